@@ -1,0 +1,97 @@
+# The targets are for people and for CI alike; "make help" lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+FUZZTIME ?= 30s
+BENCHTIME ?= 0.5s
+BENCHCOUNT ?= 6
+
+# The packages that decide; they are the ones worth measuring.
+CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
+
+# A binary says which revision it was built from, whatever GOFLAGS says. Where git
+# does not know or does not trust the tree, the go command would refuse to build.
+BUILDVCS := $(if $(shell git rev-parse --quiet --verify HEAD 2>/dev/null),auto,false)
+
+# Tools are pinned in hack/tools and built once for each content of it.
+TOOLS := bin/tools/$(shell { cat hack/tools/go.mod hack/tools/go.sum; $(GO) env GOVERSION; } | cksum | cut -d ' ' -f 1)
+
+.PHONY: help
+help: ## List the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
+		printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+.PHONY: build
+build: ## Build bin/vicinity
+	$(GO) build -buildvcs=$(BUILDVCS) -o bin/vicinity ./cmd/vicinity
+
+.PHONY: check
+check: build vet lint ## The fast one: build, vet, lint, unit tests
+	$(GO) test -short -json ./... | $(GO) run ./hack/skips
+
+.PHONY: test
+test: browser build vet lint ## All that CI runs: check, the long tests, and no test skipped
+	$(GO) test -timeout 30m -json ./... | $(GO) run ./hack/skips -strict
+
+.PHONY: simulate
+simulate: build ## Score the algorithms on the published data set of 39,273,145 cases
+	bin/vicinity simulate --dataset published --algorithm balanced,auto,local,local-shared,optimal
+
+.PHONY: bench
+bench: $(TOOLS)/benchstat ## Measure the core: time, memory and cases per second
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) $(CORE) | tee bin/bench.txt
+	$(TOOLS)/benchstat bin/bench.txt
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s)
+	@$(MAKE) fuzz-targets | while read -r dir target; do \
+		echo "$$dir $$target"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+	done
+
+# All fuzz targets of the tree, each with its directory.
+.PHONY: fuzz-targets
+fuzz-targets:
+	@{ grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . || true; } | sed -E 's|/[^/]+:func | |' | sort
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Lint
+	$(TOOLS)/golangci-lint run --allow-parallel-runners
+
+.PHONY: generate
+generate: ## Write the command reference and golden files anew
+	$(GO) test ./internal/cli ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
+
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint ## Format
+	$(TOOLS)/golangci-lint fmt
+
+.PHONY: clean
+clean: ## Remove what was built, tools included
+	rm -rf bin
+
+$(TOOLS)/%:
+	@echo "building $* (pinned in hack/tools)"
+	@cd hack/tools && $(GO) build -buildvcs=false -o '$(CURDIR)/$@' "$$($(GO) list tool | grep '/$*$$')"
+
+# The tests of HTML pages open them in a real browser.
+.PHONY: browser
+browser:
+	@if command -v chromium >/dev/null; then \
+		:; \
+	elif [ "$$(id -u)" = 0 ] && grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then \
+		echo "installing Debian's chromium, which the tests of HTML pages need"; \
+		apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends chromium >/dev/null; \
+	else \
+		echo "make test needs a program called chromium: as root on Debian, apt-get install --no-install-recommends chromium; make check does without" >&2; \
+		exit 1; \
+	fi

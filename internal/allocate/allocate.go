@@ -1,0 +1,281 @@
+// Package allocate decides which endpoints each zone of a region may use, so that
+// traffic stays near while no endpoint gets much more than its share.
+//
+// The input is a Region (zones with capacity and endpoints), an Intent (what the
+// user asked for) and the Previous allocation; the output is a Plan (groups of
+// endpoints and the zones that consume them) and an Outcome (which rule decided,
+// as data that package explain renders). All algorithms of the project live here,
+// one to a file, behind Planner.Allocate.
+//
+// The package knows counts only. Assign maps a plan to individual endpoints. It
+// reads no cluster and no clock, and the same input gives the same plan whatever
+// the order of zones: ties go by zone name.
+package allocate
+
+import (
+	"fmt"
+	"math"
+
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Zone is one zone of a region.
+type Zone struct {
+	Name string
+	// Region is the wider domain of the zone. It matters to tiers that name the
+	// region key and may be empty otherwise.
+	Region string
+	// Capacity is the zone's weight in the traffic, in any unit: nodes, CPU, or
+	// what the user's expression says. Its share of the sum of all capacities is
+	// the share of traffic expected from the zone.
+	Capacity float64
+	// Endpoints is the number of ready endpoints.
+	Endpoints int
+}
+
+// Region is what an allocation divides: all zones that a Service's clients and
+// endpoints are in. Endpoints without a zone are in the zone named "", which has
+// no capacity.
+type Region struct {
+	Zones []Zone
+	// NodesWithoutZone and NodesWithoutCapacity count nodes that should be part
+	// of a zone's capacity and cannot be. Only Auto minds.
+	NodesWithoutZone     int
+	NodesWithoutCapacity int
+}
+
+// Endpoints is the number of ready endpoints in all zones.
+func (r Region) Endpoints() int {
+	sum := 0
+	for i := range r.Zones {
+		sum += r.Zones[i].Endpoints
+	}
+	return sum
+}
+
+// Algorithm names a way to divide endpoints among zones.
+type Algorithm string
+
+// The algorithms. docs/concepts/algorithms.md describes each.
+const (
+	Balanced      Algorithm = "balanced"
+	Local         Algorithm = "local"
+	LocalShared   Algorithm = "local-shared"
+	LocalWeighted Algorithm = "local-weighted"
+	LocalOpt      Algorithm = "local-opt"
+	Auto          Algorithm = "auto"
+	Optimal       Algorithm = "optimal"
+)
+
+// Algorithms lists all algorithms, the simplest first.
+func Algorithms() []Algorithm {
+	return []Algorithm{Balanced, Local, LocalShared, LocalWeighted, LocalOpt, Auto, Optimal}
+}
+
+// Weighted reports whether the plans of the algorithm give consumers unequal
+// weights, which hints cannot carry.
+func (a Algorithm) Weighted() bool {
+	return a == LocalWeighted || a == LocalOpt
+}
+
+// Defaults of a Bound.
+const (
+	DefaultOverloadThreshold     = 0.5
+	DefaultAutoOverloadThreshold = 0.2
+	DefaultStartPerZone          = 3
+	DefaultPadding               = 3
+)
+
+// Start is the number of endpoints from which on a Service is allocated: a fixed
+// number, or a number for each zone of the region. The larger of the two counts.
+type Start struct {
+	Endpoints int
+	PerZone   float64
+}
+
+// In is the number of endpoints that start means in a region of so many zones.
+func (s Start) In(zones int) int {
+	return max(s.Endpoints, int(math.Ceil(s.PerZone*float64(zones)-tolerance)))
+}
+
+// String is the form in which users write it: "12" or "3x".
+func (s Start) String() string {
+	if s.PerZone > 0 && s.Endpoints == 0 {
+		return fmt.Sprintf("%gx", s.PerZone)
+	}
+	return fmt.Sprint(s.Endpoints)
+}
+
+// Bound asks for an algorithm that limits the overload of endpoints.
+type Bound struct {
+	Algorithm Algorithm
+	// OverloadThreshold is the load above the even share that no endpoint may
+	// reach: 0.5 means less than 1.5 times the even share.
+	OverloadThreshold float64
+	// Start is the number of endpoints below which the Service is balanced.
+	Start Start
+	// Padding widens Start to a band in which the current state stays, so that a
+	// Service whose size wavers does not flap.
+	Padding int
+}
+
+// Intent is what all ways to ask for topology-aware routing compile to.
+type Intent struct {
+	// Tiers are the places to prefer. Without tiers the Service is balanced.
+	Tiers topology.Tiers
+	// Bound, if set, lets an algorithm decide which endpoints each zone may use.
+	// Without it each zone uses its nearest tier, however loaded that gets.
+	Bound *Bound
+}
+
+// State is the one thing about a Service that its slices do not tell.
+type State int
+
+// The states of an allocation.
+const (
+	// Waiting is the state of a Service that has not started: it is new, or it
+	// has fallen to so few endpoints that it stopped.
+	Waiting State = iota
+	// Allocated is the state of a Service whose plan is in force.
+	Allocated
+	// Downgraded is the state of a Service that has started and is balanced all the
+	// same, because every plan would overload an endpoint or there is nothing to plan.
+	Downgraded
+)
+
+// String is the word for the state in outcomes and logs.
+func (s State) String() string {
+	switch s {
+	case Waiting:
+		return "waiting"
+	case Allocated:
+		return "allocated"
+	case Downgraded:
+		return "downgraded"
+	}
+	return fmt.Sprintf("State(%d)", int(s))
+}
+
+// Previous is the allocation that is in force. The zero value is a Service that
+// has none.
+type Previous struct {
+	State State
+	// Plan counts the endpoints that are still ready by where they are assigned.
+	// Endpoints that the region has beyond it are new. Survivors makes it.
+	Plan Plan
+}
+
+// Rule names the rule that decided an outcome.
+type Rule string
+
+// The rules. Each has its sentence in package explain.
+const (
+	RuleAsked          Rule = "Asked"          // balanced because nothing else was asked for
+	RuleNoEndpoints    Rule = "NoEndpoints"    // nothing to allocate
+	RuleNoCapacity     Rule = "NoCapacity"     // no zone has any capacity, so shares are unknown
+	RuleOneZone        Rule = "OneZone"        // all capacity and endpoints are in one zone
+	RuleTiers          Rule = "Tiers"          // each zone uses its nearest tier, without a bound
+	RuleBelowStart     Rule = "BelowStart"     // fewer endpoints than needed to start
+	RuleInBand         Rule = "InBand"         // within the padding, not started: stays balanced
+	RuleKept           Rule = "Kept"           // the previous plan, with changes, is still good
+	RulePlanned        Rule = "Planned"        // a new plan
+	RuleOverload       Rule = "Overload"       // no plan of the algorithm is below the threshold
+	RuleNothingToSpare Rule = "NothingToSpare" // a zone needs endpoints of others, and none has any to spare
+	RuleFewEndpoints   Rule = "FewEndpoints"   // fewer endpoints than zones
+	RuleNodeNoZone     Rule = "NodeNoZone"     // Auto: a node has no zone
+	RuleNodeNoCapacity Rule = "NodeNoCapacity" // Auto: a node has no allocatable CPU
+	RuleEndpointNoZone Rule = "EndpointNoZone" // Auto: an endpoint has no zone
+	RuleMinimums       Rule = "Minimums"       // Auto: the zones' minimums add up to more than there is
+)
+
+// Outcome says what was decided and why, as data.
+type Outcome struct {
+	State State
+	Rule  Rule
+	// Algorithm is the one that was asked for.
+	Algorithm Algorithm
+	// Endpoints and Zones are the size of the region: ready endpoints, and zones
+	// with capacity or endpoints.
+	Endpoints, Zones int
+	// Start and Padding are the bound's, in endpoints.
+	Start, Padding int
+	// Threshold is the overload threshold that held.
+	Threshold float64
+	// Zone is the zone that the rule speaks of, where it speaks of one.
+	Zone string
+	// Overload is, where Rule is RuleOverload, the least overload that the
+	// algorithm could reach; infinite if a zone would reach nothing.
+	Overload float64
+	// Minimum is, where Rule is RuleMinimums, the sum of the zones' minimums.
+	Minimum int
+	// Figures predict what the plan does to traffic.
+	Figures Figures
+}
+
+// IsBalanced reports whether all zones use all endpoints.
+func (o Outcome) IsBalanced() bool {
+	return o.State != Allocated
+}
+
+// tolerance absorbs the rounding of shares, which are quotients. A load this
+// close to a threshold is at it.
+const tolerance = 1e-9
+
+// Planner allocates. It owns the memory of the plans that it returns, so that
+// allocating again and again needs no new memory; it is not safe for concurrent
+// use. The zero value is ready.
+type Planner struct {
+	// Eager plans anew at every change, even if the previous plan is still good.
+	Eager bool
+	// Forgetful does not look at where endpoints are when it chooses among
+	// equally good plans.
+	Forgetful bool
+
+	region    Region    // with zones in the order of their names
+	zones     []Zone    // of region
+	names     []string  // of zones
+	shares    []float64 // of traffic, by zone
+	expected  []float64 // endpoints, by zone
+	endpoints int       // in all
+	active    int       // zones with capacity or endpoints
+	size      []int     // scratch: endpoints by group
+	given     []int     // scratch: endpoints by group and home zone
+	minimum   []int     // scratch of Auto: endpoints that a zone needs
+	lacks     []float64 // scratch: what zones lack of what they expect
+	shared    []int     // scratch: endpoints that are shared, by home zone
+	sharing   sharing
+	weights   []float64 // scratch: of a group's consumers
+	plan      builder
+	made      Plan // the plan that was measured last
+	measure   Meter
+	search    search
+	prior     Plan     // the previous plan, in the numbering of zones
+	memory    builder  // of prior
+	child     *Planner // for the parts of a region of regions
+}
+
+// Allocate is Planner.Allocate with a Planner of its own.
+func Allocate(region Region, intent Intent, previous Previous) (Plan, Outcome, error) {
+	return new(Planner).Allocate(region, intent, previous)
+}
+
+// Allocate decides the plan for a region. The plan is valid until the next call.
+// The error names the field of region, intent or previous that makes no sense.
+func (p *Planner) Allocate(region Region, intent Intent, previous Previous) (Plan, Outcome, error) {
+	if err := intent.Validate(); err != nil {
+		return Plan{}, Outcome{}, err
+	}
+	if err := p.load(region); err != nil {
+		return Plan{}, Outcome{}, err
+	}
+	outcome := Outcome{Endpoints: p.endpoints, Zones: p.active}
+	switch {
+	case intent.Bound != nil:
+		return p.bounded(outcome, intent, previous)
+	case p.endpoints == 0:
+		return p.balanced(outcome, RuleNoEndpoints)
+	case len(intent.Tiers) == 0:
+		return p.balanced(outcome, RuleAsked)
+	}
+	return p.nearest(outcome, intent.Tiers)
+}

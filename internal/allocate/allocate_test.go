@@ -1,0 +1,477 @@
+package allocate_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// What each algorithm does was worked out by hand from its definition. inZone and
+// overload are in percent.
+func TestAlgorithms(t *testing.T) {
+	type want struct {
+		plan             string
+		rule             allocate.Rule
+		inZone, overload float64
+	}
+	planned := func(plan string, inZone, overload float64) want {
+		return want{plan, allocate.RulePlanned, inZone, overload}
+	}
+	refused := func(rule allocate.Rule, plan string, inZone float64) want {
+		return want{plan, rule, inZone, 0}
+	}
+	for _, test := range []struct {
+		name, region string
+		want         map[allocate.Algorithm]want
+	}{
+		{"balanced endpoints", "a=5/4 b=5/4 c=5/4", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 4a 4b 4c", 33.333),
+			allocate.Local:         planned("a: 4a | b: 4b | c: 4c", 100, 0),
+			allocate.LocalShared:   planned("a: 4a | b: 4b | c: 4c", 100, 0),
+			allocate.LocalWeighted: planned("a: 4a | b: 4b | c: 4c", 100, 0),
+			allocate.LocalOpt:      planned("a: 4a | b: 4b | c: 4c", 100, 0),
+			allocate.Auto:          planned("a: 4a | b: 4b | c: 4c", 100, 0),
+		}},
+		// Each zone expects 3.667 endpoints; Auto's minimums are 4 each.
+		{"one endpoint short", "a=5/4 b=5/4 c=5/3", map[allocate.Algorithm]want{
+			allocate.Balanced:    refused(allocate.RuleAsked, "a,b,c: 4a 4b 3c", 33.333),
+			allocate.Local:       planned("a: 4a | b: 4b | c: 3c", 100, 22.222),
+			allocate.LocalShared: planned("a: 4a | b: 4b | c: 3c", 100, 22.222),
+			allocate.LocalOpt:    planned("a*0.333,b*0.333,c*0.333: 1a 1b | a: 3a | b: 3b | c: 3c", 87.879, 0),
+			allocate.Auto:        refused(allocate.RuleMinimums, "a,b,c: 4a 4b 3c", 33.333),
+		}},
+		// Each zone expects 3 endpoints, and c has none.
+		{"zone without endpoints", "a=1/6 b=1/3 c=1/0", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 6a 3b", 33.333),
+			allocate.Local:         planned("a: 3a | b: 3b | c: 3a", 66.667, 0),
+			allocate.LocalShared:   planned("a: 3a | b: 3b | c: 3a", 66.667, 0),
+			allocate.LocalWeighted: planned("a: 3a | b: 3b | c: 3a", 66.667, 0),
+			allocate.LocalOpt:      planned("a: 3a | b: 3b | c: 3a", 66.667, 0),
+			allocate.Auto:          planned("a: 3a | b: 3b | c: 3a", 66.667, 0),
+		}},
+		// The zones without any share one group in local-shared.
+		{"two zones without endpoints", "a=7/6 b=7/0 c=7/0", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 6a", 33.333),
+			allocate.Local:         planned("a: 2a | b: 2a | c: 2a", 33.333, 0),
+			allocate.LocalShared:   planned("a: 2a | b,c: 4a", 33.333, 0),
+			allocate.LocalWeighted: planned("a: 2a | b: 2a | c: 2a", 33.333, 0),
+			allocate.LocalOpt:      planned("a: 2a | b: 2a | c: 2a", 33.333, 0),
+			allocate.Auto:          planned("a: 2a | b: 2a | c: 2a", 33.333, 0),
+		}},
+		// Expected are 1.333 each. Local gives one to b and one to c; what a has
+		// beyond its share is used by all with fractions.
+		{"fractions", "a=1/4 b=1/0 c=1/0", map[allocate.Algorithm]want{
+			allocate.Local:         planned("a: 2a | b: 1a | c: 1a", 33.333, 33.333),
+			allocate.LocalShared:   planned("a: 1a | b,c: 3a", 33.333, 33.333),
+			allocate.LocalWeighted: planned("a*0.333,b*0.333,c*0.333: 1a | a: 1a | b: 1a | c: 1a", 33.333, 0),
+			allocate.LocalOpt:      planned("a*0.333,b*0.333,c*0.333: 1a | a: 1a | b: 1a | c: 1a", 33.333, 0),
+			allocate.Auto:          refused(allocate.RuleMinimums, "a,b,c: 4a", 33.333),
+		}},
+		// Both expect 1.5: b is at the threshold, and so would a be after giving.
+		{"at the threshold", "a=3/2 b=3/1", map[allocate.Algorithm]want{
+			allocate.Local:         refused(allocate.RuleOverload, "a,b: 2a 1b", 50),
+			allocate.LocalShared:   refused(allocate.RuleOverload, "a,b: 2a 1b", 50),
+			allocate.LocalWeighted: planned("a*0.5,b*0.5: 1a | a: 1a | b: 1b", 83.333, 0),
+			allocate.LocalOpt:      planned("a*0.5,b*0.5: 1a | a: 1a | b: 1b", 83.333, 0),
+			allocate.Auto:          refused(allocate.RuleMinimums, "a,b: 2a 1b", 50),
+		}},
+		// Fewer endpoints than zones: no contributor has more than one.
+		{"fewer endpoints than zones", "a=1/1 b=1/1 c=1/0", map[allocate.Algorithm]want{
+			allocate.Local:       refused(allocate.RuleOverload, "a,b,c: 1a 1b", 33.333),
+			allocate.LocalShared: refused(allocate.RuleFewEndpoints, "a,b,c: 1a 1b", 33.333),
+			allocate.LocalOpt:    planned("a*0.333,b*0.333,c*0.333: 1a 1b", 33.333, 0),
+			allocate.Auto:        refused(allocate.RuleFewEndpoints, "a,b,c: 1a 1b", 33.333),
+		}},
+		{"one endpoint", "a=1/1 b=1/0 c=2/0", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 1a", 25),
+			allocate.Local:         refused(allocate.RuleOverload, "a,b,c: 1a", 25),
+			allocate.LocalShared:   refused(allocate.RuleFewEndpoints, "a,b,c: 1a", 25),
+			allocate.LocalWeighted: planned("a*0.25,b*0.25,c*0.5: 1a", 25, 0),
+			allocate.LocalOpt:      planned("a*0.333,b*0.333,c*0.333: 1a", 25, 0),
+			allocate.Auto:          refused(allocate.RuleFewEndpoints, "a,b,c: 1a", 25),
+		}},
+		// Nobody is near the threshold, but a has whole endpoints to spare.
+		{"second pass", "a=2/8 b=2/5 c=2/5", map[allocate.Algorithm]want{
+			allocate.Local:         planned("a: 6a | b: 1a 5b | c: 1a 5c", 88.889, 0),
+			allocate.LocalShared:   planned("a: 6a | b: 1a 5b | c: 1a 5c", 88.889, 0),
+			allocate.LocalWeighted: planned("a: 6a | b: 1a 5b | c: 1a 5c", 88.889, 0),
+			allocate.LocalOpt:      planned("a: 6a | b: 1a 5b | c: 1a 5c", 88.889, 0),
+			allocate.Auto:          planned("a: 6a | b: 1a 5b | c: 1a 5c", 88.889, 0),
+		}},
+		{"many nodes", "a=30/100 b=30/100 c=30/400", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 100a 100b 400c", 33.333),
+			allocate.Local:         planned("a: 100a 100c | b: 100b 100c | c: 200c", 66.667, 0),
+			allocate.LocalShared:   planned("a: 100a 100c | b: 100b 100c | c: 200c", 66.667, 0),
+			allocate.LocalWeighted: planned("a: 100a 100c | b: 100b 100c | c: 200c", 66.667, 0),
+			allocate.LocalOpt:      planned("a: 100a 100c | b: 100b 100c | c: 200c", 66.667, 0),
+			allocate.Auto:          planned("a: 100a 100c | b: 100b 100c | c: 200c", 66.667, 0),
+		}},
+		// a and b expect 1.6 each, c 6.8. local serves a and b with one of c's
+		// each, local-shared with one for both. local-opt has two for all:
+		// c's own 6 bear 1.02 each.
+		{"large and small zones", "a=16/1 b=16/1 c=68/8", map[allocate.Algorithm]want{
+			allocate.Local:       planned("a: 1a 1c | b: 1b 1c | c: 6c", 84, 13.333),
+			allocate.LocalShared: planned("a,b: 1a 1b 1c | c: 7c", 78.667, 6.667),
+			allocate.LocalOpt:    planned("a*0.333,b*0.333,c*0.333: 2c | a: 1a | b: 1b | c: 6c", 87.2, 2),
+		}},
+		// What a lacks and b can spare is more than 1.5 endpoints together.
+		{"shared evens out", "a=99/9 b=93/10 c=58/6", map[allocate.Algorithm]want{
+			allocate.LocalShared: planned("a: 9a 1b | b: 9b | c: 6c", 96.04, 3.333),
+		}},
+		{"shared leaves it", "a=97/9 b=93/10 c=60/6", map[allocate.Algorithm]want{
+			allocate.LocalShared: planned("a: 9a | b: 10b | c: 6c", 100, 7.778),
+		}},
+		// a is short of one whole endpoint; the others have a third of one too
+		// many each. That is no matter to local, as nobody is near the threshold.
+		{"short of what nobody can spare", "a=33/10 b=29/10 c=29/10 d=29/10", map[allocate.Algorithm]want{
+			allocate.Local:       planned("a: 10a | b: 10b | c: 10c | d: 10d", 100, 10),
+			allocate.LocalShared: refused(allocate.RuleNothingToSpare, "a,b,c,d: 10a 10b 10c 10d", 25),
+		}},
+		// c has no nodes: it expects nothing, but keeps its last endpoint in
+		// local and local-shared. a and b expect 3.5 each.
+		{"zone without nodes", "a=1/2 b=1/2 c=0/3", map[allocate.Algorithm]want{
+			allocate.Balanced:    refused(allocate.RuleAsked, "a,b,c: 2a 2b 3c", 28.571),
+			allocate.Local:       planned("a: 2a 1c | b: 2b 1c | c: 1c", 66.667, 16.667),
+			allocate.LocalShared: planned("a: 2a 1c | b: 2b 1c | c: 1c", 66.667, 16.667),
+			allocate.LocalOpt:    planned("a*0.5,b*0.5: 1c | a: 2a 1c | b: 2b 1c", 57.143, 0),
+		}},
+		{"zone without nodes that gives all", "a=1/4 b=1/4 c=0/4", map[allocate.Algorithm]want{
+			allocate.LocalWeighted: planned("a: 4a 2c | b: 4b 2c", 66.667, 0),
+			allocate.LocalOpt:      planned("a: 4a 2c | b: 4b 2c", 66.667, 0),
+			allocate.Auto:          planned("a: 4a 2c | b: 4b 2c", 66.667, 0),
+		}},
+		{"all endpoints where no nodes are", "a=1/0 b=1/0 c=0/2", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 2c", 0),
+			allocate.Local:         refused(allocate.RuleOverload, "a,b,c: 2c", 0),
+			allocate.LocalShared:   refused(allocate.RuleFewEndpoints, "a,b,c: 2c", 0),
+			allocate.LocalWeighted: planned("a: 1c | b: 1c", 0, 0),
+			allocate.LocalOpt:      planned("a: 1c | b: 1c", 0, 0),
+		}},
+		{"shared by fractions where no nodes are", "a=1/1 b=1/1 c=0/1", map[allocate.Algorithm]want{
+			allocate.LocalWeighted: planned("a*0.5,b*0.5: 1c | a: 1a | b: 1b", 66.667, 0),
+			allocate.LocalOpt:      planned("a*0.5,b*0.5: 1c | a: 1a | b: 1b", 66.667, 0),
+		}},
+		// c expects 6 of 12 and gets two of a's.
+		{"uneven nodes", "a=1/4 b=2/4 c=3/4", map[allocate.Algorithm]want{
+			allocate.Local:         planned("a: 2a | b: 4b | c: 2a 4c", 83.333, 0),
+			allocate.LocalShared:   planned("a: 2a | b: 4b | c: 2a 4c", 83.333, 0),
+			allocate.LocalWeighted: planned("a: 2a | b: 4b | c: 2a 4c", 83.333, 0),
+			allocate.LocalOpt:      planned("a: 2a | b: 4b | c: 2a 4c", 83.333, 0),
+			allocate.Auto:          planned("a: 2a | b: 4b | c: 2a 4c", 83.333, 0),
+		}},
+		// c keeps its only endpoint, though b lacks 1.4 and c has 0.9 too many.
+		{"the last endpoint stays", "a=85/9 b=114/10 c=1/1", map[allocate.Algorithm]want{
+			allocate.Local: planned("a: 9a | b: 10b | c: 1c", 100, 14),
+		}},
+		// So it does if it got that one from a.
+		{"what was received stays", "a=85/10 b=114/10 c=1/0", map[allocate.Algorithm]want{
+			allocate.Local: planned("a: 9a | b: 10b | c: 1a", 99.5, 14),
+		}},
+		// Of what a and c share each takes what it lacks itself before b does.
+		{"home first", "a=16/2 b=19/1 c=15/2", map[allocate.Algorithm]want{
+			allocate.LocalWeighted: planned("a*0.6,b*0.4: 1a | a: 1a | b*0.5,c*0.5: 1c | b: 1b | c: 1c", 82, 0),
+		}},
+		// Auto moves nothing for a surplus and a lack of half an endpoint.
+		{"half an endpoint", "a=1/5 b=1/4", map[allocate.Algorithm]want{
+			allocate.Auto: planned("a: 5a | b: 4b", 100, 12.5),
+		}},
+		// The global group of local-opt bears all of a, a tenth of b and of c.
+		{"overloaded global group", "a=90/1 b=305/3 c=305/3", map[allocate.Algorithm]want{
+			allocate.Local:    planned("a: 1a | b: 3b | c: 3c", 100, 1.667),
+			allocate.LocalOpt: refused(allocate.RuleOverload, "a,b,c: 1a 3b 3c", 39.184),
+		}},
+		{"one zone", "a=4/3", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a: 3a", 100),
+			allocate.Local:         planned("a: 3a", 100, 0),
+			allocate.LocalShared:   planned("a: 3a", 100, 0),
+			allocate.LocalWeighted: planned("a: 3a", 100, 0),
+			allocate.LocalOpt:      planned("a: 3a", 100, 0),
+			allocate.Auto:          refused(allocate.RuleOneZone, "a: 3a", 100),
+		}},
+		{"no capacity", "a=0/3 b=0/1", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleAsked, "a,b: 3a 1b", 0),
+			allocate.Local:         refused(allocate.RuleNoCapacity, "a,b: 3a 1b", 0),
+			allocate.LocalShared:   refused(allocate.RuleNoCapacity, "a,b: 3a 1b", 0),
+			allocate.LocalWeighted: refused(allocate.RuleNoCapacity, "a,b: 3a 1b", 0),
+			allocate.LocalOpt:      refused(allocate.RuleNoCapacity, "a,b: 3a 1b", 0),
+			allocate.Auto:          refused(allocate.RuleNoCapacity, "a,b: 3a 1b", 0),
+		}},
+		{"no endpoints", "a=1/0 b=2/0", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.Local:         refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.LocalShared:   refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.LocalWeighted: refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.LocalOpt:      refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.Auto:          refused(allocate.RuleNoEndpoints, "", 0),
+		}},
+		{"no zones", "", map[allocate.Algorithm]want{
+			allocate.Balanced:      refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.Local:         refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.LocalShared:   refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.LocalWeighted: refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.LocalOpt:      refused(allocate.RuleNoEndpoints, "", 0),
+			allocate.Auto:          refused(allocate.RuleNoEndpoints, "", 0),
+		}},
+	} {
+		for algorithm, want := range test.want {
+			t.Run(fmt.Sprintf("%s/%s", test.name, algorithm), func(t *testing.T) {
+				plan, outcome, err := allocate.Allocate(region(t, test.region), allocate.Intent{Bound: bound(algorithm)}, allocate.Previous{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := render(plan); got != want.plan || outcome.Rule != want.rule {
+					t.Fatalf("%s by %s, want %s by %s", got, outcome.Rule, want.plan, want.rule)
+				}
+				if math.Abs(100*outcome.Figures.InZone-want.inZone) > 0.001 || math.Abs(100*outcome.Figures.Overload-want.overload) > 0.001 {
+					t.Errorf("in zone %.3f%%, overload %.3f%%, want %.3f%% and %.3f%%",
+						100*outcome.Figures.InZone, 100*outcome.Figures.Overload, want.inZone, want.overload)
+				}
+				if outcome.IsBalanced() != (want.rule != allocate.RulePlanned) {
+					t.Errorf("the state is %s", outcome.State)
+				}
+			})
+		}
+	}
+}
+
+// b expects half an endpoint more than it has: only above 50 % that may stay so.
+func TestOverloadThreshold(t *testing.T) {
+	for _, algorithm := range []allocate.Algorithm{allocate.Local, allocate.LocalShared} {
+		for threshold, want := range map[float64]string{
+			0.01: "a,b: 2a 1b", 0.4999: "a,b: 2a 1b", 0.5: "a,b: 2a 1b", 0.5001: "a: 2a | b: 1b", 7: "a: 2a | b: 1b",
+		} {
+			b := bound(algorithm)
+			b.OverloadThreshold = threshold
+			plan, outcome, err := allocate.Allocate(region(t, "a=1/2 b=1/1"), allocate.Intent{Bound: b}, allocate.Previous{})
+			if err != nil || render(plan) != want {
+				t.Errorf("%s at %g: %s, %v, want %s", algorithm, threshold, render(plan), err, want)
+			}
+			if outcome.Threshold != threshold {
+				t.Errorf("%s at %g: the outcome's threshold is %g", algorithm, threshold, outcome.Threshold)
+			}
+			if outcome.Rule == allocate.RuleOverload && (outcome.Zone != "b" || outcome.Overload != 0.5) {
+				t.Errorf("%s at %g: the outcome speaks of zone %q and overload %g", algorithm, threshold, outcome.Zone, outcome.Overload)
+			}
+		}
+	}
+}
+
+// The safeguards of Auto, in the order in which upstream looks at them.
+func TestAutoIsOff(t *testing.T) {
+	for _, test := range []struct {
+		name, region  string
+		noZone, noCPU int
+		rule          allocate.Rule
+		minimum       int
+	}{
+		{name: "a node without a zone", region: "a=4/4 b=4/4", noZone: 1, rule: allocate.RuleNodeNoZone},
+		{name: "a node without CPU", region: "a=4/4 b=4/4", noCPU: 1, rule: allocate.RuleNodeNoCapacity},
+		{name: "one zone", region: "a=4/4 b=0/4", rule: allocate.RuleOneZone},
+		{name: "fewer endpoints than zones", region: "a=4/1 b=4/1 c=4/0", rule: allocate.RuleFewEndpoints},
+		{name: "zones without nodes do not count", region: "a=4/1 b=4/1 c=0/0", rule: allocate.RulePlanned},
+		{name: "minimums", region: "a=4/4 b=4/4 c=4/3", rule: allocate.RuleMinimums, minimum: 12},
+		{name: "an endpoint without a zone", region: "a=4/4 b=4/4 -=0/1", rule: allocate.RuleEndpointNoZone},
+		{name: "no endpoint without a zone", region: "a=4/4 b=4/4 -=0/0", rule: allocate.RulePlanned},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := region(t, test.region)
+			r.NodesWithoutZone, r.NodesWithoutCapacity = test.noZone, test.noCPU
+			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Auto)}, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if outcome.Rule != test.rule || outcome.Minimum != test.minimum {
+				t.Errorf("%s with minimum %d, want %s with %d", outcome.Rule, outcome.Minimum, test.rule, test.minimum)
+			}
+			if outcome.IsBalanced() != (len(plan.Groups) == 1) {
+				t.Errorf("%s in state %s", render(plan), outcome.State)
+			}
+			// Only Auto minds what is unknown of nodes.
+			if _, outcome, err = allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Local)}, allocate.Previous{}); err != nil ||
+				outcome.Rule == allocate.RuleNodeNoZone || outcome.Rule == allocate.RuleNodeNoCapacity || outcome.Rule == allocate.RuleEndpointNoZone {
+				t.Errorf("local: %s, %v", outcome.Rule, err)
+			}
+		})
+	}
+}
+
+func TestInvalidInput(t *testing.T) {
+	const fine = "a=1/1 b=1/1"
+	zoneAndAny := topology.Tiers{topology.Zone, topology.Anywhere}
+	with := func(change func(*allocate.Bound)) allocate.Intent {
+		b := bound(allocate.Local)
+		change(b)
+		return allocate.Intent{Tiers: zoneAndAny, Bound: b}
+	}
+	threshold := func(value float64) allocate.Intent {
+		return with(func(b *allocate.Bound) { b.OverloadThreshold = value })
+	}
+	start := func(s allocate.Start) allocate.Intent {
+		return with(func(b *allocate.Bound) { b.Start = s })
+	}
+	for _, test := range []struct {
+		name, region string
+		intent       allocate.Intent
+		want         []string // parts of the error: field, value, what is allowed
+	}{
+		{"threshold 0", fine, threshold(0), []string{"overload threshold", "0%", "above 0"}},
+		{"threshold below 0", fine, threshold(-0.5), []string{"overload threshold", "-50%", "above 0"}},
+		{"threshold not a number", fine, threshold(math.NaN()), []string{"overload threshold", "NaN", "above 0"}},
+		{"threshold infinite", fine, threshold(math.Inf(1)), []string{"overload threshold", "Inf", "above 0"}},
+		{"threshold infinitely below", fine, threshold(math.Inf(-1)), []string{"overload threshold", "-Inf", "above 0"}},
+		{"algorithm", fine, with(func(b *allocate.Bound) { b.Algorithm = "Local" }), []string{"algorithm", `"Local"`, "balanced, local, local-shared, local-weighted, local-opt, auto, optimal"}},
+		{"no algorithm", fine, with(func(b *allocate.Bound) { b.Algorithm = "" }), []string{"algorithm", `""`, "allowed"}},
+		{"padding", fine, with(func(b *allocate.Bound) { b.Padding = -1 }), []string{"padding", "-1", "0 or more"}},
+		{"start", fine, start(allocate.Start{Endpoints: -4}), []string{"starting threshold", "-4", "0 or more"}},
+		{"start per zone", fine, start(allocate.Start{PerZone: -3}), []string{"starting threshold", "-3x", "0 or more"}},
+		{"start per zone not a number", fine, start(allocate.Start{PerZone: math.NaN()}), []string{"starting threshold", "NaN", "0 or more"}},
+		{"start per zone infinite", fine, start(allocate.Start{PerZone: math.Inf(1)}), []string{"starting threshold", "Inf", "0 or more"}},
+		{"tiers", fine, allocate.Intent{Tiers: topology.Tiers{"*", topology.Zone}}, []string{"topology keys", `"*"`, "last"}},
+		{"bound in a hard zone", fine, allocate.Intent{Tiers: topology.Tiers{topology.Zone}, Bound: bound(allocate.Local)}, []string{"topology keys", topology.Zone, `"*"`}},
+		{"zone twice", "a=1/1 b=1/1 a=2/3", allocate.Intent{}, []string{"zone", `"a"`, "twice"}},
+		{"unnamed zone twice", "-=0/1 b=1/1 -=0/1", allocate.Intent{}, []string{"zone", `""`, "twice"}},
+		{"endpoints below 0", "a=1/1 b=1/-2", allocate.Intent{}, []string{"zone", `"b"`, "-2", "fewer than 0"}},
+		{"endpoints beyond counting", "a=1/1 b=1/9223372036854775807", allocate.Intent{}, []string{"zone", `"b"`, "9223372036854775807", "at most"}},
+		{"capacity below 0", "a=-1/1 b=1/1", allocate.Intent{}, []string{"zone", `"a"`, "-1", "from 0 to"}},
+		{"capacity not a number", "a=NaN/1 b=1/1", allocate.Intent{}, []string{"zone", `"a"`, "NaN", "from 0 to"}},
+		{"capacity infinite", "a=1/1 b=+Inf/1", allocate.Intent{}, []string{"zone", `"b"`, "Inf", "from 0 to"}},
+		{"capacity absurd", "a=1/1 b=1e300/1", allocate.Intent{}, []string{"zone", `"b"`, "1e+300", "from 0 to"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plan, _, err := allocate.Allocate(region(t, test.region), test.intent, allocate.Previous{})
+			if err == nil {
+				t.Fatalf("no error, the plan is %s", render(plan))
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not contain %q", err, part)
+				}
+			}
+			if len(plan.Groups) != 0 {
+				t.Errorf("%s comes with the error", render(plan))
+			}
+		})
+	}
+}
+
+// A previous allocation that makes no sense is an error that says so, or is not
+// looked at; it is no panic.
+func TestInvalidPrevious(t *testing.T) {
+	member := func(zone, endpoints int) []allocate.Member {
+		return []allocate.Member{{Zone: zone, Endpoints: endpoints}}
+	}
+	consumer := func(zone int, weight float64) []allocate.Consumer {
+		return []allocate.Consumer{{Zone: zone, Weight: weight}}
+	}
+	zones := []string{"a", "b"}
+	for name, plan := range map[string]allocate.Plan{
+		"member of no zone":        {Zones: zones, Groups: []allocate.Group{{Members: member(2, 1), Consumers: consumer(0, 1)}}},
+		"member of zone -1":        {Zones: zones, Groups: []allocate.Group{{Members: member(-1, 1), Consumers: consumer(0, 1)}}},
+		"consumer of no zone":      {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(7, 1)}}},
+		"negative members":         {Zones: zones, Groups: []allocate.Group{{Members: member(0, -5), Consumers: consumer(0, 1)}}},
+		"more members than there":  {Zones: zones, Groups: []allocate.Group{{Members: member(0, 50), Consumers: consumer(0, 1)}}},
+		"weight not a number":      {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, math.NaN())}}},
+		"weight infinite":          {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, math.Inf(1))}}},
+		"negative weight":          {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, -1)}}},
+		"zones not in order":       {Zones: []string{"b", "a"}, Groups: []allocate.Group{{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}}}}},
+		"a zone twice":             {Zones: []string{"a", "a"}, Groups: []allocate.Group{{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: consumer(0, 1)}}},
+		"a group without anything": {Zones: zones, Groups: []allocate.Group{{}}},
+	} {
+		for _, algorithm := range ofProposal() {
+			t.Run(fmt.Sprintf("%s/%s", name, algorithm), func(t *testing.T) {
+				r := region(t, "a=1/4 b=1/4")
+				defer func() {
+					if problem := recover(); problem != nil {
+						t.Errorf("panic: %v", problem)
+					}
+				}()
+				result, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(algorithm)},
+					allocate.Previous{State: allocate.Allocated, Plan: plan})
+				if err == nil {
+					checkPlan(t, r, result, outcome)
+				}
+			})
+		}
+	}
+}
+
+// Thresholds as large as numbers go mean: never.
+func TestStartBeyondReach(t *testing.T) {
+	for _, b := range []allocate.Bound{
+		{Start: allocate.Start{Endpoints: math.MaxInt}},
+		{Start: allocate.Start{Endpoints: math.MaxInt}, Padding: 3},
+		{Start: allocate.Start{Endpoints: 3}, Padding: math.MaxInt},
+		{Start: allocate.Start{Endpoints: math.MaxInt}, Padding: math.MaxInt},
+		{Start: allocate.Start{PerZone: math.MaxInt32}, Padding: math.MaxInt},
+	} {
+		b.Algorithm, b.OverloadThreshold = allocate.Local, 0.5
+		_, outcome, err := allocate.Allocate(region(t, "a=1/4 b=1/4"), allocate.Intent{Bound: &b}, allocate.Previous{})
+		if err == nil && !outcome.IsBalanced() {
+			t.Errorf("start %+v, padding %d: allocated with 8 endpoints", b.Start, b.Padding)
+		}
+	}
+}
+
+// Extreme numbers that are allowed give a plan that is sound.
+func TestExtremeRegions(t *testing.T) {
+	for _, text := range []string{
+		"a=1e15/3 b=1e15/3 c=1e15/4",
+		"a=1e15/4 b=1e-3/0",
+		"a=1e15/4 b=1e-300/4 c=1e-300/0",
+		"a=5e-324/4 b=5e-324/1",
+		"a=1e-310/40 b=1/1",
+		"a=1e15/0 b=1/50",
+		"a=0/0 b=0/0 c=1/1",
+		"a=0/5 b=1e-9/0",
+	} {
+		for _, algorithm := range ofProposal() {
+			r := region(t, text)
+			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(algorithm)}, allocate.Previous{})
+			if err != nil {
+				t.Errorf("%s, %s: %v", text, algorithm, err)
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s", text, algorithm), func(t *testing.T) { checkPlan(t, r, plan, outcome) })
+		}
+	}
+}
+
+func TestStart(t *testing.T) {
+	for _, test := range []struct {
+		start allocate.Start
+		zones int
+		want  int
+		text  string
+	}{
+		{allocate.Start{}, 3, 0, "0"},
+		{allocate.Start{Endpoints: 12}, 3, 12, "12"},
+		{allocate.Start{PerZone: 3}, 3, 9, "3x"},
+		{allocate.Start{PerZone: 3}, 0, 0, "3x"},
+		{allocate.Start{PerZone: 1.5}, 3, 5, "1.5x"},
+		{allocate.Start{PerZone: 0.1}, 30, 3, "0.1x"},
+		{allocate.Start{Endpoints: 10, PerZone: 3}, 3, 10, "10"},
+		{allocate.Start{Endpoints: 8, PerZone: 3}, 3, 9, "8"},
+	} {
+		if got := test.start.In(test.zones); got != test.want {
+			t.Errorf("%+v in %d zones is %d endpoints, want %d", test.start, test.zones, got, test.want)
+		}
+		if got := test.start.String(); got != test.text {
+			t.Errorf("%+v is written %q, want %q", test.start, got, test.text)
+		}
+	}
+	// Zones with neither nodes nor endpoints do not count.
+	b := bound(allocate.Local)
+	b.Start.PerZone = 3
+	_, outcome, err := allocate.Allocate(region(t, "a=1/3 b=1/3 c=0/0"), allocate.Intent{Bound: b}, allocate.Previous{})
+	if err != nil || outcome.Start != 6 || outcome.Zones != 2 || outcome.Endpoints != 6 || outcome.Rule != allocate.RulePlanned {
+		t.Errorf("%+v, %v, want a start of 6 in 2 zones", outcome, err)
+	}
+	_, outcome, err = allocate.Allocate(region(t, "a=1/3 b=1/3 c=1/2"), allocate.Intent{Bound: b}, allocate.Previous{})
+	if err != nil || outcome.Start != 9 || outcome.Rule != allocate.RuleBelowStart || !outcome.IsBalanced() {
+		t.Errorf("%+v, %v, want a start of 9", outcome, err)
+	}
+}

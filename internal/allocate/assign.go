@@ -1,0 +1,213 @@
+package allocate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Endpoint is one endpoint of a Service.
+type Endpoint struct {
+	// ID tells endpoints apart and orders them; it means nothing else.
+	ID string
+	// Zone is the endpoint's home, "" if unknown.
+	Zone string
+	// Assigned is the set of zones that use the endpoint, zero before the first
+	// assignment.
+	Assigned ConsumerSet
+}
+
+// Survivors is the previous plan as the endpoints that are still there have it:
+// what Allocate wants to know of the past. Endpoints that were never assigned are
+// left out.
+func Survivors(endpoints []Endpoint) Plan {
+	counts := map[ConsumerSet]map[string]int{}
+	var zones []string
+	for i := range endpoints {
+		e := &endpoints[i]
+		if e.Assigned.IsZero() {
+			continue
+		}
+		homes := counts[e.Assigned]
+		if homes == nil {
+			homes = map[string]int{}
+			counts[e.Assigned] = homes
+			zones = append(zones, e.Assigned.Zones()...)
+		}
+		if homes[e.Zone] == 0 {
+			zones = append(zones, e.Zone)
+		}
+		homes[e.Zone]++
+	}
+	slices.Sort(zones)
+	plan := Plan{Zones: slices.Compact(zones)}
+	sets := make([]ConsumerSet, 0, len(counts))
+	for set := range counts {
+		sets = append(sets, set)
+	}
+	slices.SortFunc(sets, func(a, b ConsumerSet) int { return cmp.Compare(a.joined, b.joined) })
+	for _, set := range sets {
+		var g Group
+		homes := counts[set]
+		for i, zone := range plan.Zones {
+			if homes[zone] > 0 {
+				g.Members = append(g.Members, Member{i, homes[zone]})
+			}
+		}
+		for zone, weight := range set.all() {
+			i, _ := slices.BinarySearch(plan.Zones, zone)
+			g.Consumers = append(g.Consumers, Consumer{i, weight})
+		}
+		plan.Groups = append(plan.Groups, g)
+	}
+	return plan
+}
+
+// Assign gives each endpoint the consumer set that the plan has for it, in place.
+// As many endpoints as the plan allows keep the zones that they have; the others
+// are taken in the order of their IDs, so the order of endpoints does not matter.
+// It returns how many endpoints changed from one set of zones to another. If the
+// endpoints are not those that the plan was made for, nothing is assigned.
+func Assign(plan Plan, endpoints []Endpoint) (moved int, err error) {
+	order := make([]int, len(endpoints))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := &endpoints[a], &endpoints[b]
+		return cmp.Or(cmp.Compare(x.Zone, y.Zone), cmp.Compare(x.ID, y.ID))
+	})
+	for i := 1; i < len(order); i++ {
+		if a, b := &endpoints[order[i-1]], &endpoints[order[i]]; a.Zone == b.Zone && a.ID == b.ID {
+			return 0, fmt.Errorf("endpoint %q of zone %q is given twice", a.ID, a.Zone)
+		}
+	}
+	a := newAssigner(plan)
+	if err := a.check(endpoints); err != nil {
+		return 0, err
+	}
+	for start := 0; start < len(order); {
+		end := start
+		home := endpoints[order[start]].Zone
+		for end < len(order) && endpoints[order[end]].Zone == home {
+			end++
+		}
+		moved += a.home(home, endpoints, order[start:end])
+		start = end
+	}
+	return moved, nil
+}
+
+// assigner is a plan arranged for looking up groups by set and members by home.
+type assigner struct {
+	plan       Plan
+	sets       []ConsumerSet         // of groups
+	exact      map[ConsumerSet][]int // groups by set
+	unweighted map[ConsumerSet][]int // groups by set without weights
+	present    map[ConsumerSet]ConsumerSet
+	left       []int // endpoints of the home at hand still wanted, by group
+}
+
+func newAssigner(plan Plan) *assigner {
+	a := &assigner{
+		plan:       plan,
+		exact:      map[ConsumerSet][]int{},
+		unweighted: map[ConsumerSet][]int{},
+		present:    map[ConsumerSet]ConsumerSet{},
+		left:       make([]int, len(plan.Groups)),
+	}
+	for g := range plan.Groups {
+		set := plan.ConsumerSet(g)
+		a.sets = append(a.sets, set)
+		a.exact[set] = append(a.exact[set], g)
+		a.unweighted[set.unweighted()] = append(a.unweighted[set.unweighted()], g)
+	}
+	return a
+}
+
+// stillPresent is the part of a set, without weights, whose zones the plan knows: an
+// endpoint stays with the zones that it has left when one of them has gone.
+func (a *assigner) stillPresent(set ConsumerSet) ConsumerSet {
+	part, known := a.present[set]
+	if !known {
+		part = NewConsumerSet(slices.DeleteFunc(set.Zones(), func(zone string) bool {
+			_, found := slices.BinarySearch(a.plan.Zones, zone)
+			return !found
+		})...)
+		a.present[set] = part
+	}
+	return part
+}
+
+// check compares the number of endpoints in each home with the plan.
+func (a *assigner) check(endpoints []Endpoint) error {
+	missing := map[string]int{}
+	for i := range a.plan.Groups {
+		for _, m := range a.plan.Groups[i].Members {
+			missing[a.plan.Zones[m.Zone]] += m.Endpoints
+		}
+	}
+	for i := range endpoints {
+		missing[endpoints[i].Zone]--
+	}
+	zones := make([]string, 0, len(missing))
+	for zone := range missing {
+		zones = append(zones, zone)
+	}
+	slices.Sort(zones)
+	for _, zone := range zones {
+		if n := missing[zone]; n != 0 {
+			return fmt.Errorf("the plan is not for these endpoints: zone %q has %+d endpoints compared to the plan", zone, -n)
+		}
+	}
+	return nil
+}
+
+// home assigns the endpoints of one home zone, whose indexes come in the order of
+// IDs.
+func (a *assigner) home(zone string, endpoints []Endpoint, order []int) (moved int) {
+	for g := range a.plan.Groups {
+		a.left[g] = 0
+		for _, m := range a.plan.Groups[g].Members {
+			if a.plan.Zones[m.Zone] == zone {
+				a.left[g] = m.Endpoints
+			}
+		}
+	}
+	assigned := make([]bool, len(order))
+	assign := func(i, g int) {
+		e := &endpoints[order[i]]
+		if !e.Assigned.IsZero() && e.Assigned.unweighted() != a.sets[g].unweighted() {
+			moved++
+		}
+		a.left[g]--
+		e.Assigned, assigned[i] = a.sets[g], true
+	}
+	keep := func(groups func(ConsumerSet) []int) {
+		for i, e := range order {
+			if assigned[i] {
+				continue
+			}
+			for _, g := range groups(endpoints[e].Assigned) {
+				if a.left[g] > 0 {
+					assign(i, g)
+					break
+				}
+			}
+		}
+	}
+	keep(func(set ConsumerSet) []int { return a.exact[set] })
+	keep(func(set ConsumerSet) []int { return a.unweighted[set.unweighted()] })
+	keep(func(set ConsumerSet) []int { return a.unweighted[a.stillPresent(set)] })
+	next := 0
+	for i := range order {
+		if assigned[i] {
+			continue
+		}
+		for a.left[next] == 0 {
+			next++
+		}
+		assign(i, next)
+	}
+	return moved
+}

@@ -1,0 +1,91 @@
+package allocate
+
+import "math"
+
+// auto is Kubernetes' own heuristic: each zone should have the endpoints that its
+// share of CPU expects, and at least the minimum that keeps it from being
+// overloaded. Where upstream follows the order of a map, ties here go by name;
+// endpoints of zones without nodes, which upstream leaves unused, are given away;
+// and a zone that upstream leaves below its minimum gets what it lacks.
+func (p *Planner) auto(threshold float64) verdict {
+	minimum, refused := p.autoMinimums(threshold)
+	if refused.rule != "" {
+		return refused
+	}
+	n := len(p.zones)
+	p.size = grow(p.size, n)
+	p.given = grow(p.given, n*n)
+	for z := range p.zones {
+		p.size[z] = p.zones[z].Endpoints
+	}
+	desired := func(z int) float64 { return max(p.expected[z], float64(minimum[z])) }
+	for {
+		giver, receiver := -1, -1
+		var surplus, short float64
+		for z := range p.size {
+			if over := float64(p.size[z]) - desired(z); over > surplus+tolerance {
+				giver, surplus = z, over
+			} else if -over > short+tolerance {
+				receiver, short = z, -over
+			}
+		}
+		if giver < 0 || receiver < 0 || surplus < 1 && short < 1 || surplus < 0.5 || short < 0.5 {
+			break
+		}
+		p.give(giver, receiver)
+	}
+	for receiver := range p.size {
+		for p.size[receiver] < minimum[receiver] {
+			giver := -1
+			for z := range p.size {
+				if p.size[z] > minimum[z] && (giver < 0 || float64(p.size[z])-desired(z) > float64(p.size[giver])-desired(giver)+tolerance) {
+					giver = z
+				}
+			}
+			p.passOn(giver, receiver)
+		}
+	}
+	for z := range p.zones {
+		p.members(z)
+		p.plan.consumer(z, 1)
+		p.plan.close()
+	}
+	return verdict{rule: RulePlanned}
+}
+
+// autoMinimums applies the safeguards of Auto, in upstream's order. If none
+// refuses it returns the least number of endpoints for each zone.
+func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdict) {
+	if p.region.NodesWithoutZone > 0 {
+		return nil, verdict{rule: RuleNodeNoZone}
+	}
+	if p.region.NodesWithoutCapacity > 0 {
+		return nil, verdict{rule: RuleNodeNoCapacity}
+	}
+	withNodes := 0
+	for _, share := range p.shares {
+		if share > 0 {
+			withNodes++
+		}
+	}
+	switch {
+	case withNodes < 2:
+		return nil, verdict{rule: RuleOneZone}
+	case p.endpoints < withNodes:
+		return nil, verdict{rule: RuleFewEndpoints}
+	}
+	p.minimum = grow(p.minimum, len(p.zones))
+	sum := 0
+	for z, share := range p.shares {
+		// Upstream's formula to the letter, so that rounding agrees.
+		p.minimum[z] = int(math.Ceil(share * float64(p.endpoints) * (1 / (1 + threshold))))
+		sum += p.minimum[z]
+	}
+	if sum > p.endpoints {
+		return nil, verdict{rule: RuleMinimums, minimum: sum}
+	}
+	if len(p.zones) > 0 && p.zones[0].Name == "" && p.zones[0].Endpoints > 0 {
+		return nil, verdict{rule: RuleEndpointNoZone}
+	}
+	return p.minimum, verdict{}
+}

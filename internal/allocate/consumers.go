@@ -1,0 +1,91 @@
+package allocate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ConsumerSet is a set of zones that use an endpoint, each with a weight, in a
+// canonical form that compares with ==. It is what an endpoint is assigned to: in
+// hints the zones, in groups the zones with their weights. The zero value is no
+// assignment.
+type ConsumerSet struct {
+	// joined has the zones in the order of names, each ended by endOfZone, and
+	// before it the weight after startOfWeight unless that is 1.
+	joined string
+}
+
+// Bytes that no zone name has.
+const (
+	endOfZone     = "\x00"
+	startOfWeight = "\x01"
+)
+
+// NewConsumerSet makes the set of the given zones, with weight 1 each.
+func NewConsumerSet(zones ...string) ConsumerSet {
+	sorted := slices.Clone(zones)
+	slices.Sort(sorted)
+	var b strings.Builder
+	for _, zone := range slices.Compact(sorted) {
+		writeConsumer(&b, zone, 1)
+	}
+	return ConsumerSet{b.String()}
+}
+
+func writeConsumer(b *strings.Builder, zone string, weight float64) {
+	b.WriteString(zone)
+	if weight != 1 {
+		b.WriteString(startOfWeight)
+		b.WriteString(strconv.FormatFloat(weight, 'g', -1, 64))
+	}
+	b.WriteString(endOfZone)
+}
+
+// IsZero reports whether the set is no assignment.
+func (s ConsumerSet) IsZero() bool {
+	return s.joined == ""
+}
+
+// Zones lists the set's zones in the order of names.
+func (s ConsumerSet) Zones() []string {
+	var zones []string
+	for zone := range s.all() {
+		zones = append(zones, zone)
+	}
+	return zones
+}
+
+// all yields each zone with its weight.
+func (s ConsumerSet) all() func(yield func(string, float64) bool) {
+	return func(yield func(string, float64) bool) {
+		for part := range strings.SplitSeq(strings.TrimSuffix(s.joined, endOfZone), endOfZone) {
+			if s.joined == "" {
+				return
+			}
+			zone, number, weighted := strings.Cut(part, startOfWeight)
+			weight := 1.0
+			if weighted {
+				// Only writeConsumer writes numbers.
+				weight, _ = strconv.ParseFloat(number, 64)
+			}
+			if !yield(zone, weight) {
+				return
+			}
+		}
+	}
+}
+
+// unweighted is the set without its weights: what decides whether an endpoint
+// moves.
+func (s ConsumerSet) unweighted() ConsumerSet {
+	if !strings.Contains(s.joined, startOfWeight) {
+		return s
+	}
+	return NewConsumerSet(s.Zones()...)
+}
+
+// String is for messages and logs.
+func (s ConsumerSet) String() string {
+	return "{" + strings.Join(s.Zones(), ",") + "}"
+}

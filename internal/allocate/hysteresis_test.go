@@ -1,0 +1,188 @@
+package allocate_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// evenly is a region of three zones like each other with n endpoints.
+func evenly(n int) allocate.Region {
+	var r allocate.Region
+	for i, name := range []string{"a", "b", "c"} {
+		r.Zones = append(r.Zones, allocate.Zone{Name: name, Capacity: 1, Endpoints: (n + 2 - i) / 3})
+	}
+	return r
+}
+
+// S = 9 and P = 3: on at 12, off at 6. The threshold is so high that there always
+// is a plan.
+func TestPadding(t *testing.T) {
+	const s, p = 9, 3
+	for _, start := range []allocate.Start{{Endpoints: s}, {PerZone: s / 3}} {
+		b := &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 10, Start: start, Padding: p}
+		for n := s - p - 1; n <= s+p+1; n++ {
+			for _, state := range []allocate.State{allocate.Waiting, allocate.Allocated, allocate.Downgraded} {
+				want, rule := allocate.Allocated, allocate.RulePlanned
+				switch {
+				case n <= s-p:
+					want, rule = allocate.Waiting, allocate.RuleBelowStart
+				case n < s+p && state == allocate.Waiting:
+					want, rule = allocate.Waiting, allocate.RuleInBand
+				}
+				_, outcome, err := allocate.Allocate(evenly(n), allocate.Intent{Bound: b}, allocate.Previous{State: state})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if outcome.State != want || outcome.Rule != rule || outcome.Start != s || outcome.Padding != p {
+					t.Errorf("%d endpoints, %s before: %s by %s (start %d, padding %d), want %s by %s",
+						n, state, outcome.State, outcome.Rule, outcome.Start, outcome.Padding, want, rule)
+				}
+			}
+		}
+	}
+}
+
+// One endpoint more or less at a time, up and down again.
+func TestPaddingFromBothSides(t *testing.T) {
+	const s, p = 9, 3
+	intent := allocate.Intent{Bound: &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 10, Start: allocate.Start{Endpoints: s}, Padding: p}}
+	previous := allocate.Previous{}
+	step := func(n int, want bool) {
+		t.Helper()
+		plan, outcome, err := allocate.Allocate(evenly(n), intent, previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if outcome.IsBalanced() == want {
+			t.Errorf("%d endpoints after %s: %s by %s", n, previous.State, outcome.State, outcome.Rule)
+		}
+		// What a scale-down takes is not known here: the plan is made anew.
+		previous = allocate.Previous{State: outcome.State, Plan: plan}
+	}
+	for n := 0; n <= s+p+1; n++ {
+		step(n, n >= s+p)
+	}
+	for n := s + p + 1; n >= 0; n-- {
+		step(n, n > s-p)
+	}
+	for n := 0; n < s+p; n++ {
+		step(n, false)
+	}
+}
+
+func TestNoPadding(t *testing.T) {
+	b := &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 10, Start: allocate.Start{Endpoints: 9}}
+	for n := 7; n <= 11; n++ {
+		for _, state := range []allocate.State{allocate.Waiting, allocate.Allocated, allocate.Downgraded} {
+			_, outcome, err := allocate.Allocate(evenly(n), allocate.Intent{Bound: b}, allocate.Previous{State: state})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, rule := allocate.Waiting, allocate.RuleBelowStart
+			if n >= 9 {
+				want, rule = allocate.Allocated, allocate.RulePlanned
+			}
+			if outcome.State != want || outcome.Rule != rule {
+				t.Errorf("%d endpoints, %s before: %s by %s", n, state, outcome.State, outcome.Rule)
+			}
+		}
+	}
+}
+
+// A Service that is downgraded by overload in the band is back as soon as there is
+// a plan; one that has not started is not. Two zones with 2 and 1 endpoints have
+// no plan below 50 %.
+func TestDowngradeInBand(t *testing.T) {
+	intent := allocate.Intent{Bound: &allocate.Bound{
+		Algorithm: allocate.Local, OverloadThreshold: 0.5, Start: allocate.Start{Endpoints: 4}, Padding: 2,
+	}}
+	for _, test := range []struct {
+		region string
+		before allocate.State
+		after  allocate.State
+		rule   allocate.Rule
+	}{
+		{"a=1/2 b=1/1", allocate.Allocated, allocate.Downgraded, allocate.RuleOverload},
+		{"a=1/2 b=1/1", allocate.Downgraded, allocate.Downgraded, allocate.RuleOverload},
+		{"a=1/2 b=1/1", allocate.Waiting, allocate.Waiting, allocate.RuleInBand},
+		{"a=1/2 b=1/2", allocate.Downgraded, allocate.Allocated, allocate.RulePlanned},
+		{"a=1/2 b=1/2", allocate.Waiting, allocate.Waiting, allocate.RuleInBand},
+		{"a=1/1 b=1/1", allocate.Downgraded, allocate.Waiting, allocate.RuleBelowStart},
+		// Above the band the overload downgrades what never was allocated, too.
+		{"a=1/1 b=1/1 c=1/1 d=1/1 e=5/1 f=5/1", allocate.Waiting, allocate.Downgraded, allocate.RuleOverload},
+	} {
+		_, outcome, err := allocate.Allocate(region(t, test.region), intent, allocate.Previous{State: test.before})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if outcome.State != test.after || outcome.Rule != test.rule {
+			t.Errorf("%s, %s before: %s by %s, want %s by %s", test.region, test.before, outcome.State, outcome.Rule, test.after, test.rule)
+		}
+	}
+}
+
+// The band stays a band where a Service has no endpoint for a while, or no zone
+// has capacity: neither is a reason to forget that it had started.
+func TestBandOutlastsNothing(t *testing.T) {
+	for _, test := range []struct {
+		name, region string
+		start        int
+	}{
+		{"no endpoints", "a=1/0 b=1/0", 2}, // off at -1
+		{"no capacity", "a=0/4 b=0/4", 9},  // 8 of 6 to 12
+	} {
+		for _, state := range []allocate.State{allocate.Waiting, allocate.Allocated, allocate.Downgraded} {
+			b := &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 0.5, Start: allocate.Start{Endpoints: test.start}, Padding: 3}
+			_, outcome, err := allocate.Allocate(region(t, test.region), allocate.Intent{Bound: b}, allocate.Previous{State: state})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if started := outcome.State != allocate.Waiting; started != (state != allocate.Waiting) {
+				t.Errorf("%s in the band, %s before: %s by %s", test.name, state, outcome.State, outcome.Rule)
+			}
+		}
+	}
+}
+
+// For any S and P the state follows the two edges of the band, whatever path the
+// number of endpoints takes.
+func TestHysteresis(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		s := rapid.IntRange(1, 15).Draw(t, "start")
+		p := rapid.IntRange(0, s).Draw(t, "padding")
+		intent := allocate.Intent{Bound: &allocate.Bound{
+			Algorithm: allocate.Local, OverloadThreshold: 100, Start: allocate.Start{Endpoints: s}, Padding: p,
+		}}
+		on := false
+		var endpoints []allocate.Endpoint
+		var previous allocate.Previous
+		for i, n := range rapid.SliceOfN(rapid.IntRange(0, s+p+2), 1, 20).Draw(t, "endpoints") {
+			if n >= s+p {
+				on = true
+			} else if n <= s-p {
+				on = false
+			}
+			endpoints = endpoints[:min(n, len(endpoints))]
+			for len(endpoints) < n {
+				endpoints = append(endpoints, allocate.Endpoint{ID: fmt.Sprint(i, "-", len(endpoints)), Zone: "a"})
+			}
+			previous.Plan = allocate.Survivors(endpoints)
+			r := allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 1, Endpoints: n}, {Name: "b"}}}
+			plan, outcome, err := allocate.Allocate(r, intent, previous)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (outcome.State == allocate.Allocated) != on && n > 0 {
+				t.Fatalf("%d endpoints (start %d, padding %d): %s by %s", n, s, p, outcome.State, outcome.Rule)
+			}
+			if _, err := allocate.Assign(plan, endpoints); err != nil {
+				t.Fatal(err)
+			}
+			previous.State = outcome.State
+		}
+	})
+}

@@ -1,0 +1,565 @@
+package allocate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// optimalRegion has zones a, b, c and so on.
+func optimalRegion(capacity, endpoints []int) Region {
+	var r Region
+	for i := range capacity {
+		r.Zones = append(r.Zones, Zone{Name: string(rune('a' + i)), Capacity: float64(capacity[i]), Endpoints: endpoints[i]})
+	}
+	return r
+}
+
+// optimalPlan runs optimal with a planner that does not keep the previous plan.
+func optimalPlan(t require, p *Planner, r Region, threshold float64, previous Plan) (Plan, Figures) {
+	t.Helper()
+	p.Eager = true
+	bound := &Bound{Algorithm: Optimal, OverloadThreshold: threshold}
+	plan, outcome, err := p.Allocate(r, Intent{Bound: bound}, Previous{State: Allocated, Plan: previous})
+	if err != nil {
+		t.Fatalf("allocating %v: %v", r, err)
+	}
+	return plan, outcome.Figures
+}
+
+// require is what tests and rapid have in common.
+type require interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// evenScore is the part of the score that optimal maximises, from 0 to 0.85.
+func evenScore(f Figures) float64 {
+	return 0.45*f.InZone + 0.20*(1-f.Overload) + 0.20*(1-f.Deviation)
+}
+
+// families tries all families of consumer sets, with all sizes.
+type families struct {
+	expected []float64
+	own      []int
+	total    int
+	limit    float64
+	size     []int // by mask of consumers
+	best     float64
+}
+
+func bestFamily(shares []float64, own []int, threshold float64) float64 {
+	f := &families{own: own, limit: threshold - tolerance, size: make([]int, 1<<len(own)), best: math.Inf(-1)}
+	for _, n := range own {
+		f.total += n
+	}
+	for _, share := range shares {
+		f.expected = append(f.expected, share*float64(f.total))
+	}
+	f.try(1, f.total)
+	return f.best
+}
+
+func (f *families) try(mask, rest int) {
+	if mask == len(f.size)-1 {
+		f.size[mask] = rest
+		f.rate()
+		return
+	}
+	for n := 0; n <= rest; n++ {
+		f.size[mask] = n
+		f.try(mask+1, rest-n)
+	}
+	f.size[mask] = 0
+}
+
+func (f *families) rate() {
+	width, load := make([]int, len(f.own)), make([]float64, len(f.own))
+	most := 0.0
+	for z := range f.own {
+		for mask, n := range f.size {
+			width[z] += n * (mask >> z & 1)
+		}
+		if f.expected[z] > 0 && width[z] == 0 {
+			return
+		}
+		if f.expected[z] > 0 {
+			load[z] = f.expected[z] / float64(width[z])
+			most += load[z] * float64(min(f.own[z], width[z]))
+		}
+	}
+	overload, deviation := 0.0, 0.0
+	for mask, n := range f.size {
+		if n == 0 {
+			continue
+		}
+		sum := 0.0
+		for z := range f.own {
+			sum += load[z] * float64(mask>>z&1)
+		}
+		if sum == 0 {
+			return // consumed by nobody who has traffic
+		}
+		overload = max(overload, sum-1)
+		deviation += math.Abs(sum-1) * float64(n)
+	}
+	even := 0.2*(1-overload) + 0.2*(1-deviation/float64(f.total))
+	if overload >= f.limit || even+0.45*most/float64(f.total) <= f.best {
+		return
+	}
+	f.best = max(f.best, even+0.45*f.inZone(load)/float64(f.total))
+}
+
+// inZone keeps endpoints at home one after the other, those of the zones with the
+// greatest load first, and makes room by moving others between groups.
+func (f *families) inZone(load []float64) float64 {
+	zones := make([]int, len(load))
+	at := make([][]int, len(load))
+	for z := range zones {
+		zones[z], at[z] = z, make([]int, len(f.size))
+	}
+	slices.SortFunc(zones, func(a, b int) int {
+		if load[a] > load[b] {
+			return -1
+		}
+		return 1
+	})
+	used := make([]int, len(f.size))
+	var keep func(z int, seen []bool) bool
+	keep = func(z int, seen []bool) bool {
+		for mask := range f.size {
+			if mask>>z&1 == 0 || seen[mask] || f.size[mask] == 0 {
+				continue
+			}
+			seen[mask] = true
+			if used[mask] < f.size[mask] {
+				used[mask]++
+				at[z][mask]++
+				return true
+			}
+			for other := range at {
+				if at[other][mask] > 0 && keep(other, seen) {
+					at[other][mask]--
+					at[z][mask]++
+					return true
+				}
+			}
+		}
+		return false
+	}
+	sum := 0.0
+	for _, z := range zones {
+		for n := 0; n < f.own[z] && keep(z, make([]bool, len(f.size))); n++ {
+			sum += load[z]
+		}
+	}
+	return sum
+}
+
+// checkBest compares the plan with the best of all families.
+func checkBest(t *testing.T, p *Planner, capacity, endpoints []int, threshold float64) {
+	t.Helper()
+	region := optimalRegion(capacity, endpoints)
+	plan, figures := optimalPlan(t, p, region, threshold, Plan{})
+	got, want := evenScore(figures), bestFamily(region.Shares(plan.Zones), endpoints, threshold)
+	if math.Abs(got-want) > 1e-9 {
+		t.Errorf("capacity %v, endpoints %v, threshold %v: score %v, the best family has %v; groups %v", capacity, endpoints, threshold, got, want, plan.Groups)
+	}
+}
+
+// tuples yields all tuples of numbers from low to high.
+func tuples(n, low, high int, yield func([]int)) {
+	tuple := make([]int, n)
+	var fill func(i int)
+	fill = func(i int) {
+		if i == n {
+			yield(tuple)
+			return
+		}
+		for tuple[i] = low; tuple[i] <= high; tuple[i]++ {
+			fill(i + 1)
+		}
+	}
+	fill(0)
+}
+
+func TestOptimalIsBestOfTwoZones(t *testing.T) {
+	var p Planner
+	tuples(2, 1, 5, func(capacity []int) {
+		tuples(2, 0, 9, func(endpoints []int) {
+			if endpoints[0]+endpoints[1] > 0 {
+				checkBest(t, &p, capacity, endpoints, 0.5)
+			}
+		})
+	})
+}
+
+func TestOptimalIsBestOfThreeZones(t *testing.T) {
+	var p Planner
+	tuples(3, 0, 3, func(capacity []int) {
+		if !slices.IsSorted(capacity) || capacity[2] == 0 {
+			return
+		}
+		tuples(3, 0, 3, func(endpoints []int) {
+			if slices.Max(endpoints) > 0 {
+				checkBest(t, &p, capacity, endpoints, 0.5)
+			}
+		})
+	})
+}
+
+func TestOptimalIsBestOfRandomCases(t *testing.T) {
+	for _, test := range []struct{ zones, endpoints, cases int }{
+		{2, 60, 500}, {3, 12, 200}, {4, 6, 200}, {4, 8, 10}, {4, 12, 2}, {5, 4, 60}, {5, 5, 5}, {6, 3, 40}, {6, 4, 2},
+	} {
+		t.Run(fmt.Sprintf("%d zones, %d endpoints", test.zones, test.endpoints), func(t *testing.T) {
+			var p Planner
+			random := rand.New(rand.NewPCG(uint64(test.zones), uint64(test.endpoints)))
+			for range test.cases {
+				capacity, endpoints := make([]int, test.zones), make([]int, test.zones)
+				for z := range capacity {
+					capacity[z] = random.IntN(11)
+				}
+				capacity[0]++
+				for range test.endpoints {
+					endpoints[random.IntN(test.zones)]++
+				}
+				threshold := []float64{0.5, 0.2, 0.05, 1}[random.IntN(4)]
+				checkBest(t, &p, capacity, endpoints, threshold)
+			}
+		})
+	}
+}
+
+func TestOptimalExamples(t *testing.T) {
+	for _, test := range []struct {
+		name                string
+		capacity, endpoints []int
+		want                []string // consumers and members of each group
+		inZone              float64
+	}{
+		{"everything in place", []int{1, 1, 1}, []int{5, 5, 5}, []string{"{a} [{0 5}]", "{b} [{1 5}]", "{c} [{2 5}]"}, 1},
+		{"a zone without endpoints uses the others", []int{1, 1, 1}, []int{1, 1, 0}, []string{"{a,c} [{0 1}]", "{b,c} [{1 1}]"}, 2.0 / 3},
+		{"all endpoints in one zone", []int{1, 1, 1}, []int{4, 0, 0}, []string{"{a,b,c} [{0 4}]"}, 1.0 / 3},
+		{"a spare endpoint goes where it is missing", []int{1, 1, 1}, []int{3, 4, 2}, []string{"{a} [{0 3}]", "{b} [{1 3}]", "{c} [{1 1} {2 2}]"}, 8.0 / 9},
+		{"a zone without traffic gives its endpoints away", []int{1, 1, 0}, []int{2, 2, 4}, []string{"{a} [{0 2} {2 2}]", "{b} [{1 2} {2 2}]"}, 0.5},
+		{"only one zone has traffic", []int{1, 0, 0}, []int{2, 1, 0}, []string{"{a,b,c} [{0 2} {1 1}]"}, 2.0 / 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plan, figures := optimalPlan(t, new(Planner), optimalRegion(test.capacity, test.endpoints), 0.5, Plan{})
+			var got []string
+			for g := range plan.Groups {
+				got = append(got, fmt.Sprint(plan.ConsumerSet(g), " ", plan.Groups[g].Members))
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("groups %v, want %v", got, test.want)
+			}
+			if math.Abs(figures.InZone-test.inZone) > tolerance {
+				t.Errorf("in-zone %v, want %v", figures.InZone, test.inZone)
+			}
+		})
+	}
+}
+
+// drawRegion draws zones with any capacities and endpoints.
+func drawRegion(t *rapid.T, zones, endpoints int) Region {
+	n := rapid.IntRange(1, zones).Draw(t, "zones")
+	capacity := rapid.SliceOfN(rapid.IntRange(0, 10), n, n).Draw(t, "capacity")
+	own := rapid.SliceOfN(rapid.IntRange(0, endpoints), n, n).Draw(t, "endpoints")
+	capacity[0]++
+	own[n-1]++
+	return optimalRegion(capacity, own)
+}
+
+func TestOptimalPlansAreValid(t *testing.T) {
+	var p Planner
+	rapid.Check(t, func(t *rapid.T) {
+		region := drawRegion(t, 12, rapid.SampledFrom([]int{1, 3, 30, 3000}).Draw(t, "scale"))
+		threshold := rapid.SampledFrom([]float64{0.001, 0.05, 0.5, 2}).Draw(t, "threshold")
+		plan, figures := optimalPlan(t, &p, region, threshold, Plan{})
+		checkValid(t, region, plan, figures, threshold)
+		balanced, _, err := Allocate(region, Intent{}, Previous{})
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		shares := region.Shares(plan.Zones)
+		if least := evenScore(new(Meter).Measure(balanced, shares)); evenScore(figures) < least-tolerance {
+			t.Fatalf("score %v, balanced has %v", evenScore(figures), least)
+		}
+	})
+}
+
+// checkValid checks that all endpoints are assigned, all traffic has somewhere to
+// go, and no endpoint is at the threshold.
+func checkValid(t require, region Region, plan Plan, figures Figures, threshold float64) {
+	t.Helper()
+	home := make(map[string]int)
+	for _, g := range plan.Groups {
+		if len(g.Consumers) == 0 || len(g.Members) == 0 {
+			t.Fatalf("empty group in %v", plan.Groups)
+		}
+		for _, m := range g.Members {
+			home[plan.Zones[m.Zone]] += m.Endpoints
+		}
+	}
+	for _, z := range region.Zones {
+		if home[z.Name] != z.Endpoints {
+			t.Fatalf("zone %s has %d endpoints, the plan %d", z.Name, z.Endpoints, home[z.Name])
+		}
+	}
+	if figures.Unreached > 0 || figures.Overload >= threshold {
+		t.Fatalf("%d zones unreached, overload %v, threshold %v", figures.Unreached, figures.Overload, threshold)
+	}
+}
+
+func TestOptimalIgnoresNames(t *testing.T) {
+	var p Planner
+	rapid.Check(t, func(t *rapid.T) {
+		region := drawRegion(t, 10, rapid.SampledFrom([]int{2, 5, 50}).Draw(t, "scale"))
+		_, want := optimalPlan(t, &p, region, 0.5, Plan{})
+		renamed := Region{Zones: rapid.Permutation(region.Zones).Draw(t, "renamed")}
+		for i := range renamed.Zones {
+			renamed.Zones[i].Name = string(rune('a' + i))
+		}
+		plan, got := optimalPlan(t, &p, renamed, 0.5, Plan{})
+		plan = plan.Clone()
+		if math.Abs(got.InZone-want.InZone) > 1e-8 || math.Abs(got.Overload-want.Overload) > 1e-8 || math.Abs(got.Deviation-want.Deviation) > 1e-8 {
+			t.Fatalf("figures %+v, with other names %+v", want, got)
+		}
+		shuffled := Region{Zones: rapid.Permutation(renamed.Zones).Draw(t, "shuffled")}
+		if again, _ := optimalPlan(t, &p, shuffled, 0.5, Plan{}); fmt.Sprint(again) != fmt.Sprint(plan) {
+			t.Fatalf("plan %v, for the same zones in another order %v", plan, again)
+		}
+	})
+}
+
+// compositions tries all plans: for each home zone all ways to spread its endpoints
+// over all consumer sets.
+type compositions struct {
+	zones     []string
+	endpoints []int
+	shares    []float64
+	prior     map[ConsumerSet][]int // endpoints by home
+	count     [][]int               // by mask, by home
+	best      float64
+	fewest    int
+}
+
+func (c *compositions) try(home, mask, rest int) {
+	switch {
+	case home == len(c.endpoints):
+		c.rate()
+	case mask == len(c.count)-1:
+		c.count[mask][home] = rest
+		next := 0
+		if home+1 < len(c.endpoints) {
+			next = c.endpoints[home+1]
+		}
+		c.try(home+1, 1, next)
+		c.count[mask][home] = 0
+	default:
+		for n := 0; n <= rest; n++ {
+			c.count[mask][home] = n
+			c.try(home, mask+1, rest-n)
+		}
+		c.count[mask][home] = 0
+	}
+}
+
+func (c *compositions) rate() {
+	var b builder
+	for mask, homes := range c.count {
+		for home, n := range homes {
+			b.member(home, n)
+		}
+		for z := range c.endpoints {
+			if mask>>z&1 == 1 {
+				b.consumer(z, 1)
+			}
+		}
+		b.close()
+	}
+	plan := b.plan(c.zones)
+	figures := new(Meter).Measure(plan, c.shares)
+	if figures.Unreached > 0 || figures.Overload >= 0.5-tolerance {
+		return
+	}
+	score, moved := evenScore(figures), moves(plan, c.prior)
+	if score > c.best+1e-9 {
+		c.best, c.fewest = score, moved
+	} else if score > c.best-1e-9 {
+		c.fewest = min(c.fewest, moved)
+	}
+}
+
+// moves counts the endpoints that are not where they were.
+func moves(plan Plan, prior map[ConsumerSet][]int) int {
+	moved := 0
+	for g := range plan.Groups {
+		before := prior[plan.ConsumerSet(g)]
+		for _, m := range plan.Groups[g].Members {
+			moved += m.Endpoints
+			if before != nil {
+				moved -= min(m.Endpoints, before[m.Zone])
+			}
+		}
+	}
+	return moved
+}
+
+func TestOptimalMovesFewest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		zones := rapid.IntRange(2, 3).Draw(t, "zones")
+		// All compositions of up to six endpoints can be tried in a moment.
+		capacity := rapid.SliceOfN(rapid.IntRange(1, 3), zones, zones).Draw(t, "capacity")
+		endpoints := make([]int, zones)
+		for range rapid.IntRange(1, 6).Draw(t, "endpoints") {
+			endpoints[rapid.IntRange(0, zones-1).Draw(t, "home")]++
+		}
+		region := optimalRegion(capacity, endpoints)
+		names := []string{"a", "b", "c"}[:zones]
+		c := &compositions{zones: names, endpoints: endpoints, shares: region.Shares(names), prior: make(map[ConsumerSet][]int), best: math.Inf(-1)}
+		for range 1 << zones {
+			c.count = append(c.count, make([]int, zones))
+		}
+		var previous builder
+		left := slices.Clone(endpoints)
+		for _, mask := range rapid.SliceOfNDistinct(rapid.IntRange(1, 1<<zones-1), 0, 3, rapid.ID).Draw(t, "sets") {
+			var consumers []string
+			homes := make([]int, zones)
+			for z := range zones {
+				homes[z] = rapid.IntRange(0, left[z]).Draw(t, "prior")
+				left[z] -= homes[z]
+				previous.member(z, homes[z])
+				if mask>>z&1 == 1 {
+					previous.consumer(z, 1)
+					consumers = append(consumers, names[z])
+				}
+			}
+			previous.close()
+			c.prior[NewConsumerSet(consumers...)] = homes
+		}
+		c.try(0, 1, endpoints[0])
+		plan, figures := optimalPlan(t, new(Planner), region, 0.5, previous.plan(names))
+		if math.Abs(evenScore(figures)-c.best) > 1e-9 {
+			t.Fatalf("score %v, best is %v", evenScore(figures), c.best)
+		}
+		if got := moves(plan, c.prior); got != c.fewest {
+			t.Fatalf("%d endpoints move, %d need to; groups %v", got, c.fewest, plan.Groups)
+		}
+	})
+}
+
+func TestOptimalKeepsTheScoreWithAPrior(t *testing.T) {
+	var p Planner
+	rapid.Check(t, func(t *rapid.T) {
+		before := drawRegion(t, 5, 12)
+		after := Region{Zones: slices.Clone(before.Zones)}
+		for z := range after.Zones {
+			after.Zones[z].Endpoints += rapid.IntRange(0, 2).Draw(t, "arrived")
+		}
+		previous, _ := optimalPlan(t, &p, before, 0.5, Plan{})
+		previous = previous.Clone()
+		_, fresh := optimalPlan(t, &p, after, 0.5, Plan{})
+		plan, figures := optimalPlan(t, &p, after, 0.5, previous)
+		checkValid(t, after, plan, figures, 0.5)
+		if math.Abs(evenScore(figures)-evenScore(fresh)) > tolerance {
+			t.Fatalf("score %v, without a prior plan %v", evenScore(figures), evenScore(fresh))
+		}
+	})
+}
+
+func TestFlowKeepsEndpointsInPlace(t *testing.T) {
+	// Zone a may use its endpoints in either group, whatever goes to the other.
+	region := optimalRegion([]int{1, 1, 0}, []int{2, 0, 1})
+	for home, want := range []int{1, 0} {
+		var p Planner
+		if err := p.load(region); err != nil {
+			t.Fatal(err)
+		}
+		var prior builder
+		prior.member(2*home, 1)
+		prior.consumer(0, 1)
+		prior.close()
+		p.prior = prior.plan(p.names)
+		var f flow
+		f.load(&p, []cell{{mask: 1, count: 1}, {mask: 3, count: 2}}, []int{0, 1})
+		f.solve()
+		if f.kept() != 1 || f.sent[0] != want {
+			t.Errorf("with an endpoint of zone %d in group 0: %d kept, %d of zone a sent there, want 1 and %d", 2*home, f.kept(), f.sent[0], want)
+		}
+	}
+}
+
+func TestOptimalOfManyZones(t *testing.T) {
+	for _, test := range []struct{ zones, endpoints int }{{20, 5}, {50, 400}, {300, 300}, {300, 100_000}} {
+		t.Run(fmt.Sprintf("%d zones, %d endpoints", test.zones, test.endpoints), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, 2))
+			var region Region
+			for z := range test.zones {
+				region.Zones = append(region.Zones, Zone{Name: fmt.Sprintf("zone-%03d", z), Capacity: float64(random.IntN(10) + 1)})
+			}
+			for range test.endpoints {
+				region.Zones[int(float64(test.zones)*random.Float64()*random.Float64())].Endpoints++
+			}
+			plan, figures := optimalPlan(t, new(Planner), region, 0.5, Plan{})
+			checkValid(t, region, plan, figures, 0.5)
+		})
+	}
+}
+
+// optimalSample has cases as the published data set has them, and some of more zones.
+func optimalSample() []Region {
+	var sample []Region
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range 1000 {
+		zones := 3
+		if i%100 == 99 {
+			zones = 4 + i/100%5
+		}
+		capacity, endpoints := make([]int, zones), make([]int, zones)
+		for z := range zones {
+			capacity[z], endpoints[z] = 1+random.IntN(10), random.IntN(101)
+		}
+		slices.Sort(capacity)
+		slices.Sort(endpoints)
+		endpoints[zones-1]++
+		sample = append(sample, optimalRegion(capacity, endpoints))
+	}
+	return sample
+}
+
+// optimalAlone runs optimal without the parts that all algorithms share.
+func optimalAlone(t require, p *Planner, region Region) {
+	if err := p.load(region); err != nil {
+		t.Fatalf("%v", err)
+	}
+	p.plan.reset()
+	p.optimal(0.5)
+}
+
+func TestOptimalReusesMemory(t *testing.T) {
+	var p Planner
+	sample := optimalSample()
+	allocs := testing.AllocsPerRun(3, func() {
+		for _, region := range sample {
+			optimalAlone(t, &p, region)
+		}
+	})
+	if allocs > 0 {
+		t.Errorf("%v allocations for %d plans", allocs, len(sample))
+	}
+}
+
+func BenchmarkOptimal(b *testing.B) {
+	var p Planner
+	sample := slices.DeleteFunc(optimalSample(), func(r Region) bool { return len(r.Zones) > 3 })
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		optimalAlone(b, &p, sample[i%len(sample)])
+	}
+}

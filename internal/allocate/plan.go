@@ -1,0 +1,194 @@
+package allocate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Plan divides the endpoints of a region into groups. Zones are numbered by their
+// place in Zones, which is in the order of names.
+type Plan struct {
+	Zones  []string
+	Groups []Group
+}
+
+// Group is a number of endpoints with the zones that consume them. A zone spreads
+// its traffic evenly over the endpoints of all groups that it consumes, each
+// endpoint counted with the zone's weight in the group.
+type Group struct {
+	// Members say how many endpoints come from each home zone, in the order of
+	// zones and without zeros.
+	Members []Member
+	// Consumers are in the order of zones.
+	Consumers []Consumer
+}
+
+// Member is the part of a group's endpoints that is at home in one zone.
+type Member struct {
+	Zone, Endpoints int
+}
+
+// Consumer is a zone that uses a group.
+type Consumer struct {
+	Zone int
+	// Weight is 1 but in the plans of algorithms that share single endpoints by
+	// fractions.
+	Weight float64
+}
+
+// Size is the number of endpoints of the group.
+func (g Group) Size() int {
+	size := 0
+	for _, m := range g.Members {
+		size += m.Endpoints
+	}
+	return size
+}
+
+// Consumes reports whether the zone uses the group.
+func (g Group) Consumes(zone int) bool {
+	for _, c := range g.Consumers {
+		if c.Zone == zone {
+			return true
+		}
+	}
+	return false
+}
+
+// ConsumerSet is the set of zones that use group g.
+func (p Plan) ConsumerSet(g int) ConsumerSet {
+	var b strings.Builder
+	for _, c := range p.Groups[g].Consumers {
+		writeConsumer(&b, p.Zones[c.Zone], c.Weight)
+	}
+	return ConsumerSet{b.String()}
+}
+
+// Clone is a copy that stays valid when the Planner goes on.
+func (p Plan) Clone() Plan {
+	clone := Plan{Zones: slices.Clone(p.Zones), Groups: slices.Clone(p.Groups)}
+	for i := range clone.Groups {
+		g := &clone.Groups[i]
+		g.Members, g.Consumers = slices.Clone(g.Members), slices.Clone(g.Consumers)
+	}
+	return clone
+}
+
+// validate says what is wrong with a plan that somebody else made.
+func (p Plan) validate() error {
+	if !slices.IsSorted(p.Zones) {
+		return fmt.Errorf("zones %q are not in the order of names", p.Zones)
+	}
+	for i, g := range p.Groups {
+		last := -1
+		for _, m := range g.Members {
+			if m.Zone <= last || m.Zone >= len(p.Zones) || m.Endpoints < 0 {
+				return fmt.Errorf("group %d has %d members of zone %d after zone %d; there are %d zones, to be named once and in order", i, m.Endpoints, m.Zone, last, len(p.Zones))
+			}
+			last = m.Zone
+		}
+		last = -1
+		for _, c := range g.Consumers {
+			if c.Zone <= last || c.Zone >= len(p.Zones) || !(c.Weight >= 0) || math.IsInf(c.Weight, 1) {
+				return fmt.Errorf("group %d has consumer %d with weight %g after zone %d; there are %d zones, to be named once and in order, and weights are not negative", i, c.Zone, c.Weight, last, len(p.Zones))
+			}
+			last = c.Zone
+		}
+	}
+	return nil
+}
+
+// Slices is the number of EndpointSlices that hold the plan's groups, each slice
+// with the endpoints of one group and at most perSlice of them.
+func (p Plan) Slices(perSlice int) int {
+	n := 0
+	for i := range p.Groups {
+		n += slicesFor(p.Groups[i].Size(), perSlice)
+	}
+	return n
+}
+
+func slicesFor(endpoints, perSlice int) int {
+	if endpoints <= perSlice { // nearly always, and without a division
+		return min(endpoints, 1)
+	}
+	return (endpoints + perSlice - 1) / perSlice
+}
+
+// builder makes plans in memory that it uses again for the next one.
+type builder struct {
+	groups    []Group
+	members   []Member
+	consumers []Consumer
+	ends      []groupEnd
+}
+
+// groupEnd is where a group's parts end in the pools; the pools may move while
+// they grow, so slices of them are cut last.
+type groupEnd struct{ members, consumers int }
+
+func (b *builder) reset() {
+	b.groups, b.members, b.consumers, b.ends = b.groups[:0], b.members[:0], b.consumers[:0], b.ends[:0]
+}
+
+// member adds endpoints of a home zone to the group in the making. Zones must come
+// in order.
+func (b *builder) member(zone, endpoints int) {
+	if endpoints > 0 {
+		b.members = append(b.members, Member{zone, endpoints})
+	}
+}
+
+// consumer adds a zone that uses the group in the making. Zones must come in order.
+func (b *builder) consumer(zone int, weight float64) {
+	b.consumers = append(b.consumers, Consumer{zone, weight})
+}
+
+// close ends the group in the making. One without endpoints is dropped.
+func (b *builder) close() {
+	last := groupEnd{}
+	if n := len(b.ends); n > 0 {
+		last = b.ends[n-1]
+	}
+	if len(b.members) == last.members {
+		b.consumers = b.consumers[:last.consumers]
+		return
+	}
+	b.ends = append(b.ends, groupEnd{len(b.members), len(b.consumers)})
+}
+
+// merge joins groups that have the same consumers.
+func (b *builder) merge() {
+	plan := b.plan(nil).Clone()
+	b.reset()
+	done := make([]bool, len(plan.Groups))
+	for g := range plan.Groups {
+		if done[g] {
+			continue
+		}
+		members := plan.Groups[g].Members
+		for i := g + 1; i < len(plan.Groups); i++ {
+			if !done[i] && slices.Equal(plan.Groups[i].Consumers, plan.Groups[g].Consumers) {
+				members, done[i] = append(members, plan.Groups[i].Members...), true
+			}
+		}
+		b.members = append(b.members, members...)
+		b.consumers = append(b.consumers, plan.Groups[g].Consumers...)
+		b.close()
+	}
+}
+
+// plan cuts the groups. It can be called again after more was added.
+func (b *builder) plan(zones []string) Plan {
+	b.groups = slices.Grow(b.groups[:0], len(b.ends))[:len(b.ends)]
+	start := groupEnd{}
+	for i, end := range b.ends {
+		g := &b.groups[i]
+		g.Members = b.members[start.members:end.members:end.members]
+		g.Consumers = b.consumers[start.consumers:end.consumers:end.consumers]
+		start = end
+	}
+	return Plan{Zones: zones, Groups: b.groups}
+}

@@ -1,0 +1,510 @@
+package allocate_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// checkPlan fails unless the plan is well-formed, has each endpoint of the region
+// once, reaches every zone with traffic, and is allowed by the outcome's threshold
+// or balanced. It is not for plans with hard tiers.
+func checkPlan(t failer, r allocate.Region, plan allocate.Plan, outcome allocate.Outcome) {
+	t.Helper()
+	checkForm(t, r, plan)
+	figures := measure(plan, capacities(r))
+	if !sameFigures(outcome.Figures, figures) {
+		t.Errorf("figures are %+v, measured by endpoint %+v", outcome.Figures, figures)
+	}
+	n := r.Endpoints()
+	if outcome.Endpoints != n {
+		t.Errorf("outcome has %d endpoints of %d", outcome.Endpoints, n)
+	}
+	if n > 0 && figures.Unreached > 0 {
+		t.Errorf("%s: %d zones reach nothing", render(plan), figures.Unreached)
+	}
+	if outcome.IsBalanced() {
+		checkBalanced(t, r, plan, outcome)
+		return
+	}
+	if outcome.Rule != allocate.RulePlanned && outcome.Rule != allocate.RuleKept {
+		t.Errorf("rule %s in state %s", outcome.Rule, outcome.State)
+	}
+	limit := outcome.Threshold
+	if outcome.Algorithm == allocate.Auto {
+		limit += 2e-9
+	}
+	if figures.Overload >= limit {
+		t.Errorf("%s: overload %g, the threshold is %g", render(plan), figures.Overload, outcome.Threshold)
+	}
+}
+
+// checkBalanced fails unless all zones share all endpoints, for a reason that
+// holds.
+func checkBalanced(t failer, r allocate.Region, plan allocate.Plan, outcome allocate.Outcome) {
+	t.Helper()
+	if r.Endpoints() > 0 && (len(plan.Groups) != 1 || len(plan.Groups[0].Consumers) != len(r.Zones)) {
+		t.Errorf("%s is not balanced, rule %s", render(plan), outcome.Rule)
+	}
+	switch outcome.Rule {
+	case allocate.RulePlanned, allocate.RuleKept, allocate.RuleTiers:
+		t.Errorf("rule %s in state %s", outcome.Rule, outcome.State)
+	case allocate.RuleOverload:
+		if outcome.Overload < outcome.Threshold-1e-6 {
+			t.Errorf("balanced because of an overload of %g, the threshold is %g", outcome.Overload, outcome.Threshold)
+		}
+		if outcome.State != allocate.Downgraded {
+			t.Errorf("state %s after an overload", outcome.State)
+		}
+	}
+}
+
+// checkForm fails unless the plan is in its canonical form and has each endpoint
+// of the region once.
+func checkForm(t failer, r allocate.Region, plan allocate.Plan) {
+	t.Helper()
+	if !slices.IsSorted(plan.Zones) || len(plan.Zones) != len(r.Zones) {
+		t.Fatalf("zones are %q", plan.Zones)
+	}
+	homes := map[string]int{}
+	for _, g := range plan.Groups {
+		if len(g.Members) == 0 {
+			t.Errorf("%s has an empty group", render(plan))
+		}
+		for i, m := range g.Members {
+			if m.Endpoints <= 0 || i > 0 && m.Zone <= g.Members[i-1].Zone {
+				t.Errorf("%s: members %v", render(plan), g.Members)
+			}
+			homes[plan.Zones[m.Zone]] += m.Endpoints
+		}
+		for i, c := range g.Consumers {
+			if !(c.Weight > 0) || math.IsInf(c.Weight, 1) || i > 0 && c.Zone <= g.Consumers[i-1].Zone {
+				t.Errorf("%s: consumers %v", render(plan), g.Consumers)
+			}
+		}
+	}
+	for _, z := range r.Zones {
+		if homes[z.Name] != z.Endpoints {
+			t.Errorf("%s has %d endpoints of zone %q, the region has %d", render(plan), homes[z.Name], z.Name, z.Endpoints)
+		}
+	}
+}
+
+// regions draws regions of up to so many zones, from the same share everywhere to
+// all in one place.
+func regions(zones, endpoints int) *rapid.Generator[allocate.Region] {
+	return rapid.Custom(func(t *rapid.T) allocate.Region {
+		var r allocate.Region
+		capacity := rapid.OneOf(
+			rapid.Just(1.0),
+			rapid.Map(rapid.IntRange(0, 10), func(i int) float64 { return float64(i) }),
+			rapid.Float64Range(0.01, 100),
+		)
+		if rapid.IntRange(0, 3).Draw(t, "alike") == 0 {
+			capacity = rapid.Just(float64(rapid.IntRange(1, 30).Draw(t, "nodes")))
+		}
+		most := rapid.IntRange(0, endpoints).Draw(t, "most endpoints")
+		for i := range rapid.IntRange(1, zones).Draw(t, "zones") {
+			r.Zones = append(r.Zones, allocate.Zone{
+				Name:      fmt.Sprintf("z%02d", i),
+				Region:    rapid.SampledFrom([]string{"east", "west"}).Draw(t, "region"),
+				Capacity:  capacity.Draw(t, "capacity"),
+				Endpoints: rapid.IntRange(0, most).Draw(t, "endpoints"),
+			})
+		}
+		if rapid.IntRange(0, 19).Draw(t, "homeless") == 0 {
+			r.Zones = append(r.Zones, allocate.Zone{Endpoints: rapid.IntRange(0, 3).Draw(t, "endpoints")})
+		}
+		return r
+	})
+}
+
+func bounds() *rapid.Generator[*allocate.Bound] {
+	return rapid.Custom(func(t *rapid.T) *allocate.Bound {
+		b := bound(rapid.SampledFrom(ofProposal()).Draw(t, "algorithm"))
+		b.OverloadThreshold = rapid.SampledFrom([]float64{0.05, 0.2, 0.5, 0.5, 1, 3}).Draw(t, "threshold")
+		return b
+	})
+}
+
+// sizes of regions to draw: most are small, where all corners are met often.
+func anyRegion() *rapid.Generator[allocate.Region] {
+	return rapid.OneOf(regions(4, 12), regions(4, 12), regions(5, 200), regions(40, 20))
+}
+
+func TestPlansAreSound(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		r := anyRegion().Draw(t, "region")
+		b := bounds().Draw(t, "bound")
+		tiers := rapid.SampledFrom([]topology.Tiers{
+			nil,
+			{topology.Anywhere},
+			{topology.Zone, topology.Anywhere},
+			{topology.Hostname, topology.Zone, topology.Anywhere},
+			{topology.Zone, topology.Region, topology.Anywhere},
+		}).Draw(t, "tiers")
+		plan, outcome, err := allocate.Allocate(r, allocate.Intent{Tiers: tiers, Bound: b}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlan(t, r, plan, outcome)
+	})
+}
+
+// The shares of local-weighted are exact, and it never has a reason to refuse.
+func TestLocalWeightedHasNoOverload(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		r := anyRegion().Draw(t, "region")
+		plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.LocalWeighted)}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if figures := measure(plan, capacities(r)); figures.Overload > 1e-6 {
+			t.Fatalf("%s: overload %g", render(plan), figures.Overload)
+		}
+		if r.Endpoints() > 0 && !noCapacity(r) && outcome.Rule != allocate.RulePlanned {
+			t.Fatalf("rule %s, overload %g", outcome.Rule, outcome.Overload)
+		}
+	})
+}
+
+// In the balanced plan every endpoint has the even share.
+func TestBalancedIsEven(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		r := anyRegion().Draw(t, "region")
+		plan, outcome, err := allocate.Allocate(r, allocate.Intent{}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlan(t, r, plan, outcome)
+		if f := outcome.Figures; !noCapacity(r) && (f.Overload > 1e-9 || f.Deviation > 1e-9) {
+			t.Fatalf("figures %+v", f)
+		}
+	})
+}
+
+func noCapacity(r allocate.Region) bool {
+	for _, z := range r.Zones {
+		if z.Capacity > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// shuffled is the region with its zones in another order.
+func shuffled(r allocate.Region, seed uint64) allocate.Region {
+	r.Zones = slices.Clone(r.Zones)
+	rand.New(rand.NewPCG(seed, 1)).Shuffle(len(r.Zones), func(i, j int) { r.Zones[i], r.Zones[j] = r.Zones[j], r.Zones[i] })
+	return r
+}
+
+// question is the input of an allocation.
+type question struct {
+	region   allocate.Region
+	intent   allocate.Intent
+	previous allocate.Previous
+}
+
+// questions draws inputs of all kinds; the previous plan is one of another region,
+// some zones and endpoints of which are still there.
+func questions() *rapid.Generator[question] {
+	return rapid.Custom(func(t *rapid.T) question {
+		q := question{region: anyRegion().Draw(t, "region")}
+		keys := []string{topology.Hostname, topology.Zone, topology.Region, "rack"}
+		q.intent.Tiers = rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 3, rapid.ID).Draw(t, "tiers")
+		if rapid.Bool().Draw(t, "soft") {
+			q.intent.Tiers = append(q.intent.Tiers, topology.Anywhere)
+		}
+		if rapid.IntRange(0, 4).Draw(t, "bounded") > 0 {
+			q.intent.Bound = bounds().Draw(t, "bound")
+			q.intent.Bound.Start.PerZone = rapid.SampledFrom([]float64{0, 0, 3}).Draw(t, "start")
+			q.intent.Bound.Padding = rapid.IntRange(0, 3).Draw(t, "padding")
+			if q.intent.Validate() != nil { // nothing to divide in a hard zone
+				q.intent.Tiers = append(q.intent.Tiers, topology.Anywhere)
+			}
+		}
+		q.previous.State = rapid.SampledFrom([]allocate.State{allocate.Waiting, allocate.Allocated, allocate.Allocated, allocate.Downgraded}).Draw(t, "state")
+		if q.previous.State == allocate.Allocated {
+			before := q.region
+			before.Zones = nil
+			for _, z := range q.region.Zones {
+				z.Endpoints = max(0, z.Endpoints-rapid.IntRange(0, 3).Draw(t, "new"))
+				if rapid.IntRange(0, 9).Draw(t, "zone is old") > 0 {
+					before.Zones = append(before.Zones, z)
+				}
+			}
+			plan, _, err := allocate.Allocate(before, allocate.Intent{Bound: bounds().Draw(t, "previous bound")}, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.previous.Plan = plan.Clone()
+		}
+		return q
+	})
+}
+
+// clone is a deep copy, to see what was changed.
+func (q question) clone() question {
+	c := q
+	c.region.Zones = slices.Clone(q.region.Zones)
+	c.intent.Tiers = slices.Clone(q.intent.Tiers)
+	if q.intent.Bound != nil {
+		b := *q.intent.Bound
+		c.intent.Bound = &b
+	}
+	c.previous.Plan = q.previous.Plan.Clone()
+	return c
+}
+
+func TestOrderOfZonesDoesNotMatter(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		q := questions().Draw(t, "question")
+		plan, outcome, err := allocate.Allocate(q.region, q.intent, q.previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mixed, mixedOutcome, err := allocate.Allocate(shuffled(q.region, rapid.Uint64().Draw(t, "seed")), q.intent, q.previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(plan, mixed) || outcome != mixedOutcome {
+			t.Fatalf("%s, %+v; in another order\n%s, %+v", render(plan), outcome, render(mixed), mixedOutcome)
+		}
+	})
+}
+
+// A zone with neither nodes nor endpoints decides nothing, and neither does the unit
+// of capacity.
+func TestWhatDoesNotMatter(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		q := questions().Draw(t, "question")
+		_, want, err := allocate.Allocate(q.region, q.intent, q.previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := q.clone()
+		more.region.Zones = append(more.region.Zones, allocate.Zone{
+			Name:   rapid.SampledFrom([]string{"empty", "zz"}).Draw(t, "name"),
+			Region: rapid.SampledFrom([]string{"", "east", "north"}).Draw(t, "its region"),
+		})
+		_, outcome, err := allocate.Allocate(more.region, more.intent, more.previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameFigures(outcome.Figures, want.Figures) {
+			t.Fatalf("figures %+v with an empty zone, %+v without", outcome.Figures, want.Figures)
+		}
+		outcome.Figures = want.Figures
+		if outcome != want {
+			t.Fatalf("%+v with an empty zone, %+v without", outcome, want)
+		}
+		scaled := q.clone()
+		for i := range scaled.region.Zones {
+			scaled.region.Zones[i].Capacity *= 1024
+		}
+		if _, outcome, err = allocate.Allocate(scaled.region, q.intent, q.previous); err != nil || outcome != want {
+			t.Fatalf("%+v with 1024 times the capacity, %+v without, %v", outcome, want, err)
+		}
+	})
+}
+
+// A planner that was used for other regions decides as a new one, and its switches
+// hold for its own calls only.
+func TestPlannersHaveNoPast(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		var used allocate.Planner
+		for range rapid.IntRange(2, 12).Draw(t, "calls") {
+			q := questions().Draw(t, "question")
+			used.Eager = rapid.Bool().Draw(t, "eager")
+			used.Forgetful = rapid.Bool().Draw(t, "forgetful")
+			fresh := allocate.Planner{Eager: used.Eager, Forgetful: used.Forgetful}
+			plan, outcome, err := used.Allocate(q.region, q.intent, q.previous)
+			want, wantOutcome, wantErr := fresh.Allocate(q.region, q.intent, q.previous)
+			if err != nil || wantErr != nil {
+				t.Fatal(err, wantErr)
+			}
+			if render(plan) != render(want) || !slices.Equal(plan.Zones, want.Zones) || outcome != wantOutcome {
+				t.Fatalf("%s, %+v; a new planner has\n%s, %+v", render(plan), outcome, render(want), wantOutcome)
+			}
+			if rapid.IntRange(0, 4).Draw(t, "invalid") == 0 {
+				if _, _, err := used.Allocate(allocate.Region{Zones: []allocate.Zone{{Name: "a", Endpoints: 3}, {Name: "b", Capacity: -1}}}, q.intent, q.previous); err == nil {
+					t.Fatal("no error for a negative capacity")
+				}
+			}
+		}
+	})
+}
+
+func TestInputsStayAsTheyAre(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		q := questions().Draw(t, "question")
+		q.region = shuffled(q.region, rapid.Uint64().Draw(t, "seed"))
+		before := q.clone()
+		plan, _, err := allocate.Allocate(q.region, q.intent, q.previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var endpoints []allocate.Endpoint
+		for i, e := range individuals(plan) {
+			endpoints = append(endpoints, allocate.Endpoint{ID: fmt.Sprint(i), Zone: e.home})
+		}
+		planBefore := plan.Clone()
+		if _, err := allocate.Assign(plan, endpoints); err != nil {
+			t.Fatal(err)
+		}
+		allocate.Survivors(endpoints)
+		if !reflect.DeepEqual(plan, planBefore) {
+			t.Fatalf("Assign changed the plan %s to %s", render(planBefore), render(plan))
+		}
+		if !reflect.DeepEqual(q.clone(), before) {
+			t.Fatalf("the question is %+v after the answer, before it was %+v", q, before)
+		}
+	})
+}
+
+// What a plan and a clone of it say stays true when the planner goes on.
+func TestClonesStay(t *testing.T) {
+	var planner allocate.Planner
+	intent := allocate.Intent{Bound: bound(allocate.LocalShared)}
+	plan, _, err := planner.Allocate(region(t, "a=1/6 b=1/0 c=1/0"), intent, allocate.Previous{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone := plan.Clone()
+	if _, _, err = planner.Allocate(region(t, "x=1/9 y=1/9 z=5/1 w=7/3"), intent, allocate.Previous{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := render(clone); got != "a: 2a | b,c: 4a" {
+		t.Errorf("the clone has become %s", got)
+	}
+}
+
+// Auto follows upstream: the refusals, and what is moved, where that leaves every
+// zone its minimum. Where upstream goes by the order of a map, ties here go by
+// name, so only regions without ties between unequal zones can be compared.
+func TestAutoFollowsUpstream(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		r := regions(6, 60).Draw(t, "region")
+		for i := range r.Zones {
+			r.Zones[i].Capacity = math.Ceil(r.Zones[i].Capacity) + 1
+		}
+		r.Zones = slices.DeleteFunc(r.Zones, func(z allocate.Zone) bool { return z.Name == "" })
+		n, total := r.Endpoints(), 0.0
+		if n == 0 {
+			return
+		}
+		for _, z := range r.Zones {
+			total += z.Capacity
+		}
+		plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Auto)}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Zones) < 2 || n < len(r.Zones) {
+			if !outcome.IsBalanced() {
+				t.Fatalf("%s with %d endpoints in %d zones", outcome.Rule, n, len(r.Zones))
+			}
+			return
+		}
+		have, minimum := make([]int, len(r.Zones)), make([]int, len(r.Zones))
+		surplus := make([]float64, len(r.Zones)) // above what is desired
+		sum := 0
+		for z, zone := range r.Zones {
+			desired := zone.Capacity / total * float64(n)
+			minimum[z] = int(math.Ceil(desired * (1 / (1 + 0.2))))
+			sum += minimum[z]
+			have[z] = zone.Endpoints
+			surplus[z] = float64(zone.Endpoints) - math.Max(desired, float64(minimum[z]))
+		}
+		if sum > n {
+			if outcome.Rule != allocate.RuleMinimums || outcome.Minimum != sum {
+				t.Fatalf("%s with minimum %d, want %d of %d endpoints", outcome.Rule, outcome.Minimum, sum, n)
+			}
+			return
+		}
+		for {
+			most, least := 0, 0
+			for z := range surplus {
+				if surplus[z] > surplus[most]+1e-9 {
+					most = z
+				}
+				if surplus[z] < surplus[least]-1e-9 {
+					least = z
+				}
+			}
+			give, get := surplus[most], -surplus[least]
+			if math.Abs(give-0.5) < 1e-9 || math.Abs(get-0.5) < 1e-9 || math.Abs(give-1) < 1e-9 || math.Abs(get-1) < 1e-9 {
+				// Whether that is reached is a matter of rounding.
+				return
+			}
+			if give < 0.5 || get < 0.5 || give < 1 && get < 1 {
+				break
+			}
+			have[most]--
+			have[least]++
+			surplus[most]--
+			surplus[least]++
+		}
+		for z := range have {
+			if have[z] < minimum[z] {
+				return // upstream leaves the zone short
+			}
+		}
+		if outcome.Rule != allocate.RulePlanned {
+			t.Fatalf("rule %s, upstream has %v endpoints by zone", outcome.Rule, have)
+		}
+		for z := range r.Zones {
+			got := 0
+			for _, g := range plan.Groups {
+				if g.Consumes(z) {
+					got += g.Size()
+				}
+			}
+			if got != have[z] {
+				t.Fatalf("%s, upstream has %v endpoints by zone", render(plan), have)
+			}
+		}
+	})
+}
+
+// In a large region every algorithm comes to an end, and its plan is sound.
+func TestLargeRegions(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	for _, algorithm := range ofProposal() {
+		t.Run(string(algorithm), func(t *testing.T) {
+			var r allocate.Region
+			for i := range 400 {
+				z := allocate.Zone{Name: fmt.Sprintf("z%03d", i), Capacity: float64(1 + random.IntN(20))}
+				if i%4 > 0 {
+					z.Endpoints = random.IntN(660)
+				}
+				r.Zones = append(r.Zones, z)
+			}
+			intent := allocate.Intent{Bound: bound(algorithm)}
+			plan, outcome, err := allocate.Allocate(r, intent, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkForm(t, r, plan)
+			if outcome.Figures.Unreached > 0 || !outcome.IsBalanced() && outcome.Figures.Overload >= 0.5 {
+				t.Errorf("%s with %+v", outcome.Rule, outcome.Figures)
+			}
+		})
+	}
+}

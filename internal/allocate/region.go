@@ -1,0 +1,110 @@
+package allocate
+
+import (
+	"cmp"
+	"slices"
+)
+
+// byRegion divides each region's endpoints among its own zones. If regions are
+// only a preference and one of them cannot serve itself within the bound, all zones
+// are divided as one. If they are hard the zones of such a region share what it has.
+func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
+	var regions []regionKey
+	for i := range p.zones {
+		if key := keyOf(p.zones[i]); !slices.Contains(regions, key) {
+			regions = append(regions, key)
+		}
+	}
+	slices.SortFunc(regions, regionKey.compare)
+	p.plan.reset()
+	var whole verdict
+	for _, key := range regions {
+		decided := p.oneRegion(bound, key)
+		if decided.rule == "" {
+			continue
+		}
+		switch {
+		case decided.rule == RulePlanned, whole.rule == "", !whole.planned() && decided.planned():
+			whole = decided
+		}
+		if !decided.planned() && !hard {
+			return p.divide(bound)
+		}
+	}
+	if !whole.planned() {
+		return whole
+	}
+	whole.figures = p.measured()
+	if !hard && !bound.allows(whole.figures) {
+		return p.divide(bound)
+	}
+	return whole
+}
+
+// regionKey tells regions apart. A zone of which the region is not known is one of
+// its own.
+type regionKey struct{ region, zone string }
+
+func keyOf(z Zone) regionKey {
+	if z.Region == "" {
+		return regionKey{zone: z.Name}
+	}
+	return regionKey{region: z.Region}
+}
+
+func (k regionKey) compare(other regionKey) int {
+	return cmp.Or(cmp.Compare(k.region, other.region), cmp.Compare(k.zone, other.zone))
+}
+
+// oneRegion adds the groups of one region to the plan. The verdict has no rule if
+// the region has neither endpoints nor traffic.
+func (p *Planner) oneRegion(bound *Bound, key regionKey) verdict {
+	if p.child == nil {
+		p.child = &Planner{}
+	}
+	child := p.child
+	child.Eager, child.Forgetful = p.Eager, p.Forgetful
+	part := Region{NodesWithoutZone: p.region.NodesWithoutZone, NodesWithoutCapacity: p.region.NodesWithoutCapacity}
+	for i := range p.zones {
+		if keyOf(p.zones[i]) == key {
+			part.Zones = append(part.Zones, p.zones[i])
+		}
+	}
+	child.take(part)
+	child.remember(p.prior)
+	child.plan.reset()
+	var decided verdict
+	switch {
+	case child.active == 0:
+		return verdict{}
+	case child.endpoints == 0:
+		return verdict{rule: RuleNoEndpoints}
+	case child.withoutTraffic() || child.active == 1:
+		decided.rule = RulePlanned // there is nothing to choose
+		if len(p.prior.Groups) > 0 {
+			decided.rule = RuleKept
+		}
+	default:
+		decided = child.divide(bound)
+	}
+	if !decided.planned() || len(child.plan.ends) == 0 {
+		child.plan.reset()
+		child.everything()
+	}
+	plan := child.plan.plan(child.names)
+	for i := range plan.Groups {
+		for _, m := range plan.Groups[i].Members {
+			p.plan.member(p.index(plan.Zones[m.Zone]), m.Endpoints)
+		}
+		for _, c := range plan.Groups[i].Consumers {
+			p.plan.consumer(p.index(plan.Zones[c.Zone]), c.Weight)
+		}
+		p.plan.close()
+	}
+	return decided
+}
+
+func (p *Planner) index(zone string) int {
+	i, _ := slices.BinarySearch(p.names, zone)
+	return i
+}

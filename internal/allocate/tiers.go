@@ -1,0 +1,86 @@
+package allocate
+
+import (
+	"slices"
+
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// nearest lets each zone use its nearest tier that has an endpoint, whatever load
+// that makes. Tiers finer than a zone are left to the node: the zone gets all that
+// its nodes may choose from.
+func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome, error) {
+	p.plan.reset()
+	reach := p.reach(tiers)
+	n := len(p.zones)
+	for home := range p.zones {
+		if p.zones[home].Endpoints == 0 {
+			continue
+		}
+		p.plan.member(home, p.zones[home].Endpoints)
+		for zone := range p.zones {
+			if reach[zone*n+home] {
+				p.plan.consumer(zone, 1)
+			}
+		}
+		p.plan.close()
+	}
+	p.plan.merge()
+	outcome.State = Allocated
+	return p.finish(outcome, RuleTiers)
+}
+
+// fallBack ends without the bound's plan: with all endpoints for everyone, or as
+// many of them as hard tiers allow.
+func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Plan, Outcome, error) {
+	if !tiers.Hard() {
+		return p.balanced(outcome, rule)
+	}
+	state := outcome.State
+	// The widest tier comes first, and a narrower one where it serves nobody.
+	widest := slices.Clone(tiers)
+	slices.Reverse(widest)
+	plan, outcome, err := p.nearest(outcome, widest)
+	outcome.State, outcome.Rule = state, rule
+	return plan, outcome, err
+}
+
+// reach says which home zone's endpoints (column) each zone (row) may use.
+func (p *Planner) reach(tiers topology.Tiers) []bool {
+	n := len(p.zones)
+	reach := make([]bool, n*n)
+	for zone := range p.zones {
+		row := reach[zone*n : (zone+1)*n]
+		for _, key := range tiers {
+			if p.reachTier(row, zone, key) {
+				break
+			}
+		}
+	}
+	return reach
+}
+
+// reachTier adds what the zone's nodes can reach in one tier. It reports whether
+// every node of the zone is sure to be served there, so that no wider tier counts.
+func (p *Planner) reachTier(row []bool, zone int, key string) (served bool) {
+	for home := range p.zones {
+		if p.zones[home].Endpoints > 0 && p.inDomain(key, zone, home) {
+			row[home] = true
+			served = true
+		}
+	}
+	return served && slices.Contains([]string{topology.Zone, topology.Region, topology.Anywhere}, key)
+}
+
+// inDomain reports whether nodes of zone may share a domain of key with nodes of
+// home. A host is in one zone; of a user's own key nothing is known here, so its
+// domains may span any zones.
+func (p *Planner) inDomain(key string, zone, home int) bool {
+	switch key {
+	case topology.Hostname, topology.Zone:
+		return zone == home && p.zones[zone].Name != ""
+	case topology.Region:
+		return p.zones[zone].Region == p.zones[home].Region && p.zones[zone].Region != ""
+	}
+	return true
+}

@@ -1,0 +1,419 @@
+package allocate_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+func parseTiers(t testing.TB, list string) topology.Tiers {
+	t.Helper()
+	short := map[string]string{"host": topology.Hostname, "zone": topology.Zone, "region": topology.Region}
+	tiers, err := topology.ParseTiers(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range tiers {
+		if long := short[key]; long != "" {
+			tiers[i] = long
+		}
+	}
+	return tiers
+}
+
+// Without a bound each zone has what its nodes may choose from: all up to the
+// first tier that is sure to serve every one of them.
+func TestNearest(t *testing.T) {
+	const full = "a@east=1/2 b@east=1/1 c@west=1/3"
+	const holes = "a@east=1/2 b@east=1/0 c@west=1/0 d@west=0/1"
+	for _, test := range []struct {
+		tiers, region, want string
+		unreached           int
+	}{
+		{"", full, "a,b,c: 2a 1b 3c", 0},
+		{"*", full, "a,b,c: 2a 1b 3c", 0},
+		{"*", holes, "a,b,c,d: 2a 1d", 0},
+		{"zone", full, "a: 2a | b: 1b | c: 3c", 0},
+		{"zone", holes, "a: 2a | d: 1d", 2},
+		{"zone,*", full, "a: 2a | b: 1b | c: 3c", 0},
+		{"zone,*", holes, "a,b,c: 2a | b,c,d: 1d", 0},
+		{"host", full, "a: 2a | b: 1b | c: 3c", 0},
+		{"host", holes, "a: 2a | d: 1d", 2},
+		{"host,zone", full, "a: 2a | b: 1b | c: 3c", 0},
+		{"host,zone,*", holes, "a,b,c: 2a | b,c,d: 1d", 0},
+		// Not every node of a zone has an endpoint: the others go anywhere.
+		{"host,*", full, "a,b,c: 2a 1b 3c", 0},
+		{"region", full, "a,b: 2a 1b | c: 3c", 0},
+		{"region", holes, "a,b: 2a | c,d: 1d", 0},
+		{"region,*", holes, "a,b: 2a | c,d: 1d", 0},
+		{"zone,region", full, "a: 2a | b: 1b | c: 3c", 0},
+		{"zone,region", holes, "a,b: 2a | c,d: 1d", 0},
+		{"zone,region,*", "a@east=1/2 b@west=1/0 c@west=1/0", "a,b,c: 2a", 0},
+		{"zone,region", "a@east=1/2 b@west=1/0 c@west=1/0", "a: 2a", 2},
+		{"region,*", "a@east=1/2 b@west=1/0 c@west=1/0", "a,b,c: 2a", 0},
+		{"region,zone", "a=1/2 b=1/1", "a: 2a | b: 1b", 0},
+		// a shares no region with anyone, itself included.
+		{"region,*", "a=1/2 b@east=1/1", "a,b: 1b | a: 2a", 0},
+		{"rack", full, "a,b,c: 2a 1b 3c", 0},
+		{"rack", holes, "a,b,c,d: 2a 1d", 0},
+		{"rack,zone", full, "a,b,c: 2a 1b 3c", 0},
+		// An own zone serves everyone in it before the rack is looked at.
+		{"zone,rack,*", full, "a: 2a | b: 1b | c: 3c", 0},
+		{"zone,rack", holes, "a,b,c: 2a | b,c,d: 1d", 0},
+		// Endpoints without a zone are in nobody's.
+		{"zone", "-=0/1 a=1/2", ": 1- | a: 2a", 0},
+		{"zone,*", "-=0/1 a=1/0", "-,a: 1-", 0},
+		{"zone,*", "a=1/0 b=2/0", "", 2},
+	} {
+		t.Run(test.tiers+"/"+test.region, func(t *testing.T) {
+			r := region(t, test.region)
+			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Tiers: parseTiers(t, test.tiers)}, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := render(plan); got != test.want || outcome.Figures.Unreached != test.unreached {
+				t.Errorf("%s with %d unreached, want %s with %d", got, outcome.Figures.Unreached, test.want, test.unreached)
+			}
+			if want := measure(plan, capacities(r)); !sameFigures(want, outcome.Figures) {
+				t.Errorf("figures are %+v, measured by endpoint %+v", outcome.Figures, want)
+			}
+			rule := allocate.RuleTiers
+			switch {
+			case r.Endpoints() == 0:
+				rule = allocate.RuleNoEndpoints
+			case test.tiers == "":
+				rule = allocate.RuleAsked
+			}
+			if outcome.Rule != rule {
+				t.Errorf("rule %s, want %s", outcome.Rule, rule)
+			}
+		})
+	}
+}
+
+// nodes are places for clients and endpoints in a zone: a rack of the zone's own,
+// one that reaches into all zones, and two hosts in each.
+func nodes(z allocate.Zone) []topology.Labels {
+	var all []topology.Labels
+	for _, rack := range []string{z.Name, "spread"} {
+		for host := range 2 {
+			labels := topology.Labels{"rack": rack, topology.Hostname: fmt.Sprint(z.Name, rack, host)}
+			if z.Name != "" {
+				labels[topology.Zone] = z.Name
+			}
+			if z.Region != "" {
+				labels[topology.Region] = z.Region
+			}
+			all = append(all, labels)
+		}
+	}
+	return all
+}
+
+// A zone has the endpoints that one of its nodes could be given, wherever in their
+// zones the endpoints are. This plays all places of up to four zones through Select.
+func TestNearestAgreesWithSelect(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		var r allocate.Region
+		for i := range rapid.IntRange(1, 4).Draw(t, "zones") {
+			r.Zones = append(r.Zones, allocate.Zone{
+				Name:      fmt.Sprint("z", i),
+				Region:    rapid.SampledFrom([]string{"east", "west", ""}).Draw(t, "region"),
+				Capacity:  1,
+				Endpoints: rapid.IntRange(0, 1).Draw(t, "endpoints"),
+			})
+		}
+		keys := []string{topology.Hostname, topology.Zone, topology.Region, "rack"}
+		tiers := topology.Tiers(rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 4, rapid.ID).Draw(t, "tiers"))
+		if len(tiers) == 0 || rapid.Bool().Draw(t, "soft") {
+			tiers = append(tiers, topology.Anywhere)
+		}
+		reach := map[[2]string]bool{}
+		var homes []string
+		var play func(zone int, placed []topology.Endpoint)
+		play = func(zone int, placed []topology.Endpoint) {
+			if zone < len(r.Zones) {
+				if r.Zones[zone].Endpoints == 0 {
+					play(zone+1, placed)
+					return
+				}
+				homes = append(homes, r.Zones[zone].Name)
+				for _, node := range nodes(r.Zones[zone]) {
+					play(zone+1, append(slices.Clone(placed), topology.Endpoint{Node: node, Ready: true}))
+				}
+				homes = homes[:len(homes)-1]
+				return
+			}
+			for _, z := range r.Zones {
+				for _, client := range nodes(z) {
+					_, matching := tiers.Select(client, placed)
+					for _, i := range matching {
+						reach[[2]string{z.Name, homes[i]}] = true
+					}
+				}
+			}
+		}
+		play(0, nil)
+		plan, _, err := allocate.Allocate(r, allocate.Intent{Tiers: tiers}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkForm(t, r, plan)
+		if r.Endpoints() == 0 {
+			return
+		}
+		got := map[[2]string]bool{}
+		for _, e := range individuals(plan) {
+			for zone := range e.consumers {
+				got[[2]string{zone, e.home}] = true
+			}
+		}
+		for _, z := range r.Zones {
+			for _, home := range r.Zones {
+				pair := [2]string{z.Name, home.Name}
+				if got[pair] != reach[pair] {
+					t.Fatalf("%s: zone %s uses endpoints of %s: %v, its nodes may: %v (%s)", tiers, z.Name, home.Name, got[pair], reach[pair], render(plan))
+				}
+			}
+		}
+	})
+}
+
+// With a bound each region is divided by itself.
+func TestRegionsWithBound(t *testing.T) {
+	for _, test := range []struct {
+		name, tiers, region string
+		rule                allocate.Rule
+		want                string
+	}{
+		{"each by itself", "zone,region,*", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
+		{"each by itself, hard", "zone,region", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
+		{"the region alone", "region,*", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
+		// b is short of what west could give: 4 expect 2 each in the whole.
+		{"soft crosses in need", "zone,region,*", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/3", allocate.RulePlanned, "a: 1a 1c | b: 1c 1d | c: 2c | d: 2d"},
+		{"soft crosses to a region without endpoints", "zone,region,*", "a@east=1/0 b@west=1/4", allocate.RulePlanned, "a: 2b | b: 2b"},
+		{"hard shares what it has", "zone,region", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/4", allocate.RulePlanned, "a,b: 1a | c: 4c | d: 4d"},
+		{"hard with an empty region", "zone,region", "a@east=1/0 b@west=1/2 c@west=1/2", allocate.RulePlanned, "b: 2b | c: 2c"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plan, outcome, err := allocate.Allocate(region(t, test.region),
+				allocate.Intent{Tiers: parseTiers(t, test.tiers), Bound: bound(allocate.Local)}, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := render(plan); got != test.want || outcome.Rule != test.rule {
+				t.Errorf("%s by %s, want %s by %s", got, outcome.Rule, test.want, test.rule)
+			}
+		})
+	}
+}
+
+// Balanced by a hard tier is balanced within it.
+func TestHardFallsBackWithinItsTier(t *testing.T) {
+	b := bound(allocate.Local)
+	b.Start.Endpoints = 100
+	for tiers, want := range map[string]string{
+		"zone,region":   "a,b: 2a 1b | c: 1c",
+		"region":        "a,b: 2a 1b | c: 1c",
+		"zone,region,*": "a,b,c: 2a 1b 1c",
+		"zone,rack":     "a,b,c: 2a 1b 1c",
+		"zone,*":        "a,b,c: 2a 1b 1c",
+	} {
+		plan, outcome, err := allocate.Allocate(region(t, "a@east=1/2 b@east=1/1 c@west=1/1"),
+			allocate.Intent{Tiers: parseTiers(t, tiers), Bound: b}, allocate.Previous{})
+		if err != nil || render(plan) != want || outcome.Rule != allocate.RuleBelowStart || !outcome.IsBalanced() {
+			t.Errorf("%s: %s by %s, %v, want %s", tiers, render(plan), outcome.Rule, err, want)
+		}
+	}
+}
+
+// Where no region has a plan the Service is downgraded, and a zone with nothing in
+// it does not count as a region that has one.
+func TestNoRegionHasAPlan(t *testing.T) {
+	for _, text := range []string{"a@east=1/1 b@east=1/0", "a@east=1/1 b@east=1/0 c=0/0", "a@east=1/1 b@east=1/0 c@west=0/0", "-=0/0 a@east=1/1 b@east=1/0"} {
+		_, outcome, err := allocate.Allocate(region(t, text),
+			allocate.Intent{Tiers: parseTiers(t, "zone,region"), Bound: bound(allocate.Local)}, allocate.Previous{})
+		if err != nil || outcome.State != allocate.Downgraded || outcome.Rule != allocate.RuleOverload {
+			t.Errorf("%s: %s by %s, %v", text, outcome.State, outcome.Rule, err)
+		}
+	}
+}
+
+// A tier after the one of regions makes them a preference, hard or not: "rack" lets
+// west use what east has.
+func TestRegionsAreHardOnlyAsTheLast(t *testing.T) {
+	plan, outcome, err := allocate.Allocate(region(t, "a@east=1/2 b@east=1/2 c@west=1/0"),
+		allocate.Intent{Tiers: parseTiers(t, "region,rack"), Bound: bound(allocate.Local)}, allocate.Previous{})
+	if err != nil || outcome.Figures.Unreached != 0 {
+		t.Errorf("%s by %s, %v: %d zones reach nothing", render(plan), outcome.Rule, err, outcome.Figures.Unreached)
+	}
+}
+
+// A first plan is not one that was kept, whatever becomes of the regions.
+func TestNothingIsKeptTheFirstTime(t *testing.T) {
+	for _, text := range []string{
+		"a@east=1/1 b@east=1/0",
+		"a@east=1/1 b@east=1/0 c@west=1/0 d@west=1/1",
+		"a@east=1/0 b@west=0/1",
+		"a@east=1/1 b@east=1/0 -=0/0",
+	} {
+		_, outcome, err := allocate.Allocate(region(t, text),
+			allocate.Intent{Tiers: parseTiers(t, "zone,region"), Bound: bound(allocate.Local)}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if outcome.Rule == allocate.RuleKept {
+			t.Errorf("%s: rule %s in state %s without a previous plan, figures %+v", text, outcome.Rule, outcome.State, outcome.Figures)
+		}
+	}
+}
+
+// Without a region label a zone still has its own endpoints: the tier of zones
+// comes before the one of regions.
+func TestZonesWithoutRegion(t *testing.T) {
+	r := region(t, "a@east=1/2 b@east=1/2 c=1/2")
+	b := bound(allocate.Local)
+	for name, start := range map[string]int{"planned": 0, "below the start": 100} {
+		b.Start.Endpoints = start
+		plan, _, err := allocate.Allocate(r, allocate.Intent{Tiers: parseTiers(t, "zone,region"), Bound: b}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) {
+			checkForm(t, r, plan)
+			if figures := measure(plan, capacities(r)); figures.Unreached > 0 {
+				t.Errorf("%s: %d zones reach nothing", render(plan), figures.Unreached)
+			}
+			if _, err := allocate.Assign(plan, endpoints("a1 a2 b1 b2 c1 c2")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A host is in one zone: where hosts are hard, no algorithm may use another zone.
+func TestHardHostsStayInTheirZone(t *testing.T) {
+	for _, tiers := range []string{"host", "zone,host"} {
+		plan, outcome, err := allocate.Allocate(region(t, "a=1/4 b=1/0"),
+			allocate.Intent{Tiers: parseTiers(t, tiers), Bound: bound(allocate.Local)}, allocate.Previous{})
+		if err != nil {
+			continue // refused, as a hard zone is
+		}
+		for _, e := range individuals(plan) {
+			for zone := range e.consumers {
+				if zone != e.home {
+					t.Errorf("%s: %s by %s", tiers, render(plan), outcome.Rule)
+				}
+			}
+		}
+	}
+}
+
+// Hard regions never cross; soft ones only if a region is not served by itself.
+func TestRegionsCrossOnlyInNeed(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		r := anyRegion().Draw(t, "region")
+		wider := map[string]string{}
+		parts := map[string]*allocate.Region{"east": {}, "west": {}}
+		for i, z := range r.Zones {
+			if z.Region == "" {
+				r.Zones[i].Region, z.Region = "west", "west"
+			}
+			wider[z.Name] = z.Region
+			parts[z.Region].Zones = append(parts[z.Region].Zones, z)
+		}
+		b := bounds().Filter(func(b *allocate.Bound) bool { return b.Algorithm != allocate.Balanced }).Draw(t, "bound")
+		hard := rapid.Bool().Draw(t, "hard")
+		tiers := topology.Tiers{topology.Zone, topology.Region}
+		if !hard {
+			tiers = append(tiers, topology.Anywhere)
+		}
+		plan, outcome, err := allocate.Allocate(r, allocate.Intent{Tiers: tiers, Bound: b}, allocate.Previous{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkForm(t, r, plan)
+		if want := measure(plan, capacities(r)); !sameFigures(want, outcome.Figures) {
+			t.Errorf("figures are %+v, measured by endpoint %+v", outcome.Figures, want)
+		}
+		crosses := false
+		for _, e := range individuals(plan) {
+			for zone := range e.consumers {
+				crosses = crosses || wider[zone] != wider[e.home]
+			}
+		}
+		if hard {
+			if crosses && !noCapacity(r) {
+				t.Fatalf("%s crosses hard regions", render(plan))
+			}
+			return
+		}
+		checkPlan(t, r, plan, outcome)
+		if outcome.IsBalanced() || !crosses {
+			return
+		}
+		// There was a need if a region has no plan, or its plan is too much for
+		// its endpoints when the traffic of both is counted.
+		var joined allocate.Plan
+		for _, part := range parts {
+			alone, partOutcome, err := allocate.Allocate(*part, allocate.Intent{Bound: b}, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if partOutcome.Rule != allocate.RulePlanned && !noCapacity(*part) {
+				return
+			}
+			offset := len(joined.Zones)
+			joined.Zones = append(joined.Zones, alone.Zones...)
+			for _, g := range alone.Clone().Groups {
+				for i := range g.Members {
+					g.Members[i].Zone += offset
+				}
+				for i := range g.Consumers {
+					g.Consumers[i].Zone += offset
+				}
+				joined.Groups = append(joined.Groups, g)
+			}
+		}
+		if figures := measure(joined, capacities(r)); figures.Unreached == 0 && figures.Overload < b.OverloadThreshold-1e-6 {
+			t.Fatalf("%s crosses regions by %s, though %s has an overload of %g", render(plan), outcome.Rule, render(joined), figures.Overload)
+		}
+	})
+}
+
+// A region is kept lazily by itself, and what is kept may not be overloaded.
+func TestLazyRegions(t *testing.T) {
+	intent := allocate.Intent{Tiers: parseTiers(t, "zone,region,*"), Bound: bound(allocate.Local)}
+	list := endpoints("a1 a2 a3 a4 b1 b2 b3 b4 c1 c2 c3 c4 d1 d2 d3 d4")
+	plan, outcome, err := allocate.Allocate(region(t, "a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/4"), intent, allocate.Previous{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = allocate.Assign(plan, list); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		region string
+		gone   int // endpoints of the end of the list
+		rule   allocate.Rule
+		want   string
+	}{
+		{"a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/4", 0, allocate.RuleKept, "a: 4a | b: 4b | c: 4c | d: 4d"},
+		{"a@east=1/5 b@east=1/4 c@west=1/4 d@west=1/3", 1, allocate.RuleKept, "a: 5a | b: 4b | c: 4c | d: 3d"},
+		// d expects 3 of west and has 2; east stays as it is.
+		{"a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/2", 2, allocate.RulePlanned, "a: 4a | b: 4b | c: 3c | d: 1c 2d"},
+		// d expects 2.5 of west, and 3.25 of the whole: 2 are too few of that.
+		{"a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/1", 3, allocate.RulePlanned, "a: 3a | b: 3b | c: 4c | d: 1a 1b 1d"},
+	} {
+		previous := allocate.Previous{State: outcome.State, Plan: allocate.Survivors(list[:len(list)-test.gone])}
+		plan, outcome, err := allocate.Allocate(region(t, test.region), intent, previous)
+		if err != nil || render(plan) != test.want || outcome.Rule != test.rule {
+			t.Errorf("%s: %s by %s, %v, want %s by %s", test.region, render(plan), outcome.Rule, err, test.want, test.rule)
+		}
+	}
+}
