@@ -1,0 +1,319 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// dynamicsFlags are the flags of "vicinity simulate dynamics" as they are given.
+type dynamicsFlags struct {
+	scenarios         []string
+	file              string
+	print             bool
+	cluster           simulate.ScenarioOptions
+	algorithms        []string
+	without           []string
+	delivery          string
+	startingThreshold string
+	padding           int
+	overloadThreshold string
+	sliceSize         int
+	output            string
+	report            string
+}
+
+func newDynamicsCommand(s streams) *cobra.Command {
+	f := dynamicsFlags{cluster: simulate.DefaultScenarioOptions()}
+	cmd := &cobra.Command{
+		Use:   "dynamics",
+		Short: "Show what the algorithms do to a Service that changes over time",
+		Long: `Dynamics plays scenarios on a virtual clock and lets each algorithm react: how many
+endpoints get other consumers, how many EndpointSlices are written, how much traffic
+stays in its zone, and how much endpoints are overloaded, by the traffic as it really
+is. Each algorithm is also tried with one of its savings switched off (--without):
+
+  padding        a Service whose size wavers around the start keeps its state
+  laziness       a plan is kept, with as little change as possible, while it is good
+  minimal-moves  a new plan leaves as many endpoints as possible where they are
+  savings        all three together
+
+upstream-auto is the heuristic of Kubernetes itself, as its EndpointSlice controller
+has it. It is always delivered as hints, and has none of the savings.
+
+Scenarios (--scenario):
+` + scenarioHelp() + `
+Others are read from a file (--file) of lines; --print shows how they look:
+
+  scenario sale
+  0s   nodes     a=10 b=10 c=10
+  0s   endpoints a=4 b=4 c=4
+  10m  traffic   a=8 b=1 c=1   # where clients really are; alone: by nodes
+  12m  endpoints a=+6          # a sign adds; of fewer endpoints the newest go
+  40m  retire    a=6           # the oldest go
+  1h   end`,
+		Example: `  vicinity simulate dynamics
+  vicinity simulate dynamics --scenario zone-lost --algorithm optimal,upstream-auto --without none
+  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 --report dynamics.html
+  vicinity simulate dynamics --scenario churn --print > mine.txt
+  vicinity simulate dynamics --file mine.txt -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), s, cmd.Flags().Changed)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&f.scenarios, "scenario", nil, "`LIST` of scenarios, or all (default all, or none with --file)")
+	flags.StringVar(&f.file, "file", "", "`FILE` of other scenarios, or - for standard input")
+	flags.BoolVar(&f.print, "print", false, "print the scenarios, as --file reads them, and do not run them")
+	flags.IntVar(&f.cluster.Zones, "zones", f.cluster.Zones, "`NUMBER` of zones")
+	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the nodes of each zone, repeated if it is shorter than the zones")
+	flags.IntVar(&f.cluster.Endpoints, "endpoints", f.cluster.Endpoints, "`NUMBER` of endpoints at the start")
+	flags.Uint64Var(&f.cluster.Seed, "seed", f.cluster.Seed, "`NUMBER` that decides all that is left to chance")
+	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(dynamicsAlgorithms()))
+	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
+	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
+	flags.StringVar(&f.startingThreshold, "starting-threshold", fmt.Sprintf("%dx", allocate.DefaultStartPerZone), "`NUMBER` of endpoints below which plans are balanced, or such as 3x for 3 per zone; not for auto")
+	flags.IntVar(&f.padding, "padding", allocate.DefaultPadding, "`NUMBER` of endpoints above and below the starting threshold within which the state is kept; not for auto")
+	flags.StringVar(&f.overloadThreshold, "overload-threshold", percentage(allocate.DefaultOverloadThreshold), "`LOAD` above the even share that no endpoint may reach; for auto, which has its own 20%, only what counts as above the threshold")
+	flags.IntVar(&f.sliceSize, "slice-size", simulate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
+	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
+	return cmd
+}
+
+// scenarioHelp lists the named scenarios.
+func scenarioHelp() string {
+	var b strings.Builder
+	for _, name := range simulate.ScenarioNames() {
+		fmt.Fprintf(&b, "  %-16s  %s\n", name, simulate.DescribeScenario(name))
+	}
+	return b.String()
+}
+
+// dynamicsAlgorithms are all algorithms that --algorithm can name.
+func dynamicsAlgorithms() []allocate.Algorithm {
+	return append(allocate.Algorithms(), simulate.UpstreamAuto)
+}
+
+// run does what the flags say. given reports whether a flag was given.
+func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) bool) (err error) {
+	options, note, err := f.options()
+	if err != nil {
+		return err
+	}
+	write, err := f.format()
+	if err != nil {
+		return err
+	}
+	if options.Scenarios, err = f.readScenarios(ctx, s.in, given); err != nil {
+		return err
+	}
+	if f.print {
+		return printScenarios(s.out, options.Scenarios)
+	}
+	report, err := createFile(f.report)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, report.Close()) }()
+	if note != "" {
+		fmt.Fprintln(s.err, note)
+	}
+	runs := 0
+	options.Progress = func(done, _ int) { runs = done }
+	results, failure := simulate.Dynamics(ctx, options)
+	if failure != nil && ctx.Err() == nil {
+		return failure
+	}
+	if results.Partial {
+		fmt.Fprintf(s.err, "partial: interrupted after %s\n", count(int64(runs), "run", "runs"))
+	}
+	if err := write(s.out, results); err != nil {
+		return err
+	}
+	if report.file != nil {
+		if err := writeDynamicsReport(report, results); err != nil {
+			return fmt.Errorf("writing the report: %w", err)
+		}
+	}
+	return failure
+}
+
+// options checks the flags that do not need the scenarios. note is for people who
+// may wonder.
+func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err error) {
+	named, left, err := f.chooseAlgorithms(&o)
+	if err != nil {
+		return o, "", err
+	}
+	if len(left) > 0 {
+		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, simulate.Groups)
+	}
+	if o.Without, err = f.chooseSavings(); err != nil {
+		return o, "", err
+	}
+	if o.Threshold, err = parsePercentage(f.overloadThreshold); err != nil {
+		return o, "", usageErrorf("--overload-threshold %q is not allowed; %w", f.overloadThreshold, err)
+	}
+	if f.cluster.Start, err = parseStart(f.startingThreshold); err != nil {
+		return o, "", usageErrorf("--starting-threshold %q is not allowed; %w", f.startingThreshold, err)
+	}
+	if f.padding < 0 {
+		return o, "", usageErrorf("--padding %d is not allowed; it must be 0 or more endpoints", f.padding)
+	}
+	if f.sliceSize < 1 {
+		return o, "", usageErrorf("--slice-size %d is not allowed; it must be 1 or more endpoints", f.sliceSize)
+	}
+	o.SliceSize, o.Seed = f.sliceSize, f.cluster.Seed
+	for _, a := range named {
+		bound := simulate.DefaultDynamicsBound(a)
+		if a != allocate.Auto {
+			bound.OverloadThreshold, bound.Start, bound.Padding = o.Threshold, f.cluster.Start, f.padding
+		}
+		o.Bounds = append(o.Bounds, bound)
+	}
+	return o, note, nil
+}
+
+// chooseAlgorithms reads --algorithm and --delivery. left are algorithms that "all"
+// leaves out, for the delivery cannot carry them.
+func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, left []allocate.Algorithm, err error) {
+	all := slices.Contains(f.algorithms, "all")
+	for _, name := range f.algorithms {
+		a := allocate.Algorithm(name)
+		switch {
+		case name == "all":
+		case !slices.Contains(dynamicsAlgorithms(), a):
+			return nil, nil, usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(dynamicsAlgorithms()))
+		case slices.Contains(named, a) || name == simulate.UpstreamAuto && o.Upstream:
+			return nil, nil, usageErrorf("--algorithm %q is given twice", name)
+		case name == simulate.UpstreamAuto:
+			o.Upstream = true
+		default:
+			named = append(named, a)
+		}
+	}
+	o.Delivery = simulate.Delivery(f.delivery)
+	switch {
+	case f.delivery == "" && slices.ContainsFunc(named, allocate.Algorithm.Weighted):
+		o.Delivery = simulate.Groups
+	case f.delivery == "":
+		o.Delivery = simulate.Hints
+	case !slices.Contains(simulate.Deliveries(), o.Delivery):
+		return nil, nil, usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
+	}
+	if all {
+		o.Upstream = true
+		named, left = everyAlgorithm(o.Delivery, named)
+	}
+	for _, a := range named {
+		if !o.Delivery.CanCarry(a) {
+			return nil, nil, usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, simulate.Groups, o.Delivery)
+		}
+	}
+	return named, left, nil
+}
+
+// chooseSavings reads --without.
+func (f *dynamicsFlags) chooseSavings() ([]simulate.Saving, error) {
+	switch {
+	case slices.Equal(f.without, []string{"all"}):
+		return simulate.Savings(), nil
+	case slices.Equal(f.without, []string{"none"}):
+		return nil, nil
+	}
+	var savings []simulate.Saving
+	for _, name := range f.without {
+		saving := simulate.Saving(name)
+		switch {
+		case !slices.Contains(simulate.Savings(), saving):
+			return nil, usageErrorf("--without %q is not allowed; it must be all, none, or a list of %s", name, joinNames(simulate.Savings()))
+		case slices.Contains(savings, saving):
+			return nil, usageErrorf("--without %q is given twice", name)
+		}
+		savings = append(savings, saving)
+	}
+	return savings, nil
+}
+
+// readScenarios plays the named scenarios and reads those of the file.
+func (f *dynamicsFlags) readScenarios(ctx context.Context, stdin io.Reader, given func(string) bool) ([]simulate.Scenario, error) {
+	names := f.scenarios
+	switch {
+	case f.file != "" && len(names) == 0:
+		for _, flag := range []string{"zones", "nodes-per-zone", "endpoints"} {
+			if given(flag) {
+				return nil, usageErrorf("--%s is for the scenarios that --scenario names; those of --file say it themselves", flag)
+			}
+		}
+	case len(names) == 0 || slices.Equal(names, []string{"all"}):
+		names = simulate.ScenarioNames()
+	}
+	var scenarios []simulate.Scenario
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, usageErrorf("--scenario %q is given twice", name)
+		}
+		if !slices.Contains(simulate.ScenarioNames(), name) {
+			return nil, usageErrorf("--scenario %q is unknown; allowed are all, or a list of %s", name, strings.Join(simulate.ScenarioNames(), ", "))
+		}
+		scenario, err := simulate.NamedScenario(name, f.cluster)
+		if err != nil {
+			return nil, &exitError{code: exitUsage, err: err}
+		}
+		scenarios = append(scenarios, scenario)
+	}
+	if f.file == "" {
+		return scenarios, nil
+	}
+	read, err := readScenarioFile(ctx, f.file, stdin)
+	if err != nil {
+		return nil, err
+	}
+	return append(scenarios, read...), nil
+}
+
+// readScenarioFile reads the scenarios of a file, or of standard input if it is
+// called "-".
+func readScenarioFile(ctx context.Context, name string, stdin io.Reader) (scenarios []simulate.Scenario, err error) {
+	from, in := "standard input", io.Reader(nil)
+	if name == "-" {
+		in = interruptible(ctx, stdin)
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		// Nothing is lost if a file that was read cannot be closed.
+		defer func() { _ = file.Close() }()
+		from, in = name, file
+	}
+	if scenarios, err = simulate.ReadScenarios(in); err != nil {
+		return nil, fmt.Errorf("reading scenarios of %s: %w", from, err)
+	}
+	return scenarios, nil
+}
+
+func printScenarios(w io.Writer, scenarios []simulate.Scenario) error {
+	for i, scenario := range scenarios {
+		separator := ""
+		if i > 0 {
+			separator = "\n"
+		}
+		if _, err := fmt.Fprint(w, separator, scenario); err != nil {
+			return err
+		}
+	}
+	return nil
+}

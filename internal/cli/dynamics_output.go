@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// format is the function that writes results as --output says.
+func (f *dynamicsFlags) format() (func(io.Writer, simulate.DynamicsResults) error, error) {
+	switch f.output {
+	case "table":
+		return writeDynamicsTable, nil
+	case "json":
+		return writeDynamicsJSON, nil
+	case "csv":
+		return writeDynamicsCSV, nil
+	case "markdown":
+		return writeDynamicsMarkdown, nil
+	}
+	return nil, usageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
+}
+
+// dynamicsColumns are the columns of tables for people. The first two are words.
+var dynamicsColumns = [...]string{
+	"algorithm", "variant", "in-zone %", "reallocated", "per event", "slices written", "per event",
+	"above threshold s", "worst overload %", "flips",
+}
+
+// dynamicsRow is what a scenario did to one variant. Percentages are from 0 to 100.
+type dynamicsRow struct {
+	Algorithm             string           `json:"algorithm"`
+	Variant               string           `json:"variant"`
+	InZone                float64          `json:"inZone"`
+	Reallocated           int              `json:"reallocated"`
+	ReallocatedPerEvent   float64          `json:"reallocatedPerEvent"`
+	SlicesWritten         int              `json:"slicesWritten"`
+	SlicesWrittenPerEvent float64          `json:"slicesWrittenPerEvent"`
+	SecondsAboveThreshold float64          `json:"secondsAboveThreshold"`
+	WorstOverload         float64          `json:"worstOverload"`
+	Flips                 int              `json:"flips"`
+	Series                []dynamicsMoment `json:"series"`
+}
+
+// dynamicsMoment is the state after an event.
+type dynamicsMoment struct {
+	Second        float64 `json:"second"`
+	Endpoints     int     `json:"endpoints"`
+	Allocated     bool    `json:"allocated"`
+	InZone        float64 `json:"inZone"`
+	Overload      float64 `json:"overload"`
+	Reallocated   int     `json:"reallocated"`
+	SlicesWritten int     `json:"slicesWritten"`
+}
+
+// dynamicsGroup is a scenario with its rows.
+type dynamicsGroup struct {
+	Scenario string        `json:"scenario"`
+	Events   int           `json:"events"`
+	Seconds  float64       `json:"seconds"`
+	Runs     []dynamicsRow `json:"runs"`
+}
+
+func dynamicsGroups(r *simulate.DynamicsResults) []dynamicsGroup {
+	groups := []dynamicsGroup{} // not nil, which JSON writes as null
+	for _, s := range r.Scenarios {
+		group := dynamicsGroup{Scenario: s.Scenario.Name, Events: s.Events, Seconds: s.Scenario.Length.Seconds(), Runs: []dynamicsRow{}}
+		for i := range s.Runs {
+			group.Runs = append(group.Runs, newDynamicsRow(&s.Runs[i], s.Events))
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
+	perEvent := func(n int) float64 { return rounded(float64(n) / float64(max(events, 1))) }
+	row := dynamicsRow{
+		Algorithm:             run.Algorithm,
+		Variant:               run.Variant,
+		InZone:                rounded(100 * run.InZone),
+		Reallocated:           run.Reallocated,
+		ReallocatedPerEvent:   perEvent(run.Reallocated),
+		SlicesWritten:         run.SlicesWritten,
+		SlicesWrittenPerEvent: perEvent(run.SlicesWritten),
+		SecondsAboveThreshold: run.AboveThreshold.Seconds(),
+		WorstOverload:         rounded(100 * run.WorstOverload),
+		Flips:                 run.Flips,
+	}
+	for _, m := range run.Series {
+		row.Series = append(row.Series, dynamicsMoment{
+			Second:        m.At.Seconds(),
+			Endpoints:     m.Endpoints,
+			Allocated:     m.Allocated,
+			InZone:        rounded(100 * m.InZone),
+			Overload:      rounded(100 * m.Overload),
+			Reallocated:   m.Reallocated,
+			SlicesWritten: m.SlicesWritten,
+		})
+	}
+	return row
+}
+
+// cells is the row under dynamicsColumns.
+func (r *dynamicsRow) cells() []string {
+	fixed := func(x float64, digits int) string { return strconv.FormatFloat(x, 'f', digits, 64) }
+	return []string{
+		r.Algorithm,
+		r.Variant,
+		fixed(r.InZone, 2),
+		thousands(int64(r.Reallocated)),
+		fixed(r.ReallocatedPerEvent, 2),
+		thousands(int64(r.SlicesWritten)),
+		fixed(r.SlicesWrittenPerEvent, 2),
+		fixed(r.SecondsAboveThreshold, 0),
+		fixed(r.WorstOverload, 1),
+		thousands(int64(r.Flips)),
+	}
+}
+
+// dynamicsTitle says what happened in a scenario.
+func dynamicsTitle(s *simulate.DynamicsScenario) string {
+	title := fmt.Sprintf("%s: %s in %s", s.Scenario.Name, count(int64(s.Events), "event", "events"), s.Scenario.Length)
+	if about := simulate.DescribeScenario(s.Scenario.Name); about != "" {
+		title += "; " + about
+	}
+	return title
+}
+
+// dynamicsLegend explains the columns.
+func dynamicsLegend(r *simulate.DynamicsResults) string {
+	delivered := "hints on the slices of Kubernetes"
+	if r.Delivery == simulate.Groups {
+		delivered = "groups; those of upstream-auto as hints"
+	}
+	return fmt.Sprintf(`in-zone: traffic that stays in its zone, mean over time. reallocated: endpoints that were there before and after an event
+and got other consumers by it. slices written: EndpointSlices of up to %s that were created, changed or deleted,
+with plans delivered as %s. above threshold: seconds with an endpoint %s or more
+above the even share. worst overload: the greatest at any time. Both are by the traffic as it really is. flips: changes
+between an allocated and a balanced Service.
+`, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
+}
+
+func writeDynamicsTable(w io.Writer, r simulate.DynamicsResults) error {
+	groups := dynamicsGroups(&r)
+	// All tables have the same widths, so that they can be compared.
+	widths := make([]int, len(dynamicsColumns))
+	widen := func(cells []string) {
+		for i, cell := range cells {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	widen(dynamicsColumns[:])
+	for g := range groups {
+		for i := range groups[g].Runs {
+			widen(groups[g].Runs[i].cells())
+		}
+	}
+	out := bufio.NewWriter(w)
+	line := func(cells []string) {
+		fmt.Fprintf(out, "%-*s  %-*s", widths[0], cells[0], widths[1], cells[1])
+		for i := 2; i < len(cells); i++ {
+			fmt.Fprintf(out, "  %*s", widths[i], cells[i])
+		}
+		fmt.Fprintln(out)
+	}
+	for g := range groups {
+		fmt.Fprintf(out, "%s\n\n", dynamicsTitle(&r.Scenarios[g]))
+		line(dynamicsColumns[:])
+		for i := range groups[g].Runs {
+			line(groups[g].Runs[i].cells())
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprint(out, dynamicsLegend(&r))
+	return out.Flush()
+}
+
+func writeDynamicsMarkdown(w io.Writer, r simulate.DynamicsResults) error {
+	groups := dynamicsGroups(&r)
+	out := bufio.NewWriter(w)
+	for g := range groups {
+		fmt.Fprintf(out, "%s\n\n| %s |\n| --- | --- |%s\n", dynamicsTitle(&r.Scenarios[g]), strings.Join(dynamicsColumns[:], " | "),
+			strings.Repeat(" ---: |", len(dynamicsColumns)-2))
+		for i := range groups[g].Runs {
+			fmt.Fprintf(out, "| %s |\n", strings.Join(groups[g].Runs[i].cells(), " | "))
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprint(out, dynamicsLegend(&r))
+	return out.Flush()
+}
+
+func writeDynamicsJSON(w io.Writer, r simulate.DynamicsResults) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(dynamicsGroups(&r))
+}
+
+func writeDynamicsCSV(w io.Writer, r simulate.DynamicsResults) error {
+	out := csv.NewWriter(w)
+	err := out.Write([]string{
+		"scenario", "algorithm", "variant", "inZone", "reallocated", "reallocatedPerEvent", "slicesWritten", "slicesWrittenPerEvent",
+		"secondsAboveThreshold", "worstOverload", "flips",
+	})
+	for _, group := range dynamicsGroups(&r) {
+		for _, row := range group.Runs {
+			err = errors.Join(err, out.Write([]string{
+				group.Scenario,
+				row.Algorithm,
+				row.Variant,
+				number(row.InZone),
+				strconv.Itoa(row.Reallocated),
+				number(row.ReallocatedPerEvent),
+				strconv.Itoa(row.SlicesWritten),
+				number(row.SlicesWrittenPerEvent),
+				number(row.SecondsAboveThreshold),
+				number(row.WorstOverload),
+				strconv.Itoa(row.Flips),
+			}))
+		}
+	}
+	out.Flush()
+	return errors.Join(err, out.Error())
+}

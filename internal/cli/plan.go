@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/simulate"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// planFlags are the flags of "vicinity plan" as they are given.
+type planFlags struct {
+	files             []string
+	namespace         string
+	algorithms        []string
+	delivery          string
+	capacity          string
+	overloadThreshold string
+	startingThreshold string
+	padding           int
+	details           bool
+	output            string
+}
+
+func newPlanCommand(s streams) *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan -f FILE [SERVICE ...]",
+		Short: "Show what each algorithm would do for the Services in manifests",
+		Long: `Plan reads Kubernetes manifests and shows for each Service what it asks for, what
+each algorithm would give it (the traffic that stays in its zone, the overload that
+this puts on endpoints, the EndpointSlices that it takes), which rule decides, and
+which pods to move or add to do better. It needs no cluster and changes nothing.
+
+It reads Nodes, Services, EndpointSlices and Pods, in YAML or JSON, of one or many
+documents or lists, as kubectl prints them. Without EndpointSlices the endpoints of a
+Service are the ready pods that it selects.
+
+More than three Services are shown in a table only. To see one in full name it, as
+NAME or NAMESPACE/NAME; to see all, give --details.
+
+A Service that asks for nothing is shown as if it preferred its zone.`,
+		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
+  vicinity plan -f cluster.yaml shop/web
+  vicinity plan -f nodes.json -f shop/ -n shop --details -o markdown
+  vicinity plan -f cluster.yaml --algorithm local,optimal --starting-threshold 0 --padding 0`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), s, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of this `NAMESPACE`")
+	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
+	flags.StringVar(&f.delivery, "delivery", string(simulate.Hints), "hints or groups")
+	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
+	flags.StringVar(&f.overloadThreshold, "overload-threshold", percentage(allocate.DefaultOverloadThreshold), "load above the even share that no endpoint may reach; Auto has its own")
+	flags.StringVar(&f.startingThreshold, "starting-threshold", allocate.Start{PerZone: allocate.DefaultStartPerZone}.String(), "number of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone")
+	flags.IntVar(&f.padding, "padding", allocate.DefaultPadding, "endpoints above the starting threshold that it takes to start")
+	flags.BoolVar(&f.details, "details", false, "show all Services in full")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, yaml or markdown")
+	return cmd
+}
+
+// run does what the flags say.
+func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
+	question, note, err := f.question()
+	if err != nil {
+		return err
+	}
+	write, err := f.format()
+	if err != nil {
+		return err
+	}
+	manifests, err := translate.NewManifests()
+	if err != nil {
+		return err
+	}
+	if err := f.read(ctx, s.in, manifests); err != nil {
+		return err
+	}
+	services, err := chooseServices(manifests, f.namespace, names)
+	if err != nil {
+		return err
+	}
+	cluster := translate.NewCluster(manifests.Nodes)
+	if note != "" {
+		fmt.Fprintln(s.err, note)
+	}
+	for _, note := range manifests.Notes() {
+		fmt.Fprintln(s.err, note)
+	}
+	for _, warning := range cluster.Warnings() {
+		fmt.Fprintln(s.err, "warning: "+warning)
+	}
+	p := planner{manifests, cluster, question, translate.Capacity(f.capacity)}
+	var sections []planSection
+	for _, service := range services {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		made, err := p.sections(service)
+		if err != nil {
+			return err
+		}
+		sections = append(sections, made...)
+	}
+	full := f.details || len(names) > 0 || len(services) <= fewServices || f.output == "json" || f.output == "yaml"
+	if full {
+		if err := p.advise(ctx, sections); err != nil {
+			return err
+		}
+	}
+	if err := write(s.out, planOutput{sections: sections, full: full}); err != nil {
+		return err
+	}
+	if !full {
+		fmt.Fprintln(s.err, "To see a Service in full, name it; to see all, give --details.")
+	}
+	return nil
+}
+
+// fewServices is the number of Services that are shown in full without being asked.
+const fewServices = 3
+
+// question is the part that all Services have in common. note is for people who may
+// wonder.
+func (f *planFlags) question() (q explain.Question, note string, err error) {
+	q.Delivery = simulate.Delivery(f.delivery)
+	if !slices.Contains(simulate.Deliveries(), q.Delivery) {
+		return q, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
+	}
+	if q.Algorithms, note, err = f.algorithmsFor(q.Delivery); err != nil {
+		return q, "", err
+	}
+	capacities := []translate.Capacity{translate.CapacityNodes, translate.CapacityCPU}
+	if f.capacity != "" && !slices.Contains(capacities, translate.Capacity(f.capacity)) {
+		return q, "", usageErrorf("--capacity %q is unknown; allowed are %s", f.capacity, joinNames(capacities))
+	}
+	q.Bound, q.AutoBound = *translate.DefaultBound(), *translate.AutoBound()
+	if q.Bound.OverloadThreshold, err = parsePercentage(f.overloadThreshold); err != nil {
+		return q, "", usageErrorf("--overload-threshold %q is not allowed; %w", f.overloadThreshold, err)
+	}
+	if q.Bound.Start, err = parseStart(f.startingThreshold); err != nil {
+		return q, "", usageErrorf("--starting-threshold %q is not allowed; %w", f.startingThreshold, err)
+	}
+	if f.padding < 0 {
+		return q, "", usageErrorf("--padding %d is not allowed; it must be 0 or more", f.padding)
+	}
+	q.Bound.Padding = f.padding
+	return q, note, nil
+}
+
+// algorithmsFor are the algorithms that the flag names and the delivery can carry.
+func (f *planFlags) algorithmsFor(delivery simulate.Delivery) (chosen []allocate.Algorithm, note string, err error) {
+	for _, name := range f.algorithms {
+		a := allocate.Algorithm(name)
+		switch {
+		case name == "all":
+		case !slices.Contains(allocate.Algorithms(), a):
+			return nil, "", usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
+		case !delivery.CanCarry(a):
+			return nil, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, simulate.Groups, delivery)
+		case slices.Contains(chosen, a):
+			return nil, "", usageErrorf("--algorithm %q is given twice", name)
+		default:
+			chosen = append(chosen, a)
+		}
+	}
+	if !slices.Contains(f.algorithms, "all") {
+		return chosen, "", nil
+	}
+	var left []allocate.Algorithm
+	chosen = nil
+	for _, a := range allocate.Algorithms() {
+		if delivery.CanCarry(a) {
+			chosen = append(chosen, a)
+		} else {
+			left = append(left, a)
+		}
+	}
+	if len(left) > 0 {
+		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), delivery, simulate.Groups)
+	}
+	return chosen, note, nil
+}
+
+// read reads all files and checks that there is what a plan needs.
+func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *translate.Manifests) error {
+	if len(f.files) == 0 {
+		return usageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")
+	}
+	for i, name := range f.files {
+		var err error
+		if name == "-" {
+			if slices.Contains(f.files[:i], name) {
+				return usageErrorf("-f - is given twice; standard input can be read once")
+			}
+			err = manifests.Read("standard input", interruptible(ctx, stdin))
+		} else {
+			err = readManifests(name, manifests)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(manifests.Nodes) == 0:
+		return errors.New(`no Node is in the manifests, so the zones are unknown; "kubectl get nodes -o yaml" prints them`)
+	case len(manifests.Services) == 0:
+		return errors.New(`no Service is in the manifests; "kubectl get services -A -o yaml" prints them`)
+	case len(manifests.Slices) == 0 && len(manifests.Pods) == 0:
+		return errors.New(`neither EndpointSlices nor Pods are in the manifests, so the endpoints are unknown; "kubectl get endpointslices -A -o yaml" prints them`)
+	}
+	return nil
+}
+
+// readManifests reads a file, or the files of a directory that look like manifests.
+func readManifests(name string, manifests *translate.Manifests) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fmt.Errorf("reading manifests: %w", err)
+	}
+	if !info.IsDir() {
+		return readManifest(name, manifests)
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return fmt.Errorf("reading manifests: %w", err)
+	}
+	found := false
+	for _, entry := range entries {
+		if entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
+			continue
+		}
+		found = true
+		if err := readManifest(filepath.Join(name, entry.Name()), manifests); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("reading manifests: directory %s has no .yaml, .yml or .json file", name)
+	}
+	return nil
+}
+
+func readManifest(name string, manifests *translate.Manifests) (err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("reading manifests: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return manifests.Read(name, file)
+}
+
+// chooseServices are the Services of the namespace that the names ask for, in the
+// order of namespaces and names.
+func chooseServices(manifests *translate.Manifests, namespace string, names []string) ([]*corev1.Service, error) {
+	all := slices.Clone(manifests.Services)
+	slices.SortFunc(all, func(a, b *corev1.Service) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	if namespace != "" {
+		all = slices.DeleteFunc(all, func(service *corev1.Service) bool { return service.Namespace != namespace })
+		if len(all) == 0 {
+			return nil, fmt.Errorf("no Service of namespace %q is in the manifests", namespace)
+		}
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	wanted := map[*corev1.Service]bool{}
+	for _, name := range names {
+		found := false
+		for _, service := range all {
+			if name == service.Name || name == service.Namespace+"/"+service.Name {
+				wanted[service], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("service %q is not in the manifests; they have %s", name, someServices(all))
+		}
+	}
+	return slices.DeleteFunc(all, func(service *corev1.Service) bool { return !wanted[service] }), nil
+}
+
+func someServices(services []*corev1.Service) string {
+	const most = 10
+	var names []string
+	for _, service := range services[:min(most, len(services))] {
+		names = append(names, service.Namespace+"/"+service.Name)
+	}
+	list := strings.Join(names, ", ")
+	if more := len(services) - most; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return list
+}

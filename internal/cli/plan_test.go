@@ -1,0 +1,305 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const (
+	planCluster = "testdata/plan/cluster.yaml"
+	planPods    = "testdata/plan/pods.json"
+)
+
+func runPlan(t *testing.T, stdin io.Reader, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = Main(t.Context(), append([]string{"plan"}, args...), stdin, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func comparePlan(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "plan", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got:\n%s", file, got)
+	}
+}
+
+func TestPlanGolden(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+	}{
+		{"summary.txt", []string{"-f", planCluster}},
+		{"details.txt", []string{"-f", planCluster, "--details"}},
+		{"web.md", []string{"-f", planCluster, "-o", "markdown", "web"}},
+		{"web-groups.txt", []string{"-f", planCluster, "--delivery", "groups", "--capacity", "cpu", "shop/web"}},
+		{"api.json", []string{"-f", planCluster, "-o", "json", "--algorithm", "local,optimal", "api"}},
+		{"pods.txt", []string{"-f", planPods}},
+		{"kube-system.txt", []string{"-f", planCluster, "-n", "kube-system"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := runPlan(t, strings.NewReader(""), test.args...)
+			if code != 0 {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			comparePlan(t, test.name, stdout)
+		})
+	}
+}
+
+func TestPlanSpeaksOfItsInputOnStandardError(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{
+			name: "many Services",
+			args: []string{"-f", planCluster},
+			want: "left out local-weighted, local-opt: hints cannot carry weights; see --delivery groups\n" +
+				"To see a Service in full, name it; to see all, give --details.\n",
+		},
+		{
+			name: "one Service",
+			args: []string{"-f", planCluster, "--delivery", "groups", "web"},
+		},
+		{
+			name: "what does not count",
+			args: []string{"-f", planPods, "--algorithm", "optimal"},
+			want: "ignored: Deployment (1)\n" +
+				"only pods that exist are counted, not what a workload asks for\n" +
+				"warning: 1 node without the label topology.kubernetes.io/zone, left out of the capacity: node-x\n" +
+				"warning: 1 node without allocatable CPU: node-x\n",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, _, stderr := runPlan(t, strings.NewReader(""), test.args...)
+			if code != 0 || stderr != test.want {
+				t.Errorf("exit code %d, standard error\n%s\nwant\n%s", code, stderr, test.want)
+			}
+		})
+	}
+}
+
+func TestPlanFails(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const aNode = `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}`
+	const aService = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}`
+	empty := filepath.Join(dir, "empty")
+	if err := os.Mkdir(empty, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	node, serviceFile, bad := write("node.json", aNode), write("service.json", aService), write("bad.yaml", "kind: Node\n---\n")
+
+	for _, test := range []struct {
+		name, stdin string
+		args        []string
+		code        int
+		want        string
+	}{
+		{
+			name: "no file", code: 2,
+			want: `no manifests are given; -f names a file, a directory, or - for standard input (see "vicinity plan --help")`,
+		},
+		{
+			name: "standard input twice", args: []string{"-f", "-", "-f", "-"}, code: 2,
+			want: `-f - is given twice; standard input can be read once (see "vicinity plan --help")`,
+		},
+		{
+			name: "a file that is not there", args: []string{"-f", "testdata/plan/none.yaml"}, code: 1,
+			want: "reading manifests: stat testdata/plan/none.yaml: no such file or directory",
+		},
+		{
+			name: "a directory without manifests", args: []string{"-f", empty}, code: 1,
+			want: "reading manifests: directory " + empty + " has no .yaml, .yml or .json file",
+		},
+		{
+			name: "a malformed file", args: []string{"-f", bad}, code: 1,
+			want: bad + ": document 1, line 1: Node: apiVersion is missing; each document must be a Kubernetes object",
+		},
+		{
+			name: "malformed input", args: []string{"-f", "-"}, stdin: "[]", code: 1,
+			want: "standard input: document 1, line 1: not a Kubernetes object: it must be a map with apiVersion, kind and metadata",
+		},
+		{
+			name: "no nodes", args: []string{"-f", serviceFile}, code: 1,
+			want: `no Node is in the manifests, so the zones are unknown; "kubectl get nodes -o yaml" prints them`,
+		},
+		{
+			name: "no Services", args: []string{"-f", node}, code: 1,
+			want: `no Service is in the manifests; "kubectl get services -A -o yaml" prints them`,
+		},
+		{
+			name: "no endpoints", args: []string{"-f", node, "-f", serviceFile}, code: 1,
+			want: `neither EndpointSlices nor Pods are in the manifests, so the endpoints are unknown; "kubectl get endpointslices -A -o yaml" prints them`,
+		},
+		{
+			name: "an unknown namespace", args: []string{"-f", planCluster, "-n", "shoop"}, code: 1,
+			want: `no Service of namespace "shoop" is in the manifests`,
+		},
+		{
+			name: "an unknown Service", args: []string{"-f", planCluster, "web", "wbe"}, code: 1,
+			want: `service "wbe" is not in the manifests; they have kube-system/log, shop/api, shop/cache, shop/cart, shop/db, shop/external, shop/legacy, shop/mail, shop/search, shop/web`,
+		},
+		{
+			name: "a Service of another namespace", args: []string{"-f", planCluster, "-n", "kube-system", "shop/web"}, code: 1,
+			want: `service "shop/web" is not in the manifests; they have kube-system/log`,
+		},
+		{
+			name: "an unknown algorithm", args: []string{"-f", planCluster, "--algorithm", "locale"}, code: 2,
+			want: `--algorithm "locale" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal (see "vicinity plan --help")`,
+		},
+		{
+			name: "an algorithm twice", args: []string{"-f", planCluster, "--algorithm", "local,local"}, code: 2,
+			want: `--algorithm "local" is given twice (see "vicinity plan --help")`,
+		},
+		{
+			name: "weights in hints", args: []string{"-f", planCluster, "--algorithm", "local-opt"}, code: 2,
+			want: `--algorithm local-opt needs --delivery groups: hints cannot carry its weights (see "vicinity plan --help")`,
+		},
+		{
+			name: "an unknown delivery", args: []string{"-f", planCluster, "--delivery", "mail"}, code: 2,
+			want: `--delivery "mail" is unknown; allowed are hints, groups (see "vicinity plan --help")`,
+		},
+		{
+			name: "an unknown capacity", args: []string{"-f", planCluster, "--capacity", "memory"}, code: 2,
+			want: `--capacity "memory" is unknown; allowed are nodes, cpu (see "vicinity plan --help")`,
+		},
+		{
+			name: "an overload threshold that is none", args: []string{"-f", planCluster, "--overload-threshold", "50"}, code: 2,
+			want: `--overload-threshold "50" is not allowed; it must be a percentage above 0 such as 50% (see "vicinity plan --help")`,
+		},
+		{
+			name: "a starting threshold that is none", args: []string{"-f", planCluster, "--starting-threshold", "x"}, code: 2,
+			want: `--starting-threshold "x" is not allowed; it must be a number of endpoints such as 12, or one for each zone such as 3x (see "vicinity plan --help")`,
+		},
+		{
+			name: "negative padding", args: []string{"-f", planCluster, "--padding", "-1"}, code: 2,
+			want: `--padding -1 is not allowed; it must be 0 or more (see "vicinity plan --help")`,
+		},
+		{
+			name: "an unknown format", args: []string{"-f", planCluster, "-o", "xml"}, code: 2,
+			want: `--output "xml" is unknown; it must be table, json, yaml or markdown (see "vicinity plan --help")`,
+		},
+		{
+			name: "an unknown flag", args: []string{"--file", planCluster}, code: 2,
+			want: `unknown flag: --file (see "vicinity plan --help")`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := runPlan(t, strings.NewReader(test.stdin), test.args...)
+			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, standard error\n%s\nwant %d\nvicinity: %s", code, stderr, test.code, test.want)
+			}
+		})
+	}
+}
+
+func TestPlanReadsStandardInputAndDirectories(t *testing.T) {
+	_, want, _ := runPlan(t, strings.NewReader(""), "-f", planPods)
+	text, err := os.ReadFile(planPods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got, stderr := runPlan(t, bytes.NewReader(text), "-f", "-"); got != want {
+		t.Errorf("standard input gives\n%s%s", got, stderr)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{"pods.json": string(text), "notes.txt": "not a manifest", "more.yaml": "# nothing\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, got, stderr := runPlan(t, strings.NewReader(""), "-f", dir); got != want {
+		t.Errorf("a directory gives\n%s%s", got, stderr)
+	}
+}
+
+func TestPlanYAMLSaysTheSameAsJSON(t *testing.T) {
+	_, asJSON, _ := runPlan(t, strings.NewReader(""), "-f", planCluster, "-o", "json")
+	_, asYAML, _ := runPlan(t, strings.NewReader(""), "-f", planCluster, "-o", "yaml")
+	var fromJSON, fromYAML []map[string]any
+	if err := json.Unmarshal([]byte(asJSON), &fromJSON); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(asYAML), &fromYAML); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(fromJSON, fromYAML) {
+		t.Error("they differ")
+	}
+	if len(fromJSON) != 11 {
+		t.Errorf("%d sections, want 11", len(fromJSON))
+	}
+}
+
+func TestPlanThresholdsApplyToWhatIsAsked(t *testing.T) {
+	_, stdout, _ := runPlan(t, strings.NewReader(""), "-f", planCluster, "web", "-o", "json",
+		"--starting-threshold", "20", "--padding", "2", "--overload-threshold", "30%")
+	for _, want := range []string{
+		"divided by optimal, overload below 30 %, starting threshold 20, padding 2",
+		"balanced: 12 endpoints, starts at 22 (threshold 20 + padding 2)",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is missing in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestPlanWarnsOfHintsToTooManyZones(t *testing.T) {
+	var text strings.Builder
+	for zone := range 10 {
+		fmt.Fprintf(&text, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-%d", "labels": {"topology.kubernetes.io/zone": "zone-%d"}},
+			"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`, zone, zone)
+	}
+	text.WriteString(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"endpoint-slice-hints.resources.gardener.cloud/consider": "true"}}}
+		{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "endpoints": [
+		{"addresses": ["10.0.0.1"], "zone": "zone-0"}, {"addresses": ["10.0.0.2"], "zone": "zone-1"}]}`)
+	const want = "warning: hints cannot express this plan: an endpoint serves 9 zones, at most 8 are allowed; see --delivery groups\n"
+	for delivery, warned := range map[string]bool{"hints": true, "groups": false} {
+		code, stdout, stderr := runPlan(t, strings.NewReader(text.String()), "-f", "-", "--delivery", delivery, "--algorithm", "local")
+		if code != 0 || strings.Contains(stdout, want) != warned {
+			t.Errorf("%s: exit code %d:\n%s%s", delivery, code, stdout, stderr)
+		}
+	}
+}
+
+func TestPlanStopsWhenInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var out, err bytes.Buffer
+	if code := Main(ctx, []string{"plan", "-f", planCluster}, strings.NewReader(""), &out, &err); code != 130 || out.Len() > 0 {
+		t.Errorf("exit code %d, %q, %q; want 130", code, out.String(), err.String())
+	}
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// probe is a program with the commands that a test needs beside the real ones.
+func probe(out, err *bytes.Buffer, commands ...*cobra.Command) *cobra.Command {
+	root := newRootCommand(streams{in: strings.NewReader(""), out: out, err: err})
+	root.AddCommand(commands...)
+	return root
+}
+
+func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
+	failing := func(err error) *cobra.Command {
+		return &cobra.Command{Use: "probe", RunE: func(*cobra.Command, []string) error { return err }}
+	}
+	needy := &cobra.Command{Use: "needy", RunE: func(*cobra.Command, []string) error { return nil }}
+	needy.Flags().String("filename", "", "")
+	if err := needy.MarkFlagRequired("filename"); err != nil {
+		t.Fatal(err)
+	}
+	group := &cobra.Command{Use: "group", RunE: func(*cobra.Command, []string) error { return nil }}
+	group.AddCommand(&cobra.Command{Use: "dynamics", RunE: func(*cobra.Command, []string) error { return nil }})
+
+	for _, test := range []struct {
+		name    string
+		command *cobra.Command
+		args    string
+		code    int
+		message string
+	}{
+		{
+			name:    "success",
+			command: failing(nil),
+			args:    "probe",
+		},
+		{
+			name:    "failure",
+			command: failing(errors.New("reading nodes: no such file")),
+			args:    "probe",
+			code:    1,
+			message: "vicinity: reading nodes: no such file\n",
+		},
+		{
+			name:    "several errors are one line",
+			command: failing(errors.Join(errors.New("one"), errors.New("two\n\ttab"))),
+			args:    "probe",
+			code:    1,
+			message: "vicinity: one; two; tab\n",
+		},
+		{
+			name:    "a command chooses its code",
+			command: failing(fmt.Errorf("counting: %w", &exitError{code: 7, err: errors.New("seven")})),
+			args:    "probe",
+			code:    7,
+			message: "vicinity: counting: seven\n",
+		},
+		{
+			name:    "a command finds a usage error",
+			command: failing(usageErrorf("--zones %d is too few; it must be 1 or more", 0)),
+			args:    "probe",
+			code:    2,
+			message: "vicinity: --zones 0 is too few; it must be 1 or more (see \"vicinity probe --help\")\n",
+		},
+		{
+			name:    "canceled without an interrupt is a failure",
+			command: failing(context.Canceled),
+			args:    "probe",
+			code:    1,
+			message: "vicinity: context canceled\n",
+		},
+		{
+			name:    "unknown flag",
+			command: failing(nil),
+			args:    "probe --zone",
+			code:    2,
+			message: "vicinity: unknown flag: --zone (see \"vicinity probe --help\")\n",
+		},
+		{
+			name:    "unexpected argument",
+			command: failing(nil),
+			args:    "probe a",
+			code:    2,
+			message: "vicinity: unexpected argument \"a\": \"vicinity probe\" takes none (see \"vicinity probe --help\")\n",
+		},
+		{
+			name:    "required flag",
+			command: needy,
+			args:    "needy",
+			code:    2,
+			message: "vicinity: required flag(s) \"filename\" not set (see \"vicinity needy --help\")\n",
+		},
+		{
+			name:    "unknown command",
+			command: failing(nil),
+			args:    "probbe",
+			code:    2,
+			message: "vicinity: unknown command \"probbe\" for \"vicinity\"; did you mean \"probe\"? (see \"vicinity --help\")\n",
+		},
+		{
+			name:    "unknown command with flags",
+			command: failing(nil),
+			args:    "prob --zone a",
+			code:    2,
+			message: "vicinity: unknown command \"prob\" for \"vicinity\"; did you mean \"probe\"? (see \"vicinity --help\")\n",
+		},
+		{
+			name:    "unknown command that resembles none",
+			command: failing(nil),
+			args:    "quux",
+			code:    2,
+			message: "vicinity: unknown command \"quux\" for \"vicinity\" (see \"vicinity --help\")\n",
+		},
+		{
+			name:    "unknown command of a command that runs by itself",
+			command: group,
+			args:    "group dinamics",
+			code:    2,
+			message: "vicinity: unknown command \"dinamics\" for \"vicinity group\"; did you mean \"dynamics\"? (see \"vicinity group --help\")\n",
+		},
+		{
+			name:    "help about an unknown command",
+			command: failing(nil),
+			args:    "help probbe",
+			code:    2,
+			message: "vicinity: unknown command \"probbe\" for \"vicinity\"; did you mean \"probe\"? (see \"vicinity help --help\")\n",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := execute(t.Context(), probe(&stdout, &stderr, test.command), strings.Fields(test.args))
+			if code != test.code || stderr.String() != test.message {
+				t.Errorf("exit code %d, message %q; want %d, %q", code, stderr.String(), test.code, test.message)
+			}
+			if stdout.Len() > 0 {
+				t.Errorf("standard output: %q", stdout.String())
+			}
+		})
+	}
+}
+
+func TestInterruptedCommandExits130(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	waiting := &cobra.Command{
+		Use: "wait",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			interrupt()
+			<-cmd.Context().Done()
+			fmt.Fprintln(cmd.OutOrStdout(), "what is done so far")
+			return fmt.Errorf("waiting: %w", cmd.Context().Err())
+		},
+	}
+	var stdout, stderr bytes.Buffer
+	code := execute(ctx, probe(&stdout, &stderr, waiting), []string{"wait"})
+	if code != 130 {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	if want := "vicinity: interrupted\n"; stderr.String() != want {
+		t.Errorf("standard error %q, want %q", stderr.String(), want)
+	}
+	if want := "what is done so far\n"; stdout.String() != want {
+		t.Errorf("standard output %q, want %q", stdout.String(), want)
+	}
+}
+
+func TestMainWithoutArgumentsPrintsHelp(t *testing.T) {
+	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
+		var stdout, stderr bytes.Buffer
+		if code := Main(t.Context(), args, strings.NewReader(""), &stdout, &stderr); code != 0 {
+			t.Errorf("%q: exit code %d, want 0: %s", args, code, stderr.String())
+		}
+		if !strings.Contains(stdout.String(), "vicinity [command]") || stderr.Len() > 0 {
+			t.Errorf("%q: no help on standard output:\n%s%s", args, stdout.String(), stderr.String())
+		}
+	}
+}
+
+func TestGroupsPrintTheirHelp(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := Main(t.Context(), []string{"completion"}, strings.NewReader(""), &stdout, &stderr); code != 0 {
+		t.Errorf("exit code %d, want 0: %s", code, stderr.String())
+	}
+	if !strings.Contains(stdout.String(), "zsh") {
+		t.Errorf("no help on standard output:\n%s", stdout.String())
+	}
+}
+
+// Every command of the program explains itself, in the same voice.
+func TestCommandsHaveHelp(t *testing.T) {
+	var names []string
+	walk(newRootCommand(streams{}), func(cmd *cobra.Command) {
+		names = append(names, cmd.CommandPath())
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: the short help must be a phrase without a full stop: %q", cmd.CommandPath(), cmd.Short)
+		}
+	})
+	if !slices.Contains(names, "vicinity version") {
+		t.Errorf("the commands lack \"vicinity version\": %q", names)
+	}
+}

@@ -1,0 +1,297 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// simulateFlags are the flags of "vicinity simulate" as they are given.
+type simulateFlags struct {
+	dataset            string
+	zones              int
+	nodes, endpoints   string
+	ordered            bool
+	keepGoing          bool
+	algorithms         []string
+	delivery           string
+	startingThresholds []string
+	overloadThresholds []string
+	weights            allocate.Weights
+	sliceSize          int
+	output             string
+	cases              string
+	report             string
+	picture            string
+	workers            int
+	progress           string
+}
+
+func newSimulateCommand(s streams) *cobra.Command {
+	f := simulateFlags{weights: allocate.DefaultWeights()}
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Score the allocation algorithms on many cases",
+		Long: `Simulate gives many regions to the allocation algorithms and scores the plans: how
+much traffic stays in its zone, how much that overloads endpoints, and how many
+EndpointSlices it takes. A case is one region: for each zone its nodes, which say
+how much traffic comes from there, and its endpoints.
+
+Data sets (--dataset):
+  published       39,273,145 cases of three zones: the published study
+  small, medium   its beginning, up to 20 and up to 50 endpoints in a zone
+  representative  a few dozen cases that you can check by hand
+  grid            all combinations of --zones, --nodes and --endpoints
+  FILE, or -      CSV from a file, or from standard input
+
+In CSV the header is "name" and the names of zones; each row has the name of a case
+and for each zone its nodes and endpoints, or nothing if the case lacks the zone:
+
+  name,zone-a,zone-b,zone-c
+  one zone empty,3 6,3 6,3 0
+  only two zones,3 8,3 4,
+
+The plans are delivered as hints on EndpointSlices that are there anyway, or as
+groups, which have slices of their own. Hints cannot carry the weights that
+local-weighted and local-opt need.`,
+		Example: `  vicinity simulate --dataset representative
+  vicinity simulate --algorithm optimal,local --report study.html
+  vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
+  vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2
+  vicinity simulate --dataset regions.csv --keep-going --cases scores.csv -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), s, cmd.Flags().Changed)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.dataset, "dataset", "published", "`NAME` of the data set, a CSV file, or - for CSV on standard input")
+	flags.IntVar(&f.zones, "zones", 3, "number of zones of the grid")
+	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")
+	flags.StringVar(&f.endpoints, "endpoints", "0..20", "`RANGE` of endpoints in a zone of the grid")
+	flags.BoolVar(&f.ordered, "ordered", false, "do not count permutations of the grid's nodes or endpoints as the same case")
+	flags.BoolVar(&f.keepGoing, "keep-going", false, "count malformed rows of CSV and go on")
+	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(allocate.Algorithms()))
+	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
+	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of numbers of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone (default 3x for local, none for the others)")
+	flags.StringSliceVar(&f.overloadThresholds, "overload-threshold", nil, "`LIST` of loads above the even share that no endpoint may reach, such as 50% (default 20% for auto, 50% for the others)")
+	flags.Float64Var(&f.weights.InZone, "weight-in-zone", f.weights.InZone, "what the in-zone share counts in the score")
+	flags.Float64Var(&f.weights.Overload, "weight-overload", f.weights.Overload, "what the greatest overload counts")
+	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "what the mean deviation of loads counts")
+	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
+	flags.IntVar(&f.sliceSize, "slice-size", simulate.DefaultSliceSize, "endpoints that a slice can hold")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
+	flags.StringVar(&f.cases, "cases", "", "also write the score of each case to this CSV `FILE`")
+	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
+	flags.StringVar(&f.picture, "picture", "", "`CASE` that the report draws (default the worst of the best algorithm)")
+	flags.IntVar(&f.workers, "workers", 0, "number of cores to use (default all)")
+	flags.StringVar(&f.progress, "progress", "auto", "show progress: auto (on a terminal), always or never")
+	cmd.AddCommand(newDynamicsCommand(s))
+	return cmd
+}
+
+// worstCases is how many of the worst cases the report lists.
+const worstCases = 10
+
+// run does what the flags say. given reports whether a flag was given.
+func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) bool) (err error) {
+	options, note, err := f.options()
+	if err != nil {
+		return err
+	}
+	write, err := f.format()
+	if err != nil {
+		return err
+	}
+	bar, err := newProgress(s.err, f.progress)
+	if err != nil {
+		return err
+	}
+	dataset, closeDataset, err := f.openDataset(ctx, s.in, given)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeDataset()) }()
+	options.Dataset = dataset
+	if err := options.Validate(); err != nil {
+		return usageErrorf("%w", err)
+	}
+	// Files are created before the work, which may be long, to fail early.
+	report, err := createFile(f.report)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, report.Close()) }()
+	cases, err := createFile(f.cases)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cases.Close()) }()
+	if cases.file != nil {
+		options.Each = caseWriter(cases, options.Variants)
+	}
+	begun := time.Now()
+	options.Clock = func() time.Duration { return time.Since(begun) }
+	options.Progress = bar.start(dataset, options.Clock)
+	if note != "" {
+		fmt.Fprintln(s.err, note)
+	}
+
+	results, failure := simulate.Run(ctx, options)
+	bar.end()
+	if csv, ok := dataset.(*simulate.CSV); ok {
+		tellMalformed(s.err, csv)
+	}
+	if failure != nil && !results.Partial {
+		return failure
+	}
+	if results.Partial {
+		tellPartial(s.err, results, dataset)
+	}
+	if err := write(s.out, results); err != nil {
+		return err
+	}
+	if report.file != nil {
+		if err := writeSimulateReport(report, results); err != nil {
+			return fmt.Errorf("writing the report: %w", err)
+		}
+	}
+	return failure
+}
+
+// options checks the flags that do not need the data set. note is for people who
+// may wonder.
+func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
+	var named, left []allocate.Algorithm
+	all := slices.Contains(f.algorithms, "all")
+	for _, name := range f.algorithms {
+		a := allocate.Algorithm(name)
+		switch {
+		case name == "all":
+		case !slices.Contains(allocate.Algorithms(), a):
+			return o, "", usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
+		case slices.Contains(named, a):
+			return o, "", usageErrorf("--algorithm %q is given twice", name)
+		default:
+			named = append(named, a)
+		}
+	}
+	o.Delivery = simulate.Delivery(f.delivery)
+	switch {
+	case f.delivery == "" && slices.ContainsFunc(named, allocate.Algorithm.Weighted):
+		o.Delivery = simulate.Groups
+	case f.delivery == "":
+		o.Delivery = simulate.Hints
+	case !slices.Contains(simulate.Deliveries(), o.Delivery):
+		return o, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
+	}
+	if all {
+		named, left = everyAlgorithm(o.Delivery, named)
+	}
+	for _, a := range named {
+		if !o.Delivery.CanCarry(a) {
+			return o, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, simulate.Groups, o.Delivery)
+		}
+	}
+	if len(left) > 0 {
+		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, simulate.Groups)
+	}
+	if o.Variants, err = f.variants(named); err != nil {
+		return o, "", err
+	}
+	w := f.weights
+	if w.InZone+w.Overload+w.Deviation+w.Slices == 0 {
+		return o, "", usageErrorf("--weight-in-zone and the other weights are all 0; at least one must be greater")
+	}
+	if f.sliceSize < 1 {
+		return o, "", usageErrorf("--slice-size %d is not allowed; it must be 1 or more", f.sliceSize)
+	}
+	o.Weights, o.SliceSize, o.Workers, o.Picture = f.weights, f.sliceSize, f.workers, f.picture
+	o.Worst = worstCases
+	return o, note, nil
+}
+
+// everyAlgorithm splits all algorithms into those that the delivery can carry and
+// those to leave out. What is named beside "all" is not left out silently.
+func everyAlgorithm(d simulate.Delivery, named []allocate.Algorithm) (in, out []allocate.Algorithm) {
+	for _, a := range allocate.Algorithms() {
+		if d.CanCarry(a) || slices.Contains(named, a) {
+			in = append(in, a)
+		} else {
+			out = append(out, a)
+		}
+	}
+	return in, out
+}
+
+func joinNames[T ~string](names []T) string {
+	var s []string
+	for _, name := range names {
+		s = append(s, string(name))
+	}
+	return strings.Join(s, ", ")
+}
+
+// optionalFile is a file that is written to, or none.
+type optionalFile struct {
+	file   *os.File
+	buffer *bufio.Writer
+}
+
+func createFile(name string) (*optionalFile, error) {
+	if name == "" {
+		return &optionalFile{}, nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &optionalFile{file, bufio.NewWriter(file)}, nil
+}
+
+func (f *optionalFile) Write(b []byte) (int, error) {
+	return f.buffer.Write(b)
+}
+
+func (f *optionalFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return errors.Join(f.buffer.Flush(), f.file.Close())
+}
+
+// tellMalformed says which rows were passed over.
+func tellMalformed(w io.Writer, csv *simulate.CSV) {
+	rows, first := csv.Malformed()
+	if rows == 0 {
+		return
+	}
+	fmt.Fprintf(w, "left out %s of %s:\n", count(rows, "malformed row", "malformed rows"), csv.Name())
+	for _, err := range first {
+		fmt.Fprintf(w, "  %s\n", err)
+	}
+	if more := rows - int64(len(first)); more > 0 {
+		fmt.Fprintf(w, "  and %s more\n", thousands(more))
+	}
+}
+
+// tellPartial says how far an interrupted run came.
+func tellPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
+	after := count(r.Cases, "case", "cases")
+	if all, known := dataset.Cases(); known {
+		after = fmt.Sprintf("%s of %s", thousands(r.Cases), count(all, "case", "cases"))
+	}
+	fmt.Fprintf(w, "partial: interrupted after %s\n", after)
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// variants are the algorithms, each with all thresholds to try. A threshold that is
+// not given is the algorithm's own.
+func (f *simulateFlags) variants(algorithms []allocate.Algorithm) ([]simulate.Variant, error) {
+	starts, err := parseEach(f.startingThresholds, parseStart)
+	if err != nil {
+		return nil, usageErrorf("--starting-threshold %w", err)
+	}
+	overloads, err := parseEach(f.overloadThresholds, parsePercentage)
+	if err != nil {
+		return nil, usageErrorf("--overload-threshold %w", err)
+	}
+	var variants []simulate.Variant
+	for _, a := range algorithms {
+		bound := simulate.DefaultBound(a)
+		if a == allocate.Balanced {
+			variants = append(variants, simulate.Variant{Name: string(a), Bound: bound})
+			continue
+		}
+		for _, start := range orDefault(starts, bound.Start) {
+			for _, overload := range orDefault(overloads, bound.OverloadThreshold) {
+				name := string(a)
+				if len(starts) > 1 {
+					name += " " + start.String()
+				}
+				if len(overloads) > 1 {
+					name += " " + percentage(overload)
+				}
+				bound.Start, bound.OverloadThreshold = start, overload
+				variants = append(variants, simulate.Variant{Name: name, Bound: bound})
+			}
+		}
+	}
+	return variants, nil
+}
+
+func orDefault[T any](values []T, value T) []T {
+	if len(values) == 0 {
+		return []T{value}
+	}
+	return values
+}
+
+// parseEach parses a list without duplicates.
+func parseEach[T comparable](list []string, parse func(string) (T, error)) ([]T, error) {
+	var values []T
+	for _, s := range list {
+		value, err := parse(strings.TrimSpace(s))
+		if err != nil {
+			return nil, fmt.Errorf("%q is not allowed; %w", s, err)
+		}
+		if slices.Contains(values, value) {
+			return nil, fmt.Errorf("%q is given twice", s)
+		}
+		values = append(values, value)
+	}
+	return values, nil
+}
+
+func parseStart(s string) (allocate.Start, error) {
+	if number, perZone := strings.CutSuffix(s, "x"); perZone {
+		n, err := strconv.ParseFloat(number, 64)
+		if err == nil && n >= 0 && n <= math.MaxInt32 {
+			return allocate.Start{PerZone: n}, nil
+		}
+	} else if n, err := strconv.ParseInt(s, 10, 32); err == nil && n >= 0 {
+		return allocate.Start{Endpoints: int(n)}, nil
+	}
+	return allocate.Start{}, errors.New("it must be a number of endpoints such as 12, or one for each zone such as 3x")
+}
+
+func parsePercentage(s string) (float64, error) {
+	if number, found := strings.CutSuffix(s, "%"); found {
+		n, err := strconv.ParseFloat(number, 64)
+		if err == nil && n > 0 && !math.IsInf(n, 1) {
+			return n / 100, nil
+		}
+	}
+	return 0, errors.New("it must be a percentage above 0 such as 50%")
+}
+
+func percentage(fraction float64) string {
+	return strconv.FormatFloat(100*fraction, 'g', 6, 64) + "%"
+}
+
+// gridFlags only mean something to the data set "grid".
+var gridFlags = [...]string{"zones", "nodes", "endpoints", "ordered"}
+
+// openDataset is the data set that the flags name. done is to be called after the
+// run.
+func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given func(string) bool) (d simulate.Dataset, done func() error, err error) {
+	done = func() error { return nil }
+	if f.dataset != "grid" {
+		for _, flag := range gridFlags {
+			if given(flag) {
+				return nil, done, usageErrorf("--%s is only for --dataset grid", flag)
+			}
+		}
+	}
+	switch f.dataset {
+	case "published":
+		return simulate.Published(), done, nil
+	case "small":
+		return simulate.Small(), done, nil
+	case "medium":
+		return simulate.Medium(), done, nil
+	case "representative":
+		return simulate.Representative(), done, nil
+	case "grid":
+		d, err = f.grid()
+		return d, done, err
+	}
+	input, name := interruptible(ctx, stdin), "standard input"
+	if f.dataset != "-" {
+		file, err := os.Open(f.dataset)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, done, usageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and -", f.dataset)
+		}
+		if err != nil {
+			return nil, done, err
+		}
+		input, name, done = file, f.dataset, file.Close
+	}
+	d, err = simulate.NewCSV(input, simulate.CSVOptions{Name: name, SkipMalformed: f.keepGoing})
+	if err != nil {
+		return nil, func() error { return nil }, errors.Join(err, done())
+	}
+	return d, done, nil
+}
+
+func (f *simulateFlags) grid() (simulate.Dataset, error) {
+	g := simulate.Grid{Zones: f.zones, Ordered: f.ordered}
+	var err error
+	if g.Nodes, err = simulate.ParseRange(f.nodes); err != nil {
+		return nil, usageErrorf("--nodes: %w", err)
+	}
+	if g.Endpoints, err = simulate.ParseRange(f.endpoints); err != nil {
+		return nil, usageErrorf("--endpoints: %w", err)
+	}
+	d, err := simulate.NewGrid(g)
+	if err != nil {
+		return nil, usageErrorf("--dataset grid: %w", err)
+	}
+	return d, nil
+}
+
+// interruptible makes reads end when ctx does, for input that may keep a reader
+// waiting for ever. A read that is interrupted goes on in the background and its
+// data are lost.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	return &interruptibleReader{ctx: ctx, reader: r}
+}
+
+type interruptibleReader struct {
+	ctx    context.Context
+	reader io.Reader
+	rest   []byte // read and not yet handed out
+	err    error  // to follow rest
+}
+
+// chunk is what one read has brought.
+type chunk struct {
+	data []byte
+	err  error
+}
+
+func (r *interruptibleReader) Read(b []byte) (int, error) {
+	if len(r.rest) == 0 && r.err == nil {
+		arrived := make(chan chunk, 1)
+		go func() {
+			// Not b: its owner may be gone when data arrive.
+			data := make([]byte, 64<<10)
+			n, err := r.reader.Read(data)
+			arrived <- chunk{data[:n], err}
+		}()
+		select {
+		case c := <-arrived:
+			r.rest, r.err = c.data, c.err
+		case <-r.ctx.Done():
+			return 0, r.ctx.Err()
+		}
+	}
+	n := copy(b, r.rest)
+	if r.rest = r.rest[n:]; len(r.rest) > 0 {
+		return n, nil
+	}
+	return n, r.err
+}

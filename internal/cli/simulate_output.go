@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// format is the function that writes results as --output says.
+func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error) {
+	switch f.output {
+	case "table":
+		return writeSimulateTable, nil
+	case "json":
+		return writeSimulateJSON, nil
+	case "csv":
+		return writeSimulateCSV, nil
+	case "markdown":
+		return writeSimulateMarkdown, nil
+	}
+	return nil, usageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
+}
+
+// simulateColumns are the columns of tables for people.
+var simulateColumns = [...]string{"algorithm", "total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"}
+
+// simulateCells is a variant's row under simulateColumns.
+func simulateCells(r *simulate.Result) []string {
+	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
+	return []string{
+		r.Name,
+		hundredths(r.Mean.Total),
+		hundredths(r.Mean.InZone),
+		hundredths(r.Mean.Overload),
+		hundredths(r.Mean.Slices),
+		hundredths(r.MaxOverload),
+		thousands(r.Invalid),
+		thousands(int64(r.CasesPerSecond)),
+	}
+}
+
+// simulateTitle says what was run.
+func simulateTitle(r *simulate.Results) string {
+	delivered := "delivered as hints"
+	if r.Delivery == simulate.Groups {
+		delivered = fmt.Sprintf("delivered as groups in slices of up to %s", count(int64(r.SliceSize), "endpoint", "endpoints"))
+	}
+	return fmt.Sprintf("%s of the data set %q, %s", count(r.Cases, "case", "cases"), r.Dataset, delivered)
+}
+
+// simulateHeadline is the result in a sentence: what the algorithm with the best
+// total does for traffic.
+func simulateHeadline(r *simulate.Results) string {
+	if len(r.Variants) == 0 || r.Cases == 0 {
+		return ""
+	}
+	best, balanced := &r.Variants[0], ""
+	for i := range r.Variants {
+		v := &r.Variants[i]
+		if v.Mean.Total > best.Mean.Total {
+			best = v
+		}
+		if v.Bound.Algorithm == allocate.Balanced {
+			balanced = fmt.Sprintf(", against %.1f %% when all zones use all endpoints alike", v.Mean.InZone)
+		}
+	}
+	if best.Bound.Algorithm == allocate.Balanced {
+		balanced = ""
+	}
+	return fmt.Sprintf("%s keeps %.1f %% of traffic in its zone%s.\n", best.Name, best.Mean.InZone, balanced)
+}
+
+// simulateLegend explains the columns.
+func simulateLegend(r *simulate.Results) string {
+	w := r.Weights
+	sum := w.InZone + w.Overload + w.Deviation + w.Slices
+	return fmt.Sprintf(`total: the score, 100 is best: %s in-zone, %s overload, %s evenness of loads, %s slices.
+in-zone: percent of the traffic that stays in its zone. overload: 100 less the percent by which
+the busiest endpoint gets more than an even share; max overload is that percent in the worst case.
+slices: fewest EndpointSlices possible, in percent of those that the plan takes.
+invalid: plans that leave a zone with nothing.
+`,
+		percentage(w.InZone/sum), percentage(w.Overload/sum), percentage(w.Deviation/sum), percentage(w.Slices/sum))
+}
+
+func writeSimulateTable(w io.Writer, r simulate.Results) error {
+	rows := [][]string{simulateColumns[:]}
+	for i := range r.Variants {
+		rows = append(rows, simulateCells(&r.Variants[i]))
+	}
+	widths := make([]int, len(simulateColumns))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "%s\n%s\n", simulateTitle(&r), simulateHeadline(&r))
+	for _, row := range rows {
+		fmt.Fprintf(out, "%-*s", widths[0], row[0])
+		for i := 1; i < len(row); i++ {
+			fmt.Fprintf(out, "  %*s", widths[i], row[i])
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintf(out, "\n%s", simulateLegend(&r))
+	return out.Flush()
+}
+
+func writeSimulateMarkdown(w io.Writer, r simulate.Results) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "%s\n\n| %s |\n| --- |%s\n", simulateTitle(&r), strings.Join(simulateColumns[:], " | "),
+		strings.Repeat(" ---: |", len(simulateColumns)-1))
+	for i := range r.Variants {
+		fmt.Fprintf(out, "| %s |\n", strings.Join(simulateCells(&r.Variants[i]), " | "))
+	}
+	fmt.Fprintf(out, "\n%s", simulateLegend(&r))
+	return out.Flush()
+}
+
+// simulateRow is a variant's row for programs. Percentages are from 0 to 100.
+type simulateRow struct {
+	Algorithm string `json:"algorithm"`
+	// The thresholds are there if several of them were tried.
+	StartingThreshold string  `json:"startingThreshold,omitempty"`
+	OverloadThreshold string  `json:"overloadThreshold,omitempty"`
+	Cases             int64   `json:"cases"`
+	Invalid           int64   `json:"invalid"`
+	Total             float64 `json:"total"`
+	InZone            float64 `json:"inZone"`
+	Overload          float64 `json:"overload"`
+	Slices            float64 `json:"slices"`
+	MaxOverload       float64 `json:"maxOverload"`
+	CasesPerSecond    float64 `json:"casesPerSecond"`
+}
+
+// simulateRows are the rows, and whether several thresholds of a kind were tried.
+func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overloads bool) {
+	differ := func(tell func(simulate.Result) string) bool {
+		first := map[string]string{}
+		for _, r := range results.Variants {
+			algorithm := string(r.Bound.Algorithm)
+			if before, found := first[algorithm]; found && before != tell(r) {
+				return true
+			}
+			first[algorithm] = tell(r)
+		}
+		return false
+	}
+	start := func(r simulate.Result) string { return r.Bound.Start.String() }
+	overload := func(r simulate.Result) string { return percentage(r.Bound.OverloadThreshold) }
+	starts, overloads = differ(start), differ(overload)
+	rows = []simulateRow{} // not nil, which JSON writes as null
+	for _, r := range results.Variants {
+		row := simulateRow{
+			Algorithm:      string(r.Bound.Algorithm),
+			Cases:          r.Cases,
+			Invalid:        r.Invalid,
+			Total:          rounded(r.Mean.Total),
+			InZone:         rounded(r.Mean.InZone),
+			Overload:       rounded(r.Mean.Overload),
+			Slices:         rounded(r.Mean.Slices),
+			MaxOverload:    rounded(r.MaxOverload),
+			CasesPerSecond: math.Round(r.CasesPerSecond),
+		}
+		// A name that is only the algorithm stands for all thresholds.
+		varied := r.Name != row.Algorithm
+		if starts && varied {
+			row.StartingThreshold = start(r)
+		}
+		if overloads && varied {
+			row.OverloadThreshold = overload(r)
+		}
+		rows = append(rows, row)
+	}
+	return rows, starts, overloads
+}
+
+func writeSimulateJSON(w io.Writer, r simulate.Results) error {
+	rows, _, _ := simulateRows(&r)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(rows)
+}
+
+func writeSimulateCSV(w io.Writer, r simulate.Results) error {
+	rows, starts, overloads := simulateRows(&r)
+	record := func(cells []string, start, overload string) []string {
+		if overloads {
+			cells = append(cells[:1:1], append([]string{overload}, cells[1:]...)...)
+		}
+		if starts {
+			cells = append(cells[:1:1], append([]string{start}, cells[1:]...)...)
+		}
+		return cells
+	}
+	out := csv.NewWriter(w)
+	err := out.Write(record([]string{"algorithm", "cases", "invalid", "total", "inZone", "overload", "slices", "maxOverload", "casesPerSecond"},
+		"startingThreshold", "overloadThreshold"))
+	for _, row := range rows {
+		err = errors.Join(err, out.Write(record([]string{
+			row.Algorithm,
+			strconv.FormatInt(row.Cases, 10),
+			strconv.FormatInt(row.Invalid, 10),
+			number(row.Total),
+			number(row.InZone),
+			number(row.Overload),
+			number(row.Slices),
+			number(row.MaxOverload),
+			number(row.CasesPerSecond),
+		}, row.StartingThreshold, row.OverloadThreshold)))
+	}
+	out.Flush()
+	return errors.Join(err, out.Error())
+}
+
+// caseWriter writes the score of each case as CSV, and first the header.
+func caseWriter(w io.Writer, variants []simulate.Variant) func(simulate.Case, int, simulate.Score) error {
+	out := csv.NewWriter(w)
+	begun := false
+	return func(c simulate.Case, variant int, s simulate.Score) error {
+		if !begun {
+			begun = true
+			if err := out.Write([]string{"name", "algorithm", "total", "inZone", "overload", "slices", "maxOverload", "meanDeviation"}); err != nil {
+				return err
+			}
+		}
+		err := out.Write([]string{
+			c.Name,
+			variants[variant].Name,
+			number(rounded(s.Total)),
+			number(rounded(s.InZone)),
+			number(rounded(s.Overload)),
+			number(rounded(s.Slices)),
+			number(rounded(s.MaxOverload)),
+			number(rounded(s.MeanDeviation)),
+		})
+		if variant < len(variants)-1 {
+			return err
+		}
+		out.Flush()
+		return errors.Join(err, out.Error())
+	}
+}
+
+// rounded leaves as many digits as mean something.
+func rounded(percentage float64) float64 {
+	return math.Round(percentage*1e6) / 1e6
+}
+
+func number(x float64) string {
+	return strconv.FormatFloat(x, 'f', -1, 64)
+}
+
+// count is a number with its noun.
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
+}
+
+// thousands writes a number that is not negative with separators.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,414 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// simulateMain runs "vicinity simulate" as a user does.
+func simulateMain(ctx context.Context, stdin io.Reader, args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = Main(ctx, append([]string{"simulate"}, args...), stdin, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// halves can be scored by hand. Zones have the same traffic, so balanced keeps half
+// of it in its zone; local keeps all, and in the last case three quarters, since b
+// gets two of a's endpoints.
+const halves = `name,a,b
+one,1 4,1 4
+two,1 5,1 5
+three,2 6,2 6
+"short, in b",3 6,3 2
+`
+
+var (
+	halvesArgs = []string{"--dataset", "-", "--algorithm", "balanced,local"}
+	// Speeds are whatever they are, and with them the width of their column.
+	speeds = regexp.MustCompile(`(?m) +(cases/s|[0-9,]+)$`)
+)
+
+func TestSimulateTable(t *testing.T) {
+	code, out, err := simulateMain(t.Context(), strings.NewReader(halves), halvesArgs...)
+	want := `4 cases of the data set "standard input", delivered as hints
+local keeps 93.8 % of traffic in its zone, against 50.0 % when all zones use all endpoints alike.
+
+algorithm  total  in-zone  overload  slices  max overload  invalid SPEED
+balanced   77.50    50.00    100.00  100.00          0.00        0 SPEED
+local      97.19    93.75    100.00  100.00          0.00        0 SPEED
+
+total: the score, 100 is best: 45% in-zone, 20% overload, 20% evenness of loads, 15% slices.
+in-zone: percent of the traffic that stays in its zone. overload: 100 less the percent by which
+the busiest endpoint gets more than an even share; max overload is that percent in the worst case.
+slices: fewest EndpointSlices possible, in percent of those that the plan takes.
+invalid: plans that leave a zone with nothing.
+`
+	if out = speeds.ReplaceAllString(out, " SPEED"); code != 0 || err != "" || out != want {
+		t.Errorf("exit code %d, %q\n%s\nwant\n%s", code, err, out, want)
+	}
+}
+
+func TestSimulateMarkdown(t *testing.T) {
+	_, out, _ := simulateMain(t.Context(), strings.NewReader(halves), append(halvesArgs, "-o", "markdown", "--delivery", "groups", "--slice-size", "6")...)
+	want := `4 cases of the data set "standard input", delivered as groups in slices of up to 6 endpoints
+
+| algorithm | total | in-zone | overload | slices | max overload | invalid | cases/s |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| balanced | 77.50 | 50.00 | 100.00 | 100.00 | 0.00 | 0 | SPEED |
+| local | 97.19 | 93.75 | 100.00 | 100.00 | 0.00 | 0 | SPEED |
+
+total: the score`
+	if out = regexp.MustCompile(`(?m)[0-9,]+ \|$`).ReplaceAllString(out, "SPEED |"); !strings.HasPrefix(out, want) {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
+func TestSimulateJSON(t *testing.T) {
+	speed := regexp.MustCompile(`"casesPerSecond": [0-9]+`)
+	_, out, _ := simulateMain(t.Context(), strings.NewReader(halves), append(halvesArgs, "-o", "json")...)
+	want := `[
+  {
+    "algorithm": "balanced",
+    "cases": 4,
+    "invalid": 0,
+    "total": 77.5,
+    "inZone": 50,
+    "overload": 100,
+    "slices": 100,
+    "maxOverload": 0,
+    "casesPerSecond": SPEED
+  },
+  {
+    "algorithm": "local",
+    "cases": 4,
+    "invalid": 0,
+    "total": 97.1875,
+    "inZone": 93.75,
+    "overload": 100,
+    "slices": 100,
+    "maxOverload": 0,
+    "casesPerSecond": SPEED
+  }
+]
+`
+	if out = speed.ReplaceAllString(out, `"casesPerSecond": SPEED`); out != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
+// sweepRow is what a sweep's row says of its thresholds.
+type sweepRow struct {
+	Algorithm         string
+	StartingThreshold string
+	OverloadThreshold string
+	InZone            float64
+}
+
+func TestSimulateSweeps(t *testing.T) {
+	const one = "name,a,b\none,1 4,1 4\n"
+	for _, test := range []struct {
+		args string
+		want []sweepRow
+	}{
+		{"--starting-threshold 8,4.5x", []sweepRow{{"balanced", "", "", 50}, {"local", "8", "", 100}, {"local", "4.5x", "", 50}}},
+		{"--overload-threshold 20%,50%", []sweepRow{{"balanced", "", "", 50}, {"local", "", "20%", 100}, {"local", "", "50%", 100}}},
+		{"--starting-threshold 5x", []sweepRow{{"balanced", "", "", 50}, {"local", "", "", 50}}},
+		{
+			"--starting-threshold 4x,5x --overload-threshold 20%,50%",
+			[]sweepRow{{"balanced", "", "", 50}, {"local", "4x", "20%", 100}, {"local", "4x", "50%", 100}, {"local", "5x", "20%", 50}, {"local", "5x", "50%", 50}},
+		},
+	} {
+		_, out, err := simulateMain(t.Context(), strings.NewReader(one), append(append(halvesArgs, "-o", "json"), strings.Fields(test.args)...)...)
+		var got []sweepRow
+		if jsonErr := json.Unmarshal([]byte(out), &got); jsonErr != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %s\n%+v, want\n%+v", test.args, err, got, test.want)
+		}
+	}
+
+	_, out, _ := simulateMain(t.Context(), strings.NewReader(one), append(halvesArgs, "--starting-threshold", "4x,5x")...)
+	for _, name := range []string{"\nbalanced  ", "\nlocal 4x  ", "\nlocal 5x  "} {
+		if !strings.Contains(out, name) {
+			t.Errorf("no row %q in\n%s", name, out)
+		}
+	}
+
+	_, out, _ = simulateMain(t.Context(), strings.NewReader(one), append(halvesArgs, "-o", "csv", "--starting-threshold", "4x,5x", "--overload-threshold", "20%,50%")...)
+	want := `algorithm,startingThreshold,overloadThreshold,cases,invalid,total,inZone,overload,slices,maxOverload,casesPerSecond
+balanced,,,1,0,77.5,50,100,100,0,SPEED
+local,4x,20%,1,0,100,100,100,100,0,SPEED
+local,4x,50%,1,0,100,100,100,100,0,SPEED
+local,5x,20%,1,0,77.5,50,100,100,0,SPEED
+local,5x,50%,1,0,77.5,50,100,100,0,SPEED
+`
+	if out = regexp.MustCompile(`(?m)[0-9]+$`).ReplaceAllString(out, "SPEED"); out != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
+func TestSimulateCSV(t *testing.T) {
+	_, out, _ := simulateMain(t.Context(), strings.NewReader(halves), append(halvesArgs, "-o", "csv")...)
+	want := `algorithm,cases,invalid,total,inZone,overload,slices,maxOverload,casesPerSecond
+balanced,4,0,77.5,50,100,100,0,SPEED
+local,4,0,97.1875,93.75,100,100,0,SPEED
+`
+	if out = regexp.MustCompile(`(?m)[0-9]+$`).ReplaceAllString(out, "SPEED"); out != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
+func TestSimulateFiles(t *testing.T) {
+	dir := t.TempDir()
+	input, cases, report := filepath.Join(dir, "in.csv"), filepath.Join(dir, "cases.csv"), filepath.Join(dir, "report.html")
+	// In the last case a has 2 of the 7 endpoints for a third of the traffic: 7/6 of
+	// the even share each.
+	if err := os.WriteFile(input, []byte(halves+"uneven,1 2,2 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := simulateMain(t.Context(), nil, "--dataset", input, "--algorithm", "balanced,local", "--starting-threshold", "0",
+		"--cases", cases, "--report", report, "--picture", "short, in b")
+	if code != 0 || stderr != "" || !strings.Contains(out, "in.csv") {
+		t.Fatalf("exit code %d, %q\n%s", code, stderr, out)
+	}
+	got, err := os.ReadFile(cases)
+	want := `name,algorithm,total,inZone,overload,slices,maxOverload,meanDeviation
+one,balanced,77.5,50,100,100,0,0
+one,local,100,100,100,100,0,0
+two,balanced,77.5,50,100,100,0,0
+two,local,100,100,100,100,0,0
+three,balanced,77.5,50,100,100,0,0
+three,local,100,100,100,100,0,0
+"short, in b",balanced,77.5,50,100,100,0,0
+"short, in b",local,88.75,75,100,100,0,0
+uneven,balanced,80.714286,57.142857,100,100,0,0
+uneven,local,94.761905,100,83.333333,100,16.666667,9.52381
+`
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+	page, err := os.ReadFile(report)
+	if err != nil || !bytes.Contains(page, []byte("short, in b")) || !bytes.Contains(page, []byte("<svg")) {
+		t.Errorf("report of %d bytes, %v", len(page), err)
+	}
+}
+
+func TestSimulateDatasets(t *testing.T) {
+	for _, test := range []struct{ args, title string }{
+		{"--dataset representative", `40 cases of the data set "representative", delivered as hints`},
+		{"--dataset small", `389,400 cases of the data set "small", delivered as hints`},
+		{"--dataset grid --zones 2 --nodes 1..2 --endpoints 0..4/2", `15 cases of the data set "grid", delivered as hints`},
+		{"--dataset grid --zones 2 --nodes 1..2 --endpoints 0..4/2 --ordered", `32 cases of the data set "grid", delivered as hints`},
+		{"--dataset grid --zones 1 --nodes 1 --endpoints 1", `1 case of the data set "grid", delivered as hints`},
+	} {
+		code, out, err := simulateMain(t.Context(), nil, append(strings.Fields(test.args), "--algorithm", "local")...)
+		title, _, _ := strings.Cut(out, "\n")
+		if code != 0 || err != "" || title != test.title {
+			t.Errorf("%s: exit code %d, %q, title %q, want %q", test.args, code, err, title, test.title)
+		}
+	}
+}
+
+// algorithmsIn are the algorithms of JSON output, in its order.
+func algorithmsIn(t *testing.T, out string) string {
+	t.Helper()
+	var rows []sweepRow
+	if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.Algorithm)
+	}
+	return strings.Join(names, ",")
+}
+
+func TestSimulateChoosesDelivery(t *testing.T) {
+	const (
+		note  = "left out local-weighted, local-opt: hints cannot carry weights; see --delivery groups\n"
+		every = "balanced,local,local-shared,local-weighted,local-opt,auto,optimal"
+		plain = "balanced,local,local-shared,auto,optimal"
+	)
+	for _, test := range []struct{ args, algorithms, said string }{
+		{"", plain, note},
+		{"--algorithm all", plain, note},
+		{"--algorithm all --delivery hints", plain, note},
+		{"--delivery groups", every, ""},
+		{"--algorithm local-opt,local", "local-opt,local", ""},
+		{"--algorithm all,local-opt", every, ""},
+		{"--algorithm optimal", "optimal", ""},
+	} {
+		code, out, err := simulateMain(t.Context(), nil, append(strings.Fields(test.args), "--dataset", "representative", "-o", "json")...)
+		if code != 0 || err != test.said {
+			t.Errorf("%q: exit code %d, said %q", test.args, code, err)
+			continue
+		}
+		if got := algorithmsIn(t, out); got != test.algorithms {
+			t.Errorf("%q runs %s, want %s", test.args, got, test.algorithms)
+		}
+	}
+}
+
+func TestSimulateWeights(t *testing.T) {
+	_, out, err := simulateMain(t.Context(), strings.NewReader(halves),
+		append(halvesArgs, "--weight-in-zone", "3", "--weight-overload", "0", "--weight-deviation", "0", "--weight-slices", "1")...)
+	// 3/4 of 50, and 1/4 of 100.
+	if !strings.Contains(out, "\nbalanced   62.50 ") || !strings.Contains(out, "75% in-zone, 0% overload, 0% evenness of loads, 25% slices.") {
+		t.Errorf("%s\n%s", err, out)
+	}
+}
+
+func TestSimulateGoesOn(t *testing.T) {
+	const bad = "name,a,b\none,1 4,1 4\ntwo,1 4,1\nthree,1 4\nfour,1 x,1 4\nfive,1 5,1 5\n6,,\n7,,\n8,,\n"
+	code, out, err := simulateMain(t.Context(), strings.NewReader(bad), append(halvesArgs, "--keep-going")...)
+	want := `left out 6 malformed rows of standard input:
+  line 3, column "b": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty
+  line 4: 2 cells; the header has 3
+  line 5, column "a": cell "1 x" has "x" endpoints; it must be a whole number
+  line 7: no zone has a node; at least one must, or there is no traffic
+  line 8: no zone has a node; at least one must, or there is no traffic
+  and 1 more
+`
+	if code != 0 || err != want || !strings.HasPrefix(out, "2 cases ") {
+		t.Errorf("exit code %d, said\n%s\nwant\n%s", code, err, want)
+	}
+}
+
+func TestSimulateErrors(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing", "file")
+	for _, test := range []struct {
+		args, stdin string
+		code        int
+		message     string
+	}{
+		{"--dataset publshed", "", 2, `--dataset "publshed" is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and - (see "vicinity simulate --help")`},
+		{"--dataset small --zones 4", "", 2, `--zones is only for --dataset grid (see "vicinity simulate --help")`},
+		{"--dataset grid --nodes x", "", 2, `--nodes: range "x" begins with no number; allowed are a number, FROM..TO, and FROM..TO/STEP (see "vicinity simulate --help")`},
+		{"--dataset grid --endpoints 3..1", "", 2, `--endpoints: range 3..1 ends with 1; allowed are numbers from 3 to 1000000 (see "vicinity simulate --help")`},
+		{"--dataset grid --zones 0", "", 2, `--dataset grid: zones: 0 is not allowed; it must be from 1 to 1000 (see "vicinity simulate --help")`},
+		{"--algorithm fastest", "", 2, `--algorithm "fastest" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal (see "vicinity simulate --help")`},
+		{"--algorithm local,local", "", 2, `--algorithm "local" is given twice (see "vicinity simulate --help")`},
+		{"--delivery post", "", 2, `--delivery "post" is unknown; allowed are hints, groups (see "vicinity simulate --help")`},
+		{"--delivery hints --algorithm local,local-opt", "", 2, `--algorithm local-opt needs --delivery groups: hints cannot carry its weights (see "vicinity simulate --help")`},
+		{"--starting-threshold 3y", "", 2, `--starting-threshold "3y" is not allowed; it must be a number of endpoints such as 12, or one for each zone such as 3x (see "vicinity simulate --help")`},
+		{"--starting-threshold 3x,3x", "", 2, `--starting-threshold "3x" is given twice (see "vicinity simulate --help")`},
+		{"--overload-threshold 0.5", "", 2, `--overload-threshold "0.5" is not allowed; it must be a percentage above 0 such as 50% (see "vicinity simulate --help")`},
+		{"--overload-threshold 0%", "", 2, `--overload-threshold "0%" is not allowed; it must be a percentage above 0 such as 50% (see "vicinity simulate --help")`},
+		{"--weight-slices -1", "", 2, `weight of slices: -1 is not allowed; it must be from 0 to 1000000 (see "vicinity simulate --help")`},
+		{"--weight-in-zone 0 --weight-overload 0 --weight-deviation 0 --weight-slices 0", "", 2, `--weight-in-zone and the other weights are all 0; at least one must be greater (see "vicinity simulate --help")`},
+		{"--slice-size 0", "", 2, `--slice-size 0 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
+		{"--workers -1", "", 2, `workers: -1 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
+		{"-o xml", "", 2, `--output "xml" is unknown; it must be table, json, csv or markdown (see "vicinity simulate --help")`},
+		{"--progress yes", "", 2, `--progress "yes" is unknown; it must be auto, always or never (see "vicinity simulate --help")`},
+		{"--dataset small --picture nonsense", "", 1, `case "nonsense" is not in the data set small; allowed are the names of its cases, zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`},
+		{"--cases " + missing, "", 1, "open " + missing + ": no such file or directory"},
+		{"--report " + missing, "", 1, "open " + missing + ": no such file or directory"},
+		{"--dataset -", "name,a\nx,1\n", 1, `reading standard input: line 2, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
+		{"--dataset -", "", 1, `reading standard input: it is empty; it must begin with a header such as "name,zone-a,zone-b"`},
+		{"--dataset -", "name,a\n", 1, "the data set standard input has no cases"},
+	} {
+		code, out, err := simulateMain(t.Context(), strings.NewReader(test.stdin), append(strings.Fields(test.args), "--algorithm", "balanced")...)
+		if strings.Contains(test.args, "--algorithm") {
+			code, out, err = simulateMain(t.Context(), strings.NewReader(test.stdin), strings.Fields(test.args)...)
+		}
+		if want := "vicinity: " + test.message + "\n"; code != test.code || err != want || out != "" {
+			t.Errorf("%s: exit code %d, said\n%swant exit code %d,\n%s", test.args, code, err, test.code, want)
+		}
+	}
+}
+
+func TestSimulateInterruptedBeforeItBegins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	code, out, err := simulateMain(ctx, nil, "--algorithm", "local", "-o", "json")
+	if code != 130 || err != "partial: interrupted after 0 of 39,273,145 cases\nvicinity: interrupted\n" || algorithmsIn(t, out) != "local" {
+		t.Errorf("exit code %d, said %q, printed\n%s", code, err, out)
+	}
+}
+
+func TestSimulateInterruptedWhileItWaits(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stdin, keyboard := io.Pipe()
+	go func() {
+		// The second write ends when somebody waits for more than the first.
+		for _, text := range []string{halves, "\n"} {
+			if _, err := io.WriteString(keyboard, text); err != nil {
+				t.Error(err)
+			}
+		}
+		cancel()
+	}()
+	code, out, err := simulateMain(ctx, stdin, halvesArgs...)
+	if code != 130 || err != "partial: interrupted after 4 cases\nvicinity: interrupted\n" || !strings.HasPrefix(out, "4 cases ") {
+		t.Errorf("exit code %d, said %q, printed\n%s", code, err, out)
+	}
+}
+
+func TestProgressIsDrawnOnOneLine(t *testing.T) {
+	var out bytes.Buffer
+	bar, err := newProgress(&out, "always")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now time.Duration
+	update := bar.start(simulate.Small(), func() time.Duration { return now })
+	for _, step := range []struct {
+		at   time.Duration
+		done int64
+	}{
+		{50 * time.Millisecond, 1000}, // too soon to be drawn
+		{10 * time.Second, 97_350},
+		{10*time.Second + 99*time.Millisecond, 98_000},
+		{30 * time.Second, 292_050},
+	} {
+		now = step.at
+		update(step.done)
+	}
+	bar.end()
+	want := "\r[#######                       ]  25%, 30s left\x1b[K" +
+		"\r[######################        ]  75%, 10s left\x1b[K" +
+		"\r\x1b[K"
+	if out.String() != want {
+		t.Errorf("drew %q, want %q", out.String(), want)
+	}
+
+	out.Reset()
+	csv, err := simulate.NewCSV(strings.NewReader(halves), simulate.CSVOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bar.start(csv, func() time.Duration { return 3 * time.Second })(12_345)
+	if want := "\r12,345 cases, 3s\x1b[K"; out.String() != want {
+		t.Errorf("drew %q, want %q", out.String(), want)
+	}
+
+	out.Reset()
+	quiet, err := newProgress(&out, "auto")
+	if err != nil || quiet.start(simulate.Small(), nil) != nil {
+		t.Errorf("progress is drawn where there is no terminal, or %v", err)
+	}
+	if quiet.end(); out.Len() != 0 {
+		t.Errorf("drew %q", out.String())
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 39273145: "39,273,145"} {
+		if got := thousands(n); got != want {
+			t.Errorf("%d is written %s, want %s", n, got, want)
+		}
+	}
+	if got := count(1, "case", "cases") + count(2000, "case", "cases"); got != "1 case2,000 cases" {
+		t.Error(got)
+	}
+}

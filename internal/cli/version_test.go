@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+func TestVersionOf(t *testing.T) {
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	for _, test := range []struct {
+		name string
+		info *debug.BuildInfo
+		text string
+	}{
+		{
+			name: "no build info",
+			text: "vicinity devel " + runtime.Version() + " " + platform,
+		},
+		{
+			name: "installed from a release",
+			info: &debug.BuildInfo{GoVersion: "go1.26.1", Main: debug.Module{Version: "v1.2.3"}},
+			text: "vicinity v1.2.3 go1.26.1 " + platform,
+		},
+		{
+			name: "built without version control",
+			info: &debug.BuildInfo{GoVersion: "go1.26.1", Main: debug.Module{Version: "(devel)"}},
+			text: "vicinity devel go1.26.1 " + platform,
+		},
+		{
+			name: "built from a clean tree",
+			info: &debug.BuildInfo{GoVersion: "go1.26.1", Settings: []debug.BuildSetting{
+				{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
+				{Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
+				{Key: "vcs.modified", Value: "false"},
+			}},
+			text: "vicinity devel (revision 0123456789ab, committed 2026-01-02T03:04:05Z) go1.26.1 " + platform,
+		},
+		{
+			name: "built from a clean tree with a release",
+			info: &debug.BuildInfo{GoVersion: "go1.26.1", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+				{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
+			}},
+			text: "vicinity v1.2.3 (revision 0123456789ab) go1.26.1 " + platform,
+		},
+		{
+			name: "built from a changed tree",
+			info: &debug.BuildInfo{GoVersion: "go1.26.1", Main: debug.Module{Version: "v0.0.0-20260102030405-0123456789ab+dirty"}, Settings: []debug.BuildSetting{
+				{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
+				{Key: "vcs.modified", Value: "true"},
+			}},
+			text: "vicinity devel (revision 0123456789ab, modified) go1.26.1 " + platform,
+		},
+		{
+			name: "a short revision",
+			info: &debug.BuildInfo{GoVersion: "go1.26.1", Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "42"}}},
+			text: "vicinity devel (revision 42) go1.26.1 " + platform,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := printVersion(&out, versionOf(test.info), "text"); err != nil {
+				t.Fatal(err)
+			}
+			if out.String() != test.text+"\n" {
+				t.Errorf("got  %q\nwant %q", out.String(), test.text+"\n")
+			}
+		})
+	}
+}
+
+func TestVersionAsJSON(t *testing.T) {
+	info := &debug.BuildInfo{
+		GoVersion: "go1.26.1",
+		Main:      debug.Module{Version: "v1.2.3"},
+		Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
+			{Key: "vcs.modified", Value: "true"},
+		},
+	}
+	var out bytes.Buffer
+	if err := printVersion(&out, versionOf(info), "json"); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"version":  "v1.2.3",
+		"revision": "0123456789abcdef0123456789abcdef01234567",
+		"modified": true,
+		"go":       "go1.26.1",
+		"platform": runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	for key, value := range want {
+		if got[key] != value {
+			t.Errorf("%s is %v, want %v", key, got[key], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("fields %v, want %v", got, want)
+	}
+}
+
+func TestVersionCommand(t *testing.T) {
+	run := func(args ...string) (code int, stdout, stderr string) {
+		var out, err bytes.Buffer
+		code = Main(t.Context(), append([]string{"version"}, args...), strings.NewReader(""), &out, &err)
+		return code, out.String(), err.String()
+	}
+	if code, stdout, stderr := run(); code != 0 || !strings.HasPrefix(stdout, "vicinity ") || stderr != "" {
+		t.Errorf("version: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	if code, stdout, stderr := run("-o", "json"); code != 0 || !json.Valid([]byte(stdout)) || stderr != "" {
+		t.Errorf("version -o json: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	code, stdout, stderr := run("-o", "xml")
+	if want := "vicinity: --output \"xml\" is unknown; it must be text or json (see \"vicinity version --help\")\n"; code != 2 || stdout != "" || stderr != want {
+		t.Errorf("version -o xml: exit code %d, %q, %q; want 2, %q", code, stdout, stderr, want)
+	}
+}

@@ -1,0 +1,294 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Advice is a change of where pods are that makes a plan better.
+type Advice struct {
+	Moves []Move
+	// Before and After are the options without and with the change.
+	Before, After Option
+	// pods is the question's.
+	pods map[string]string
+}
+
+// Move is a number of pods that go from one zone to another, or are new.
+type Move struct {
+	New      bool
+	From, To string // From means nothing if New
+	Pods     int
+}
+
+// Limits on what is tried, so that the work is bounded for any number of zones.
+const (
+	// adviceZones is the number of zones that pods are tried to be moved from and,
+	// as well, to: those with the greatest surplus and lack.
+	adviceZones = 6
+	// adviceAdded is the number of pods that are tried to be added to a zone.
+	adviceAdded = 4
+	// adviceGain is the least gain, in points of the score, that is worth a change.
+	adviceGain = 1.0
+)
+
+// Advise looks for changes of the region that make the option better: one pod moved,
+// a few added to one zone, or as many moved or added as it takes to have in each
+// zone what its traffic expects. It returns the smallest change that is worth it and,
+// if another gains more, the smallest of those that gain most.
+func Advise(q Question, option Option) ([]Advice, error) {
+	zones, names := sorted(q.Region)
+	if q.Region.Endpoints() == 0 {
+		return nil, nil
+	}
+	cpu, _ := sorted(q.CPU)
+	planner := new(allocate.Planner)
+	var found []Advice
+	for _, moves := range candidates(q.Region, zones, names, option.Outcome) {
+		after, err := q.option(planner, changed(q.Region, zones, moves), changed(q.CPU, cpu, moves), option.Intent)
+		if err != nil {
+			return nil, err
+		}
+		if better(after, option, adviceGain) {
+			found = append(found, Advice{Moves: moves, Before: option, After: after, pods: q.Pods})
+		}
+	}
+	// Candidates come in an order that depends on names only, and sorting keeps it.
+	slices.SortStableFunc(found, func(a, b Advice) int {
+		return cmp.Or(
+			cmp.Compare(a.size(), b.size()),
+			cmp.Compare(a.After.Figures.Unreached, b.After.Figures.Unreached),
+			// Rounding must not choose among changes that are equally good.
+			cmp.Compare(math.Round(1e6*b.After.Total), math.Round(1e6*a.After.Total)),
+		)
+	})
+	return worthwhile(found), nil
+}
+
+// worthwhile picks the smallest of the changes, which come in the order of size, and
+// the smallest of those about as good as the best.
+func worthwhile(found []Advice) []Advice {
+	if len(found) == 0 {
+		return nil
+	}
+	best := 0
+	for i := range found {
+		if better(found[i].After, found[best].After, adviceGain) {
+			best = i
+		}
+	}
+	if best == 0 {
+		return found[:1]
+	}
+	return []Advice{found[0], found[best]}
+}
+
+func (a Advice) size() int {
+	size := 0
+	for _, m := range a.Moves {
+		size += m.Pods
+	}
+	return size
+}
+
+// candidates are the changes to try; moves come before additions of as many pods.
+func candidates(region allocate.Region, zones []allocate.Zone, names []string, outcome allocate.Outcome) [][]Move {
+	shares := region.Shares(names)
+	endpoints := region.Endpoints()
+	lack := func(z int) float64 { return shares[z]*float64(endpoints) - float64(zones[z].Endpoints) }
+	var givers, takers []int
+	for z := range zones {
+		if zones[z].Endpoints > 0 {
+			givers = append(givers, z)
+		}
+		if shares[z] > 0 {
+			takers = append(takers, z)
+		}
+	}
+	slices.SortStableFunc(givers, func(a, b int) int { return cmp.Compare(lack(a), lack(b)) })
+	slices.SortStableFunc(takers, func(a, b int) int { return cmp.Compare(lack(b), lack(a)) })
+	givers, takers = givers[:min(len(givers), adviceZones)], takers[:min(len(takers), adviceZones)]
+
+	var all [][]Move
+	for _, from := range givers {
+		for _, to := range takers {
+			if from != to {
+				all = append(all, []Move{{From: names[from], To: names[to], Pods: 1}})
+			}
+		}
+	}
+	if len(takers) == 0 {
+		return nil
+	}
+	all = append(all, spread(zones, names, shares, 0))
+	for _, to := range takers {
+		for added := 1; added <= adviceAdded; added++ {
+			all = append(all, []Move{{New: true, To: names[to], Pods: added}})
+		}
+	}
+	for added := 1; added <= adviceAdded; added++ {
+		all = append(all, spread(zones, names, shares, added))
+	}
+	if missing := outcome.Start + outcome.Padding - endpoints; missing > adviceAdded {
+		all = append(all, spread(zones, names, shares, missing))
+	}
+	return slices.DeleteFunc(all, func(moves []Move) bool { return len(moves) == 0 })
+}
+
+// spread is the change after which each zone has what its traffic expects, to the
+// whole number. With added pods, those are placed and no other moves.
+func spread(zones []allocate.Zone, names []string, shares []float64, added int) []Move {
+	have := make([]int, len(zones))
+	total := added
+	for z := range zones {
+		have[z] = zones[z].Endpoints
+		total += have[z]
+	}
+	want := apportion(have, shares, total)
+	if added > 0 {
+		return placed(names, have, shares, total, added)
+	}
+	var moves []Move
+	to := 0
+	for from := range have {
+		for have[from] > want[from] {
+			for have[to] >= want[to] {
+				to++
+			}
+			pods := min(have[from]-want[from], want[to]-have[to])
+			have[from] -= pods
+			have[to] += pods
+			moves = append(moves, Move{From: names[from], To: names[to], Pods: pods})
+		}
+	}
+	return moves
+}
+
+// apportion divides the total by shares into whole numbers. Those who have more than
+// the whole part of their share get the rest first.
+func apportion(have []int, shares []float64, total int) []int {
+	want, left := make([]int, len(have)), total
+	order := make([]int, len(have))
+	rest := make([]float64, len(have))
+	for z, share := range shares {
+		expected := share * float64(total)
+		want[z] = int(math.Floor(expected + 1e-9))
+		rest[z] = expected - float64(want[z])
+		left -= want[z]
+		order[z] = z
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(
+			cmp.Compare(boolInt(have[b] > want[b] && shares[b] > 0), boolInt(have[a] > want[a] && shares[a] > 0)),
+			cmp.Compare(rest[b], rest[a]),
+		)
+	})
+	for _, z := range order {
+		if left > 0 && shares[z] > 0 {
+			want[z]++
+			left--
+		}
+	}
+	return want
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// placed adds pods one by one where most are lacking.
+func placed(names []string, have []int, shares []float64, total, added int) []Move {
+	extra := make([]int, len(have))
+	for range added {
+		most := -1
+		lack := func(z int) float64 { return shares[z]*float64(total) - float64(have[z]+extra[z]) }
+		for z := range have {
+			if shares[z] > 0 && (most < 0 || lack(z) > lack(most)+1e-9) {
+				most = z
+			}
+		}
+		extra[most]++
+	}
+	var moves []Move
+	for z, pods := range extra {
+		if pods > 0 {
+			moves = append(moves, Move{New: true, To: names[z], Pods: pods})
+		}
+	}
+	return moves
+}
+
+// changed is the region after the moves.
+func changed(region allocate.Region, zones []allocate.Zone, moves []Move) allocate.Region {
+	region.Zones = slices.Clone(zones)
+	for i := range region.Zones {
+		z := &region.Zones[i]
+		for _, m := range moves {
+			if m.To == z.Name {
+				z.Endpoints += m.Pods
+			}
+			if !m.New && m.From == z.Name {
+				z.Endpoints -= m.Pods
+			}
+		}
+	}
+	return region
+}
+
+// String is as in "move 1 pod from zone-a to zone-c: in-zone 78 % -> 100 %".
+func (a Advice) String() string {
+	return a.Change() + ": " + a.Gain()
+}
+
+// Change is the part of the advice that says what to do.
+func (a Advice) Change() string {
+	var parts []string
+	for _, m := range a.Moves {
+		parts = append(parts, m.text(a.pods))
+	}
+	verb := "move "
+	if a.Moves[0].New {
+		verb = "add "
+	}
+	change := verb + count(a.size(), "pod")
+	if len(parts) > 1 {
+		// Each part has its own number.
+		for i, m := range a.Moves {
+			parts[i] = fmt.Sprintf("%d %s", m.Pods, parts[i])
+		}
+		return change + ", " + strings.Join(parts, ", ")
+	}
+	return change + " " + parts[0]
+}
+
+func (m Move) text(pods map[string]string) string {
+	if m.New {
+		return "in " + ZoneName(m.To)
+	}
+	example := ""
+	if pod := pods[m.From]; pod != "" {
+		example = fmt.Sprintf(" (e.g. %s)", pod)
+	}
+	return fmt.Sprintf("from %s%s to %s", ZoneName(m.From), example, ZoneName(m.To))
+}
+
+// Gain is the part that says what it is good for.
+func (a Advice) Gain() string {
+	before, after := a.Before.Figures, a.After.Figures
+	gains := []string{fmt.Sprintf("in-zone %s -> %s", Percent(before.InZone), Percent(after.InZone))}
+	if b, f := Percent(before.Overload), Percent(after.Overload); b != f {
+		gains = append(gains, fmt.Sprintf("overload %s -> %s", b, f))
+	}
+	if before.Unreached != after.Unreached {
+		gains = append(gains, fmt.Sprintf("zones that reach nothing %d -> %d", before.Unreached, after.Unreached))
+	}
+	return strings.Join(gains, ", ")
+}

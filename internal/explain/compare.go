@@ -1,0 +1,175 @@
+package explain
+
+import (
+	"slices"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Question is what to compare for the endpoints of one Service.
+type Question struct {
+	// Region has the zones' capacity by what the Service's traffic is estimated by.
+	Region allocate.Region
+	// CPU is the same region with the capacity by CPU, which is what Auto plans by.
+	CPU allocate.Region
+	// Asked is what the Service asks for.
+	Asked allocate.Intent
+	// Bound is the one by which the algorithms are compared, each in its turn. That
+	// of Asked goes before it for the algorithm that is asked for, and Auto has its
+	// own.
+	Bound, AutoBound allocate.Bound
+	// Algorithms are those to compare. What is asked for is always compared.
+	Algorithms []allocate.Algorithm
+	// Delivery decides how many slices a plan takes.
+	Delivery simulate.Delivery
+	// Pods has the name of a pod that is in a zone, by zone, to name in advice.
+	Pods map[string]string
+}
+
+// Comparison is the answer.
+type Comparison struct {
+	// Options are what is asked for and each algorithm, in the order of the question.
+	Options []Option
+	// Asked and Shown are indexes in Options: what the Service asks for, and what is
+	// worth showing in full. They differ if the Service asks for nothing.
+	Asked, Shown int
+}
+
+// Option is what one way to divide the endpoints gives.
+type Option struct {
+	// Algorithm is empty if tiers alone are asked for.
+	Algorithm allocate.Algorithm
+	Intent    allocate.Intent
+	Plan      allocate.Plan
+	Outcome   allocate.Outcome
+	// Figures are those of the plan for the traffic of the question's Region. They
+	// differ from the outcome's where Auto plans by another capacity.
+	Figures allocate.Figures
+	Slices  int
+	// Total is the score from 0 to 100, as in simulations: 0 if a zone that has
+	// traffic reaches nothing.
+	Total float64
+}
+
+// Compare makes the plans.
+func Compare(q Question) (Comparison, error) {
+	var c Comparison
+	for i, intent := range q.intents() {
+		option, err := q.option(new(allocate.Planner), q.Region, q.CPU, intent)
+		if err != nil {
+			return Comparison{}, err
+		}
+		if q.isAsked(intent) {
+			c.Asked = i
+		}
+		c.Options = append(c.Options, option)
+	}
+	c.Shown = c.Asked
+	if len(q.Asked.Tiers) == 0 && q.Asked.Bound == nil {
+		c.Shown = c.best()
+		for i := range c.Options {
+			if c.Options[i].Algorithm == allocate.Optimal {
+				c.Shown = i
+			}
+		}
+	}
+	return c, nil
+}
+
+// Best is the option with the highest score: of several what is asked for, or the
+// first.
+func (c Comparison) Best() Option { return c.Options[c.best()] }
+
+func (c Comparison) best() int {
+	best := c.Asked
+	for i := range c.Options {
+		if better(c.Options[i], c.Options[best], 1e-9) {
+			best = i
+		}
+	}
+	return best
+}
+
+// better reports whether a is better than b by more than so many points. Whoever
+// reaches nothing has no use for a score.
+func better(a, b Option, points float64) bool {
+	if a.Figures.Unreached != b.Figures.Unreached {
+		return a.Figures.Unreached < b.Figures.Unreached
+	}
+	return a.Total > b.Total+points
+}
+
+// intents are what the options are made from.
+func (q Question) intents() []allocate.Intent {
+	var intents []allocate.Intent
+	for _, algorithm := range q.Algorithms {
+		intents = append(intents, q.intentFor(algorithm))
+	}
+	if !slices.ContainsFunc(intents, q.isAsked) {
+		asked := q.Asked
+		if len(asked.Tiers) == 0 && asked.Bound == nil {
+			asked = q.intentFor(allocate.Balanced)
+		}
+		intents = slices.Insert(intents, 0, asked)
+	}
+	return intents
+}
+
+// isAsked reports whether the intent is what the Service asks for. Nothing is the
+// same as the balanced algorithm.
+func (q Question) isAsked(intent allocate.Intent) bool {
+	if q.Asked.Bound != nil {
+		return intent.Bound == q.Asked.Bound
+	}
+	if len(q.Asked.Tiers) == 0 {
+		return intent.Bound != nil && intent.Bound.Algorithm == allocate.Balanced
+	}
+	return intent.Bound == nil
+}
+
+// intentFor is what the Service would ask for to get the algorithm.
+func (q Question) intentFor(algorithm allocate.Algorithm) allocate.Intent {
+	if q.Asked.Bound != nil && q.Asked.Bound.Algorithm == algorithm {
+		return q.Asked
+	}
+	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}}
+	if q.Asked.Bound != nil {
+		intent.Tiers = q.Asked.Tiers
+	}
+	bound := q.Bound
+	if algorithm == allocate.Auto {
+		bound = q.AutoBound
+	}
+	bound.Algorithm = algorithm
+	intent.Bound = &bound
+	return intent
+}
+
+// option makes one plan for a region, which has the capacity by CPU beside its own.
+func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region, intent allocate.Intent) (Option, error) {
+	o := Option{Intent: intent}
+	planned := region
+	if intent.Bound != nil {
+		o.Algorithm = intent.Bound.Algorithm
+	}
+	if o.Algorithm == allocate.Auto {
+		planned = cpu
+	}
+	plan, outcome, err := planner.Allocate(planned, intent, allocate.Previous{})
+	if err != nil {
+		return Option{}, err
+	}
+	o.Plan, o.Outcome = plan.Clone(), outcome
+	o.Figures = new(allocate.Meter).Measure(o.Plan, region.Shares(o.Plan.Zones))
+	needed := (outcome.Endpoints + simulate.DefaultSliceSize - 1) / simulate.DefaultSliceSize
+	o.Slices = needed
+	if q.Delivery == simulate.Groups {
+		o.Slices = o.Plan.Slices(simulate.DefaultSliceSize)
+	}
+	if o.Figures.Unreached == 0 && o.Slices > 0 {
+		o.Total = allocate.DefaultWeights().Score(o.Figures, float64(needed)/float64(o.Slices))
+	}
+	return o, nil
+}

@@ -1,0 +1,69 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Intent says in words what is asked for, as in "the same zone, then anywhere;
+// divided by optimal, overload below 50 %".
+func Intent(intent allocate.Intent) string {
+	if len(intent.Tiers) == 0 && intent.Bound == nil {
+		return "nothing: all zones use all endpoints"
+	}
+	var places []string
+	for _, key := range intent.Tiers {
+		if key == topology.Anywhere {
+			places = append(places, "anywhere")
+			continue
+		}
+		places = append(places, "the same "+keyName(key))
+	}
+	switch {
+	case len(intent.Tiers) == 0:
+		places = append(places, "anywhere")
+	case intent.Tiers.Hard():
+		places = append(places, "nowhere else")
+	}
+	words := strings.Join(places, ", then ")
+	if bound := intent.Bound; bound != nil {
+		words += fmt.Sprintf("; divided by %s, overload below %s", bound.Algorithm, Percent(bound.OverloadThreshold))
+		if bound.Start != (allocate.Start{}) {
+			words += fmt.Sprintf(", starting threshold %s, padding %d", bound.Start, bound.Padding)
+		}
+	}
+	return words
+}
+
+// ShortIntent is Intent for a column: the places and the algorithm, as in "zone,*
+// optimal".
+func ShortIntent(intent allocate.Intent) string {
+	if len(intent.Tiers) == 0 && intent.Bound == nil {
+		return "-"
+	}
+	var keys []string
+	for _, key := range intent.Tiers {
+		keys = append(keys, keyName(key))
+	}
+	words := strings.Join(keys, ",")
+	if intent.Bound != nil {
+		words = strings.TrimSpace(words + " " + string(intent.Bound.Algorithm))
+	}
+	return words
+}
+
+// keyName is the word for the kind of place that a node label stands for.
+func keyName(key string) string {
+	switch key {
+	case topology.Hostname:
+		return "node"
+	case topology.Zone:
+		return "zone"
+	case topology.Region:
+		return "region"
+	}
+	return key
+}

@@ -1,0 +1,159 @@
+// Package explain says in words and tables what the core decided and why, and which
+// small change of a Service would let it decide better.
+//
+// It is the one renderer of decisions: commands, events, conditions and golden files
+// all show what is written here, so that the same decision reads the same
+// everywhere. It decides nothing itself; where it compares plans it asks package
+// allocate for them.
+package explain
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Outcome is the sentence that says what was decided and by which rule, such as
+// "balanced: 8 endpoints, starts at 12 (threshold 9 + padding 3)".
+func Outcome(o allocate.Outcome) string {
+	reason := reasonOf(o)
+	switch {
+	case reason == "":
+		// A rule that is newer than this list still has a name.
+		reason = string(o.Rule)
+		fallthrough
+	case o.IsBalanced():
+		return "balanced: " + reason
+	case o.Algorithm != "":
+		return string(o.Algorithm) + ": " + reason
+	}
+	return reason
+}
+
+// reasonOf is the part of the sentence that the rule has, empty for rules unknown.
+func reasonOf(o allocate.Outcome) string {
+	switch o.Rule {
+	case allocate.RuleAsked:
+		return "nothing else is asked for"
+	case allocate.RuleNoEndpoints:
+		return "no endpoint is ready"
+	case allocate.RuleNoCapacity:
+		return "no zone has capacity, so where traffic comes from is unknown"
+	case allocate.RuleOneZone:
+		return fmt.Sprintf("fewer than 2 zones have capacity, so %s has nothing to divide", asked(o))
+	case allocate.RuleTiers:
+		return "nearest: each zone uses its nearest endpoints, whatever load that makes" + reach(o)
+	case allocate.RuleBelowStart, allocate.RuleInBand:
+		// The numbers say which of the two it is; the way out is the same.
+		return fmt.Sprintf("%s, starts at %s", count(o.Endpoints, "endpoint"), start(o))
+	case allocate.RuleKept:
+		return "the previous plan, new endpoints in their own zone, " + load(o)
+	case allocate.RulePlanned:
+		return "a new plan, " + load(o)
+	case allocate.RuleOverload:
+		if math.IsInf(o.Overload, 1) {
+			return fmt.Sprintf("%s would leave %s without an endpoint", asked(o), ZoneName(o.Zone))
+		}
+		return fmt.Sprintf("%s would overload%s by %s, the threshold is %s", asked(o), where(o.Zone), Percent(o.Overload), Percent(o.Threshold))
+	case allocate.RuleNothingToSpare:
+		return fmt.Sprintf("%s needs endpoints of other zones, and none has any to spare", ZoneName(o.Zone))
+	case allocate.RuleFewEndpoints:
+		return fmt.Sprintf("%s for %s, %s needs one for each", count(o.Endpoints, "endpoint"), count(o.Zones, "zone"), asked(o))
+	case allocate.RuleNodeNoZone:
+		return fmt.Sprintf("a node has no zone, and %s needs the zones of all", asked(o))
+	case allocate.RuleNodeNoCapacity:
+		return fmt.Sprintf("a node has no allocatable CPU, and %s needs that of all", asked(o))
+	case allocate.RuleEndpointNoZone:
+		return fmt.Sprintf("an endpoint has no zone, and %s needs the zones of all", asked(o))
+	case allocate.RuleMinimums:
+		return fmt.Sprintf("%s, %s needs at least %d to keep every zone below an overload of %s",
+			count(o.Endpoints, "endpoint"), asked(o), o.Minimum, Percent(o.Threshold))
+	}
+	return ""
+}
+
+// start is the number from which on the Service is allocated, and where it is from.
+func start(o allocate.Outcome) string {
+	if o.Padding == 0 {
+		return strconv.Itoa(o.Start)
+	}
+	return fmt.Sprintf("%d (threshold %d + padding %d)", o.Start+o.Padding, o.Start, o.Padding)
+}
+
+// load is what an allocated plan does to the busiest endpoint. Algorithms without a
+// look at the threshold may be above it.
+func load(o allocate.Outcome) string {
+	relation := "below"
+	if o.Figures.Overload >= o.Threshold {
+		relation = "not below"
+	}
+	return fmt.Sprintf("overload %s, %s the threshold of %s%s", Percent(o.Figures.Overload), relation, Percent(o.Threshold), reach(o))
+}
+
+// reach names zones that a hard request leaves without an endpoint.
+func reach(o allocate.Outcome) string {
+	switch n := o.Figures.Unreached; n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 zone reaches no endpoint"
+	default:
+		return fmt.Sprintf("; %d zones reach no endpoint", n)
+	}
+}
+
+func asked(o allocate.Outcome) string {
+	if o.Algorithm == "" {
+		return "the algorithm"
+	}
+	return string(o.Algorithm)
+}
+
+func where(zone string) string {
+	if zone == "" {
+		return " an endpoint"
+	}
+	return " the endpoints of " + zone
+}
+
+// ZoneName is how a zone is shown: endpoints whose zone is unknown are in one that
+// has no name.
+func ZoneName(zone string) string {
+	if zone == "" {
+		return "(none)"
+	}
+	return zone
+}
+
+// Percent shows a fraction: 0.783 is "78.3 %".
+func Percent(fraction float64) string {
+	return decimal(100*fraction, 1) + " %"
+}
+
+// decimal shows a number with at most so many places, and none that are zero.
+func decimal(x float64, places int) string {
+	s := fixed(x, places)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+// fixed shows a number with exactly so many places, for columns.
+func fixed(x float64, places int) string {
+	s := strconv.FormatFloat(x, 'f', places, 64)
+	if strings.Trim(s, "-0.") == "" {
+		s = strings.TrimPrefix(s, "-") // rounding
+	}
+	return s
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

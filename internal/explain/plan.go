@@ -1,0 +1,206 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Region is the table of the zones that a Service's endpoints are divided in. unit
+// says what the capacity is, as in "nodes".
+func Region(region allocate.Region, unit string) Table {
+	zones, names := sorted(region)
+	shares, endpoints := region.Shares(names), float64(region.Endpoints())
+	regional := slices.ContainsFunc(zones, func(z allocate.Zone) bool { return z.Region != "" })
+	t := Table{Columns: []Column{
+		{Title: "zone"},
+		{Title: unit, Right: true},
+		{Title: "traffic %", Right: true},
+		{Title: "endpoints", Right: true},
+		{Title: "expected", Right: true},
+	}}
+	if regional {
+		t.Columns = slices.Insert(t.Columns, 1, Column{Title: "region"})
+	}
+	for i, z := range zones {
+		row := []string{
+			ZoneName(z.Name), decimal(z.Capacity, 2), fixed(100*shares[i], 1),
+			fmt.Sprint(z.Endpoints), fixed(shares[i]*endpoints, 2),
+		}
+		if regional {
+			row = slices.Insert(row, 1, ZoneName(z.Region))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// sorted is the region's zones and their names in the order of names.
+func sorted(region allocate.Region) (zones []allocate.Zone, names []string) {
+	zones = slices.Clone(region.Zones)
+	slices.SortFunc(zones, func(a, b allocate.Zone) int { return strings.Compare(a.Name, b.Name) })
+	for _, z := range zones {
+		names = append(names, z.Name)
+	}
+	return zones, names
+}
+
+// Plan is the table of what each zone uses, and of the load that its own endpoints
+// get, where 100 % is the even share.
+func Plan(region allocate.Region, plan allocate.Plan) Table {
+	zones, _ := sorted(region)
+	shares := region.Shares(plan.Zones)
+	loads := new(allocate.Meter).Loads(plan, shares)
+	endpoints := float64(region.Endpoints())
+	t := Table{Columns: []Column{
+		{Title: "zone"},
+		{Title: "traffic %", Right: true},
+		{Title: "endpoints", Right: true},
+		{Title: "expected", Right: true},
+		{Title: "uses"},
+		{Title: "in-zone %", Right: true},
+		{Title: "load %", Right: true},
+	}}
+	for _, zone := range zones {
+		z := slices.Index(plan.Zones, zone.Name)
+		if z < 0 {
+			continue // the plan is of another region
+		}
+		u := usageOf(plan, z)
+		uses, inZone := u.text(plan.Zones, z, region.Endpoints()), "-"
+		if zone.Name == "" {
+			uses = "-" // nobody is there
+		}
+		if shares[z] > 0 {
+			inZone = fixed(100*u.inZone(z), 1)
+		}
+		t.Rows = append(t.Rows, []string{
+			ZoneName(zone.Name), fixed(100*shares[z], 1), fmt.Sprint(zone.Endpoints), fixed(shares[z]*endpoints, 2),
+			uses, inZone, loadsAt(plan, loads, z),
+		})
+	}
+	return t
+}
+
+// Groups is the table of who serves whom.
+func Groups(region allocate.Region, plan allocate.Plan) Table {
+	loads := new(allocate.Meter).Loads(plan, region.Shares(plan.Zones))
+	t := Table{Columns: []Column{{Title: "endpoints", Right: true}, {Title: "of"}, {Title: "serve"}, {Title: "load %", Right: true}}}
+	for i, g := range plan.Groups {
+		var from, to []string
+		for _, m := range g.Members {
+			name := ZoneName(plan.Zones[m.Zone])
+			if len(g.Members) > 1 {
+				name = fmt.Sprintf("%s (%d)", name, m.Endpoints)
+			}
+			from = append(from, name)
+		}
+		all := true
+		for z, zone := range plan.Zones {
+			if zone == "" {
+				continue // nobody is there
+			}
+			c := slices.IndexFunc(g.Consumers, func(c allocate.Consumer) bool { return c.Zone == z })
+			switch {
+			case c < 0:
+				all = false
+			case g.Consumers[c].Weight != 1:
+				all = false
+				to = append(to, fmt.Sprintf("%s (weight %s)", zone, decimal(g.Consumers[c].Weight, 2)))
+			default:
+				to = append(to, zone)
+			}
+		}
+		served := strings.Join(to, ", ")
+		if all && len(to) > 1 {
+			served = "all zones"
+		}
+		t.Rows = append(t.Rows, []string{fmt.Sprint(g.Size()), strings.Join(from, ", "), served, fixed(100*loads[i], 1)})
+	}
+	return t
+}
+
+// usage is how many endpoints of each home zone a zone uses, each counted with the
+// zone's weight.
+type usage struct {
+	byHome []float64
+	whole  bool // all weights are one
+}
+
+func usageOf(plan allocate.Plan, zone int) usage {
+	u := usage{byHome: make([]float64, len(plan.Zones)), whole: true}
+	for _, g := range plan.Groups {
+		for _, c := range g.Consumers {
+			if c.Zone != zone {
+				continue
+			}
+			u.whole = u.whole && c.Weight == 1
+			for _, m := range g.Members {
+				u.byHome[m.Zone] += c.Weight * float64(m.Endpoints)
+			}
+		}
+	}
+	return u
+}
+
+func (u usage) width() float64 {
+	sum := 0.0
+	for _, n := range u.byHome {
+		sum += n
+	}
+	return sum
+}
+
+// inZone is the share of the zone's traffic that stays in it.
+func (u usage) inZone(zone int) float64 {
+	if width := u.width(); width > 0 {
+		return u.byHome[zone] / width
+	}
+	return 0
+}
+
+// text is as in "3 own + 1 of zone-b".
+func (u usage) text(names []string, zone, endpoints int) string {
+	width := u.width()
+	if width == 0 {
+		return "none"
+	}
+	if u.whole && width == float64(endpoints) && endpoints > int(u.byHome[zone]) {
+		return fmt.Sprintf("all %d", endpoints)
+	}
+	var parts []string
+	if n := u.byHome[zone]; n > 0 {
+		parts = append(parts, decimal(n, 2)+" own")
+	}
+	for home, n := range u.byHome {
+		if n > 0 && home != zone {
+			parts = append(parts, decimal(n, 2)+" of "+ZoneName(names[home]))
+		}
+	}
+	return strings.Join(parts, " + ")
+}
+
+// loadsAt is the load of the endpoints that are at home in the zone, a range if they
+// are in several groups.
+func loadsAt(plan allocate.Plan, loads []float64, zone int) string {
+	least, most, found := 0.0, 0.0, false
+	for i, g := range plan.Groups {
+		if !slices.ContainsFunc(g.Members, func(m allocate.Member) bool { return m.Zone == zone }) {
+			continue
+		}
+		if !found {
+			least, most, found = loads[i], loads[i], true
+		}
+		least, most = min(least, loads[i]), max(most, loads[i])
+	}
+	low, high := fixed(100*least, 1), fixed(100*most, 1)
+	switch {
+	case !found:
+		return "-"
+	case low == high:
+		return low
+	}
+	return low + " to " + high
+}

@@ -1,0 +1,101 @@
+package explain
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got:\n%s", file, got)
+	}
+}
+
+func bound(algorithm allocate.Algorithm) *allocate.Bound {
+	return &allocate.Bound{Algorithm: algorithm, OverloadThreshold: 0.5}
+}
+
+var anyZone = topology.Tiers{topology.Zone, topology.Anywhere}
+
+func TestTablesGolden(t *testing.T) {
+	uneven := allocate.Region{Zones: []allocate.Zone{
+		{Name: "zone-a", Region: "north", Capacity: 2, Endpoints: 6},
+		{Name: "zone-b", Region: "north", Capacity: 2, Endpoints: 4},
+		{Name: "zone-c", Capacity: 2, Endpoints: 3},
+	}}
+	homeless := allocate.Region{Zones: []allocate.Zone{
+		{Name: "zone-b", Capacity: 7.91, Endpoints: 0},
+		{Name: "", Endpoints: 1},
+		{Name: "zone-a", Capacity: 3.92, Endpoints: 2},
+	}}
+	for _, test := range []struct {
+		name   string
+		region allocate.Region
+		intent allocate.Intent
+	}{
+		{"local", uneven, allocate.Intent{Tiers: anyZone, Bound: bound(allocate.Local)}},
+		{"local-weighted", uneven, allocate.Intent{Tiers: anyZone, Bound: bound(allocate.LocalWeighted)}},
+		{"balanced", uneven, allocate.Intent{}},
+		{"hard", allocate.Region{Zones: []allocate.Zone{homeless.Zones[0], homeless.Zones[2]}}, allocate.Intent{Tiers: topology.Tiers{topology.Zone}}},
+		{"homeless", homeless, allocate.Intent{Tiers: anyZone}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plan, outcome, err := allocate.Allocate(test.region, test.intent, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text, markdown bytes.Buffer
+			text.WriteString(Outcome(outcome) + "\n")
+			for _, table := range []Table{Region(test.region, "nodes"), Plan(test.region, plan), Groups(test.region, plan)} {
+				text.WriteString("\n")
+				markdown.WriteString("\n")
+				if err := table.Text(&text, "  "); err != nil {
+					t.Fatal(err)
+				}
+				if err := table.Markdown(&markdown); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden(t, test.name+".txt", text.String()+markdown.String())
+		})
+	}
+}
+
+func TestTableAlignsRunesAndEscapesMarkdown(t *testing.T) {
+	table := Table{
+		Columns: []Column{{Title: "zone"}, {Title: "n", Right: true}},
+		Rows:    [][]string{{"zürich", "1"}, {"a|b", "100"}},
+	}
+	var text, markdown bytes.Buffer
+	if err := table.Text(&text, "> "); err != nil {
+		t.Fatal(err)
+	}
+	if want := "> zone      n\n> zürich    1\n> a|b     100\n"; text.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
+	}
+	if err := table.Markdown(&markdown); err != nil {
+		t.Fatal(err)
+	}
+	if want := "| zone | n |\n| --- | ---: |\n| zürich | 1 |\n| a\\|b | 100 |\n"; markdown.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", markdown.String(), want)
+	}
+}

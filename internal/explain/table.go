@@ -1,0 +1,73 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table is text in columns.
+type Table struct {
+	Columns []Column
+	Rows    [][]string // each as long as Columns
+}
+
+// Column is the head of a column.
+type Column struct {
+	Title string
+	Right bool // aligned: numbers are
+}
+
+// Text writes the table with its columns aligned, each line after the indent.
+func (t Table) Text(w io.Writer, indent string) error {
+	widths := make([]int, len(t.Columns))
+	titles := make([]string, len(t.Columns))
+	for i, column := range t.Columns {
+		titles[i] = column.Title
+		widths[i] = utf8.RuneCountInString(column.Title)
+		for _, row := range t.Rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for _, row := range append([][]string{titles}, t.Rows...) {
+		var line strings.Builder
+		line.WriteString(indent)
+		for i, cell := range row {
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if t.Columns[i].Right {
+				line.WriteString(space + cell)
+			} else {
+				line.WriteString(cell + space)
+			}
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Markdown writes the table for a document.
+func (t Table) Markdown(w io.Writer) error {
+	titles, rules := make([]string, len(t.Columns)), make([]string, len(t.Columns))
+	for i, column := range t.Columns {
+		titles[i], rules[i] = column.Title, "---"
+		if column.Right {
+			rules[i] = "---:"
+		}
+	}
+	for _, row := range append([][]string{titles, rules}, t.Rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

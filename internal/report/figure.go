@@ -1,0 +1,194 @@
+package report
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// figure is a drawing: shapes over a canvas, the later above the earlier. Shapes
+// have classes, to which the style sheet gives colours.
+type figure struct {
+	// ID is unique in the page; it ties the drawing to its title.
+	ID string
+	// Title is what the drawing says, for those who cannot see it.
+	Title         string
+	Class         string
+	Width, Height float64
+	Shapes        []shape
+}
+
+// shape is one part of a drawing. Which fields it uses depends on Kind.
+type shape struct {
+	Kind  kind
+	Class string
+	// X and Y are the corner of a rectangle, the centre of a dot, the start of a
+	// line, or where a text stands; W and H are a size, or the way to a line's end.
+	X, Y, W, H float64
+	// Round is the radius of a rectangle's corners or of a dot.
+	Round float64
+	Path  string
+	// ID names a path for shapes that repeat it, whose Path is "#" and the name.
+	ID   string
+	Text string
+	// Anchor says which end of a text stands at X: start, middle or end.
+	Anchor string
+	// Hint is shown when the pointer rests on the shape.
+	Hint string
+	// From is the place whose traffic the shape shows, for the script that
+	// picks out one; counted from 1, because 0 is none.
+	From int
+}
+
+type kind string
+
+const (
+	rect kind = "rect"
+	dot  kind = "dot"
+	line kind = "line"
+	path kind = "path"
+	same kind = "same" // as a path
+	text kind = "text"
+)
+
+func (f *figure) add(shapes ...shape) {
+	f.Shapes = append(f.Shapes, shapes...)
+}
+
+// label adds a text.
+func (f *figure) label(class string, x, y float64, anchor, words string) {
+	f.add(shape{Kind: text, Class: class, X: x, Y: y, Anchor: anchor, Text: words})
+}
+
+// outline builds the path of a shape.
+type outline struct{ b strings.Builder }
+
+func (o *outline) op(name string, numbers ...float64) {
+	o.b.WriteString(name)
+	for i, n := range numbers {
+		if i > 0 {
+			o.b.WriteByte(' ')
+		}
+		o.b.WriteString(px(n))
+	}
+}
+
+func (o *outline) String() string { return o.b.String() }
+
+// tick is a value marked on an axis.
+type tick struct {
+	value float64
+	label string
+}
+
+// axis maps values to places along one side of a chart.
+type axis struct {
+	least, most float64 // values
+	from, to    float64 // places
+	ticks       []tick
+	// bend changes the distance between values; nil leaves it as it is.
+	bend func(float64) float64
+}
+
+// at is the place of a value. Values beyond the ends are at the ends.
+func (a axis) at(value float64) float64 {
+	bend := a.bend
+	if bend == nil {
+		bend = func(v float64) float64 { return v }
+	}
+	least, most := bend(a.least), bend(a.most)
+	if most <= least || math.IsNaN(value) {
+		return a.from
+	}
+	part := (bend(min(max(value, a.least), a.most)) - least) / (most - least)
+	return a.from + part*(a.to-a.from)
+}
+
+// percentTicks are marks at the given percentages.
+func percentTicks(values ...float64) []tick {
+	var ticks []tick
+	for _, v := range values {
+		ticks = append(ticks, tick{v, shortPercent(v)})
+	}
+	return ticks
+}
+
+// nice is the smallest of 1, 2, 2.5 and 5 times a power of ten that is not less
+// than the value.
+func nice(value float64) float64 {
+	if !(value > 0) || math.IsInf(value, 1) {
+		return 1
+	}
+	power := math.Pow(10, math.Floor(math.Log10(value)))
+	for _, factor := range []float64{1, 2, 2.5, 5, 10} {
+		if value <= factor*power*(1+1e-9) {
+			return factor * power
+		}
+	}
+	return 10 * power
+}
+
+// upTo is an end for an axis of percentages from 0 that has room for the value, and
+// a few marks on the way.
+func upTo(value float64) (most float64, ticks []tick) {
+	step := nice(value / 4)
+	n := max(1, int(math.Ceil(value/step-1e-9)))
+	for i := 0; i <= n; i++ {
+		ticks = append(ticks, tick{float64(i) * step, shortPercent(float64(i) * step)})
+	}
+	return float64(n) * step, ticks
+}
+
+// chart is the frame of a drawing with two axes.
+type chart struct {
+	figure
+	x, y axis
+}
+
+// margins are the space around the plot for what stands at the axes.
+type margins struct{ top, right, bottom, left float64 }
+
+// newChart draws the axes. Their places are set here; xLabel names what runs
+// along the bottom.
+func newChart(f figure, m margins, x, y axis, xLabel string) *chart {
+	c := &chart{figure: f, x: x, y: y}
+	c.x.from, c.x.to = m.left, f.Width-m.right
+	c.y.from, c.y.to = f.Height-m.bottom, m.top
+	for _, t := range y.ticks {
+		at := c.y.at(t.value)
+		c.add(shape{Kind: line, Class: "grid", X: c.x.from, Y: at, W: c.x.to - c.x.from})
+		c.label("tick", c.x.from-6, at+3.5, "end", t.label)
+	}
+	for _, t := range x.ticks {
+		at := c.x.at(t.value)
+		c.add(shape{Kind: line, Class: "mark", X: at, Y: c.y.from, H: 4})
+		c.label("tick", at, c.y.from+16, "middle", t.label)
+	}
+	c.add(shape{Kind: line, Class: "axis", X: c.x.from, Y: c.y.from, W: c.x.to - c.x.from})
+	if xLabel != "" {
+		c.label("unit", (c.x.from+c.x.to)/2, f.Height-4, "middle", xLabel)
+	}
+	return c
+}
+
+// empty is a drawing that says why there is nothing to draw.
+func empty(f figure, why string) figure {
+	f.Title += ": " + why
+	f.add(shape{Kind: rect, Class: "nothing", X: 1, Y: 1, W: f.Width - 2, H: f.Height - 2, Round: 6})
+	f.label("unit", f.Width/2, f.Height/2+4, "middle", why)
+	return f
+}
+
+// ids hands out names for the figures of a page.
+type ids struct{ last int }
+
+func (i *ids) next() string {
+	i.last++
+	return "figure-" + strconv.Itoa(i.last)
+}
+
+// EndX is where a line ends.
+func (s shape) EndX() float64 { return s.X + s.W }
+
+// EndY is where a line ends.
+func (s shape) EndY() float64 { return s.Y + s.H }

@@ -1,0 +1,112 @@
+package report
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// thinSpace keeps a unit near its number, and on the same line.
+const thinSpace = "\u202f"
+
+// count writes a whole number with separators between the thousands.
+func count[N int | int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "−", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// plural writes a number of things.
+func plural[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(n) + " " + many
+}
+
+// percent writes a percentage with one decimal.
+func percent(value float64) string {
+	return points(value, 1) + thinSpace + "%"
+}
+
+// shortPercent writes a percentage with as few decimals as it has.
+func shortPercent(value float64) string {
+	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64) + thinSpace + "%"
+}
+
+// points writes a number with separators between the thousands.
+func points(n float64, decimals int) string {
+	switch {
+	case math.IsNaN(n):
+		return "–"
+	case math.IsInf(n, 1):
+		return "∞"
+	case math.IsInf(n, -1):
+		return "−∞"
+	}
+	text := strconv.FormatFloat(math.Abs(n), 'f', decimals, 64)
+	whole, rest, found := strings.Cut(text, ".")
+	if len(whole) > 15 {
+		return strconv.FormatFloat(n, 'g', 4, 64)
+	}
+	value, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		return text
+	}
+	whole = count(value)
+	if found {
+		whole += "." + rest
+	}
+	if n < 0 && strings.ContainsAny(text, "123456789") {
+		whole = "−" + whole
+	}
+	return whole
+}
+
+// span writes a duration in its two largest units.
+func span(d time.Duration) string {
+	d = d.Round(time.Second)
+	units := []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
+	var parts []string
+	for _, unit := range units {
+		n := d / unit.size
+		d -= n * unit.size
+		if n > 0 {
+			parts = append(parts, strconv.FormatInt(int64(n), 10)+thinSpace+unit.name)
+		} else if len(parts) > 0 {
+			break
+		}
+		if len(parts) == 2 {
+			break
+		}
+	}
+	if len(parts) == 0 {
+		return "0" + thinSpace + "s"
+	}
+	return strings.Join(parts, " ")
+}
+
+// clip shortens a text for a place of limited width.
+func clip(text string, runes int) string {
+	letters := []rune(text)
+	if len(letters) <= runes {
+		return text
+	}
+	return strings.TrimRight(string(letters[:runes-1]), " ") + "…"
+}
+
+// px writes a length in a drawing.
+func px(length float64) string {
+	// Adding 0 makes 0 of what rounds to -0.
+	return strconv.FormatFloat(math.Round(length*10)/10+0, 'f', -1, 64)
+}

@@ -1,0 +1,284 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares with the file of that name in testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("differs from %s; look at the difference after -update", file)
+	}
+}
+
+var styleSheet = regexp.MustCompile(`(?s)<style>.*</style>`)
+
+// withoutStyle leaves out what only looks change.
+func withoutStyle(page []byte) []byte {
+	return styleSheet.ReplaceAll(page, []byte("<style></style>"))
+}
+
+func render(t *testing.T, write func(*bytes.Buffer) error) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func renderStatic(t *testing.T, results simulate.Results) []byte {
+	t.Helper()
+	return render(t, func(b *bytes.Buffer) error { return Static(b, results) })
+}
+
+func renderDynamics(t *testing.T, results simulate.DynamicsResults) []byte {
+	t.Helper()
+	return render(t, func(b *bytes.Buffer) error { return Dynamics(b, results) })
+}
+
+// staticResults are results of two algorithms, made by hand.
+func staticResults() simulate.Results {
+	zones := []allocate.Zone{{Name: "a", Capacity: 2, Endpoints: 1}, {Name: "b", Capacity: 3, Endpoints: 9}, {Name: "c", Capacity: 5}}
+	names := []string{"a", "b", "c"}
+	balanced := simulate.Variant{Name: "balanced", Bound: allocate.Bound{Algorithm: allocate.Balanced, OverloadThreshold: 0.5}}
+	local := simulate.Variant{Name: "local", Bound: allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 0.5, Start: allocate.Start{PerZone: 3}}}
+	score := func(total, inZone, overload, deviation float64) simulate.Score {
+		return simulate.Score{
+			Parts:       simulate.Parts{Total: total, InZone: inZone, Overload: 100 - overload, Deviation: 100 - deviation, Slices: 100},
+			MaxOverload: overload, MeanDeviation: deviation,
+		}
+	}
+	three := allocate.Plan{Zones: names, Groups: []allocate.Group{
+		{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}}},
+		{Members: []allocate.Member{{Zone: 1, Endpoints: 3}}, Consumers: []allocate.Consumer{{Zone: 1, Weight: 1}}},
+		{Members: []allocate.Member{{Zone: 1, Endpoints: 5}}, Consumers: []allocate.Consumer{{Zone: 2, Weight: 1}}},
+	}}
+	one := allocate.Plan{Zones: names, Groups: []allocate.Group{{
+		Members:   []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 9}},
+		Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}, {Zone: 2, Weight: 1}},
+	}}}
+	example := simulate.Case{Name: "one zone empty", Zones: zones}
+	return simulate.Results{
+		Dataset: "regions.csv", Delivery: simulate.Groups, Weights: allocate.DefaultWeights(), SliceSize: 100, Cases: 1234,
+		Variants: []simulate.Result{
+			{
+				Variant: balanced, Cases: 1234, Mean: score(72.4, 38.5, 0, 0).Parts, CasesPerSecond: 4_567_890,
+				InZone:   simulate.Histogram{Width: 25, Counts: []int64{200, 1000, 34, 0}},
+				Overload: simulate.Histogram{Width: 10, Counts: []int64{1234, 0, 0, 0, 0, 0}},
+				Worst:    []simulate.Scored{{Case: example, Score: score(68, 29, 0, 0)}},
+			},
+			{
+				Variant: local, Cases: 1234, Invalid: 1, Mean: score(86.7, 84.3, 1.7, 1.1).Parts, MaxOverload: 48.2, CasesPerSecond: 1_234_567,
+				InZone:   simulate.Histogram{Width: 25, Counts: []int64{0, 34, 200, 1000}},
+				Overload: simulate.Histogram{Width: 10, Counts: []int64{1000, 200, 30, 3, 0, 1}},
+				Worst:    []simulate.Scored{{Case: example, Score: score(50.1, 40, 11.1, 5)}},
+			},
+		},
+		Picture: &simulate.Picture{Case: example, Plans: []simulate.Pictured{
+			{Variant: balanced, Plan: one, Score: score(68, 29, 0, 0), Outcome: allocate.Outcome{Rule: allocate.RuleAsked}},
+			{Variant: local, Plan: three, Score: score(72, 40, 11.1, 5), Outcome: allocate.Outcome{Rule: "Example", State: allocate.Allocated, Algorithm: allocate.Local}},
+		}},
+	}
+}
+
+// dynamicsResults are results of three algorithms, made by hand.
+func dynamicsResults(t *testing.T) simulate.DynamicsResults {
+	t.Helper()
+	moments := func(inZone, overload float64) []simulate.Moment {
+		return []simulate.Moment{
+			{At: 0, Endpoints: 12, Allocated: true, InZone: inZone},
+			{At: 10 * time.Minute, Endpoints: 0},
+			{At: 20 * time.Minute, Endpoints: 13, Allocated: true, InZone: inZone, Overload: overload},
+		}
+	}
+	run := func(algorithm, variant string, moves, writes int, inZone, overload float64) simulate.DynamicsRun {
+		r := simulate.DynamicsRun{
+			Algorithm: algorithm, Variant: variant, Reallocated: moves, SlicesWritten: writes,
+			InZone: inZone, Served: 50 * time.Minute, WorstOverload: overload, Series: moments(inZone, overload),
+		}
+		if overload >= 0.5 {
+			r.AboveThreshold = 40 * time.Minute
+		}
+		return r
+	}
+	const events = `
+		0s  nodes     a=3
+		0s  endpoints a=12
+		10m endpoints a=0
+		20m endpoints a=13
+		1h  end
+	`
+	stories, err := simulate.ReadScenarios(strings.NewReader("scenario gone-and-back" + events + "scenario again" + events))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := []simulate.DynamicsRun{
+		run("balanced", simulate.Full, 0, 2, 0.3, 0),
+		run("local", simulate.Full, 4, 5, 0.9, 0.25),
+		run("local", "no-laziness", 40, 9, 0.92, 0.2),
+		run(simulate.UpstreamAuto, simulate.Full, 1200, 7, 0.85, 0.75),
+	}
+	return simulate.DynamicsResults{
+		Delivery: simulate.Hints, SliceSize: 100, Threshold: 0.5,
+		Scenarios: []simulate.DynamicsScenario{{Scenario: stories[0], Events: 2, Runs: runs}, {Scenario: stories[1], Events: 2, Runs: slices.Clone(runs)}},
+	}
+}
+
+func TestPagesAreAsBefore(t *testing.T) {
+	golden(t, "static.html", withoutStyle(renderStatic(t, staticResults())))
+	golden(t, "dynamics.html", withoutStyle(renderDynamics(t, dynamicsResults(t))))
+}
+
+func TestPagesAreTheSameEveryTime(t *testing.T) {
+	for range 5 {
+		if !bytes.Equal(renderStatic(t, staticResults()), renderStatic(t, staticResults())) {
+			t.Fatal("the static page changes from one time to the next")
+		}
+		if !bytes.Equal(renderDynamics(t, dynamicsResults(t)), renderDynamics(t, dynamicsResults(t))) {
+			t.Fatal("the dynamics page changes from one time to the next")
+		}
+	}
+}
+
+func TestPagesLoadNothing(t *testing.T) {
+	outside := regexp.MustCompile(`(?i)https?:|src=|url\(|@import|<link[^>]*href="[^d]|<(iframe|object|embed|img)`)
+	for name, page := range map[string][]byte{
+		"static":   renderStatic(t, staticResults()),
+		"dynamics": renderDynamics(t, dynamicsResults(t)),
+	} {
+		if found := outside.Find(page); found != nil {
+			t.Errorf("%s: the page has %q", name, found)
+		}
+	}
+}
+
+// hostile is a name that would run a script in a page that trusts it, wherever the
+// name stands: in a text, an attribute, a title or a style.
+const hostile = `</title></style></script><script>alert(1)</script><img src=x onerror=alert(1)>"'` + "`" + `{{.}}`
+
+func TestNamesAreEscaped(t *testing.T) {
+	results := staticResults()
+	results.Dataset = hostile
+	for i := range results.Variants {
+		results.Variants[i].Name = hostile
+		results.Variants[i].Worst[0].Case.Name = hostile
+	}
+	results.Picture.Case.Name = hostile
+	results.Picture.Case.Zones = []allocate.Zone{{Name: hostile, Capacity: 1, Endpoints: 1}}
+	for i := range results.Picture.Plans {
+		results.Picture.Plans[i].Variant.Name = hostile
+		results.Picture.Plans[i].Plan = allocate.Plan{Zones: []string{hostile}, Groups: []allocate.Group{{
+			Members: []allocate.Member{{Endpoints: 1}}, Consumers: []allocate.Consumer{{Weight: 1}},
+		}}}
+	}
+	dynamic := dynamicsResults(t)
+	dynamic.Scenarios[0].Scenario.Name = hostile
+	dynamic.Scenarios[0].Runs[0].Algorithm, dynamic.Scenarios[0].Runs[1].Variant = hostile, hostile
+
+	for name, page := range map[string]string{
+		"static":   string(renderStatic(t, results)),
+		"dynamics": string(renderDynamics(t, dynamic)),
+	} {
+		if n := strings.Count(page, "<script"); n != 1 {
+			t.Errorf("%s: %d scripts in the page, want the page's own", name, n)
+		}
+		if strings.Contains(page, "<img") {
+			t.Errorf("%s: the page has an image of the name", name)
+		}
+		if n := strings.Count(page, "&lt;img src=x onerror=alert(1)&gt;"); n < 3 {
+			t.Errorf("%s: the escaped name is in the page %d times, want everywhere", name, n)
+		}
+	}
+}
+
+func TestPagesWithoutResults(t *testing.T) {
+	variant := simulate.Variant{Name: "local", Bound: simulate.DefaultBound(allocate.Local)}
+	scenario := simulate.Scenario{Name: "nothing", Length: time.Hour}
+	for _, test := range []struct {
+		name string
+		page []byte
+		want []string
+	}{
+		{"nothing at all", renderStatic(t, simulate.Results{}), []string{"No case was scored", "No algorithm was run", "no algorithms", "No cases were kept"}},
+		{
+			"no case before an interruption", renderStatic(t, simulate.Results{Partial: true, Variants: []simulate.Result{{Variant: variant}}}),
+			[]string{"No case was scored", "The run was interrupted", "no cases"},
+		},
+		{
+			"a region without zones", renderStatic(t, simulate.Results{Picture: &simulate.Picture{Plans: []simulate.Pictured{{Variant: variant}}}}),
+			[]string{"no zones"},
+		},
+		{
+			"no node and no endpoint", renderStatic(t, simulate.Results{Picture: &simulate.Picture{
+				Case:  simulate.Case{Zones: []allocate.Zone{{Name: "a"}}},
+				Plans: []simulate.Pictured{{Variant: variant, Plan: allocate.Plan{Zones: []string{"a"}}}},
+			}}),
+			[]string{"no endpoints", "0 nodes"},
+		},
+		{"no scenario", renderDynamics(t, simulate.DynamicsResults{}), []string{"No scenario was run", "Nothing to show"}},
+		{
+			"no run before an interruption",
+			renderDynamics(t, simulate.DynamicsResults{Partial: true, Scenarios: []simulate.DynamicsScenario{{Scenario: scenario}}}),
+			[]string{"No scenario was run", "The run was interrupted", "Nothing to show"},
+		},
+		{
+			"upstream alone, nothing recorded",
+			renderDynamics(t, simulate.DynamicsResults{Scenarios: []simulate.DynamicsScenario{{
+				Scenario: scenario, Runs: []simulate.DynamicsRun{{Algorithm: simulate.UpstreamAuto, Variant: simulate.Full}},
+			}}}),
+			[]string{"upstream-auto keeps", "nothing recorded"},
+		},
+	} {
+		for _, want := range test.want {
+			if !bytes.Contains(test.page, []byte(want)) {
+				t.Errorf("%s: the page does not say %q", test.name, want)
+			}
+		}
+		if bytes.Contains(test.page, []byte("NaN")) || bytes.Contains(test.page, []byte("Inf")) {
+			t.Errorf("%s: the page has a number that is none", test.name)
+		}
+	}
+}
+
+// full is a disk that is.
+type full struct{}
+
+var errFull = errors.New("no space left")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestErrorsOfTheWriterAreReturned(t *testing.T) {
+	if err := Static(full{}, staticResults()); !errors.Is(err, errFull) {
+		t.Errorf("Static returned %v", err)
+	}
+	if err := Dynamics(full{}, dynamicsResults(t)); !errors.Is(err, errFull) {
+		t.Errorf("Dynamics returned %v", err)
+	}
+}

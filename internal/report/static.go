@@ -1,0 +1,342 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/simulate"
+)
+
+// Static writes the page of algorithms that were scored on the cases of a data
+// set.
+func Static(w io.Writer, results simulate.Results) error {
+	p := page{
+		Title:    "Vicinity: algorithms compared on " + results.Dataset,
+		Command:  "vicinity simulate",
+		Facts:    staticFacts(results),
+		Headline: "No case was scored",
+		Lead:     "The data set has no case, or the run was interrupted before the first was done.",
+		Body:     newStatic(results),
+	}
+	if best := best(results.Variants); best >= 0 {
+		p.Headline, p.Lead = staticHeadline(results, best)
+	}
+	if results.Partial {
+		p.Notice = "The run was interrupted. This page is about the cases scored until then, which are not the whole data set."
+	}
+	return p.write(w, "static")
+}
+
+// static is the body of the page.
+type static struct {
+	Rows    []staticRow
+	Invalid bool // any case is
+	Parts   []partOfScore
+	Scores  figure
+	Cards   []distributions
+	Worst   []worst
+	Picture *picture
+}
+
+// staticRow is a row of the table of algorithms.
+type staticRow struct {
+	simulate.Result
+	Best bool
+}
+
+// partOfScore is a part of the score with what it counts, in percent.
+type partOfScore struct {
+	Name, Class, About string
+	Weight             float64
+	mean               func(simulate.Parts) float64
+}
+
+// distributions are the charts of one algorithm.
+type distributions struct {
+	Name             string
+	Mean             simulate.Parts
+	InZone, Overload figure
+}
+
+// worst are the worst cases of one algorithm.
+type worst struct {
+	Name  string
+	Cases []worstCase
+}
+
+type worstCase struct {
+	simulate.Scored
+	Sketch figure
+	Zones  string
+}
+
+// picture is one case with the plans of all algorithms.
+type picture struct {
+	Name    string
+	About   string
+	DotSize int64
+	Places  []string
+	Loads   []load
+	Plans   []pictured
+}
+
+type pictured struct {
+	Name   string
+	Score  simulate.Score
+	Groups int64
+	Reason string // of the decision
+	Flows  figure
+}
+
+func newStatic(results simulate.Results) static {
+	names := new(ids)
+	best := best(results.Variants)
+	body := static{Parts: partsOfScore(results.Weights)}
+	for i, r := range results.Variants {
+		body.Rows = append(body.Rows, staticRow{Result: r, Best: i == best && len(results.Variants) > 1})
+		body.Invalid = body.Invalid || r.Invalid > 0
+	}
+	body.Scores = scoresFigure(names, body.Parts, results.Variants)
+	body.Cards = newDistributions(names, results.Variants)
+	for _, r := range results.Variants {
+		if len(r.Worst) > 0 {
+			body.Worst = append(body.Worst, newWorst(names, r))
+		}
+	}
+	if results.Picture != nil {
+		body.Picture = newPicture(names, *results.Picture)
+	}
+	return body
+}
+
+// best is the variant with the greatest mean total, or -1 if nothing was scored.
+func best(variants []simulate.Result) int {
+	best := -1
+	for i, r := range variants {
+		if r.Cases > 0 && (best < 0 || r.Mean.Total > variants[best].Mean.Total) {
+			best = i
+		}
+	}
+	return best
+}
+
+func staticHeadline(results simulate.Results, best int) (headline, lead string) {
+	winner := results.Variants[best]
+	headline = fmt.Sprintf("%s keeps %s of traffic in its zone", winner.Name, percent(winner.Mean.InZone))
+	lead = "That is the mean over " + plural(winner.Cases, "case", "cases")
+	balanced := slices.IndexFunc(results.Variants, func(r simulate.Result) bool {
+		return r.Bound.Algorithm == allocate.Balanced
+	})
+	if balanced >= 0 && balanced != best {
+		lead += fmt.Sprintf(", against %s when all zones use all endpoints alike", percent(results.Variants[balanced].Mean.InZone))
+	}
+	lead += fmt.Sprintf(". In the worst of them the busiest endpoint carries %s more than its even share.", percent(winner.MaxOverload))
+	return headline, lead
+}
+
+func staticFacts(results simulate.Results) []fact {
+	delivery := "as hints, which take no further slices"
+	if results.Delivery == simulate.Groups {
+		delivery = fmt.Sprintf("as groups, in slices of up to %s", plural(results.SliceSize, "endpoint", "endpoints"))
+	}
+	var thresholds, starts []named
+	for _, r := range results.Variants {
+		thresholds = append(thresholds, named{r.Name, shortPercent(100 * r.Bound.OverloadThreshold)})
+		start := "none"
+		if r.Bound.Start != (allocate.Start{}) {
+			start = r.Bound.Start.String()
+		}
+		starts = append(starts, named{r.Name, start})
+	}
+	var weights []string
+	for _, p := range partsOfScore(results.Weights) {
+		weights = append(weights, p.Name+" "+shortPercent(p.Weight))
+	}
+	return []fact{
+		{"Data set", results.Dataset},
+		{"Cases", count(results.Cases)},
+		{"Plans delivered", delivery},
+		{"Overload threshold", summary(thresholds)},
+		{"Starting threshold", summary(starts)},
+		{"Weights of the score", strings.Join(weights, ", ")},
+	}
+}
+
+// named is a value that belongs to an algorithm.
+type named struct{ name, value string }
+
+// summary says the values once: the most common, then what differs.
+func summary(values []named) string {
+	counts := map[string]int{}
+	common := ""
+	for _, v := range values {
+		counts[v.value]++
+		if counts[v.value] > counts[common] {
+			common = v.value
+		}
+	}
+	words := []string{common}
+	for _, v := range values {
+		if v.value != common {
+			words = append(words, v.name+" "+v.value)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// partsOfScore are the parts with their weights, of 100 in all.
+func partsOfScore(w allocate.Weights) []partOfScore {
+	sum := (w.InZone + w.Overload + w.Deviation + w.Slices) / 100
+	if sum <= 0 {
+		sum = 1
+	}
+	return []partOfScore{
+		{"in-zone", "part-1", "share of traffic that stays in its zone", w.InZone / sum, func(s simulate.Parts) float64 { return s.InZone }},
+		{"overload", "part-2", "100 less the busiest endpoint’s load above the even share", w.Overload / sum, func(s simulate.Parts) float64 { return s.Overload }},
+		{"deviation", "part-3", "100 less the mean distance of loads from the even share", w.Deviation / sum, func(s simulate.Parts) float64 { return s.Deviation }},
+		{"slices", "part-4", "slices needed at least, of those that the plan takes", w.Slices / sum, func(s simulate.Parts) float64 { return s.Slices }},
+	}
+}
+
+func scoresFigure(names *ids, parts []partOfScore, variants []simulate.Result) figure {
+	var rows []stack
+	for _, r := range variants {
+		row := stack{label: r.Name, shown: points(r.Mean.Total, 2)}
+		for _, p := range parts {
+			row.parts = append(row.parts, part{p.Name, p.Class, p.Weight / 100 * p.mean(r.Mean)})
+		}
+		rows = append(rows, row)
+	}
+	return stacks(figure{ID: names.next(), Title: "Mean score of each algorithm, of 100 points, by its parts"}, rows)
+}
+
+// newDistributions draws the charts of all algorithms to the same scales.
+func newDistributions(names *ids, variants []simulate.Result) []distributions {
+	most, tallestInZone, tallestOverload := 0.0, 0.0, 0.0
+	for _, r := range variants {
+		most = max(most, end(r.Overload), 100*r.Bound.OverloadThreshold)
+		tallestInZone = max(tallestInZone, fullest(r.InZone))
+		tallestOverload = max(tallestOverload, fullest(r.Overload))
+	}
+	most, ticks := upTo(most)
+	var cards []distributions
+	for _, r := range variants {
+		limit := 100 * r.Bound.OverloadThreshold
+		if r.Bound.Algorithm == allocate.Balanced {
+			limit = 0
+		}
+		cards = append(cards, distributions{
+			Name: r.Name,
+			Mean: r.Mean,
+			InZone: distribution{
+				id: names.next(), title: "In-zone share with " + r.Name, unit: "traffic that stays in its zone", class: "fill-1",
+				most: 100, ticks: percentTicks(0, 25, 50, 75, 100), tallest: tallestInZone, mean: r.Mean.InZone,
+			}.draw(r.InZone),
+			Overload: distribution{
+				id: names.next(), title: "Overload with " + r.Name, unit: "busiest endpoint, above its even share", class: "fill-2",
+				most: most, ticks: ticks, tallest: tallestOverload, mean: 100 - r.Mean.Overload, limit: limit, open: true,
+			}.draw(r.Overload),
+		})
+	}
+	return cards
+}
+
+func newWorst(names *ids, r simulate.Result) worst {
+	w := worst{Name: r.Name}
+	for _, scored := range r.Worst {
+		w.Cases = append(w.Cases, worstCase{
+			Scored: scored,
+			Sketch: sketch(names.next(), scored.Case.Zones),
+			Zones:  zonesInWords(scored.Case.Zones),
+		})
+	}
+	return w
+}
+
+// zonesInWords lists nodes and endpoints of zones, of the first few if there are
+// many.
+func zonesInWords(zones []allocate.Zone) string {
+	const most = 6
+	var words []string
+	for i, z := range zones {
+		if i == most {
+			words = append(words, fmt.Sprintf("and %d more", len(zones)-most))
+			break
+		}
+		words = append(words, fmt.Sprintf("%s/%s", points(z.Capacity, 0), count(z.Endpoints)))
+	}
+	return strings.Join(words, "\u2002")
+}
+
+// sketch draws for each zone its share of the nodes beside its share of the
+// endpoints.
+func sketch(id string, zones []allocate.Zone) figure {
+	const pair, most, height = 12.0, 16, 24.0
+	if len(zones) > most {
+		zones = zones[:most]
+	}
+	f := figure{ID: id, Title: "Nodes and endpoints by zone: " + zonesInWords(zones), Class: "sketch", Width: pair*float64(len(zones)) + 2, Height: height}
+	nodes, endpoints := 0.0, 0.0
+	for _, z := range zones {
+		nodes += z.Capacity
+		endpoints += float64(z.Endpoints)
+	}
+	largest := 0.0
+	for _, z := range zones {
+		largest = max(largest, z.Capacity/max(nodes, 1), float64(z.Endpoints)/max(endpoints, 1))
+	}
+	y := axis{most: largest, from: height - 1, to: 1}
+	for i, z := range zones {
+		left := pair * float64(i)
+		for j, bar := range []struct {
+			class string
+			share float64
+		}{{"bar nodes", z.Capacity / max(nodes, 1)}, {"bar endpoints", float64(z.Endpoints) / max(endpoints, 1)}} {
+			top := min(y.at(bar.share), y.from-0.8)
+			f.add(shape{Kind: rect, Class: bar.class, X: left + 1 + 4.5*float64(j), Y: top, W: 4, H: y.from + 0.5 - top})
+		}
+	}
+	f.add(shape{Kind: line, Class: "axis", X: 0, Y: height - 0.5, W: f.Width})
+	return f
+}
+
+// newPicture draws who serves whom, with all plans to the same scale.
+func newPicture(names *ids, p simulate.Picture) *picture {
+	region := allocate.Region{Zones: p.Case.Zones}
+	g := newGround(p.Case.Zones)
+	scenes := make([]scene, 0, len(p.Plans))
+	for _, plan := range p.Plans {
+		scenes = append(scenes, g.scene(plan.Plan, region.Shares(plan.Plan.Zones)))
+	}
+	g.arrange(scenes)
+	nodes := 0.0
+	for _, z := range p.Case.Zones {
+		nodes += z.Capacity
+	}
+	drawn := &picture{
+		Name: p.Case.Name,
+		About: fmt.Sprintf("%s, %s, %s", plural(len(p.Case.Zones), "zone", "zones"),
+			plural(int64(nodes), "node", "nodes"), plural(region.Endpoints(), "endpoint", "endpoints")),
+		DotSize: int64(g.dotSize),
+		Loads:   loads(allocate.DefaultOverloadThreshold),
+	}
+	for _, place := range g.places {
+		drawn.Places = append(drawn.Places, place.name)
+	}
+	for i, plan := range p.Plans {
+		title := fmt.Sprintf("Who serves whom with %s: %s of traffic stays in its zone, the busiest endpoint carries %s more than its even share",
+			plan.Variant.Name, percent(plan.Score.InZone), percent(plan.Score.MaxOverload))
+		drawn.Plans = append(drawn.Plans, pictured{
+			Name:   plan.Variant.Name,
+			Score:  plan.Score,
+			Groups: int64(len(plan.Plan.Groups)),
+			Reason: explain.Outcome(plan.Outcome),
+			Flows:  g.draw(names.next(), title, scenes[i], plan.Variant.Bound.OverloadThreshold),
+		})
+	}
+	return drawn
+}

@@ -1,0 +1,181 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// readCSV reads a CSV to its end as a run does.
+func readCSV(r io.Reader, keepGoing bool) (cases []Case, c *CSV, err error) {
+	c, err = NewCSV(r, CSVOptions{Name: "test.csv", SkipMalformed: keepGoing})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.open("")
+	if err != nil {
+		return nil, nil, err
+	}
+	var b batch
+	for {
+		more, err := s.fill(&b)
+		if err != nil || !more {
+			return cases, c, err
+		}
+		for _, one := range b.cases {
+			cases = append(cases, one.Clone())
+		}
+	}
+}
+
+func TestCSVIsRead(t *testing.T) {
+	zone := func(name string, nodes float64, endpoints int) allocate.Zone {
+		return allocate.Zone{Name: name, Capacity: nodes, Endpoints: endpoints}
+	}
+	for _, test := range []struct {
+		name, csv string
+		want      []Case
+	}{
+		{
+			"plain", "name,a,b\nfirst,1 2,3 4\nsecond,5 6,7 8\n",
+			[]Case{{"first", []allocate.Zone{zone("a", 1, 2), zone("b", 3, 4)}}, {"second", []allocate.Zone{zone("a", 5, 6), zone("b", 7, 8)}}},
+		},
+		{
+			"as spreadsheets write it", "\ufeffname,a,b\r\n\"one, two\",1 2,3 4\r\n\r\n\"a \"\"b\"\"\",5 6,7 8",
+			[]Case{{"one, two", []allocate.Zone{zone("a", 1, 2), zone("b", 3, 4)}}, {`a "b"`, []allocate.Zone{zone("a", 5, 6), zone("b", 7, 8)}}},
+		},
+		{
+			"an empty cell is no zone", "name,a,b,c\nx,1 2,,3 4\ny,,  ,1 1\n",
+			[]Case{{"x", []allocate.Zone{zone("a", 1, 2), zone("c", 3, 4)}}, {"y", []allocate.Zone{zone("c", 1, 1)}}},
+		},
+		{
+			"blanks around and between", " name , a,b \n x , 1   2 ,3 4\n",
+			[]Case{{"x", []allocate.Zone{zone("a", 1, 2), zone("b", 3, 4)}}},
+		},
+		{
+			"zones without nodes or endpoints", "name,a,b\nx,0 2,3 0\n",
+			[]Case{{"x", []allocate.Zone{zone("a", 0, 2), zone("b", 3, 0)}}},
+		},
+		{"only a header", "name,a\n", nil},
+	} {
+		cases, _, err := readCSV(strings.NewReader(test.csv), false)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if !slices.EqualFunc(cases, test.want, func(a, b Case) bool { return a.Name == b.Name && slices.Equal(a.Zones, b.Zones) }) {
+			t.Errorf("%s: read %+v, want %+v", test.name, cases, test.want)
+		}
+	}
+}
+
+func TestMalformedCSVIsExplained(t *testing.T) {
+	for _, test := range []struct{ name, csv, error string }{
+		{"empty", "", `it is empty; it must begin with a header such as "name,zone-a,zone-b"`},
+		{"no header", "x,1 2\n", `line 1: the first column of the header is "x"; it must be "name"`},
+		{"no zone", "name\n", `line 1: the header has no zone; it must be such as "name,zone-a,zone-b"`},
+		{"unnamed zone", "name,a,\n", "line 1: column 3 of the header is empty; it must be the name of a zone"},
+		{"the same zone twice", "\nname,a,b,a\n", `line 2: the header has the zone "a" twice; each may have one column`},
+		{"quotes in the header", "name,a\"b\n", `line 1: bare " in non-quoted-field`},
+		{"few cells", "name,a,b\nx,1 2\n", "line 2: 2 cells; the header has 3"},
+		{"many cells", "name,a\nx,1 2,3 4\n", "line 2: 3 cells; the header has 2"},
+		{"no name", "name,a\n ,1 2\n", `line 2, column "name": cell " " is empty; it must name the case`},
+		{"one number", "name,a,b\nx,1 2,3\n", `line 2, column "b": cell "3" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
+		{"three numbers", "name,a\nx,1 2 3\n", `line 2, column "a": cell "1 2 3" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
+		{"a word", "name,a\nx,1 2\ny,one 2\n", `line 3, column "a": cell "one 2" has "one" nodes; it must be a whole number`},
+		{"a fraction", "name,a\nx,1 2.5\n", `line 2, column "a": cell "1 2.5" has "2.5" endpoints; it must be a whole number`},
+		{"negative", "name,a\nx,1 -2\n", `line 2, column "a": cell "1 -2" has -2 endpoints; there cannot be fewer than 0`},
+		{"out of range", "name,a\nx,99999999999999999999 1\n", `line 2, column "a": cell "99999999999999999999 1" has 99999999999999999999 nodes, which is beyond all limits`},
+		{"too many endpoints", "name,a\nx,1 9999999999\n", `line 2: zone "a": 9999999999 endpoints; at most 2147483648 are supported`},
+		{"too many nodes", "name,a\nx,9000000000000000 1\n", `line 2: zone "a": capacity 9e+15; it must be from 0 to 1e+15`},
+		{"no endpoint", "name,a,b\nx,1 0,1 0\n", "line 2: no zone has an endpoint; at least one must, or there is nothing to allocate"},
+		{"no node", "name,a,b\nx,0 1,0 1\n", "line 2: no zone has a node; at least one must, or there is no traffic"},
+		{"no cell", "name,a,b\nx,,\n", "line 2: no zone has a node; at least one must, or there is no traffic"},
+		{"cells on several lines", "name,a,b\n\"x\ny\",1 2,3\n", `line 3, column "b": cell "3" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
+		{"an open quote", "name,a\nx,\"1 2\n", `line 2: extraneous or missing " in quoted-field`},
+	} {
+		_, _, err := readCSV(strings.NewReader(test.csv), false)
+		if want := "reading test.csv: " + test.error; message(err) != want {
+			t.Errorf("%s: error\n%s, want\n%s", test.name, message(err), want)
+		}
+	}
+}
+
+func TestMalformedRowsAreCounted(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("name,a\n")
+	for i := range 20 {
+		fmt.Fprintf(&text, "good,1 %d\nbad %d,1\nquo\"te,1 1\n", i+1, i)
+	}
+	cases, c, err := readCSV(strings.NewReader(text.String()), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, first := c.Malformed()
+	if len(cases) != 20 || rows != 40 || len(first) != keptErrors {
+		t.Fatalf("%d cases, %d malformed rows, %d errors kept", len(cases), rows, len(first))
+	}
+	for i, want := range []string{
+		`line 3, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`,
+		`line 4: bare " in non-quoted-field`,
+		`line 6, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`,
+	} {
+		if first[i].Error() != want {
+			t.Errorf("error %d is %q, want %q", i, first[i], want)
+		}
+	}
+	for i, c := range cases {
+		if c.Zones[0].Endpoints != i+1 {
+			t.Errorf("case %d is %+v", i, c)
+		}
+	}
+}
+
+func TestReadersThatFailEndTheRun(t *testing.T) {
+	broken := errors.New("broken pipe")
+	for _, keepGoing := range []bool{false, true} {
+		d, err := NewCSV(io.MultiReader(strings.NewReader("name,a\nx,1 2\n"), iotest.ErrReader(broken)), CSVOptions{Name: "pipe", SkipMalformed: keepGoing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := Run(context.Background(), Options{Dataset: d, Variants: variants(allocate.Balanced), Workers: 3})
+		if !errors.Is(err, broken) || err.Error() != "reading pipe: broken pipe" || results.Cases != 1 {
+			t.Errorf("%d cases, error %v", results.Cases, err)
+		}
+	}
+}
+
+// The corpus is in testdata/fuzz/FuzzReadCSV.
+func FuzzReadCSV(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cases, c, err := readCSV(strings.NewReader(string(data)), true)
+		if err != nil && c != nil {
+			t.Fatalf("reading on did not help: %v", err)
+		}
+		strict, _, strictErr := readCSV(strings.NewReader(string(data)), false)
+		if err == nil {
+			if rows, _ := c.Malformed(); (rows == 0) != (strictErr == nil) {
+				t.Fatalf("%d malformed rows, and without going on the error is %v", rows, strictErr)
+			}
+		}
+		if len(strict) > len(cases) {
+			t.Fatalf("%d cases, and %d when going on", len(strict), len(cases))
+		}
+		for _, one := range cases {
+			region := allocate.Region{Zones: one.Zones}
+			if one.Name == "" || region.Endpoints() == 0 {
+				t.Fatalf("nothing to score in %+v", one)
+			}
+			if _, _, err := allocate.Allocate(region, allocate.Intent{}, allocate.Previous{}); err != nil {
+				t.Fatalf("%+v cannot be allocated: %v", one, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package simulate
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Dataset is a sequence of cases: a named one, a Grid, or rows of CSV.
+type Dataset interface {
+	// Name is how people call it.
+	Name() string
+	// Cases is the number of cases, if that is known before they are read.
+	Cases() (n int64, known bool)
+	// open starts to hand out the cases. The source keeps the first case of the
+	// given name, unless that is empty; if it is sure that there is none, that is
+	// an error.
+	open(picture string) (source, error)
+}
+
+// source hands out the cases of a data set to several workers.
+type source interface {
+	// fill makes b the next batch. It reports false when there is none left.
+	fill(b *batch) (bool, error)
+	// picture is the case that open was asked to keep, once it has been read.
+	picture() (Case, bool)
+}
+
+// batch is a run of cases that one worker scores. Where batches begin and end does
+// not depend on the workers.
+type batch struct {
+	number int64 // of the batch in the data set
+	first  int64 // index of cases[0] in the data set
+	cases  []Case
+	zones  []allocate.Zone // memory of the cases' zones
+	digits []int           // scratch of grids
+}
+
+// batchSize is the number of cases in a batch when they have so many zones. A
+// batch is small enough to stay in a core's cache, and to be finished in no time
+// when a run is cancelled.
+func batchSize(zones int) int64 {
+	const most, budget = 512, 8192
+	return int64(min(most, max(1, budget/(zones*zones))))
+}
+
+// list is a data set of cases in memory.
+type list struct {
+	name  string
+	cases []Case
+}
+
+func (l *list) Name() string { return l.name }
+
+func (l *list) Cases() (n int64, known bool) { return int64(len(l.cases)), true }
+
+func (l *list) open(picture string) (source, error) {
+	s := &listSource{list: l}
+	if picture == "" {
+		return s, nil
+	}
+	for i := range l.cases {
+		if l.cases[i].Name == picture {
+			s.kept = &l.cases[i]
+			return s, nil
+		}
+	}
+	return nil, unknownCase(picture, l.name, fmt.Sprintf("such as %q", l.cases[0].Name))
+}
+
+// unknownCase is the error for a case that a data set does not have.
+func unknownCase(name, dataset, hint string) error {
+	return fmt.Errorf("case %q is not in the data set %s; allowed are the names of its cases, %s", name, dataset, hint)
+}
+
+type listSource struct {
+	*list
+	next atomic.Int64
+	kept *Case
+}
+
+func (s *listSource) fill(b *batch) (bool, error) {
+	const size = 8
+	b.number = s.next.Add(1) - 1
+	b.first = b.number * size
+	if b.first >= int64(len(s.cases)) {
+		return false, nil
+	}
+	b.cases = s.cases[b.first:min(b.first+size, int64(len(s.cases)))]
+	return true, nil
+}
+
+func (s *listSource) picture() (Case, bool) {
+	if s.kept == nil {
+		return Case{}, false
+	}
+	return *s.kept, true
+}

@@ -1,0 +1,372 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Saving is one of the ways in which an allocation spares changes. Each can be
+// switched off, to see what it is worth.
+type Saving string
+
+// The savings.
+const (
+	// Padding keeps a Service whose size wavers around the starting threshold in
+	// the state that it is in.
+	Padding Saving = "padding"
+	// Laziness keeps a plan, with as little change as possible, while it is good.
+	// Without it each change of pods or nodes makes a new plan.
+	Laziness Saving = "laziness"
+	// MinimalMoves makes a new plan such that as many endpoints as possible keep
+	// their consumers. Without it a new plan ignores who had which.
+	MinimalMoves Saving = "minimal-moves"
+	// AllSavings stands for the three above, to switch them off together.
+	AllSavings Saving = "savings"
+)
+
+// Savings lists the savings, and all of them together as the last.
+func Savings() []Saving {
+	return []Saving{Padding, Laziness, MinimalMoves, AllSavings}
+}
+
+// UpstreamAuto names the heuristic of Kubernetes itself, as Kubernetes has it, in
+// results. The algorithm "auto" is this project's: the same rules, but the same
+// input gives the same plan, and the savings apply.
+const UpstreamAuto = "upstream-auto"
+
+// Full is the variant of an algorithm with all savings.
+const Full = "full"
+
+// DynamicsOptions say what to run.
+type DynamicsOptions struct {
+	// Scenarios are required.
+	Scenarios []Scenario
+	// Bounds are the algorithms, each with its thresholds and padding.
+	Bounds []allocate.Bound
+	// Upstream adds Kubernetes' own heuristic.
+	Upstream bool
+	// Without are the savings to switch off. Each gives a variant of each
+	// algorithm that lacks this one, in addition to that which has all. Variants
+	// that cannot differ are left out.
+	Without []Saving
+	// Delivery is Hints if empty. Upstream's heuristic is delivered as hints
+	// always.
+	Delivery Delivery
+	// SliceSize is DefaultSliceSize if zero.
+	SliceSize int
+	// Threshold is the overload from which on time counts as above the threshold,
+	// the same for all algorithms so that they compare. It is
+	// allocate.DefaultOverloadThreshold if zero.
+	Threshold float64
+	// Seed decides what upstream leaves to chance.
+	Seed uint64
+	// Progress, if set, is told how many of the runs are done.
+	Progress func(done, total int)
+}
+
+// Validate says what is wrong with the options, naming the field.
+func (o DynamicsOptions) Validate() error {
+	switch {
+	case len(o.Scenarios) == 0:
+		return fmt.Errorf("scenarios: none is given")
+	case len(o.Bounds) == 0 && !o.Upstream:
+		return fmt.Errorf("algorithms: none is given")
+	case o.Delivery != "" && !slices.Contains(Deliveries(), o.Delivery):
+		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
+	case o.SliceSize < 0:
+		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
+	case !(o.Threshold >= 0):
+		return fmt.Errorf("overload threshold: %g%% is not allowed; it must be a percentage above 0", 100*o.Threshold)
+	}
+	for _, saving := range o.Without {
+		if !slices.Contains(Savings(), saving) {
+			return fmt.Errorf("without: %q is unknown; allowed are %s, %s, %s and %s", saving, Padding, Laziness, MinimalMoves, AllSavings)
+		}
+	}
+	for i := range o.Bounds {
+		if err := o.Bounds[i].Validate(); err != nil {
+			return err
+		}
+		if d := o.withDefaults().Delivery; !d.CanCarry(o.Bounds[i].Algorithm) {
+			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", Hints, o.Bounds[i].Algorithm, Groups)
+		}
+	}
+	for i, scenario := range o.Scenarios {
+		if err := scenario.Validate(); err != nil {
+			return err
+		}
+		for _, other := range o.Scenarios[:i] {
+			if other.Name == scenario.Name {
+				return fmt.Errorf("scenario: the name %q is given twice", scenario.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func (o DynamicsOptions) withDefaults() DynamicsOptions {
+	if o.Delivery == "" {
+		o.Delivery = Hints
+	}
+	if o.SliceSize == 0 {
+		o.SliceSize = DefaultSliceSize
+	}
+	if o.Threshold == 0 {
+		o.Threshold = allocate.DefaultOverloadThreshold
+	}
+	return o
+}
+
+// DefaultDynamicsBound is what a RoutingPolicy asks of an algorithm unless it says
+// otherwise; of Auto, what Kubernetes asks, which has neither start nor padding.
+func DefaultDynamicsBound(a allocate.Algorithm) allocate.Bound {
+	if a == allocate.Auto {
+		return allocate.Bound{Algorithm: a, OverloadThreshold: allocate.DefaultAutoOverloadThreshold}
+	}
+	return allocate.Bound{
+		Algorithm:         a,
+		OverloadThreshold: allocate.DefaultOverloadThreshold,
+		Start:             allocate.Start{PerZone: allocate.DefaultStartPerZone},
+		Padding:           allocate.DefaultPadding,
+	}
+}
+
+// DynamicsResults are what the scenarios showed.
+type DynamicsResults struct {
+	Delivery  Delivery
+	SliceSize int
+	Threshold float64
+	// Partial says that the run did not come to its end: runs and scenarios are
+	// missing.
+	Partial bool
+	// Scenarios are those with a run at least.
+	Scenarios []DynamicsScenario
+}
+
+// DynamicsScenario is one scenario with what it did to each contestant.
+type DynamicsScenario struct {
+	Scenario Scenario
+	// Events is the number of events after the start, over which what is counted
+	// "per event" is spread.
+	Events int
+	Runs   []DynamicsRun
+}
+
+// DynamicsRun is what one scenario did to one variant of an algorithm. Shares and
+// overloads are fractions, measured with the traffic as it really is, not as
+// capacity predicts it.
+type DynamicsRun struct {
+	// Algorithm is an allocate.Algorithm or UpstreamAuto.
+	Algorithm string
+	// Variant is Full, or "no-" and the saving that is switched off.
+	Variant string
+	// Reallocated counts endpoints that were there before and after an event and
+	// got other consumers by it.
+	Reallocated int
+	// SlicesWritten counts EndpointSlices that were created, changed or deleted. A
+	// slice is counted once for an event, and one that is deleted while another is
+	// created is one that is changed. The start is not counted.
+	SlicesWritten int
+	// InZone is the mean over the time in which there was traffic and an endpoint
+	// to bear it: Served.
+	InZone float64
+	Served time.Duration
+	// AboveThreshold is the time in which an endpoint had an overload at or above
+	// DynamicsResults.Threshold.
+	AboveThreshold time.Duration
+	// WorstOverload is the greatest of any endpoint at any time.
+	WorstOverload float64
+	// Flips counts changes between an allocated and a balanced Service.
+	Flips int
+	// Series has an entry for each event, the start included.
+	Series []Moment
+}
+
+// Moment is the state after an event, which lasts until the next.
+type Moment struct {
+	At time.Duration
+	// Endpoints is the number of ready endpoints. Without any, or without traffic,
+	// InZone and Overload say nothing and are 0.
+	Endpoints        int
+	Allocated        bool
+	InZone, Overload float64
+	// Reallocated and SlicesWritten are those of the event.
+	Reallocated, SlicesWritten int
+}
+
+// Dynamics runs the scenarios on a virtual clock. Routing reacts to an event at
+// once and once; what delays it in a cluster is the same for all algorithms.
+//
+// When ctx ends the results are those of the runs that were finished, marked as
+// partial, and the error is the context's.
+func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, error) {
+	if err := options.Validate(); err != nil {
+		return DynamicsResults{}, err
+	}
+	o := options.withDefaults()
+	results := DynamicsResults{Delivery: o.Delivery, SliceSize: o.SliceSize, Threshold: o.Threshold}
+	contestants := o.contestants()
+	done, total := 0, len(o.Scenarios)*len(contestants)
+	for _, scenario := range o.Scenarios {
+		for i, contestant := range contestants {
+			run, err := contestant.run(ctx, scenario, o)
+			if err != nil {
+				results.Partial = true
+				return results, err
+			}
+			if i == 0 {
+				results.Scenarios = append(results.Scenarios, DynamicsScenario{Scenario: scenario, Events: len(scenario.Events) - 1})
+			}
+			shown := &results.Scenarios[len(results.Scenarios)-1]
+			shown.Runs = append(shown.Runs, run)
+			done++
+			if o.Progress != nil {
+				o.Progress(done, total)
+			}
+		}
+	}
+	return results, nil
+}
+
+// contestant is one variant of an algorithm.
+type contestant struct {
+	algorithm, variant string
+	// router makes one that has no past.
+	router func(o DynamicsOptions) router
+}
+
+// contestants lists the algorithms in their order, the variants of each together.
+func (o DynamicsOptions) contestants() []contestant {
+	var list []contestant
+	for _, bound := range o.Bounds {
+		for _, off := range append([]Saving{""}, o.Without...) {
+			if bound.Algorithm == allocate.Balanced && off != "" || bound.Padding == 0 && off == Padding {
+				continue // nothing to save
+			}
+			variant := Full
+			if off != "" {
+				variant = "no-" + string(off)
+			}
+			list = append(list, contestant{
+				algorithm: string(bound.Algorithm),
+				variant:   variant,
+				router:    func(o DynamicsOptions) router { return newPlannedRouter(bound, off, o) },
+			})
+		}
+	}
+	if o.Upstream {
+		list = append(list, contestant{
+			algorithm: UpstreamAuto,
+			variant:   Full,
+			router:    func(o DynamicsOptions) router { return newUpstreamRouter(o) },
+		})
+	}
+	return list
+}
+
+// router decides who uses which endpoint.
+type router interface {
+	// react assigns the endpoints of the world anew; an endpoint that everyone
+	// uses is assigned to nothing. The plan says the same in counts, over all
+	// zones of the world, and is valid until the next call.
+	react(w *world, touched touched) (reaction, error)
+}
+
+// reaction is what a router did about an event.
+type reaction struct {
+	plan      allocate.Plan
+	allocated bool
+	// written is the number of slices written.
+	written int
+}
+
+// run plays a scenario against the contestant.
+func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOptions) (DynamicsRun, error) {
+	run := DynamicsRun{Algorithm: c.algorithm, Variant: c.variant}
+	w := newWorld(scenario.ZoneNames())
+	router := c.router(o)
+	var gauge gauge
+	var latest reaction
+	inZoneTime := 0.0
+	for i, event := range scenario.Events {
+		if err := ctx.Err(); err != nil {
+			return DynamicsRun{}, err
+		}
+		touched := w.apply(i, event.Changes)
+		moment := Moment{At: event.At, Endpoints: len(w.endpoints)}
+		if i == 0 || touched.nodes || touched.endpoints {
+			before := w.assigned()
+			was := latest.allocated
+			var err error
+			if latest, err = router.react(w, touched); err != nil {
+				return DynamicsRun{}, fmt.Errorf("scenario %s: at %s: %s: %w", scenario.Name, clock(event.At), c.algorithm, err)
+			}
+			if i > 0 {
+				moment.Reallocated = w.reallocated(before, i)
+				moment.SlicesWritten = latest.written
+				if latest.allocated != was {
+					run.Flips++
+				}
+			}
+		}
+		moment.Allocated = latest.allocated
+		until := scenario.Length
+		if i+1 < len(scenario.Events) {
+			until = scenario.Events[i+1].At
+		}
+		if shares := w.shares(); shares != nil && len(w.endpoints) > 0 {
+			figures := gauge.measure(latest.plan, shares)
+			moment.InZone, moment.Overload = figures.InZone, figures.Overload
+			lasts := until - event.At
+			run.Served += lasts
+			inZoneTime += figures.InZone * lasts.Seconds()
+			// A load that is computed to be at the threshold may miss it by the
+			// rounding of shares.
+			if figures.Overload >= o.Threshold-1e-9 {
+				run.AboveThreshold += lasts
+			}
+			run.WorstOverload = max(run.WorstOverload, figures.Overload)
+		}
+		run.Reallocated += moment.Reallocated
+		run.SlicesWritten += moment.SlicesWritten
+		run.Series = append(run.Series, moment)
+	}
+	if run.Served > 0 {
+		run.InZone = inZoneTime / run.Served.Seconds()
+	}
+	return run, nil
+}
+
+// gauge measures what plans do to the traffic as it is.
+type gauge struct {
+	meter allocate.Meter
+}
+
+// measure adds to the plan what no plan needs to say: a zone that has traffic and
+// is given no endpoint uses all. So do proxies that find no hint for their zone,
+// and groups are withheld only from the zones that they name.
+func (g *gauge) measure(plan allocate.Plan, shares []float64) allocate.Figures {
+	cloned := false
+	for zone, share := range shares {
+		consumes := func(group allocate.Group) bool { return group.Consumes(zone) }
+		if share == 0 || slices.ContainsFunc(plan.Groups, consumes) {
+			continue
+		}
+		if !cloned {
+			plan, cloned = plan.Clone(), true
+		}
+		for i := range plan.Groups {
+			group := &plan.Groups[i]
+			place := 0
+			for place < len(group.Consumers) && group.Consumers[place].Zone < zone {
+				place++
+			}
+			group.Consumers = slices.Insert(group.Consumers, place, allocate.Consumer{Zone: zone, Weight: 1})
+		}
+	}
+	return g.meter.Measure(plan, shares)
+}

@@ -1,0 +1,496 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// story is one scenario from text, without the line that names it.
+func story(t *testing.T, text string) Scenario {
+	t.Helper()
+	read, err := ReadScenarios(strings.NewReader("scenario test\n" + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read[0]
+}
+
+// dynamics runs one scenario and returns its runs by algorithm and variant.
+func dynamics(t *testing.T, scenario Scenario, o DynamicsOptions) map[string]DynamicsRun {
+	t.Helper()
+	o.Scenarios = []Scenario{scenario}
+	results, err := Dynamics(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := map[string]DynamicsRun{}
+	for _, run := range results.Scenarios[0].Runs {
+		runs[run.Algorithm+" "+run.Variant] = run
+	}
+	return runs
+}
+
+func bounds(algorithms ...allocate.Algorithm) []allocate.Bound {
+	var list []allocate.Bound
+	for _, a := range algorithms {
+		list = append(list, DefaultDynamicsBound(a))
+	}
+	return list
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+
+func TestTimeIsAccountedForOnTheVirtualClock(t *testing.T) {
+	scenario := story(t, `
+		0s  nodes     a=1 b=1
+		0s  endpoints a=3 b=3
+		10s traffic   a=1          # everything from a: half of it in zone
+		30s traffic   a=1 b=3
+		40s endpoints a=0 b=0      # an outage counts for nothing
+		60s endpoints a=1
+		90s nodes     a=0 b=0
+		90s traffic                # no nodes, no traffic
+		2m  end`)
+	run := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Balanced)})["balanced full"]
+	if run.Served != 70*time.Second {
+		t.Errorf("served for %s, want 70s", run.Served)
+	}
+	// Half for 40 s, then a quarter for 30 s: the only endpoint is in zone a.
+	if want := (0.5*40 + 0.25*30) / 70; !near(run.InZone, want) {
+		t.Errorf("in-zone %g, want %g", run.InZone, want)
+	}
+	if run.WorstOverload != 0 || run.AboveThreshold != 0 {
+		t.Errorf("overload %g and %s above the threshold of a balanced Service", run.WorstOverload, run.AboveThreshold)
+	}
+	var series []string
+	for _, m := range run.Series {
+		series = append(series, fmt.Sprintf("%s %d %.2f", clock(m.At), m.Endpoints, m.InZone))
+	}
+	want := []string{"0s 6 0.50", "10s 6 0.50", "30s 6 0.50", "40s 0 0.00", "1m 1 0.25", "1m30s 1 0.00"}
+	if !slices.Equal(series, want) {
+		t.Errorf("series %q, want %q", series, want)
+	}
+}
+
+func TestOverloadIsOfTheTrafficAsItIs(t *testing.T) {
+	scenario := story(t, `
+		0s  nodes     a=1 b=1
+		0s  endpoints a=6 b=6
+		10s traffic   a=3 b=1      # a's endpoints get half as much again: at the threshold
+		25s traffic   a=1 b=0
+		30s traffic   a=7 b=5
+		1m  end`)
+	run := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Local)})["local full"]
+	if run.AboveThreshold != 20*time.Second {
+		t.Errorf("%s above the threshold, want 20s", run.AboveThreshold)
+	}
+	if !near(run.WorstOverload, 1) || !near(run.InZone, 1) {
+		t.Errorf("worst overload %g and in-zone %g, want 1 and 1", run.WorstOverload, run.InZone)
+	}
+	if run.Reallocated != 0 || run.SlicesWritten != 0 {
+		t.Errorf("%d reallocated and %d slices written for traffic alone", run.Reallocated, run.SlicesWritten)
+	}
+}
+
+func TestZoneWithoutEndpointsOfItsOwnUsesAll(t *testing.T) {
+	scenario := story(t, `
+		0s  nodes     a=1 b=1
+		0s  endpoints a=6 b=6
+		10s traffic   a=1 c=1      # half of the clients where no node counts
+		20s end`)
+	run := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Local)})["local full"]
+	if last := run.Series[1]; !near(last.Overload, 0.5) || !near(last.InZone, 0.5) {
+		t.Errorf("overload %g and in-zone %g, want 0.5 and 0.5", last.Overload, last.InZone)
+	}
+}
+
+func TestChangesAreCounted(t *testing.T) {
+	scenario := story(t, `
+		0s  nodes     a=2 b=1
+		0s  endpoints a=3 b=3      # a expects 4, so b gives it one
+		10s endpoints a=1          # 4 in all: too few, balanced
+		20s endpoints a=5          # allocated again
+		30s endpoints c=+1         # a zone without nodes: another uses its endpoint
+		1m  end`)
+	for _, test := range []struct {
+		delivery Delivery
+		want     []string
+	}{
+		// Endpoints, reallocated, slices written, allocated.
+		{Hints, []string{"6 0 0 true", "4 4 1 false", "8 4 1 true", "9 0 1 true"}},
+		// Two groups become one of everyone's: one is rewritten as the slice of all,
+		// the other deleted. Then the reverse.
+		{Groups, []string{"6 0 0 true", "4 4 2 false", "8 4 2 true", "9 0 1 true"}},
+	} {
+		bound := DefaultDynamicsBound(allocate.Local)
+		bound.Padding = 0
+		run := dynamics(t, scenario, DynamicsOptions{Bounds: []allocate.Bound{bound}, Delivery: test.delivery})["local full"]
+		var got []string
+		for _, m := range run.Series {
+			got = append(got, fmt.Sprintf("%d %d %d %v", m.Endpoints, m.Reallocated, m.SlicesWritten, m.Allocated))
+		}
+		if run.Flips != 2 {
+			t.Errorf("%s: %d flips, want 2", test.delivery, run.Flips)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.delivery, got, test.want)
+		}
+	}
+}
+
+func TestPaddingPreventsFlapping(t *testing.T) {
+	scenario := play(t, "wavering", DefaultScenarioOptions())
+	runs := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Local, allocate.LocalShared), Without: []Saving{Padding}})
+	for _, algorithm := range []string{"local", "local-shared"} {
+		with, without := runs[algorithm+" full"], runs[algorithm+" no-padding"]
+		if with.Flips != 0 {
+			t.Errorf("%s: %d flips with padding", algorithm, with.Flips)
+		}
+		if without.Flips < 10 || without.Reallocated < 10*max(1, with.Reallocated) {
+			t.Errorf("%s without padding: %d flips and %d reallocated, with it %d reallocated",
+				algorithm, without.Flips, without.Reallocated, with.Reallocated)
+		}
+	}
+}
+
+func TestLazinessAndMinimalMovesSpareReallocations(t *testing.T) {
+	algorithms := []allocate.Algorithm{allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt, allocate.Auto, allocate.Optimal}
+	runs := dynamics(t, play(t, "churn", DefaultScenarioOptions()),
+		DynamicsOptions{Bounds: bounds(algorithms...), Without: []Saving{Laziness, AllSavings}, Delivery: Groups})
+	for _, a := range algorithms {
+		full, eager, none := runs[string(a)+" full"], runs[string(a)+" no-laziness"], runs[string(a)+" no-savings"]
+		if 2*full.Reallocated >= eager.Reallocated {
+			t.Errorf("%s: laziness spares less than half: %d instead of %d", a, full.Reallocated, eager.Reallocated)
+		}
+		// What is left between these two is minimal moves: churn never comes near
+		// the starting threshold.
+		if eager.Reallocated >= none.Reallocated {
+			t.Errorf("%s: minimal moves spare nothing: %d instead of %d", a, eager.Reallocated, none.Reallocated)
+		}
+	}
+}
+
+func TestUpstreamHasWhatSavingsWouldSpare(t *testing.T) {
+	options := DynamicsOptions{Bounds: bounds(allocate.Auto), Upstream: true}
+	runs := dynamics(t, play(t, "churn", DefaultScenarioOptions()), options)
+	ours, upstream := runs["auto full"], runs[UpstreamAuto+" full"]
+	if 3*ours.Reallocated > upstream.Reallocated {
+		t.Errorf("%d reallocated, upstream %d", ours.Reallocated, upstream.Reallocated)
+	}
+}
+
+func TestVariants(t *testing.T) {
+	o := DynamicsOptions{Bounds: bounds(allocate.Balanced, allocate.Auto, allocate.Local), Upstream: true, Without: Savings()}
+	var got []string
+	for _, c := range o.contestants() {
+		got = append(got, c.algorithm+" "+c.variant)
+	}
+	want := []string{
+		"balanced full",
+		"auto full", "auto no-laziness", "auto no-minimal-moves", "auto no-savings",
+		"local full", "local no-padding", "local no-laziness", "local no-minimal-moves", "local no-savings",
+		"upstream-auto full",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestDynamicsIsDeterministic(t *testing.T) {
+	options := DynamicsOptions{Bounds: bounds(allocate.Algorithms()...), Upstream: true, Without: Savings(), Delivery: Groups, Seed: 7}
+	for _, name := range ScenarioNames() {
+		options.Scenarios = append(options.Scenarios, play(t, name, small()))
+	}
+	one, err := Dynamics(context.Background(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Dynamics(context.Background(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(one, two) {
+		t.Error("two runs differ")
+	}
+}
+
+func TestDynamicsCanBeInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	results, err := Dynamics(ctx, DynamicsOptions{
+		Scenarios: []Scenario{play(t, "churn", small()), play(t, "wavering", small())},
+		Bounds:    bounds(allocate.Balanced, allocate.Local),
+		Progress: func(done, total int) {
+			if total != 4 {
+				t.Errorf("%d runs in all, want 4", total)
+			}
+			if done == 3 {
+				cancel()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) || !results.Partial {
+		t.Errorf("error %v, partial %v", err, results.Partial)
+	}
+	if len(results.Scenarios) != 2 || len(results.Scenarios[0].Runs) != 2 || len(results.Scenarios[1].Runs) != 1 {
+		t.Errorf("the finished runs are not those returned: %+v", results)
+	}
+}
+
+func TestDynamicsOptionsErrors(t *testing.T) {
+	good := func() DynamicsOptions {
+		return DynamicsOptions{Scenarios: []Scenario{play(t, "wavering", small())}, Bounds: bounds(allocate.Local)}
+	}
+	for _, test := range []struct {
+		change func(*DynamicsOptions)
+		want   string
+	}{
+		{func(o *DynamicsOptions) { o.Scenarios = nil }, "scenarios: none is given"},
+		{func(o *DynamicsOptions) { o.Bounds = nil }, "algorithms: none is given"},
+		{func(o *DynamicsOptions) { o.Delivery = "mail" }, `delivery: "mail" is unknown; allowed are hints and groups`},
+		{func(o *DynamicsOptions) { o.SliceSize = -1 }, "slice size: -1 is not allowed; it must be 1 or more endpoints"},
+		{func(o *DynamicsOptions) { o.Threshold = -0.5 }, "overload threshold: -50% is not allowed; it must be a percentage above 0"},
+		{func(o *DynamicsOptions) { o.Without = []Saving{"time"} }, `without: "time" is unknown; allowed are padding, laziness, minimal-moves and savings`},
+		{func(o *DynamicsOptions) { o.Bounds[0].Padding = -1 }, "padding: -1 is not allowed; it must be 0 or more endpoints, and at most 2147483648"},
+		{func(o *DynamicsOptions) { o.Bounds = bounds(allocate.LocalOpt) }, "delivery: hints cannot carry the weights of local-opt; allowed is groups"},
+		{func(o *DynamicsOptions) { o.Scenarios = append(o.Scenarios, o.Scenarios...) }, `scenario: the name "wavering" is given twice`},
+		{func(o *DynamicsOptions) { o.Scenarios[0].Name = "" }, `scenario: the name "" is not allowed; it must be one word without #`},
+		{func(o *DynamicsOptions) { o.Scenarios[0].Length = 0 }, "scenario wavering: end: 0s is not allowed; it must be after the start and not before the last event at 58m"},
+		{func(o *DynamicsOptions) { o.Scenarios[0].Events[1].At = -1 }, "scenario wavering: time: -1ns comes after 0s; events must be in the order of time"},
+		{
+			func(o *DynamicsOptions) { o.Scenarios[0].Events[1].Changes[0].Zones[0] = ZoneChange{"a", -99, true} },
+			`scenario wavering: at 2m: endpoints: zone "a": -99 is not allowed; there are 4, and there must be from 0 to 10000`,
+		},
+	} {
+		o := good()
+		test.change(&o)
+		if _, err := Dynamics(context.Background(), o); err == nil || err.Error() != test.want {
+			t.Errorf("got  %v\nwant %s", err, test.want)
+		}
+	}
+}
+
+// drawScenario is any sequence of changes that is valid.
+func drawScenario(t *rapid.T) Scenario {
+	names := []string{"a", "b", "c", "d"}[:rapid.IntRange(1, 4).Draw(t, "zones")]
+	c := newCensus()
+	s := Scenario{Name: "any", Length: time.Hour}
+	add := func(at time.Duration, change Change) {
+		if c.apply(change) == nil {
+			s.Events = append(s.Events, Event{At: at, Changes: []Change{change}})
+		}
+	}
+	start := Event{}
+	for _, subject := range []Subject{SubjectNodes, SubjectEndpoints} {
+		change := Change{Subject: subject}
+		for _, name := range names {
+			change.Zones = append(change.Zones, ZoneChange{Zone: name, Amount: rapid.IntRange(0, 9).Draw(t, "start")})
+		}
+		if err := c.apply(change); err != nil {
+			t.Fatal(err)
+		}
+		start.Changes = append(start.Changes, change)
+	}
+	s.Events = append(s.Events, start)
+	for i := range rapid.IntRange(1, 25).Draw(t, "events") {
+		add(time.Duration(i+1)*time.Minute, Change{
+			Subject: rapid.SampledFrom([]Subject{SubjectNodes, SubjectEndpoints, SubjectEndpoints, SubjectRetire, SubjectTraffic}).Draw(t, "subject"),
+			Zones: []ZoneChange{{
+				Zone:     rapid.SampledFrom(names).Draw(t, "zone"),
+				Amount:   rapid.IntRange(-3, 6).Draw(t, "amount"),
+				Relative: rapid.Bool().Draw(t, "relative"),
+			}},
+		})
+	}
+	return s
+}
+
+func TestNothingIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		scenario := drawScenario(t)
+		if err := scenario.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		o := DynamicsOptions{
+			Bounds:    bounds(allocate.Algorithms()...),
+			Upstream:  true,
+			Without:   Savings(),
+			Delivery:  rapid.SampledFrom([]Delivery{Groups, Hints}).Draw(t, "delivery"),
+			SliceSize: rapid.IntRange(1, 8).Draw(t, "slice size"),
+			Seed:      rapid.Uint64().Draw(t, "seed"),
+		}
+		for _, c := range o.contestants() {
+			router := c.router(o)
+			w := newWorld(scenario.ZoneNames())
+			for i, event := range scenario.Events {
+				reaction, err := router.react(w, w.apply(i, event.Changes))
+				if err != nil {
+					t.Fatalf("%s %s: %v", c.algorithm, c.variant, err)
+				}
+				planned := make([]int, len(w.names))
+				for _, group := range reaction.plan.Groups {
+					for _, member := range group.Members {
+						planned[member.Zone] += member.Endpoints
+					}
+				}
+				for z, zone := range w.region().Zones {
+					if planned[z] != zone.Endpoints {
+						t.Fatalf("%s %s: after event %d the plan has %d endpoints of zone %s, there are %d",
+							c.algorithm, c.variant, i, planned[z], zone.Name, zone.Endpoints)
+					}
+				}
+				checkLedger(t, router, w, o)
+			}
+		}
+	})
+}
+
+// checkLedger checks that the slices have each endpoint once, with the consumers
+// that it is assigned to.
+func checkLedger(t *rapid.T, r router, w *world, o DynamicsOptions) {
+	var l *ledger
+	hints := true
+	switch r := r.(type) {
+	case *plannedRouter:
+		l, hints = &r.ledger, r.delivery == Hints
+	case *upstreamRouter:
+		l = &r.ledger
+	}
+	assigned := map[string]allocate.ConsumerSet{}
+	for _, s := range l.slices {
+		if len(s.entries) == 0 || len(s.entries) > o.SliceSize {
+			t.Fatalf("a slice has %d endpoints, at most %d are allowed", len(s.entries), o.SliceSize)
+		}
+		for _, entry := range s.entries {
+			if _, twice := assigned[entry.id]; twice {
+				t.Fatalf("endpoint %s is in two slices", entry.id)
+			}
+			assigned[entry.id] = s.kind
+			if hints {
+				assigned[entry.id] = entry.hint
+			}
+		}
+	}
+	for _, e := range w.endpoints {
+		if set, there := assigned[e.ID]; !there || set != e.Assigned {
+			t.Fatalf("endpoint %s is assigned to %s, its slice says %s (there: %v)", e.ID, e.Assigned, set, there)
+		}
+	}
+	if len(assigned) != len(w.endpoints) {
+		t.Fatalf("%d endpoints in slices, there are %d", len(assigned), len(w.endpoints))
+	}
+}
+
+func TestLedger(t *testing.T) {
+	endpoints := func(kinds string) []allocate.Endpoint {
+		var list []allocate.Endpoint
+		for i, kind := range kinds {
+			if kind != ' ' {
+				list = append(list, allocate.Endpoint{ID: fmt.Sprint(i), Assigned: allocate.NewConsumerSet(string(kind))})
+			}
+		}
+		return list
+	}
+	// Endpoints are written as the letters of their consumers, each in its place; a
+	// space is one that is not there.
+	for _, test := range []struct {
+		name          string
+		before, after string
+		want          int
+	}{
+		{"nothing changes", "aaabbb", "aaabbb", 0},
+		{"one more has room", "aaab", "aaabb", 1},
+		{"one more has no room", "aaaa", "aaaaa", 1},
+		{"many more need slices", "aaa", "aaaaaaaaaa", 2},
+		{"one goes", "aaaabb", " aaabb", 1},
+		{"the last one goes", "aaaab", "aaaa ", 1},
+		{"one is replaced in its slice", "aaaabbbb", " aaabbbba", 1},
+		{"one moves between groups", "aaabbb", "aabbbb", 2},
+		{"a group is renamed", "aaabbb", "aaaccc", 1},
+		{"all become one group", "aabb", "cccc", 2},
+		{"one group becomes two", "cccc", "aabb", 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := ledger{perSlice: 4}
+			kind := func(e *allocate.Endpoint) allocate.ConsumerSet { return e.Assigned }
+			l.layOut(endpoints(test.before), kind, nil)
+			l.layOut(endpoints(test.after), kind, nil)
+			if got := l.written(); got != test.want {
+				t.Errorf("%d slices written, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestUpstream(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		sliceSize  int
+		// Reallocated, slices written and allocated after each event, and the
+		// in-zone share, which tells how many hints are for other zones.
+		want []string
+	}{
+		{
+			name: "equal zones without an even number",
+			text: "0s nodes a=3 b=3 c=3\n 0s endpoints a=4 b=4 c=3\n 1s endpoints c=+1\n 1m end",
+			want: []string{"0 0 false 0.33", "11 1 true 1.00"},
+		},
+		{
+			name: "a zone gives what it has too many",
+			text: "0s nodes a=5 b=5\n 0s endpoints a=3 b=1\n 1m end",
+			want: []string{"0 0 true 0.75"},
+		},
+		{
+			name: "one zone",
+			text: "0s nodes a=5\n 0s endpoints a=3\n 1s nodes b=5\n 2s endpoints b=3\n 3s nodes b=0\n 1m end",
+			// Nodes alone do not bring hints to a Service that has none; a lost
+			// zone takes them away.
+			want: []string{"0 0 false 1.00", "0 0 false 0.50", "3 1 true 1.00", "6 1 false 0.50"},
+		},
+		{
+			name: "nodes alone change nothing while every zone has its minimum",
+			text: "0s nodes a=5 b=5\n 0s endpoints a=5 b=5\n 1s nodes a=6\n 2s nodes a=9\n 1m end",
+			want: []string{"0 0 true 1.00", "0 0 true 1.00", "1 1 true 0.89"},
+		},
+		{
+			name: "slices that are not touched keep their hints", sliceSize: 4,
+			// Two of a's four are given to b, and stay there when b has its own, two of
+			// which are then given to a.
+			text: "0s nodes a=5 b=5\n 0s endpoints a=4\n 1s endpoints b=4\n 1m end",
+			want: []string{"0 0 true 0.50", "0 1 true 0.50"},
+		},
+		{
+			name: "a hint for a zone without nodes", sliceSize: 12,
+			// The first slice is full, and is written only for its hint.
+			text: "0s nodes a=1 b=5 c=5\n 0s endpoints a=1 b=5 c=6\n 1s nodes a=0\n 2s endpoints b=+1\n 1m end",
+			want: []string{"0 0 true 1.00", "0 0 true 1.00", "0 2 true 1.00"},
+		},
+		{
+			name: "no endpoints",
+			text: "0s nodes a=5 b=5\n 0s endpoints a=0\n 1s endpoints a=1 b=1\n 2s endpoints a=0 b=0\n 1m end",
+			want: []string{"0 0 false 0.00", "0 1 true 1.00", "0 1 false 0.00"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run := dynamics(t, story(t, test.text), DynamicsOptions{Upstream: true, SliceSize: test.sliceSize})[UpstreamAuto+" full"]
+			var got []string
+			for _, m := range run.Series {
+				got = append(got, fmt.Sprintf("%d %d %v %.2f", m.Reallocated, m.SlicesWritten, m.Allocated, m.InZone))
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}

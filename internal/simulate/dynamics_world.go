@@ -1,0 +1,190 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// world is what there is at one moment of a scenario: nodes and endpoints as they
+// are, and the assignments that a router made.
+type world struct {
+	names   []string // of all zones that the scenario knows, in order
+	nodes   []int    // by zone
+	traffic []int    // by zone, nil if traffic is by nodes
+	// endpoints are in the order of age, the oldest first.
+	endpoints []allocate.Endpoint
+	born      []int // the event in which each endpoint came
+	made      uint64
+}
+
+// touched says what an event changed that routing reacts to. It does not see where
+// traffic really comes from.
+type touched struct{ nodes, endpoints bool }
+
+func newWorld(names []string) *world {
+	return &world{names: names, nodes: make([]int, len(names))}
+}
+
+// apply makes the changes of an event. The scenario is valid.
+func (w *world) apply(event int, changes []Change) touched {
+	var touched touched
+	for _, change := range changes {
+		if change.Subject == SubjectTraffic {
+			w.setTraffic(change.Zones)
+			continue
+		}
+		for _, z := range change.Zones {
+			zone := w.zone(z.Zone)
+			switch change.Subject {
+			case SubjectNodes:
+				touched.nodes = true
+				if z.Relative {
+					w.nodes[zone] += z.Amount
+				} else {
+					w.nodes[zone] = z.Amount
+				}
+			case SubjectEndpoints:
+				touched.endpoints = true
+				delta := z.Amount
+				if !z.Relative {
+					delta -= w.count(z.Zone)
+				}
+				for ; delta > 0; delta-- {
+					w.add(event, z.Zone)
+				}
+				w.remove(z.Zone, -delta, true)
+			case SubjectRetire:
+				touched.endpoints = true
+				w.remove(z.Zone, z.Amount, false)
+			}
+		}
+	}
+	return touched
+}
+
+func (w *world) setTraffic(zones []ZoneChange) {
+	if len(zones) == 0 {
+		w.traffic = nil
+		return
+	}
+	w.traffic = make([]int, len(w.names))
+	for _, z := range zones {
+		w.traffic[w.zone(z.Zone)] = z.Amount
+	}
+}
+
+// zone is the number of a zone that the scenario knows.
+func (w *world) zone(name string) int {
+	zone, _ := slices.BinarySearch(w.names, name)
+	return zone
+}
+
+func (w *world) count(zone string) int {
+	n := 0
+	for i := range w.endpoints {
+		if w.endpoints[i].Zone == zone {
+			n++
+		}
+	}
+	return n
+}
+
+// add makes an endpoint. Its identity tells nothing about its age, as an address
+// does not.
+func (w *world) add(event int, zone string) {
+	w.made++
+	w.endpoints = append(w.endpoints, allocate.Endpoint{ID: fmt.Sprintf("%016x", scramble(w.made)), Zone: zone})
+	w.born = append(w.born, event)
+}
+
+// scramble maps different numbers to different numbers without any order.
+func scramble(n uint64) uint64 {
+	n = (n + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>31) * 0x94d049bb133111eb
+	return n ^ n>>29
+}
+
+// remove takes the newest or the oldest endpoints of a zone away.
+func (w *world) remove(zone string, number int, newest bool) {
+	for ; number > 0; number-- {
+		at := -1
+		for i := range w.endpoints {
+			if w.endpoints[i].Zone == zone {
+				at = i
+				if !newest {
+					break
+				}
+			}
+		}
+		w.endpoints = slices.Delete(w.endpoints, at, at+1)
+		w.born = slices.Delete(w.born, at, at+1)
+	}
+}
+
+// region is the world as routing sees it.
+func (w *world) region() allocate.Region {
+	zones := make([]allocate.Zone, len(w.names))
+	for z, name := range w.names {
+		zones[z] = allocate.Zone{Name: name, Capacity: float64(w.nodes[z])}
+	}
+	for i := range w.endpoints {
+		zones[w.zone(w.endpoints[i].Zone)].Endpoints++
+	}
+	return allocate.Region{Zones: zones}
+}
+
+// shares are the shares of the traffic that really come from the zones, nil if
+// there is no traffic.
+func (w *world) shares() []float64 {
+	sources := w.traffic
+	if sources == nil {
+		sources = w.nodes
+	}
+	sum := 0
+	for _, source := range sources {
+		sum += source
+	}
+	if sum == 0 {
+		return nil
+	}
+	shares := make([]float64, len(sources))
+	for z, source := range sources {
+		shares[z] = float64(source) / float64(sum)
+	}
+	return shares
+}
+
+// capacity is the number of zones that have nodes, and of nodes in all.
+func (w *world) capacity() (zones, nodes int) {
+	for _, n := range w.nodes {
+		nodes += n
+		if n > 0 {
+			zones++
+		}
+	}
+	return zones, nodes
+}
+
+// assigned is who uses which endpoint.
+func (w *world) assigned() []allocate.ConsumerSet {
+	sets := make([]allocate.ConsumerSet, len(w.endpoints))
+	for i := range w.endpoints {
+		sets[i] = w.endpoints[i].Assigned
+	}
+	return sets
+}
+
+// reallocated counts endpoints that are older than the event and are used by other
+// zones than before. A zone that only gives an endpoint another weight uses it
+// still.
+func (w *world) reallocated(before []allocate.ConsumerSet, event int) int {
+	n := 0
+	for i := range w.endpoints {
+		if after := w.endpoints[i].Assigned; w.born[i] < event && after != before[i] && !slices.Equal(after.Zones(), before[i].Zones()) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,411 @@
+package simulate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Range is the numbers From, From+Step, From+2*Step and so on, as far as To.
+type Range struct {
+	From, To, Step int
+}
+
+// ParseRange reads a range as String writes it.
+func ParseRange(s string) (Range, error) {
+	refused := func(reason string) (Range, error) {
+		return Range{}, fmt.Errorf("range %q %s; allowed are a number, FROM..TO, and FROM..TO/STEP", s, reason)
+	}
+	bounds, step, stepped := strings.Cut(s, "/")
+	from, to, isRange := strings.Cut(bounds, "..")
+	r := Range{Step: 1}
+	var err error
+	if r.From, err = strconv.Atoi(from); err != nil {
+		return refused("begins with no number")
+	}
+	r.To = r.From
+	if isRange {
+		if r.To, err = strconv.Atoi(to); err != nil {
+			return refused("ends with no number")
+		}
+	}
+	if stepped {
+		if r.Step, err = strconv.Atoi(step); err != nil || !isRange {
+			return refused("has no step that is a number")
+		}
+	}
+	return r, r.validate()
+}
+
+// maxValue bounds what a range can contain, far beyond any cluster.
+const maxValue = 1_000_000
+
+func (r Range) validate() error {
+	switch {
+	case r.From < 0 || r.From > maxValue:
+		return fmt.Errorf("range %s begins with %d; allowed are numbers from 0 to %d", r, r.From, maxValue)
+	case r.To < r.From || r.To > maxValue:
+		return fmt.Errorf("range %s ends with %d; allowed are numbers from %d to %d", r, r.To, r.From, maxValue)
+	case r.Step < 1:
+		return fmt.Errorf("range %s has step %d; it must be 1 or more", r, r.Step)
+	}
+	return nil
+}
+
+// String is the form in which users write the range: "7", "1..10" or "1..10/3".
+func (r Range) String() string {
+	switch {
+	case r.From == r.To:
+		return strconv.Itoa(r.From)
+	case r.Step == 1:
+		return fmt.Sprintf("%d..%d", r.From, r.To)
+	}
+	return fmt.Sprintf("%d..%d/%d", r.From, r.To, r.Step)
+}
+
+// values is how many numbers the range has.
+func (r Range) values() int {
+	return (r.To-r.From)/r.Step + 1
+}
+
+// contains reports whether n is one of the range's numbers.
+func (r Range) contains(n int) bool {
+	return n >= r.From && n <= r.To && (n-r.From)%r.Step == 0
+}
+
+// Grid is the data set of all ways to give so many zones their nodes and endpoints
+// from two ranges, but for those that have no node or no endpoint at all.
+//
+// As a rule nodes ascend from zone to zone, and so do endpoints: each combination
+// stands for all its permutations. Where the zone with the fewest nodes should also
+// be seen with the most endpoints, Ordered takes the permutations too.
+type Grid struct {
+	Zones            int
+	Nodes, Endpoints Range
+	Ordered          bool
+}
+
+// maxZones bounds the zones of a grid, whose cases must be counted.
+const maxZones = 1000
+
+// maxCases bounds data sets, so that sums over all cases are exact.
+const maxCases = 1 << 32
+
+// NewGrid checks the grid and makes it a data set.
+func NewGrid(g Grid) (Dataset, error) {
+	return newGrids("grid", g)
+}
+
+// Published is the data set of the published study.
+func Published() Dataset {
+	return mustGrids("published",
+		Grid{Zones: 3, Nodes: Range{1, 10, 1}, Endpoints: Range{0, 100, 1}},
+		Grid{Zones: 3, Nodes: Range{30, 30, 1}, Endpoints: Range{100, 1000, 7}})
+}
+
+// Small is the part of the published data set on which the study looks at
+// starting thresholds.
+func Small() Dataset {
+	return mustGrids("small", Grid{Zones: 3, Nodes: Range{1, 10, 1}, Endpoints: Range{0, 20, 1}})
+}
+
+// Medium is between small and published.
+func Medium() Dataset {
+	return mustGrids("medium", Grid{Zones: 3, Nodes: Range{1, 10, 1}, Endpoints: Range{0, 50, 1}})
+}
+
+// grids are one or several grids with the same number of zones, one after the
+// other.
+type grids struct {
+	name  string
+	parts []Grid
+	sizes []int64 // of parts
+	total int64
+}
+
+func mustGrids(name string, parts ...Grid) *grids {
+	g, err := newGrids(name, parts...)
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func newGrids(name string, parts ...Grid) (*grids, error) {
+	g := &grids{name: name, parts: parts}
+	for _, part := range parts {
+		if part.Zones < 1 || part.Zones > maxZones {
+			return nil, fmt.Errorf("zones: %d is not allowed; it must be from 1 to %d", part.Zones, maxZones)
+		}
+		if err := part.Nodes.validate(); err != nil {
+			return nil, fmt.Errorf("nodes: %w", err)
+		}
+		if err := part.Endpoints.validate(); err != nil {
+			return nil, fmt.Errorf("endpoints: %w", err)
+		}
+		nodes, endpoints := part.odometers(make([]int, 2*part.Zones))
+		size := float64(nodes.size()) * float64(endpoints.size())
+		switch {
+		case size > maxCases:
+			return nil, fmt.Errorf("%d zones with nodes %s and endpoints %s make %.3g cases; at most %d are allowed",
+				part.Zones, part.Nodes, part.Endpoints, size, int64(maxCases))
+		case nodes.size() == 0:
+			return nil, fmt.Errorf("nodes: %s gives no zone a node", part.Nodes)
+		case endpoints.size() == 0:
+			return nil, fmt.Errorf("endpoints: %s gives no zone an endpoint", part.Endpoints)
+		}
+		g.sizes = append(g.sizes, nodes.size()*endpoints.size())
+		g.total += nodes.size() * endpoints.size()
+	}
+	return g, nil
+}
+
+func (g *grids) Name() string { return g.name }
+
+func (g *grids) Cases() (n int64, known bool) { return g.total, true }
+
+func (g *grids) open(picture string) (source, error) {
+	s := &gridSource{grids: g, names: zoneNames(g.parts[0].Zones)}
+	if picture == "" {
+		return s, nil
+	}
+	kept, err := g.find(picture, s.names)
+	s.kept = &kept
+	return s, err
+}
+
+// find is the case of the given name.
+func (g *grids) find(name string, zones []string) (Case, error) {
+	unknown := unknownCase(name, g.name, `zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`)
+	nodes, endpoints, _ := strings.Cut(name, "/")
+	n, e := strings.Split(nodes, "-"), strings.Split(endpoints, "-")
+	if len(n) != len(zones) || len(e) != len(zones) {
+		return Case{}, unknown
+	}
+	c := Case{Name: name, Zones: make([]allocate.Zone, len(zones))}
+	for i := range zones {
+		capacity, err := strconv.Atoi(n[i])
+		if err != nil {
+			return Case{}, unknown
+		}
+		count, err := strconv.Atoi(e[i])
+		if err != nil {
+			return Case{}, unknown
+		}
+		c.Zones[i] = allocate.Zone{Name: zones[i], Capacity: float64(capacity), Endpoints: count}
+	}
+	// Written with a sign or with leading zeros it is not the name.
+	if gridName(c.Zones) == name {
+		for _, part := range g.parts {
+			if part.has(c.Zones) {
+				return c, nil
+			}
+		}
+	}
+	return Case{}, unknown
+}
+
+// has reports whether the zones are a case of the grid.
+func (g Grid) has(zones []allocate.Zone) bool {
+	nodes, endpoints := 0, 0
+	for i, z := range zones {
+		if !g.Nodes.contains(int(z.Capacity)) || !g.Endpoints.contains(z.Endpoints) {
+			return false
+		}
+		if !g.Ordered && i > 0 && (z.Capacity < zones[i-1].Capacity || z.Endpoints < zones[i-1].Endpoints) {
+			return false
+		}
+		nodes += int(z.Capacity)
+		endpoints += z.Endpoints
+	}
+	return nodes > 0 && endpoints > 0
+}
+
+// zoneNames are names whose order is that of the zones.
+func zoneNames(zones int) []string {
+	const letters = 26
+	names := make([]string, zones)
+	for i := range names {
+		if zones <= letters {
+			names[i] = "zone-" + string(rune('a'+i))
+		} else {
+			names[i] = fmt.Sprintf("zone-%04d", i+1)
+		}
+	}
+	return names
+}
+
+// gridSource generates batches by their number: nothing is stored.
+type gridSource struct {
+	*grids
+	names []string // of zones
+	next  atomic.Int64
+	kept  *Case
+}
+
+func (s *gridSource) picture() (Case, bool) {
+	if s.kept == nil {
+		return Case{}, false
+	}
+	return *s.kept, true
+}
+
+func (s *gridSource) fill(b *batch) (bool, error) {
+	size := batchSize(len(s.names))
+	b.number = s.next.Add(1) - 1
+	b.first = b.number * size
+	if b.first >= s.total {
+		return false, nil
+	}
+	b.shape(s.names, min(size, s.total-b.first))
+	filled, index := 0, b.first
+	for i, part := range s.parts {
+		if index >= s.sizes[i] {
+			index -= s.sizes[i]
+			continue
+		}
+		end := int(min(int64(len(b.cases)), int64(filled)+s.sizes[i]-index))
+		part.fill(b.cases[filled:end], index, b.digits)
+		filled, index = end, 0
+		if filled == len(b.cases) {
+			break
+		}
+	}
+	return true, nil
+}
+
+// shape gives the batch n cases of these zones. The zones' figures are whatever
+// they were.
+func (b *batch) shape(names []string, n int64) {
+	if cells := len(names) * int(n); len(b.zones) < cells {
+		b.zones = make([]allocate.Zone, cells)
+		for i := range b.zones {
+			b.zones[i].Name = names[i%len(names)]
+		}
+		b.digits = make([]int, 2*len(names))
+		b.cases = make([]Case, n)
+		for i := range b.cases {
+			b.cases[i].Zones = b.zones[i*len(names) : (i+1)*len(names)]
+		}
+	}
+	b.cases = b.cases[:n]
+}
+
+// fill generates the cases of the grid from the given index on. It needs the
+// memory of two digits for each zone.
+func (g Grid) fill(cases []Case, index int64, digits []int) {
+	nodes, endpoints := g.odometers(digits)
+	nodes.seek(index / endpoints.size())
+	endpoints.seek(index % endpoints.size())
+	for i := range cases {
+		zones := cases[i].Zones
+		for z := range zones {
+			zones[z].Capacity = float64(nodes.value(z))
+			zones[z].Endpoints = endpoints.value(z)
+		}
+		if !endpoints.step() {
+			nodes.step()
+		}
+	}
+}
+
+// odometer counts through the ways to choose a value for each of some zones, the
+// last zone changing fastest. It leaves out that all are zero, which can only be
+// the first.
+type odometer struct {
+	values  Range
+	ordered bool
+	digits  []int // by zone: the position in values
+}
+
+// odometers count the ways to choose nodes and endpoints, with the memory of two
+// digits for each zone.
+func (g Grid) odometers(digits []int) (nodes, endpoints odometer) {
+	return odometer{g.Nodes, g.Ordered, digits[:g.Zones]}, odometer{g.Endpoints, g.Ordered, digits[g.Zones : 2*g.Zones]}
+}
+
+func (o odometer) value(zone int) int {
+	return o.values.From + o.digits[zone]*o.values.Step
+}
+
+// skipped is 1 if the first choice is left out.
+func (o odometer) skipped() int64 {
+	if o.values.From == 0 {
+		return 1
+	}
+	return 0
+}
+
+// size is the number of choices, or more than maxCases if that is more.
+func (o odometer) size() int64 {
+	return o.choices(len(o.digits), o.values.values()) - o.skipped()
+}
+
+// choices is the number of ways to choose from so many values for so many zones.
+func (o odometer) choices(zones, values int) int64 {
+	n := 1.0
+	for i := range zones {
+		if o.ordered {
+			n *= float64(values)
+		} else {
+			// Exact: it is a binomial coefficient after every step.
+			n = n * float64(values+i) / float64(i+1)
+		}
+		if n > 2*maxCases {
+			break
+		}
+	}
+	return int64(n)
+}
+
+// seek goes to a choice by its number.
+func (o odometer) seek(index int64) {
+	index += o.skipped()
+	least := 0
+	for zone := range o.digits {
+		rest := len(o.digits) - zone - 1
+		digit := least
+		for {
+			values := o.values.values()
+			if !o.ordered {
+				values -= digit
+			}
+			// The choices for the zones after this one, if it has this digit.
+			behind := o.choices(rest, values)
+			if index < behind {
+				break
+			}
+			index -= behind
+			digit++
+		}
+		o.digits[zone] = digit
+		if !o.ordered {
+			least = digit
+		}
+	}
+}
+
+// step goes to the next choice. After the last one it goes back to the first and
+// reports false.
+func (o odometer) step() bool {
+	last := o.values.values() - 1
+	for zone := len(o.digits) - 1; zone >= 0; zone-- {
+		if o.digits[zone] == last {
+			continue
+		}
+		o.digits[zone]++
+		next := 0
+		if !o.ordered {
+			next = o.digits[zone]
+		}
+		for i := zone + 1; i < len(o.digits); i++ {
+			o.digits[i] = next
+		}
+		return true
+	}
+	o.seek(0)
+	return false
+}

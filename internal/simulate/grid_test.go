@@ -1,0 +1,306 @@
+package simulate
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+func TestRangesAreReadAsTheyAreWritten(t *testing.T) {
+	for _, test := range []struct {
+		text  string
+		want  Range
+		back  string
+		error string
+	}{
+		{text: "7", want: Range{7, 7, 1}, back: "7"},
+		{text: "1..10", want: Range{1, 10, 1}, back: "1..10"},
+		{text: "100..1000/7", want: Range{100, 1000, 7}, back: "100..1000/7"},
+		{text: "3..3", want: Range{3, 3, 1}, back: "3"},
+		{text: "", error: `range "" begins with no number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
+		{text: "1-10", error: `range "1-10" begins with no number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
+		{text: "1..", error: `range "1.." ends with no number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
+		{text: "1..9/", error: `range "1..9/" has no step that is a number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
+		{text: "9/2", error: `range "9/2" has no step that is a number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
+		{text: "1..9/0", error: "range 1..9/0 has step 0; it must be 1 or more"},
+		{text: "-1..9", error: "range -1..9 begins with -1; allowed are numbers from 0 to 1000000"},
+		{text: "9..1", error: "range 9..1 ends with 1; allowed are numbers from 9 to 1000000"},
+		{text: "1..1000001", error: "range 1..1000001 ends with 1000001; allowed are numbers from 1 to 1000000"},
+	} {
+		got, err := ParseRange(test.text)
+		if message(err) != test.error {
+			t.Errorf("%q: error %q, want %q", test.text, message(err), test.error)
+		}
+		if err == nil && (got != test.want || got.String() != test.back) {
+			t.Errorf("%q: %+v, written %q; want %+v, written %q", test.text, got, got, test.want, test.back)
+		}
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestGridsThatMakeNoSense(t *testing.T) {
+	some := Range{0, 10, 1}
+	for _, test := range []struct {
+		name  string
+		grid  Grid
+		error string
+	}{
+		{"no zone", Grid{Zones: 0, Nodes: some, Endpoints: some}, "zones: 0 is not allowed; it must be from 1 to 1000"},
+		{"too many zones", Grid{Zones: 1001, Nodes: some, Endpoints: some}, "zones: 1001 is not allowed; it must be from 1 to 1000"},
+		{"nodes", Grid{Zones: 1, Nodes: Range{2, 1, 1}, Endpoints: some}, "nodes: range 2..1 ends with 1; allowed are numbers from 2 to 1000000"},
+		{"endpoints", Grid{Zones: 1, Nodes: some, Endpoints: Range{0, 1, 0}}, "endpoints: range 0..1/0 has step 0; it must be 1 or more"},
+		{"no node", Grid{Zones: 2, Nodes: Range{0, 0, 1}, Endpoints: some}, "nodes: 0 gives no zone a node"},
+		{"no endpoint", Grid{Zones: 2, Nodes: some, Endpoints: Range{0, 0, 1}}, "endpoints: 0 gives no zone an endpoint"},
+		{
+			"too many cases",
+			Grid{Zones: 4, Nodes: Range{1, 100, 1}, Endpoints: Range{0, 100, 1}},
+			"4 zones with nodes 1..100 and endpoints 0..100 make 2.03e+13 cases; at most 4294967296 are allowed",
+		},
+		{
+			"more than can be counted",
+			Grid{Zones: 1000, Nodes: Range{0, maxValue, 1}, Endpoints: Range{0, maxValue, 1}, Ordered: true},
+			"1000 zones with nodes 0..1000000 and endpoints 0..1000000 make 1e+24 cases; at most 4294967296 are allowed",
+		},
+	} {
+		if _, err := NewGrid(test.grid); message(err) != test.error {
+			t.Errorf("%s: error %q, want %q", test.name, message(err), test.error)
+		}
+	}
+}
+
+func TestNamedGridsHaveTheirSizes(t *testing.T) {
+	for _, test := range []struct {
+		dataset Dataset
+		name    string
+		cases   int64
+	}{
+		// (10+2 choose 3) * ((101+2 choose 3) - 1) + (129+2 choose 3)
+		{Published(), "published", 220*176_850 + 366_145},
+		{Published(), "published", 39_273_145},
+		{Small(), "small", 220 * 1770},
+		{Medium(), "medium", 220 * 23_425},
+	} {
+		cases, known := test.dataset.Cases()
+		if test.dataset.Name() != test.name || cases != test.cases || !known {
+			t.Errorf("%s has %d cases, known: %v; want %s with %d", test.dataset.Name(), cases, known, test.name, test.cases)
+		}
+	}
+}
+
+// naive is a grid as loops.
+func naive(g Grid) [][]int {
+	var choices func(zones int, values Range, above int) [][]int
+	choices = func(zones int, values Range, above int) [][]int {
+		if zones == 0 {
+			return [][]int{nil}
+		}
+		var all [][]int
+		for v := values.From; v <= values.To; v += values.Step {
+			if v < above {
+				continue
+			}
+			least := v
+			if g.Ordered {
+				least = 0
+			}
+			for _, rest := range choices(zones-1, values, least) {
+				all = append(all, append([]int{v}, rest...))
+			}
+		}
+		return all
+	}
+	var cases [][]int
+	for _, nodes := range choices(g.Zones, g.Nodes, 0) {
+		for _, endpoints := range choices(g.Zones, g.Endpoints, 0) {
+			if slices.Max(nodes) > 0 && slices.Max(endpoints) > 0 {
+				cases = append(cases, slices.Concat(nodes, endpoints))
+			}
+		}
+	}
+	return cases
+}
+
+// figures are a case as naive has it.
+func figures(c Case) []int {
+	var nodes, endpoints []int
+	for _, z := range c.Zones {
+		nodes = append(nodes, int(z.Capacity))
+		endpoints = append(endpoints, z.Endpoints)
+	}
+	return append(nodes, endpoints...)
+}
+
+// all reads a data set to its end.
+func all(t testing.TB, d Dataset) []Case {
+	t.Helper()
+	s, err := d.open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []Case
+	var b batch
+	for {
+		more, err := s.fill(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			return cases
+		}
+		if b.first != int64(len(cases)) {
+			t.Fatalf("batch %d begins with case %d after %d cases", b.number, b.first, len(cases))
+		}
+		for _, c := range b.cases {
+			cases = append(cases, c.Clone())
+		}
+	}
+}
+
+func TestGridsHaveTheCasesOfLoops(t *testing.T) {
+	for _, grid := range []Grid{
+		{Zones: 1, Nodes: Range{1, 3, 1}, Endpoints: Range{0, 3, 1}},
+		{Zones: 2, Nodes: Range{0, 4, 1}, Endpoints: Range{0, 9, 3}},
+		{Zones: 3, Nodes: Range{1, 4, 1}, Endpoints: Range{0, 12, 2}},
+		{Zones: 3, Nodes: Range{2, 2, 1}, Endpoints: Range{5, 11, 1}},
+		{Zones: 3, Nodes: Range{0, 3, 1}, Endpoints: Range{0, 3, 1}, Ordered: true},
+		{Zones: 5, Nodes: Range{1, 2, 1}, Endpoints: Range{0, 4, 1}},
+	} {
+		d, err := NewGrid(grid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := naive(grid), all(t, d)
+		if n, _ := d.Cases(); n != int64(len(want)) || len(got) != len(want) {
+			t.Errorf("%+v says %d and has %d cases, want %d", grid, n, len(got), len(want))
+			continue
+		}
+		for i := range want {
+			if !slices.Equal(figures(got[i]), want[i]) {
+				t.Errorf("%+v: case %d is %v, want %v", grid, i, figures(got[i]), want[i])
+				break
+			}
+		}
+	}
+}
+
+func TestPublishedEndsWithThirtyNodesInEachZone(t *testing.T) {
+	second := Grid{Zones: 3, Nodes: Range{30, 30, 1}, Endpoints: Range{100, 1000, 7}}
+	want := naive(second)
+	d := Published().(*grids)
+	s := &gridSource{grids: d, names: zoneNames(3)}
+	const behindFirst = 220 * 176_850
+	// The batch that has the end of the first part and the beginning of the second.
+	s.next.Store((behindFirst - 1) / batchSize(3))
+	var b batch
+	next := int64(0)
+	for {
+		more, err := s.fill(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			break
+		}
+		for i, c := range b.cases {
+			switch index := b.first + int64(i) - behindFirst; {
+			case index == -1:
+				if got := figures(c); !slices.Equal(got, []int{10, 10, 10, 100, 100, 100}) {
+					t.Fatalf("the first part ends with %v", got)
+				}
+			case index >= 0:
+				if got := figures(c); !slices.Equal(got, want[index]) {
+					t.Fatalf("case %d of the second part is %v, want %v", index, got, want[index])
+				}
+				next++
+			}
+		}
+	}
+	if next != 366_145 {
+		t.Errorf("the second part has %d cases", next)
+	}
+}
+
+func TestSeekingIsCounting(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := Range{From: rapid.IntRange(0, 2).Draw(t, "from"), Step: rapid.IntRange(1, 3).Draw(t, "step")}
+		values.To = values.From + values.Step*rapid.IntRange(0, 7).Draw(t, "length")
+		zones := rapid.IntRange(1, 4).Draw(t, "zones")
+		ordered := rapid.Bool().Draw(t, "ordered")
+		if values.To == 0 {
+			return // all choices are zero
+		}
+		counting := odometer{values, ordered, make([]int, zones)}
+		seeking := odometer{values, ordered, make([]int, zones)}
+		counting.seek(0)
+		for i := range counting.size() {
+			seeking.seek(i)
+			if !slices.Equal(seeking.digits, counting.digits) {
+				t.Fatalf("choice %d is %v by seeking and %v by counting", i, seeking.digits, counting.digits)
+			}
+			if more := counting.step(); more != (i < counting.size()-1) {
+				t.Fatalf("after choice %d of %d: more is %v", i, counting.size(), more)
+			}
+		}
+	})
+}
+
+func TestCasesOfGridsAreFoundByName(t *testing.T) {
+	grid, err := NewGrid(Grid{Zones: 2, Nodes: Range{0, 4, 2}, Endpoints: Range{0, 9, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all(t, grid) {
+		s, err := grid.open(c.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, ok := s.picture()
+		if !ok || found.Name != c.Name || !slices.Equal(found.Zones, c.Zones) {
+			t.Errorf("%q: found %+v", c.Name, found)
+		}
+	}
+	for _, name := range []string{"x", "0-2", "0-2/0-", "0-2/3-3/3", "0-2-4/0-3-3", "2-0/0-3", "0-2/3-0", "0-1/0-3", "0-6/0-3", "0-2/0-4", "0-0/0-3", "0-2/0-0", "00-2/0-3", "0-+2/0-3"} {
+		want := `case "` + name + `" is not in the data set grid; allowed are the names of its cases, zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`
+		if _, err := grid.open(name); message(err) != want {
+			t.Errorf("%q: error %q, want %q", name, message(err), want)
+		}
+	}
+	if _, err := Published().open("30-30-30/100-100-107"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestManyZonesAreNamedInOrder(t *testing.T) {
+	for _, zones := range []int{1, 26, 27, maxZones} {
+		if names := zoneNames(zones); len(names) != zones || !slices.IsSorted(names) || len(slices.Compact(names)) != zones {
+			t.Errorf("%d zones are named %v", zones, names)
+		}
+	}
+}
+
+func TestRepresentativeCasesAreRegionsToAllocate(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range all(t, Representative()) {
+		region := allocate.Region{Zones: c.Zones}
+		_, outcome, err := allocate.Allocate(region, allocate.Intent{}, allocate.Previous{})
+		if err != nil || outcome.Rule != allocate.RuleAsked || outcome.Figures.InZone == 0 && outcome.Figures.Deviation != 0 {
+			t.Errorf("%s: %+v, %v", c.Name, outcome, err)
+		}
+		if names[c.Name] {
+			t.Errorf("%s: there twice", c.Name)
+		}
+		names[c.Name] = true
+	}
+	if len(names) < 36 {
+		t.Errorf("%d cases are few dozen", len(names))
+	}
+}

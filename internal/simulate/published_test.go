@@ -1,0 +1,103 @@
+package simulate
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// sample is every so-manieth case of a data set of grids.
+type sample struct {
+	*grids
+	every int64
+}
+
+func (s sample) Cases() (n int64, known bool) { return s.total / s.every, true }
+
+func (s sample) open(string) (source, error) {
+	return &sampleSource{sample: s, names: zoneNames(s.parts[0].Zones)}, nil
+}
+
+type sampleSource struct {
+	sample
+	names []string
+	next  atomic.Int64
+}
+
+func (s *sampleSource) picture() (Case, bool) { return Case{}, false }
+
+func (s *sampleSource) fill(b *batch) (bool, error) {
+	const size = 100
+	n, _ := s.Cases()
+	b.number = s.next.Add(1) - 1
+	b.first = b.number * size
+	if b.first >= n {
+		return false, nil
+	}
+	b.shape(s.names, min(size, n-b.first))
+	for i := range b.cases {
+		index := (b.first + int64(i)) * s.every
+		for p, part := range s.parts {
+			if index < s.sizes[p] {
+				part.fill(b.cases[i:i+1], index, b.digits)
+				break
+			}
+			index -= s.sizes[p]
+		}
+	}
+	return true, nil
+}
+
+// TestPublishedFigures compares a sample of the published data set with the
+// published figures. The whole of it is compared in test/acceptance.
+func TestPublishedFigures(t *testing.T) {
+	// The step is a prime, so that it does not beat with the lengths of the
+	// loops.
+	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: proposal(), Delivery: Groups})
+	if results.Cases != 39_391 {
+		t.Fatalf("%d cases", results.Cases)
+	}
+	for i, want := range []struct {
+		algorithm                       allocate.Algorithm
+		total, inZone, overload, slices float64
+	}{
+		{allocate.Balanced, 72.48, 38.84, 100, 100},
+		{allocate.Local, 86.69, 84.27, 98.26, 63.1},
+		{allocate.LocalShared, 86.87, 83.92, 98.98, 63.41},
+		{allocate.LocalWeighted, 84.34, 83.9, 100, 43.88},
+		{allocate.LocalOpt, 84.89, 83.74, 99.47, 49.35},
+	} {
+		r := results.Variants[i]
+		if r.Bound.Algorithm != want.algorithm || r.Invalid != 0 {
+			t.Errorf("%s has %d invalid cases", r.Name, r.Invalid)
+		}
+		for _, part := range []struct {
+			name                 string
+			got, want, tolerance float64
+		}{
+			{"total", r.Mean.Total, want.total, 0.1 + sampling},
+			{"in-zone", r.Mean.InZone, want.inZone, 0.3 + sampling},
+			{"overload", r.Mean.Overload, want.overload, 0.3 + sampling},
+			{"slices", r.Mean.Slices, want.slices, 0.3 + sampling},
+		} {
+			if math.Abs(part.got-part.want) > part.tolerance {
+				t.Errorf("%s: %s is %.3f, published is %.2f", r.Name, part.name, part.got, part.want)
+			}
+		}
+	}
+}
+
+// sampling is by how much the means of a sample may differ from those of the whole.
+const sampling = 0.05
+
+func TestSamplesOfPublishedAreItsCases(t *testing.T) {
+	whole := all(t, Small())
+	for i, c := range all(t, sample{Small().(*grids), 997}) {
+		if want := whole[i*997]; fmt.Sprint(c) != fmt.Sprint(want) {
+			t.Fatalf("case %d is %v, want %v", i, c, want)
+		}
+	}
+}

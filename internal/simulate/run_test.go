@@ -1,0 +1,518 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of scores")
+
+// variants are the algorithms with the thresholds of the study.
+func variants(algorithms ...allocate.Algorithm) []Variant {
+	var v []Variant
+	for _, a := range algorithms {
+		v = append(v, Variant{Name: string(a), Bound: DefaultBound(a)})
+	}
+	return v
+}
+
+// proposal are the algorithms of the published study.
+func proposal() []Variant {
+	return variants(allocate.Balanced, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt)
+}
+
+// someGrid has a few thousand cases, among them many that tie.
+func someGrid(t testing.TB) Dataset {
+	t.Helper()
+	d, err := NewGrid(Grid{Zones: 3, Nodes: Range{1, 3, 1}, Endpoints: Range{0, 12, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func mustRun(t testing.TB, o Options) Results {
+	t.Helper()
+	results, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func TestResultsDoNotDependOnWorkers(t *testing.T) {
+	var csv strings.Builder
+	csv.WriteString("name,a,b,c\n")
+	for i, c := range all(t, someGrid(t)) {
+		z := c.Zones
+		fmt.Fprintf(&csv, "case %d,%v %d,%v %d,%v %d\n", i, z[0].Capacity, z[0].Endpoints, z[1].Capacity, z[1].Endpoints, z[2].Capacity, z[2].Endpoints)
+	}
+	for name, open := range map[string]func() (Dataset, error){
+		"grid":           func() (Dataset, error) { return someGrid(t), nil },
+		"representative": func() (Dataset, error) { return Representative(), nil },
+		"csv":            func() (Dataset, error) { return NewCSV(strings.NewReader(csv.String()), CSVOptions{Name: "csv"}) },
+	} {
+		var want Results
+		var wantEach []string
+		for _, workers := range []int{1, 4, 7} {
+			d, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var each []string
+			got := mustRun(t, Options{
+				Dataset: d, Variants: proposal(), Delivery: Groups, Workers: workers, Worst: 20,
+				Each: func(c Case, variant int, s Score) error {
+					each = append(each, fmt.Sprint(c, variant, s))
+					return nil
+				},
+			})
+			if workers == 1 {
+				want, wantEach = got, each
+				continue
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %d workers found\n%+v, one found\n%+v", name, workers, got, want)
+			}
+			if !slices.Equal(each, wantEach) {
+				t.Errorf("%s: %d workers told scores in another order than one", name, workers)
+			}
+		}
+	}
+}
+
+func TestResultsAreThoseOfTheCases(t *testing.T) {
+	weights := allocate.Weights{InZone: 3, Overload: 2, Deviation: 1, Slices: 4}
+	type told struct {
+		Scored
+		variant int
+	}
+	var scores []told
+	options := Options{
+		Dataset: someGrid(t), Variants: proposal(), Delivery: Groups, Weights: weights, SliceSize: 5, Worst: 7,
+		Each: func(c Case, variant int, s Score) error {
+			scores = append(scores, told{Scored{c.Clone(), s}, variant})
+			return nil
+		},
+	}
+	results := mustRun(t, options)
+	for v := range options.Variants {
+		r := results.Variants[v]
+		var mean Parts
+		var mine []Scored
+		maxOverload := 0.0
+		inZone, overload := make([]int64, len(r.InZone.Counts)), make([]int64, len(r.Overload.Counts))
+		for _, s := range scores {
+			if s.variant != v {
+				continue
+			}
+			plan, outcome, err := allocate.Allocate(allocate.Region{Zones: s.Case.Zones}, allocate.Intent{Bound: &r.Bound}, allocate.Previous{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fewest := math.Ceil(float64(outcome.Endpoints) / 5)
+			if want := weights.Score(outcome.Figures, fewest/float64(plan.Slices(5))); s.Score.Total != want {
+				t.Fatalf("%s: %s has %+v, want a total of %v", r.Name, s.Case.Name, s.Score, want)
+			}
+			mine = append(mine, s.Scored)
+			mean.Total += s.Score.Total
+			mean.InZone += s.Score.InZone
+			mean.Overload += s.Score.Overload
+			mean.Deviation += s.Score.Deviation
+			mean.Slices += s.Score.Slices
+			maxOverload = max(maxOverload, s.Score.MaxOverload)
+			inZone[min(int(s.Score.InZone/r.InZone.Width+1e-9), len(inZone)-1)]++
+			overload[min(int(s.Score.MaxOverload/r.Overload.Width+1e-9), len(overload)-1)]++
+		}
+		n := float64(len(mine))
+		if r.Cases != int64(len(mine)) || r.Cases != results.Cases || r.Invalid != 0 || r.MaxOverload != maxOverload {
+			t.Errorf("%s: %+v", r.Name, r)
+		}
+		for _, part := range []struct {
+			name      string
+			got, want float64
+		}{
+			{"total", r.Mean.Total, mean.Total / n},
+			{"in-zone", r.Mean.InZone, mean.InZone / n},
+			{"overload", r.Mean.Overload, mean.Overload / n},
+			{"deviation", r.Mean.Deviation, mean.Deviation / n},
+			{"slices", r.Mean.Slices, mean.Slices / n},
+		} {
+			if math.Abs(part.got-part.want) > 1e-6 {
+				t.Errorf("%s: mean %s is %v, want %v", r.Name, part.name, part.got, part.want)
+			}
+		}
+		if !slices.Equal(r.InZone.Counts, inZone) || !slices.Equal(r.Overload.Counts, overload) {
+			t.Errorf("%s: distributions %v and %v, want %v and %v", r.Name, r.InZone.Counts, r.Overload.Counts, inZone, overload)
+		}
+		slices.SortStableFunc(mine, func(a, b Scored) int {
+			switch {
+			case a.Score.Total < b.Score.Total:
+				return -1
+			case a.Score.Total > b.Score.Total:
+				return 1
+			}
+			return 0
+		})
+		if !reflect.DeepEqual(r.Worst, mine[:7]) {
+			t.Errorf("%s: the worst are\n%v, want\n%v", r.Name, r.Worst, mine[:7])
+		}
+	}
+}
+
+func TestPartsOfScore(t *testing.T) {
+	options := Options{Delivery: Groups, SliceSize: 10, Weights: allocate.DefaultWeights()}
+	group := func(endpoints int) allocate.Group {
+		return allocate.Group{Members: []allocate.Member{{Zone: 0, Endpoints: endpoints}}}
+	}
+	plan := allocate.Plan{Groups: []allocate.Group{group(11), group(9), group(5)}}
+	for _, test := range []struct {
+		name     string
+		delivery Delivery
+		figures  allocate.Figures
+		want     Score
+	}{
+		{
+			"groups take slices", Groups,
+			allocate.Figures{InZone: 0.5, Overload: 0.25, Deviation: 0.125},
+			Score{Parts{22.5 + 15 + 17.5 + 11.25, 50, 75, 87.5, 75}, 25, 12.5},
+		},
+		{
+			"hints do not", Hints,
+			allocate.Figures{InZone: 0.5, Overload: 0.25, Deviation: 0.125},
+			Score{Parts{22.5 + 15 + 17.5 + 15, 50, 75, 87.5, 100}, 25, 12.5},
+		},
+		{
+			"no part is below zero", Hints,
+			allocate.Figures{InZone: 1, Overload: 3, Deviation: 1.5},
+			Score{Parts{45 + 15, 100, 0, 0, 100}, 300, 150},
+		},
+		{
+			"an invalid plan is worth nothing", Hints,
+			allocate.Figures{InZone: 0.5, Unreached: 1},
+			Score{Parts{0, 50, 100, 100, 100}, 0, 0},
+		},
+	} {
+		options.Delivery = test.delivery
+		s := scorer{options: &options}
+		got := Score{Parts: Parts{Total: 999}}
+		s.score(&got, &plan, &allocate.Outcome{Endpoints: 25, Figures: test.figures})
+		if math.Abs(got.Total-test.want.Total) > 1e-9 {
+			t.Errorf("%s: total %v, want %v", test.name, got.Total, test.want.Total)
+		}
+		got.Total = test.want.Total
+		if got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestHistogramsHaveTheirBounds(t *testing.T) {
+	var a account
+	for _, p := range []float64{0, 4.999, 5, 94.9, 95, 100, 100.0000001} {
+		a.add(0, &Case{}, &Score{Parts: Parts{InZone: p}, MaxOverload: p})
+	}
+	// The next number below a bound is the bound, badly rounded.
+	a.add(0, &Case{}, &Score{Parts: Parts{InZone: math.Nextafter(35, 0)}, MaxOverload: math.Inf(1)})
+	r := a.result(Variant{}, 1)
+	wantInZone := make([]int64, 20)
+	wantInZone[0], wantInZone[1], wantInZone[7], wantInZone[18], wantInZone[19] = 2, 1, 1, 1, 3
+	if !slices.Equal(r.InZone.Counts, wantInZone) || r.InZone.Width != 5 {
+		t.Errorf("in-zone: %+v, want %v", r.InZone, wantInZone)
+	}
+	wantOverload := make([]int64, 41)
+	wantOverload[0], wantOverload[1], wantOverload[2], wantOverload[37], wantOverload[38], wantOverload[40] = 1, 1, 1, 1, 1, 3
+	if !slices.Equal(r.Overload.Counts, wantOverload) || r.Overload.Width != 2.5 {
+		t.Errorf("overload: %+v, want %v", r.Overload, wantOverload)
+	}
+}
+
+func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	told, shown := int64(0), int64(0)
+	results, err := Run(ctx, Options{
+		Dataset: Published(), Variants: variants(allocate.Balanced, allocate.Local), Workers: 2,
+		Progress: func(cases int64) {
+			if shown = cases; cases > 5000 {
+				cancel()
+			}
+		},
+		Each: func(Case, int, Score) error { told++; return nil },
+	})
+	if !errors.Is(err, context.Canceled) || !results.Partial {
+		t.Fatalf("partial: %v, error: %v", results.Partial, err)
+	}
+	if results.Cases <= 5000 || results.Cases > 20_000 || results.Cases != shown || told != 2*shown {
+		t.Errorf("%d cases in the results, %d as progress, %d scores", results.Cases, shown, told)
+	}
+	for _, r := range results.Variants {
+		if r.Cases != results.Cases {
+			t.Errorf("%s has %d cases of %d", r.Name, r.Cases, results.Cases)
+		}
+	}
+	cancel()
+	if results, err = Run(ctx, Options{Dataset: Published(), Variants: proposal(), Delivery: Groups}); !errors.Is(err, context.Canceled) || results.Cases != 0 || !results.Partial {
+		t.Errorf("cancelled before: %d cases, %v", results.Cases, err)
+	}
+}
+
+func TestCallbacksThatFailEndTheRun(t *testing.T) {
+	full := errors.New("disk full")
+	scores := 0
+	_, err := Run(context.Background(), Options{
+		Dataset: Published(), Variants: variants(allocate.Balanced), Workers: 3,
+		Each: func(Case, int, Score) error {
+			if scores++; scores == 3000 {
+				return full
+			}
+			return nil
+		},
+	})
+	if !errors.Is(err, full) || scores != 3000 {
+		t.Errorf("error %v after %d scores", err, scores)
+	}
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	good := Options{Dataset: Small(), Variants: proposal(), Delivery: Groups}
+	for _, test := range []struct {
+		name  string
+		spoil func(*Options)
+		error string
+	}{
+		{"no data set", func(o *Options) { o.Dataset = nil }, "data set: none is given"},
+		{"no algorithm", func(o *Options) { o.Variants = nil }, "algorithms: none is given"},
+		{"delivery", func(o *Options) { o.Delivery = "post" }, `delivery: "post" is unknown; allowed are hints and groups`},
+		{"weights as hints", func(o *Options) { o.Delivery = Hints }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
+		{"weights as hints by default", func(o *Options) { o.Delivery = "" }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
+		{"threshold", func(o *Options) { o.Variants[1].Bound.OverloadThreshold = -1 }, "overload threshold: -100% is not allowed; it must be a percentage above 0"},
+		{"slices", func(o *Options) { o.SliceSize = -1 }, "slice size: -1 is not allowed; it must be 1 or more endpoints"},
+		{"workers", func(o *Options) { o.Workers = -1 }, "workers: -1 is not allowed; it must be 1 or more"},
+		{"worst", func(o *Options) { o.Worst = -1 }, "worst cases: -1 is not allowed; it must be 0 or more"},
+		{"weight", func(o *Options) { o.Weights.Slices = -0.1 }, "weight of slices: -0.1 is not allowed; it must be from 0 to 1000000"},
+		{"no weight", func(o *Options) { o.Weights.Overload = math.NaN() }, "weight of overload: NaN is not allowed; it must be from 0 to 1000000"},
+		{"unknown case", func(o *Options) { o.Dataset, o.Picture = Representative(), "nonsense" }, `case "nonsense" is not in the data set representative; allowed are the names of its cases, such as "small, balanced"`},
+	} {
+		o := good
+		o.Variants = slices.Clone(good.Variants)
+		test.spoil(&o)
+		if _, err := Run(context.Background(), o); message(err) != test.error {
+			t.Errorf("%s: error %q, want %q", test.name, message(err), test.error)
+		}
+	}
+}
+
+func TestPictureShowsOneCase(t *testing.T) {
+	results := mustRun(t, Options{Dataset: Representative(), Variants: proposal(), Delivery: Groups, Picture: "two zones empty"})
+	if p := results.Picture; p == nil || p.Case.Name != "two zones empty" || len(p.Plans) != 5 {
+		t.Fatalf("picture %+v", p)
+	}
+	for i, p := range results.Picture.Plans {
+		if p.Variant != proposal()[i] || p.Score.Total == 0 || p.Outcome.Endpoints != 12 {
+			t.Errorf("plan %d is %+v", i, p)
+		}
+		endpoints := 0
+		for _, g := range p.Plan.Groups {
+			endpoints += g.Size()
+		}
+		if endpoints != 12 || len(p.Plan.Zones) != 3 {
+			t.Errorf("%s: plan %+v", p.Variant.Name, p.Plan)
+		}
+	}
+
+	results = mustRun(t, Options{Dataset: someGrid(t), Variants: proposal(), Delivery: Groups, Worst: 1})
+	best := slices.MaxFunc(results.Variants, func(a, b Result) int {
+		if a.Mean.Total < b.Mean.Total {
+			return -1
+		}
+		return 1
+	})
+	if !reflect.DeepEqual(results.Picture.Case, best.Worst[0].Case) {
+		t.Errorf("without a wish the picture is of %+v, want the worst of %s: %+v", results.Picture.Case, best.Name, best.Worst[0].Case)
+	}
+	if results = mustRun(t, Options{Dataset: Representative(), Variants: variants(allocate.Local)}); results.Picture != nil {
+		t.Errorf("picture without a wish and without worst cases: %+v", results.Picture)
+	}
+
+	open := func() Dataset {
+		d, err := NewCSV(strings.NewReader("name,a\nx,1 1\ny,2 2\ny,3 3\n"), CSVOptions{Name: "csv"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	results = mustRun(t, Options{Dataset: open(), Variants: variants(allocate.Local), Picture: "y"})
+	if got := results.Picture.Case.Zones[0].Capacity; got != 2 {
+		t.Errorf("the first y has 2 nodes, this one %v", got)
+	}
+	_, err := Run(context.Background(), Options{Dataset: open(), Variants: variants(allocate.Local), Picture: "z"})
+	if want := `case "z" is not in the data set csv`; message(err) != want {
+		t.Errorf("error %q, want %q", message(err), want)
+	}
+}
+
+func TestDatasetsWithoutCasesAreAnError(t *testing.T) {
+	d, err := NewCSV(strings.NewReader("name,a\n"), CSVOptions{Name: "empty.csv"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(context.Background(), Options{Dataset: d, Variants: variants(allocate.Local)})
+	if want := "the data set empty.csv has no cases"; message(err) != want {
+		t.Errorf("error %q, want %q", message(err), want)
+	}
+}
+
+func TestSpeedIsThatOfAllWorkers(t *testing.T) {
+	var ticks time.Duration
+	results := mustRun(t, Options{
+		Dataset: someGrid(t), Variants: variants(allocate.Balanced), Workers: 1,
+		// Every look at the clock takes a second: each batch is one second's work.
+		Clock: func() time.Duration { ticks += time.Second; return ticks },
+	})
+	batches := (results.Cases + batchSize(3) - 1) / batchSize(3)
+	if got, want := results.Variants[0].CasesPerSecond, float64(results.Cases)/float64(batches); math.Abs(got-want) > 1e-9 {
+		t.Errorf("%v cases/s, want %v", got, want)
+	}
+	a := account{cases: 100, busy: 2 * time.Second}
+	if got := a.result(Variant{}, 4).CasesPerSecond; got != 200 {
+		t.Errorf("four workers that took 2 s for 100 cases could do %v/s, want 200", got)
+	}
+}
+
+func TestMemoryDoesNotGrowWithTheDataset(t *testing.T) {
+	allocated := func(d Dataset) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		mustRun(t, Options{Dataset: d, Variants: variants(allocate.Balanced, allocate.Local), Workers: 2, Worst: 10})
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	few, many := allocated(someGrid(t)), allocated(Small())
+	if many > few+64<<10 {
+		t.Errorf("%d bytes for few cases, %d for a hundred times as many", few, many)
+	}
+}
+
+// workerFor makes a worker with a batch to score again and again.
+func workerFor(t testing.TB, zones int, v []Variant) *worker {
+	t.Helper()
+	d, err := NewGrid(Grid{Zones: zones, Nodes: Range{1, 3, 1}, Endpoints: Range{0, 9, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := d.open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Dataset: d, Variants: v, Delivery: Groups, Worst: 10}.withDefaults()
+	w := newWorker(&run{options: o, cases: cases})
+	if more, err := cases.fill(&w.batch); err != nil || !more {
+		t.Fatal(more, err)
+	}
+	return w
+}
+
+func TestScoringAllocatesNoMemory(t *testing.T) {
+	for zones := 1; zones <= 8; zones++ {
+		for _, v := range variants(allocate.Algorithms()...) {
+			w := workerFor(t, zones, []Variant{v})
+			w.batch.cases = w.batch.cases[:min(16, len(w.batch.cases))]
+			if n := testing.AllocsPerRun(5, func() {
+				if err := w.score(); err != nil {
+					t.Fatal(err)
+				}
+			}); n > 0 {
+				t.Errorf("%s allocates %v times for %d cases of %d zones", v.Name, n, len(w.batch.cases), zones)
+			}
+		}
+	}
+	w := workerFor(t, 3, proposal())
+	s := w.run.cases.(*gridSource)
+	if n := testing.AllocsPerRun(5, func() {
+		s.next.Store(0)
+		if _, err := s.fill(&w.batch); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("generating a batch allocates %v times", n)
+	}
+}
+
+func BenchmarkScore(b *testing.B) {
+	for _, zones := range []int{3, 8} {
+		for _, v := range variants(allocate.Algorithms()...) {
+			b.Run(fmt.Sprintf("zones=%d/%s", zones, v.Name), func(b *testing.B) {
+				w := workerFor(b, zones, []Variant{v})
+				b.ReportAllocs()
+				batches := 0
+				for b.Loop() {
+					if err := w.score(); err != nil {
+						b.Fatal(err)
+					}
+					batches++
+				}
+				b.ReportMetric(float64(batches*len(w.batch.cases))/b.Elapsed().Seconds(), "cases/s")
+			})
+		}
+	}
+}
+
+// TestRepresentativeScores compares with a file that people can check by hand.
+func TestRepresentativeScores(t *testing.T) {
+	var b strings.Builder
+	all := variants(allocate.Algorithms()...)
+	mustRun(t, Options{
+		Dataset: Representative(), Variants: all, Delivery: Groups,
+		Each: func(c Case, variant int, s Score) error {
+			if variant == 0 {
+				fmt.Fprintf(&b, "\n%s\n ", c.Name)
+				for _, z := range c.Zones {
+					fmt.Fprintf(&b, " %s: %v nodes, %d endpoints;", strings.TrimPrefix(z.Name, "zone-"), z.Capacity, z.Endpoints)
+				}
+				fmt.Fprintf(&b, "\n  %-15s %7s %8s %9s %10s %7s\n", "", "total", "in-zone", "overload", "deviation", "slices")
+			}
+			fmt.Fprintf(&b, "  %-15s %7.2f %8.2f %9.2f %10.2f %7.2f\n", all[variant].Name, s.Total, s.InZone, s.MaxOverload, s.MeanDeviation, s.Slices)
+			return nil
+		},
+	})
+	golden(t, "representative.golden", strings.TrimPrefix(b.String(), "\n"))
+}
+
+// golden compares with a file of testdata, or writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range min(len(gotLines), len(wantLines)) {
+		if gotLines[i] != wantLines[i] {
+			t.Fatalf("%s, line %d:\n%s\nwant\n%s\n(-update writes the file)", path, i+1, gotLines[i], wantLines[i])
+		}
+	}
+	t.Fatalf("%s has %d lines, want %d (-update writes the file)", path, len(wantLines), len(gotLines))
+}

@@ -1,0 +1,270 @@
+// Package simulate tries the allocation algorithms out, without a cluster.
+//
+// Run scores them on the cases of a Dataset: one region each, with nothing
+// before and nothing after it. The published study's data set is one of them, and a
+// CSV file can be another. Cases are made as they are needed and forgotten when
+// they are scored, so memory does not grow with the data set, and the results do
+// not depend on the number of workers. Dynamics lets regions change on a virtual
+// clock and counts what the changes cost.
+//
+// The package decides nothing about traffic: package allocate does. It reads no
+// clock either; whoever wants speeds measured hands one in.
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Case is one region to score. The capacity of a zone is its number of nodes.
+type Case struct {
+	Name  string
+	Zones []allocate.Zone
+}
+
+// Clone is a copy with its own zones, and with a name also if the case is one of a
+// grid, whose cases are named only when somebody wants to know.
+func (c Case) Clone() Case {
+	if c.Name == "" {
+		c.Name = gridName(c.Zones)
+	}
+	c.Zones = slices.Clone(c.Zones)
+	return c
+}
+
+// Delivery is the way in which plans get to the nodes. It decides how many
+// EndpointSlices a plan takes.
+type Delivery string
+
+// The deliveries.
+const (
+	// Hints are written on slices that are there anyway: a plan takes no more of
+	// them. They cannot carry weights.
+	Hints Delivery = "hints"
+	// Groups have slices of their own.
+	Groups Delivery = "groups"
+)
+
+// Deliveries lists all deliveries.
+func Deliveries() []Delivery {
+	return []Delivery{Hints, Groups}
+}
+
+// CanCarry reports whether the delivery can carry the plans of the algorithm.
+func (d Delivery) CanCarry(a allocate.Algorithm) bool {
+	return d != Hints || !a.Weighted()
+}
+
+// Variant is an algorithm with the thresholds that it is tried with.
+type Variant struct {
+	// Name tells the variants of a run apart: the algorithm, followed by the
+	// thresholds that the run varies.
+	Name  string
+	Bound allocate.Bound
+}
+
+// DefaultBound is what the published study asks of an algorithm. A case has no
+// past, so there is no padding.
+func DefaultBound(a allocate.Algorithm) allocate.Bound {
+	bound := allocate.Bound{Algorithm: a, OverloadThreshold: allocate.DefaultOverloadThreshold}
+	switch a {
+	case allocate.Local:
+		bound.Start.PerZone = allocate.DefaultStartPerZone
+	case allocate.Auto:
+		bound.OverloadThreshold = allocate.DefaultAutoOverloadThreshold
+	}
+	return bound
+}
+
+// DefaultSliceSize is the number of endpoints that a slice holds unless a cluster
+// is told otherwise.
+const DefaultSliceSize = 100
+
+// Parts are a score and what it is made of, of one plan or as the mean over many.
+// All are from 0 to 100, and 100 is best.
+type Parts struct {
+	// Total is the weighted mean of the others. A plan that leaves a zone with
+	// traffic nothing to reach has 0.
+	Total float64
+	// InZone is the percentage of traffic that stays in its zone.
+	InZone float64
+	// Overload is 100 less Score.MaxOverload.
+	Overload float64
+	// Deviation is 100 less Score.MeanDeviation.
+	Deviation float64
+	// Slices is the number of slices needed at least, in percent of those that the
+	// plan takes.
+	Slices float64
+}
+
+// Score rates the plan for one case.
+type Score struct {
+	Parts
+	// MaxOverload is by how many percent the load of the busiest endpoint is above
+	// the even share.
+	MaxOverload float64
+	// MeanDeviation is by how many percent the endpoints' loads are off the even
+	// share in the mean.
+	MeanDeviation float64
+}
+
+// Scored is a case with the score of one variant.
+type Scored struct {
+	Case  Case
+	Score Score
+}
+
+// Histogram counts cases by a percentage. Bin i has those from i*Width up to, and
+// without, (i+1)*Width; the last bin also those beyond.
+type Histogram struct {
+	Width  float64
+	Counts []int64
+}
+
+// Result is what a run found out about one variant.
+type Result struct {
+	Variant
+	// Cases is the number of cases scored; Invalid of them got a plan in which a
+	// zone that has traffic reaches nothing.
+	Cases, Invalid int64
+	// Mean is over all cases, MaxOverload the greatest of any case.
+	Mean        Parts
+	MaxOverload float64
+	// InZone and Overload are the distributions of Parts.InZone and
+	// Score.MaxOverload.
+	InZone, Overload Histogram
+	// Worst are the cases with the least total, the worst first.
+	Worst []Scored
+	// CasesPerSecond is the speed that all workers together would have with this
+	// variant alone. It is 0 without a clock.
+	CasesPerSecond float64
+}
+
+// Results are what a run found out.
+type Results struct {
+	Dataset   string
+	Delivery  Delivery
+	Weights   allocate.Weights
+	SliceSize int
+	// Cases is the number of cases scored. If the run was cancelled, and Partial
+	// says so, the data set has more.
+	Cases   int64
+	Partial bool
+	// Variants are in the order of Options.Variants.
+	Variants []Result
+	// Picture is one case to look at, nil if none was scored.
+	Picture *Picture
+}
+
+// Picture is one case with the plans of all variants.
+type Picture struct {
+	Case Case
+	// Plans are in the order of Options.Variants.
+	Plans []Pictured
+}
+
+// Pictured is the plan of one variant.
+type Pictured struct {
+	Variant Variant
+	Plan    allocate.Plan
+	Outcome allocate.Outcome
+	Score   Score
+}
+
+// Options say what to run.
+type Options struct {
+	// Dataset and Variants are required.
+	Dataset  Dataset
+	Variants []Variant
+	// Delivery is Hints if empty.
+	Delivery Delivery
+	// Weights are allocate.DefaultWeights if all are zero.
+	Weights allocate.Weights
+	// SliceSize is DefaultSliceSize if zero.
+	SliceSize int
+	// Workers is the number of goroutines, all cores if zero.
+	Workers int
+	// Worst is the number of worst cases to keep of each variant.
+	Worst int
+	// Picture names the case of Results.Picture. If empty it is the worst case of
+	// the variant with the greatest mean total, provided that Worst is not zero.
+	Picture string
+	// Clock, if set, is a monotonic clock to measure speeds with.
+	Clock func() time.Duration
+	// Progress, if set, is told the number of cases done from time to time, by
+	// one worker at a time.
+	Progress func(cases int64)
+	// Each, if set, gets the score of each case and variant: the cases in the
+	// order of the data set, and for each the variants in their order, by one
+	// worker at a time. The case is valid during the call.
+	Each func(c Case, variant int, s Score) error
+}
+
+// Validate says what is wrong with the options, naming the field.
+func (o Options) Validate() error {
+	switch {
+	case o.Dataset == nil:
+		return fmt.Errorf("data set: none is given")
+	case len(o.Variants) == 0:
+		return fmt.Errorf("algorithms: none is given")
+	case o.Delivery != "" && !slices.Contains(Deliveries(), o.Delivery):
+		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
+	case o.SliceSize < 0:
+		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
+	case o.Workers < 0:
+		return fmt.Errorf("workers: %d is not allowed; it must be 1 or more", o.Workers)
+	case o.Worst < 0:
+		return fmt.Errorf("worst cases: %d is not allowed; it must be 0 or more", o.Worst)
+	}
+	for _, v := range o.Variants {
+		if err := v.Bound.Validate(); err != nil {
+			return err
+		}
+		if !o.delivery().CanCarry(v.Bound.Algorithm) {
+			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", Hints, v.Bound.Algorithm, Groups)
+		}
+	}
+	for _, w := range []struct {
+		name  string
+		value float64
+	}{
+		{"in-zone", o.Weights.InZone},
+		{"overload", o.Weights.Overload},
+		{"deviation", o.Weights.Deviation},
+		{"slices", o.Weights.Slices},
+	} {
+		if !(w.value >= 0 && w.value <= maxWeight) {
+			return fmt.Errorf("weight of %s: %g is not allowed; it must be from 0 to %d", w.name, w.value, maxWeight)
+		}
+	}
+	return nil
+}
+
+// maxWeight keeps sums of weights from overflowing.
+const maxWeight = 1_000_000
+
+func (o Options) delivery() Delivery {
+	if o.Delivery == "" {
+		return Hints
+	}
+	return o.Delivery
+}
+
+// gridName names a case of a grid by its nodes and endpoints: "1-2-3/0-0-7" has
+// two nodes and no endpoint in the second zone.
+func gridName(zones []allocate.Zone) string {
+	var nodes, endpoints strings.Builder
+	for i := range zones {
+		if i > 0 {
+			nodes.WriteByte('-')
+			endpoints.WriteByte('-')
+		}
+		fmt.Fprintf(&nodes, "%.0f", zones[i].Capacity)
+		fmt.Fprintf(&endpoints, "%d", zones[i].Endpoints)
+	}
+	return nodes.String() + "/" + endpoints.String()
+}

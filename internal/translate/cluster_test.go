@@ -1,0 +1,143 @@
+package translate
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// aNode makes a ready node. An empty zone, region or CPU is left out.
+func aNode(name, zone, region, cpu string, labels ...string) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		}},
+	}
+	if zone != "" {
+		n.Labels["topology.kubernetes.io/zone"] = zone
+	}
+	if region != "" {
+		n.Labels["topology.kubernetes.io/region"] = region
+	}
+	if cpu != "" {
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+	for _, label := range labels {
+		n.Labels[label] = ""
+	}
+	return n
+}
+
+func notReady(n *corev1.Node, status corev1.ConditionStatus) *corev1.Node {
+	n.Status.Conditions[1].Status = status
+	return n
+}
+
+func silent(n *corev1.Node) *corev1.Node {
+	n.Status.Conditions = nil
+	return n
+}
+
+func TestClusterRegion(t *testing.T) {
+	nodes := []*corev1.Node{
+		aNode("b1", "b", "north", "3920m"),
+		aNode("a1", "a", "north", "2"),
+		aNode("a2", "a", "", "1500m"),
+		notReady(aNode("a3", "a", "north", "8"), corev1.ConditionFalse),
+		notReady(aNode("a4", "a", "north", "8"), corev1.ConditionUnknown),
+		silent(aNode("a5", "a", "north", "8")),
+		aNode("m1", "a", "north", "8", "node-role.kubernetes.io/control-plane"),
+		aNode("m2", "m", "south", "8", "node-role.kubernetes.io/master"),
+		aNode("x2", "", "", "4"),
+		aNode("x1", "", "north", ""),
+		aNode("c1", "c", "", ""),
+	}
+	before := make([]*corev1.Node, len(nodes))
+	for i := range nodes {
+		before[i] = nodes[i].DeepCopy()
+	}
+	endpoints := []Endpoint{{Zone: "a"}, {Zone: "m", Node: "m2"}, {Zone: ""}, {Zone: "a"}, {Zone: "gone", Node: "a1"}}
+	for capacity, want := range map[Capacity]allocate.Region{
+		CapacityNodes: {
+			Zones: []allocate.Zone{
+				{Endpoints: 1},
+				{Name: "a", Region: "north", Capacity: 2, Endpoints: 2},
+				{Name: "b", Region: "north", Capacity: 1},
+				{Name: "c", Capacity: 1},
+				{Name: "gone", Endpoints: 1},
+				{Name: "m", Region: "south", Endpoints: 1},
+			},
+			NodesWithoutZone: 2,
+		},
+		CapacityCPU: {
+			Zones: []allocate.Zone{
+				{Endpoints: 1},
+				{Name: "a", Region: "north", Capacity: 3.5, Endpoints: 2},
+				{Name: "b", Region: "north", Capacity: 3.92},
+				{Name: "c"},
+				{Name: "gone", Endpoints: 1},
+				{Name: "m", Region: "south", Endpoints: 1},
+			},
+			NodesWithoutZone: 2, NodesWithoutCapacity: 2,
+		},
+	} {
+		cluster := NewCluster(nodes)
+		if got := cluster.Region(capacity, endpoints); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v\nwant\n%+v", capacity, got, want)
+		}
+		if cluster.Counted != 6 {
+			t.Errorf("%d nodes counted, want 6", cluster.Counted)
+		}
+	}
+	if !reflect.DeepEqual(nodes, before) {
+		t.Error("the nodes are changed")
+	}
+}
+
+func TestClusterWarnings(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		nodes []*corev1.Node
+		want  []string
+	}{
+		{
+			name:  "nothing to say",
+			nodes: []*corev1.Node{aNode("a1", "a", "north", "1"), aNode("b1", "b", "north", "1")},
+		},
+		{
+			name:  "no node that counts",
+			nodes: []*corev1.Node{notReady(aNode("a1", "a", "north", "1"), corev1.ConditionFalse)},
+			want:  []string{"no node is ready and free of the control plane, so no zone has capacity"},
+		},
+		{
+			name: "no zone, no CPU",
+			nodes: []*corev1.Node{
+				aNode("n6", "", "", "1"), aNode("n1", "", "", "1"), aNode("n2", "", "", "1"),
+				aNode("n3", "", "", "1"), aNode("n4", "", "", "1"), aNode("n5", "", "", ""), aNode("a1", "a", "", "1"),
+			},
+			want: []string{
+				"6 nodes without the label topology.kubernetes.io/zone, left out of the capacity: n1, n2, n3, n4, n5 and 1 more",
+				"1 node without allocatable CPU: n5",
+			},
+		},
+		{
+			name:  "a zone in two regions",
+			nodes: []*corev1.Node{aNode("a1", "a", "south", "1"), aNode("a2", "a", "north", "1")},
+			want:  []string{`zone "a" has nodes in 2 regions (north, south); the first counts`},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := NewCluster(test.nodes).Warnings(); !slices.Equal(got, test.want) {
+				t.Errorf("got\n%q\nwant\n%q", got, test.want)
+			}
+		})
+	}
+}

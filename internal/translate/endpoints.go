@@ -1,0 +1,147 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Endpoint is a ready endpoint of a Service.
+type Endpoint struct {
+	Address string
+	// Zone is "" if it is not known.
+	Zone string
+	Node string
+	// Pod is the name of the pod, "" if the endpoint is none.
+	Pod string
+}
+
+// Families are the ready endpoints of a Service by address family, each in the order
+// of addresses.
+type Families map[corev1.IPFamily][]Endpoint
+
+// SliceEndpoints reads the ready endpoints from the slices of one Service. An
+// endpoint that does not say whether it is ready is. As in the proxies, an endpoint
+// is its first address, and one in several slices, which have different ports, is
+// one endpoint. Every family that has a slice is in the result.
+func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families {
+	ordered := slices.Clone(eps)
+	slices.SortFunc(ordered, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	families := Families{}
+	for _, slice := range ordered {
+		if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+			continue // names are not load balanced
+		}
+		family := corev1.IPFamily(slice.AddressType)
+		families[family] = append(families[family], readyEndpoints(slice, cluster)...)
+	}
+	families.tidy()
+	return families
+}
+
+func readyEndpoints(slice *discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
+	var endpoints []Endpoint
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			continue
+		}
+		endpoint := Endpoint{Address: e.Addresses[0]}
+		if e.NodeName != nil {
+			endpoint.Node = *e.NodeName
+		}
+		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+			endpoint.Pod = e.TargetRef.Name
+		}
+		endpoint.Zone = cluster.nodes[endpoint.Node].zone
+		if e.Zone != nil && *e.Zone != "" {
+			endpoint.Zone = *e.Zone
+		}
+		endpoints = append(endpoints, endpoint)
+	}
+	return endpoints
+}
+
+// PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does
+// when it writes slices. The families are those of the Service, or those in which it
+// has endpoints if it does not say.
+func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster) Families {
+	families := Families{}
+	for _, family := range service.Spec.IPFamilies {
+		families[family] = nil
+	}
+	if len(service.Spec.Selector) == 0 {
+		return families
+	}
+	selector := labels.SelectorFromSet(service.Spec.Selector)
+	for _, pod := range pods {
+		if pod.Namespace != service.Namespace || !selector.Matches(labels.Set(pod.Labels)) || !serves(service, pod) {
+			continue
+		}
+		zone := cluster.nodes[pod.Spec.NodeName].zone
+		if zone == "" {
+			zone = pod.Labels[corev1.LabelTopologyZone]
+		}
+		for _, address := range addresses(pod) {
+			family := familyOf(address)
+			if _, wanted := families[family]; family == "" || !wanted && len(service.Spec.IPFamilies) > 0 {
+				continue
+			}
+			families[family] = append(families[family], Endpoint{Address: address, Zone: zone, Node: pod.Spec.NodeName, Pod: pod.Name})
+		}
+	}
+	families.tidy()
+	return families
+}
+
+// serves reports whether new connections may go to the pod.
+func serves(service *corev1.Service, pod *corev1.Pod) bool {
+	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+		return false
+	}
+	if service.Spec.PublishNotReadyAddresses {
+		return true
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func addresses(pod *corev1.Pod) []string {
+	if len(pod.Status.PodIPs) == 0 {
+		return []string{pod.Status.PodIP}
+	}
+	var list []string
+	for _, ip := range pod.Status.PodIPs {
+		list = append(list, ip.IP)
+	}
+	return list
+}
+
+// familyOf is the family of an address, "" if it is none.
+func familyOf(address string) corev1.IPFamily {
+	ip, err := netip.ParseAddr(address)
+	switch {
+	case err != nil:
+		return ""
+	case ip.Is4():
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// tidy orders the endpoints and drops all but the first with the same address.
+func (f Families) tidy() {
+	for family, endpoints := range f {
+		slices.SortStableFunc(endpoints, func(a, b Endpoint) int { return cmp.Compare(a.Address, b.Address) })
+		f[family] = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Address == b.Address })
+	}
+}

@@ -1,0 +1,28 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// ParseTopologyKeys reads the value of AnnotationTopologyKeys. Each key must be one
+// that a node label can have.
+func ParseTopologyKeys(list string) (topology.Tiers, error) {
+	tiers, err := topology.ParseTiers(list)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range tiers {
+		if key == topology.Anywhere {
+			continue
+		}
+		if reasons := content.IsLabelKey(key); len(reasons) > 0 {
+			return nil, fmt.Errorf("topology keys: %q is not a label key: %s", key, strings.Join(reasons, "; "))
+		}
+	}
+	return tiers, nil
+}

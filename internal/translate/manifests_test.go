@@ -1,0 +1,347 @@
+package translate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func readAll(t testing.TB, texts ...string) (*Manifests, error) {
+	t.Helper()
+	m, err := NewManifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		if err := m.Read("cluster.yaml", strings.NewReader(text)); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// contents are the objects that were read, a line each.
+func contents(m *Manifests) string {
+	var lines []string
+	for _, o := range m.Nodes {
+		lines = append(lines, "Node "+o.Name)
+	}
+	for _, o := range m.Pods {
+		lines = append(lines, "Pod "+o.Namespace+"/"+o.Name)
+	}
+	for _, o := range m.Services {
+		lines = append(lines, "Service "+o.Namespace+"/"+o.Name)
+	}
+	for _, o := range m.Slices {
+		lines = append(lines, fmt.Sprintf("EndpointSlice %s/%s of %d", o.Namespace, o.Name, len(o.Endpoints)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestReadManifests(t *testing.T) {
+	for _, test := range []struct {
+		name, text, want string
+		notes            []string
+	}{
+		{name: "nothing", text: ""},
+		{name: "only comments", text: "# nothing\n---\n---\n# here\n"},
+		{
+			name: "one document",
+			text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a1\n",
+			want: "Node a1",
+		},
+		{
+			name: "several documents, of which one is ignored",
+			text: "---\napiVersion: v1\nkind: Node\nmetadata: {name: a1}\n--- # the Service\napiVersion: v1\nkind: Service\n" +
+				"metadata: {name: web}\n---\napiVersion: v1\nkind: ConfigMap\ndata: []\n---\n",
+			want:  "Node a1\nService default/web",
+			notes: []string{"ignored: ConfigMap (1)"},
+		},
+		{
+			name: "Windows line ends and a byte order mark",
+			text: "\ufeffapiVersion: v1\r\nkind: Node\r\nmetadata:\r\n  name: a1\r\n---\r\napiVersion: v1\r\nkind: Node\r\nmetadata:\r\n  name: a2\r\n",
+			want: "Node a1\nNode a2",
+		},
+		{
+			name: "a list as kubectl prints it",
+			text: "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: a1}\n- apiVersion: discovery.k8s.io/v1\n" +
+				"  addressType: IPv4\n  endpoints: null\n  kind: EndpointSlice\n  metadata: {name: web-1, namespace: shop}\nkind: List\n",
+			want: "Node a1\nEndpointSlice shop/web-1 of 0",
+		},
+		{
+			name: "typed lists, whose items do not say what they are",
+			text: `{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "web-1", "namespace": "shop"}}]}
+				{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList", "items": [{"metadata": {"name": "web-1"}, "endpoints": [{"addresses": ["10.0.0.1"]}]}]}
+				{"apiVersion": "v1", "kind": "ServiceList", "items": []}
+				{"apiVersion": "v1", "kind": "NodeList", "items": null}
+				{"apiVersion": "v1", "kind": "List"}`,
+			want: "Pod shop/web-1\nEndpointSlice default/web-1 of 1",
+		},
+		{
+			name: "lists in lists",
+			text: `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "NodeList", "items": [{"metadata": {"name": "a1"}}]}]}`,
+			want: "Node a1",
+		},
+		{
+			name: "JSON in YAML documents, and YAML maps in braces",
+			text: "---\n{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"a1\"}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: a2}}\n",
+			want: "Node a1\nNode a2",
+		},
+		{
+			name: "a document that ends before the next one starts",
+			text: "apiVersion: v1\nkind: Node\nmetadata: {name: a1}\n...\napiVersion: v1\nkind: Node\nmetadata: {name: a2}\n...\n",
+			want: "Node a1\nNode a2",
+		},
+		{
+			name: "workloads, old versions, and a kind that ends like a list",
+			text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n---\napiVersion: apps/v1\nkind: DeploymentList\nitems: [{}, {}]\n" +
+				"---\napiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: web}\n" +
+				"---\napiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: web}\n",
+			notes: []string{
+				"ignored: AllowList (1), Deployment (3), EndpointSlice of discovery.k8s.io/v1beta1 (1)",
+				"only pods that exist are counted, not what a workload asks for",
+			},
+		},
+		{
+			name:  "the same object again",
+			text:  "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: default}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n",
+			want:  "Service default/web\nService shop/web",
+			notes: []string{"1 object given more than once, of which the last counts: Service default/web"},
+		},
+		{
+			name: "fields that are newer than this program",
+			text: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {invented: 1}\n",
+			want: "Service default/web",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m, err := readAll(t, test.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := contents(m); got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+			if got := m.Notes(); !slices.Equal(got, test.notes) {
+				t.Errorf("notes\n%q\nwant\n%q", got, test.notes)
+			}
+		})
+	}
+}
+
+func TestTheLastOfTheSameObjectsCounts(t *testing.T) {
+	m, err := readAll(t,
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.0.0.1}\n",
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.0.0.2}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Services) != 1 || m.Services[0].Spec.ClusterIP != "10.0.0.2" {
+		t.Errorf("got %v", m.Services)
+	}
+}
+
+func TestReadManifestsErrors(t *testing.T) {
+	for _, test := range []struct {
+		name, text, want string
+	}{
+		{
+			name: "YAML syntax",
+			text: "# one\napiVersion: v1\nkind: Node\nmetadata: {name: a1}\n---\napiVersion: v1\nkind: Node\nmetadata:\n  name: a2\n bad\n",
+			want: "cluster.yaml: document 2, line 9: did not find expected key",
+		},
+		{
+			name: "a key given twice",
+			text: "---\nkind: Node\nkind: Node\n",
+			want: `cluster.yaml: document 1, line 3: unmarshal errors: key "kind" already set in map`,
+		},
+		{
+			name: "a tab",
+			text: "kind: Node\nmetadata:\n\tname: a1\n",
+			want: "cluster.yaml: document 1, line 3: found character that cannot start any token",
+		},
+		{
+			name: "JSON syntax",
+			text: "{\"apiVersion\": \"v1\", \"kind\": \"Node\",\n \"metadata\": {\"name\": \"a1\"}}\n{\"apiVersion\": \"v1\",\n \"kind\" \"Node\"}\n",
+			want: "cluster.yaml: document 2, line 4: invalid character '\"' after object key",
+		},
+		{
+			name: "two YAML maps in braces in one document",
+			text: "{apiVersion: v1, kind: Node, metadata: {name: a1}}\n{apiVersion: v1, kind: Node, metadata: {name: a2}}\n",
+			want: "cluster.yaml: document 1, line 1: invalid character 'a' looking for beginning of object key string",
+		},
+		{
+			name: "JSON that ends too early",
+			text: "{\"apiVersion\": \"v1\",\n \"kind\": \"Node\",\n",
+			want: "cluster.yaml: document 1, line 3: unexpected EOF",
+		},
+		{
+			name: "JSON after the start of a document",
+			text: "# one\n---\n{\"apiVersion\": \"v1\",\n \"kind\": 1}\n",
+			want: "cluster.yaml: document 1, line 3: not a Kubernetes object: apiVersion, kind and metadata.name must be strings",
+		},
+		{
+			name: "no object",
+			text: "apiVersion: v1\nkind: Node\nmetadata: {name: a1}\n---\n\n# a list\n- apiVersion: v1\n",
+			want: "cluster.yaml: document 2, line 6: not a Kubernetes object: it must be a map with apiVersion, kind and metadata",
+		},
+		{
+			name: "a word",
+			text: "hello\n",
+			want: "cluster.yaml: document 1, line 1: not a Kubernetes object: it must be a map with apiVersion, kind and metadata",
+		},
+		{
+			name: "no kind",
+			text: "apiVersion: v1\nmetadata: {name: web, namespace: shop}\n",
+			want: "cluster.yaml: document 1, line 1: shop/web: kind is missing; each document must be a Kubernetes object",
+		},
+		{
+			name: "no apiVersion",
+			text: "kind: Service\nmetadata: {name: web}\n",
+			want: "cluster.yaml: document 1, line 1: Service web: apiVersion is missing; each document must be a Kubernetes object",
+		},
+		{
+			name: "no name",
+			text: "apiVersion: v1\nkind: Node\n",
+			want: "cluster.yaml: document 1, line 1: Node: metadata.name is missing",
+		},
+		{
+			name: "a field of the wrong type",
+			text: "apiVersion: v1\nkind: Node\nmetadata: {name: a1}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {selector: [a]}\n",
+			want: "cluster.yaml: document 2, line 5: Service shop/web: json: cannot unmarshal array into Go struct field ServiceSpec.spec.selector of type map[string]string",
+		},
+		{
+			name: "an item of a list",
+			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: a1}\n- apiVersion: v1\n  kind: Node\n  metadata: {name: a2}\n  status: {allocatable: {cpu: much}}\n",
+			want: "cluster.yaml: document 1, line 1: item 2 of List: Node a2: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+		},
+		{
+			name: "an item that is none",
+			text: `{"apiVersion": "v1", "kind": "NodeList", "items": [null]}`,
+			want: "cluster.yaml: document 1, line 1: item 1 of NodeList: not a Kubernetes object: it must be a map with apiVersion, kind and metadata",
+		},
+		{
+			name: "items that are no list",
+			text: `{"apiVersion": "v1", "kind": "List", "items": {}}`,
+			want: "cluster.yaml: document 1, line 1: List: items must be a list of objects",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := readAll(t, test.text)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if err.Error() != test.want {
+				t.Errorf("got\n%s\nwant\n%s", err, test.want)
+			}
+			var where *ManifestError
+			if !errors.As(err, &where) {
+				t.Errorf("%T is not a ManifestError", err)
+			}
+		})
+	}
+}
+
+func TestReadManifestsReportsBrokenFiles(t *testing.T) {
+	m, err := NewManifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("disk on fire")
+	if err := m.Read("cluster.yaml", iotest.ErrReader(broken)); !errors.Is(err, broken) || err.Error() != "reading cluster.yaml: disk on fire" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestManifestsEndpoints(t *testing.T) {
+	m, err := readAll(t, `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mail, namespace: shop}
+spec: {selector: {app: web}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, namespace: shop, labels: {app: web}}
+status: {phase: Running, podIP: 10.0.0.1, conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+endpoints: [{addresses: [10.0.0.2]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {name: web-1, namespace: other, labels: {kubernetes.io/service-name: mail}}
+endpoints: [{addresses: [10.0.0.3]}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := NewCluster(m.Nodes)
+	for i, want := range []string{"10.0.0.2", "10.0.0.1"} {
+		got := m.Endpoints(m.Services[i], cluster)[corev1.IPv4Protocol]
+		if len(got) != 1 || got[0].Address != want {
+			t.Errorf("%s has endpoints %v, want %s", m.Services[i].Name, got, want)
+		}
+	}
+}
+
+// Whatever is in a file, reading it ends with objects or with an error that says
+// where.
+func FuzzReadManifests(f *testing.F) {
+	files, err := filepath.Glob("testdata/manifests/*")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := NewManifests()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bytes.Count(data, []byte("\n")) + 1
+		if err := m.Read("fuzz", bytes.NewReader(data)); err != nil {
+			var where *ManifestError
+			if !errors.As(err, &where) {
+				t.Fatalf("error without a place: %v", err)
+			}
+			if where.Line < 1 || where.Line > lines || where.Document < 1 {
+				t.Fatalf("document %d, line %d of %d: %v", where.Document, where.Line, lines, err)
+			}
+			return
+		}
+		m.Notes()
+		cluster := NewCluster(m.Nodes)
+		cluster.Warnings()
+		for _, service := range m.Services {
+			RequestOf(service)
+			for _, endpoints := range m.Endpoints(service, cluster) {
+				if region := cluster.Region(CapacityCPU, endpoints); region.Endpoints() != len(endpoints) {
+					t.Fatalf("%d endpoints make a region of %d", len(endpoints), region.Endpoints())
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package translate
+
+import corev1 "k8s.io/api/core/v1"
+
+// Annotations of a Service that say what it asks for.
+const (
+	AnnotationSameNode     = "endpointslice.kubernetes.io/same-node"
+	AnnotationSameZone     = "endpointslice.kubernetes.io/same-zone"
+	AnnotationSameRegion   = "endpointslice.kubernetes.io/same-region"
+	AnnotationTopologyKeys = "vicinity.dev/topology-keys"
+	AnnotationTopologyMode = corev1.AnnotationTopologyMode
+	// AnnotationTopologyAwareHints is the older name of AnnotationTopologyMode, which
+	// wins over it.
+	AnnotationTopologyAwareHints = corev1.DeprecatedAnnotationTopologyAwareHints
+)
+
+// Values of the annotations same-node, same-zone and same-region.
+const (
+	Balanced = "Balanced"
+	Prefer   = "Prefer"
+	Require  = "Require"
+)
+
+// PolicyPrefix is what a value of AnnotationTopologyMode that names a RoutingPolicy
+// starts with.
+const PolicyPrefix = "vicinity.dev/"
+
+// LabelOwnZone is the label of a Service, from the Gardener project, that asks to
+// hint every endpoint to its own zone. Its value must be "true".
+const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
+
+// Labels of nodes that run the control plane, whose capacity serves no clients.
+const (
+	LabelControlPlane = "node-role.kubernetes.io/control-plane"
+	LabelMaster       = "node-role.kubernetes.io/master"
+)

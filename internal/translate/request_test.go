@@ -1,0 +1,291 @@
+package translate
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// service makes a Service from lines like "same-zone=Prefer", "label=true",
+// "distribution=PreferClose" and full annotation names.
+func service(lines ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{}}}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, "=")
+		switch name {
+		case "same-node", "same-zone", "same-region":
+			s.Annotations["endpointslice.kubernetes.io/"+name] = value
+		case "keys":
+			s.Annotations["vicinity.dev/topology-keys"] = value
+		case "mode":
+			s.Annotations["service.kubernetes.io/topology-mode"] = value
+		case "hints":
+			s.Annotations["service.kubernetes.io/topology-aware-hints"] = value
+		case "gardener":
+			s.Labels = map[string]string{"endpoint-slice-hints.resources.gardener.cloud/consider": value}
+		case "distribution":
+			s.Spec.TrafficDistribution = &value
+		}
+	}
+	return s
+}
+
+const (
+	node   = topology.Hostname
+	zone   = topology.Zone
+	region = topology.Region
+	all    = topology.Anywhere
+)
+
+func TestRequestOf(t *testing.T) {
+	const (
+		sameNode   = "endpointslice.kubernetes.io/same-node"
+		sameZone   = "endpointslice.kubernetes.io/same-zone"
+		sameRegion = "endpointslice.kubernetes.io/same-region"
+		mode       = "annotation service.kubernetes.io/topology-mode: "
+		older      = "annotation service.kubernetes.io/topology-aware-hints: "
+		gardener   = `label endpoint-slice-hints.resources.gardener.cloud/consider: "true"`
+	)
+	optimal, auto := DefaultBound(), AutoBound()
+	for _, test := range []struct {
+		written  string
+		tiers    topology.Tiers
+		bound    *allocate.Bound
+		source   string
+		upstream bool
+		warnings []string
+	}{
+		// Nothing, or nothing that makes sense.
+		{written: ""},
+		{
+			written:  "same-zone=prefer",
+			warnings: []string{"annotation " + sameZone + `: "prefer" is unknown; allowed are Balanced, Prefer and Require`},
+		},
+		{
+			written:  "same-zone=",
+			warnings: []string{"annotation " + sameZone + `: "" is unknown; allowed are Balanced, Prefer and Require`},
+		},
+		{written: "same-node=Balanced"},
+		{written: "gardener=false"},
+		{written: "mode=Disabled"},
+		{written: "hints=disabled"},
+		{
+			written:  "distribution=PreferFar",
+			warnings: []string{`spec.trafficDistribution: "PreferFar" is unknown; allowed are PreferSameZone, PreferSameNode and PreferClose`},
+		},
+
+		// same-zone, alone and with the levels around it.
+		{written: "same-zone=Balanced", source: "annotation " + sameZone + ": Balanced"},
+		{written: "same-zone=Prefer", tiers: topology.Tiers{zone, all}, bound: optimal, source: "annotation " + sameZone + ": Prefer"},
+		{written: "same-zone=Require", tiers: topology.Tiers{zone}, source: "annotation " + sameZone + ": Require"},
+		{written: "same-node=Prefer", tiers: topology.Tiers{node, all}, source: "annotation " + sameNode + ": Prefer"},
+		{written: "same-node=Require", tiers: topology.Tiers{node}, source: "annotation " + sameNode + ": Require"},
+		{written: "same-region=Prefer", tiers: topology.Tiers{region, all}, source: "annotation " + sameRegion + ": Prefer"},
+		{written: "same-region=Require", tiers: topology.Tiers{region}, source: "annotation " + sameRegion + ": Require"},
+		{
+			written: "same-node=Prefer same-zone=Prefer", tiers: topology.Tiers{node, zone, all}, bound: optimal,
+			source: "annotations " + sameNode + ": Prefer, " + sameZone + ": Prefer",
+		},
+		{
+			written: "same-node=Prefer same-zone=Require", tiers: topology.Tiers{node, zone},
+			source: "annotations " + sameNode + ": Prefer, " + sameZone + ": Require",
+		},
+		{
+			written: "same-zone=Prefer same-region=Require", tiers: topology.Tiers{zone, region}, bound: optimal,
+			source: "annotations " + sameZone + ": Prefer, " + sameRegion + ": Require",
+		},
+		{
+			written: "same-zone=Prefer same-region=Prefer", tiers: topology.Tiers{zone, region, all}, bound: optimal,
+			source: "annotations " + sameZone + ": Prefer, " + sameRegion + ": Prefer",
+		},
+		{
+			written: "same-node=Prefer same-region=Require", tiers: topology.Tiers{node, region},
+			source: "annotations " + sameNode + ": Prefer, " + sameRegion + ": Require",
+		},
+		{
+			written: "same-node=Prefer same-zone=Prefer same-region=Require", tiers: topology.Tiers{node, zone, region}, bound: optimal,
+			source: "annotations " + sameNode + ": Prefer, " + sameZone + ": Prefer, " + sameRegion + ": Require",
+		},
+		{
+			// To require a level is to require the wider ones.
+			written: "same-node=Require same-zone=Prefer", tiers: topology.Tiers{node},
+			source: "annotations " + sameNode + ": Require, " + sameZone + ": Prefer",
+		},
+		{
+			written: "same-zone=Require same-region=Prefer", tiers: topology.Tiers{zone},
+			source: "annotations " + sameZone + ": Require, " + sameRegion + ": Prefer",
+		},
+		{
+			written: "same-node=Sometimes same-zone=Prefer", tiers: topology.Tiers{zone, all}, bound: optimal,
+			source:   "annotation " + sameZone + ": Prefer",
+			warnings: []string{"annotation " + sameNode + `: "Sometimes" is unknown; allowed are Balanced, Prefer and Require`},
+		},
+		{
+			written: "same-zone=Balanced same-node=Prefer",
+			source:  "annotation " + sameZone + ": Balanced",
+		},
+
+		// The other rows.
+		{
+			written: "keys=kubernetes.io/hostname,example.com/rack,*", tiers: topology.Tiers{node, "example.com/rack", all},
+			source: `annotation vicinity.dev/topology-keys: "kubernetes.io/hostname,example.com/rack,*"`,
+		},
+		{written: "keys=", source: `annotation vicinity.dev/topology-keys: ""`},
+		{
+			written:  "keys=*,example.com/rack",
+			warnings: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2; it matches everything and must be the last`},
+		},
+		{
+			written:  "mode=vicinity.dev/near",
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: the RoutingPolicy "near" is not known here`},
+		},
+		{written: "gardener=true", tiers: topology.Tiers{zone, all}, source: gardener},
+		{written: "mode=Auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "Auto", upstream: true},
+		{written: "mode=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "auto", upstream: true},
+		{written: "hints=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "auto", upstream: true},
+		{written: "hints=Auto mode=Disabled", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "Auto", upstream: true},
+		{written: "hints=Disabled mode=Auto"},
+		{written: "distribution=PreferClose", tiers: topology.Tiers{zone, all}, source: "spec.trafficDistribution: PreferClose", upstream: true},
+		{written: "distribution=PreferSameZone", tiers: topology.Tiers{zone, all}, source: "spec.trafficDistribution: PreferSameZone", upstream: true},
+		{written: "distribution=PreferSameNode", tiers: topology.Tiers{node, zone, all}, source: "spec.trafficDistribution: PreferSameNode", upstream: true},
+
+		// Each row goes before the ones below it; what does not make sense before none.
+		{
+			written:  "same-zone=Balanced keys=*",
+			source:   "annotation " + sameZone + ": Balanced",
+			warnings: []string{`annotation vicinity.dev/topology-keys: "*" has no effect: annotation ` + sameZone + ": Balanced comes first"},
+		},
+		{
+			written: "same-zone=Prefer mode=Auto", tiers: topology.Tiers{zone, all}, bound: optimal,
+			source:   "annotation " + sameZone + ": Prefer",
+			warnings: []string{mode + "Auto has no effect: annotation " + sameZone + ": Prefer comes first"},
+		},
+		{
+			written: "keys=* gardener=true", tiers: topology.Tiers{all},
+			source:   `annotation vicinity.dev/topology-keys: "*"`,
+			warnings: []string{gardener + ` has no effect: annotation vicinity.dev/topology-keys: "*" comes first`},
+		},
+		{
+			written: "gardener=true mode=Auto", tiers: topology.Tiers{zone, all}, source: gardener,
+			warnings: []string{mode + "Auto has no effect: " + gardener + " comes first"},
+		},
+		{
+			written: "mode=Auto distribution=PreferClose", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "Auto", upstream: true,
+			warnings: []string{"spec.trafficDistribution: PreferClose has no effect: " + mode + "Auto comes first"},
+		},
+		{
+			written: "same-zone=Near keys=, mode=Auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "Auto", upstream: true,
+			warnings: []string{
+				"annotation " + sameZone + `: "Near" is unknown; allowed are Balanced, Prefer and Require`,
+				`annotation vicinity.dev/topology-keys: topology keys: key 1 of 2 is empty; each must be a node label key, or "*" as the last`,
+			},
+		},
+		{
+			written: "mode=vicinity.dev/near hints=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "auto", upstream: true,
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: the RoutingPolicy "near" is not known here`},
+		},
+	} {
+		t.Run(test.written, func(t *testing.T) {
+			given := service(strings.Fields(test.written)...)
+			before := given.DeepCopy()
+			got := RequestOf(given)
+			want := Request{
+				Intent: allocate.Intent{Tiers: test.tiers, Bound: test.bound}, Capacity: CapacityNodes,
+				Source: test.source, Upstream: test.upstream, Warnings: test.warnings,
+			}
+			if test.bound == auto {
+				want.Capacity = CapacityCPU
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got\n%+v\nwant\n%+v", got, want)
+			}
+			if err := got.Intent.Validate(); err != nil {
+				t.Errorf("the intent is not valid: %v", err)
+			}
+			if !reflect.DeepEqual(given, before) {
+				t.Error("the Service is changed")
+			}
+		})
+	}
+}
+
+func TestRequestOfServicesWithoutAPlan(t *testing.T) {
+	local, cluster := corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceInternalTrafficPolicyCluster
+	for _, test := range []struct {
+		spec corev1.ServiceSpec
+		want string
+	}{
+		{corev1.ServiceSpec{ClusterIP: "10.0.0.1", InternalTrafficPolicy: &cluster}, ""},
+		{
+			corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "old.example.com"},
+			`type ExternalName: the Service is a name for "old.example.com" and has no endpoints`,
+		},
+		{
+			corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone},
+			"headless (clusterIP: None): clients connect to the addresses that DNS gives them, so there is nothing to route",
+		},
+		{
+			corev1.ServiceSpec{InternalTrafficPolicy: &local},
+			"internalTrafficPolicy: Local: each node uses its own endpoints only, so there is nothing to divide",
+		},
+	} {
+		s := service("same-zone=Prefer")
+		s.Spec = test.spec
+		got := RequestOf(s)
+		if got.NoPlan != test.want {
+			t.Errorf("got %q, want %q", got.NoPlan, test.want)
+		}
+		if got.Source != "annotation endpointslice.kubernetes.io/same-zone: Prefer" {
+			t.Errorf("what is asked for is lost: %q", got.Source)
+		}
+	}
+}
+
+func TestDefaultBound(t *testing.T) {
+	want := allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5, Start: allocate.Start{PerZone: 3}, Padding: 3}
+	if got := *DefaultBound(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := *AutoBound(), (allocate.Bound{Algorithm: allocate.Auto, OverloadThreshold: 0.2}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestParseTopologyKeys(t *testing.T) {
+	for _, test := range []struct {
+		list, err string
+		want      topology.Tiers
+	}{
+		{list: ""},
+		{list: " topology.kubernetes.io/zone , * ", want: topology.Tiers{zone, all}},
+		{list: "rack", want: topology.Tiers{"rack"}},
+		{
+			list: "example.com/rack,-rack",
+			err:  `topology keys: "-rack" is not a label key: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`,
+		},
+		{
+			list: "/rack",
+			err:  `topology keys: "/rack" is not a label key: prefix part must be non-empty`,
+		},
+		{
+			list: "rack,rack",
+			err:  `topology keys: "rack" is given twice, the second time as key 2 of 2; each key may appear once`,
+		},
+	} {
+		got, err := ParseTopologyKeys(test.list)
+		switch {
+		case test.err != "":
+			if err == nil || err.Error() != test.err {
+				t.Errorf("%q: got error %v\nwant %s", test.list, err, test.err)
+			}
+		case err != nil || !reflect.DeepEqual(got, test.want):
+			t.Errorf("%q: got %q, %v; want %q", test.list, got, err, test.want)
+		}
+	}
+}

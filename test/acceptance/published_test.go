@@ -1,0 +1,120 @@
+// Package acceptance_test runs the whole program on the whole published data set and
+// compares with the figures of the published study. That takes a minute or two, so
+// -short leaves it out.
+package acceptance_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/cli"
+)
+
+// row is a row of "vicinity simulate -o json".
+type row struct {
+	Algorithm         string  `json:"algorithm"`
+	StartingThreshold string  `json:"startingThreshold"`
+	Cases             int64   `json:"cases"`
+	Invalid           int64   `json:"invalid"`
+	Total             float64 `json:"total"`
+	InZone            float64 `json:"inZone"`
+	Overload          float64 `json:"overload"`
+	Slices            float64 `json:"slices"`
+	MaxOverload       float64 `json:"maxOverload"`
+	CasesPerSecond    float64 `json:"casesPerSecond"`
+}
+
+// run runs "vicinity simulate" with the given arguments.
+func run(t *testing.T, args string) []row {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("scores millions of cases")
+	}
+	var out, err bytes.Buffer
+	if code := cli.Main(t.Context(), append([]string{"simulate", "-o", "json"}, strings.Fields(args)...), nil, &out, &err); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &err)
+	}
+	var rows []row
+	if err := json.Unmarshal(out.Bytes(), &rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		t.Logf("%-14s %-2s  total %.3f  in-zone %.3f  overload %.3f  slices %.3f  max overload %.2f  invalid %d  %.0f cases/s",
+			r.Algorithm, r.StartingThreshold, r.Total, r.InZone, r.Overload, r.Slices, r.MaxOverload, r.Invalid, r.CasesPerSecond)
+	}
+	return rows
+}
+
+// near reports a figure that differs from the published one by more than that.
+func near(t *testing.T, name string, got, published, tolerance float64) {
+	t.Helper()
+	if math.Abs(got-published) > tolerance {
+		t.Errorf("%s is %.3f, published is %.2f", name, got, published)
+	}
+}
+
+// publishedCases is the size of the published data set.
+const publishedCases = 39_273_145
+
+func TestPublishedTable(t *testing.T) {
+	rows := run(t, "--dataset published --algorithm balanced,local,local-shared,local-weighted,local-opt --delivery groups")
+	published := []row{
+		{Algorithm: "balanced", Total: 72.48, InZone: 38.84, Overload: 100, Slices: 100},
+		{Algorithm: "local", Total: 86.69, InZone: 84.27, Overload: 98.26, Slices: 63.1},
+		{Algorithm: "local-shared", Total: 86.87, InZone: 83.92, Overload: 98.98, Slices: 63.41},
+		{Algorithm: "local-weighted", Total: 84.34, InZone: 83.9, Overload: 100, Slices: 43.88},
+		{Algorithm: "local-opt", Total: 84.89, InZone: 83.74, Overload: 99.47, Slices: 49.35},
+	}
+	if len(rows) != len(published) {
+		t.Fatalf("%d algorithms", len(rows))
+	}
+	for i, want := range published {
+		got := rows[i]
+		if got.Algorithm != want.Algorithm || got.Cases != publishedCases || got.Invalid != 0 {
+			t.Errorf("%s has %d cases, %d of them invalid", got.Algorithm, got.Cases, got.Invalid)
+		}
+		near(t, got.Algorithm+": total", got.Total, want.Total, 0.1)
+		near(t, got.Algorithm+": in-zone", got.InZone, want.InZone, 0.3)
+		near(t, got.Algorithm+": overload", got.Overload, want.Overload, 0.3)
+		near(t, got.Algorithm+": slices", got.Slices, want.Slices, 0.3)
+	}
+}
+
+func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
+	rows := run(t, "--dataset published --algorithm optimal,local,local-shared --delivery hints")
+	optimal, local, shared := rows[0], rows[1], rows[2]
+	for _, r := range rows {
+		if r.Cases != publishedCases || r.Invalid != 0 || r.MaxOverload >= 50 {
+			t.Errorf("%s has %d cases, %d of them invalid, and overload up to %.2f", r.Algorithm, r.Cases, r.Invalid, r.MaxOverload)
+		}
+	}
+	// An exact search over partitions of the zones reaches 92.517.
+	if optimal.Total < 92.51 {
+		t.Errorf("optimal has a total of %.3f, want at least 92.51", optimal.Total)
+	}
+	near(t, "local: total", local.Total, 92.2, 0.1)
+	near(t, "local-shared: total", shared.Total, 92.4, 0.1)
+}
+
+func TestThreePerZoneIsTheBestStart(t *testing.T) {
+	rows := run(t, "--dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x")
+	if len(rows) != 5 {
+		t.Fatalf("%d thresholds", len(rows))
+	}
+	best := rows[0]
+	for i, published := range []float64{80.07, 80.09, 80.1, 80.08, 80.01} {
+		near(t, "local from "+rows[i].StartingThreshold+": total", rows[i].Total, published, 0.1)
+		if rows[i].Total > best.Total {
+			best = rows[i]
+		}
+	}
+	if best.StartingThreshold != "3x" {
+		t.Errorf("starting at %s is best", best.StartingThreshold)
+	}
+	if !(rows[0].Total < rows[1].Total && rows[1].Total < rows[2].Total && rows[2].Total > rows[3].Total && rows[3].Total > rows[4].Total) {
+		t.Errorf("the totals do not rise to 3x and then fall")
+	}
+}

@@ -1,0 +1,222 @@
+package conventions_test
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// read is the text of a file of the repository.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	inlineCode  = regexp.MustCompile("`([^`\n]+)`")
+	makeCommand = regexp.MustCompile(`(?:^|[;&|]|\$)\s*(?:[A-Z_]+=\S*\s+)*make\b([^;&|#]*)`)
+	makeTarget  = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):[^=\n]*## .`)
+	targetName  = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+)
+
+// makeCommands are the targets that the code in a Markdown text asks make for, in
+// order: prose may make do with any words.
+func makeCommands(markdown string) []string {
+	var code []string
+	fenced := false
+	for line := range strings.Lines(markdown) {
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "```"):
+			fenced = !fenced
+		case fenced:
+			code = append(code, strings.TrimSpace(line))
+		default:
+			for _, span := range inlineCode.FindAllStringSubmatch(line, -1) {
+				code = append(code, span[1])
+			}
+		}
+	}
+	var targets []string
+	for _, line := range code {
+		for _, command := range makeCommand.FindAllStringSubmatch(line, -1) {
+			for word := range strings.FieldsSeq(command[1]) {
+				if targetName.MatchString(word) {
+					targets = append(targets, word)
+				}
+			}
+		}
+	}
+	return targets
+}
+
+// makeTargets are the targets that make help lists.
+func makeTargets(makefile string) []string {
+	var targets []string
+	for _, match := range makeTarget.FindAllStringSubmatch(makefile, -1) {
+		targets = append(targets, match[1])
+	}
+	return targets
+}
+
+// unknownCommands are the make commands of a document that the Makefile lacks.
+func unknownCommands(document, markdown, makefile string) []string {
+	commands := makeCommands(markdown)
+	if len(commands) == 0 {
+		return []string{document + " shows no make command, and it should say how to build and test"}
+	}
+	var violations []string
+	targets := makeTargets(makefile)
+	for _, command := range commands {
+		if !slices.Contains(targets, command) {
+			violations = append(violations, fmt.Sprintf("%s says make %s; the documented targets of the Makefile are %s",
+				document, command, strings.Join(targets, ", ")))
+		}
+	}
+	return violations
+}
+
+func TestCommandsInDocumentsExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, document := range []string{"README.md", "CONTRIBUTING.md"} {
+		t.Run(document, func(t *testing.T) {
+			report(t, unknownCommands(document, read(t, document), makefile))
+		})
+	}
+}
+
+func TestUnknownCommandsAreFound(t *testing.T) {
+	makefile := `# A comment: ## of no target.
+VARIABLE := value
+.PHONY: test
+test: build ## Test
+build: ## Build
+hidden:
+	@true
+bench-core: ## Measure
+`
+	for _, test := range []struct {
+		name     string
+		markdown string
+		want     []string
+	}{
+		{
+			name: "all exist",
+			markdown: "Prose may make do. Run `make test`, or\n\n```sh\n$ make build   # and make sure\n" +
+				"FUZZTIME=1m make bench-core FUZZTIME=2m\nmake -j2 build test && bin/vicinity\nmake\ncmake x\n```\n",
+		},
+		{
+			name:     "unknown in a line",
+			markdown: "Run `make tset`.",
+			want:     []string{"X.md says make tset; the documented targets of the Makefile are test, build, bench-core"},
+		},
+		{
+			name:     "unknown in a block, after others",
+			markdown: "```\ncd x && make build fly\n```\n",
+			want:     []string{"X.md says make fly"},
+		},
+		{
+			name:     "not documented",
+			markdown: "`make hidden`",
+			want:     []string{"X.md says make hidden"},
+		},
+		{
+			name:     "none",
+			markdown: "We make no commands.",
+			want:     []string{"X.md shows no make command"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			expect(t, unknownCommands("X.md", test.markdown, makefile), test.want...)
+		})
+	}
+}
+
+// What CI runs is what the README tells people to run, with nothing added.
+func TestCIRunsTheTestCommandOfTheREADME(t *testing.T) {
+	const script = ".ci/run"
+	info, err := os.Stat(filepath.Join(root, script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode()&0o111 == 0 {
+		t.Errorf("%s is not executable", script)
+	}
+	target, ok := strings.CutPrefix(lastLine(read(t, script)), "exec make ")
+	if !ok {
+		t.Fatalf("%s does not end in exec make", script)
+	}
+	if !slices.Contains(makeCommands(read(t, "README.md")), target) {
+		t.Errorf("%s runs make %s, which README.md does not show", script, target)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// fuzzTargets are the fuzz targets in the files of a package, as make lists them.
+func fuzzTargets(files []source) []string {
+	var targets []string
+	for _, s := range files {
+		for _, declaration := range s.file.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if ok && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Fuzz") {
+				targets = append(targets, "./"+filepath.ToSlash(filepath.Dir(s.name))+" "+function.Name.Name)
+			}
+		}
+	}
+	return targets
+}
+
+func TestMakeFuzzRunsEveryFuzzTarget(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	var want []string
+	for _, p := range list(t) {
+		if ours(p.ImportPath) {
+			want = append(want, fuzzTargets(p.sources(t, p.TestGoFiles, p.XTestGoFiles))...)
+		}
+	}
+	slices.Sort(want)
+
+	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "fuzz-targets")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("make fuzz-targets: %v\n%s", err, out)
+	}
+	var got []string
+	for line := range strings.Lines(string(out)) {
+		got = append(got, strings.TrimSpace(line))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("make fuzz runs %q, the fuzz targets are %q", got, want)
+	}
+}
+
+func TestFuzzTargetsAreFound(t *testing.T) {
+	files := []source{parse(t, "internal/a/a_test.go",
+		"package a; import \"testing\"; func FuzzRead(f *testing.F) {}; func TestFuzzy(*testing.T) {}; type x int; func (x) FuzzNot() {}")}
+	want := map[string]bool{"./internal/a FuzzRead": true}
+	got := make(map[string]bool)
+	for _, target := range fuzzTargets(files) {
+		got[target] = true
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,140 @@
+// Package conventions_test holds the house rules of the project as tests: which
+// package may import which, what the packages that decide must not reach for, what
+// must be documented, and that the commands in the documentation exist.
+//
+// Each rule is a function from what it looks at to sentences about what breaks it,
+// so that a test can show it a violation and see it found.
+package conventions_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "vicinity.dev/vicinity"
+	// root is where the repository is for the tests of this package.
+	root = "../.."
+)
+
+// pkg is a package as the go command lists it.
+type pkg struct {
+	Dir        string
+	ImportPath string
+	Standard   bool
+	Imports    []string // direct
+	Deps       []string // direct and indirect
+	// The files of a package, by their kind. Ignored are those of other platforms.
+	GoFiles, IgnoredGoFiles, TestGoFiles, XTestGoFiles []string
+}
+
+// path is the package's place in the repository.
+func (p pkg) path() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+}
+
+// ours reports whether an import path is of this project.
+func ours(importPath string) bool {
+	return importPath == module || strings.HasPrefix(importPath, module+"/")
+}
+
+// list asks the go command for all packages of the project and all that they
+// depend on.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-deps",
+		"-json=Dir,ImportPath,Standard,Imports,Deps,GoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var packages []pkg
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("reading the output of go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+	if !slices.ContainsFunc(packages, func(p pkg) bool { return ours(p.ImportPath) }) {
+		t.Fatal("go list found no package of the project")
+	}
+	return packages
+}
+
+// source is a parsed file.
+type source struct {
+	name string // from the root of the repository
+	set  *token.FileSet
+	file *ast.File
+}
+
+// at is where a node of the source is, for people.
+func (s source) at(node ast.Node) string {
+	return s.set.Position(node.Pos()).String()
+}
+
+// parse parses a file whose text is given.
+func parse(t *testing.T, name, text string) source {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source{name: name, set: set, file: file}
+}
+
+// sources parses files of a package.
+func (p pkg) sources(t *testing.T, files ...[]string) []source {
+	t.Helper()
+	var all []source
+	for _, name := range slices.Concat(files...) {
+		text, err := os.ReadFile(filepath.Join(p.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, parse(t, filepath.ToSlash(filepath.Join(p.path(), name)), string(text)))
+	}
+	return all
+}
+
+// report fails the test with each violation.
+func report(t *testing.T, violations []string) {
+	t.Helper()
+	for _, violation := range violations {
+		t.Error(violation)
+	}
+}
+
+// expect fails the test unless there are as many violations as wanted, each holding
+// the words wanted of it, in order.
+func expect(t *testing.T, violations []string, want ...string) {
+	t.Helper()
+	for i, violation := range violations {
+		if i >= len(want) {
+			t.Errorf("found, though it is allowed: %s", violation)
+		} else if !strings.Contains(violation, want[i]) {
+			t.Errorf("found %q, want one about %q", violation, want[i])
+		}
+	}
+	for _, missing := range want[min(len(violations), len(want)):] {
+		t.Errorf("not found: %s", missing)
+	}
+}

@@ -1,0 +1,235 @@
+package conventions_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers are the parts of the project, the lowest layer first. A part is a folder
+// with all below it. It may import itself and the parts of lower layers; parts of
+// one layer do not know each other, so nothing imports a command and no shell
+// imports another.
+var layers = [][]string{
+	{"api", "hack"},
+	{"internal/topology"},
+	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
+	{"internal/simulate"},
+	{"internal/explain"},
+	{"internal/report"},
+	{"internal/translate"},
+	{"lab"},
+	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
+	{"cmd", "test"},
+}
+
+// core are the parts that decide. They use the standard library and each other.
+var core = []string{
+	"internal/topology", "internal/allocate", "internal/disruption", "internal/rollout", "internal/locate",
+	"internal/simulate", "internal/explain", "internal/report",
+}
+
+// labUsers are the parts that may import the lab.
+var labUsers = []string{"internal/cli", "test"}
+
+// loggers are what the core does not reach, not even through the standard library.
+var loggers = []string{"log", "log/slog"}
+
+// place finds the part that a package belongs to, and its layer.
+func place(path string) (part string, layer int, ok bool) {
+	for layer, parts := range layers {
+		for _, part := range parts {
+			if path == part || strings.HasPrefix(path, part+"/") {
+				return part, layer, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// inCore reports whether a package of the project is part of the core.
+func inCore(p pkg) bool {
+	part, _, ok := place(p.path())
+	return ours(p.ImportPath) && ok && slices.Contains(core, part)
+}
+
+// importViolations looks at packages and all their dependencies.
+func importViolations(packages []pkg) []string {
+	known := make(map[string]pkg, len(packages))
+	for _, p := range packages {
+		known[p.ImportPath] = p
+	}
+	var violations []string
+	for _, p := range packages {
+		if !ours(p.ImportPath) {
+			continue
+		}
+		part, layer, ok := place(p.path())
+		if !ok {
+			violations = append(violations, p.path()+" has no place in the layers: give it one in test/conventions")
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !ours(imported) {
+				continue
+			}
+			path := known[imported].path()
+			// A package without a place is a violation of its own.
+			other, lower, ok := place(path)
+			switch {
+			case !ok || other == part:
+			case lower == layer:
+				violations = append(violations, fmt.Sprintf("%s imports %s: the two must not know each other", p.path(), path))
+			case lower > layer:
+				violations = append(violations, fmt.Sprintf("%s imports %s: imports run the other way", p.path(), path))
+			case other == "lab" && !slices.Contains(labUsers, part):
+				violations = append(violations, fmt.Sprintf("%s imports %s: only %s may", p.path(), path, strings.Join(labUsers, " and ")))
+			}
+		}
+		if inCore(p) {
+			violations = append(violations, coreViolations(p, known)...)
+		}
+	}
+	return violations
+}
+
+// coreViolations looks at what a package of the core imports. Whatever else it
+// reaches, it reaches through a package of the core, which is looked at too, or
+// through the standard library.
+func coreViolations(p pkg, known map[string]pkg) []string {
+	var violations []string
+	for _, imported := range p.Imports {
+		i := known[imported]
+		if !i.Standard && !inCore(i) {
+			violations = append(violations, fmt.Sprintf("%s imports %s: the core uses the standard library and the core only", p.path(), imported))
+		}
+		for _, logger := range loggers {
+			if i.Standard && (imported == logger || slices.Contains(i.Deps, logger)) {
+				violations = append(violations, fmt.Sprintf("%s imports %s, which reaches %s: the core does not log", p.path(), imported, logger))
+			}
+		}
+	}
+	return violations
+}
+
+func TestImportsFollowTheDesign(t *testing.T) {
+	report(t, importViolations(list(t)))
+}
+
+func TestImportViolationsAreFound(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		path    string
+		imports []string
+		want    []string
+	}{
+		{
+			name:    "down",
+			path:    "internal/allocate",
+			imports: []string{"vicinity.dev/vicinity/internal/topology", "math"},
+		},
+		{
+			name:    "up",
+			path:    "internal/allocate",
+			imports: []string{"vicinity.dev/vicinity/internal/simulate"},
+			want:    []string{"internal/allocate imports internal/simulate: imports run the other way"},
+		},
+		{
+			name:    "reports are made of explanations",
+			path:    "internal/report",
+			imports: []string{"vicinity.dev/vicinity/internal/explain"},
+		},
+		{
+			name:    "explanations do not know reports",
+			path:    "internal/explain",
+			imports: []string{"vicinity.dev/vicinity/internal/report"},
+			want:    []string{"internal/explain imports internal/report: imports run the other way"},
+		},
+		{
+			name:    "siblings in the core",
+			path:    "internal/allocate",
+			imports: []string{"vicinity.dev/vicinity/internal/locate"},
+			want:    []string{"internal/allocate imports internal/locate: the two must not know each other"},
+		},
+		{
+			name:    "a shell within itself",
+			path:    "internal/proxy",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/ruleset", "k8s.io/api/core/v1"},
+		},
+		{
+			name:    "a shell of another",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/controller/routing"},
+			want:    []string{"internal/cli imports internal/controller/routing: the two must not know each other"},
+		},
+		{
+			name:    "a command",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/cmd/vicinity"},
+			want:    []string{"internal/cli imports cmd/vicinity: imports run the other way"},
+		},
+		{
+			name:    "the lab from the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/lab"},
+		},
+		{
+			name:    "the lab from the proxy",
+			path:    "internal/proxy",
+			imports: []string{"vicinity.dev/vicinity/lab"},
+			want:    []string{"internal/proxy imports lab: only internal/cli and test may"},
+		},
+		{
+			name:    "Kubernetes in a shell",
+			path:    "internal/translate",
+			imports: []string{"k8s.io/api/core/v1"},
+		},
+		{
+			name:    "Kubernetes in the core",
+			path:    "internal/locate",
+			imports: []string{"k8s.io/api/core/v1"},
+			want:    []string{"internal/locate imports k8s.io/api/core/v1: the core uses the standard library"},
+		},
+		{
+			name:    "the API in the core",
+			path:    "internal/rollout",
+			imports: []string{"vicinity.dev/vicinity/api/v1alpha1"},
+			want:    []string{"internal/rollout imports vicinity.dev/vicinity/api/v1alpha1: the core uses the standard library"},
+		},
+		{
+			name:    "a logger",
+			path:    "internal/simulate",
+			imports: []string{"log"},
+			want:    []string{"internal/simulate imports log, which reaches log: the core does not log"},
+		},
+		{
+			name:    "a logger by a detour",
+			path:    "internal/simulate",
+			imports: []string{"net/http"},
+			want:    []string{"internal/simulate imports net/http, which reaches log: the core does not log"},
+		},
+		{
+			name: "a package without a place",
+			path: "internal/utils",
+			want: []string{"internal/utils has no place"},
+		},
+		{
+			name: "a name that begins like a place",
+			path: "internal/topologyx",
+			want: []string{"internal/topologyx has no place"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			packages := []pkg{{ImportPath: module + "/" + test.path, Imports: test.imports}}
+			for _, imported := range test.imports {
+				p := pkg{ImportPath: imported, Standard: !strings.Contains(imported, ".")}
+				if imported == "net/http" {
+					p.Deps = []string{"io", "log"}
+				}
+				packages = append(packages, p)
+			}
+			expect(t, importViolations(packages), test.want...)
+		})
+	}
+}

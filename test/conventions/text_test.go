@@ -1,0 +1,89 @@
+package conventions_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// stains are what no text of the project holds. The patterns are written so that
+// they do not match themselves.
+var stains = []struct {
+	pattern *regexp.Regexp
+	why     string
+}{
+	{regexp.MustCompile(`(^|[^\w.~)}>])/(home|root|work|Users)/\w`), "a path of one machine means nothing on another"},
+	{regexp.MustCompile(`\b(T[O]DO|F[I]XME|X[X]X)\b`), "finish it, or say in words what it does not do"},
+	{regexp.MustCompile(`//\s*(no[l]int|lint[:]ignore)|#no[s]ec`), "mend the code instead of the linter"},
+}
+
+// textViolations looks at a text of the project.
+func textViolations(name, text string) []string {
+	var violations []string
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		for _, stain := range stains {
+			if found := stain.pattern.FindString(line); found != "" {
+				violations = append(violations, fmt.Sprintf("%s:%d: %q: %s", name, n, strings.TrimSpace(found), stain.why))
+			}
+		}
+	}
+	return violations
+}
+
+func TestTextsAreClean(t *testing.T) {
+	texts := 0
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (name == ".git" || name == "bin") {
+			return filepath.SkipDir
+		}
+		// The checksums of modules are not written by anybody.
+		if !entry.Type().IsRegular() || strings.HasSuffix(name, ".sum") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if utf8.Valid(text) {
+			texts++
+			report(t, textViolations(filepath.ToSlash(name), string(text)))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if texts == 0 {
+		t.Error("the repository holds no text")
+	}
+}
+
+func TestStainsAreFound(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{text: "see ./work/x, ~/work/x, $(HOME)/work/x, https://vicinity.dev/work/x and /usr/bin/chromium\n"},
+		{text: "todo lists and nolint in words\n"},
+		{text: "ok\nsee \"/" + "home/somebody/x\"\n", want: []string{"a.txt:2: "}},
+		{text: "/" + "Users/somebody\n", want: []string{"a path of one machine"}},
+		{text: "// TO" + "DO: more\n", want: []string{"finish it"}},
+		{text: "x := 1 //no" + "lint:unused\n", want: []string{"mend the code"}},
+	} {
+		expect(t, textViolations("a.txt", test.text), test.want...)
+	}
+}

@@ -1,0 +1,101 @@
+// Package docs_test runs the commands that the documentation shows.
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/cli"
+)
+
+const root = "../.."
+
+// program is how the documentation calls the program that "make build" builds.
+const program = "bin/vicinity "
+
+// cluster stands in for what kubectl prints of a cluster.
+const cluster = root + "/internal/cli/testdata/plan/cluster.yaml"
+
+// example is a command that a document shows in a block of shell commands.
+type example struct {
+	document, command string
+}
+
+// TestCommands runs every command of the program, in a folder of its own.
+func TestCommands(t *testing.T) {
+	examples := shown(t)
+	if len(examples) < 5 {
+		t.Fatalf("found %d commands in the documents; are the blocks still marked ```sh?", len(examples))
+	}
+	manifests, err := os.ReadFile(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range examples {
+		t.Run(e.document+"/"+e.command, func(t *testing.T) {
+			if testing.Short() && strings.Contains(e.command, "published") {
+				t.Skip("takes minutes: the whole published data set")
+			}
+			source, command, piped := strings.Cut(e.command, " | ")
+			if !piped {
+				source, command = "", e.command
+			}
+			stdin := strings.NewReader("")
+			switch {
+			case strings.HasPrefix(source, "kubectl get "):
+				stdin = strings.NewReader(string(manifests))
+			case source != "":
+				t.Fatalf("nothing is known to stand in for %q", source)
+			}
+			args := strings.Fields(strings.TrimPrefix(command, program))
+			t.Chdir(t.TempDir())
+			var stdout, stderr bytes.Buffer
+			if code := cli.Main(context.Background(), args, stdin, &stdout, &stderr); code != 0 {
+				t.Errorf("exit code %d\n%s", code, &stderr)
+			}
+			if stdout.Len() == 0 {
+				t.Error("printed nothing")
+			}
+		})
+	}
+}
+
+// shown lists the commands of the program in README.md and below docs.
+func shown(t *testing.T) []example {
+	t.Helper()
+	documents := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".md") {
+			documents = append(documents, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples []example
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _ := filepath.Rel(root, document)
+		inBlock := false
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "```") {
+				inBlock = line == "```sh"
+				continue
+			}
+			if inBlock && (strings.HasPrefix(line, program) || strings.Contains(line, "| "+program)) {
+				examples = append(examples, example{filepath.ToSlash(name), line})
+			}
+		}
+	}
+	return examples
+}
