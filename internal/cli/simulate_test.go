@@ -306,7 +306,7 @@ func TestSimulateErrors(t *testing.T) {
 		{"--weight-slices -1", "", 2, `weight of slices: -1 is not allowed; it must be from 0 to 1000000 (see "vicinity simulate --help")`},
 		{"--weight-in-zone 0 --weight-overload 0 --weight-deviation 0 --weight-slices 0", "", 2, `--weight-in-zone and the other weights are all 0; at least one must be greater (see "vicinity simulate --help")`},
 		{"--slice-size 0", "", 2, `--slice-size 0 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
-		{"--workers -1", "", 2, `workers: -1 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
+		{"--workers -1", "", 2, `workers: -1 is not allowed; it must be from 1 to 1024 (see "vicinity simulate --help")`},
 		{"-o xml", "", 2, `--output "xml" is unknown; it must be table, json, csv or markdown (see "vicinity simulate --help")`},
 		{"--progress yes", "", 2, `--progress "yes" is unknown; it must be auto, always or never (see "vicinity simulate --help")`},
 		{"--dataset small --picture nonsense", "", 1, `case "nonsense" is not in the data set small; allowed are the names of its cases, zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`},

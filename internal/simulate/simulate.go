@@ -175,6 +175,10 @@ type Pictured struct {
 	Score   Score
 }
 
+// MaxWorkers bounds Options.Workers: each has memory of its own, and more of them than
+// a machine has cores are no faster.
+const MaxWorkers = 1024
+
 // Options say what to run.
 type Options struct {
 	// Dataset and Variants are required.
@@ -215,8 +219,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
 	case o.SliceSize < 0:
 		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
-	case o.Workers < 0:
-		return fmt.Errorf("workers: %d is not allowed; it must be 1 or more", o.Workers)
+	case o.Workers < 0 || o.Workers > MaxWorkers:
+		return fmt.Errorf("workers: %d is not allowed; it must be from 1 to %d", o.Workers, MaxWorkers)
 	case o.Worst < 0:
 		return fmt.Errorf("worst cases: %d is not allowed; it must be 0 or more", o.Worst)
 	}
