@@ -22,7 +22,7 @@ TOOLS := bin/tools/$(shell { cat hack/tools/go.mod hack/tools/go.sum; $(GO) env 
 
 .PHONY: help
 help: ## List the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 .PHONY: build

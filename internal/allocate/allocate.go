@@ -121,7 +121,8 @@ type Bound struct {
 
 // Intent is what all ways to ask for topology-aware routing compile to.
 type Intent struct {
-	// Tiers are the places to prefer. Without tiers the Service is balanced.
+	// Tiers are the places to prefer. Without tiers and Bound the Service is
+	// balanced; without tiers alone the bound may use all endpoints.
 	Tiers topology.Tiers
 	// Bound, if set, lets an algorithm decide which endpoints each zone may use.
 	// Without it each zone uses its nearest tier, however loaded that gets.

@@ -369,10 +369,16 @@ func TestInvalidPrevious(t *testing.T) {
 	}
 	zones := []string{"a", "b"}
 	for name, plan := range map[string]allocate.Plan{
-		"member of no zone":        {Zones: zones, Groups: []allocate.Group{{Members: member(2, 1), Consumers: consumer(0, 1)}}},
-		"member of zone -1":        {Zones: zones, Groups: []allocate.Group{{Members: member(-1, 1), Consumers: consumer(0, 1)}}},
-		"consumer of no zone":      {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(7, 1)}}},
-		"negative members":         {Zones: zones, Groups: []allocate.Group{{Members: member(0, -5), Consumers: consumer(0, 1)}}},
+		"member of no zone":   {Zones: zones, Groups: []allocate.Group{{Members: member(2, 1), Consumers: consumer(0, 1)}}},
+		"member of zone -1":   {Zones: zones, Groups: []allocate.Group{{Members: member(-1, 1), Consumers: consumer(0, 1)}}},
+		"consumer of no zone": {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(7, 1)}}},
+		"negative members":    {Zones: zones, Groups: []allocate.Group{{Members: member(0, -5), Consumers: consumer(0, 1)}}},
+		// The sum of the members of zone a wraps around to the four that there are.
+		"members beyond counting": {Zones: zones, Groups: []allocate.Group{
+			{Members: member(0, math.MaxInt), Consumers: consumer(0, 1)},
+			{Members: member(0, math.MaxInt), Consumers: consumer(1, 1)},
+			{Members: member(0, 6), Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}}},
+		}},
 		"more members than there":  {Zones: zones, Groups: []allocate.Group{{Members: member(0, 50), Consumers: consumer(0, 1)}}},
 		"weight not a number":      {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, math.NaN())}}},
 		"weight infinite":          {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, math.Inf(1))}}},
@@ -381,7 +387,7 @@ func TestInvalidPrevious(t *testing.T) {
 		"a zone twice":             {Zones: []string{"a", "a"}, Groups: []allocate.Group{{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: consumer(0, 1)}}},
 		"a group without anything": {Zones: zones, Groups: []allocate.Group{{}}},
 	} {
-		for _, algorithm := range ofProposal() {
+		for _, algorithm := range allocate.Algorithms() {
 			t.Run(fmt.Sprintf("%s/%s", name, algorithm), func(t *testing.T) {
 				r := region(t, "a=1/4 b=1/4")
 				defer func() {
@@ -428,7 +434,7 @@ func TestExtremeRegions(t *testing.T) {
 		"a=0/0 b=0/0 c=1/1",
 		"a=0/5 b=1e-9/0",
 	} {
-		for _, algorithm := range ofProposal() {
+		for _, algorithm := range allocate.Algorithms() {
 			r := region(t, text)
 			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(algorithm)}, allocate.Previous{})
 			if err != nil {

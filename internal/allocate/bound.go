@@ -49,9 +49,10 @@ func algorithmNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Limits on a region, far beyond any cluster: they keep sums exact.
+// Limits on a region, far beyond any cluster: they keep sums exact, and endpoints
+// that move one by one from taking for ever.
 const (
-	maxEndpoints = 1 << 31
+	maxEndpoints = 1 << 24
 	maxCapacity  = 1e15
 )
 

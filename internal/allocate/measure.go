@@ -23,12 +23,9 @@ type Meter struct {
 	width []float64
 }
 
-// Measure computes the figures of a plan for traffic that comes from the plan's
-// zones in the given shares, which add up to one.
-func (m *Meter) Measure(plan Plan, shares []float64) Figures {
+// widen computes the widths and returns the number of endpoints.
+func (m *Meter) widen(plan Plan) (endpoints int) {
 	m.width = grow(m.width, len(plan.Zones))
-	var figures Figures
-	endpoints := 0
 	for i := range plan.Groups {
 		g := &plan.Groups[i]
 		size := g.Size()
@@ -37,6 +34,14 @@ func (m *Meter) Measure(plan Plan, shares []float64) Figures {
 			m.width[c.Zone] += c.Weight * float64(size)
 		}
 	}
+	return endpoints
+}
+
+// Measure computes the figures of a plan for traffic that comes from the plan's
+// zones in the given shares, which add up to one.
+func (m *Meter) Measure(plan Plan, shares []float64) Figures {
+	endpoints := m.widen(plan)
+	var figures Figures
 	for z, share := range shares {
 		if share > 0 && m.width[z] == 0 {
 			figures.Unreached++
@@ -76,15 +81,7 @@ func (m *Meter) Measure(plan Plan, shares []float64) Figures {
 
 // Loads computes the load of each group's endpoints, relative to the even share.
 func (m *Meter) Loads(plan Plan, shares []float64) []float64 {
-	m.width = grow(m.width, len(plan.Zones))
-	endpoints := 0
-	for i := range plan.Groups {
-		size := plan.Groups[i].Size()
-		endpoints += size
-		for _, c := range plan.Groups[i].Consumers {
-			m.width[c.Zone] += c.Weight * float64(size)
-		}
-	}
+	endpoints := m.widen(plan)
 	loads := make([]float64, len(plan.Groups))
 	for i := range plan.Groups {
 		for _, c := range plan.Groups[i].Consumers {

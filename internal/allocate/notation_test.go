@@ -73,13 +73,6 @@ func bound(algorithm allocate.Algorithm) *allocate.Bound {
 	return b
 }
 
-// ofProposal are the algorithms that these tests are about; optimal has its own.
-func ofProposal() []allocate.Algorithm {
-	return []allocate.Algorithm{
-		allocate.Balanced, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt, allocate.Auto,
-	}
-}
-
 // check runs a property often enough to meet combinations that are one in a
 // thousand.
 func check(t *testing.T, property func(*rapid.T)) {

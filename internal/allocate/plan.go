@@ -78,14 +78,17 @@ func (p Plan) Clone() Plan {
 
 // validate says what is wrong with a plan that somebody else made.
 func (p Plan) validate() error {
-	if !slices.IsSorted(p.Zones) {
-		return fmt.Errorf("zones %q are not in the order of names", p.Zones)
+	for i := 1; i < len(p.Zones); i++ {
+		if p.Zones[i] <= p.Zones[i-1] {
+			return fmt.Errorf("zone %q comes after %q; zones must be named once and in the order of names", p.Zones[i], p.Zones[i-1])
+		}
 	}
 	for i, g := range p.Groups {
 		last := -1
 		for _, m := range g.Members {
-			if m.Zone <= last || m.Zone >= len(p.Zones) || m.Endpoints < 0 {
-				return fmt.Errorf("group %d has %d members of zone %d after zone %d; there are %d zones, to be named once and in order", i, m.Endpoints, m.Zone, last, len(p.Zones))
+			if m.Zone <= last || m.Zone >= len(p.Zones) || m.Endpoints < 0 || m.Endpoints > maxEndpoints {
+				return fmt.Errorf("group %d has %d members of zone %d after zone %d; there are %d zones, to be named once and in order, and from 0 to %d members of each",
+					i, m.Endpoints, m.Zone, last, len(p.Zones), maxEndpoints)
 			}
 			last = m.Zone
 		}

@@ -87,8 +87,8 @@ func checkForm(t failer, r allocate.Region, plan allocate.Plan) {
 			t.Errorf("%s has an empty group", render(plan))
 		}
 		for i, m := range g.Members {
-			if m.Endpoints <= 0 || i > 0 && m.Zone <= g.Members[i-1].Zone {
-				t.Errorf("%s: members %v", render(plan), g.Members)
+			if m.Endpoints <= 0 || m.Endpoints > r.Endpoints() || i > 0 && m.Zone <= g.Members[i-1].Zone {
+				t.Fatalf("%s: members %v", render(plan), g.Members)
 			}
 			homes[plan.Zones[m.Zone]] += m.Endpoints
 		}
@@ -136,7 +136,7 @@ func regions(zones, endpoints int) *rapid.Generator[allocate.Region] {
 
 func bounds() *rapid.Generator[*allocate.Bound] {
 	return rapid.Custom(func(t *rapid.T) *allocate.Bound {
-		b := bound(rapid.SampledFrom(ofProposal()).Draw(t, "algorithm"))
+		b := bound(rapid.SampledFrom(allocate.Algorithms()).Draw(t, "algorithm"))
 		b.OverloadThreshold = rapid.SampledFrom([]float64{0.05, 0.2, 0.5, 0.5, 1, 3}).Draw(t, "threshold")
 		return b
 	})
@@ -486,7 +486,7 @@ func TestAutoFollowsUpstream(t *testing.T) {
 // In a large region every algorithm comes to an end, and its plan is sound.
 func TestLargeRegions(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
-	for _, algorithm := range ofProposal() {
+	for _, algorithm := range allocate.Algorithms() {
 		t.Run(string(algorithm), func(t *testing.T) {
 			var r allocate.Region
 			for i := range 400 {

@@ -383,7 +383,7 @@ func (h *history) carry(before []allocate.Endpoint) ([]allocate.ConsumerSet, boo
 
 // A rebalance of a large region with a past comes to an end.
 func TestLargeRebalance(t *testing.T) {
-	for _, algorithm := range ofProposal() {
+	for _, algorithm := range allocate.Algorithms() {
 		t.Run(string(algorithm), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 5))
 			var r allocate.Region

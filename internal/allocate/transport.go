@@ -22,9 +22,11 @@ func newTransport(homes, groups int) *transport {
 	}
 }
 
-// solve finds the flow of least cost, where each endpoint that stays earns one, by
-// the cheapest augmenting path after the other. The problem must be feasible.
+// solve finds the flow of least cost, where each endpoint that stays earns one. The
+// problem must be feasible. What can stay at once does: no flow of that size costs
+// less. The rest goes by the cheapest augmenting path after the other.
 func (t *transport) solve() {
+	t.stay()
 	// Nodes are homes, then groups.
 	cost := make([]int, t.homes+t.groups)
 	from := make([]int, t.homes+t.groups)
@@ -65,6 +67,22 @@ func (t *transport) solve() {
 			return
 		}
 		t.augment(target, from)
+	}
+}
+
+// stay sends as much as it can straight to where it was.
+func (t *transport) stay() {
+	for h := range t.homes {
+		for g := range t.groups {
+			cell := h*t.groups + g
+			if !t.allowed[cell] {
+				continue
+			}
+			amount := min(t.keep[cell], t.supply[h], t.demand[g])
+			t.flow[cell] += amount
+			t.supply[h] -= amount
+			t.demand[g] -= amount
+		}
 	}
 }
 

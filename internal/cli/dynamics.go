@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -122,11 +121,11 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 	if f.print {
 		return printScenarios(s.out, options.Scenarios)
 	}
-	report, err := createFile(f.report)
+	report, err := createOutput("report", f.report, inputInfo(f.file, s.in))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, report.Close()) }()
+	defer report.discard()
 	if note != "" {
 		fmt.Fprintln(s.err, note)
 	}
@@ -142,9 +141,12 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 	if err := write(s.out, results); err != nil {
 		return err
 	}
-	if report.file != nil {
+	if report.wanted() {
 		if err := writeDynamicsReport(report, results); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
+		}
+		if err := report.keep(); err != nil {
+			return err
 		}
 	}
 	return failure

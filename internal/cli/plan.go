@@ -184,15 +184,7 @@ func (f *planFlags) algorithmsFor(delivery simulate.Delivery) (chosen []allocate
 	if !slices.Contains(f.algorithms, "all") {
 		return chosen, "", nil
 	}
-	var left []allocate.Algorithm
-	chosen = nil
-	for _, a := range allocate.Algorithms() {
-		if delivery.CanCarry(a) {
-			chosen = append(chosen, a)
-		} else {
-			left = append(left, a)
-		}
-	}
+	chosen, left := everyAlgorithm(delivery, chosen)
 	if len(left) > 0 {
 		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), delivery, simulate.Groups)
 	}

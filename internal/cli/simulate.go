@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -128,18 +126,20 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	if err := options.Validate(); err != nil {
 		return usageErrorf("%w", err)
 	}
-	// Files are created before the work, which may be long, to fail early.
-	report, err := createFile(f.report)
+	if f.report != "" && f.report == f.cases {
+		return usageErrorf("--report and --cases are both %s; they must be two files", f.report)
+	}
+	report, err := createOutput("report", f.report, inputInfo(f.dataset, s.in))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, report.Close()) }()
-	cases, err := createFile(f.cases)
+	defer report.discard()
+	cases, err := createOutput("cases", f.cases, inputInfo(f.dataset, s.in))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cases.Close()) }()
-	if cases.file != nil {
+	defer cases.discard()
+	if cases.wanted() {
 		options.Each = caseWriter(cases, options.Variants)
 	}
 	begun := time.Now()
@@ -163,10 +163,13 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	if err := write(s.out, results); err != nil {
 		return err
 	}
-	if report.file != nil {
+	if report.wanted() {
 		if err := writeSimulateReport(report, results); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
+	}
+	if err := errors.Join(cases.keep(), report.keep()); err != nil {
+		return err
 	}
 	return failure
 }
@@ -242,34 +245,6 @@ func joinNames[T ~string](names []T) string {
 		s = append(s, string(name))
 	}
 	return strings.Join(s, ", ")
-}
-
-// optionalFile is a file that is written to, or none.
-type optionalFile struct {
-	file   *os.File
-	buffer *bufio.Writer
-}
-
-func createFile(name string) (*optionalFile, error) {
-	if name == "" {
-		return &optionalFile{}, nil
-	}
-	file, err := os.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	return &optionalFile{file, bufio.NewWriter(file)}, nil
-}
-
-func (f *optionalFile) Write(b []byte) (int, error) {
-	return f.buffer.Write(b)
-}
-
-func (f *optionalFile) Close() error {
-	if f.file == nil {
-		return nil
-	}
-	return errors.Join(f.buffer.Flush(), f.file.Close())
 }
 
 // tellMalformed says which rows were passed over.

@@ -9,9 +9,9 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -30,22 +30,26 @@ func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error
 	return nil, usageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
 }
 
-// simulateColumns are the columns of tables for people.
-var simulateColumns = [...]string{"algorithm", "total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"}
-
-// simulateCells is a variant's row under simulateColumns.
-func simulateCells(r *simulate.Result) []string {
+// simulateTable is the results for people.
+func simulateTable(results *simulate.Results) explain.Table {
 	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
-	return []string{
-		r.Name,
-		hundredths(r.Mean.Total),
-		hundredths(r.Mean.InZone),
-		hundredths(r.Mean.Overload),
-		hundredths(r.Mean.Slices),
-		hundredths(r.MaxOverload),
-		thousands(r.Invalid),
-		thousands(int64(r.CasesPerSecond)),
+	t := explain.Table{Columns: []explain.Column{{Title: "algorithm"}}}
+	for _, title := range []string{"total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"} {
+		t.Columns = append(t.Columns, explain.Column{Title: title, Right: true})
 	}
+	for _, r := range results.Variants {
+		t.Rows = append(t.Rows, []string{
+			r.Name,
+			hundredths(r.Mean.Total),
+			hundredths(r.Mean.InZone),
+			hundredths(r.Mean.Overload),
+			hundredths(r.Mean.Slices),
+			hundredths(r.MaxOverload),
+			thousands(r.Invalid),
+			thousands(int64(r.CasesPerSecond)),
+		})
+	}
+	return t
 }
 
 // simulateTitle says what was run.
@@ -93,24 +97,10 @@ invalid: plans that leave a zone with nothing.
 }
 
 func writeSimulateTable(w io.Writer, r simulate.Results) error {
-	rows := [][]string{simulateColumns[:]}
-	for i := range r.Variants {
-		rows = append(rows, simulateCells(&r.Variants[i]))
-	}
-	widths := make([]int, len(simulateColumns))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "%s\n%s\n", simulateTitle(&r), simulateHeadline(&r))
-	for _, row := range rows {
-		fmt.Fprintf(out, "%-*s", widths[0], row[0])
-		for i := 1; i < len(row); i++ {
-			fmt.Fprintf(out, "  %*s", widths[i], row[i])
-		}
-		fmt.Fprintln(out)
+	if err := simulateTable(&r).Text(out, ""); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "\n%s", simulateLegend(&r))
 	return out.Flush()
@@ -118,10 +108,9 @@ func writeSimulateTable(w io.Writer, r simulate.Results) error {
 
 func writeSimulateMarkdown(w io.Writer, r simulate.Results) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%s\n\n| %s |\n| --- |%s\n", simulateTitle(&r), strings.Join(simulateColumns[:], " | "),
-		strings.Repeat(" ---: |", len(simulateColumns)-1))
-	for i := range r.Variants {
-		fmt.Fprintf(out, "| %s |\n", strings.Join(simulateCells(&r.Variants[i]), " | "))
+	fmt.Fprintf(out, "%s\n\n", simulateTitle(&r))
+	if err := simulateTable(&r).Markdown(out); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "\n%s", simulateLegend(&r))
 	return out.Flush()

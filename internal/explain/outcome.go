@@ -8,6 +8,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -19,12 +20,9 @@ import (
 // Outcome is the sentence that says what was decided and by which rule, such as
 // "balanced: 8 endpoints, starts at 12 (threshold 9 + padding 3)".
 func Outcome(o allocate.Outcome) string {
-	reason := reasonOf(o)
+	// A rule that is newer than the list still has a name.
+	reason := cmp.Or(reasonOf(o), string(o.Rule))
 	switch {
-	case reason == "":
-		// A rule that is newer than this list still has a name.
-		reason = string(o.Rule)
-		fallthrough
 	case o.IsBalanced():
 		return "balanced: " + reason
 	case o.Algorithm != "":

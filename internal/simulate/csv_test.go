@@ -93,7 +93,7 @@ func TestMalformedCSVIsExplained(t *testing.T) {
 		{"a fraction", "name,a\nx,1 2.5\n", `line 2, column "a": cell "1 2.5" has "2.5" endpoints; it must be a whole number`},
 		{"negative", "name,a\nx,1 -2\n", `line 2, column "a": cell "1 -2" has -2 endpoints; there cannot be fewer than 0`},
 		{"out of range", "name,a\nx,99999999999999999999 1\n", `line 2, column "a": cell "99999999999999999999 1" has 99999999999999999999 nodes, which is beyond all limits`},
-		{"too many endpoints", "name,a\nx,1 9999999999\n", `line 2: zone "a": 9999999999 endpoints; at most 2147483648 are supported`},
+		{"too many endpoints", "name,a\nx,1 9999999999\n", `line 2: zone "a": 9999999999 endpoints; at most 16777216 are supported`},
 		{"too many nodes", "name,a\nx,9000000000000000 1\n", `line 2: zone "a": capacity 9e+15; it must be from 0 to 1e+15`},
 		{"no endpoint", "name,a,b\nx,1 0,1 0\n", "line 2: no zone has an endpoint; at least one must, or there is nothing to allocate"},
 		{"no node", "name,a,b\nx,0 1,0 1\n", "line 2: no zone has a node; at least one must, or there is no traffic"},

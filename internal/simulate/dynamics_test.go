@@ -262,7 +262,7 @@ func TestDynamicsOptionsErrors(t *testing.T) {
 		{func(o *DynamicsOptions) { o.SliceSize = -1 }, "slice size: -1 is not allowed; it must be 1 or more endpoints"},
 		{func(o *DynamicsOptions) { o.Threshold = -0.5 }, "overload threshold: -50% is not allowed; it must be a percentage above 0"},
 		{func(o *DynamicsOptions) { o.Without = []Saving{"time"} }, `without: "time" is unknown; allowed are padding, laziness, minimal-moves and savings`},
-		{func(o *DynamicsOptions) { o.Bounds[0].Padding = -1 }, "padding: -1 is not allowed; it must be 0 or more endpoints, and at most 2147483648"},
+		{func(o *DynamicsOptions) { o.Bounds[0].Padding = -1 }, "padding: -1 is not allowed; it must be 0 or more endpoints, and at most 16777216"},
 		{func(o *DynamicsOptions) { o.Bounds = bounds(allocate.LocalOpt) }, "delivery: hints cannot carry the weights of local-opt; allowed is groups"},
 		{func(o *DynamicsOptions) { o.Scenarios = append(o.Scenarios, o.Scenarios...) }, `scenario: the name "wavering" is given twice`},
 		{func(o *DynamicsOptions) { o.Scenarios[0].Name = "" }, `scenario: the name "" is not allowed; it must be one word without #`},

@@ -108,19 +108,26 @@ func scramble(n uint64) uint64 {
 
 // remove takes the newest or the oldest endpoints of a zone away.
 func (w *world) remove(zone string, number int, newest bool) {
-	for ; number > 0; number-- {
-		at := -1
-		for i := range w.endpoints {
-			if w.endpoints[i].Zone == zone {
-				at = i
-				if !newest {
-					break
-				}
-			}
-		}
-		w.endpoints = slices.Delete(w.endpoints, at, at+1)
-		w.born = slices.Delete(w.born, at, at+1)
+	if number <= 0 {
+		return
 	}
+	stay := 0 // of the zone, before the first that goes
+	if newest {
+		stay = w.count(zone) - number
+	}
+	left := 0
+	for i := range w.endpoints {
+		if w.endpoints[i].Zone == zone {
+			if stay == 0 && number > 0 {
+				number--
+				continue
+			}
+			stay = max(0, stay-1)
+		}
+		w.endpoints[left], w.born[left] = w.endpoints[i], w.born[i]
+		left++
+	}
+	w.endpoints, w.born = w.endpoints[:left], w.born[:left]
 }
 
 // region is the world as routing sees it.

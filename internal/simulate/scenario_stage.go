@@ -12,7 +12,8 @@ import (
 //
 // The scheduler puts a pod into the zone with the fewest pods of the Deployment,
 // as its spreading score does by default, among those that have nodes. A
-// ReplicaSet that shrinks gives up a pod of a node that has the most of them. Ties are decided by the seed, as are start-up times.
+// ReplicaSet that shrinks gives up a pod of a node that has the most of them. Ties
+// are decided by the seed, as are start-up times.
 type stage struct {
 	now      time.Duration
 	due      []appointment // in the order of time

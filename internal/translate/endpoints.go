@@ -101,11 +101,13 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 
 // serves reports whether new connections may go to the pod.
 func serves(service *corev1.Service, pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return false
-	}
-	if service.Spec.PublishNotReadyAddresses {
-		return true
+	case service.Spec.PublishNotReadyAddresses:
+		return true // even while it is being deleted
+	case pod.DeletionTimestamp != nil:
+		return false
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {

@@ -161,6 +161,11 @@ func TestPodEndpoints(t *testing.T) {
 		with(aPod("pending", "a1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
 		with(aPod("unready", "a1", "10.0.1.3"), func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }),
 		with(aPod("silent", "a1", "10.0.1.4"), func(p *corev1.Pod) { p.Status.Conditions = nil }),
+		with(aPod("starting", "a1", "10.0.1.6"), func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodPending
+			p.Status.Conditions[0].Status = corev1.ConditionFalse
+		}),
+		with(aPod("failed", "a1", "10.0.1.7"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
 		with(aPod("leaving", "a1", "10.0.1.5"), func(p *corev1.Pod) { p.DeletionTimestamp = &now }),
 		aPod("no address", "a1"),
 		aPod("twin", "a1", "10.0.0.2"),
@@ -193,6 +198,8 @@ func TestPodEndpoints(t *testing.T) {
 				one, two,
 				{Address: "10.0.1.3", Zone: "a", Node: "a1", Pod: "unready"},
 				{Address: "10.0.1.4", Zone: "a", Node: "a1", Pod: "silent"},
+				{Address: "10.0.1.5", Zone: "a", Node: "a1", Pod: "leaving"},
+				{Address: "10.0.1.6", Zone: "a", Node: "a1", Pod: "starting"},
 			}},
 		},
 		{

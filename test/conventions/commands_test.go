@@ -142,6 +142,33 @@ bench-core: ## Measure
 	}
 }
 
+func TestMakeHelpListsEveryTarget(t *testing.T) {
+	var got []string
+	for line := range strings.Lines(runMake(t, "help")) {
+		if words := strings.Fields(line); len(words) > 1 {
+			got = append(got, words[1])
+		}
+	}
+	if want := makeTargets(read(t, "Makefile")); !slices.Equal(got, want) {
+		t.Errorf("make help lists %q, the documented targets are %q", got, want)
+	}
+}
+
+// runMake is what make prints.
+func runMake(t *testing.T, target string) string {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", target)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("make %s: %v\n%s", target, err, out)
+	}
+	return string(out)
+}
+
 // What CI runs is what the README tells people to run, with nothing added.
 func TestCIRunsTheTestCommandOfTheREADME(t *testing.T) {
 	const script = ".ci/run"
@@ -181,9 +208,6 @@ func fuzzTargets(files []source) []string {
 }
 
 func TestMakeFuzzRunsEveryFuzzTarget(t *testing.T) {
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("make is not installed")
-	}
 	var want []string
 	for _, p := range list(t) {
 		if ours(p.ImportPath) {
@@ -192,14 +216,8 @@ func TestMakeFuzzRunsEveryFuzzTarget(t *testing.T) {
 	}
 	slices.Sort(want)
 
-	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "fuzz-targets")
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("make fuzz-targets: %v\n%s", err, out)
-	}
 	var got []string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(runMake(t, "fuzz-targets")) {
 		got = append(got, strings.TrimSpace(line))
 	}
 	slices.Sort(got)

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const goodCSV = "name,a,b\none,1 4,1 4\n"
+
+// run calls the program in a folder with the given files.
+func runIn(t *testing.T, files map[string]string, args ...string) (code int, stderr string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, err bytes.Buffer
+	code = Main(t.Context(), args, strings.NewReader(""), &out, &err)
+	if left, _ := filepath.Glob("*.partial"); len(left) > 0 {
+		t.Errorf("left %q behind", left)
+	}
+	return code, err.String()
+}
+
+func content(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestOutputNeverReplacesInput(t *testing.T) {
+	for _, flag := range []string{"cases", "report"} {
+		code, stderr := runIn(t, map[string]string{"w.csv": goodCSV}, "simulate", "--dataset", "w.csv", "--"+flag, "w.csv")
+		want := "--" + flag + " w.csv is the file that is read; it would be lost"
+		if code != exitUsage || !strings.Contains(stderr, want) || content(t, "w.csv") != goodCSV {
+			t.Errorf("%s: exit code %d, %q, the file is now %q", flag, code, stderr, content(t, "w.csv"))
+		}
+	}
+	code, stderr := runIn(t, nil, "simulate", "--dataset", "representative", "--cases", "x", "--report", "x")
+	if code != exitUsage || !strings.Contains(stderr, "they must be two files") {
+		t.Errorf("one file for both: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestFailedRunKeepsEarlierOutput(t *testing.T) {
+	code, stderr := runIn(t, map[string]string{"bad.csv": "name,a\none,x\n", "good.html": "earlier"},
+		"simulate", "--dataset", "bad.csv", "--report", "good.html", "--cases", "new.csv")
+	if code != exitFailure || content(t, "good.html") != "earlier" {
+		t.Errorf("exit code %d, %q, the file is now %q", code, stderr, content(t, "good.html"))
+	}
+	if _, err := os.Stat("new.csv"); err == nil {
+		t.Error("the failed run left new.csv")
+	}
+}
+
+func TestOutputReplacesEarlierOutput(t *testing.T) {
+	code, stderr := runIn(t, map[string]string{"w.csv": goodCSV, "old.csv": strings.Repeat("old ", 10000)},
+		"simulate", "--dataset", "w.csv", "--cases", "old.csv", "--algorithm", "local")
+	if code != 0 || !strings.HasPrefix(content(t, "old.csv"), "name,algorithm,") || strings.Contains(content(t, "old.csv"), "old ") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if info, err := os.Stat("old.csv"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file's mode is %v (%v), it was 0600", info.Mode(), err)
+	}
+}
