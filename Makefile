@@ -20,14 +20,36 @@ BUILDVCS := $(if $(shell git rev-parse --quiet --verify HEAD 2>/dev/null),auto,f
 # Tools are pinned in hack/tools and built once for each content of it.
 TOOLS := bin/tools/$(shell { cat hack/tools/go.mod hack/tools/go.sum; $(GO) env GOVERSION; } | cksum | cut -d ' ' -f 1)
 
+# The lab's Kubernetes takes minutes to build, so it is built once for each content of
+# lab/kubernetes, version of Go and choice of flags. The go command does not know which
+# release its modules are, so the linker writes it where the components look for it.
+KUBERNETES_VERSION := $(shell sed -nE 's|^\tk8s.io/kubernetes (v[0-9.]+)$$|\1|p' lab/kubernetes/go.mod)
+KUBERNETES_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES_VERSION) \
+	-X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) \
+	-X k8s.io/component-base/version.gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)))) \
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))) \
+	-X k8s.io/component-base/version.gitCommit= -X k8s.io/component-base/version.gitTreeState=clean
+KUBERNETES := bin/kubernetes-$(shell { cat lab/kubernetes/*.go lab/kubernetes/go.mod lab/kubernetes/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+
 .PHONY: help
 help: ## List the targets
-	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
+	@sed -nE 's/^([a-z][a-z0-9-]*):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
 build: ## Build bin/vicinity
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/vicinity ./cmd/vicinity
+
+.PHONY: kubernetes
+kubernetes: $(KUBERNETES) ## Build bin/vicinity-kubernetes for the lab, once (minutes when cold)
+	@ln -sfn $(notdir $(KUBERNETES)) bin/vicinity-kubernetes
+
+# Whoever is interrupted leaves nothing that looks built.
+$(KUBERNETES):
+	@echo "building etcd and Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
+	@mkdir -p bin
+	cd lab/kubernetes && $(GO) build -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
+	@mv '$@.new' '$@'
 
 .PHONY: check
 check: build vet lint ## The fast one: build, vet, lint, unit tests
@@ -36,6 +58,19 @@ check: build vet lint ## The fast one: build, vet, lint, unit tests
 .PHONY: test
 test: browser build vet lint ## All that CI runs: check, the long tests, and no test skipped
 	$(GO) test -timeout 30m -json ./... | $(GO) run ./hack/skips -strict
+
+.PHONY: up
+up: build kubernetes ## Bring a lab up and see what traffic between zones costs
+	bin/vicinity lab demo
+
+.PHONY: down
+down: build ## Remove all labs
+	bin/vicinity lab down --all
+
+.PHONY: e2e
+e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab
+	$(GO) test -c -o bin/e2e ./test/e2e
+	cd test/e2e && E2E_AREA='$(or $(AREA),all)' '$(CURDIR)/bin/e2e' -test.timeout 40m
 
 .PHONY: simulate
 simulate: build ## Score the algorithms on the published data set of 39,273,145 cases

@@ -91,7 +91,8 @@ func newRootCommand(s streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-The commands below need no cluster and change nothing in one.`,
+Except for those of lab, which makes a cluster of its own, the commands below need no
+cluster and change nothing in one.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -99,6 +100,7 @@ The commands below need no cluster and change nothing in one.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.AddCommand(
+		newLabCommand(s),
 		newPlanCommand(s),
 		newSimulateCommand(s),
 		newVersionCommand(s),

@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// demoFlags are the flags of "vicinity lab demo" as they are given.
+type demoFlags struct {
+	*labFlags
+	rate     float64
+	duration time.Duration
+	price    float64
+	noTTY    bool
+}
+
+func newLabDemoCommand(s streams, lf *labFlags) *cobra.Command {
+	f := demoFlags{labFlags: lf}
+	shaped := &shapeFlags{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See traffic between zones, what it costs, and what keeps it near",
+		Long: `Demo brings a lab up, unless it is, and runs an echo Service with endpoints and clients
+in each zone. It sends traffic and shows, zone by zone, who answers whom, how many bytes
+cross zones as the lab's fabric counts them, and what that would cost in a month. Then
+it asks Kubernetes to keep the Service's traffic in its zone (trafficDistribution:
+PreferSameZone) and shows the change.
+
+The lab is up afterwards, to try more; "lab down" removes it.`,
+		Example: `  vicinity lab demo
+  vicinity lab demo --no-tty --rate 500 --duration 20s
+  vicinity lab demo --zones a,b,c,d --price 0.02`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
+			wanted, err := shaped.shape(s, cmd, f.lab())
+			if err != nil {
+				return err
+			}
+			if wanted.ControlPlaneOnly {
+				return usageErrorf("--control-plane-only gives no network to show")
+			}
+			return f.run(cmd.Context(), s, wanted)
+		},
+	}
+	shaped.register(cmd)
+	flags := cmd.Flags()
+	flags.Float64Var(&f.rate, "rate", 300, "`NUMBER` of requests a second, from all clients together")
+	flags.DurationVar(&f.duration, "duration", 8*time.Second, "`TIME` to send traffic before and after the change")
+	flags.Float64Var(&f.price, "price", 0.02, "`PRICE` of a GB between zones, sent and received, in your currency")
+	flags.BoolVar(&f.noTTY, "no-tty", false, "print plain lines, as it does when the output is no terminal")
+	return cmd
+}
+
+func (f *demoFlags) validate() error {
+	switch {
+	case f.rate <= 0:
+		return usageErrorf("--rate %v is not allowed; it must be above 0", f.rate)
+	case f.duration < time.Second:
+		return usageErrorf("--duration %v is not allowed; it must be at least 1s", f.duration)
+	case f.price < 0:
+		return usageErrorf("--price %v is not allowed; it must not be below 0", f.price)
+	}
+	return nil
+}
+
+// demoService is what the demo deploys, in a namespace of its own.
+const (
+	demoNamespace = "demo"
+	demoService   = "echo"
+)
+
+func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) error {
+	cluster, err := f.cluster(ctx, s, wanted)
+	if err != nil {
+		return err
+	}
+	d := &demo{demoFlags: *f, cluster: cluster, screen: screen{out: s.out, live: isTerminal(s.out) && !f.noTTY}}
+	for _, zone := range cluster.Shape().Zones {
+		d.zones = append(d.zones, zone.Name)
+	}
+	if d.client, err = cluster.Client(); err != nil {
+		return err
+	}
+	if err := d.deploy(ctx); err != nil {
+		return err
+	}
+	d.screen.say("\nThe Service as Kubernetes makes it: every endpoint is as good as any other.\n")
+	before, err := d.measure(ctx)
+	if err != nil {
+		return err
+	}
+	d.screen.say("\nNow with trafficDistribution: PreferSameZone.\n")
+	if err := d.prefer(ctx); err != nil {
+		return err
+	}
+	after, err := d.measure(ctx)
+	if err != nil {
+		return err
+	}
+	d.screen.say("\n%s%s", d.compare(before, after), d.goOn())
+	return d.screen.err
+}
+
+// cluster is the lab that is up, or a new one.
+func (f *demoFlags) cluster(ctx context.Context, s streams, wanted shape.Shape) (*lab.Cluster, error) {
+	if cluster, err := f.open(s); err == nil {
+		return cluster, nil
+	}
+	return lab.Up(ctx, wanted, f.options(s.err))
+}
+
+// demo is one run of the demonstration.
+type demo struct {
+	demoFlags
+	cluster *lab.Cluster
+	client  *lab.Client
+	zones   []string
+	screen  screen
+}
+
+// settleTime bounds how long what is deployed may take to work.
+const settleTime = time.Minute
+
+// deploy runs the Service and its clients, afresh if they are there.
+func (d *demo) deploy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	begun := time.Now()
+	err := d.client.Apply(ctx, demoNamespace, lab.DemoManifests(demoNamespace, len(d.zones)))
+	if err != nil {
+		return err
+	}
+	// Of an earlier demo the Service may still prefer the zone.
+	if err := d.client.PatchService(ctx, demoNamespace, demoService, `{"spec":{"trafficDistribution":null}}`); err != nil {
+		return err
+	}
+	for _, deployment := range []string{"echo", "client"} {
+		if err := d.client.WaitDeployment(ctx, demoNamespace, deployment); err != nil {
+			return err
+		}
+	}
+	if err := d.client.WaitHints(ctx, demoNamespace, demoService, false); err != nil {
+		return err
+	}
+	d.screen.say("Service %s in namespace %s: 2 endpoints and 1 client in each of %s, ready after %.1f s.\n",
+		demoService, demoNamespace, joinNames(d.zones), time.Since(begun).Seconds())
+	return d.answers(ctx)
+}
+
+// prefer switches the Service to its zone's endpoints.
+func (d *demo) prefer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	err := d.client.PatchService(ctx, demoNamespace, demoService, `{"spec":{"trafficDistribution":"PreferSameZone"}}`)
+	if err != nil {
+		return err
+	}
+	return d.client.WaitHints(ctx, demoNamespace, demoService, true)
+}
+
+// answers waits until the Service answers the clients of all zones.
+func (d *demo) answers(ctx context.Context) error {
+	return lab.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
+		result, err := d.cluster.Load(ctx, lab.LoadOptions{
+			Namespace: demoNamespace, Service: demoService,
+			Plan: load.Plan{Rate: 100, Duration: 300 * time.Millisecond},
+		})
+		if err != nil {
+			return "", err
+		}
+		if failed := result.Failed(); failed > 0 {
+			return fmt.Sprintf("%d requests failed", failed), nil
+		}
+		return "", nil
+	})
+}
+
+// measure sends traffic and shows it as it comes.
+func (d *demo) measure(ctx context.Context) (measurement, error) {
+	before, err := d.cluster.Traffic()
+	if err != nil {
+		return measurement{}, err
+	}
+	last := before
+	var failed error
+	var shown time.Duration
+	job, err := d.cluster.PlanLoad(ctx, lab.LoadOptions{
+		Namespace: demoNamespace, Service: demoService,
+		Plan: load.Plan{Rate: d.rate, Duration: d.duration, Interval: time.Second},
+	})
+	if err != nil {
+		return measurement{}, err
+	}
+	result, err := job.Run(ctx, load.Watch{Progress: func(p load.Progress) {
+		// The rest at the end is too little to say anything.
+		if p.Elapsed-shown < job.Plan.Interval/2 {
+			return
+		}
+		shown = p.Elapsed
+		now, err := d.cluster.Traffic()
+		if err != nil {
+			failed = err
+			return
+		}
+		d.screen.draw(d.picture(measurement{p.Last, now.Since(last)}, p.Elapsed))
+		last = now
+	}})
+	if err := errors.Join(err, failed); err != nil {
+		return measurement{}, err
+	}
+	if ctx.Err() != nil {
+		return measurement{}, ctx.Err()
+	}
+	now, err := d.cluster.Traffic()
+	if err != nil {
+		return measurement{}, err
+	}
+	m := measurement{result, now.Since(before)}
+	d.screen.settle(d.picture(m, m.took()))
+	return m, nil
+}
+
+// measurement is what clients and fabric say of the same time.
+type measurement struct {
+	result  load.Result
+	traffic lab.Traffic
+}
+
+func (m measurement) took() time.Duration { return m.result.End.Sub(m.result.Start) }
+
+// crossing is how many bytes a second cross zones.
+func (m measurement) crossing() float64 {
+	if m.took() <= 0 {
+		return 0
+	}
+	return float64(m.traffic.CrossZone().Bytes) / m.took().Seconds()
+}
+
+// shares is how the answers to each zone's clients divide among the zones.
+func (m measurement) shares(zones []string) [][]float64 {
+	counts := make([][]float64, len(zones))
+	for i := range counts {
+		counts[i] = make([]float64, len(zones))
+	}
+	for _, flow := range m.result.Flows {
+		from, to := slices.Index(zones, flow.Zone), slices.Index(zones, flow.To.Zone)
+		if from >= 0 && to >= 0 {
+			counts[from][to] += float64(flow.Answers)
+		}
+	}
+	for _, row := range counts {
+		sum := 0.0
+		for _, n := range row {
+			sum += n
+		}
+		for i := range row {
+			if sum > 0 {
+				row[i] /= sum
+			}
+		}
+	}
+	return counts
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// shapeFlags are a lab's shape as flags say it.
+type shapeFlags struct {
+	shape.Options
+	file string
+}
+
+// register adds the flags of a shape to a command.
+func (f *shapeFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&f.Zones, "zones", []string{"zone-a", "zone-b", "zone-c"}, "`LIST` of zones")
+	flags.IntSliceVar(&f.NodesPerZone, "nodes-per-zone", []int{2}, "`NUMBER` of nodes, one for all zones or a list with one for each")
+	flags.StringSliceVar(&f.Regions, "region", []string{shape.DefaultRegion}, "`REGION` of the zones, one for all or a list with one for each")
+	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU that a node offers, one `QUANTITY` for all zones or a list with one for each (default 4)")
+	flags.StringSliceVar(&f.Memory, "memory", nil, "memory that a node offers, one `QUANTITY` for all zones or a list with one for each (default 8Gi)")
+	flags.StringSliceVar(&f.NodeLabels, "node-labels", nil, "`LIST` of key=value labels of all nodes")
+	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
+	flags.DurationVar(&f.CrossZoneLatency, "cross-zone-latency", 0, "`TIME` added to each round trip between two zones, where the kernel can")
+	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
+	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "who programs Services on the nodes: kube-proxy, vicinity, both or none")
+	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
+	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
+	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
+	flags.BoolVar(&f.AgentPerNode, "agent-per-node", false, "run one agent for each node instead of one for all")
+	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network, which needs no root")
+}
+
+// fileFlags are those that a file says instead.
+var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels"}
+
+// shape is what the flags ask for.
+func (f *shapeFlags) shape(s streams, cmd *cobra.Command, name string) (shape.Shape, error) {
+	f.Name = name
+	if f.file == "" {
+		wanted, err := shape.FromOptions(f.Options)
+		if err != nil {
+			return shape.Shape{}, usageErrorf("--%w", err)
+		}
+		return wanted, nil
+	}
+	for _, flag := range fileFlags {
+		if cmd.Flags().Changed(flag) {
+			return shape.Shape{}, usageErrorf("--%s and --file do not go together; the file says it", flag)
+		}
+	}
+	in := s.in
+	if f.file != "-" {
+		file, err := os.Open(f.file)
+		if err != nil {
+			return shape.Shape{}, err
+		}
+		defer file.Close()
+		in = file
+	}
+	wanted, err := shape.Read(in)
+	if err != nil {
+		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
+	}
+	f.override(cmd, &wanted)
+	return wanted, wanted.Validate()
+}
+
+// override puts what flags say in place of what a file says.
+func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
+	given := cmd.Flags().Changed
+	if given("name") {
+		wanted.Name = f.Name
+	}
+	if given("cross-zone-latency") {
+		wanted.CrossZoneLatency = shape.Duration{Duration: f.CrossZoneLatency}
+	}
+	if given("cross-region-latency") {
+		wanted.CrossRegionLatency = shape.Duration{Duration: f.CrossRegionLatency}
+	}
+	if given("proxy") {
+		wanted.Proxy = shape.Proxy(f.Proxy)
+	}
+	if given("fake-nodes") {
+		wanted.FakeNodes = f.FakeNodes
+	}
+	wanted.HA = wanted.HA || f.HA
+	wanted.SingleStack = wanted.SingleStack || f.SingleStack
+	wanted.AgentPerNode = wanted.AgentPerNode || f.AgentPerNode
+	wanted.ControlPlaneOnly = wanted.ControlPlaneOnly || f.ControlPlaneOnly
+}
+
+func newLabUpCommand(s streams, f *labFlags) *cobra.Command {
+	shaped := &shapeFlags{}
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring a lab up",
+		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. The
+lab goes on when the command has ended. What an earlier run left behind is removed
+first; a lab that is up already is left alone, with an error.
+
+A shape is said by flags, or for more by a file:
+
+  zones:
+  - name: a
+    region: west
+    cpu: "8"
+    nodes: 3
+  - name: b
+    region: east
+    nodes:
+    - labels: {example.com/rack: r1}
+    - labels: {example.com/rack: r2}
+
+A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
+pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
+		Example: `  vicinity lab up
+  vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
+  vicinity lab up --name other --ha
+  vicinity lab up --file shape.yaml
+  vicinity lab up --control-plane-only --fake-nodes 1000`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			wanted, err := shaped.shape(s, cmd, f.lab())
+			if err != nil {
+				return err
+			}
+			options := f.options(s.err)
+			options.Keep = keep
+			return labUp(cmd.Context(), s, wanted, options)
+		},
+	}
+	shaped.register(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave what there is when it fails, to look at")
+	return cmd
+}
+
+// labUp brings a lab up and says how to go on.
+func labUp(ctx context.Context, s streams, wanted shape.Shape, options lab.Options) error {
+	begun := time.Now()
+	cluster, err := lab.Up(ctx, wanted, options)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "lab %s is up after %.1f s: %s\n\n  export KUBECONFIG=%s\n",
+		wanted.Name, time.Since(begun).Seconds(), describeShape(wanted), cluster.Kubeconfig())
+	return err
+}
+
+// describeShape is a shape in a few words.
+func describeShape(wanted shape.Shape) string {
+	text := fmt.Sprintf("%s in %s", count(int64(len(wanted.Nodes())), "node", "nodes"), count(int64(len(wanted.Zones)), "zone", "zones"))
+	if wanted.FakeNodes > 0 {
+		text += " and " + count(int64(wanted.FakeNodes), "node", "nodes") + " without network"
+	}
+	if wanted.ControlPlaneOnly {
+		text += ", no network at all"
+	}
+	return text
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The files of a pod's folder.
+const (
+	podFile          = "pod.json"
+	recordFile       = "record.json"
+	containersFolder = "containers"
+	volumesFolder    = "volumes"
+	terminationFile  = "termination-log"
+)
+
+// saved is a pod as an earlier agent left it.
+type saved struct {
+	pod    *corev1.Pod
+	record *record
+	slot   int
+}
+
+// readRecords reads what an earlier agent left.
+func (a *agent) readRecords() (map[uid]*saved, error) {
+	folders, err := os.ReadDir(a.dir.Pods())
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[uid]*saved{}, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading the records of pods: %w", err)
+	}
+	all := map[uid]*saved{}
+	for _, folder := range folders {
+		s := &saved{pod: &corev1.Pod{}, record: &record{}}
+		path := a.dir.Pod(folder.Name())
+		err := errors.Join(readJSON(filepath.Join(path, podFile), s.pod), readJSON(filepath.Join(path, recordFile), s.record))
+		if err != nil {
+			// The agent ended before the pod had anything.
+			a.log.Warn("pod without a record", "folder", path, "error", err)
+			continue
+		}
+		if len(s.record.Addresses) > 0 && !s.record.Released {
+			bytes := s.record.Addresses[0].AsSlice()
+			s.slot = int(bytes[len(bytes)-1])
+		}
+		all[s.pod.UID] = s
+	}
+	return all, nil
+}
+
+// save writes the record down.
+func (w *worker) save() {
+	if err := writeJSON(filepath.Join(w.folder, recordFile), w.r); err != nil {
+		w.agent.log.Error("record cannot be written", "pod", w.pod.Name, "error", err)
+	}
+}
+
+// adopt takes over the containers that an earlier agent started.
+func (w *worker) adopt() {
+	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+		for i := range list {
+			w.adoptContainer(&list[i])
+		}
+	}
+}
+
+func (w *worker) adoptContainer(spec *corev1.Container) {
+	c := w.r.Containers[spec.Name]
+	// The agent may have ended between a start and its note of it.
+	number := 0
+	if c != nil && c.Current != nil {
+		number = c.Current.Number + 1
+	}
+	if a := w.findAttempt(spec.Name, number); a != nil {
+		c = w.r.container(spec.Name)
+		c.Previous, c.Current = c.Current, a
+		c.Waiting, c.Stopping, c.Started, c.Passing = nil, nil, false, false
+	}
+	if !c.running() {
+		return
+	}
+	a := c.Current
+	// A stop that was under way begins anew, with the time that is left.
+	if c.Stopping != nil && !c.Stopping.Killed && c.Stopping.Deadline.After(w.agent.now()) {
+		c.Stopping = nil
+	}
+	w.agent.log.Info("container adopted", "pod", w.pod.Name, "container", spec.Name, "pid", a.Process.ID)
+	w.follow(spec.Name, a, nil)
+	w.probe(spec, c)
+}
+
+// findAttempt looks for an attempt that no record names.
+func (w *worker) findAttempt(name string, number int) *attempt {
+	folder := w.attemptFolder(name, number)
+	if _, err := os.Stat(filepath.Join(folder, specFile)); err != nil {
+		return nil
+	}
+	var b begin
+	for range 20 {
+		err := readJSON(filepath.Join(folder, beginFile), &b)
+		if err == nil && b.Error == "" {
+			return &attempt{
+				Number: number, ID: attemptID(w.pod.UID, name, number),
+				Process: b.Process, Keeper: b.Keeper, Begun: b.At,
+			}
+		} else if err == nil {
+			return nil
+		}
+		// Its keeper may be about to start it.
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil
+}
+
+func sha(text string) string {
+	digest := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(digest[:])
+}

@@ -1,0 +1,287 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	broadcast "k8s.io/client-go/tools/record"
+
+	"vicinity.dev/vicinity/lab/controlplane"
+	labprocess "vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// Options say for which nodes an agent stands in, and how.
+type Options struct {
+	// State is the lab's state folder.
+	State state.Dir
+	// Node is the only node to stand in for; empty: all of the lab.
+	Node string
+	// Images maps images to programs. The default are DefaultImages.
+	Images Images
+	// Keeper is the command that calls RunContainer with the folder that follows. The
+	// default is "vicinity lab internal container".
+	Keeper []string
+	// FirstBackoff and MostBackoff bound the wait of a container that keeps ending, and
+	// of an image that is none. The default is a kubelet's: 10 s and 5 min.
+	FirstBackoff, MostBackoff time.Duration
+	// Log is for people who look for a fault; nil is the standard error.
+	Log *slog.Logger
+}
+
+func (o *Options) complete() error {
+	if o.Images == (Images{}) {
+		images, err := DefaultImages()
+		if err != nil {
+			return err
+		}
+		o.Images = images
+	}
+	if len(o.Keeper) == 0 {
+		o.Keeper = []string{o.Images.Program, "lab", "internal", "container"}
+	}
+	if o.FirstBackoff == 0 {
+		o.FirstBackoff = 10 * time.Second
+	}
+	if o.MostBackoff == 0 {
+		o.MostBackoff = 5 * time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	return nil
+}
+
+// agent is what its parts share.
+type agent struct {
+	Options
+	dir     state.Dir
+	marker  string
+	log     *slog.Logger
+	backoff backoff
+	client  kubernetes.Interface
+	version string
+	events  broadcast.EventBroadcaster
+	exits   *exits
+	objects *objects
+	pods    *pods
+	now     func() time.Time
+	// starts bounds how many containers start at the same time.
+	starts chan struct{}
+
+	mu    sync.Mutex
+	shape shape.Shape
+	nodes map[string]*node
+	hearts
+}
+
+// Run stands in for the kubelets of a lab until the context ends. Pods run on then, and
+// are taken over by the next Run.
+func Run(ctx context.Context, o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	lab, err := o.State.Load()
+	if err != nil {
+		return err
+	}
+	client, err := newClient(o.State)
+	if err != nil {
+		return err
+	}
+	exits, err := watchExits()
+	if err != nil {
+		return err
+	}
+	defer exits.close()
+	a := newAgent(o, client, exits)
+	defer a.events.Shutdown()
+	if a.version, err = serverVersion(ctx, client); err != nil {
+		return err
+	}
+	records, err := a.readRecords()
+	if err != nil {
+		return err
+	}
+	a.pods.restore(records)
+	a.setNodes(ctx, lab.Shape)
+	var work sync.WaitGroup
+	for _, f := range []func(context.Context){a.beat, a.watchPods, a.watchNodes, a.watchControl} {
+		work.Go(func() { f(ctx) })
+	}
+	<-ctx.Done()
+	work.Wait()
+	return nil
+}
+
+func newAgent(o Options, client kubernetes.Interface, e *exits) *agent {
+	a := &agent{
+		Options: o,
+		dir:     o.State,
+		marker:  labprocess.Marker(o.State),
+		log:     o.Log,
+		backoff: backoff{First: o.FirstBackoff, Most: o.MostBackoff},
+		client:  client,
+		events:  newEvents(client),
+		exits:   e,
+		objects: newObjects(client),
+		now:     time.Now,
+		starts:  make(chan struct{}, 8),
+		nodes:   map[string]*node{},
+	}
+	a.pods = newPods(a)
+	return a
+}
+
+// newClient returns a client without a limit of its own: the API server has one.
+func newClient(d state.Dir) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", d.ComponentKubeconfig(controlplane.Agent))
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the agent's client: %w", err)
+	}
+	return client, nil
+}
+
+// serverVersion waits for the API server and returns its version, which the nodes share.
+func serverVersion(ctx context.Context, client kubernetes.Interface) (string, error) {
+	for {
+		version, err := client.Discovery().ServerVersion()
+		if err == nil {
+			return version.GitVersion, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", errors.Join(ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// node returns a node that the agent stands in for.
+func (a *agent) node(name string) *node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.nodes[name]
+}
+
+// allNodes returns the nodes that the agent stands in for, in the order of their names.
+func (a *agent) allNodes() []*node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var nodes []*node
+	for _, name := range slices.Sorted(maps.Keys(a.nodes)) {
+		nodes = append(nodes, a.nodes[name])
+	}
+	return nodes
+}
+
+// setNodes takes in nodes that came, and lets those go that left.
+func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
+	want := map[string]shape.Node{}
+	for _, n := range append(s.Nodes(), s.FakeNodeList()...) {
+		n.Fake = n.Fake || s.ControlPlaneOnly
+		if a.Node == "" || a.Node == n.Name {
+			want[n.Name] = n
+		}
+	}
+	stopped, err := StoppedNodes(a.dir)
+	if err != nil {
+		a.log.Error("control files cannot be read", "error", err)
+	}
+	var came, left []*node
+	a.mu.Lock()
+	a.shape = s
+	for name, n := range a.nodes {
+		if _, ok := want[name]; !ok {
+			left = append(left, n)
+			delete(a.nodes, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if a.nodes[name] == nil {
+			n := newNode(ctx, a, s, want[name])
+			n.stopped.Store(slices.Contains(stopped, name))
+			a.nodes[name] = n
+			came = append(came, n)
+		}
+	}
+	a.mu.Unlock()
+	for _, n := range left {
+		n.leave()
+		a.pods.leave(n.Name)
+	}
+	go register(came)
+	a.setHearts(a.allNodes(), s.Timing)
+	for _, n := range came {
+		a.pods.arrive(n.Name)
+	}
+}
+
+// register registers nodes, many at a time, and serves their kubelet APIs.
+func register(nodes []*node) {
+	var work sync.WaitGroup
+	queue := make(chan *node)
+	for range min(16, len(nodes)) {
+		work.Go(func() {
+			for n := range queue {
+				n.join()
+			}
+		})
+	}
+	for _, n := range nodes {
+		queue <- n
+	}
+	close(queue)
+	work.Wait()
+}
+
+func (a *agent) setStopped(names []string) {
+	for _, n := range a.allNodes() {
+		is := slices.Contains(names, n.Name)
+		if n.stopped.Swap(is) == is {
+			continue
+		}
+		a.log.Info("node", "node", n.Name, "stopped", is)
+		if is {
+			n.unserve()
+		} else {
+			n.serve()
+			n.proclaim()
+		}
+		a.pods.wake(n.Name)
+	}
+}
+
+// newEvents sends events to the API.
+func newEvents(client kubernetes.Interface) broadcast.EventBroadcaster {
+	b := broadcast.NewBroadcaster(broadcast.WithCorrelatorOptions(broadcast.CorrelatorOptions{BurstSize: 100, QPS: 1}))
+	b.StartRecordingToSink(eventSink(client))
+	return b
+}
+
+func (a *agent) recorder(node string) broadcast.EventRecorder {
+	return a.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: node})
+}
+
+// uid is short for the identity that pods are known by.
+type uid = types.UID

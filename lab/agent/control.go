@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// stoppedFolder holds an empty file for each node that is stopped, by its name. Whoever
+// stops a node makes the file, then cuts the node off in the fabric; agents look at the
+// folder, and at lab.json for nodes that came or went, every controlPeriod.
+const (
+	stoppedFolder = "stopped"
+	controlPeriod = 100 * time.Millisecond
+)
+
+// StopNode tells the agent of a node to fall silent: no heartbeats, no kubelet API, no
+// statuses, no pods started or stopped. Its processes run on, as behind a broken cable.
+func StopNode(d state.Dir, node string) error {
+	folder := filepath.Join(d.Path(), stoppedFolder)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("stopping node %q: %w", node, err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, node), nil, 0o600); err != nil {
+		return fmt.Errorf("stopping node %q: %w", node, err)
+	}
+	return nil
+}
+
+// StartNode undoes StopNode.
+func StartNode(d state.Dir, node string) error {
+	err := os.Remove(filepath.Join(d.Path(), stoppedFolder, node))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("starting node %q: %w", node, err)
+	}
+	return nil
+}
+
+// StoppedNodes are the nodes that are stopped, by name.
+func StoppedNodes(d state.Dir) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(d.Path(), stoppedFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading which nodes are stopped: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, nil
+}
+
+// watchControl follows the control files until the context ends.
+func (a *agent) watchControl(ctx context.Context) {
+	ticker := time.NewTicker(controlPeriod)
+	defer ticker.Stop()
+	var read time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		stopped, err := StoppedNodes(a.dir)
+		if err != nil {
+			a.log.Error("control files cannot be read", "error", err)
+			continue
+		}
+		a.setStopped(stopped)
+		info, err := os.Stat(filepath.Join(a.dir.Path(), "lab.json"))
+		if err != nil || info.ModTime().Equal(read) {
+			continue
+		}
+		read = info.ModTime()
+		lab, err := a.dir.Load()
+		if err != nil {
+			a.log.Error("the lab's shape cannot be read", "error", err)
+			continue
+		}
+		a.setNodes(ctx, lab.Shape)
+	}
+}

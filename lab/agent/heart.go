@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// mostRenewals is how many leases are renewed a second at most, as long as the control
+// plane's patience allows: thousands of nodes would keep the API busy with nothing else.
+const mostRenewals = 200
+
+// renewTimeout is how long a renewal may take: less than any grace of the control plane.
+const renewTimeout = 3 * time.Second
+
+// renewers is how many renewals may be under way: an API that is busy answers late.
+const renewers = 64
+
+// hearts is what the beating of all nodes' hearts needs to know.
+type hearts struct {
+	beating sync.Mutex
+	ring    []*node
+	at      int
+	timing  shape.Timing
+	leases  sync.Map // by the node's name: *coordinationv1.Lease
+}
+
+func (a *agent) setHearts(nodes []*node, t shape.Timing) {
+	a.beating.Lock()
+	defer a.beating.Unlock()
+	a.ring, a.timing = nodes, t
+}
+
+// pace is how often each of so many nodes renews its lease.
+func pace(nodes int, t shape.Timing) time.Duration {
+	slow := time.Duration(nodes) * time.Second / mostRenewals
+	return max(t.LeaseRenewal.Duration, min(slow, t.MonitorGrace.Duration/3))
+}
+
+// beat renews the leases of all nodes, one after the other, so that the writes spread
+// evenly over the period.
+func (a *agent) beat(ctx context.Context) {
+	const tick = 20 * time.Millisecond
+	due := make(chan *node)
+	var work sync.WaitGroup
+	defer work.Wait()
+	for range renewers {
+		work.Go(func() {
+			for n := range due {
+				a.renew(ctx, n)
+			}
+		})
+	}
+	defer close(due)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	owed, last := 0.0, a.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		// By the clock, not by ticks: those are lost while all renewers are busy.
+		now := a.now()
+		a.beating.Lock()
+		if n := len(a.ring); n > 0 {
+			owed = min(owed+float64(n)*float64(now.Sub(last))/float64(pace(n, a.timing)), float64(n))
+		}
+		last = now
+		var batch []*node
+		for ; owed >= 1 && len(a.ring) > 0; owed-- {
+			a.at = (a.at + 1) % len(a.ring)
+			batch = append(batch, a.ring[a.at])
+		}
+		a.beating.Unlock()
+		for _, n := range batch {
+			select {
+			case due <- n:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// renew renews the lease of a node, or makes it.
+func (a *agent) renew(ctx context.Context, n *node) {
+	if n.stopped.Load() || n.left() || n.uid() == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	api := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if have, ok := a.leases.Load(n.Name); ok {
+		lease := have.(*coordinationv1.Lease).DeepCopy()
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: a.now()}
+		lease, err := api.Update(ctx, lease, metav1.UpdateOptions{})
+		if err == nil {
+			a.leases.Store(n.Name, lease)
+			return
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			a.logBeat(ctx, n, err)
+			return
+		}
+	}
+	a.leases.Delete(n.Name)
+	lease, err := api.Create(ctx, a.newLease(n), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if lease, err = api.Get(ctx, n.Name, metav1.GetOptions{}); err == nil {
+			lease.Spec = a.newLease(n).Spec
+			lease, err = api.Update(ctx, lease, metav1.UpdateOptions{})
+		}
+	}
+	if err != nil {
+		a.logBeat(ctx, n, err)
+		return
+	}
+	a.leases.Store(n.Name, lease)
+}
+
+func (a *agent) logBeat(ctx context.Context, n *node, err error) {
+	if ctx.Err() == nil {
+		a.log.Error("lease cannot be renewed", "node", n.Name, "error", err)
+	}
+}
+
+func (a *agent) newLease(n *node) *coordinationv1.Lease {
+	a.beating.Lock()
+	duration := int32(max(a.timing.LeaseDuration.Duration, 2*pace(len(a.ring), a.timing)) / time.Second)
+	a.beating.Unlock()
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, Namespace: corev1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.uid()}},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &n.Name,
+			LeaseDurationSeconds: &duration,
+			RenewTime:            &metav1.MicroTime{Time: a.now()},
+		},
+	}
+}

@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files of an attempt's folder.
+const (
+	specFile  = "spec.json"
+	beginFile = "begin.json"
+	endFile   = "end.json"
+)
+
+// reportDescriptor is where a keeper tells the agent that started it how the start went.
+const reportDescriptor = 3
+
+// notFound is the exit code of a container whose program could not be started.
+const notFound = 128
+
+// containerSpec tells a keeper what to run.
+type containerSpec struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`
+	// Network is the path of the network namespace, empty: this one.
+	Network  string  `json:"network,omitempty"`
+	Hostname string  `json:"hostname,omitempty"`
+	Mounts   []mount `json:"mounts,omitempty"`
+	User     *uint32 `json:"user,omitempty"`
+	Group    *uint32 `json:"group,omitempty"`
+	Log      string  `json:"log"`
+}
+
+// begin is what a keeper notes, and reports, when its container started or failed to.
+type begin struct {
+	Process process   `json:"process"`
+	Keeper  process   `json:"keeper"`
+	At      time.Time `json:"at"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// end is what a keeper notes when its container ended.
+type end struct {
+	At       time.Time `json:"at"`
+	ExitCode int32     `json:"exitCode"`
+}
+
+// RunContainer is the keeper of one container: it starts the process that the folder's
+// specification describes, writes what it prints to its log, and notes how it ends.
+// It is what "vicinity lab internal container FOLDER" runs, in a process of its own.
+func RunContainer(folder string) error {
+	var spec containerSpec
+	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
+		return fmt.Errorf("reading the container's specification: %w", err)
+	}
+	// A terminal that closes or an interrupt in it is meant for the agent at most.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
+	log, err := openLog(spec.Log)
+	if err != nil {
+		return report(folder, begin{At: time.Now(), Error: err.Error()})
+	}
+	defer log.Close()
+	k := keeper{spec: spec, folder: folder, log: log}
+	if err := k.start(); err != nil {
+		return errors.Join(
+			writeJSON(filepath.Join(folder, endFile), end{At: time.Now(), ExitCode: notFound}),
+			report(folder, begin{At: time.Now(), Error: err.Error()}))
+	}
+	started, err := findProcess(k.cmd.Process.Pid)
+	if err != nil {
+		// It ended already; nobody else can have its number before it is waited for.
+		started = process{ID: k.cmd.Process.Pid}
+	}
+	if err := report(folder, begin{Process: started, At: time.Now()}); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(folder, endFile), k.wait())
+}
+
+// report notes how the start went, and tells the agent.
+func report(folder string, b begin) error {
+	var err error
+	if b.Keeper, err = findProcess(os.Getpid()); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(folder, beginFile), b); err != nil {
+		return err
+	}
+	line, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	pipe := os.NewFile(reportDescriptor, "report")
+	defer pipe.Close()
+	// An agent that is gone reads the note.
+	if _, err := pipe.Write(append(line, '\n')); err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("reporting the start: %w", err)
+	}
+	return nil
+}
+
+type keeper struct {
+	spec   containerSpec
+	folder string
+	log    *logWriter
+	cmd    *exec.Cmd
+	copied sync.WaitGroup
+}
+
+// start starts the process from a thread that is in its namespaces. The thread stays
+// locked: nothing else may ever run in them.
+func (k *keeper) start() error {
+	runtime.LockOSThread()
+	if err := k.enter(); err != nil {
+		return err
+	}
+	if len(k.spec.Args) == 0 {
+		return errors.New("the container has no program")
+	}
+	path, err := lookPath(k.spec.Args[0], k.spec.Env)
+	if err != nil {
+		return err
+	}
+	k.cmd = &exec.Cmd{
+		Path:        path,
+		Args:        k.spec.Args,
+		Env:         k.spec.Env,
+		Dir:         k.spec.Dir,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec.User, k.spec.Group)},
+	}
+	var writers []*os.File
+	for _, stream := range []string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		writers = append(writers, w)
+		k.copied.Go(func() {
+			defer r.Close()
+			k.log.copy(stream, r)
+		})
+	}
+	k.cmd.Stdout, k.cmd.Stderr = writers[0], writers[1]
+	err = k.cmd.Start()
+	for _, w := range writers {
+		_ = w.Close()
+	}
+	return err
+}
+
+// enter puts the thread into the container's namespaces.
+func (k *keeper) enter() error {
+	if k.spec.Network != "" {
+		if err := setNamespace(k.spec.Network, unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
+		return fmt.Errorf("making namespaces: %w", err)
+	}
+	if k.spec.Hostname != "" {
+		if err := unix.Sethostname([]byte(k.spec.Hostname)); err != nil {
+			return fmt.Errorf("setting the host name: %w", err)
+		}
+	}
+	return makeRoot(filepath.Join(k.folder, "root"), k.spec.Mounts)
+}
+
+// wait waits for the process, ends what it left behind, and returns how it ended.
+func (k *keeper) wait() end {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, unix.SIGTERM)
+	pid := k.cmd.Process.Pid
+	go func() {
+		for range stop {
+			// The lab goes down: nobody will read the log or ask for the exit code.
+			_ = unix.Kill(-pid, unix.SIGKILL)
+		}
+	}()
+	// The error says less than the state does.
+	_ = k.cmd.Wait()
+	e := end{At: time.Now(), ExitCode: exitCode(k.cmd.ProcessState)}
+	_ = unix.Kill(-pid, unix.SIGKILL)
+	copied := make(chan struct{})
+	go func() { k.copied.Wait(); close(copied) }()
+	select {
+	case <-copied:
+	case <-time.After(time.Second):
+		// A process in a session of its own holds the other end.
+	}
+	return e
+}
+
+// exitCode is a process's exit code, or as shells have it 128 and the signal.
+func exitCode(s *os.ProcessState) int32 {
+	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int32(status.Signal())
+	}
+	return int32(s.ExitCode())
+}
+
+func credential(user, group *uint32) *syscall.Credential {
+	if user == nil && group == nil {
+		return nil
+	}
+	c := &syscall.Credential{}
+	if user != nil {
+		c.Uid = *user
+	}
+	if group != nil {
+		c.Gid = *group
+	}
+	return c
+}

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// A log has lines as those of other container runtimes: the time, the stream, F for a
+// full line or P for a part of one, and the text.
+const (
+	logTime    = time.RFC3339Nano
+	logPart    = 16 << 10
+	logLargest = 10 << 20
+)
+
+// olderLog is the name of the log that a full one becomes.
+func olderLog(path string) string { return path + ".1" }
+
+// logWriter writes what both streams of a container print to one log.
+type logWriter struct {
+	path string
+	now  func() time.Time
+
+	mu   sync.Mutex
+	file *os.File
+	size int64
+}
+
+func openLog(path string) (*logWriter, error) {
+	w := &logWriter{path: path, now: time.Now}
+	return w, w.open()
+}
+
+func (w *logWriter) open() error {
+	file, err := os.OpenFile(w.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+	if err != nil {
+		return fmt.Errorf("opening the log: %w", err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
+	w.file, w.size = file, info.Size()
+	return nil
+}
+
+// Close closes the log.
+func (w *logWriter) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.file.Close()
+}
+
+// copy writes a stream to the log until its end. A log that cannot be written is no
+// reason to hold the container up.
+func (w *logWriter) copy(stream string, from io.Reader) {
+	reader := bufio.NewReaderSize(from, logPart)
+	for {
+		line, err := reader.ReadSlice('\n')
+		if len(line) > 0 {
+			w.line(stream, line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+func (w *logWriter) line(stream string, text []byte) {
+	tag := "F"
+	if !bytes.HasSuffix(text, []byte("\n")) {
+		tag = "P"
+	}
+	line := fmt.Appendf(nil, "%s %s %s %s\n", w.now().UTC().Format(logTime), stream, tag, bytes.TrimSuffix(text, []byte("\n")))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, _ := w.file.Write(line)
+	w.size += int64(n)
+	if w.size < logLargest || os.Rename(w.path, olderLog(w.path)) != nil {
+		return
+	}
+	full := w.file
+	if w.open() == nil {
+		_ = full.Close()
+	}
+}

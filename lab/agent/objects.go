@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// objects reads what pods refer to. Of the many pods that start together most refer to
+// the same ConfigMap, that of the cluster's certificate; it alone is kept for a while.
+type objects struct {
+	client kubernetes.Interface
+	mu     sync.Mutex
+	roots  map[string]rootCertificate
+}
+
+type rootCertificate struct {
+	object *corev1.ConfigMap
+	read   time.Time
+}
+
+const (
+	rootCertificateName = "kube-root-ca.crt"
+	rootCertificateAge  = time.Minute
+)
+
+func newObjects(client kubernetes.Interface) *objects {
+	return &objects{client: client, roots: map[string]rootCertificate{}}
+}
+
+func (o *objects) configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	if name == rootCertificateName {
+		o.mu.Lock()
+		have, ok := o.roots[namespace]
+		o.mu.Unlock()
+		if ok && time.Since(have.read) < rootCertificateAge {
+			return have.object, nil
+		}
+	}
+	object, err := o.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil && name == rootCertificateName {
+		o.mu.Lock()
+		o.roots[namespace] = rootCertificate{object, time.Now()}
+		o.mu.Unlock()
+	}
+	return object, err
+}
+
+func (o *objects) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return o.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// token asks for a token of the pod's service account that is good as long as the pod.
+func (o *objects) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (*authenticationv1.TokenRequestStatus, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: p.ExpirationSeconds,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+		},
+	}}
+	if p.Audience != "" {
+		request.Spec.Audiences = []string{p.Audience}
+	}
+	request, err := o.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &request.Status, nil
+}

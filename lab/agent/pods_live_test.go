@@ -1,0 +1,368 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+func (l *lab) testRuns(t *testing.T) {
+	l = l.with(t)
+	var slowest time.Duration
+	watch, err := l.client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=runs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	for range 5 {
+		l.pod("runs", echoSpec)
+		var bound time.Time
+		for event := range watch.ResultChan() {
+			pod := event.Object.(*corev1.Pod)
+			if bound.IsZero() && pod.Spec.NodeName != "" {
+				bound = time.Now()
+			}
+			if isReady(pod) {
+				slowest = max(slowest, time.Since(bound))
+				t.Logf("ready %v after it was bound", time.Since(bound).Round(time.Millisecond))
+				break
+			}
+		}
+		pod := l.get("runs")
+		if len(pod.Status.PodIPs) != 2 || len(pod.Status.HostIPs) != 2 || pod.Status.QOSClass != corev1.PodQOSBestEffort {
+			t.Errorf("status is %+v", pod.Status)
+		}
+		l.wait("log", func(ctxt) (bool, string) {
+			log := l.logs("runs", &corev1.PodLogOptions{})
+			return log == "listening", log
+		})
+		began := time.Now()
+		l.remove("runs", 5)
+		l.gone("runs")
+		t.Logf("gone after %v", time.Since(began).Round(time.Millisecond))
+		l.wait("folder is removed", func(ctxt) (bool, string) {
+			_, err := os.Stat(l.dir.Pod(string(pod.UID)))
+			return os.IsNotExist(err), fmt.Sprint(err)
+		})
+		for event := range watch.ResultChan() {
+			if event.Type == "DELETED" {
+				break
+			}
+		}
+	}
+}
+
+func (l *lab) testMounts(t *testing.T) {
+	l = l.with(t)
+	if _, err := l.client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "green", "size": "9"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.client.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "secret"}, StringData: map[string]string{"word": "hush"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.pod("mounts", `
+restartPolicy: Never
+volumes:
+- {name: scratch, emptyDir: {}}
+- {name: settings, configMap: {name: settings}}
+- {name: info, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}
+initContainers:
+- name: first
+  image: lab/sleep
+  command: [sh, -c, "echo one > /scratch/file"]
+  volumeMounts: [{name: scratch, mountPath: /scratch}]
+containers:
+- name: c
+  image: lab/sleep
+  command: [sh, -c]
+  args:
+  - |
+    cat /scratch/file /etc/settings/color; echo; head -n 1 /info/labels
+    echo $(COLOR) $WORD $NODE $LIMIT $size '$(UNKNOWN)'
+    hostname; wc -c < /var/run/secrets/kubernetes.io/serviceaccount/token | grep -q '...' && echo token
+    grep -c ' nsfs ' /proc/self/mountinfo; echo done > /dev/termination-log; exit 3
+  env:
+  - {name: COLOR, valueFrom: {configMapKeyRef: {name: settings, key: color}}}
+  - {name: WORD, valueFrom: {secretKeyRef: {name: secret, key: word}}}
+  - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+  - {name: LIMIT, valueFrom: {resourceFieldRef: {resource: requests.cpu, divisor: 1m}}}
+  envFrom: [{configMapRef: {name: settings}}]
+  resources: {requests: {cpu: 250m}}
+  volumeMounts: [{name: scratch, mountPath: /scratch}, {name: settings, mountPath: /etc/settings}, {name: info, mountPath: /info}]
+`)
+	pod := l.until("mounts", "failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	want := strings.Join([]string{"one", "green", `app="mounts"`, "green hush " + pod.Spec.NodeName + " 250 9 $(UNKNOWN)", "mounts", "token", "0"}, "\n")
+	if got := l.logs("mounts", &corev1.PodLogOptions{}); got != want {
+		t.Errorf("log is\n%s\nwant\n%s", got, want)
+	}
+	ended := pod.Status.ContainerStatuses[0].State.Terminated
+	if ended == nil || ended.ExitCode != 3 || ended.Reason != "Error" || ended.Message != "done" {
+		t.Errorf("container ended %+v", ended)
+	}
+	if found := l.mountsOnMachine(); found != "" {
+		t.Errorf("mounts on the machine:\n%s", found)
+	}
+	for _, path := range []string{"/scratch", "/info", "/etc/settings", "/run/secrets/kubernetes.io"} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s was made on the machine", path)
+		}
+	}
+	l.remove("mounts", 0)
+	l.gone("mounts")
+	l.wait("folder is removed", func(ctxt) (bool, string) {
+		_, err := os.Stat(l.dir.Pod(string(pod.UID)))
+		return os.IsNotExist(err), fmt.Sprint(err)
+	})
+}
+
+func (l *lab) testEnds(t *testing.T) {
+	l = l.with(t)
+	l.pod("ends", `
+containers:
+- {name: c, image: lab/sleep, command: [sh, -c, "echo try; exit 1"]}
+`)
+	pod := l.until("ends", "backs off", func(p *corev1.Pod) bool {
+		s := p.Status.ContainerStatuses
+		return len(s) > 0 && s[0].RestartCount >= 2 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CrashLoopBackOff"
+	})
+	if last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 1 {
+		t.Errorf("last state is %+v", last)
+	}
+	if log := l.logs("ends", &corev1.PodLogOptions{Previous: true}); log != "try" {
+		t.Errorf("previous log is %q", log)
+	}
+	l.remove("ends", 0)
+
+	l.pod("stubborn", `
+containers:
+- {name: c, image: lab/sleep, command: [sh, -c, "trap '' TERM; echo up; while :; do sleep 0.1; done"]}
+`)
+	l.printed("stubborn", &corev1.PodLogOptions{})
+	began := time.Now()
+	l.remove("stubborn", 1)
+	l.gone("stubborn")
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("a container that ignores the signal was gone after %v, before its grace was over", took)
+	}
+
+	l.pod("sick", `
+containers:
+- name: c
+  image: lab/sleep
+  command: [sh, -c, "sleep 1000"]
+  livenessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1}
+terminationGracePeriodSeconds: 1
+`)
+	l.until("sick", "is restarted", func(p *corev1.Pod) bool {
+		s := p.Status.ContainerStatuses
+		return len(s) > 0 && s[0].RestartCount >= 1
+	})
+	l.remove("sick", 0)
+}
+
+// printed waits until a container says that it is up: its traps are set by then.
+func (l *lab) printed(name string, o *corev1.PodLogOptions) {
+	l.t.Helper()
+	l.wait(name+" is up", func(ctxt) (bool, string) { log := l.logs(name, o); return log == "up", log })
+}
+
+func (l *lab) testImage(t *testing.T) {
+	l = l.with(t)
+	l.pod("image", "containers: [{name: c, image: 'docker.io/library/nginx:1.27'}]")
+	for _, reason := range []string{"ErrImagePull", "ImagePullBackOff"} {
+		l.until("image", reason, func(p *corev1.Pod) bool {
+			s := p.Status.ContainerStatuses
+			return len(s) > 0 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == reason
+		})
+	}
+	l.wait("events", func(c ctxt) (bool, string) {
+		list, err := l.client.CoreV1().Events("default").List(c, metav1.ListOptions{FieldSelector: "involvedObject.name=image"})
+		if err != nil {
+			return false, err.Error()
+		}
+		var reasons []string
+		for _, e := range list.Items {
+			reasons = append(reasons, e.Reason)
+		}
+		text := strings.Join(reasons, " ")
+		return strings.Contains(text, "Pulling") && strings.Contains(text, "Failed") && strings.Contains(text, "BackOff"), text
+	})
+	l.remove("image", 0)
+	l.gone("image")
+}
+
+func (l *lab) exec(name string, args ...string) (string, error) {
+	l.t.Helper()
+	request := l.client.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Command: args, Stdin: true, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	executor, err := remotecommand.NewSPDYExecutor(l.config, "POST", request.URL())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var out, failed bytes.Buffer
+	err = executor.StreamWithContext(l.t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("input\n"), Stdout: &out, Stderr: &failed})
+	return strings.TrimSpace(out.String() + failed.String()), err
+}
+
+func (l *lab) testExec(t *testing.T) {
+	l = l.with(t)
+	l.pod("exec", echoSpec)
+	l.until("exec", "is ready", isReady)
+	if out, err := l.exec("exec", "sh", "-c", "cat; hostname; echo $VICINITY_POD; exit 7"); out != "input\nexec\nexec" || err == nil || !strings.Contains(err.Error(), "7") {
+		t.Errorf("exec says %q, %v", out, err)
+	}
+	l.remove("exec", 5)
+	l.gone("exec")
+}
+
+func (l *lab) testAdopts(t *testing.T) {
+	main := l
+	l = l.with(t)
+	l.pod("adopted", echoSpec)
+	l.pod("orphan", echoSpec)
+	before := l.until("adopted", "is ready", isReady)
+	orphan := l.until("orphan", "is ready", isReady)
+	if err := l.agent.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	none := int64(0)
+	if err := l.client.CoreV1().Pods("default").Delete(t.Context(), "orphan", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+		t.Fatal(err)
+	}
+	l.startAgent()
+	main.agent = l.agent
+	l.wait("orphan is ended", func(ctxt) (bool, string) {
+		_, err := os.Stat(l.dir.Pod(string(orphan.UID)))
+		return os.IsNotExist(err), fmt.Sprint(err)
+	})
+	after := l.get("adopted")
+	if after.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID ||
+		after.Status.ContainerStatuses[0].RestartCount != 0 || !isReady(after) {
+		t.Errorf("status was %+v and is %+v", before.Status, after.Status)
+	}
+	if out, err := l.exec("adopted", "cat"); err != nil || out != "input" {
+		t.Errorf("exec says %q, %v", out, err)
+	}
+	l.remove("adopted", 5)
+	l.gone("adopted")
+}
+
+func (l *lab) testNode(t *testing.T) {
+	l = l.with(t)
+	node := l.shape.Nodes()[0].Name
+	ready := func(want bool) {
+		t.Helper()
+		l.wait(fmt.Sprintf("readiness of %s is %v", node, want), func(c ctxt) (bool, string) {
+			n, err := l.client.CoreV1().Nodes().Get(c, node, metav1.GetOptions{})
+			return err == nil && nodeReady(n) == want, fmt.Sprint(err)
+		})
+	}
+	if err := StopNode(l.dir, node); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	ready(false)
+	t.Logf("not ready %v after it was stopped", time.Since(began).Round(100*time.Millisecond))
+	if err := StartNode(l.dir, node); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	ready(true)
+	t.Logf("ready %v after it was started", time.Since(began).Round(10*time.Millisecond))
+}
+
+func (l *lab) testHooks(t *testing.T) {
+	l = l.with(t)
+	l.pod("hooks", `
+volumes: [{name: v, emptyDir: {}}]
+initContainers:
+- name: beside
+  image: lab/echo
+  restartPolicy: Always
+  startupProbe: {httpGet: {port: 8080, path: /}}
+containers:
+- name: c
+  image: lab/sleep
+  command: [sh, -c, "trap 'cat /v/*; exit 0' TERM; echo up; while :; do sleep 0.05; done"]
+  volumeMounts: [{name: v, mountPath: /v}]
+  lifecycle:
+    postStart: {exec: {command: [sh, -c, "echo begun > /v/1"]}}
+    preStop: {exec: {command: [sh, -c, "echo ending > /v/2"]}}
+`)
+	pod := l.until("hooks", "is ready", isReady)
+	if s := pod.Status.InitContainerStatuses[0]; !s.Ready || s.Started == nil || !*s.Started {
+		t.Errorf("the sidecar is %+v", s)
+	}
+	l.printed("hooks", &corev1.PodLogOptions{Container: "c"})
+	log, err := l.client.CoreV1().Pods("default").GetLogs("hooks", &corev1.PodLogOptions{Container: "c", Follow: true}).Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	l.remove("hooks", 5)
+	if got, err := io.ReadAll(log); err != nil || string(got) != "up\nbegun\nending\n" {
+		t.Errorf("log is %q, %v", got, err)
+	}
+	l.gone("hooks")
+}
+
+// testNodes removes a node from the running lab, and adds one.
+func (l *lab) testNodes(t *testing.T) {
+	main := l
+	l = l.with(t)
+	node := l.shape.Nodes()[1]
+	spec := "nodeName: " + node.Name + echoSpec
+	l.pod("left", spec)
+	left := l.until("left", "is ready", isReady)
+	network, err := fabric.Open(l.shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added, fresh, err := l.shape.Without(node.Name).With(shape.Node{Name: "b-new", Zone: node.Zone, Index: l.shape.NextIndex()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := network.AddNode(fresh); err != nil {
+		t.Fatal(err)
+	}
+	data, err := l.dir.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data.Shape = added
+	if err := l.dir.Save(data); err != nil {
+		t.Fatal(err)
+	}
+	main.shape = added
+	l.wait("new node is ready", func(c ctxt) (bool, string) {
+		n, err := l.client.CoreV1().Nodes().Get(c, fresh.Name, metav1.GetOptions{})
+		return err == nil && nodeReady(n), fmt.Sprint(err)
+	})
+	l.wait("pod of the node that left is ended", func(ctxt) (bool, string) {
+		_, err := os.Stat(l.dir.Pod(string(left.UID)))
+		return os.IsNotExist(err), fmt.Sprint(err)
+	})
+	if err := network.RemoveNode(node.Name); err != nil {
+		t.Fatal(err)
+	}
+	l.pod("came", "nodeName: "+fresh.Name+echoSpec)
+	l.until("came", "is ready", isReady)
+	l.remove("came", 5)
+	l.gone("came")
+}

@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// startTimeout is how long a keeper may take to report.
+const startTimeout = 30 * time.Second
+
+// prepare makes the pod's volumes and its network, and tries again later if it fails.
+func (w *worker) prepare() {
+	pod := w.pod
+	var err error
+	if !pod.Spec.HostNetwork && w.slot == 0 {
+		if w.slot, err = w.node.slots.take(); err == nil {
+			w.r.Addresses = w.node.shape.PodAddrs(w.node.Node, w.slot)
+		}
+	}
+	r := *w.r
+	go func() {
+		cause := "FailedCreatePodSandBox"
+		if err == nil {
+			err = w.makeNetwork(pod, &r)
+		}
+		if err == nil {
+			if err = w.volumes.prepare(w.ctx, pod, &r); err != nil {
+				cause = "FailedMount"
+			}
+		}
+		w.mail(func() { w.prepared(cause, err) })
+	}()
+}
+
+func (w *worker) prepared(cause string, err error) {
+	w.busy = false
+	if err == nil {
+		w.r.Network = string(w.pod.UID)
+		w.save()
+		return
+	}
+	w.failures++
+	w.retry = w.agent.now().Add(min(time.Duration(w.failures)*500*time.Millisecond, 10*time.Second))
+	if w.ctx.Err() == nil && !w.gone {
+		w.node.events.Eventf(w.pod, corev1.EventTypeWarning, cause, "%s", err)
+	}
+}
+
+func (w *worker) makeNetwork(pod *corev1.Pod, r *record) error {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	f, err := w.node.fabric()
+	if err != nil {
+		return err
+	}
+	// An earlier try may have made a part of it.
+	if err := f.RemovePod(w.node.Name, string(pod.UID)); err != nil {
+		return err
+	}
+	_, err = f.AddPod(w.node.Name, string(pod.UID), r.Addresses)
+	return err
+}
+
+// namespace is the network namespace of the pod.
+func (w *worker) namespace(pod *corev1.Pod) string {
+	if pod.Spec.HostNetwork {
+		return w.node.namespace()
+	}
+	return shape.PodNamespace(w.node.shape.Name, string(pod.UID))
+}
+
+// launch is an attempt in the making.
+type launch struct {
+	pod     *corev1.Pod
+	spec    *corev1.Container
+	record  record
+	attempt *attempt
+	folder  string
+}
+
+// refusal is why a container could not even be tried.
+type refusal struct {
+	reason
+	// image says that the image is the cause, which has its own back-off.
+	image bool
+}
+
+func (r *refusal) Error() string { return r.Message }
+
+// start starts a container beside the worker.
+func (w *worker) start(name string) {
+	spec := findContainer(w.pod, name)
+	c := w.r.container(name)
+	number := 0
+	if c.Current != nil {
+		number = c.Current.Number + 1
+	}
+	l := launch{
+		pod: w.pod, spec: spec, record: *w.r,
+		attempt: &attempt{Number: number, ID: attemptID(w.pod.UID, name, number)},
+		folder:  w.attemptFolder(name, number),
+	}
+	go func() {
+		w.agent.starts <- struct{}{}
+		b, keeper, err := w.launch(w.ctx, &l)
+		<-w.agent.starts
+		w.mail(func() { w.started(&l, b, keeper, err) })
+	}()
+}
+
+func findContainer(pod *corev1.Pod, name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+func (w *worker) attemptFolder(name string, number int) string {
+	return filepath.Join(w.folder, containersFolder, name, strconv.Itoa(number))
+}
+
+// launch writes the specification, starts a keeper and waits for its report.
+func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error) {
+	program, err := w.agent.Images.Resolve(l.spec.Image)
+	if err != nil {
+		return begin{}, nil, &refusal{reason: reason{"ErrImagePull", err.Error()}, image: true}
+	}
+	env, err := w.environment(ctx, l)
+	if err != nil {
+		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
+	}
+	if err := os.RemoveAll(l.folder); err != nil {
+		return begin{}, nil, err
+	}
+	if err := os.MkdirAll(l.folder, 0o700); err != nil {
+		return begin{}, nil, err
+	}
+	mounts, err := w.volumes.mounts(l)
+	if err != nil {
+		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
+	}
+	spec := containerSpec{
+		Args:     arguments(program, l.spec, env),
+		Env:      append(env.list(), w.agent.marker),
+		Dir:      l.spec.WorkingDir,
+		Network:  shape.NamespacePath(w.namespace(l.pod)),
+		Hostname: hostname(l.pod),
+		Mounts:   mounts,
+		Log:      filepath.Join(filepath.Dir(l.folder), filepath.Base(l.folder)+".log"),
+	}
+	if spec.Dir == "" {
+		spec.Dir = "/"
+	}
+	spec.User, spec.Group = identity(l.pod, l.spec)
+	if err := writeJSON(filepath.Join(l.folder, specFile), spec); err != nil {
+		return begin{}, nil, err
+	}
+	return w.agent.keep(l.folder)
+}
+
+// arguments are a program's, as the container has them: its command takes the place of
+// the image's.
+func arguments(program []string, spec *corev1.Container, env *environment) []string {
+	args := program
+	if len(spec.Command) > 0 {
+		args = nil
+		for _, arg := range spec.Command {
+			args = append(args, expand(arg, env.lookup))
+		}
+	}
+	args = args[:len(args):len(args)]
+	for _, arg := range spec.Args {
+		args = append(args, expand(arg, env.lookup))
+	}
+	return args
+}
+
+func hostname(pod *corev1.Pod) string {
+	switch {
+	case pod.Spec.HostNetwork:
+		return pod.Spec.NodeName
+	case pod.Spec.Hostname != "":
+		return pod.Spec.Hostname
+	default:
+		return pod.Name[:min(len(pod.Name), 63)]
+	}
+}
+
+// identity is the user and group of a container, nil for the agent's.
+func identity(pod *corev1.Pod, spec *corev1.Container) (user, group *uint32) {
+	pick := func(of func(*int64, *int64) *int64, own, shared *int64) *uint32 {
+		if id := of(own, shared); id != nil {
+			n := uint32(*id)
+			return &n
+		}
+		return nil
+	}
+	first := func(a, b *int64) *int64 {
+		if a != nil {
+			return a
+		}
+		return b
+	}
+	var own corev1.SecurityContext
+	var shared corev1.PodSecurityContext
+	if spec.SecurityContext != nil {
+		own = *spec.SecurityContext
+	}
+	if pod.Spec.SecurityContext != nil {
+		shared = *pod.Spec.SecurityContext
+	}
+	return pick(first, own.RunAsUser, shared.RunAsUser), pick(first, own.RunAsGroup, shared.RunAsGroup)
+}
+
+// keep starts a keeper on a folder, and returns what it reports. The keeper is in a
+// session of its own, and lives on without the agent.
+func (a *agent) keep(folder string) (begin, *exec.Cmd, error) {
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return begin{}, nil, err
+	}
+	defer r.Close()
+	cmd := exec.Command(a.Keeper[0], append(slices.Clone(a.Keeper[1:]), folder)...)
+	// One thread does: it copies lines.
+	cmd.Env = append(os.Environ(), a.marker, "GOMAXPROCS=1", "GOGC=50")
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{pipe}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = pipe.Close()
+	if err != nil {
+		return begin{}, nil, fmt.Errorf("starting the keeper: %w", err)
+	}
+	if err := r.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
+		return begin{}, cmd, err
+	}
+	var b begin
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &b)
+	}
+	if err != nil {
+		return begin{}, cmd, errors.Join(fmt.Errorf("the keeper did not report: %w", err), cmd.Process.Kill())
+	}
+	return b, cmd, nil
+}
+
+// started takes in what came of a start.
+func (w *worker) started(l *launch, b begin, keeper *exec.Cmd, err error) {
+	now := w.agent.now()
+	name := l.spec.Name
+	delete(w.starting, name)
+	c := w.r.container(name)
+	var refused *refusal
+	if errors.As(err, &refused) {
+		w.refused(l, c, refused)
+		return
+	}
+	w.event(l.spec, corev1.EventTypeNormal, "Pulled",
+		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", l.spec.Image))
+	c.Previous, c.Current = c.Current, l.attempt
+	c.Waiting, c.Stopping, c.Started, c.Passing = nil, nil, false, false
+	a := l.attempt
+	if err == nil && b.Error != "" {
+		err = errors.New(b.Error)
+	}
+	if err != nil {
+		if keeper != nil {
+			go func() { _ = keeper.Wait() }()
+		}
+		a.Ended, a.ExitCode, a.Outcome, a.Message = now, notFound, "StartError", err.Error()
+		w.agent.backoff.note(c)
+		w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		w.save()
+		return
+	}
+	w.event(l.spec, corev1.EventTypeNormal, "Created", "Container created")
+	a.Process, a.Keeper, a.Begun = b.Process, b.Keeper, b.At
+	w.event(l.spec, corev1.EventTypeNormal, "Started", "Container started")
+	w.save()
+	w.follow(name, a, keeper)
+	w.live(l.spec, c)
+}
+
+// refused takes in that a container could not be tried.
+func (w *worker) refused(l *launch, c *container, why *refusal) {
+	now := w.agent.now()
+	c.Failures++
+	c.Waiting = &why.reason
+	if !why.image {
+		c.NextStart = now.Add(min(w.agent.backoff.First, time.Duration(c.Failures)*time.Second))
+		w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
+		return
+	}
+	c.NextStart = now.Add(w.agent.backoff.after(c.Failures))
+	image := l.spec.Image
+	w.event(l.spec, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
+	w.event(l.spec, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", image, why.Message))
+	w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: ErrImagePull")
+	waiting := c.Waiting
+	time.AfterFunc(time.Second, func() {
+		w.mail(func() {
+			if c.Waiting != waiting {
+				return
+			}
+			c.Waiting = &reason{"ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", image, why.Message)}
+			w.event(l.spec, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", image))
+			w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")
+		})
+	})
+}
+
+// attemptID names an attempt as container runtimes do, with 64 digits.
+func attemptID(pod uid, name string, number int) string {
+	return sha(strings.Join([]string{string(pod), name, strconv.Itoa(number)}, "/"))
+}

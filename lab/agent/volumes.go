@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// refreshPeriod is how often files that stand for objects of the API are read anew.
+const refreshPeriod = 20 * time.Second
+
+// volumes are a pod's volumes: folders of its own folder, bound into its containers.
+type volumes struct {
+	worker *worker
+	// Of the worker's goroutine: when to refresh, and whether that is under way.
+	due  time.Time
+	busy bool
+	// Of prepare and refresh, which never run at the same time.
+	tokens map[string]heldToken
+}
+
+// heldToken is a token until it is to be replaced.
+type heldToken struct {
+	token   string
+	replace time.Time
+}
+
+func (v *volumes) path(name string) string {
+	return filepath.Join(v.worker.folder, volumesFolder, name)
+}
+
+// prepare makes all volumes of the pod.
+func (v *volumes) prepare(ctx context.Context, pod *corev1.Pod, r *record) error {
+	if v.tokens == nil {
+		v.tokens = map[string]heldToken{}
+	}
+	if err := v.etc(pod, r); err != nil {
+		return err
+	}
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		if err := v.make(ctx, pod, r, volume); err != nil {
+			return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", volume.Name, err)
+		}
+	}
+	return nil
+}
+
+func (v *volumes) make(ctx context.Context, pod *corev1.Pod, r *record, volume *corev1.Volume) error {
+	folder := v.path(volume.Name)
+	switch {
+	case volume.EmptyDir != nil:
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			return err
+		}
+		return os.Chmod(folder, 0o777)
+	case volume.HostPath != nil:
+		return hostPath(volume.HostPath)
+	}
+	source := fileSource{volumes: v, pod: pod, record: r}
+	files, err := source.files(ctx, volume)
+	if err != nil {
+		return err
+	}
+	return publishFiles(folder, files)
+}
+
+// hostPath makes what a volume of the machine may lack.
+func hostPath(h *corev1.HostPathVolumeSource) error {
+	kind := corev1.HostPathUnset
+	if h.Type != nil {
+		kind = *h.Type
+	}
+	switch kind {
+	case corev1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(h.Path, 0o755)
+	case corev1.HostPathFileOrCreate:
+		file, err := os.OpenFile(h.Path, os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		return file.Close()
+	default:
+		_, err := os.Stat(h.Path)
+		return err
+	}
+}
+
+// etc makes the files of /etc that are the pod's own.
+func (v *volumes) etc(pod *corev1.Pod, r *record) error {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	var hosts strings.Builder
+	hosts.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	for _, addr := range r.Addresses {
+		name := hostname(pod)
+		if pod.Spec.Subdomain != "" {
+			name = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", name, pod.Spec.Subdomain, pod.Namespace, name)
+		}
+		fmt.Fprintf(&hosts, "%s\t%s\n", addr, name)
+	}
+	for _, alias := range pod.Spec.HostAliases {
+		fmt.Fprintf(&hosts, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
+	}
+	if err := replaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644); err != nil {
+		return err
+	}
+	if dns := pod.Spec.DNSConfig; dns != nil && pod.Spec.DNSPolicy == corev1.DNSNone {
+		return replaceFile(filepath.Join(v.worker.folder, "resolv.conf"), []byte(resolvConf(dns)), 0o644)
+	}
+	return nil
+}
+
+func resolvConf(dns *corev1.PodDNSConfig) string {
+	var b strings.Builder
+	for _, server := range dns.Nameservers {
+		fmt.Fprintf(&b, "nameserver %s\n", server)
+	}
+	if len(dns.Searches) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(dns.Searches, " "))
+	}
+	for _, option := range dns.Options {
+		b.WriteString("options " + option.Name)
+		if option.Value != nil {
+			b.WriteString(":" + *option.Value)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// mounts are what a container finds mounted.
+func (v *volumes) mounts(l *launch) ([]mount, error) {
+	var mounts []mount
+	for _, name := range []string{"hosts", "resolv.conf"} {
+		file := filepath.Join(v.worker.folder, name)
+		if _, err := os.Stat(file); err == nil {
+			mounts = append(mounts, mount{Source: file, Target: "/etc/" + name})
+		}
+	}
+	message := filepath.Join(l.folder, terminationFile)
+	if err := os.WriteFile(message, nil, 0o666); err != nil {
+		return nil, err
+	}
+	if l.spec.TerminationMessagePath != "" {
+		mounts = append(mounts, mount{Source: message, Target: l.spec.TerminationMessagePath})
+	}
+	for i := range l.spec.VolumeMounts {
+		m, err := v.mount(l, &l.spec.VolumeMounts[i])
+		if err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, m)
+	}
+	return mounts, nil
+}
+
+func (v *volumes) mount(l *launch, m *corev1.VolumeMount) (mount, error) {
+	source, readOnly := v.path(m.Name), true
+	for i := range l.pod.Spec.Volumes {
+		if volume := &l.pod.Spec.Volumes[i]; volume.Name == m.Name {
+			readOnly = volume.EmptyDir == nil && volume.HostPath == nil
+			if volume.HostPath != nil {
+				source = volume.HostPath.Path
+			}
+		}
+	}
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		env, err := v.worker.environment(v.worker.ctx, l)
+		if err != nil {
+			return mount{}, err
+		}
+		sub = expand(m.SubPathExpr, env.lookup)
+	}
+	if sub != "" {
+		if !filepath.IsLocal(sub) {
+			return mount{}, fmt.Errorf("volume mount %s: subPath %q leads out of the volume", m.Name, sub)
+		}
+		source = filepath.Join(source, sub)
+		if _, err := os.Stat(source); os.IsNotExist(err) && !readOnly {
+			if err := os.MkdirAll(source, 0o777); err != nil {
+				return mount{}, err
+			}
+		}
+	}
+	return mount{Source: source, Target: m.MountPath, ReadOnly: readOnly || m.ReadOnly}, nil
+}
+
+// refresh brings files up to date with the objects that they stand for, now and then.
+// It returns when the next time is.
+func (v *volumes) refresh(now time.Time) time.Time {
+	w := v.worker
+	if v.busy || !refreshable(w.pod) || w.r.Network == "" || !w.r.anyRunning() {
+		return time.Time{}
+	}
+	if v.due.IsZero() {
+		v.due = now.Add(refreshPeriod)
+	}
+	if now.Before(v.due) {
+		return v.due
+	}
+	v.busy = true
+	pod, r := w.pod, *w.r
+	go func() {
+		err := v.prepare(w.ctx, pod, &r)
+		w.mail(func() {
+			v.busy, v.due = false, w.agent.now().Add(refreshPeriod)
+			if err != nil && w.ctx.Err() == nil && !w.gone {
+				w.agent.log.Warn("volumes cannot be refreshed", "pod", pod.Name, "error", err)
+			}
+		})
+	}()
+	return time.Time{}
+}
+
+// refreshable reports whether a pod has files that can change.
+func refreshable(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil {
+			return true
+		}
+	}
+	return false
+}

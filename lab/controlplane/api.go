@@ -1,0 +1,79 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// apiTimeout bounds each request to a component: one that is paused never answers.
+const apiTimeout = 5 * time.Second
+
+// client speaks HTTP with the components of a lab, as far as bringing one up needs it.
+type client struct {
+	http http.Client
+}
+
+// dialer opens a connection, in whatever network it belongs to.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newClient makes a client that dials its way, trusts an authority and, if there is a
+// certificate, shows it. Connections are not kept: a lab's components come and go.
+func newClient(dial dialer, ca []byte, certificate *Pair) (*client, error) {
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(ca)
+	config := &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}
+	if certificate != nil {
+		own, err := tls.X509KeyPair(certificate.Certificate, certificate.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading a client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return &client{http: http.Client{
+		Timeout:   apiTimeout,
+		Transport: &http.Transport{DialContext: dial, TLSClientConfig: config, DisableKeepAlives: true},
+	}}, nil
+}
+
+// get is an error unless the answer is good.
+func (c *client) get(ctx context.Context, url string) error {
+	_, err := c.do(ctx, http.MethodGet, url, nil)
+	return err
+}
+
+// apply creates an object of the API, or makes it as it is to be.
+func (c *client) apply(ctx context.Context, url string, object []byte) error {
+	_, err := c.do(ctx, http.MethodPatch, url+"?fieldManager=vicinity-lab&force=true", object)
+	return err
+}
+
+// do makes a request and returns the answer, if it is a good one.
+func (c *client) do(ctx context.Context, method, url string, object []byte) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(object))
+	if err != nil {
+		return nil, err
+	}
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: reading the answer: %w", method, url, err)
+	}
+	if response.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s %s: %s: %s", method, url, response.Status, lastLine(body))
+	}
+	return body, nil
+}

@@ -1,0 +1,190 @@
+package controlplane
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// A lab never renews a certificate, so they live longer than any lab; an authority
+// twice as long as what it issues. A clock that runs a little behind must not find a
+// certificate too young.
+const (
+	validity = 10 * 365 * 24 * time.Hour
+	backdate = time.Hour
+)
+
+// Identity is whom a certificate names: a client by its user name and groups, or a
+// server by the names and addresses it is reached at. One that has names or addresses
+// is a server; a Peer is a client too, of servers like itself.
+type Identity struct {
+	Name   string
+	Groups []string
+	DNS    []string
+	IPs    []netip.Addr
+	Peer   bool
+}
+
+// Pair is a certificate and its key, both as PEM.
+type Pair struct {
+	Certificate []byte
+	Key         []byte
+}
+
+// Authority signs certificates.
+type Authority struct {
+	// PEM is the authority's own certificate, what others trust it by.
+	PEM []byte
+
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// OpenAuthority opens the authority that clients and servers of a lab's API trust,
+// from the folder of the lab's certificates.
+func OpenAuthority(pki string) (*Authority, error) {
+	return openAuthority(filepath.Join(pki, caName))
+}
+
+// Issue makes a certificate for an identity, with a key of its own.
+func (a *Authority) Issue(id Identity) (Pair, error) {
+	template := leaf(id, time.Now())
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("making a key for %s: %w", id.Name, err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("issuing a certificate for %s: %w", id.Name, err)
+	}
+	return encode(der, key)
+}
+
+// leaf describes the certificate of an identity.
+func leaf(id Identity, now time.Time) *x509.Certificate {
+	template := &x509.Certificate{
+		SerialNumber: serial(),
+		Subject:      pkix.Name{CommonName: id.Name, Organization: id.Groups},
+		DNSNames:     id.DNS,
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     now.Add(validity),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+	for _, ip := range id.IPs {
+		template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
+	}
+	server := len(id.DNS) > 0 || len(id.IPs) > 0
+	if server {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	if !server || id.Peer {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+	}
+	return template
+}
+
+// newAuthority makes an authority and keeps it in two files, base.crt and base.key.
+func newAuthority(base, name string) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making the key of authority %s: %w", name, err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          serial(),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(2 * validity),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate of authority %s: %w", name, err)
+	}
+	pair, err := encode(der, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := pair.write(base); err != nil {
+		return nil, err
+	}
+	return openAuthority(base)
+}
+
+func openAuthority(base string) (*Authority, error) {
+	pair, err := readPair(base)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := decode(pair.Certificate, x509.ParseCertificate)
+	if err != nil {
+		return nil, fmt.Errorf("%s.crt: %w", base, err)
+	}
+	key, err := decode(pair.Key, x509.ParseECPrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("%s.key: %w", base, err)
+	}
+	return &Authority{PEM: pair.Certificate, certificate: certificate, key: key}, nil
+}
+
+func serial() *big.Int {
+	var bytes [16]byte
+	// Read never fails, and the program ends if it does.
+	_, _ = rand.Read(bytes[:])
+	return new(big.Int).SetBytes(bytes[:])
+}
+
+// encode writes a certificate and its key as PEM.
+func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("writing a private key: %w", err)
+	}
+	return Pair{
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+	}, nil
+}
+
+func decode[T any](text []byte, parse func([]byte) (T, error)) (T, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		var none T
+		return none, fmt.Errorf("is not PEM")
+	}
+	return parse(block.Bytes)
+}
+
+// write keeps a pair in base.crt and base.key. The certificate comes last: where it
+// is, the key is too.
+func (p Pair) write(base string) error {
+	if err := state.WriteFile(base+".key", p.Key, 0o600); err != nil {
+		return err
+	}
+	return state.WriteFile(base+".crt", p.Certificate, 0o644)
+}
+
+func readPair(base string) (Pair, error) {
+	certificate, err := os.ReadFile(base + ".crt")
+	if err != nil {
+		return Pair{}, err
+	}
+	key, err := os.ReadFile(base + ".key")
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{Certificate: certificate, Key: key}, nil
+}

@@ -1,0 +1,419 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// startPatience is how long a control plane may take on a machine that is busy.
+const startPatience = 3 * time.Minute
+
+// live brings up a control plane of real processes, with Nodes but without agents, and
+// takes it down with the test.
+func live(t *testing.T, options shape.Options) *ControlPlane {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a control plane, which takes a while")
+	}
+	program, err := filepath.Abs("../../bin/vicinity-kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Skipf("%s is not built; make kubernetes builds it", program)
+	}
+	s, err := shape.FromOptions(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	if !s.ControlPlaneOnly {
+		if os.Geteuid() != 0 {
+			t.Skip("makes network namespaces, which needs root")
+		}
+		if err := fabric.Check(); err != nil {
+			t.Skip(err)
+		}
+		if err := EnsureNft(ctx, os.Stderr); err != nil {
+			t.Skip(err)
+		}
+	}
+	dir, err := state.Create(t.TempDir(), s.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { takeDown(t, dir, s) })
+	if !s.ControlPlaneOnly {
+		if _, err := fabric.Up(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port, err := FreePort(ctx, s.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Save(state.Lab{Shape: s, Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Dir: dir, Shape: s, Port: port, Program: program, Gateway: []string{os.Args[0], gatewayArgument, dir.Path()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bringUp(ctx, t, c)
+	return c
+}
+
+func bringUp(ctx context.Context, t *testing.T, c *ControlPlane) {
+	t.Helper()
+	begin := time.Now()
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	api := time.Since(begin)
+	for _, node := range c.config.Shape.Nodes() {
+		addNode(ctx, t, c, node)
+	}
+	if err := c.StartProxies(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the API is ready after %.1f s, all components after %.1f s", api.Seconds(), time.Since(begin).Seconds())
+	reportMemory(t, c)
+}
+
+// addNode registers a Node unless there is one, as an agent does.
+func addNode(ctx context.Context, t *testing.T, c *ControlPlane, node shape.Node) {
+	t.Helper()
+	nodes := apiOf(c) + "/api/v1/nodes"
+	if c.admin.get(ctx, nodes+"/"+node.Name) == nil {
+		return
+	}
+	object := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+	for _, addr := range c.config.Shape.NodeAddrs(node) {
+		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.admin.do(ctx, http.MethodPost, nodes, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func apiOf(c *ControlPlane) string { return "https://" + c.at.inside.String() }
+
+// reportMemory logs what each process holds: its own, and its share of what it shares.
+func reportMemory(t *testing.T, c *ControlPlane) {
+	t.Helper()
+	var shares, resident int
+	var text strings.Builder
+	for _, name := range c.Components() {
+		running, err := c.process(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", running.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(rollup)) {
+			var kib int
+			if _, err := fmt.Sscanf(line, "Pss: %d kB", &kib); err == nil {
+				fmt.Fprintf(&text, " %s %d", name, kib>>10)
+				shares += kib
+			}
+			if _, err := fmt.Sscanf(line, "Rss: %d kB", &kib); err == nil {
+				resident += kib
+			}
+		}
+	}
+	t.Logf("memory in MiB:%s, in all %d (%d if what is shared counts for each)", text.String(), shares>>10, resident>>10)
+}
+
+// takeDown removes all of a lab, and checks that nothing is left.
+func takeDown(t *testing.T, dir state.Dir, s shape.Shape) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	if t.Failed() {
+		entries, _ := filepath.Glob(dir.Log("*"))
+		for _, path := range entries {
+			text, _ := os.ReadFile(path)
+			t.Logf("%s:\n%s", filepath.Base(path), text[max(0, len(text)-2000):])
+		}
+	}
+	// What they would save is removed.
+	if err := process.StopAll(ctx, dir, 0); err != nil {
+		t.Error(err)
+	}
+	if err := fabric.Down(s.Name); err != nil {
+		t.Error(err)
+	}
+	if strays, err := process.Strays(dir); err != nil || len(strays) > 0 {
+		t.Errorf("processes are left: %v %v", strays, err)
+	}
+	if left, err := fabric.Namespaces(s.Name); err != nil || len(left) > 0 {
+		t.Errorf("network namespaces are left: %v %v", left, err)
+	}
+}
+
+// as makes a client for a user of the lab.
+func as(t *testing.T, c *ControlPlane, id Identity) *client {
+	t.Helper()
+	ca, err := OpenAuthority(c.config.Dir.PKI(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Issue(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := newClient(c.dial(c.namespace), ca.PEM, &pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return user
+}
+
+const keptPath = "/api/v1/namespaces/default/configmaps/kept"
+
+// keep writes an object that must still be there later.
+func keep(t *testing.T, c *ControlPlane) {
+	t.Helper()
+	object := []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: kept}}")
+	if err := c.admin.apply(t.Context(), apiOf(c)+keptPath, object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestControlPlane(t *testing.T) {
+	c := live(t, shape.Options{Name: "test-cp", Zones: []string{"a", "b"}, NodesPerZone: []int{3}})
+	ctx := t.Context()
+
+	t.Run("rights", func(t *testing.T) {
+		for _, test := range []struct {
+			id      Identity
+			path    string
+			allowed bool
+		}{
+			{Identity{Name: "somebody"}, "/api/v1/nodes", false},
+			{Identity{Name: "somebody", Groups: []string{groupMasters}}, "/api/v1/nodes", true},
+			{Identity{Name: userAgent, Groups: []string{groupNodes}}, "/api/v1/pods", true},
+			{Identity{Name: userAgent, Groups: []string{groupNodes}}, "/apis/apps/v1/deployments", false},
+			{Identity{Name: userProxy}, "/apis/discovery.k8s.io/v1/endpointslices", true},
+			{Identity{Name: userProxy}, "/api/v1/secrets", false},
+			// A kubelet by its name may see its own Node and no other.
+			{Identity{Name: "system:node:a-1", Groups: []string{groupNodes}}, "/api/v1/nodes/a-1", true},
+			{Identity{Name: "system:node:a-1", Groups: []string{groupNodes}}, "/api/v1/nodes/b-1", false},
+		} {
+			err := as(t, c, test.id).get(ctx, apiOf(c)+test.path)
+			if test.allowed && err != nil {
+				t.Errorf("%s: %v", test.id.Name, err)
+			}
+			if !test.allowed && (err == nil || !strings.Contains(err.Error(), "403 Forbidden")) {
+				t.Errorf("%s of %s: %v, want it forbidden", test.path, test.id.Name, err)
+			}
+		}
+		// There is nobody to answer at the node yet, but the API server may ask.
+		kubelet := apiOf(c) + "/api/v1/nodes/a-1/proxy/pods"
+		if err := as(t, c, Identity{Name: userKubeletClient}).get(ctx, kubelet); err == nil || strings.Contains(err.Error(), "403 Forbidden") {
+			t.Errorf("the API server asks a node: %v, want that nobody answers", err)
+		}
+		if err := c.anyone.get(ctx, apiOf(c)+"/api/v1/nodes"); err == nil || !strings.Contains(err.Error(), "403 Forbidden") {
+			t.Errorf("nodes without a certificate: %v, want it forbidden", err)
+		}
+	})
+
+	t.Run("restart", func(t *testing.T) {
+		keep(t, c)
+		for _, name := range []string{KubeAPIServer, Etcd, ControllerManager, Scheduler, Gateway, KubeProxy + "-a-1"} {
+			if err := c.KillComponent(ctx, name); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Ready(ctx, name); err == nil || err.Error() != name+" does not run" {
+				t.Errorf("%s was killed and is %v", name, err)
+			}
+			begin := time.Now()
+			startPatiently(t, c, name)
+			t.Logf("%s is ready again after %.1f s", name, time.Since(begin).Seconds())
+		}
+		if err := c.admin.get(ctx, apiOf(c)+keptPath); err != nil {
+			t.Errorf("after etcd was killed: %v", err)
+		}
+		startPatiently(t, c, c.Components()...)
+	})
+
+	t.Run("pause", func(t *testing.T) {
+		if err := c.PauseComponent(KubeAPIServer); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Ready(ctx, KubeAPIServer); err == nil || err.Error() != "kube-apiserver is paused" {
+			t.Errorf("the API server was paused and is %v", err)
+		}
+		if err := c.ResumeComponent(ctx, KubeAPIServer); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Ready(ctx, KubeAPIServer); err != nil {
+			t.Errorf("the API server was resumed and is %v", err)
+		}
+	})
+
+	t.Run("crash", func(t *testing.T) {
+		// A component that cannot start says why, at once.
+		if err := c.StopComponent(ctx, Scheduler); err != nil {
+			t.Fatal(err)
+		}
+		config := c.config.Dir.Conf(schedulerConfigFile)
+		good, err := os.ReadFile(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(config, []byte("kind: Nonsense"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.StartComponent(ctx, Scheduler); err == nil || !strings.HasPrefix(err.Error(), "kube-scheduler has ended: ") {
+			t.Errorf("starting the scheduler with a wrong configuration: %v", err)
+		}
+		if err := os.WriteFile(config, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		startPatiently(t, c, Scheduler)
+	})
+
+	t.Run("stop", func(t *testing.T) {
+		keep(t, c)
+		if err := c.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if strays, err := process.Strays(c.config.Dir); err != nil || len(strays) > 0 {
+			t.Errorf("after all was stopped there are processes %v %v", strays, err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, startPatience)
+		defer cancel()
+		bringUp(ctx, t, c)
+		if err := c.admin.get(ctx, apiOf(c)+keptPath); err != nil {
+			t.Errorf("after all was stopped and started again: %v", err)
+		}
+	})
+}
+
+// startPatiently starts components and waits for them as long as a busy machine needs.
+func startPatiently(t *testing.T, c *ControlPlane, names ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	for _, name := range names {
+		if err := c.StartComponent(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHighAvailability loses each of two API servers, in each way, and always has one.
+func TestHighAvailability(t *testing.T) {
+	c := live(t, shape.Options{Name: "test-ha", HA: true, Zones: []string{"a"}, NodesPerZone: []int{1}})
+	ctx := t.Context()
+	host, err := c.clientIn("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// balanced waits until the API answers every time, for the host and inside.
+	balanced := func(t *testing.T) {
+		t.Helper()
+		deadline := time.Now().Add(startPatience)
+		for {
+			var failed error
+			for range 4 {
+				failed = errors.Join(failed,
+					host.get(ctx, "https://"+c.at.outside.String()+"/readyz"),
+					c.admin.get(ctx, apiOf(c)+keptPath))
+			}
+			if failed == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(failed)
+			}
+		}
+	}
+	said := func(line string) int {
+		log, err := os.ReadFile(c.config.Dir.Log(Gateway))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(log), line)
+	}
+	// reported does something and waits until the gateway says a line because of it.
+	reported := func(t *testing.T, line string, do func() error) {
+		t.Helper()
+		before := said(line)
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(startPatience)
+		for said(line) == before {
+			if time.Now().After(deadline) {
+				t.Fatalf("the gateway does not say %q", line)
+			}
+		}
+	}
+	keep(t, c)
+	balanced(t)
+	for i, at := range c.at.apiServers {
+		name, out, back := apiServer(i), at.String()+" is left out: ", at.String()+" is back"
+		t.Run(name, func(t *testing.T) {
+			reported(t, out, func() error { return c.PauseComponent(name) })
+			balanced(t)
+			reported(t, back, func() error { return c.ResumeComponent(ctx, name) })
+			balanced(t)
+			reported(t, out, func() error { return c.KillComponent(ctx, name) })
+			balanced(t)
+			if err := c.Ready(ctx, ControllerManager); err != nil {
+				t.Errorf("with one API server killed: %v", err)
+			}
+			reported(t, back, func() error { return c.StartComponent(ctx, name) })
+			balanced(t)
+		})
+	}
+}
+
+// TestControlPlaneOnly brings up a control plane that needs neither root nor namespaces.
+func TestControlPlaneOnly(t *testing.T) {
+	t.Run("one", func(t *testing.T) {
+		c := live(t, shape.Options{Name: "test-only", ControlPlaneOnly: true})
+		keep(t, c)
+		if _, err := c.find(Gateway); err == nil {
+			t.Error("there is a gateway although the host reaches the API without")
+		}
+	})
+	t.Run("two", func(t *testing.T) {
+		c := live(t, shape.Options{Name: "test-only-ha", ControlPlaneOnly: true, HA: true})
+		keep(t, c)
+		if err := c.KillComponent(t.Context(), KubeAPIServer); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.admin.get(t.Context(), apiOf(c)+keptPath); err != nil {
+			t.Errorf("with one API server killed: %v", err)
+		}
+	})
+}

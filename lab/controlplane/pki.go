@@ -1,0 +1,150 @@
+package controlplane
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// The certificates of a lab, as file names without .crt and .key. Three authorities:
+// one that the API trusts clients by and all trust servers by, one by which an API
+// server behind the aggregator trusts the API server in front of it, and one for etcd,
+// which would otherwise be open to every client of the API.
+const (
+	caName             = "ca"
+	frontProxyCAName   = "front-proxy-ca"
+	frontProxyName     = "front-proxy-client"
+	etcdCAName         = "etcd-ca"
+	etcdServerName     = "etcd"
+	etcdClientName     = "apiserver-etcd-client"
+	apiServerName      = "apiserver"
+	kubeletClientName  = "apiserver-kubelet-client"
+	serviceAccountName = "service-account"
+)
+
+// The users of the lab's API that have rights of their own. Those of the system are
+// granted by the API server itself, by these very names.
+const (
+	userAdmin             = "admin"
+	userControllerManager = "system:kube-controller-manager"
+	userScheduler         = "system:kube-scheduler"
+	userProxy             = "system:kube-proxy"
+	userAgent             = "vicinity:lab-agent"
+	userKubeletClient     = "kube-apiserver-kubelet-client"
+
+	// groupMasters may do anything, whatever roles there are.
+	groupMasters = "system:masters"
+	// groupNodes has its own share of the API server's attention.
+	groupNodes = "system:nodes"
+)
+
+// makePKI makes what is missing of a lab's certificates in a folder; what is there
+// stays, since tokens and kubeconfigs out in the world depend on it.
+func makePKI(pki string, s shape.Shape) error {
+	if err := os.MkdirAll(pki, 0o700); err != nil {
+		return err
+	}
+	ca, err := ensureAuthority(filepath.Join(pki, caName), "vicinity-lab-"+s.Name)
+	if err != nil {
+		return err
+	}
+	frontProxyCA, err := ensureAuthority(filepath.Join(pki, frontProxyCAName), "vicinity-lab-"+s.Name+"-front-proxy")
+	if err != nil {
+		return err
+	}
+	etcdCA, err := ensureAuthority(filepath.Join(pki, etcdCAName), "vicinity-lab-"+s.Name+"-etcd")
+	if err != nil {
+		return err
+	}
+	local := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	for _, leaf := range []struct {
+		authority *Authority
+		file      string
+		identity  Identity
+	}{
+		{etcdCA, etcdServerName, Identity{Name: Etcd, DNS: []string{"localhost"}, IPs: local, Peer: true}},
+		{etcdCA, etcdClientName, Identity{Name: etcdClientName}},
+		{frontProxyCA, frontProxyName, Identity{Name: frontProxyName}},
+		{ca, kubeletClientName, Identity{Name: userKubeletClient}},
+		{ca, apiServerName, apiServerIdentity(s)},
+		{ca, ControllerManager, Identity{Name: ControllerManager, DNS: []string{"localhost"}, IPs: local}},
+		{ca, Scheduler, Identity{Name: Scheduler, DNS: []string{"localhost"}, IPs: local}},
+	} {
+		if err := ensureLeaf(filepath.Join(pki, leaf.file), leaf.authority, leaf.identity); err != nil {
+			return err
+		}
+	}
+	return ensureServiceAccountKey(filepath.Join(pki, serviceAccountName))
+}
+
+// apiServerIdentity names all ways to reach an API server: as the Service in the
+// cluster, at its own addresses, and through the gateway.
+func apiServerIdentity(s shape.Shape) Identity {
+	id := Identity{
+		Name: KubeAPIServer,
+		DNS: []string{
+			"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local", "localhost",
+		},
+		IPs: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()},
+	}
+	id.IPs = append(id.IPs, s.FabricAddrs()...)
+	for _, cidr := range s.ServiceCIDRs() {
+		id.IPs = append(id.IPs, cidr.Addr().Next())
+	}
+	return id
+}
+
+func ensureAuthority(base, name string) (*Authority, error) {
+	authority, err := openAuthority(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newAuthority(base, name)
+	}
+	return authority, err
+}
+
+func ensureLeaf(base string, authority *Authority, id Identity) error {
+	if _, err := os.Stat(base + ".crt"); err == nil {
+		return nil
+	}
+	pair, err := authority.Issue(id)
+	if err != nil {
+		return err
+	}
+	return pair.write(base)
+}
+
+// ensureServiceAccountKey makes the key that signs service account tokens, base.key,
+// and the one that checks them, base.pub.
+func ensureServiceAccountKey(base string) error {
+	if _, err := os.Stat(base + ".pub"); err == nil {
+		return nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making the service account key: %w", err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("writing the service account key: %w", err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return fmt.Errorf("writing the service account key: %w", err)
+	}
+	if err := state.WriteFile(base+".key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600); err != nil {
+		return err
+	}
+	return state.WriteFile(base+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o644)
+}

@@ -1,0 +1,95 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// Down removes a lab with all that belongs to it, also one that was interrupted in the
+// middle. It is no error when there is none.
+func Down(ctx context.Context, name string, options Options) error {
+	options, err := options.complete()
+	if err != nil {
+		return err
+	}
+	// The folder goes last; where somebody removed it by hand, the rest may be there.
+	dir, err := state.Create(options.Root, name)
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	unlock, err := dir.Lock(waiting)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return remove(ctx, dir)
+}
+
+// Down removes the lab with all that belongs to it.
+func (c *Cluster) Down(ctx context.Context) error {
+	return Down(ctx, c.dir.Name(), c.options)
+}
+
+// remove removes all of a lab whose lock is held. Processes are not asked to end in
+// order: nothing that they would still write is kept.
+func remove(ctx context.Context, dir state.Dir) error {
+	namespaces, err := ownNamespaces(dir)
+	if err != nil {
+		return err
+	}
+	if err := process.StopAll(ctx, dir, 0, namespaces...); err != nil {
+		return err
+	}
+	if err := fabric.Down(dir.Name()); err != nil {
+		return err
+	}
+	return dir.Remove()
+}
+
+// removeAnyway removes a lab although the context may have ended.
+func removeAnyway(ctx context.Context, dir state.Dir) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalTimeout)
+	defer cancel()
+	return remove(ctx, dir)
+}
+
+// ownNamespaces are the network namespaces of a lab. Their names follow from the lab's
+// alone, so a lab of the same name in another folder would have the same: then they
+// are its, and the error says so.
+func ownNamespaces(dir state.Dir) ([]string, error) {
+	namespaces, err := fabric.Namespaces(dir.Name())
+	if err != nil {
+		return nil, err
+	}
+	pids, err := process.Strays(dir, namespaces...)
+	if err != nil {
+		return nil, err
+	}
+	own := []byte(process.Marker(dir))
+	name, _, _ := bytes.Cut(own, []byte("="))
+	for _, pid := range pids {
+		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has ended
+		} else if err != nil {
+			return nil, fmt.Errorf("looking for the owner of process %d: %w", pid, err)
+		}
+		for entry := range bytes.SplitSeq(environment, []byte{0}) {
+			key, folder, _ := bytes.Cut(entry, []byte("="))
+			if bytes.Equal(key, name) && !bytes.Equal(entry, own) {
+				return nil, fmt.Errorf("there is a lab %q in %s, too, and it is up; use that folder by VICINITY_LAB_DIR, or choose another --name",
+					dir.Name(), folder)
+			}
+		}
+	}
+	return namespaces, nil
+}

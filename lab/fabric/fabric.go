@@ -1,0 +1,322 @@
+// Package fabric is the network of a lab: a network namespace for each node and each
+// pod, and one that joins the nodes and routes between them as a cloud's network does.
+//
+// Every link is a pair of virtual Ethernet devices with routes to single addresses on
+// both ends; there is no bridge and no shared segment, so all that passes between two
+// nodes passes the fabric's rules. There it is counted by the zones it came from and
+// went to, slowed, or dropped to play a failure. Pods of one node talk through their
+// node's namespace and are not seen by the fabric, as in a cloud they cost nothing.
+//
+// All that the fabric knows is in the kernel: Open finds it again, and two commands
+// can use it at once. Nothing is ever changed in the network namespace of the caller:
+// each socket is made on a thread that has moved into one of the lab's namespaces.
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// Fabric is the network of a lab.
+type Fabric struct {
+	shape shape.Shape
+	notes []string
+}
+
+// Up makes the network of a lab, after it removed what an earlier one of the same name
+// left behind. Where it fails, nothing stays.
+func Up(s shape.Shape) (*Fabric, error) {
+	f, err := up(s)
+	if err != nil {
+		return nil, errors.Join(err, Down(s.Name))
+	}
+	return f, nil
+}
+
+func up(s shape.Shape) (*Fabric, error) {
+	if err := checkZoneIDs(s); err != nil {
+		return nil, err
+	}
+	if err := Down(s.Name); err != nil {
+		return nil, err
+	}
+	f := &Fabric{shape: s}
+	if err := f.makeFabric(); err != nil {
+		return nil, fmt.Errorf("making the fabric's network: %w", err)
+	}
+	if err := f.prepareLatency(); err != nil {
+		return nil, err
+	}
+	if err := f.makeRules(); err != nil {
+		return nil, fmt.Errorf("making the fabric's rules: %w", err)
+	}
+	for _, node := range s.Nodes() {
+		if err := f.addNode(node); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// Open finds the network of a lab that is up. The shape is what it looks like now, with
+// nodes added and removed since.
+func Open(s shape.Shape) (*Fabric, error) {
+	f := &Fabric{shape: s}
+	if _, err := os.Stat(shape.NamespacePath(f.namespace())); err != nil {
+		return nil, fmt.Errorf("opening the network of lab %q: %w; bring the lab up again", s.Name, err)
+	}
+	if err := f.prepareLatency(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Notes are sentences about what the kernel cannot do here and the lab goes on without.
+func (f *Fabric) Notes() []string { return slices.Clone(f.notes) }
+
+// Down removes the network of this lab.
+func (f *Fabric) Down() error { return Down(f.shape.Name) }
+
+// Down removes every network namespace of the lab with a name, also those made by
+// half. It is no error when there are none. Processes that are still in a namespace
+// keep their network, out of reach; they are to be stopped before.
+func Down(lab string) error {
+	namespaces, err := Namespaces(lab)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, namespace := range namespaces {
+		failed = append(failed, removeNamespace(namespace))
+	}
+	return errors.Join(failed...)
+}
+
+// Namespaces names all network namespaces of the lab with a name.
+func Namespaces(lab string) ([]string, error) {
+	entries, err := os.ReadDir(shape.NamespaceFolder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("listing the network namespaces of lab %q: %w", lab, err)
+	}
+	var own []string
+	for _, entry := range entries {
+		if shape.OwnsNamespace(lab, entry.Name()) {
+			own = append(own, entry.Name())
+		}
+	}
+	return own, nil
+}
+
+func (f *Fabric) namespace() string { return shape.FabricNamespace(f.shape.Name) }
+
+// node finds a node by its name.
+func (f *Fabric) node(name string) (shape.Node, error) {
+	node, ok := f.shape.Node(name)
+	if !ok {
+		return shape.Node{}, fmt.Errorf("node %q: lab %q has no node of this name with a network", name, f.shape.Name)
+	}
+	return node, nil
+}
+
+// nodeNamespace names the network namespace of a node.
+func (f *Fabric) nodeNamespace(n shape.Node) string {
+	return shape.NodeNamespace(f.shape.Name, n.Index)
+}
+
+// The addresses of the fabric's and the nodes' ends of links, as next hop for IPv6:
+// unlike IPv4, it answers for an address on the link that has it only. They are the
+// same on all links.
+var (
+	uplinkV6 = netip.MustParseAddr("fe80::1")
+	linkV6   = netip.MustParsePrefix("fe80::1/64")
+)
+
+// makeFabric makes the namespace that joins the nodes.
+func (f *Fabric) makeFabric() error {
+	return makeNamespace(f.namespace(), func(handle *netlink.Handle) error {
+		lo, err := handle.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, addr := range f.shape.FabricAddrs() {
+			if err := addAddr(handle, lo, single(addr)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// AddNode gives a node a network in a running lab.
+func (f *Fabric) AddNode(node shape.Node) error {
+	changed := f.shape
+	if _, ok := changed.Node(node.Name); !ok {
+		with, added, err := changed.With(node)
+		if err != nil {
+			return err
+		}
+		changed, node = with, added
+	}
+	if err := checkZoneIDs(changed); err != nil {
+		return err
+	}
+	before := f.shape
+	f.shape = changed
+	if err := f.addNode(node); err != nil {
+		f.shape = before
+		return errors.Join(err, f.removeNode(node))
+	}
+	return nil
+}
+
+func (f *Fabric) addNode(node shape.Node) error {
+	if err := f.linkNode(node); err != nil {
+		return fmt.Errorf("adding node %q to the network: %w", node.Name, err)
+	}
+	if err := f.admit(node); err != nil {
+		return fmt.Errorf("adding node %q to the fabric's rules: %w", node.Name, err)
+	}
+	return nil
+}
+
+// firstIndex is far from the numbers that the kernel gives to the ends of links.
+const firstIndex = 1000
+
+// linkNode makes the namespace of a node and links it with the fabric.
+func (f *Fabric) linkNode(node shape.Node) error {
+	if err := makeNamespace(f.nodeNamespace(node), nil); err != nil {
+		return err
+	}
+	name := shape.NodeLink(node.Index)
+	addrs := f.shape.NodeAddrs(node)
+	fabricAddrs := f.shape.FabricAddrs()
+	err := link(linkSpec{
+		upper: f.namespace(), upperName: name, upperIndex: firstIndex + node.Index,
+		lower: f.nodeNamespace(node), lowerName: "eth0",
+		upperAddrs: fabricAddrs, lowerAddrs: addrs,
+	})
+	if err != nil {
+		return err
+	}
+	return at(f.namespace(), func(handle *netlink.Handle) error {
+		device, err := handle.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		for i, cidr := range f.shape.NodePodCIDRs(node) {
+			if err := addRoute(handle, route{link: device, to: cidr, via: addrs[i], from: sameFamily(fabricAddrs, addrs[i])}); err != nil {
+				return err
+			}
+		}
+		return f.addLatency(handle, device)
+	})
+}
+
+// RemoveNode removes a node from a running lab, with its pods' networks.
+func (f *Fabric) RemoveNode(name string) error {
+	node, err := f.node(name)
+	if err != nil {
+		return err
+	}
+	if err := f.removeNode(node); err != nil {
+		return fmt.Errorf("removing node %q from the network: %w", name, err)
+	}
+	f.shape = f.shape.Without(name)
+	return nil
+}
+
+func (f *Fabric) removeNode(node shape.Node) error {
+	if err := f.dismiss(node); err != nil {
+		return err
+	}
+	// The other end goes at once with this one, while a namespace dies in its time.
+	err := at(f.namespace(), func(handle *netlink.Handle) error {
+		return removeLink(handle, shape.NodeLink(node.Index))
+	})
+	return errors.Join(err, removeNamespace(f.nodeNamespace(node)))
+}
+
+// AddPod gives a pod on a node a network with addresses, and returns the file of its
+// network namespace.
+func (f *Fabric) AddPod(nodeName, id string, addrs []netip.Addr) (path string, err error) {
+	node, err := f.node(nodeName)
+	if err != nil {
+		return "", err
+	}
+	if id == "" || strings.ContainsFunc(id, func(r rune) bool { return !isIDRune(r) }) {
+		return "", fmt.Errorf("pod id %q: write letters, digits and dashes", id)
+	}
+	namespace := shape.PodNamespace(f.shape.Name, id)
+	if err := f.linkPod(node, namespace, id, addrs); err != nil {
+		err = fmt.Errorf("giving pod %s on node %q a network: %w", id, nodeName, err)
+		return "", errors.Join(err, f.RemovePod(nodeName, id))
+	}
+	return shape.NamespacePath(namespace), nil
+}
+
+func isIDRune(r rune) bool {
+	return r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+}
+
+func (f *Fabric) linkPod(node shape.Node, namespace, id string, addrs []netip.Addr) error {
+	if err := makeNamespace(namespace, nil); err != nil {
+		return err
+	}
+	return link(linkSpec{
+		upper: f.nodeNamespace(node), upperName: shape.PodLink(id),
+		lower: namespace, lowerName: "eth0",
+		upperAddrs: f.shape.NodeAddrs(node), lowerAddrs: addrs,
+	})
+}
+
+// RemovePod removes the network of a pod. It is no error when there is none, or when
+// its node has gone.
+func (f *Fabric) RemovePod(nodeName, id string) error {
+	var failed error
+	if node, ok := f.shape.Node(nodeName); ok {
+		failed = at(f.nodeNamespace(node), func(handle *netlink.Handle) error {
+			return removeLink(handle, shape.PodLink(id))
+		})
+		if errors.Is(failed, fs.ErrNotExist) {
+			failed = nil
+		}
+	}
+	failed = errors.Join(failed, removeNamespace(shape.PodNamespace(f.shape.Name, id)))
+	if failed != nil {
+		return fmt.Errorf("removing the network of pod %s on node %q: %w", id, nodeName, failed)
+	}
+	return nil
+}
+
+// zoneID is the number of a zone in the fabric's rules. It follows from the name, so
+// that traffic is known to be of a zone although all its nodes have gone and others
+// have come.
+func zoneID(zone string) uint32 {
+	hash := fnv.New32a()
+	hash.Write([]byte(zone))
+	return hash.Sum32()
+}
+
+func checkZoneIDs(s shape.Shape) error {
+	names := map[uint32]string{}
+	for _, zone := range s.Zones {
+		id := zoneID(zone.Name)
+		if other, taken := names[id]; taken {
+			return fmt.Errorf("zone %q: its name happens to have the same number as %q; name it otherwise", zone.Name, other)
+		}
+		names[id] = zone.Name
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// InNamespace calls a function on a thread in a named network namespace. Sockets that
+// it makes stay in the namespace. The thread ends with the function, so goroutines that
+// it starts are not in the namespace.
+func InNamespace(name string, f func() error) error {
+	return process.OnThread(func() error {
+		namespace, err := netns.GetFromPath(shape.NamespacePath(name))
+		if err != nil {
+			return fmt.Errorf("entering network namespace %q: %w; bring the lab up again if it is gone", name, err)
+		}
+		defer namespace.Close()
+		if err := netns.Set(namespace); err != nil {
+			return fmt.Errorf("entering network namespace %q: %w", name, explain(err))
+		}
+		return f()
+	})
+}
+
+// at calls a function with a handle on the links and routes of a namespace.
+func at(name string, f func(*netlink.Handle) error) error {
+	return InNamespace(name, func() error { return withHandle(f) })
+}
+
+// withHandle calls a function with a handle on the namespace of this thread.
+func withHandle(f func(*netlink.Handle) error) error {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("talking to the kernel: %w", err)
+	}
+	defer handle.Close()
+	return f(handle)
+}
+
+// sysctls are what makes a namespace forward packets between all its links, and use
+// its addresses at once. They are set before there is any link but lo, since a new link
+// takes over what holds by default.
+var sysctls = []struct {
+	path, value string
+}{
+	{"net/ipv4/ip_forward", "1"},
+	{"net/ipv4/conf/all/rp_filter", "0"},
+	{"net/ipv4/conf/default/rp_filter", "0"},
+	{"net/ipv4/conf/all/send_redirects", "0"},
+	{"net/ipv4/conf/default/send_redirects", "0"},
+	{"net/ipv6/conf/all/disable_ipv6", "0"},
+	{"net/ipv6/conf/default/disable_ipv6", "0"},
+	{"net/ipv6/conf/lo/disable_ipv6", "0"},
+	{"net/ipv6/conf/all/forwarding", "1"},
+	{"net/ipv6/conf/default/accept_dad", "0"},
+	{"net/ipv6/conf/default/dad_transmits", "0"},
+	{"net/ipv6/conf/all/accept_dad", "0"},
+	{"net/ipv6/conf/default/accept_ra", "0"},
+}
+
+// makeNamespace makes a named network namespace, sets it up, and calls a function in
+// it, unless that is nil.
+func makeNamespace(name string, f func(*netlink.Handle) error) error {
+	if err := prepareFolder(); err != nil {
+		return err
+	}
+	return process.OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("making network namespace %q: %w", name, explain(err))
+		}
+		if err := nameNamespace(name); err != nil {
+			return fmt.Errorf("naming network namespace %q: %w", name, explain(err))
+		}
+		if err := setSysctls(); err != nil {
+			return err
+		}
+		return withHandle(func(handle *netlink.Handle) error {
+			lo, err := handle.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			if err := handle.LinkSetUp(lo); err != nil {
+				return err
+			}
+			if f == nil {
+				return nil
+			}
+			return f(handle)
+		})
+	})
+}
+
+// nameNamespace gives the namespace of this thread a name, by which it also stays when
+// the thread has ended.
+func nameNamespace(name string) error {
+	path := shape.NamespacePath(name)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// prepareFolder makes the folder of named namespaces as ip netns makes it: a mount that
+// passes on to other mount namespaces what is mounted and unmounted in it, so that a
+// namespace that is removed here does not live on there.
+func prepareFolder() error {
+	const folder = shape.NamespaceFolder
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("making the folder of network namespaces: %w", explain(err))
+	}
+	for try := 0; ; try++ {
+		err := unix.Mount("", folder, "", unix.MS_SHARED|unix.MS_REC, "")
+		if err == nil {
+			return nil
+		}
+		// It is not a mount of its own yet.
+		if try > 0 || !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("sharing the mounts in %s: %w", folder, explain(err))
+		}
+		if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mounting %s: %w", folder, explain(err))
+		}
+	}
+}
+
+// setSysctls sets up the namespace of this thread. What is right already is not
+// written, since it may be read-only.
+func setSysctls() error {
+	for _, sysctl := range sysctls {
+		path := filepath.Join("/proc/sys", sysctl.path)
+		old, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the kernel has no IPv6, and its addresses will be refused
+		} else if err != nil {
+			return fmt.Errorf("setting up a network namespace: %w", explain(err))
+		}
+		if string(old) == sysctl.value+"\n" {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(sysctl.value), 0); err != nil {
+			return fmt.Errorf("setting %s to %s in a network namespace: %w", sysctl.path, sysctl.value, explain(err))
+		}
+	}
+	return nil
+}
+
+// removeNamespace removes a named network namespace if it is there, also one whose file
+// was made and never mounted on.
+func removeNamespace(name string) error {
+	path := shape.NamespacePath(name)
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err == nil {
+			continue // one may lie on another
+		}
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break // not a mount
+		}
+		return fmt.Errorf("removing network namespace %q: %w", name, explain(err))
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing network namespace %q: %w", name, explain(err))
+	}
+	return nil
+}
+
+// explain adds to an error of the kernel what to do about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w; run as root, in a container with all privileges, or without a network with --control-plane-only", err)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w; run in a container with all privileges", err)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf("%w; the kernel must offer network namespaces, veth and nftables", err)
+	}
+	return err
+}
+
+// Check tries whether a lab with a network can be made here. The error is one sentence
+// that says what is missing and what to do.
+func Check() error {
+	return process.OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("trying network namespaces: %w", explain(err))
+		}
+		err := withHandle(func(handle *netlink.Handle) error {
+			return handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b"})
+		})
+		if err != nil {
+			return fmt.Errorf("trying to link network namespaces: %w", explain(err))
+		}
+		if err := tryRules(); err != nil {
+			return fmt.Errorf("trying nftables: %w", explain(err))
+		}
+		return nil
+	})
+}

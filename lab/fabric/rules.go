@@ -1,0 +1,271 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// The fabric's rules, as nft would list them:
+//
+//	table inet vicinity-lab {
+//		map zones { type ifname : mark }                                # of each link
+//		set same { type mark . mark }                                   # each zone with itself
+//		set cut-nodes { type ifname }
+//		set cut-zones { type mark }
+//		set cut-control-plane { type mark }
+//		map latency { type mark . mark : classid }                      # of two zones
+//		set traffic { type mark . mark; flags dynamic; counter }
+//		chain forward {
+//			type filter hook forward priority filter
+//			iifname @cut-nodes drop
+//			oifname @cut-nodes drop
+//			FROM @cut-zones FROM . TO != @same drop
+//			TO @cut-zones FROM . TO != @same drop
+//			update @traffic { FROM . TO counter }
+//			meta priority set FROM . TO map @latency
+//		}
+//		chain input {
+//			type filter hook input priority filter
+//			icmpv6 type 133-137 accept                              # neighbour discovery
+//			iifname @cut-nodes drop
+//			FROM @cut-control-plane drop
+//		}
+//		chain output {
+//			type filter hook output priority filter
+//			icmpv6 type 133-137 accept                              # neighbour discovery
+//			oifname @cut-nodes drop
+//			TO @cut-control-plane drop
+//		}
+//	}
+//
+// FROM is iifname map @zones, and TO is oifname map @zones. What is dropped is dropped
+// without a word, as in a network that is cut. The state of cuts is in the sets, where
+// any command finds it.
+
+// table holds all rules of the fabric.
+var table = nftables.Table{Family: nftables.TableFamilyINet, Name: "vicinity-lab"}
+
+// The registers of the rules: a link's name takes four words, a zone one.
+const (
+	nameRegister = unix.NFT_REG_2
+	fromRegister = unix.NFT_REG32_00
+	toRegister   = unix.NFT_REG32_01
+	// classRegister is the next after those of the pair of zones.
+	classRegister = unix.NFT_REG32_02
+	nameLength    = 16
+	zoneLength    = 4
+)
+
+// rules are the sets of the fabric's table.
+type rules struct {
+	table *nftables.Table
+
+	zones, same, latency                  *nftables.Set
+	cutNodes, cutZones, cutControl, moved *nftables.Set
+}
+
+func newRules() rules {
+	own := table
+	pair := nftables.MustConcatSetType(nftables.TypeMark, nftables.TypeMark)
+	set := func(name string, key nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{Table: &own, Name: name, KeyType: key, KeyByteOrder: binaryutil.NativeEndian}
+	}
+	r := rules{
+		table:      &own,
+		zones:      set("zones", nftables.TypeIFName),
+		same:       set("same", pair),
+		latency:    set("latency", pair),
+		cutNodes:   set("cut-nodes", nftables.TypeIFName),
+		cutZones:   set("cut-zones", nftables.TypeMark),
+		cutControl: set("cut-control-plane", nftables.TypeMark),
+		moved:      set("traffic", pair),
+	}
+	r.zones.IsMap, r.zones.DataType = true, nftables.TypeMark
+	r.latency.IsMap, r.latency.DataType = true, nftables.TypeClassID
+	r.same.Concatenation, r.latency.Concatenation, r.moved.Concatenation = true, true, true
+	r.moved.Dynamic, r.moved.Counter, r.moved.Size = true, true, 1<<20
+	return r
+}
+
+// inRules calls a function with a connection to the rules of the fabric's namespace,
+// and sends what it queued, all or nothing.
+func (f *Fabric) inRules(change func(*nftables.Conn, rules) error) error {
+	return InNamespace(f.namespace(), func() error { return onRules(change) })
+}
+
+func onRules(change func(*nftables.Conn, rules) error) error {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return explain(err)
+	}
+	// Its descriptor is all there is to close.
+	defer func() { _ = conn.CloseLasting() }()
+	if err := change(conn, newRules()); err != nil {
+		return err
+	}
+	if err := conn.Flush(); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+// tryRules makes the rules in the namespace of this thread.
+func tryRules() error { return onRules(addRules) }
+
+// makeRules makes the table in the fabric's namespace.
+func (f *Fabric) makeRules() error { return f.inRules(addRules) }
+
+func addRules(conn *nftables.Conn, r rules) error {
+	conn.AddTable(r.table)
+	for _, set := range []*nftables.Set{r.zones, r.same, r.latency, r.cutNodes, r.cutZones, r.cutControl, r.moved} {
+		if err := conn.AddSet(set, nil); err != nil {
+			return fmt.Errorf("making the set %s: %w", set.Name, err)
+		}
+	}
+	chain := func(name string, hook *nftables.ChainHook, rules ...[]expr.Any) {
+		made := conn.AddChain(&nftables.Chain{
+			Table: r.table, Name: name, Type: nftables.ChainTypeFilter,
+			Hooknum: hook, Priority: nftables.ChainPriorityFilter,
+		})
+		for _, exprs := range rules {
+			conn.AddRule(&nftables.Rule{Table: r.table, Chain: made, Exprs: exprs})
+		}
+	}
+	from := r.zoneOf(expr.MetaKeyIIFNAME, fromRegister)
+	to := r.zoneOf(expr.MetaKeyOIFNAME, toRegister)
+	different := notIn(r.same, fromRegister)
+	fromCut := rule(name(expr.MetaKeyIIFNAME), in(r.cutNodes, nameRegister), drop())
+	toCut := rule(name(expr.MetaKeyOIFNAME), in(r.cutNodes, nameRegister), drop())
+
+	chain("forward", nftables.ChainHookForward,
+		fromCut,
+		toCut,
+		rule(from, in(r.cutZones, fromRegister), to, different, drop()),
+		rule(to, in(r.cutZones, toRegister), from, different, drop()),
+		rule(from, to, []expr.Any{&expr.Dynset{
+			SrcRegKey: fromRegister, SetName: r.moved.Name, SetID: r.moved.ID,
+			Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}},
+		}}),
+		rule(from, to, find(r.latency, fromRegister, classRegister), []expr.Any{&expr.Meta{
+			Key: expr.MetaKeyPRIORITY, Register: classRegister, SourceRegister: true,
+		}}),
+	)
+	// Neighbours are found by datagrams only in IPv6. Without them a cut would soon be
+	// an error to who sends, and not a loss.
+	neighbours := rule(neighbourDiscovery(), accept())
+	chain("input", nftables.ChainHookInput,
+		neighbours,
+		fromCut,
+		rule(from, in(r.cutControl, fromRegister), drop()),
+	)
+	chain("output", nftables.ChainHookOutput,
+		neighbours,
+		toCut,
+		rule(to, in(r.cutControl, toRegister), drop()),
+	)
+	return nil
+}
+
+// rule joins the parts of a rule.
+func rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
+
+// name loads the name of a link.
+func name(key expr.MetaKey) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: nameRegister}}
+}
+
+// zoneOf loads the zone of a link. Where the link has none the rule does not match.
+func (r rules) zoneOf(key expr.MetaKey, register uint32) []expr.Any {
+	return rule(name(key), find(r.zones, nameRegister, register))
+}
+
+// find looks a register up in a map.
+func find(set *nftables.Set, key, value uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{
+		SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set.Name, SetID: set.ID,
+	}}
+}
+
+// in matches when a register is in a set, notIn when it is not.
+func in(set *nftables.Set, register uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: register, SetName: set.Name, SetID: set.ID}}
+}
+
+func notIn(set *nftables.Set, register uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: register, SetName: set.Name, SetID: set.ID, Invert: true}}
+}
+
+func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+
+// neighbourDiscovery matches the messages of ICMPv6 that find routers and neighbours.
+func neighbourDiscovery() []expr.Any {
+	const first, last = 133, 137
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: nameRegister},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: nameRegister, Data: []byte{unix.IPPROTO_ICMPV6}},
+		&expr.Payload{DestRegister: nameRegister, Base: expr.PayloadBaseTransportHeader, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: nameRegister, Data: []byte{first}},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: nameRegister, Data: []byte{last}},
+	}
+}
+
+// linkKey is the name of a node's link as a key.
+func linkKey(node shape.Node) []byte {
+	key := make([]byte, nameLength)
+	copy(key, shape.NodeLink(node.Index))
+	return key
+}
+
+// zoneKey is a zone as a key.
+func zoneKey(zone string) []byte { return binaryutil.NativeEndian.PutUint32(zoneID(zone)) }
+
+// pairKey is two zones as a key.
+func pairKey(from, to string) []byte { return slices.Concat(zoneKey(from), zoneKey(to)) }
+
+// admit tells the rules about a node, and about its zone if that is new.
+func (f *Fabric) admit(node shape.Node) error {
+	return f.inRules(func(conn *nftables.Conn, r rules) error {
+		err := errors.Join(
+			conn.SetAddElements(r.zones, []nftables.SetElement{{Key: linkKey(node), Val: zoneKey(node.Zone)}}),
+			conn.SetAddElements(r.same, []nftables.SetElement{{Key: pairKey(node.Zone, node.Zone)}}),
+		)
+		if latencies := f.latencies(node.Zone); len(latencies) > 0 {
+			err = errors.Join(err, conn.SetAddElements(r.latency, latencies))
+		}
+		return err
+	})
+}
+
+// dismiss makes the rules forget a node.
+func (f *Fabric) dismiss(node shape.Node) error {
+	return f.inRules(func(conn *nftables.Conn, r rules) error {
+		return errors.Join(
+			removeElement(conn, r.zones, linkKey(node)),
+			removeElement(conn, r.cutNodes, linkKey(node)),
+		)
+	})
+}
+
+// removeElement takes a key out of a set if it is there; the kernel would refuse all
+// changes if it were not.
+func removeElement(conn *nftables.Conn, set *nftables.Set, key []byte) error {
+	elements, err := conn.GetSetElements(set)
+	if err != nil {
+		return fmt.Errorf("reading the set %s: %w", set.Name, err)
+	}
+	for _, element := range elements {
+		if slices.Equal(element.Key, key) {
+			return conn.SetDeleteElements(set, []nftables.SetElement{{Key: element.Key, Val: element.Val}})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// Command kubernetes is the control plane of a lab, and its kube-proxy, in one program:
+// the real etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kube-proxy,
+// built from their published Go modules. The first argument says which of them a process
+// is, what follows are the flags of that one. One program links what the five share once,
+// and is one file to build, keep and find.
+//
+// It is a Go module of its own, so that what Kubernetes pins and replaces stays here.
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	etcdversion "go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/version"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+// components are what the first argument may be. Each reads os.Args as if it were a
+// program of its own, and returns its exit code.
+func components() map[string]func() int {
+	return map[string]func() int{
+		"etcd": func() int { etcdmain.Main(os.Args); return 0 },
+
+		"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
+		"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
+		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
+		"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
+	}
+}
+
+func main() {
+	os.Exit(run(os.Args, os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	var name string
+	if len(args) > 1 {
+		name = args[1]
+	}
+	if name == "version" {
+		fmt.Fprintf(stdout, "kubernetes %s, etcd %s, %s %s/%s\n",
+			version.Get().GitVersion, etcdversion.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return 0
+	}
+	component, ok := components()[name]
+	if !ok {
+		fmt.Fprintf(stderr, "component %q is unknown: the first argument is version or one of %s\n", name, strings.Join(slices.Sorted(maps.Keys(components())), ", "))
+		return 2
+	}
+	// The command of a component parses os.Args itself.
+	os.Args = args[1:]
+	return component()
+}

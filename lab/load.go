@@ -1,0 +1,276 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// Via is the way by which a Service is reached.
+type Via string
+
+// The ways.
+const (
+	// ViaClusterIP asks the Service's address, or of a headless Service, which has
+	// none, its endpoints.
+	ViaClusterIP Via = "cluster-ip"
+	// ViaNodePort asks the node port of every node.
+	ViaNodePort Via = "node-port"
+	// ViaEndpoints asks the ready endpoints in turn, past any proxy.
+	ViaEndpoints Via = "endpoints"
+)
+
+// Vias are all ways.
+func Vias() []Via { return []Via{ViaClusterIP, ViaNodePort, ViaEndpoints} }
+
+// LoadOptions say from where to send what to which Service.
+type LoadOptions struct {
+	Namespace, Service string
+	// Port is the name or the number of a port of the Service; empty is the first
+	// that speaks the protocol.
+	Port string
+	// IPv6 asks the Service's IPv6 address.
+	IPv6 bool
+	Via  Via
+	// Zones, Nodes and Selector choose the pods to send from; empty are all zones and
+	// nodes, and the pods of the image lab/client. They are in the namespace From,
+	// which is the Service's when empty.
+	Zones, Nodes []string
+	Selector     string
+	From         string
+
+	// Plan says what is sent; its targets and its Service are filled in.
+	Plan load.Plan
+}
+
+// clientImage is the image of pods that are there to send from.
+const clientImage = "lab/client"
+
+// LoadJob is what LoadOptions come to in a lab as it is now.
+type LoadJob struct {
+	Plan    load.Plan
+	Sources []load.Source
+}
+
+// Run carries the job out.
+func (j LoadJob) Run(ctx context.Context, watch load.Watch) (load.Result, error) {
+	return load.Run(ctx, j.Plan, j.Sources, watch)
+}
+
+// Load sends requests from pods to a Service and measures who answers.
+func (c *Cluster) Load(ctx context.Context, o LoadOptions) (load.Result, error) {
+	job, err := c.PlanLoad(ctx, o)
+	if err != nil {
+		return load.Result{}, err
+	}
+	return job.Run(ctx, load.Watch{})
+}
+
+// PlanLoad finds out where requests go and which pods send them. Each pod's
+// connections are opened in its own network namespace, so to the rest of the lab they
+// are the pod's.
+func (c *Cluster) PlanLoad(ctx context.Context, o LoadOptions) (LoadJob, error) {
+	if c.lab.Shape.ControlPlaneOnly {
+		return LoadJob{}, fmt.Errorf("lab %q is only a control plane, and its pods have no network to send from", c.lab.Shape.Name)
+	}
+	client, err := c.Client()
+	if err != nil {
+		return LoadJob{}, err
+	}
+	service, err := client.CoreV1().Services(o.Namespace).Get(ctx, o.Service, metav1.GetOptions{})
+	if err != nil {
+		return LoadJob{}, fmt.Errorf("looking for Service %s/%s: %w", o.Namespace, o.Service, err)
+	}
+	job := LoadJob{Plan: o.Plan}
+	job.Plan.Service = o.Namespace + "/" + o.Service
+	if job.Plan.Targets, err = c.targets(ctx, service, o); err != nil {
+		return LoadJob{}, err
+	}
+	job.Sources, err = c.sources(ctx, o)
+	return job, err
+}
+
+// targets are the addresses by which a Service is reached.
+func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOptions) ([]netip.AddrPort, error) {
+	port, err := portOf(service, o)
+	if err != nil {
+		return nil, err
+	}
+	via := o.Via
+	if via == "" {
+		via = ViaClusterIP
+	}
+	if via == ViaClusterIP && service.Spec.ClusterIP == corev1.ClusterIPNone {
+		via = ViaEndpoints
+	}
+	var targets []netip.AddrPort
+	switch via {
+	case ViaClusterIP:
+		for _, text := range service.Spec.ClusterIPs {
+			targets = append(targets, addressesOf(o.IPv6, uint16(port.Port), text)...)
+		}
+	case ViaNodePort:
+		if port.NodePort == 0 {
+			return nil, fmt.Errorf("the Service %s/%s has no node port; its type is %s", o.Namespace, o.Service, service.Spec.Type)
+		}
+		for _, node := range c.lab.Shape.Nodes() {
+			for _, addr := range c.lab.Shape.NodeAddrs(node) {
+				targets = append(targets, addressesOf(o.IPv6, uint16(port.NodePort), addr.String())...)
+			}
+		}
+	case ViaEndpoints:
+		if targets, err = c.endpointTargets(ctx, port, o); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("way %q is unknown; it must be one of %v", o.Via, Vias())
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("the Service %s/%s has no %s address to send to by %s", o.Namespace, o.Service, familyName(o.IPv6), via)
+	}
+	return targets, nil
+}
+
+// portOf finds the port of a Service that the options ask for: by its name or number,
+// or else the one that is named as the protocol, or else the first.
+func portOf(service *corev1.Service, o LoadOptions) (corev1.ServicePort, error) {
+	transport, protocol := corev1.ProtocolTCP, o.Plan.Protocol
+	switch protocol {
+	case load.UDP:
+		transport = corev1.ProtocolUDP
+	case "":
+		protocol = load.HTTP
+	}
+	var names []string
+	var fitting []corev1.ServicePort
+	for _, port := range service.Spec.Ports {
+		number := strconv.Itoa(int(port.Port))
+		names = append(names, strings.TrimSpace(port.Name+" "+number+"/"+string(port.Protocol)))
+		if port.Protocol == transport && (o.Port == "" || o.Port == port.Name || o.Port == number) {
+			fitting = append(fitting, port)
+		}
+	}
+	if len(fitting) == 0 {
+		return corev1.ServicePort{}, fmt.Errorf("the Service %s/%s has no %s port %q; it has %s",
+			o.Namespace, o.Service, transport, o.Port, strings.Join(names, ", "))
+	}
+	named := slices.IndexFunc(fitting, func(port corev1.ServicePort) bool { return port.Name == string(protocol) })
+	return fitting[max(named, 0)], nil
+}
+
+func familyName(ipv6 bool) string {
+	if ipv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// addressesOf is an address with a port, unless it is of the other family.
+func addressesOf(ipv6 bool, port uint16, text string) []netip.AddrPort {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Is6() != ipv6 {
+		return nil
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(addr, port)}
+}
+
+// endpointTargets are the ready endpoints of a Service.
+func (c *Cluster) endpointTargets(ctx context.Context, port corev1.ServicePort, o LoadOptions) ([]netip.AddrPort, error) {
+	client, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.DiscoveryV1().EndpointSlices(o.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + o.Service,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the slices of Service %s/%s: %w", o.Namespace, o.Service, err)
+	}
+	var targets []netip.AddrPort
+	for _, slice := range list.Items {
+		for _, slicePort := range slice.Ports {
+			if slicePort.Name == nil || *slicePort.Name != port.Name || slicePort.Port == nil {
+				continue
+			}
+			for _, endpoint := range slice.Endpoints {
+				if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
+					targets = append(targets, addressesOf(o.IPv6, uint16(*slicePort.Port), endpoint.Addresses[0])...)
+				}
+			}
+		}
+	}
+	slices.SortFunc(targets, netip.AddrPort.Compare)
+	return targets, nil
+}
+
+// sources are the pods to send from, by name.
+func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, error) {
+	client, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	namespace := o.From
+	if namespace == "" {
+		namespace = o.Namespace
+	}
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: o.Selector})
+	if err != nil {
+		return nil, fmt.Errorf("looking for pods to send from: %w", err)
+	}
+	var sources []load.Source
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		node, ok := c.lab.Shape.Node(pod.Spec.NodeName)
+		switch {
+		case !ok || !PodReady(pod) || pod.DeletionTimestamp != nil:
+		case o.Selector == "" && !hasImage(pod, clientImage):
+		case len(o.Zones) > 0 && !slices.Contains(o.Zones, node.Zone):
+		case len(o.Nodes) > 0 && !slices.Contains(o.Nodes, node.Name):
+		default:
+			sources = append(sources, load.Source{
+				Place: load.Place{Pod: pod.Name, Node: node.Name, Zone: node.Zone},
+				Dial:  c.dialFrom(pod, node),
+			})
+		}
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("no pod in namespace %q to send from fits; run some with the image %s, or choose others by a selector", namespace, clientImage)
+	}
+	return sources, nil
+}
+
+func hasImage(pod *corev1.Pod, image string) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
+}
+
+// dialFrom opens connections as if from a pod.
+func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
+	namespace := shape.PodNamespace(c.lab.Shape.Name, string(pod.UID))
+	if pod.Spec.HostNetwork {
+		namespace = shape.NodeNamespace(c.lab.Shape.Name, node.Index)
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return fabric.Dial(ctx, namespace, network, address)
+	}
+}
+
+// DialFromPod opens a connection to an address and port as if from a pod.
+func (c *Cluster) DialFromPod(ctx context.Context, pod *corev1.Pod, network, address string) (net.Conn, error) {
+	node, ok := c.lab.Shape.Node(pod.Spec.NodeName)
+	if !ok {
+		return nil, fmt.Errorf("pod %s/%s is on no node with a network", pod.Namespace, pod.Name)
+	}
+	return c.dialFrom(pod, node)(ctx, network, address)
+}

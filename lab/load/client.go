@@ -1,0 +1,201 @@
+package load
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// client is the generator that opens connections itself.
+type client struct {
+	dial     DialFunc
+	recorder *recorder
+}
+
+// session is one run of a client.
+type session struct {
+	client
+	job
+	name string // what the ids of its requests begin with
+	mu   sync.Mutex
+	idle []*connection // the one used last at the end
+}
+
+func (c *client) run(ctx context.Context, j job) error {
+	s := &session{client: *c, job: j, name: rand.Text()[:8]}
+	defer s.closeIdle()
+
+	var requests sync.WaitGroup
+	defer requests.Wait()
+	slots := make(chan struct{}, j.Plan.Concurrency)
+	pace := newPacer(j)
+	start := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if ctx.Err() != nil {
+			return nil
+		}
+		n := pace.next
+		now := time.Now()
+		action, by := pace.step(now.Sub(start))
+		switch action {
+		case finish:
+			return nil
+		case wait:
+			timer.Reset(by)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		case skip:
+			s.recorder.note(now, func(r *Result) { r.Due++; r.Unsent.Late++ })
+		case send:
+			select {
+			case slots <- struct{}{}:
+			default:
+				s.recorder.note(now, func(r *Result) { r.Due++; r.Unsent.Busy++ })
+				continue
+			}
+			s.recorder.note(now, func(r *Result) { r.Due++; r.Lag.Record(by) })
+			requests.Go(func() {
+				defer func() { <-slots }()
+				s.request(ctx, n)
+			})
+		}
+	}
+}
+
+// request sends a request and records what becomes of it.
+func (s *session) request(ctx context.Context, n int64) {
+	began := time.Now()
+	limited, cancel := context.WithDeadline(ctx, began.Add(s.Plan.Timeout))
+	defer cancel()
+
+	// Sources start at different targets, lest several ask the same one at once.
+	target := s.Plan.Targets[(n+int64(s.Index))%int64(len(s.Plan.Targets))]
+	failure := Failure{From: s.Place, Target: target.String(), Protocol: s.Plan.Protocol}
+	fail := func(err error) {
+		if over(ctx) {
+			s.recorder.note(time.Now(), func(r *Result) { r.Abandoned++ })
+			return
+		}
+		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
+		failure.After = failure.Time.Sub(began)
+		s.recorder.failed(failure)
+	}
+
+	conn, err := s.connection(limited, target)
+	if conn == nil {
+		if !over(ctx) && ownFault(err) {
+			s.recorder.note(time.Now(), func(r *Result) { r.Unsent.Local++ })
+			return
+		}
+		fail(err)
+		return
+	}
+	failure.Local, failure.To, failure.Reused = conn.LocalAddr().String(), conn.peer, conn.peer != nil
+	if err != nil {
+		_ = conn.Close() // it is broken already
+		fail(err)
+		return
+	}
+	// The end of ctx ends reading and writing: a deadline in the past does. Should it
+	// not be taken, the request's own comes in time.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(began) })
+	r := request{protocol: s.Plan.Protocol, id: fmt.Sprintf("%s-%d", s.name, n), last: !s.Plan.KeepAlive}
+	answer, reusable, err := conn.exchange(r)
+	now := time.Now()
+	undisturbed := stop()
+	if err == nil && s.Plan.Service != "" && !answer.serves(s.Plan.Service) {
+		err = &answerError{WrongService, fmt.Sprintf("the answer is from Service %s/%s, not from %s",
+			answer.Namespace, answer.Service, s.Plan.Service)}
+	}
+	switch {
+	case err != nil:
+		if answer.Pod != "" {
+			failure.To = &answer.Endpoint
+		}
+		_ = conn.Close() // the failure is what matters
+		fail(err)
+	case reusable && undisturbed:
+		s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
+		s.keep(conn)
+	default:
+		s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
+		conn.part(undisturbed && s.Plan.Protocol != UDP)
+	}
+}
+
+// over says whether a run was stopped. A connection can learn of the deadline of ctx
+// before ctx does.
+func over(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// connection takes an idle connection or opens one. If it returns a connection with an
+// error, the connection was idle and is broken.
+func (s *session) connection(ctx context.Context, target netip.AddrPort) (*connection, error) {
+	deadline, _ := ctx.Deadline()
+	for {
+		conn := s.takeIdle(target)
+		if conn == nil {
+			break
+		}
+		err := conn.idle()
+		if err == nil {
+			err = conn.SetDeadline(deadline)
+		}
+		if !errors.Is(err, io.EOF) {
+			return conn, err
+		}
+		_ = conn.Close() // the other side did already
+		s.recorder.note(time.Now(), func(r *Result) { r.Replaced++ })
+	}
+	network := "tcp"
+	if s.Plan.Protocol == UDP {
+		network = "udp"
+	}
+	dialled, err := s.dial(ctx, network, target.String())
+	if err != nil {
+		return nil, err
+	}
+	s.recorder.note(time.Now(), func(r *Result) { r.Connections++ })
+	conn := newConnection(dialled, target)
+	return conn, conn.SetDeadline(deadline)
+}
+
+// takeIdle takes the idle connection to a target that was used last, as pools of
+// connections do.
+func (s *session) takeIdle(target netip.AddrPort) *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.idle) - 1; i >= 0; i-- {
+		if conn := s.idle[i]; conn.target == target {
+			s.idle = append(s.idle[:i], s.idle[i+1:]...)
+			return conn
+		}
+	}
+	return nil
+}
+
+func (s *session) keep(conn *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, conn)
+}
+
+// closeIdle ends the session, after its last request.
+func (s *session) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.idle {
+		_ = conn.Close() // nothing more is expected of it
+	}
+}

@@ -1,0 +1,274 @@
+package load
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var somewhere = netip.MustParseAddrPort("10.96.0.7:80")
+
+// piped dials an echo at the other end of a pipe, where time is that of the bubble that
+// a test runs in.
+func piped(answer func(net.Conn, string)) DialFunc {
+	return func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			lines := bufio.NewScanner(far)
+			for lines.Scan() {
+				id, last := strings.CutSuffix(lines.Text(), " "+CloseWord)
+				answer(far, id)
+				if last {
+					return
+				}
+			}
+		}()
+		return near, nil
+	}
+}
+
+func reply(conn net.Conn, id string) {
+	a := Answer{Endpoint: Endpoint{Pod: "echo-1", Namespace: "default", Node: "zone-a-1", Zone: "zone-a", Service: "echo"}, ID: id}
+	_, _ = conn.Write(a.Line()) // whoever asks may be gone
+}
+
+// balanced checks that every request has exactly one fate.
+func balanced(t *testing.T, r Result) {
+	t.Helper()
+	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Abandoned; sum != r.Due {
+		t.Errorf("%d requests were due, %d have a fate: %d answered, %d failed, %+v unsent, %d abandoned",
+			r.Due, sum, r.Answered, r.Failed(), r.Unsent, r.Abandoned)
+	}
+	var flows int64
+	for _, f := range r.Flows {
+		flows += f.Answers
+	}
+	if latency := r.Latency(); flows != r.Answered || latency.Count() != r.Answered {
+		t.Errorf("%d answers, %d in flows, %d latencies", r.Answered, flows, latency.Count())
+	}
+	if sent := r.Due - r.Unsent.Late - r.Unsent.Busy; r.Lag.Count() != sent {
+		t.Errorf("%d requests left, %d lags", sent, r.Lag.Count())
+	}
+}
+
+func zones(dial DialFunc, names ...string) []Source {
+	var sources []Source
+	for _, zone := range names {
+		sources = append(sources, Source{Place: Place{Pod: "client-" + zone, Node: zone + "-1", Zone: zone}, Dial: dial})
+	}
+	return sources
+}
+
+func TestRequestsLeaveByTheSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var seen []time.Duration
+		dial := piped(func(conn net.Conn, id string) {
+			mu.Lock()
+			seen = append(seen, time.Since(start))
+			mu.Unlock()
+			time.Sleep(300 * time.Millisecond) // much longer than from one request to the next
+			reply(conn, id)
+		})
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 50, Duration: 2 * time.Second}
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a", "zone-b", "zone-c"), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		if r.Answered != 100 || r.Due != 100 || r.Connections != 100 {
+			t.Errorf("%d answers of %d over %d connections, want 100 of each", r.Answered, r.Due, r.Connections)
+		}
+		if len(seen) != 100 {
+			t.Fatalf("%d requests came, want 100", len(seen))
+		}
+		for i, at := range seen {
+			if off := (at - time.Duration(i)*20*time.Millisecond).Abs(); off > time.Microsecond {
+				t.Errorf("request %d came at %v, want %v", i, at, time.Duration(i)*20*time.Millisecond)
+			}
+		}
+		if latency := r.Latency(); latency.Min() != 300*time.Millisecond || latency.Max() != 300*time.Millisecond {
+			t.Errorf("latency from %v to %v, want 300 ms", latency.Min(), latency.Max())
+		}
+		if got := r.InZone(); got != 34./100 {
+			t.Errorf("in zone %v, want 0.34: that zone has the first and the last request", got)
+		}
+	})
+}
+
+func TestWhatIsBeyondTheConcurrencyIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		dial := piped(func(conn net.Conn, id string) {
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(995 * time.Millisecond)
+			now.Add(-1)
+			reply(conn, id)
+		})
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 100, Duration: 2 * time.Second, Concurrency: 10}
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		// Ten at the start of each second; the rest finds all ten under way.
+		if r.Due != 200 || r.Answered != 20 || r.Unsent.Busy != 180 || most.Load() != 10 {
+			t.Errorf("%d due, %d answered, %+v unsent, %d at a time", r.Due, r.Answered, r.Unsent, most.Load())
+		}
+	})
+}
+
+func TestASilentServiceTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := piped(func(net.Conn, string) {})
+		var first []Failure
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Timeout: 700 * time.Millisecond, KeepAlive: true}
+		start := time.Now()
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{Failure: func(f Failure) { first = append(first, f) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		if r.FailedAs(TimedOut) != 10 {
+			t.Errorf("failures %+v, want 10 timed out", r.Failures)
+		}
+		// The last one left after 900 ms, and took its 700.
+		if took := time.Since(start); took != 1600*time.Millisecond {
+			t.Errorf("the run took %v, want 1.6 s", took)
+		}
+		if len(first) != 1 || first[0].After != 700*time.Millisecond || !first[0].Time.Equal(start.Add(700*time.Millisecond)) ||
+			first[0].From.Zone != "zone-a" || first[0].Target != somewhere.String() || first[0].To != nil {
+			t.Errorf("told of %+v", first)
+		}
+	})
+}
+
+func TestLookingAtAFailureHoldsUpNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := piped(func(conn net.Conn, _ string) { _ = conn.Close() })
+		told, looked := 0, false
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Concurrency: 2}
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{Failure: func(Failure) {
+			told++
+			time.Sleep(time.Minute)
+			looked = true
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		if r.FailedAs(Closed) != 10 || told != 1 || !looked {
+			t.Errorf("failures %+v, told %d times, looked to the end: %t", r.Failures, told, looked)
+		}
+	})
+}
+
+func TestAStoppedRunAbandonsWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := piped(func(net.Conn, string) {})
+		ctx, cancel := context.WithTimeout(t.Context(), 950*time.Millisecond)
+		defer cancel()
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Hour, Timeout: time.Minute, KeepAlive: true}
+		start := time.Now()
+		r, err := Run(ctx, plan, zones(dial, "zone-a"), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		if r.Abandoned != 10 || r.Due != 10 || time.Since(start) != 950*time.Millisecond {
+			t.Errorf("%d of %d abandoned after %v: %+v", r.Abandoned, r.Due, time.Since(start), r)
+		}
+	})
+}
+
+func TestProgressAddsUpToTheResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		dial := piped(func(conn net.Conn, id string) {
+			if strings.HasSuffix(id, "7") {
+				_ = conn.Close()
+				return
+			}
+			reply(conn, id)
+		})
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 100, Duration: 3500 * time.Millisecond, KeepAlive: true}
+		var parts []Result
+		var last Progress
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a", "zone-b"), Watch{Progress: func(p Progress) {
+			n++
+			parts = append(parts, p.Last)
+			last = p
+			if p.Total.Due != Merge(parts...).Due {
+				t.Errorf("after %v the total is %d due, the parts %d", p.Elapsed, p.Total.Due, Merge(parts...).Due)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		if n != 4 || last.Total.Due != 350 || r.Due != 350 || r.FailedAs(Closed) != 34 {
+			t.Errorf("%d reports, the last of %d, in all %d with failures %+v", n, last.Total.Due, r.Due, r.Failures)
+		}
+		if whole := Merge(parts...); whole.Answered != r.Answered || whole.Failed() != r.Failed() || len(whole.Flows) != len(r.Flows) {
+			t.Errorf("the parts make %d answers and %d failures, the result has %d and %d", whole.Answered, whole.Failed(), r.Answered, r.Failed())
+		}
+		if r.Connections != 2+34 {
+			t.Errorf("%d connections, want one for each zone and one after each failure", r.Connections)
+		}
+	})
+}
+
+func TestTargetsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		targets := []netip.AddrPort{somewhere, netip.MustParseAddrPort("[fd00::7]:80")}
+		var mu sync.Mutex
+		asked := make(map[string]int)
+		echo := piped(reply)
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			mu.Lock()
+			asked[network+" "+address]++
+			mu.Unlock()
+			return echo(ctx, network, address)
+		}
+		plan := Plan{Targets: targets, Protocol: TCP, Rate: 100, Duration: time.Second}
+		if _, err := Run(t.Context(), plan, zones(dial, "zone-a", "zone-b"), Watch{}); err != nil {
+			t.Fatal(err)
+		}
+		if len(asked) != 2 || asked["tcp 10.96.0.7:80"] != 50 || asked["tcp [fd00::7]:80"] != 50 {
+			t.Errorf("asked %v", asked)
+		}
+		// Nor do sources begin with the same one.
+		clear(asked)
+		plan.Duration = 20 * time.Millisecond
+		if _, err := Run(t.Context(), plan, zones(dial, "zone-a", "zone-b"), Watch{}); err != nil {
+			t.Fatal(err)
+		}
+		if len(asked) != 2 {
+			t.Errorf("asked first %v", asked)
+		}
+	})
+}
+
+func TestSourcesAreChecked(t *testing.T) {
+	plan := Plan{Targets: []netip.AddrPort{somewhere}, Rate: 1, Duration: time.Second}
+	for _, test := range []struct {
+		sources []Source
+		want    string
+	}{
+		{nil, "there is no source to send from; at least one is needed"},
+		{[]Source{{Place: Place{Pod: "a"}}}, `source "a" has Dial: false, Control: false; exactly one of them must be set`},
+	} {
+		if _, err := Run(t.Context(), plan, test.sources, Watch{}); err == nil || err.Error() != test.want {
+			t.Errorf("got %v, want %s", err, test.want)
+		}
+	}
+}

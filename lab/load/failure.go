@@ -1,0 +1,95 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Kind is how a request failed.
+type Kind string
+
+// The kinds of failure.
+const (
+	Refused      Kind = "refused"
+	Reset        Kind = "reset"
+	TimedOut     Kind = "timed out"
+	Closed       Kind = "closed" // before the answer was whole
+	Unreachable  Kind = "unreachable"
+	WrongAnswer  Kind = "wrong answer"
+	WrongService Kind = "wrong service"
+	Other        Kind = "other"
+)
+
+// kinds are all kinds in the order in which they are shown.
+var kinds = [...]Kind{Refused, Reset, TimedOut, Closed, Unreachable, WrongAnswer, WrongService, Other}
+
+// Failure is one failed request, with what is needed to find it in the kernel's
+// connection tracking.
+type Failure struct {
+	Time time.Time `json:"time"`
+	Kind Kind      `json:"kind"`
+	From Place     `json:"from"`
+	// To is the endpoint, if it is known: from a wrong answer, or from earlier ones
+	// over the same connection.
+	To *Endpoint `json:"to,omitempty"`
+	// Local is the address that the connection was from, if it was opened.
+	Local    string        `json:"local,omitempty"`
+	Target   string        `json:"target"`
+	Protocol Protocol      `json:"protocol"`
+	Reused   bool          `json:"reused,omitempty"` // the connection had answered before
+	After    time.Duration `json:"after"`            // since the request began
+	Error    string        `json:"error"`
+}
+
+// answerError is an answer that came and is wrong.
+type answerError struct {
+	kind Kind
+	text string
+}
+
+func (e *answerError) Error() string { return e.text }
+
+// kindOf sorts the error of a request.
+func kindOf(err error) Kind {
+	var answer *answerError
+	if errors.As(err, &answer) {
+		return answer.kind
+	}
+	for _, sort := range []struct {
+		kind Kind
+		errs []error
+	}{
+		{Refused, []error{syscall.ECONNREFUSED}},
+		// A pipe is broken when the reset came before the request was written.
+		{Reset, []error{syscall.ECONNRESET, syscall.EPIPE}},
+		{TimedOut, []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, syscall.ETIMEDOUT}},
+		{Unreachable, []error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN}},
+		{Closed, []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNABORTED}},
+	} {
+		for _, target := range sort.errs {
+			if errors.Is(err, target) {
+				return sort.kind
+			}
+		}
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return TimedOut
+	}
+	return Other
+}
+
+// ownFault says whether a connection could not be opened for want of something on this
+// side, a port or a file: then nothing was sent, and nothing can be blamed for it.
+func ownFault(err error) bool {
+	for _, target := range []error{syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,405 @@
+package load
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// serve answers each connection on the loopback device.
+func serve(t *testing.T, handle func(*net.TCPConn)) netip.AddrPort {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var handlers sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	handlers.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+			handlers.Go(func() {
+				defer conn.Close()
+				handle(conn.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close() // ends Accept
+		mu.Lock()
+		for _, conn := range open {
+			_ = conn.Close() // ends reading
+		}
+		mu.Unlock()
+		handlers.Wait()
+	})
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// serveDatagrams answers each datagram on the loopback device.
+func serveDatagrams(t *testing.T, answer func(id string) []byte) netip.AddrPort {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		buffer := make([]byte, maxAnswer)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			if text := answer(string(buffer[:n])); text != nil {
+				_, _ = conn.WriteToUDPAddrPort(text, from) // whoever asks may be gone
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close() // ends reading
+		<-ended
+	})
+	return netip.MustParseAddrPort(conn.LocalAddr().String())
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T, network string) netip.AddrPort {
+	t.Helper()
+	if network == "udp" {
+		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return netip.MustParseAddrPort(conn.LocalAddr().String())
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// readRequest reads a line, or the head of an HTTP request, and returns the id.
+func readRequest(reader *bufio.Reader) (string, error) {
+	line, err := reader.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	path, ok := strings.CutPrefix(line, "GET /?id=")
+	if !ok {
+		id, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		return id, nil
+	}
+	for line != "\r\n" {
+		if line, err = reader.ReadString('\n'); err != nil {
+			return "", err
+		}
+	}
+	return strings.Fields(path)[0], nil
+}
+
+// responding writes what the function makes of each request.
+func responding(text func(id string) string) func(*net.TCPConn) {
+	return func(conn *net.TCPConn) {
+		reader := bufio.NewReader(conn)
+		for {
+			id, err := readRequest(reader)
+			if err != nil {
+				return
+			}
+			if _, err := io.WriteString(conn, text(id)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func respond(body string) string {
+	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+func line(id, service string) string {
+	a := Answer{Endpoint: Endpoint{Pod: "echo-1", Namespace: "default", Zone: "zone-a", Service: service}, ID: id}
+	return string(a.Line())
+}
+
+func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
+	silent := func(conn *net.TCPConn) { _, _ = io.Copy(io.Discard, conn) }
+	closing := func(conn *net.TCPConn) { _, _ = readRequest(bufio.NewReader(conn)) }
+	resetting := func(conn *net.TCPConn) {
+		_, _ = readRequest(bufio.NewReader(conn))
+		_ = conn.SetLinger(0) // what cannot be set shows in the count
+	}
+	var dialer net.Dialer
+	failing := func(err error) DialFunc {
+		return func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
+		}
+	}
+
+	for _, test := range []struct {
+		name     string
+		protocol Protocol
+		target   netip.AddrPort
+		dial     DialFunc
+		want     Kind
+		error    string // part of what is kept of it
+		known    bool   // the endpoint is
+	}{
+		{name: "http refused", protocol: HTTP, target: nobody(t, "tcp"), want: Refused, error: "connection refused"},
+		{name: "tcp refused", protocol: TCP, target: nobody(t, "tcp"), want: Refused, error: "connection refused"},
+		{name: "udp refused", protocol: UDP, target: nobody(t, "udp"), want: Refused, error: "connection refused"},
+		{name: "http reset", protocol: HTTP, target: serve(t, resetting), want: Reset, error: "reset"},
+		{name: "tcp reset", protocol: TCP, target: serve(t, resetting), want: Reset, error: "reset"},
+		{name: "http timed out", protocol: HTTP, target: serve(t, silent), want: TimedOut, error: "timeout"},
+		{name: "tcp timed out", protocol: TCP, target: serve(t, silent), want: TimedOut, error: "timeout"},
+		{name: "udp timed out", protocol: UDP, target: serveDatagrams(t, func(string) []byte { return nil }), want: TimedOut, error: "timeout"},
+		{
+			name: "connecting timed out", protocol: HTTP, target: somewhere, want: TimedOut, error: "deadline",
+			dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		},
+		{name: "connecting timed out in the kernel", protocol: HTTP, target: somewhere, dial: failing(syscall.ETIMEDOUT), want: TimedOut},
+		{name: "http closed", protocol: HTTP, target: serve(t, closing), want: Closed, error: "EOF"},
+		{name: "tcp closed", protocol: TCP, target: serve(t, closing), want: Closed, error: "EOF"},
+		{name: "http closed in the answer", protocol: HTTP, want: Closed, error: "EOF", target: serve(t, func(conn *net.TCPConn) {
+			id, _ := readRequest(bufio.NewReader(conn))
+			text := respond(line(id, "echo"))
+			_, _ = io.WriteString(conn, text[:len(text)-3])
+		})},
+		{name: "unreachable", protocol: HTTP, target: somewhere, dial: failing(syscall.EHOSTUNREACH), want: Unreachable, error: "no route"},
+		{name: "not allowed", protocol: HTTP, target: somewhere, dial: failing(syscall.EPERM), want: Other, error: "not permitted"},
+		{name: "not http", protocol: HTTP, want: WrongAnswer, error: "malformed", target: serve(t, responding(func(string) string { return "220 mail ready\r\n" }))},
+		{name: "http status", protocol: HTTP, want: WrongAnswer, error: "503", target: serve(t, responding(func(string) string {
+			return "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+		}))},
+		{name: "not an echo", protocol: HTTP, want: WrongAnswer, error: "not that of an echo", target: serve(t, responding(func(string) string { return respond("<html>") }))},
+		{name: "without a pod", protocol: TCP, want: WrongAnswer, error: "which pod", target: serve(t, responding(func(string) string { return "{}\n" }))},
+		{
+			name: "http to another request", protocol: HTTP, want: WrongAnswer, error: `to request "other"`, known: true,
+			target: serve(t, responding(func(string) string { return respond(line("other", "echo")) })),
+		},
+		{
+			name: "udp to another request", protocol: UDP, want: WrongAnswer, error: `to request "other"`, known: true,
+			target: serveDatagrams(t, func(string) []byte { return []byte(line("other", "echo")) }),
+		},
+		{
+			name: "endless line", protocol: TCP, want: WrongAnswer, error: "buffer full",
+			target: serve(t, responding(func(string) string { return strings.Repeat("x", 2*maxAnswer) })),
+		},
+		{
+			name: "endless body", protocol: HTTP, want: WrongAnswer, error: "longer than",
+			target: serve(t, responding(func(string) string { return respond(strings.Repeat("x", 2*maxAnswer)) })),
+		},
+		{
+			name: "http from another Service", protocol: HTTP, want: WrongService, error: "from Service default/other, not from default/echo", known: true,
+			target: serve(t, responding(func(id string) string { return respond(line(id, "other")) })),
+		},
+		{
+			name: "tcp from another Service", protocol: TCP, want: WrongService, error: "default/other", known: true,
+			target: serve(t, responding(func(id string) string { return line(id, "other") })),
+		},
+		{
+			name: "udp from another Service", protocol: UDP, want: WrongService, error: "default/other", known: true,
+			target: serveDatagrams(t, func(id string) []byte { return []byte(line(id, "other")) }),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dial := test.dial
+			if dial == nil {
+				dial = dialer.DialContext
+			}
+			timeout := 10 * time.Second
+			if test.want == TimedOut {
+				timeout = 50 * time.Millisecond
+			}
+			plan := Plan{
+				Targets: []netip.AddrPort{test.target}, Protocol: test.protocol, Service: "default/echo",
+				Rate: 100, Duration: 50 * time.Millisecond, Timeout: timeout,
+			}
+			var mu sync.Mutex
+			var told []Failure
+			r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{Failure: func(f Failure) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, f)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			balanced(t, r)
+			if got := r.FailedAs(test.want); got == 0 || got != r.Due-r.Unsent.Total() || r.Answered != 0 {
+				t.Fatalf("%d of %d %s: %+v", got, r.Due, test.want, r.Failures)
+			}
+			if len(told) != 1 || int64(len(r.Examples)) != r.Failed() {
+				t.Fatalf("told %d times, %d examples of %d failures", len(told), len(r.Examples), r.Failed())
+			}
+			f := told[0]
+			if f.Kind != test.want || !strings.Contains(f.Error, test.error) || f.Target != test.target.String() || f.Protocol != test.protocol {
+				t.Errorf("told of %+v, want an error with %q", f, test.error)
+			}
+			if (f.To != nil) != test.known {
+				t.Errorf("the endpoint is %+v, want it known: %t", f.To, test.known)
+			}
+		})
+	}
+}
+
+// What is wanting on this side is no failure of the Service.
+func TestWithoutAPortNothingIsSent(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EADDRNOTAVAIL, syscall.EMFILE} {
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
+		}
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Rate: 1000, Duration: 10 * time.Millisecond}
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Unsent.Local == 0 || r.Unsent.Total() != r.Due || r.Failed() != 0 {
+			t.Errorf("%v: %+v unsent of %d, failures %+v", errno, r.Unsent, r.Due, r.Failures)
+		}
+	}
+}
+
+func TestAllProtocolsAreAnswered(t *testing.T) {
+	var dialer net.Dialer
+	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, line(r.URL.Query().Get("id"), "echo"))
+	})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := errors.Join(server.Close(), <-served); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	targets := map[Protocol]netip.AddrPort{
+		HTTP: netip.MustParseAddrPort(listener.Addr().String()),
+		TCP:  serve(t, responding(func(id string) string { return line(id, "echo") })),
+		UDP:  serveDatagrams(t, func(id string) []byte { return []byte(line(id, "echo")) }),
+	}
+	for protocol, target := range targets {
+		for _, keepAlive := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, keep-alive %t", protocol, keepAlive), func(t *testing.T) {
+				plan := Plan{
+					Targets: []netip.AddrPort{target}, Protocol: protocol, Service: "echo", KeepAlive: keepAlive,
+					Rate: 1000, Duration: 100 * time.Millisecond, Concurrency: 100, Timeout: 30 * time.Second,
+				}
+				r, err := Run(t.Context(), plan, zones(dialer.DialContext, "zone-a", "zone-b"), Watch{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				balanced(t, r)
+				if r.Due != 100 || r.Answered != 100-r.Unsent.Total() || r.Answered == 0 {
+					t.Errorf("%d answers of %d, %+v unsent, failures %+v, %+v", r.Answered, r.Due, r.Unsent, r.Failures, r.Examples)
+				}
+				if !keepAlive && r.Connections != r.Answered {
+					t.Errorf("%d connections for %d answers", r.Connections, r.Answered)
+				}
+				if keepAlive && r.Connections >= r.Answered {
+					t.Errorf("%d connections for %d answers, though they are kept", r.Connections, r.Answered)
+				}
+			})
+		}
+	}
+}
+
+// An idle connection that the other side closed in good order is replaced, as every
+// client does; one that it reset is a failure of the next request.
+func TestIdleConnections(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		linger int
+		want   Kind
+	}{
+		{name: "closed", linger: -1},
+		{name: "reset", linger: 0, want: Reset},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			gone := make(chan struct{}, 100)
+			target := serve(t, func(conn *net.TCPConn) {
+				id, err := readRequest(bufio.NewReader(conn))
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, line(id, "echo"))
+				_ = conn.SetLinger(test.linger) // what cannot be set shows in the count
+				_ = conn.Close()
+				gone <- struct{}{}
+			})
+			var dialer net.Dialer
+			c := &session{client: client{dial: dialer.DialContext, recorder: newRecorder(nil)}, name: "test", job: job{
+				Plan: Plan{Targets: []netip.AddrPort{target}, Protocol: TCP, KeepAlive: true}.withDefaults(), Of: 1,
+			}}
+			defer c.closeIdle()
+			c.request(t.Context(), 0)
+			<-gone
+			if len(c.idle) != 1 {
+				t.Fatalf("%d idle connections, want 1", len(c.idle))
+			}
+			arrived(t, c.idle[0])
+			c.request(t.Context(), 1)
+			r := c.recorder.take()
+			if test.want == "" && (r.Answered != 2 || r.Replaced != 1 || r.Failed() != 0 || r.Connections != 2) {
+				t.Errorf("%+v", r)
+			}
+			if test.want != "" {
+				if r.Answered != 1 || r.Replaced != 0 || r.FailedAs(test.want) != 1 || r.Connections != 1 {
+					t.Fatalf("%+v", r)
+				}
+				if f := r.Examples[0]; !f.Reused || f.To == nil || f.To.Pod != "echo-1" || f.Local == "" {
+					t.Errorf("the failure is known as %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// arrived waits until the other side's end of a connection is there.
+func arrived(t *testing.T, c *connection) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Read(func(fd uintptr) bool {
+		// TCP_INFO begins with the state of the connection; established is 1.
+		state, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO)
+		return err != nil || state&0xff != 1
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,167 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// Histogram counts durations in buckets that grow with them: 128 for each power of two,
+// so that a quantile is off by at most one part in 256 (or a nanosecond). Only buckets
+// in use take room. Histograms merge without loss. The zero value is empty.
+type Histogram struct {
+	counts   map[int]int64 // by bucket
+	count    int64
+	min, max time.Duration
+	sum      float64 // a float64, since years of latency overflow an int64
+}
+
+const (
+	bucketBits = 7
+	buckets    = 1 << bucketBits // per power of two
+)
+
+// bucket is the number of the bucket of a duration. Below 256 ns each duration has its
+// own.
+func bucket(d time.Duration) int {
+	shift := max(0, bits.Len64(uint64(d))-bucketBits-1)
+	return shift*buckets + int(uint64(d)>>shift)
+}
+
+// middle is the duration that stands for a bucket.
+func middle(b int) time.Duration {
+	shift := max(0, b/buckets-1)
+	low := uint64(b-shift*buckets) << shift
+	return time.Duration(low + (1<<shift-1)/2)
+}
+
+// lastBucket is that of the longest duration.
+var lastBucket = bucket(math.MaxInt64)
+
+// Record counts a duration. A negative one, from a clock that was set, counts as none.
+func (h *Histogram) Record(d time.Duration) {
+	d = max(d, 0)
+	if h.counts == nil {
+		h.counts = make(map[int]int64)
+	}
+	if h.count == 0 || d < h.min {
+		h.min = d
+	}
+	h.max = max(h.max, d)
+	h.counts[bucket(d)]++
+	h.count++
+	h.sum += float64(d)
+}
+
+// Merge adds what another histogram counted.
+func (h *Histogram) Merge(other Histogram) {
+	if other.count == 0 {
+		return
+	}
+	if h.counts == nil {
+		h.counts = make(map[int]int64, len(other.counts))
+	}
+	if h.count == 0 || other.min < h.min {
+		h.min = other.min
+	}
+	h.max = max(h.max, other.max)
+	for b, n := range other.counts {
+		h.counts[b] += n
+	}
+	h.count += other.count
+	h.sum += other.sum
+}
+
+// Count is how many durations were recorded.
+func (h Histogram) Count() int64 { return h.count }
+
+// Min is the shortest, exactly; 0 of none.
+func (h Histogram) Min() time.Duration { return h.min }
+
+// Max is the longest, exactly; 0 of none.
+func (h Histogram) Max() time.Duration { return h.max }
+
+// Mean is the mean, exactly; 0 of none.
+func (h Histogram) Mean() time.Duration {
+	if h.count == 0 {
+		return 0
+	}
+	return time.Duration(h.sum / float64(h.count))
+}
+
+// Quantile is the duration that the given share of all, from 0 to 1, does not exceed; 0
+// of none.
+func (h Histogram) Quantile(q float64) time.Duration {
+	return h.Quantiles(q)[0]
+}
+
+// Quantiles are several at once.
+func (h Histogram) Quantiles(qs ...float64) []time.Duration {
+	found := make([]time.Duration, len(qs))
+	if h.count == 0 {
+		return found
+	}
+	order := slices.Sorted(maps.Keys(h.counts))
+	for i, q := range qs {
+		rank := min(max(int64(math.Ceil(q*float64(h.count))), 1), h.count)
+		var seen int64
+		for _, b := range order {
+			if seen += h.counts[b]; seen >= rank {
+				found[i] = min(max(middle(b), h.min), h.max)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// histogramText is a histogram on the wire.
+type histogramText struct {
+	Min    time.Duration `json:"min"`
+	Max    time.Duration `json:"max"`
+	Sum    float64       `json:"sum"`
+	Counts [][2]int64    `json:"counts"` // bucket and count, in the order of buckets
+}
+
+// MarshalJSON writes the histogram so that it can be merged by who reads it.
+func (h Histogram) MarshalJSON() ([]byte, error) {
+	text := histogramText{Min: h.min, Max: h.max, Sum: h.sum, Counts: [][2]int64{}}
+	for _, b := range slices.Sorted(maps.Keys(h.counts)) {
+		text.Counts = append(text.Counts, [2]int64{int64(b), h.counts[b]})
+	}
+	return json.Marshal(text)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *Histogram) UnmarshalJSON(data []byte) error {
+	var text histogramText
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	if text.Min < 0 || text.Max < text.Min || text.Sum < 0 {
+		return fmt.Errorf("histogram with min %d, max %d and sum %v; they must be in order and not negative", text.Min, text.Max, text.Sum)
+	}
+	read := Histogram{min: text.Min, max: text.Max, sum: text.Sum}
+	last := int64(-1)
+	for _, entry := range text.Counts {
+		b, n := entry[0], entry[1]
+		if b <= last || b > int64(lastBucket) || n < 1 || n > math.MaxInt64-read.count {
+			return fmt.Errorf("histogram with %d in bucket %d; counts must be above 0 and buckets rise from 0 to %d", n, b, lastBucket)
+		}
+		last = b
+		if read.counts == nil {
+			read.counts = make(map[int]int64, len(text.Counts))
+		}
+		read.counts[int(b)] = n
+		read.count += n
+	}
+	if read.count == 0 {
+		read = Histogram{}
+	}
+	*h = read
+	return nil
+}

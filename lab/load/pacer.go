@@ -1,0 +1,61 @@
+package load
+
+import (
+	"math"
+	"time"
+)
+
+// tolerance is how late a request may leave. A machine that stands still for a moment
+// sends what was due in that moment afterwards, but no more than this, lest it answers
+// a long pause with a storm.
+const tolerance = time.Second
+
+// pacer is the schedule of one source. It is told the time and knows no clock.
+type pacer struct {
+	rate  float64 // of all sources
+	index int     // this source
+	of    int     // number of sources
+	count int64   // this source's requests
+	next  int64   // its next one
+}
+
+func newPacer(j job) *pacer {
+	return &pacer{
+		rate:  j.Plan.Rate,
+		index: j.Index,
+		of:    j.Of,
+		count: (j.Plan.requests() - int64(j.Index) + int64(j.Of) - 1) / int64(j.Of),
+	}
+}
+
+// due is when a request should leave, since the start. It is computed from the start
+// and not from the request before, so that no error adds up, and rounded up, so that
+// none leaves early.
+func (p *pacer) due(n int64) time.Duration {
+	return time.Duration(math.Ceil(float64(n*int64(p.of)+int64(p.index)) / p.rate * float64(time.Second)))
+}
+
+type action int
+
+const (
+	wait   action = iota // until the time returned
+	send                 // the request, which is late by the time returned
+	skip                 // the request, which is too late
+	finish               // nothing is left
+)
+
+// step says what to do now, and moves on to the next request if it is not to wait.
+func (p *pacer) step(now time.Duration) (action, time.Duration) {
+	if p.next >= p.count {
+		return finish, 0
+	}
+	lag := now - p.due(p.next)
+	if lag < 0 {
+		return wait, -lag
+	}
+	p.next++
+	if lag > tolerance {
+		return skip, lag
+	}
+	return send, lag
+}

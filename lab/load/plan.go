@@ -1,0 +1,111 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+)
+
+// Protocol is what requests are.
+type Protocol string
+
+// The protocols: a GET of HTTP/1.1, a line over TCP, a datagram.
+const (
+	HTTP Protocol = "http"
+	TCP  Protocol = "tcp"
+	UDP  Protocol = "udp"
+)
+
+// Plan is what to send. Of the fields without a value, those with a default take it.
+type Plan struct {
+	// Targets are asked in turn. More than one is for headless Services and for
+	// both families; nothing else is ever sent to.
+	Targets  []netip.AddrPort `json:"targets"`
+	Protocol Protocol         `json:"protocol"` // default HTTP
+	// Service is the Service that must answer, with or without its namespace before a
+	// slash; empty is any.
+	Service string `json:"service,omitempty"`
+	// Rate is requests per second, from all sources together.
+	Rate     float64       `json:"rate"`
+	Duration time.Duration `json:"duration"`
+	// KeepAlive uses connections again, and sockets with UDP. As many are opened as
+	// requests overlap.
+	KeepAlive bool `json:"keepAlive,omitempty"`
+	// Concurrency is how many requests may be under way from one source; default 64.
+	Concurrency int `json:"concurrency"`
+	// Timeout is for one request, with opening the connection; default 5 s.
+	Timeout time.Duration `json:"timeout"`
+	// Interval is the time from one report of progress to the next; default 1 s.
+	Interval time.Duration `json:"interval"`
+}
+
+const (
+	maxRate        = 100_000
+	maxDuration    = 7 * 24 * time.Hour
+	maxConcurrency = 10_000
+	maxTimeout     = time.Hour
+	minInterval    = 10 * time.Millisecond
+)
+
+func (p Plan) withDefaults() Plan {
+	if p.Protocol == "" {
+		p.Protocol = HTTP
+	}
+	if p.Concurrency == 0 {
+		p.Concurrency = 64
+	}
+	if p.Timeout == 0 {
+		p.Timeout = 5 * time.Second
+	}
+	if p.Interval == 0 {
+		p.Interval = time.Second
+	}
+	return p
+}
+
+// Validate says what is wrong with a plan. Fields that have a default may be empty.
+func (p Plan) Validate() error {
+	p = p.withDefaults()
+	if len(p.Targets) == 0 {
+		return fmt.Errorf("targets is empty; it must hold at least one address and port, as 10.96.0.7:80")
+	}
+	for _, target := range p.Targets {
+		if addr := target.Addr(); !target.IsValid() || target.Port() == 0 || addr.IsUnspecified() || addr.IsMulticast() {
+			return fmt.Errorf("targets holds %q; each must be the IP address of a host and a port, as 10.96.0.7:80", target)
+		}
+	}
+	switch p.Protocol {
+	case HTTP, TCP, UDP:
+	default:
+		return fmt.Errorf("protocol %q is unknown; it must be http, tcp or udp", p.Protocol)
+	}
+	if !(p.Rate > 0 && p.Rate <= maxRate) {
+		return fmt.Errorf("rate %v is out of range; it must be above 0 and at most %d requests per second", p.Rate, maxRate)
+	}
+	for _, d := range []struct {
+		name           string
+		value, lo, top time.Duration
+	}{
+		{"duration", p.Duration, 1, maxDuration},
+		{"timeout", p.Timeout, 1, maxTimeout},
+		{"interval", p.Interval, minInterval, maxDuration},
+	} {
+		if d.value < d.lo || d.value > d.top {
+			return fmt.Errorf("%s %v is out of range; it must be from %v to %v", d.name, d.value, d.lo, d.top)
+		}
+	}
+	if p.Concurrency < 1 || p.Concurrency > maxConcurrency {
+		return fmt.Errorf("concurrency %d is out of range; it must be from 1 to %d", p.Concurrency, maxConcurrency)
+	}
+	if p.requests() == 0 {
+		return fmt.Errorf("duration %v is too short for a rate of %v per second; it must hold at least one request", p.Duration, p.Rate)
+	}
+	return nil
+}
+
+// requests is how many the plan asks for in all.
+func (p Plan) requests() int64 {
+	const rounding = 1e-6 // 0.1 per second for 10 s is one, whatever a float64 makes of it
+	return int64(math.Floor(p.Rate*p.Duration.Seconds() + rounding))
+}

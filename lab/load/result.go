@@ -1,0 +1,343 @@
+package load
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Result is what was measured, of any time and any sources. Every request that became
+// due is in exactly one of Answered, Failures, Unsent and Abandoned, or still under way.
+type Result struct {
+	// Start and End enclose what was measured. They are zero if nothing was.
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"`
+
+	Due       int64  `json:"due"`
+	Answered  int64  `json:"answered"`
+	Unsent    Unsent `json:"unsent"`
+	Abandoned int64  `json:"abandoned"` // when the run was stopped
+
+	// Connections are those opened, Replaced those among the idle ones that the other
+	// side had closed in good order, which is no failure.
+	Connections int64 `json:"connections"`
+	Replaced    int64 `json:"replaced"`
+
+	// Sorted by their first fields. All but Failures speak of answers.
+	Flows     []Flow         `json:"flows"`
+	Latencies []Latency      `json:"latencies"`
+	Failures  []FailureCount `json:"failures"`
+
+	// Examples are the first failures.
+	Examples []Failure `json:"examples"`
+	// Lag is by how much requests left after they were due: how well the sending side
+	// kept to the schedule.
+	Lag Histogram `json:"lag"`
+}
+
+// Unsent are requests that never left.
+type Unsent struct {
+	Late  int64 `json:"late"`  // the machine stood still when they were due
+	Busy  int64 `json:"busy"`  // as many as allowed were under way
+	Local int64 `json:"local"` // no port or file was left to open a connection
+}
+
+// Total is the sum.
+func (u Unsent) Total() int64 { return u.Late + u.Busy + u.Local }
+
+// Flow is how often sources of a node had an answer from an endpoint.
+type Flow struct {
+	Zone    string   `json:"zone"` // of the source
+	Node    string   `json:"node"`
+	To      Endpoint `json:"to"`
+	Answers int64    `json:"answers"`
+}
+
+// Latency is the time from the begin of a request, with opening the connection, to the
+// whole answer.
+type Latency struct {
+	From      string    `json:"from"` // zone of the source
+	To        string    `json:"to"`   // zone of the endpoint
+	Histogram Histogram `json:"histogram"`
+}
+
+// FailureCount is how many requests failed.
+type FailureCount struct {
+	From  string `json:"from"` // zone of the source
+	Kind  Kind   `json:"kind"`
+	Count int64  `json:"count"`
+}
+
+// Failed is the number of all failures.
+func (r Result) Failed() int64 {
+	var n int64
+	for _, f := range r.Failures {
+		n += f.Count
+	}
+	return n
+}
+
+// FailedAs is the number of failures of a kind.
+func (r Result) FailedAs(kind Kind) int64 {
+	var n int64
+	for _, f := range r.Failures {
+		if f.Kind == kind {
+			n += f.Count
+		}
+	}
+	return n
+}
+
+// InZone is the share of answers that came from the zone of their source; 0 of none.
+func (r Result) InZone() float64 {
+	return r.share(func(f Flow) bool { return f.Zone != "" && f.Zone == f.To.Zone })
+}
+
+// InNode is the share of answers that came from the node of their source; 0 of none.
+func (r Result) InNode() float64 {
+	return r.share(func(f Flow) bool { return f.Node != "" && f.Node == f.To.Node })
+}
+
+func (r Result) share(counts func(Flow) bool) float64 {
+	var all, some int64
+	for _, f := range r.Flows {
+		all += f.Answers
+		if counts(f) {
+			some += f.Answers
+		}
+	}
+	return fraction(some, all)
+}
+
+func fraction(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// Latency is that of all answers.
+func (r Result) Latency() Histogram {
+	var all Histogram
+	for _, l := range r.Latencies {
+		all.Merge(l.Histogram)
+	}
+	return all
+}
+
+// Merge is what several results say together, whether they are of several sources or
+// of several times.
+func Merge(results ...Result) Result {
+	t := newTally()
+	for _, r := range results {
+		t.add(r)
+	}
+	return t.result()
+}
+
+// maxExamples bounds the failures that are kept whole.
+const maxExamples = 20
+
+// tally is a result that can be added to.
+type tally struct {
+	sum       Result // without its slices
+	flows     map[Flow]int64
+	latencies map[[2]string]*Histogram
+	failures  map[FailureCount]int64
+	examples  []Failure
+}
+
+// newTally is empty. The number is zero in the keys of flows and failures.
+func newTally() *tally {
+	return &tally{
+		flows:     make(map[Flow]int64),
+		latencies: make(map[[2]string]*Histogram),
+		failures:  make(map[FailureCount]int64),
+	}
+}
+
+func (t *tally) add(r Result) {
+	s := &t.sum
+	if !r.Start.IsZero() && (s.Start.IsZero() || r.Start.Before(s.Start)) {
+		s.Start = r.Start
+	}
+	if r.End.After(s.End) {
+		s.End = r.End
+	}
+	s.Due += r.Due
+	s.Answered += r.Answered
+	s.Unsent.Late += r.Unsent.Late
+	s.Unsent.Busy += r.Unsent.Busy
+	s.Unsent.Local += r.Unsent.Local
+	s.Abandoned += r.Abandoned
+	s.Connections += r.Connections
+	s.Replaced += r.Replaced
+	s.Lag.Merge(r.Lag)
+	for _, f := range r.Flows {
+		t.flow(f, f.Answers)
+	}
+	for _, l := range r.Latencies {
+		t.latency(l.From, l.To).Merge(l.Histogram)
+	}
+	for _, f := range r.Failures {
+		t.failure(f.From, f.Kind, f.Count)
+	}
+	t.examples = firstExamples(append(t.examples, r.Examples...))
+}
+
+// firstExamples keeps those that happened first.
+func firstExamples(examples []Failure) []Failure {
+	slices.SortStableFunc(examples, func(a, b Failure) int { return a.Time.Compare(b.Time) })
+	return examples[:min(len(examples), maxExamples)]
+}
+
+func (t *tally) flow(f Flow, n int64) {
+	f.Answers = 0
+	t.flows[f] += n
+}
+
+func (t *tally) latency(from, to string) *Histogram {
+	key := [2]string{from, to}
+	if t.latencies[key] == nil {
+		t.latencies[key] = new(Histogram)
+	}
+	return t.latencies[key]
+}
+
+func (t *tally) failure(from string, kind Kind, n int64) {
+	t.failures[FailureCount{From: from, Kind: kind}] += n
+}
+
+// result is a copy in order.
+func (t *tally) result() Result {
+	r := t.sum
+	r.Lag = Histogram{}
+	r.Lag.Merge(t.sum.Lag)
+	r.Flows = make([]Flow, 0, len(t.flows))
+	for f, n := range t.flows {
+		f.Answers = n
+		r.Flows = append(r.Flows, f)
+	}
+	slices.SortFunc(r.Flows, func(a, b Flow) int {
+		return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), compareEndpoints(a.To, b.To))
+	})
+	r.Latencies = make([]Latency, 0, len(t.latencies))
+	for key, h := range t.latencies {
+		l := Latency{From: key[0], To: key[1]}
+		l.Histogram.Merge(*h)
+		r.Latencies = append(r.Latencies, l)
+	}
+	slices.SortFunc(r.Latencies, func(a, b Latency) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+	r.Failures = make([]FailureCount, 0, len(t.failures))
+	for f, n := range t.failures {
+		f.Count = n
+		r.Failures = append(r.Failures, f)
+	}
+	slices.SortFunc(r.Failures, func(a, b FailureCount) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), compareKinds(a.Kind, b.Kind))
+	})
+	r.Examples = append([]Failure{}, t.examples...)
+	return r
+}
+
+func compareEndpoints(a, b Endpoint) int {
+	return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Service, b.Service))
+}
+
+// compareKinds puts kinds that nobody here knows, from a newer client, at the end.
+func compareKinds(a, b Kind) int {
+	place := func(k Kind) int {
+		if i := slices.Index(kinds[:], k); i >= 0 {
+			return i
+		}
+		return len(kinds)
+	}
+	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+}
+
+// recorder collects what happens until somebody takes it. Requests of all sources
+// report to it at the same time.
+type recorder struct {
+	mu    sync.Mutex
+	tally *tally
+
+	// A sync.Once would hold up whoever fails second until the first was looked at.
+	told    atomic.Bool
+	failure func(Failure) // nil, or called once
+}
+
+func newRecorder(failure func(Failure)) *recorder {
+	return &recorder{tally: newTally(), failure: failure}
+}
+
+// take returns what was collected and starts anew.
+func (r *recorder) take() Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.tally
+	r.tally = newTally()
+	return taken.result()
+}
+
+// add collects what a client program measured.
+func (r *recorder) add(result Result) {
+	r.mu.Lock()
+	r.tally.add(result)
+	r.mu.Unlock()
+	if len(result.Examples) > 0 {
+		r.tell(result.Examples[0])
+	}
+}
+
+// note changes the sums. The times of the result enclose now.
+func (r *recorder) note(now time.Time, change func(*Result)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at(now)
+	change(&r.tally.sum)
+}
+
+// at stretches the times of the result; the caller holds the lock.
+func (r *recorder) at(now time.Time) {
+	s := &r.tally.sum
+	if s.Start.IsZero() {
+		s.Start = now
+	}
+	if now.After(s.End) {
+		s.End = now
+	}
+}
+
+// answered counts a right answer.
+func (r *recorder) answered(now time.Time, from Place, to Endpoint, latency time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at(now)
+	r.tally.sum.Answered++
+	r.tally.flow(Flow{Zone: from.Zone, Node: from.Node, To: to}, 1)
+	r.tally.latency(from.Zone, to.Zone).Record(latency)
+}
+
+// failed counts a failure.
+func (r *recorder) failed(f Failure) {
+	r.mu.Lock()
+	r.at(f.Time)
+	r.tally.failure(f.From.Zone, f.Kind, 1)
+	if len(r.tally.examples) < maxExamples {
+		r.tally.examples = append(r.tally.examples, f)
+	}
+	r.mu.Unlock()
+	r.tell(f)
+}
+
+// tell tells of the first failure.
+func (r *recorder) tell(f Failure) {
+	if r.failure != nil && !r.told.Swap(true) {
+		r.failure(f)
+	}
+}

@@ -1,0 +1,35 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MakeNamespace makes a namespace whose name begins with a prefix, and returns when
+// pods can be made in it.
+func (c *Client) MakeNamespace(ctx context.Context, prefix string) (string, error) {
+	made, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"},
+	}, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", fmt.Errorf("making a namespace: %w", err)
+	}
+	return made.Name, Wait(ctx, "the service account of namespace "+made.Name, func(ctx context.Context) (string, error) {
+		_, err := c.CoreV1().ServiceAccounts(made.Name).Get(ctx, "default", metav1.GetOptions{})
+		return "", err
+	})
+}
+
+// RemoveNamespace removes a namespace with all in it. It does not wait until it has
+// gone.
+func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
+	err := c.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing namespace %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// handle is a descriptor of a process. Signals sent through it never reach another
+// process that gets the number later.
+type handle struct {
+	pid  int
+	file *os.File
+}
+
+// openHandle opens a handle on the process with a number, provided that it is still
+// the wanted one once the handle is open. Otherwise the handle is nil.
+func openHandle(pid int, wanted func() bool) (*handle, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("opening process %d: %w; this needs Linux 5.10", pid, err)
+	}
+	h := &handle{pid: pid, file: os.NewFile(uintptr(fd), fmt.Sprintf("process %d", pid))}
+	if !wanted() {
+		h.close()
+		return nil, nil
+	}
+	return h, nil
+}
+
+func (h *handle) close() { _ = h.file.Close() }
+
+// signal sends a signal. A process that has ended takes any.
+func (h *handle) signal(signal unix.Signal) error {
+	raw, err := h.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), signal, nil, 0) }); err != nil {
+		return err
+	}
+	if sent != nil && !errors.Is(sent, unix.ESRCH) {
+		return fmt.Errorf("sending %s to process %d: %w", unix.SignalName(signal), h.pid, sent)
+	}
+	return nil
+}
+
+// wait waits for the process to end: its descriptor becomes readable then.
+func (h *handle) wait(ctx context.Context) error {
+	raw, err := h.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	// A deadline in the past wakes the reader.
+	defer context.AfterFunc(ctx, func() { _ = h.file.SetReadDeadline(time.Unix(1, 0)) })()
+	var polled error
+	err = raw.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		ready, err := unix.Poll(fds, 0)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			polled = err
+			return true
+		}
+		return ready > 0
+	})
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(err, polled)
+}
+
+// end asks the process to end, and kills it after the grace or when the context ends.
+func (h *handle) end(ctx context.Context, grace time.Duration) error {
+	if grace > 0 {
+		if err := h.signal(unix.SIGTERM); err != nil {
+			return err
+		}
+		patient, cancel := context.WithTimeout(ctx, grace)
+		err := h.wait(patient)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	if err := h.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	// That the context has ended must not keep this from being seen through.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
+	defer cancel()
+	_ = h.file.SetReadDeadline(time.Time{})
+	if err := h.wait(last); err != nil {
+		return fmt.Errorf("process %d was killed and has not ended after %s: it waits for the kernel", h.pid, killWait)
+	}
+	return nil
+}

@@ -1,0 +1,464 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// newDir is a state folder whose processes end with the test.
+func newDir(t *testing.T) state.Dir {
+	t.Helper()
+	d, err := state.Create(t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := process.StopAll(context.Background(), d, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// shell starts a script under a name.
+func shell(t *testing.T, d state.Dir, name, script string) *process.Process {
+	t.Helper()
+	p, err := process.Start(d, process.Spec{Name: name, Args: []string{"/bin/sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// waitFor waits until something holds.
+func waitFor(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("after %s: not %s", patience, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// logged waits until a log holds a text.
+func logged(t *testing.T, path, text string) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%q in %s", text, filepath.Base(path)), func() bool {
+		content, err := os.ReadFile(path)
+		return err == nil && strings.Contains(string(content), text)
+	})
+}
+
+func strays(t *testing.T, d state.Dir) []int {
+	t.Helper()
+	found, err := process.Strays(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestStartRecordsAndStops(t *testing.T) {
+	d := newDir(t)
+	p := shell(t, d, "etcd", `trap 'echo asked; exit 3' TERM; echo ready; echo oops >&2; while :; do sleep 0.01; done`)
+	logged(t, d.Log("etcd"), "ready\noops\n")
+	if !p.Alive() || p.Paused() {
+		t.Errorf("alive %t, paused %t, want alive only", p.Alive(), p.Paused())
+	}
+
+	found, err := process.Find(d, "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.PID != p.PID || !found.Alive() || !slices.Equal(found.Args, p.Args) {
+		t.Errorf("Find() = %+v, want process %d", found, p.PID)
+	}
+	if all, err := process.List(d); err != nil || len(all) != 1 || all[0].Name != "etcd" {
+		t.Errorf("List() = %v, %v", all, err)
+	}
+	if got, err := unix.Getsid(p.PID); err != nil || got != p.PID {
+		t.Errorf("the session is %d, %v, want one of its own", got, err)
+	}
+	if _, err := process.Start(d, process.Spec{Name: "etcd", Args: []string{"/bin/true"}}); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("a second process of the name: %v", err)
+	}
+
+	if err := found.Stop(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	if p.Alive() || found.Alive() {
+		t.Error("the process is alive after Stop")
+	}
+	logged(t, d.Log("etcd"), "asked")
+	if err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if exit, known := p.Exit(); !known || exit != (process.Exit{Code: 3}) {
+		t.Errorf("Exit() = %+v, %t, want code 3", exit, known)
+	}
+	if _, err := process.Find(d, "etcd"); !errors.Is(err, process.ErrNotFound) {
+		t.Errorf("Find() after Stop: %v, want ErrNotFound", err)
+	}
+	if err := found.Stop(t.Context(), patience); err != nil {
+		t.Errorf("a second Stop: %v", err)
+	}
+}
+
+func TestOutputIsAppended(t *testing.T) {
+	d := newDir(t)
+	for _, word := range []string{"one", "two"} {
+		p := shell(t, d, "a", "echo "+word)
+		if err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logged(t, d.Log("a"), "one\ntwo\n")
+}
+
+func TestStopKillsAfterGrace(t *testing.T) {
+	d := newDir(t)
+	p := shell(t, d, "deaf", `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
+	logged(t, d.Log("deaf"), "ready")
+	if err := p.Stop(t.Context(), 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if exit, known := p.Exit(); !known || exit.Signal != syscall.SIGKILL {
+		t.Errorf("Exit() = %+v, %t, want killed", exit, known)
+	}
+
+	// The end of the context ends the grace.
+	p = shell(t, d, "deaf", `trap '' TERM; echo again; while :; do sleep 0.01; done`)
+	logged(t, d.Log("deaf"), "again")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Stop(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if p.Alive() {
+		t.Error("the process is alive after Stop with a context that ended")
+	}
+}
+
+func TestStopEndsPausedProcess(t *testing.T) {
+	d := newDir(t)
+	p := shell(t, d, "a", `trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done`)
+	logged(t, d.Log("a"), "ready")
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "paused", p.Paused)
+	if !p.Alive() {
+		t.Error("a paused process is not alive")
+	}
+	if err := p.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "resumed", func() bool { return !p.Paused() })
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	logged(t, d.Log("a"), "asked")
+	if err := p.Pause(); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("Pause() after Stop: %v", err)
+	}
+}
+
+func TestStopEndsSession(t *testing.T) {
+	d := newDir(t)
+	p := shell(t, d, "parent", `sleep 1000 & echo child $!; echo ready; wait`)
+	logged(t, d.Log("parent"), "ready")
+	if len(strays(t, d)) < 2 {
+		t.Fatalf("Strays() = %v, want parent and child", strays(t, d))
+	}
+	if err := p.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := strays(t, d); len(left) > 0 {
+		t.Errorf("Strays() after Kill = %v", left)
+	}
+}
+
+// A number that was given to another process does not stand for the first.
+func TestNumbersAreUsedAgain(t *testing.T) {
+	d := newDir(t)
+	p := shell(t, d, "a", "exec sleep 1000")
+	for change, edit := range map[string]func(string) string{
+		"start": func(s string) string {
+			return strings.Replace(s, fmt.Sprintf(`"startTicks":%d`, p.StartTicks), `"startTicks":1`, 1)
+		},
+		"boot": func(s string) string { return strings.Replace(s, p.Boot, "another", 1) },
+	} {
+		record, err := os.ReadFile(d.Record("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.Record("b"), []byte(strings.Replace(edit(string(record)), `"a"`, `"b"`, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		other, err := process.Find(d, "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other.Alive() {
+			t.Errorf("a process of another %s is alive", change)
+		}
+		if err := other.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !p.Alive() {
+			t.Fatalf("a process of another %s was killed", change)
+		}
+	}
+}
+
+func TestStraysWithoutRecord(t *testing.T) {
+	d, other := newDir(t), newDir(t)
+	mine, theirs := shell(t, d, "a", "sleep 1000 & wait"), shell(t, other, "a", "exec sleep 1000")
+	// The command was killed before it wrote the record.
+	if err := os.Remove(d.Record("a")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a child among the strays", func() bool { return len(strays(t, d)) == 2 })
+	if found := strays(t, d); !slices.Contains(found, mine.PID) || slices.Contains(found, theirs.PID) {
+		t.Errorf("Strays() = %v, want %d and not %d", found, mine.PID, theirs.PID)
+	}
+	for range 2 {
+		if err := process.StopAll(t.Context(), d, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := strays(t, d); len(left) > 0 {
+		t.Errorf("Strays() after StopAll = %v", left)
+	}
+	if !theirs.Alive() {
+		t.Error("StopAll ended a process of another lab")
+	}
+}
+
+func TestStopAllAsksBeforeItKills(t *testing.T) {
+	d := newDir(t)
+	polite := shell(t, d, "polite", `trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
+	paused := shell(t, d, "paused", `trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
+	for _, name := range []string{"polite", "paused"} {
+		logged(t, d.Log(name), "ready")
+	}
+	if err := paused.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.StopAll(t.Context(), d, patience); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*process.Process{polite, paused} {
+		logged(t, d.Log(p.Name), "asked")
+		if p.Alive() {
+			t.Errorf("%s is alive", p.Name)
+		}
+	}
+	if entries, err := os.ReadDir(d.Run()); err != nil || len(entries) > 0 {
+		t.Errorf("records are left: %v, %v", entries, err)
+	}
+
+	shell(t, d, "deaf", `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
+	logged(t, d.Log("deaf"), "ready")
+	if err := process.StopAll(t.Context(), d, 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if left := strays(t, d); len(left) > 0 {
+		t.Errorf("Strays() = %v", left)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	d := newDir(t)
+	for _, test := range []struct {
+		spec process.Spec
+		want string
+	}{
+		{process.Spec{Name: "a/b", Args: []string{"/bin/true"}}, `process name "a/b"`},
+		{process.Spec{Name: ".a", Args: []string{"/bin/true"}}, `process name ".a"`},
+		{process.Spec{Name: "a"}, "names no program"},
+		{process.Spec{Name: "a", Args: []string{"/nowhere"}}, "starting a: "},
+		{process.Spec{Name: "a", Args: []string{"/bin/true"}, Log: "/nowhere/log"}, "opening its log"},
+	} {
+		if _, err := process.Start(d, test.spec); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Start(%+v): %v, want %q", test.spec, err, test.want)
+		}
+	}
+	if all, err := process.List(d); err != nil || len(all) > 0 {
+		t.Errorf("List() = %v, %v, want none", all, err)
+	}
+}
+
+// What a thread was moved to does not stay with the process.
+func TestOnThread(t *testing.T) {
+	seen := map[int]bool{}
+	for range 20 {
+		err := process.OnThread(func() error {
+			if unix.Gettid() == os.Getpid() {
+				t.Error("OnThread called its function on the main thread")
+			}
+			seen[unix.Gettid()] = true
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := errors.New("no")
+	if err := process.OnThread(func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("OnThread() = %v, want %v", err, want)
+	}
+	for tid := range seen {
+		waitFor(t, fmt.Sprintf("the end of thread %d", tid), func() bool {
+			_, err := os.Stat(filepath.Join("/proc/self/task", strconv.Itoa(tid)))
+			return errors.Is(err, fs.ErrNotExist)
+		})
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+}
+
+func TestMounts(t *testing.T) {
+	needRoot(t)
+	d := newDir(t)
+	volume, file := t.TempDir(), filepath.Join(t.TempDir(), "settings")
+	for path, content := range map[string]string{filepath.Join(volume, "a"): "in a volume\n", file: "in a file\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beneath := t.TempDir()
+	if err := os.WriteFile(filepath.Join(beneath, "beside"), []byte("still there\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	existing := t.TempDir()
+	mounts := []process.Mount{
+		{Source: volume, Target: "/volume-of-a-test/deeper"},
+		{Source: file, Target: "/etc/vicinity-test/settings", ReadOnly: true},
+		{Source: volume, Target: filepath.Join(beneath, "new"), ReadOnly: true},
+		{Source: beneath, Target: "/volume-of-a-test/deeper/nested"},
+		{Source: volume, Target: existing},
+		{Source: beneath, Target: filepath.Join(existing, "inner")},
+	}
+	script := strings.Join([]string{
+		"set -e",
+		"cat /volume-of-a-test/deeper/a /etc/vicinity-test/settings " + beneath + "/new/a " + beneath + "/beside",
+		"cat /volume-of-a-test/deeper/nested/beside",
+		"cat " + existing + "/inner/beside",
+		"echo written > /volume-of-a-test/deeper/b; echo too > " + existing + "/c",
+		"! echo no > /etc/vicinity-test/settings",
+		"! echo no > " + beneath + "/new/c",
+		"test -e /etc/passwd; test -d /proc/self; test -e /dev/null; ls /usr/bin >/dev/null",
+		"echo all seen; exec sleep 1000",
+	}, "\n")
+	p, err := process.Start(d, process.Spec{
+		Name: "pod", Args: []string{"/bin/sh", "-c", script}, Place: process.Place{Mounts: mounts},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the end of the script", func() bool {
+		log, _ := os.ReadFile(d.Log("pod"))
+		return bytes.Contains(log, []byte("all seen")) || !p.Alive()
+	})
+	log, err := os.ReadFile(d.Log("pod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(log), "in a volume\nin a file\nin a volume\nstill there\nstill there\nstill there\n") ||
+		!strings.HasSuffix(string(log), "all seen\n") {
+		t.Errorf("the process said\n%s", log)
+	}
+	if content, err := os.ReadFile(filepath.Join(volume, "b")); err != nil || string(content) != "written\n" {
+		t.Errorf("the volume holds %q, %v", content, err)
+	}
+	if content, err := os.ReadFile(filepath.Join(volume, "c")); err != nil || string(content) != "too\n" {
+		t.Errorf("the volume at a path that was there holds %q, %v", content, err)
+	}
+	for _, path := range []string{"/volume-of-a-test", "/etc/vicinity-test", filepath.Join(beneath, "new")} {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is seen outside: %v", path, err)
+		}
+	}
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(mountinfo, []byte(d.Path())) {
+		t.Errorf("there are mounts left outside:\n%s", mountinfo)
+	}
+
+	// Another command joins the process and sees the same.
+	cmd := exec.Command("/bin/cat", "/volume-of-a-test/deeper/a")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := process.StartIn(d, cmd, process.Place{Join: p.PID}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || out.String() != "in a volume\n" {
+		t.Errorf("a command that joined says %q, %v", &out, err)
+	}
+}
+
+func TestMountErrors(t *testing.T) {
+	needRoot(t)
+	d := newDir(t)
+	for _, test := range []struct {
+		mount process.Mount
+		want  string
+	}{
+		{process.Mount{Source: "/nowhere", Target: "/a"}, "mounting /nowhere at /a"},
+		{process.Mount{Source: "/etc", Target: "a"}, "begins with a slash"},
+	} {
+		_, err := process.Start(d, process.Spec{
+			Name: "a", Args: []string{"/bin/true"}, Place: process.Place{Mounts: []process.Mount{test.mount}},
+		})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("mount %+v: %v, want %q", test.mount, err, test.want)
+		}
+	}
+}
+
+func TestNamespaceErrors(t *testing.T) {
+	d := newDir(t)
+	_, err := process.Start(d, process.Spec{
+		Name: "a", Args: []string{"/bin/true"}, Place: process.Place{Namespace: "vl-none-n1"},
+	})
+	if err == nil || !strings.Contains(err.Error(), "bring the lab up again") {
+		t.Errorf("a namespace that is not there: %v", err)
+	}
+}

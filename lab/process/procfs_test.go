@@ -1,0 +1,48 @@
+package process
+
+import (
+	"os"
+	"testing"
+)
+
+func TestParseStat(t *testing.T) {
+	const rest = " 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 1 1"
+	for _, test := range []struct {
+		name, text string
+		want       procStat
+		ended      bool
+	}{
+		{"plain", "42 (sleep) S" + rest, procStat{'S', 42, 123456}, false},
+		{"parentheses and spaces", "42 (a) Z (b c) T" + rest, procStat{'T', 42, 123456}, false},
+		{"zombie", "42 (sh) Z" + rest, procStat{'Z', 42, 123456}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := parseStat([]byte(test.text))
+			if err != nil || got != test.want || got.ended() != test.ended {
+				t.Errorf("parseStat(%q) = %+v, %v, ended %t, want %+v, ended %t",
+					test.text, got, err, got.ended(), test.want, test.ended)
+			}
+		})
+	}
+	for _, text := range []string{"", "42", "42 (sh)", "42 (sh) S 1 2 3", "42 (sh) S 1 42 x" + rest[9:]} {
+		if got, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("parseStat(%q) = %+v, want an error", text, got)
+		}
+	}
+}
+
+func TestReadStatOfThisProcess(t *testing.T) {
+	stat, err := readStat(os.Getpid())
+	if err != nil || stat.startTicks == 0 || stat.ended() {
+		t.Errorf("readStat() = %+v, %v", stat, err)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("42 (sleep) S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 1 1"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		// Whatever a program is named, reading its status must not fail badly.
+		_, _ = parseStat(data)
+	})
+}

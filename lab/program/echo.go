@@ -1,0 +1,404 @@
+package program
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"vicinity.dev/vicinity/lab/load"
+)
+
+// echo answers with who it is. It begins to end when it is asked to: readiness fails at
+// once, while requests are served on for the drain time, since other nodes learn late
+// that it goes. An answer in that time is the last of its connection, so that clients
+// with open connections leave without a loss.
+type echo struct {
+	self  load.Endpoint
+	state *behaviour
+	http  http.Server
+
+	tcp   net.Listener // nil if there is none
+	udp   *net.UDPConn // nil if there is none
+	tasks sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // those of TCP
+	over  bool              // no more are taken
+}
+
+// lastCall is how long answers under way may take after the drain time.
+const lastCall = time.Second
+
+// maxDatagrams is how many datagrams may wait for their delayed answers.
+const maxDatagrams = 4096
+
+func runEcho(ctx context.Context, p *process) (int, error) {
+	e := &echo{self: p.endpoint(), state: newBehaviour(), conns: make(map[net.Conn]bool)}
+	set := p.flags()
+	var ports [3]int
+	for i, protocol := range []string{"http", "tcp", "udp"} {
+		set.IntVar(&ports[i], protocol+"-port", 8080+i, "port for "+protocol+"; 0 is any that is free, -1 none")
+	}
+	host := set.String("host", "", "IP address to listen on; empty is all, of both families")
+	start := set.Duration("start-delay", 0, "time before it listens")
+	drain := set.Duration("drain", 3*time.Second, "time to serve on after being asked to end")
+	told := make(map[string]change)
+	for _, c := range controls() {
+		set.Func(c.name, c.usage, func(value string) error {
+			change, err := c.parse(value)
+			told[c.name] = change
+			return err
+		})
+	}
+	if err := p.parse(set); err != nil {
+		return 0, err
+	}
+	if *host != "" {
+		if _, err := netip.ParseAddr(*host); err != nil {
+			return 0, usageError{fmt.Errorf("--host %q is no IP address; it must be one, or empty", *host)}
+		}
+	}
+	for i, protocol := range []string{"http", "tcp", "udp"} {
+		if ports[i] < -1 || ports[i] > 65535 {
+			return 0, usageError{fmt.Errorf("--%s-port %d is no port; it must be from -1 to 65535", protocol, ports[i])}
+		}
+	}
+
+	select {
+	case <-time.After(*start):
+	case <-ctx.Done():
+		return 0, nil
+	}
+	// The first request must find it as it was told to be.
+	for _, c := range controls() {
+		if change := told[c.name]; change != nil {
+			e.state.do(change)
+		}
+	}
+	failed, err := e.listen(p, *host, ports)
+	defer e.abort()
+	if err != nil {
+		return 0, err
+	}
+
+	var drained <-chan time.Time
+	asked := ctx.Done()
+	for {
+		select {
+		case <-asked:
+			asked = nil
+			e.state.do(func(b *behaviour) { b.terminating = true })
+			p.out.Printf("draining for %s", *drain)
+			drained = time.After(*drain)
+		case <-drained:
+			e.finish()
+			p.out.Print("done")
+			return 0, nil
+		case <-e.state.crash:
+			code := e.state.exitCode()
+			p.out.Printf("crashing with exit code %d", code)
+			return code, nil
+		case err := <-failed:
+			return 0, err
+		}
+	}
+}
+
+// listen opens all ports and serves them. What fails later is sent.
+func (e *echo) listen(p *process, host string, ports [3]int) (failed <-chan error, err error) {
+	errs := make(chan error, 1)
+	e.http = http.Server{Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(p.stderr, "", 0)}
+	// The sockets must be there when the end of ctx is noticed, so they do not hang on it.
+	var config net.ListenConfig
+	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+	var listening []string
+	if ports[0] >= 0 {
+		listener, err := config.Listen(context.Background(), "tcp", at(ports[0]))
+		if err != nil {
+			return nil, err
+		}
+		listening = append(listening, "http="+listener.Addr().String())
+		e.tasks.Go(func() {
+			if err := e.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				errs <- err
+			}
+		})
+	}
+	if ports[1] >= 0 {
+		if e.tcp, err = config.Listen(context.Background(), "tcp", at(ports[1])); err != nil {
+			return nil, err
+		}
+		listening = append(listening, "tcp="+e.tcp.Addr().String())
+		e.tasks.Go(e.serveTCP)
+	}
+	if ports[2] >= 0 {
+		conn, err := config.ListenPacket(context.Background(), "udp", at(ports[2]))
+		if err != nil {
+			return nil, err
+		}
+		e.udp = conn.(*net.UDPConn)
+		listening = append(listening, "udp="+e.udp.LocalAddr().String())
+		e.tasks.Go(e.serveUDP)
+	}
+	p.out.Printf("listening %s", strings.Join(listening, " "))
+	return errs, nil
+}
+
+// answer is what a request is answered with.
+func (e *echo) answer(protocol load.Protocol, client, id string, last bool) load.Answer {
+	return load.Answer{Endpoint: e.self, Protocol: protocol, Client: client, ID: id, Last: last}
+}
+
+// pause waits, unless it is told to crash.
+func (e *echo) pause(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-e.state.crash:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// handler answers any path, but for those of its control.
+func (e *echo) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		answered := e.pause(r.Context(), e.state.begin())
+		defer func() { e.state.end(load.HTTP, answered) }()
+		if !answered {
+			panic(http.ErrAbortHandler) // returning would be an empty answer
+		}
+		last := e.state.snapshot().Draining
+		if last {
+			w.Header().Set("Connection", "close")
+		}
+		w.Header().Set("Content-Type", "application/json")
+		answered = writeNow(w, e.answer(load.HTTP, r.RemoteAddr, r.URL.Query().Get("id"), last).Line())
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { probe(w, e.state.snapshot().Ready, "not ready") })
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { probe(w, e.state.isLive(), "not live") })
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		// Whoever asked may be gone.
+		_ = json.NewEncoder(w).Encode(e.state.snapshot())
+	})
+	mux.HandleFunc("/control", e.control)
+	return mux
+}
+
+// writeNow writes a whole body and sends it, so that it is not lost if a crash is next.
+func writeNow(w http.ResponseWriter, body []byte) bool {
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, err := w.Write(body)
+	return err == nil && http.NewResponseController(w).Flush() == nil
+}
+
+func probe(w http.ResponseWriter, ok bool, why string) {
+	if !ok {
+		http.Error(w, why, http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// control does what its parameters say, all or nothing.
+func (e *echo) control(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "to control it, POST", http.StatusMethodNotAllowed)
+		return
+	}
+	parameters := r.URL.Query()
+	var names []string
+	var changes []change
+	for _, c := range controls() {
+		names = append(names, c.name)
+		if !parameters.Has(c.name) {
+			continue
+		}
+		change, err := c.parse(parameters.Get(c.name))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		changes = append(changes, change)
+	}
+	for name := range parameters {
+		if !slices.Contains(names, name) {
+			http.Error(w, fmt.Sprintf("%q is unknown; it must be one of %s", name, strings.Join(names, ", ")), http.StatusBadRequest)
+			return
+		}
+	}
+	if !parameters.Has("crash") {
+		e.state.do(changes...)
+		fmt.Fprintln(w, "ok")
+		return
+	}
+	// Whoever tells it to crash should hear that it was understood.
+	writeNow(w, []byte("ok\n"))
+	e.state.do(changes...)
+}
+
+// serveTCP answers lines.
+func (e *echo) serveTCP() {
+	for {
+		conn, err := e.tcp.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// The client went away, or a file is wanting for a moment.
+			e.pause(context.Background(), 5*time.Millisecond)
+			continue
+		}
+		if !e.take(conn) {
+			_ = conn.Close() // it came too late
+			continue
+		}
+		e.tasks.Go(func() {
+			e.serveConn(conn)
+			e.mu.Lock()
+			delete(e.conns, conn)
+			e.mu.Unlock()
+			_ = conn.Close() // everything was written
+		})
+	}
+}
+
+// take keeps a connection to be closed in the end.
+func (e *echo) take(conn net.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.over {
+		e.conns[conn] = true
+	}
+	return !e.over
+}
+
+func (e *echo) serveConn(conn net.Conn) {
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		id, last := strings.CutSuffix(lines.Text(), " "+load.CloseWord)
+		answered := e.pause(context.Background(), e.state.begin())
+		last = last || e.state.snapshot().Draining
+		if answered {
+			_, err := conn.Write(e.answer(load.TCP, conn.RemoteAddr().String(), id, last).Line())
+			answered = err == nil
+		}
+		e.state.end(load.TCP, answered)
+		if last || !answered {
+			return
+		}
+	}
+}
+
+// serveUDP answers datagrams.
+func (e *echo) serveUDP() {
+	slots := make(chan struct{}, maxDatagrams)
+	buffer := make([]byte, 64*1024)
+	for {
+		n, from, err := e.udp.ReadFromUDPAddrPort(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			if e.ended() {
+				return
+			}
+			continue // an earlier answer could not be delivered
+		}
+		// With both families on one socket the kernel writes IPv4 as IPv6.
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		line := e.answer(load.UDP, from.String(), string(buffer[:n]), false).Line()
+		select {
+		case slots <- struct{}{}:
+		default:
+			e.state.dropped()
+			continue
+		}
+		reply := func(delay time.Duration) {
+			answered := e.pause(context.Background(), delay)
+			if answered {
+				_, err := e.udp.WriteToUDPAddrPort(line, from)
+				answered = err == nil
+			}
+			e.state.end(load.UDP, answered)
+			<-slots
+		}
+		if delay := e.state.begin(); delay > 0 {
+			e.tasks.Go(func() { reply(delay) })
+		} else {
+			reply(0)
+		}
+	}
+}
+
+func (e *echo) ended() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.over
+}
+
+// finish takes no more requests and lets those under way be answered.
+func (e *echo) finish() {
+	e.mu.Lock()
+	e.over = true
+	past := time.Unix(1, 0)
+	for conn := range e.conns {
+		_ = conn.SetReadDeadline(past) // or it is closed already
+	}
+	e.mu.Unlock()
+	if e.tcp != nil {
+		_ = e.tcp.Close() // nothing is lost by a listener
+	}
+	if e.udp != nil {
+		_ = e.udp.SetReadDeadline(past) // writing goes on
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastCall)
+	defer cancel()
+	_ = e.http.Shutdown(ctx) // what did not end by then is aborted
+	ended := make(chan struct{})
+	go func() {
+		e.tasks.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// abort closes everything as it is.
+func (e *echo) abort() {
+	_ = e.http.Close() // there is nothing to be done about what does not close
+	if e.tcp != nil {
+		_ = e.tcp.Close()
+	}
+	e.mu.Lock()
+	e.over = true
+	for conn := range e.conns {
+		_ = conn.Close()
+	}
+	e.mu.Unlock()
+	if e.udp != nil {
+		_ = e.udp.Close()
+	}
+	// Goroutines that wait for a delay end by themselves; the process does not wait.
+}

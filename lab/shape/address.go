@@ -1,0 +1,146 @@
+package shape
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// All labs use the same addresses: each is alone in namespaces of its own. IPv4 comes
+// first wherever both families are listed.
+var (
+	serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+	podCIDRs     = []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9"), netip.MustParsePrefix("fd00:10:244::/48")}
+)
+
+// MaxIndex is the highest index of a node for which there are addresses.
+const MaxIndex = 128*256 - 1
+
+// families cuts a list of one entry a family to the families that the lab has.
+func families[T any](s Shape, both []T) []T {
+	if s.SingleStack {
+		return both[:1:1]
+	}
+	return append([]T(nil), both...)
+}
+
+// ServiceCIDRs are what cluster IPs come from.
+func (s Shape) ServiceCIDRs() []netip.Prefix { return families(s, serviceCIDRs) }
+
+// PodCIDRs hold the pod CIDRs of all nodes.
+func (s Shape) PodCIDRs() []netip.Prefix { return families(s, podCIDRs) }
+
+// APIServers are the addresses of the API servers, one or with HA two. They are in
+// the fabric namespace and reached from every node and pod.
+func (s Shape) APIServers() []netip.Addr {
+	addrs := []netip.Addr{netip.AddrFrom4([4]byte{172, 30, 0, 1})}
+	if s.HA {
+		addrs = append(addrs, netip.AddrFrom4([4]byte{172, 30, 0, 2}))
+	}
+	return addrs
+}
+
+// FabricAddrs are all addresses of the fabric namespace, those of the API servers
+// first.
+func (s Shape) FabricAddrs() []netip.Addr {
+	addrs := s.APIServers()
+	if !s.SingleStack {
+		addrs = append(addrs, netip.MustParseAddr("fd00:172:30::1"))
+	}
+	return addrs
+}
+
+// NodeAddrs are the addresses of a node.
+func (s Shape) NodeAddrs(n Node) []netip.Addr {
+	v6 := [16]byte{0xfd, 0x00, 0x01, 0x72, 0x00, 0x30, 0x00, 0x01}
+	v6[14], v6[15] = byte(n.Index>>8), byte(n.Index)
+	return families(s, []netip.Addr{
+		netip.AddrFrom4([4]byte{172, 30, byte(1 + n.Index/250), byte(1 + n.Index%250)}),
+		netip.AddrFrom16(v6),
+	})
+}
+
+// NodePodCIDRs are what the pods of a node have their addresses from.
+func (s Shape) NodePodCIDRs(n Node) []netip.Prefix {
+	v6 := [16]byte{0xfd, 0x00, 0x00, 0x10, 0x02, 0x44}
+	v6[6], v6[7] = byte(n.Index>>8), byte(n.Index)
+	return families(s, []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + n.Index/256), byte(n.Index % 256), 0}), 24),
+		netip.PrefixFrom(netip.AddrFrom16(v6), 64),
+	})
+}
+
+// MaxPods is how many pods of a node can have an address.
+const MaxPods = 254
+
+// PodAddrs are the addresses of the pod with a number, from 1 to MaxPods, on a node.
+func (s Shape) PodAddrs(n Node, pod int) []netip.Addr {
+	var addrs []netip.Addr
+	for _, cidr := range s.NodePodCIDRs(n) {
+		bytes := cidr.Addr().AsSlice()
+		bytes[len(bytes)-1] = byte(pod)
+		addr, _ := netip.AddrFromSlice(bytes)
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
+
+// NamespaceFolder is where named network namespaces are, for the lab as for ip netns.
+const NamespaceFolder = "/run/netns"
+
+// NamespacePath is the file of a named network namespace.
+func NamespacePath(namespace string) string { return NamespaceFolder + "/" + namespace }
+
+// FabricNamespace names the network namespace that joins the nodes of a lab.
+func FabricNamespace(lab string) string { return namespacePrefix + lab + "-fabric" }
+
+// NodeNamespace names the network namespace of the node with an index.
+func NodeNamespace(lab string, index int) string {
+	return namespacePrefix + lab + "-n" + strconv.Itoa(index)
+}
+
+// PodNamespace names the network namespace of a pod. An id is a pod's UID, or
+// anything else of letters, digits and dashes; the dashes are left out.
+func PodNamespace(lab, id string) string {
+	return namespacePrefix + lab + "-p" + strings.ReplaceAll(id, "-", "")
+}
+
+// namespacePrefix begins the name of each network namespace of a lab.
+const namespacePrefix = "vl-"
+
+// OwnsNamespace reports whether a network namespace is one of a lab, by its name. The
+// last part of a name holds no dash, so the namespaces of lab "a" and of lab "a-p1"
+// are not mistaken for each other, whatever prefix they share.
+func OwnsNamespace(lab, namespace string) bool {
+	last, ok := strings.CutPrefix(namespace, namespacePrefix+lab+"-")
+	if !ok || strings.Contains(last, "-") {
+		return false
+	}
+	if last == "fabric" {
+		return true
+	}
+	if number, isNode := strings.CutPrefix(last, "n"); isNode {
+		_, err := strconv.Atoi(number)
+		return err == nil
+	}
+	return len(last) > 1 && last[0] == 'p'
+}
+
+// NodeLink names the fabric's end of the link to the node with an index.
+func NodeLink(index int) string { return "n" + strconv.Itoa(index) }
+
+// maxLinkName is how many bytes Linux has for the name of a link.
+const maxLinkName = 15
+
+// PodLink names the node's end of the link to a pod.
+func PodLink(id string) string {
+	name := "p" + strings.ReplaceAll(id, "-", "")
+	if len(name) <= maxLinkName {
+		return name
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(id))
+	return fmt.Sprintf("p%014x", hash.Sum64()>>8)
+}

@@ -1,0 +1,113 @@
+package shape
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+)
+
+// Options are a shape as flags say it. What is empty is as in Default.
+type Options struct {
+	Name  string
+	Zones []string
+	// NodesPerZone is one number for all zones or one for each.
+	NodesPerZone []int
+	// Regions is one name for all zones or one for each; so are CPU and Memory.
+	Regions, CPU, Memory []string
+	// NodeLabels are key=value pairs for every node.
+	NodeLabels []string
+
+	CrossZoneLatency, CrossRegionLatency time.Duration
+
+	Proxy            string
+	HA               bool
+	ControlPlaneOnly bool
+	FakeNodes        int
+	SingleStack      bool
+	AgentPerNode     bool
+}
+
+// FromOptions is the shape that options ask for.
+func FromOptions(o Options) (Shape, error) {
+	s := Shape{
+		Name:               o.Name,
+		CrossZoneLatency:   Duration{o.CrossZoneLatency},
+		CrossRegionLatency: Duration{o.CrossRegionLatency},
+		Proxy:              Proxy(o.Proxy),
+		HA:                 o.HA,
+		ControlPlaneOnly:   o.ControlPlaneOnly,
+		FakeNodes:          o.FakeNodes,
+		SingleStack:        o.SingleStack,
+		AgentPerNode:       o.AgentPerNode,
+	}
+	labels, err := parseLabels(o.NodeLabels)
+	if err != nil {
+		return Shape{}, err
+	}
+	zones := o.Zones
+	if len(zones) == 0 {
+		for _, zone := range Default().Zones {
+			zones = append(zones, zone.Name)
+		}
+	}
+	for i, name := range zones {
+		zone := Zone{Name: name}
+		count, cpu, memory := defaultNodesPerZone, "", ""
+		if err := pick(&count, "nodes-per-zone", o.NodesPerZone, i, len(zones)); err != nil {
+			return Shape{}, err
+		}
+		for _, choice := range []struct {
+			value *string
+			flag  string
+			given []string
+		}{{&zone.Region, "region", o.Regions}, {&cpu, "cpu", o.CPU}, {&memory, "memory", o.Memory}} {
+			if err := pick(choice.value, choice.flag, choice.given, i, len(zones)); err != nil {
+				return Shape{}, err
+			}
+		}
+		if count < 0 || count > maxNodes {
+			return Shape{}, fmt.Errorf("nodes-per-zone %d: write a number from 0 to %d", count, maxNodes)
+		}
+		for range count {
+			zone.Nodes = append(zone.Nodes, Node{CPU: cpu, Memory: memory, Labels: maps.Clone(labels)})
+		}
+		s.Zones = append(s.Zones, zone)
+	}
+	s.complete()
+	if err := s.Validate(); err != nil {
+		return Shape{}, err
+	}
+	return s, nil
+}
+
+// pick sets a value to what was given for the zone with an index: nothing, the same
+// for all zones, or one for each.
+func pick[T any](value *T, flag string, given []T, index, zones int) error {
+	switch len(given) {
+	case 0:
+	case 1:
+		*value = given[0]
+	case zones:
+		*value = given[index]
+	default:
+		return fmt.Errorf("%s: there are %d values for %d zones; write one for all, or one for each zone", flag, len(given), zones)
+	}
+	return nil
+}
+
+// parseLabels reads key=value pairs.
+func parseLabels(pairs []string) (map[string]string, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	labels := map[string]string{}
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("node-labels %q: write key=value", pair)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}

@@ -1,0 +1,379 @@
+package shape_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+func names(nodes []shape.Node) []string {
+	var all []string
+	for _, node := range nodes {
+		all = append(all, node.Name)
+	}
+	return all
+}
+
+func TestDefault(t *testing.T) {
+	s := shape.Default()
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"zone-a-1", "zone-a-2", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
+	if got := names(s.Nodes()); !slices.Equal(got, want) {
+		t.Errorf("nodes %v, want %v", got, want)
+	}
+	for i, node := range s.Nodes() {
+		if node.Index != i+1 || node.Zone != node.Name[:6] || node.Region != "local" || node.CPU == "" || node.Memory == "" || node.Pods == 0 {
+			t.Errorf("node %d is %+v", i, node)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	s, err := shape.Read(strings.NewReader(`
+name: mine
+crossZoneLatency: 2ms
+proxy: both
+zones:
+- name: a
+  region: west
+  cpu: "8"
+  labels: {example.com/rack: r0, tier: x}
+  nodes:
+  - labels: {example.com/rack: r1}
+  - name: big
+    cpu: "16"
+    pods: 50
+- name: b
+  nodes: 3
+- name: c
+- name: d
+  nodes: 0
+timing:
+  leaseRenewal: 1s
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a-1", "big", "b-1", "b-2", "b-3", "c-1", "c-2"}
+	if got := names(s.Nodes()); !slices.Equal(got, want) {
+		t.Errorf("nodes %v, want %v", got, want)
+	}
+	first, big := s.Zones[0].Nodes[0], s.Zones[0].Nodes[1]
+	if first.CPU != "8" || first.Labels["example.com/rack"] != "r1" || first.Labels["tier"] != "x" || first.Region != "west" {
+		t.Errorf("the first node is %+v", first)
+	}
+	if big.CPU != "16" || big.Pods != 50 || big.Labels["example.com/rack"] != "r0" || big.Index != 2 {
+		t.Errorf("the big node is %+v", big)
+	}
+	if s.CrossZoneLatency.Duration != 2*time.Millisecond || !s.Proxy.KubeProxy() || !s.Proxy.Vicinity() {
+		t.Errorf("the shape is %+v", s)
+	}
+	if usual := shape.DefaultTiming(); s.Timing.LeaseRenewal.Duration != time.Second || s.Timing.MonitorGrace != usual.MonitorGrace {
+		t.Errorf("timing %+v", s.Timing)
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []string // the field, the value, what is allowed
+	}{
+		{"zones: []", []string{"zones", "at least one"}},
+		{"name: Mine\nzones: [{name: a}]", []string{"name", `"Mine"`, "lower-case"}},
+		{"zone: [{name: a}]", []string{`unknown field "zone"`}},
+		{"zones: [{name: a, rack: b}]", []string{`unknown field "rack"`}},
+		{"zones: [{name: a, nodes: [{rack: b}]}]", []string{`zone "a"`, `unknown field "rack"`}},
+		{"zones: [{name: a, nodes: many}]", []string{`zone "a"`, "nodes", `"many"`, "a list, or a number"}},
+		{"zones: [{name: a, nodes: -1}]", []string{"nodes", "-1", "0 to 500"}},
+		{"zones: [{name: a}, {name: a}]", []string{"zones[1].name", `"a"`, "its own"}},
+		{"zones: [{name: A}]", []string{"zones[0].name", `"A"`, "lower-case"}},
+		{"zones: [{name: a, region: EU}]", []string{"zones[0].region", `"EU"`, "lower-case"}},
+		{"zones: [{name: a, nodes: [{name: x}, {name: x}]}]", []string{"zones[0].nodes[1].name", `"x"`}},
+		{"fakeNodes: 3\nzones: [{name: a, nodes: [{name: fake-3}]}]", []string{"zones[0].nodes[0].name", `"fake-3"`}},
+		{"zones: [{name: a, nodes: [{index: 2}, {index: 2}]}]", []string{"zones[0].nodes[1].index", "2", "its own"}},
+		{"zones: [{name: a, nodes: [{index: -2}]}]", []string{"zones[0].nodes[0].index", "-2", "from 1"}},
+		{"zones: [{name: a, cpu: lots}]", []string{"zones[0].nodes[0].cpu", `"lots"`, "500m"}},
+		{"zones: [{name: a, memory: 8GB}]", []string{"memory", `"8GB"`, "8Gi"}},
+		{"zones: [{name: a, pods: 1000}]", []string{"pods", "1000", "1 to 254"}},
+		{"zones: [{name: a, pods: x}]", []string{"pods", "string", "int"}},
+		{"zones: [{name: a, labels: {-a: b}}]", []string{"labels", `"-a"`, "letters"}},
+		{"zones: [{name: a, labels: {a: -b}}]", []string{"labels", `"-b"`, "letters"}},
+		{"zones: [{name: a, labels: {E_x/a: b}}]", []string{"labels", `"E_x"`, "domain name"}},
+		{"zones: [{name: a, labels: {topology.kubernetes.io/zone: b}}]", []string{"labels", "topology.kubernetes.io/zone", "set by the lab"}},
+		{"zones: [{name: a}]\nproxy: ipvs", []string{"proxy", `"ipvs"`, "kube-proxy"}},
+		{"zones: [{name: a}]\nfakeNodes: -1", []string{"fakeNodes", "-1", "0 to 20000"}},
+		{"zones: [{name: a}]\ncrossZoneLatency: 5", []string{"5", "with a unit"}},
+		{"zones: [{name: a}]\ncrossZoneLatency: soon", []string{`"soon"`, "with a unit"}},
+		{"zones: [{name: a}]\ncrossRegionLatency: 1h", []string{"crossRegionLatency", "1h0m0s", "10s"}},
+		{"zones: [{name: a}]\ntiming: {leaseRenewal: 1m}", []string{"timing.leaseRenewal", "1m0s", "monitorGrace"}},
+		{"zones: [{name: a}]\ntiming: {leaseDuration: 1500ms}", []string{"timing.leaseDuration", "1.5s", "whole seconds"}},
+		{"zones: [{name: a}]\ntiming: {toleration: -1s}", []string{"timing.toleration", "-1s", "above 0s"}},
+		{"zones: [{name: a, nodes: 400}, {name: b, nodes: 400}]", []string{"zones", "800", "500", "fakeNodes"}},
+		{"name: a\nname: b\nzones: [{name: a}]", []string{"reading a shape", "name"}},
+	} {
+		_, err := shape.Read(strings.NewReader(test.text))
+		if err == nil {
+			t.Errorf("Read(%q) is no error", test.text)
+			continue
+		}
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("Read(%q): %q, want %q in it", test.text, err, want)
+			}
+		}
+	}
+}
+
+func TestFromOptions(t *testing.T) {
+	s, err := shape.FromOptions(shape.Options{
+		Name: "two", Zones: []string{"a", "b"}, NodesPerZone: []int{1, 3}, Regions: []string{"west"},
+		CPU: []string{"2", "16"}, NodeLabels: []string{"example.com/disk=fast"}, Proxy: "none", HA: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(s.Nodes()), []string{"a-1", "b-1", "b-2", "b-3"}; !slices.Equal(got, want) {
+		t.Errorf("nodes %v, want %v", got, want)
+	}
+	last := s.Nodes()[3]
+	if last.CPU != "16" || last.Region != "west" || last.Labels["example.com/disk"] != "fast" || !s.HA || s.Proxy != shape.ProxyNone {
+		t.Errorf("the last node is %+v of %+v", last, s)
+	}
+
+	usual, err := shape.FromOptions(shape.Options{})
+	if err != nil || !reflect.DeepEqual(usual, shape.Default()) {
+		t.Errorf("without options: %+v, %v, want the default", usual, err)
+	}
+
+	for want, o := range map[string]shape.Options{
+		"nodes-per-zone: there are 2 values for 3 zones": {NodesPerZone: []int{1, 2}},
+		"nodes-per-zone -1":                {NodesPerZone: []int{-1}},
+		`node-labels "a": write key=value`: {NodeLabels: []string{"a"}},
+		`proxy "x"`:                        {Proxy: "x"},
+	} {
+		if _, err := shape.FromOptions(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("FromOptions(%+v): %v, want %q", o, err, want)
+		}
+	}
+}
+
+// draw makes any shape that flags can say.
+func draw(t *rapid.T) shape.Shape {
+	o := shape.Options{
+		Zones:              []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "zones")],
+		NodesPerZone:       []int{rapid.IntRange(0, 5).Draw(t, "nodes")},
+		FakeNodes:          rapid.IntRange(0, 9).Draw(t, "fake"),
+		SingleStack:        rapid.Bool().Draw(t, "single"),
+		HA:                 rapid.Bool().Draw(t, "ha"),
+		CrossRegionLatency: time.Duration(rapid.IntRange(0, 1e9).Draw(t, "latency")),
+	}
+	if rapid.Bool().Draw(t, "labels") {
+		o.NodeLabels = []string{"rack=r1"}
+	}
+	s, err := shape.FromOptions(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What is written to a lab's state is read back as it was.
+func TestShapesAreReadAsWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		if rapid.Bool().Draw(t, "change") {
+			s, _, _ = s.With(shape.Node{Zone: "a", Index: 77})
+			s = s.Without("a-1")
+		}
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := shape.Read(strings.NewReader(string(text)))
+		if err != nil || !reflect.DeepEqual(read, s) {
+			t.Fatalf("%s is read as %+v, %v", text, read, err)
+		}
+	})
+}
+
+func TestNodesComeAndGo(t *testing.T) {
+	s := shape.Default()
+	s, added, err := s.With(shape.Node{Zone: "zone-b", CPU: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if added.Name != "zone-b-3" || added.Index != 7 || added.Region != "local" || added.CPU != "1" || added.Memory == "" {
+		t.Errorf("the node is %+v", added)
+	}
+	before := s
+	s = s.Without("zone-b-2")
+	if _, found := s.Node("zone-b-2"); found {
+		t.Error("the node is there after Without")
+	}
+	if _, found := before.Node("zone-b-2"); !found {
+		t.Error("Without changed the shape it was called on")
+	}
+	// The third of the zone has the name that the number of nodes would give.
+	if _, added, err = s.With(shape.Node{Zone: "zone-b"}); err != nil || added.Name != "zone-b-4" || added.Index != 8 {
+		t.Errorf("With() = %+v, %v", added, err)
+	}
+	s, added, err = s.With(shape.Node{Zone: "zone-d", Region: "far", Index: 20})
+	if err != nil || added.Name != "zone-d-1" || added.Region != "far" || added.Index != 20 {
+		t.Errorf("With() = %+v, %v", added, err)
+	}
+	if _, _, err := s.With(shape.Node{Zone: "zone-d", Region: "near"}); err == nil || !strings.Contains(err.Error(), `"far"`) {
+		t.Errorf("a zone in two regions: %v", err)
+	}
+	if _, _, err := s.With(shape.Node{Zone: "zone-d", Name: "zone-a-1"}); err == nil || !strings.Contains(err.Error(), "another node") {
+		t.Errorf("two nodes of one name: %v", err)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	s := shape.Default()
+	node := func(index int) shape.Node { return shape.Node{Index: index} }
+	for _, test := range []struct {
+		index             int
+		addrs, cidrs, pod []string
+	}{
+		{1, []string{"172.30.1.2", "fd00:172:30:1::1"}, []string{"10.128.1.0/24", "fd00:10:244:1::/64"}, []string{"10.128.1.5", "fd00:10:244:1::5"}},
+		{250, []string{"172.30.2.1", "fd00:172:30:1::fa"}, []string{"10.128.250.0/24", "fd00:10:244:fa::/64"}, []string{"10.128.250.5", "fd00:10:244:fa::5"}},
+		{256, []string{"172.30.2.7", "fd00:172:30:1::100"}, []string{"10.129.0.0/24", "fd00:10:244:100::/64"}, []string{"10.129.0.5", "fd00:10:244:100::5"}},
+	} {
+		for i, got := range s.NodeAddrs(node(test.index)) {
+			if got.String() != test.addrs[i] {
+				t.Errorf("node %d has the address %s, want %s", test.index, got, test.addrs[i])
+			}
+		}
+		for i, got := range s.NodePodCIDRs(node(test.index)) {
+			if got.String() != test.cidrs[i] {
+				t.Errorf("node %d has the pod CIDR %s, want %s", test.index, got, test.cidrs[i])
+			}
+		}
+		for i, got := range s.PodAddrs(node(test.index), 5) {
+			if got.String() != test.pod[i] {
+				t.Errorf("pod 5 of node %d has the address %s, want %s", test.index, got, test.pod[i])
+			}
+		}
+	}
+	s.SingleStack = true
+	if n := len(s.NodeAddrs(node(1))) + len(s.NodePodCIDRs(node(1))) + len(s.ServiceCIDRs()) + len(s.FabricAddrs()); n != 4 {
+		t.Errorf("of a single stack there are %d addresses and ranges, want 4", n)
+	}
+	s.HA = true
+	if got := s.APIServers(); len(got) != 2 || got[0].String() != "172.30.0.1" || got[1].String() != "172.30.0.2" {
+		t.Errorf("the API servers have %v", got)
+	}
+}
+
+// No two parts of a lab, of whatever size, share an address.
+func TestAddressesAreDistinct(t *testing.T) {
+	s := shape.Default()
+	s.HA = true
+	used := map[netip.Addr]bool{}
+	use := func(addrs []netip.Addr) {
+		for _, addr := range addrs {
+			if used[addr] {
+				t.Fatalf("%s is used twice", addr)
+			}
+			used[addr] = true
+			for _, cidr := range append(s.ServiceCIDRs(), s.PodCIDRs()...) {
+				if cidr.Contains(addr) {
+					t.Fatalf("%s of a node is in %s", addr, cidr)
+				}
+			}
+		}
+	}
+	use(s.FabricAddrs())
+	cidrs := map[netip.Prefix]bool{}
+	for index := 1; index <= shape.MaxIndex; index++ {
+		use(s.NodeAddrs(shape.Node{Index: index}))
+		for i, cidr := range s.NodePodCIDRs(shape.Node{Index: index}) {
+			if cidrs[cidr] || !s.PodCIDRs()[i].Contains(cidr.Addr()) {
+				t.Fatalf("the pod CIDR %s of node %d is used twice or not in %s", cidr, index, s.PodCIDRs()[i])
+			}
+			cidrs[cidr] = true
+		}
+	}
+}
+
+func TestFakeNodes(t *testing.T) {
+	s := shape.Default()
+	s.FakeNodes = 4
+	fakes := s.FakeNodeList()
+	if got, want := names(fakes), []string{"fake-1", "fake-2", "fake-3", "fake-4"}; !slices.Equal(got, want) {
+		t.Errorf("fake nodes %v, want %v", got, want)
+	}
+	if fakes[3].Zone != "zone-a" || !fakes[3].Fake || fakes[3].Index == fakes[2].Index || fakes[3].CPU == "" {
+		t.Errorf("the last is %+v", fakes[3])
+	}
+}
+
+func TestOwnsNamespace(t *testing.T) {
+	for _, test := range []struct {
+		lab, namespace string
+		want           bool
+	}{
+		{"a", shape.FabricNamespace("a"), true},
+		{"a", shape.NodeNamespace("a", 12), true},
+		{"a", shape.PodNamespace("a", "3c9e2a0e-7d5b-4f1a"), true},
+		{"a", shape.FabricNamespace("a-p1"), false},
+		{"a", shape.NodeNamespace("a-p1", 12), false},
+		{"a", shape.PodNamespace("a-p1", "n1"), false},
+		{"a-p1", shape.PodNamespace("a-p1", "n1"), true},
+		{"a", "vl-a-x", false},
+		{"a", "vl-a-n", false},
+		{"a", "vl-a-nx", false},
+		{"a", "vl-a-p", false},
+		{"a", "a-fabric", false},
+		{"a", "vl-ab-fabric", false},
+	} {
+		if got := shape.OwnsNamespace(test.lab, test.namespace); got != test.want {
+			t.Errorf("OwnsNamespace(%q, %q) = %t, want %t", test.lab, test.namespace, got, test.want)
+		}
+	}
+}
+
+func TestLinksHaveShortNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, id := range []string{
+		"1", "1-2", "3c9e2a0e-7d5b-4f1a-9a51-000000000001", "3c9e2a0e-7d5b-4f1a-9a51-000000000002", strings.Repeat("x", 100),
+	} {
+		name := shape.PodLink(id)
+		if len(name) > 15 || name[0] != 'p' {
+			t.Errorf("PodLink(%q) = %q, want at most 15 bytes that begin with p", id, name)
+		}
+		if other, taken := seen[name]; taken {
+			t.Errorf("pods %q and %q have the same link %q", id, other, name)
+		}
+		seen[name] = id
+	}
+	if name := shape.NodeLink(shape.MaxIndex); len(name) > 15 {
+		t.Errorf("the link %q is too long", name)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add("zones: [{name: a, nodes: [{cpu: 500m}]}]")
+	f.Add("name: x\nzones:\n- name: a\n  nodes: 3\ntiming: {leaseRenewal: 1s}\nfakeNodes: 2")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := shape.Read(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		if err := s.Validate(); err != nil {
+			t.Errorf("a shape that was read is not valid: %v", err)
+		}
+		s.FakeNodeList()
+	})
+}

@@ -1,0 +1,104 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPoll is how often a lock held by another process is tried again.
+const lockPoll = 50 * time.Millisecond
+
+// Lock keeps every other process from changing the lab until the function that it
+// returns is called or this process ends, however it ends. It waits while another
+// holds the lock, until the context ends. It makes the folder, or what it lacks.
+func (d Dir) Lock(ctx context.Context) (unlock func(), err error) {
+	for {
+		file, err := d.tryLock()
+		if err != nil {
+			return nil, fmt.Errorf("locking lab %q: %w", d.Name(), err)
+		}
+		if file != nil {
+			// Closing the only descriptor of the file releases the lock.
+			return func() { _ = file.Close() }, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lab %q is being changed by process %s; wait for it, or stop it: %w",
+				d.Name(), d.lockHolder(), ctx.Err())
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// tryLock locks the lab and returns the file that holds the lock, or returns nil when
+// the lock is another's. It makes nothing but the lock before it holds it: whoever
+// does may be removing the folder.
+func (d Dir) tryLock() (*os.File, error) {
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // the folder was removed just now
+	} else if err != nil {
+		return nil, err
+	}
+	locked, err := d.flock(file)
+	if !locked || err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func (d Dir) flock(file *os.File) (bool, error) {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	// Whoever held the lock before may have removed the file with the lab. A lock on
+	// a file that nobody else finds locks nothing.
+	if !d.isLockFile(file) {
+		return false, nil
+	}
+	if err := d.create(); err != nil {
+		return false, err
+	}
+	return true, writeHolder(file)
+}
+
+func (d Dir) isLockFile(file *os.File) bool {
+	open, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(d.join(lockFile))
+	return err == nil && os.SameFile(open, found)
+}
+
+// writeHolder notes for people who holds the lock.
+func writeHolder(file *os.File) error {
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	return err
+}
+
+func (d Dir) lockHolder() string {
+	holder, err := os.ReadFile(d.join(lockFile))
+	if err != nil || len(holder) == 0 {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(holder))
+}

@@ -1,0 +1,55 @@
+package lab
+
+import (
+	"vicinity.dev/vicinity/lab/fabric"
+)
+
+// Traffic is what nodes of each zone sent to nodes of each zone, as the fabric counts
+// it: where a cloud would. What stays on a node is not in it.
+type Traffic map[fabric.ZonePair]fabric.Traffic
+
+// Traffic is all since the lab came up.
+func (c *Cluster) Traffic() (Traffic, error) {
+	network, err := c.network()
+	if err != nil {
+		return nil, err
+	}
+	traffic, err := network.Traffic()
+	return Traffic(traffic), err
+}
+
+// Since is what came in addition to what there was before.
+func (t Traffic) Since(before Traffic) Traffic {
+	since := Traffic{}
+	for pair, now := range t {
+		then := before[pair]
+		since[pair] = fabric.Traffic{Bytes: now.Bytes - then.Bytes, Packets: now.Packets - then.Packets}
+	}
+	return since
+}
+
+// Between is what was sent from a zone to another, or within one.
+func (t Traffic) Between(from, to string) fabric.Traffic {
+	return t[fabric.ZonePair{From: from, To: to}]
+}
+
+// CrossZone is all that was sent from a zone to another.
+func (t Traffic) CrossZone() fabric.Traffic {
+	return t.sum(func(pair fabric.ZonePair) bool { return pair.From != pair.To })
+}
+
+// All is all that was sent from a node to another.
+func (t Traffic) All() fabric.Traffic {
+	return t.sum(func(fabric.ZonePair) bool { return true })
+}
+
+func (t Traffic) sum(counts func(fabric.ZonePair) bool) fabric.Traffic {
+	var sum fabric.Traffic
+	for pair, traffic := range t {
+		if counts(pair) {
+			sum.Bytes += traffic.Bytes
+			sum.Packets += traffic.Packets
+		}
+	}
+	return sum
+}

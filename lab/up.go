@@ -1,0 +1,258 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"vicinity.dev/vicinity/lab/controlplane"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// How long bringing a lab up may take, and how much longer for each fake node.
+const (
+	upTime         = 3 * time.Minute
+	upTimePerNode  = 50 * time.Millisecond
+	removalTimeout = time.Minute
+)
+
+// Up brings a lab up. What an earlier run of the same name left behind is removed
+// first; a lab that is up is left alone, with an error. When it fails, or the context
+// ends, what there is of it is removed.
+func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
+	options, err := options.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	kubernetes, err := options.kubernetes()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPrerequisites(ctx, s, options); err != nil {
+		return nil, err
+	}
+	dir, unlock, err := claim(ctx, s.Name, options)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+
+	c := &Cluster{options: options, kubernetes: kubernetes, dir: dir, lab: state.Lab{
+		Version: version(), Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex(),
+	}}
+	limited, cancel := context.WithTimeout(ctx, upTime+time.Duration(s.FakeNodes)*upTimePerNode)
+	defer cancel()
+	if err := c.bringUp(limited); err != nil {
+		if options.Keep {
+			return nil, fmt.Errorf("%w; %s is kept, as asked for", err, dir.Path())
+		}
+		return nil, errors.Join(err, removeAnyway(ctx, dir))
+	}
+	return c, nil
+}
+
+// checkPrerequisites says what the machine lacks, in a sentence with the remedy, or
+// installs it.
+func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("a lab needs Linux, and this is %s; run it in a virtual machine", runtime.GOOS)
+	}
+	if s.ControlPlaneOnly {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("a lab makes network namespaces, for which it must be root; run it by sudo, or without a network with --control-plane-only")
+	}
+	if err := fabric.Check(); err != nil {
+		return err
+	}
+	if s.Proxy.KubeProxy() {
+		return controlplane.EnsureNft(ctx, options.Log)
+	}
+	return nil
+}
+
+// claim makes the state folder of a lab and locks it. What was left behind is removed.
+func claim(ctx context.Context, name string, options Options) (state.Dir, func(), error) {
+	waiting, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	for {
+		dir, err := state.Create(options.Root, name)
+		if err != nil {
+			return state.Dir{}, nil, err
+		}
+		unlock, err := dir.Lock(waiting)
+		if err != nil {
+			return state.Dir{}, nil, err
+		}
+		left, err := leftBehind(dir)
+		if err == nil && !left {
+			return dir, unlock, nil
+		}
+		if err == nil {
+			fmt.Fprintf(options.Log, "removing what an earlier run of lab %s left behind\n", name)
+			err = remove(ctx, dir)
+		}
+		// The lock went with the folder; take it anew.
+		unlock()
+		if err != nil {
+			return state.Dir{}, nil, err
+		}
+	}
+}
+
+// leftBehind reports whether there is anything of a lab. A lab that is up is an error.
+func leftBehind(dir state.Dir) (bool, error) {
+	found, err := dir.Load()
+	known := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return true, nil // unreadable: whoever wrote it did not get to its end
+	}
+	if known && found.Up {
+		alive, err := running(dir)
+		if err != nil {
+			return false, err
+		}
+		if alive {
+			return false, fmt.Errorf("lab %q is up already; vicinity lab status shows it, vicinity lab down removes it", dir.Name())
+		}
+	}
+	namespaces, err := ownNamespaces(dir)
+	if err != nil {
+		return false, err
+	}
+	strays, err := process.Strays(dir, namespaces...)
+	if err != nil {
+		return false, err
+	}
+	return known || len(namespaces) > 0 || len(strays) > 0, nil
+}
+
+// bringUp makes all parts of a lab in the order they need, and waits until it works.
+func (c *Cluster) bringUp(ctx context.Context) error {
+	port, err := choosePort(c.options.Root, c.lab.Shape)
+	if err != nil {
+		return err
+	}
+	c.lab.Port = port
+	if err := c.dir.Save(c.lab); err != nil {
+		return err
+	}
+	if !c.lab.Shape.ControlPlaneOnly {
+		if err := c.makeNetwork(); err != nil {
+			return err
+		}
+	}
+	begun := time.Now()
+	plane, err := c.controlPlane()
+	if err != nil {
+		return err
+	}
+	if err := plane.Start(ctx); err != nil {
+		return err
+	}
+	c.logf("control plane answers after %.1f s", time.Since(begun).Seconds())
+
+	begun = time.Now()
+	if err := c.startAgents(c.lab.Shape.Nodes()...); err != nil {
+		return err
+	}
+	if err := plane.StartProxies(); err != nil {
+		return err
+	}
+	if err := plane.Wait(ctx); err != nil {
+		return err
+	}
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if err := client.WaitNodes(ctx, true, c.nodeNames()...); err != nil {
+		return err
+	}
+	what := "nodes are ready"
+	if !c.lab.Shape.ControlPlaneOnly && c.lab.Shape.Proxy.KubeProxy() {
+		what += " and Services answer"
+	}
+	c.logf("%s after %.1f s", what, time.Since(begun).Seconds())
+	c.lab.Up = true
+	return c.dir.Save(c.lab)
+}
+
+func (c *Cluster) makeNetwork() error {
+	begun := time.Now()
+	network, err := fabric.Up(c.lab.Shape)
+	if err != nil {
+		return err
+	}
+	for _, note := range network.Notes() {
+		c.logf("%s", note)
+	}
+	c.logf("network is there after %.1f s", time.Since(begun).Seconds())
+	return nil
+}
+
+// nodeNames are those of all nodes, fake ones too.
+func (c *Cluster) nodeNames() []string {
+	var names []string
+	for _, node := range append(c.lab.Shape.Nodes(), c.lab.Shape.FakeNodeList()...) {
+		names = append(names, node.Name)
+	}
+	return names
+}
+
+// logf tells the user in a line what has been done.
+func (c *Cluster) logf(format string, args ...any) {
+	fmt.Fprintf(c.options.Log, format+"\n", args...)
+}
+
+// The ports of the host from which a lab takes its own.
+const (
+	firstPort = 16443
+	lastPort  = 20000
+)
+
+// choosePort finds ports of 127.0.0.1 that nobody uses and no other lab is about to.
+func choosePort(root string, s shape.Shape) (int, error) {
+	dirs, err := state.List(root)
+	if err != nil {
+		return 0, err
+	}
+	taken := map[int]bool{}
+	for _, dir := range dirs {
+		if other, err := dir.Load(); err == nil && dir.Name() != s.Name {
+			taken[other.Port] = true
+		}
+	}
+	for port := firstPort; port < lastPort; port += controlplane.Ports {
+		if !taken[port] && allFree(port, controlplane.Ports) {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no %d ports in a row from %d to %d of 127.0.0.1 are free; end some programs that use them", controlplane.Ports, firstPort, lastPort)
+}
+
+func allFree(port, count int) bool {
+	for p := port; p < port+count; p++ {
+		listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+		if err != nil {
+			return false
+		}
+		if listener.Close() != nil {
+			return false
+		}
+	}
+	return true
+}

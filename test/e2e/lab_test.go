@@ -1,0 +1,661 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// labArea is the lab itself: that it behaves as a real cluster does, and what it
+// measures is true.
+func labArea() area {
+	return area{
+		name:  "lab",
+		shape: shape.Default,
+		promises: []promise{
+			{name: "spread", keep: spread},
+			{name: "prefer-same-zone", keep: preferSameZone},
+			{name: "local-policy", keep: localPolicy},
+			{name: "node-port", keep: nodePort},
+			{name: "headless", keep: headless},
+			{name: "dual-stack", keep: dualStack},
+			{name: "udp", keep: udp},
+			{name: "tcp", keep: tcp},
+			{name: "pod-start", keep: podStart},
+			{name: "memory", keep: memory},
+			{name: "api-server-killed", keep: apiServerKilled},
+			{name: "etcd-restarted", keep: etcdRestarted},
+			{name: "agent-killed", keep: agentKilled},
+			{name: "zone-cut", keep: zoneCut},
+			{name: "node-stopped", keep: nodeStopped, within: 4 * time.Minute},
+			{name: "node-added", keep: nodeAdded},
+			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute},
+			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute},
+			{name: "documentation", keep: documentation, within: 5 * time.Minute},
+		},
+	}
+}
+
+// The pods of most promises: two endpoints in each zone, and a client on each node.
+const (
+	echoes  = 6
+	clients = 6
+)
+
+// deploy runs an echo Service and clients, and waits until it answers.
+func (s *scene) deploy(ctx context.Context, spec ...string) error {
+	if err := s.Apply(ctx, s.namespace, lab.EchoManifests("echo", echoes, spec...)+"---\n"+lab.ClientManifests("client", clients)); err != nil {
+		return err
+	}
+	for _, name := range []string{"echo", "client"} {
+		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
+			return err
+		}
+	}
+	if err := s.WaitEndpoints(ctx, s.namespace, "echo", echoes); err != nil {
+		return err
+	}
+	return s.settled(ctx, lab.LoadOptions{})
+}
+
+// settled waits until the Service answers all clients: proxies need a moment.
+func (s *scene) settled(ctx context.Context, o lab.LoadOptions) error {
+	o.Plan.Rate, o.Plan.Duration = 200, 250*time.Millisecond
+	return lab.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		return failures(result), nil
+	})
+}
+
+// load sends requests to the echo Service of the scene.
+func (s *scene) load(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
+	o.Namespace, o.Service = s.namespace, "echo"
+	return s.cluster.Load(ctx, o)
+}
+
+// flawless is load of which nothing may fail.
+func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
+	result, err := s.load(ctx, o)
+	if err != nil {
+		return result, err
+	}
+	if text := failures(result); text != "" {
+		return result, errors.New(text)
+	}
+	return result, nil
+}
+
+// failures says what failed, or nothing.
+func failures(r load.Result) string {
+	if r.Failed() == 0 && r.Answered > 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
+	if len(r.Examples) > 0 {
+		first := r.Examples[0]
+		text += fmt.Sprintf(", the first from %s to %s: %s: %s", first.From.Pod, first.Target, first.Kind, first.Error)
+	}
+	return text
+}
+
+// plenty is enough for shares to be known within a point or two.
+func plenty() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
+
+// some is enough to see that something works.
+func some() load.Plan { return load.Plan{Rate: 200, Duration: 2 * time.Second} }
+
+// measured is load with what the fabric counted during it.
+func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (load.Result, lab.Traffic, error) {
+	before, err := s.cluster.Traffic()
+	if err != nil {
+		return load.Result{}, nil, err
+	}
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return load.Result{}, nil, err
+	}
+	after, err := s.cluster.Traffic()
+	return result, after.Since(before), err
+}
+
+// crossings are the shares of what goes from node to node that crosses zones: by the
+// answers of the clients, and by the bytes that the fabric counted.
+func crossings(result load.Result, traffic lab.Traffic) (answers, bytes float64) {
+	var between, across float64
+	for _, flow := range result.Flows {
+		if flow.Node != flow.To.Node {
+			between += float64(flow.Answers)
+			if flow.Zone != flow.To.Zone {
+				across += float64(flow.Answers)
+			}
+		}
+	}
+	return ratio(across, between), ratio(float64(traffic.CrossZone().Bytes), float64(traffic.All().Bytes))
+}
+
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// points is a difference of shares in percentage points.
+func points(a, b float64) float64 { return 100 * math.Abs(a-b) }
+
+// agreement is how far apart clients and fabric may be, in points.
+const agreement = 2
+
+func spread(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: plenty()})
+	if err != nil {
+		return "", err
+	}
+	const most = 3
+	worst := 0.0
+	zones := s.cluster.Shape().Zones
+	for _, zone := range zones {
+		answers := 0.0
+		for _, flow := range result.Flows {
+			if flow.To.Zone == zone.Name {
+				answers += float64(flow.Answers)
+			}
+		}
+		worst = max(worst, points(answers/float64(result.Answered), 1/float64(len(zones))))
+	}
+	if worst > most {
+		return "", fmt.Errorf("a zone's share of answers is %.1f points from a third; at most %d are allowed", worst, most)
+	}
+	answers, bytes := crossings(result, traffic)
+	if points(answers, bytes) > agreement {
+		return "", fmt.Errorf("between nodes %.1f %% of answers cross zones but %.1f %% of bytes; at most %d points apart are allowed", 100*answers, 100*bytes, agreement)
+	}
+	return fmt.Sprintf("within %.1f points of a third per zone; clients and fabric %.1f points apart; %d requests, 0 failed",
+		worst, points(answers, bytes), result.Due), nil
+}
+
+func preferSameZone(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
+		return "", err
+	}
+	err := s.stays(ctx, lab.LoadOptions{})
+	if err != nil {
+		return "", err
+	}
+	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: plenty()})
+	if err != nil {
+		return "", err
+	}
+	if result.InZone() < 1 {
+		return "", fmt.Errorf("%.2f %% of answers came from the client's zone; all should", 100*result.InZone())
+	}
+	_, bytes := crossings(result, traffic)
+	if 100*bytes > agreement {
+		return "", fmt.Errorf("no answer crossed zones, but %.1f %% of the fabric's bytes did; at most %d are allowed", 100*bytes, agreement)
+	}
+	return fmt.Sprintf("100 %% in zone by %d answers, %.1f %% by the fabric's bytes", result.Answered, 100*(1-bytes)), nil
+}
+
+// stays waits until proxies have read the hints.
+func (s *scene) stays(ctx context.Context, o lab.LoadOptions) error {
+	o.Plan = load.Plan{Rate: 400, Duration: 250 * time.Millisecond}
+	return lab.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		if result.InZone() < 1 {
+			return fmt.Sprintf("%.0f %% do", 100*result.InZone()), nil
+		}
+		return "", nil
+	})
+}
+
+func localPolicy(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "internalTrafficPolicy: Local"); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	if err != nil {
+		return "", err
+	}
+	if result.InNode() < 1 {
+		return "", fmt.Errorf("%.1f %% of answers came from the client's node; all should", 100*result.InNode())
+	}
+	return fmt.Sprintf("%d answers, all from the client's node", result.Answered), nil
+}
+
+func nodePort(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "type: NodePort"); err != nil {
+		return "", err
+	}
+	o := lab.LoadOptions{Via: lab.ViaNodePort}
+	if err := s.settled(ctx, o); err != nil {
+		return "", err
+	}
+	o.Plan = some()
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d answers by the ports of %d nodes", result.Answered, len(s.cluster.Shape().Nodes())), nil
+}
+
+func headless(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "clusterIP: None"); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	if err != nil {
+		return "", err
+	}
+	pods := map[string]bool{}
+	for _, flow := range result.Flows {
+		pods[flow.To.Pod] = true
+	}
+	if len(pods) != echoes {
+		return "", fmt.Errorf("%d endpoints answered; %d should", len(pods), echoes)
+	}
+	return fmt.Sprintf("%d answers by the addresses of %d endpoints", result.Answered, len(pods)), nil
+}
+
+func dualStack(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	o := lab.LoadOptions{IPv6: true}
+	if err := s.settled(ctx, o); err != nil {
+		return "", err
+	}
+	o.Plan = some()
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d answers by IPv6", result.Answered), nil
+}
+
+func udp(ctx context.Context, s *scene) (string, error) { return s.speaks(ctx, load.UDP) }
+
+func tcp(ctx context.Context, s *scene) (string, error) { return s.speaks(ctx, load.TCP) }
+
+func (s *scene) speaks(ctx context.Context, protocol load.Protocol) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	o := lab.LoadOptions{Plan: load.Plan{Protocol: protocol}}
+	if err := s.settled(ctx, o); err != nil {
+		return "", err
+	}
+	o.Plan = some()
+	o.Plan.Protocol = protocol
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d answers", result.Answered), nil
+}
+
+// podStart is the time from when a pod is bound to a node until it is ready.
+func podStart(ctx context.Context, s *scene) (string, error) {
+	const pods, most = 30, 200 * time.Millisecond
+	watched, err := s.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	defer watched.Stop()
+	// One after the other: how soon one is ready, not how many a machine starts.
+	var times []time.Duration
+	for i := range pods {
+		name := fmt.Sprintf("pod-%d", i)
+		took, err := s.startOne(ctx, name, func() (*corev1.Pod, error) {
+			select {
+			case event, ok := <-watched.ResultChan():
+				pod, isPod := event.Object.(*corev1.Pod)
+				if !ok || !isPod {
+					return nil, errors.New("the watch ended")
+				}
+				return pod, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		if err != nil {
+			return "", err
+		}
+		times = append(times, took)
+	}
+	slices.Sort(times)
+	median := times[len(times)/2]
+	if median > most {
+		return "", fmt.Errorf("from bound to ready it takes %v, the median of %d pods; at most %v is allowed", median.Round(time.Millisecond), pods, most)
+	}
+	return fmt.Sprintf("bound to ready in %v, the median of %d pods; at most %v", median.Round(time.Millisecond), pods, times[len(times)-1].Round(time.Millisecond)), nil
+}
+
+// startOne starts a pod and measures the time from its being bound to its being ready.
+func (s *scene) startOne(ctx context.Context, name string, next func() (*corev1.Pod, error)) (time.Duration, error) {
+	_, err := s.CoreV1().Pods(s.namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: "lab/sleep"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	var bound time.Time
+	for {
+		pod, err := next()
+		switch {
+		case err != nil:
+			return 0, err
+		case pod.Name != name:
+		case lab.PodReady(pod):
+			return time.Since(bound), nil
+		case pod.Spec.NodeName != "" && bound.IsZero():
+			bound = time.Now()
+		}
+	}
+}
+
+func memory(ctx context.Context, s *scene) (string, error) {
+	const most = 1536 << 20
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	status, err := s.cluster.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	if status.Memory > most {
+		return "", fmt.Errorf("the lab holds %d MiB; at most %d are allowed", status.Memory>>20, most>>20)
+	}
+	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), status.Pods), nil
+}
+
+// during sends traffic while something else is done, and for a while after.
+func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (load.Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		result load.Result
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		result, err := s.flawless(ctx, o)
+		done <- outcome{result, err}
+	}()
+	if err := do(ctx); err != nil {
+		return load.Result{}, err
+	}
+	end := <-done
+	return end.result, end.err
+}
+
+// identities are the pods of the scene with what changes when one is restarted.
+func (s *scene) identities(ctx context.Context) ([]string, error) {
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			all = append(all, fmt.Sprintf("%s %s %s %d", pod.Name, pod.UID, c.ContainerID, c.RestartCount))
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// survives fails a component and starts it again while traffic flows, and compares
+// the pods.
+func (s *scene) survives(ctx context.Context, component string, end func(context.Context, string) error) (load.Result, error) {
+	before, err := s.identities(ctx)
+	if err != nil {
+		return load.Result{}, err
+	}
+	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 10 * time.Second}}, func(ctx context.Context) error {
+		if err := end(ctx, component); err != nil {
+			return err
+		}
+		return s.cluster.StartComponent(ctx, component)
+	})
+	if err != nil {
+		return result, err
+	}
+	// It must do its work again: a Deployment grows by one, to where it was.
+	if err := s.scale(ctx, "client", clients+1); err != nil {
+		return result, fmt.Errorf("after %s came back: %w", component, err)
+	}
+	if err := s.scale(ctx, "client", clients); err != nil {
+		return result, fmt.Errorf("after %s came back: %w", component, err)
+	}
+	after, err := s.identities(ctx)
+	if err != nil {
+		return result, err
+	}
+	// Which client went again is the controller's choice; the echoes stay.
+	return result, sameEchoes(before, after)
+}
+
+func sameEchoes(before, after []string) error {
+	isClient := func(identity string) bool { return len(identity) > 6 && identity[:6] == "client" }
+	before, after = slices.DeleteFunc(before, isClient), slices.DeleteFunc(after, isClient)
+	if !slices.Equal(before, after) {
+		return fmt.Errorf("pods were restarted: before %q, after %q", before, after)
+	}
+	return nil
+}
+
+func (s *scene) scale(ctx context.Context, name string, replicas int32) error {
+	scale, err := s.AppsV1().Deployments(s.namespace).GetScale(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	scale.Spec.Replicas = replicas
+	if _, err := s.AppsV1().Deployments(s.namespace).UpdateScale(ctx, name, scale, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return s.WaitDeployment(ctx, s.namespace, name)
+}
+
+func apiServerKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, err := s.survives(ctx, "kube-apiserver", s.cluster.KillComponent)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d requests during it, 0 failed; pods as before", result.Due), nil
+}
+
+func etcdRestarted(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	const objects = 200
+	for i := range objects {
+		_, err := s.CoreV1().ConfigMaps(s.namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i), Labels: map[string]string{"kept": "yes"}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return "", err
+		}
+	}
+	result, err := s.survives(ctx, "etcd", s.cluster.KillComponent)
+	if err != nil {
+		return "", err
+	}
+	list, err := s.CoreV1().ConfigMaps(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kept=yes"})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Items) != objects {
+		return "", fmt.Errorf("of %d objects %d are left", objects, len(list.Items))
+	}
+	return fmt.Sprintf("%d of %d objects kept; %d requests during it, 0 failed", len(list.Items), objects, result.Due), nil
+}
+
+func agentKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	before, err := s.identities(ctx)
+	if err != nil {
+		return "", err
+	}
+	result, err := s.survives(ctx, "agent", s.cluster.KillComponent)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d pods adopted, none restarted; %d requests during it, 0 failed", len(before), result.Due), nil
+}
+
+// zoneCut cuts a zone off from the others: traffic inside goes on.
+func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
+		return "", err
+	}
+	if err := s.stays(ctx, lab.LoadOptions{}); err != nil {
+		return "", err
+	}
+	zone := s.cluster.Shape().Zones[0].Name
+	if err := s.cluster.CutZone(ctx, zone, true); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.cluster.HealZone(context.WithoutCancel(ctx), zone)) }()
+	inside := lab.LoadOptions{Zones: []string{zone}, Plan: load.Plan{Rate: 200, Duration: 3 * time.Second}}
+	result, err := s.flawless(ctx, inside)
+	if err != nil {
+		return "", fmt.Errorf("inside the zone that is cut off: %w", err)
+	}
+	// And it is cut off: nobody outside reaches its endpoints.
+	outside := lab.LoadOptions{Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond}}
+	all, err := s.load(ctx, outside)
+	if err != nil {
+		return "", err
+	}
+	for _, flow := range all.Flows {
+		if (flow.Zone == zone) != (flow.To.Zone == zone) {
+			return "", fmt.Errorf("%d answers went from %s to %s although %s is cut off", flow.Answers, flow.To.Zone, flow.Zone, zone)
+		}
+	}
+	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border", result.Due), nil
+}
+
+// nodeStopped stops a node: its pods leave the slices once Kubernetes takes it for
+// gone, traffic goes on without failure, and it comes back.
+func nodeStopped(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	node := s.cluster.Shape().Zones[0].Nodes[0].Name
+	begun := time.Now()
+	if err := s.cluster.StopNode(ctx, node); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.cluster.StartNode(context.WithoutCancel(ctx), node)) }()
+	err = lab.Wait(ctx, "the node's pods to leave the slices", func(ctx context.Context) (string, error) {
+		endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
+		if err != nil {
+			return "", err
+		}
+		for address, endpoint := range endpoints {
+			ready := endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready
+			if endpoint.NodeName != nil && *endpoint.NodeName == node && ready {
+				return address + " is still there", nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	timing := s.cluster.Shape().Timing
+	// Besides the grace: a renewal may be due, and the controllers take their time.
+	most := timing.MonitorGrace.Duration + timing.MonitorPeriod.Duration + 5*time.Second
+	if took > most {
+		return "", fmt.Errorf("its pods left the slices after %.1f s; at most %.1f are allowed", took.Seconds(), most.Seconds())
+	}
+	others := s.otherNodes(node)
+	if err := s.settled(ctx, lab.LoadOptions{Nodes: others}); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Nodes: others, Plan: some()})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("its pods left the slices after %.1f s; then %d requests, 0 failed", took.Seconds(), result.Due), nil
+}
+
+func (s *scene) otherNodes(not string) []string {
+	var names []string
+	for _, node := range s.cluster.Shape().Nodes() {
+		if node.Name != not {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
+// nodeAdded adds a node in a zone of its own, runs a pod there that answers through
+// the Service and by its log, drains the node and removes it.
+func nodeAdded(ctx context.Context, s *scene) (figure string, err error) {
+	begun := time.Now()
+	node, err := s.cluster.AddNode(ctx, shape.Node{Zone: "zone-new", Region: shape.DefaultRegion})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	defer func() { err = errors.Join(err, s.cluster.RemoveNode(context.WithoutCancel(ctx), node.Name)) }()
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	if err != nil {
+		return "", err
+	}
+	there := int64(0)
+	for _, flow := range result.Flows {
+		if flow.To.Node == node.Name {
+			there += flow.Answers
+		}
+	}
+	if there == 0 {
+		return "", errors.New("no answer came from the new node")
+	}
+	if err := s.Drain(ctx, io.Discard, node.Name); err != nil {
+		return "", err
+	}
+	if err := s.WaitDeployment(ctx, s.namespace, "echo"); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("ready after %.1f s, %d answers from it, drained", took.Seconds(), there), nil
+}
