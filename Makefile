@@ -41,8 +41,8 @@ build: ## Build bin/vicinity
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/vicinity ./cmd/vicinity
 
 .PHONY: kubernetes
-kubernetes: $(KUBERNETES) ## Build bin/vicinity-kubernetes for the lab, once (minutes when cold)
-	@ln -sfn $(notdir $(KUBERNETES)) bin/vicinity-kubernetes
+kubernetes: $(KUBERNETES) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
+	@for name in vicinity-kubernetes kubectl; do ln -sfn $(notdir $(KUBERNETES)) bin/$$name; done
 
 # Whoever is interrupted leaves nothing that looks built.
 $(KUBERNETES):
@@ -56,8 +56,9 @@ check: build vet lint ## The fast one: build, vet, lint, unit tests
 	$(GO) test -short -json ./... | $(GO) run ./hack/skips
 
 .PHONY: test
-test: browser build vet lint ## All that CI runs: check, the long tests, and no test skipped
+test: browser build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, and e2e
 	$(GO) test -timeout 30m -json ./... | $(GO) run ./hack/skips -strict
+	@$(MAKE) e2e
 
 .PHONY: up
 up: build kubernetes ## Bring a lab up and see what traffic between zones costs
@@ -70,7 +71,7 @@ down: build ## Remove all labs
 .PHONY: e2e
 e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab
 	$(GO) test -c -o bin/e2e ./test/e2e
-	cd test/e2e && E2E_AREA='$(or $(AREA),all)' '$(CURDIR)/bin/e2e' -test.timeout 40m
+	cd test/e2e && E2E_AREA='$(or $(AREA),all)' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout 40m
 
 .PHONY: simulate
 simulate: build ## Score the algorithms on the published data set of 39,273,145 cases

@@ -55,6 +55,7 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 		newLabLogsCommand(s, f),
 		newLabLoadCommand(s, f),
 		newLabTrafficCommand(s, f),
+		newLabConnectionsCommand(s, f),
 		newLabNodeCommand(s, f),
 		newLabZoneCommand(s, f),
 		newLabComponentCommand(s, f),

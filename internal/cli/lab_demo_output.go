@@ -138,7 +138,7 @@ func (d *demo) goOn() string {
 The lab is up. To go on:
 
   export KUBECONFIG=%s
-  kubectl get pods -o wide -n %s
+  bin/kubectl get pods -o wide -n %s
   bin/vicinity lab zone cut %s%s
   bin/vicinity lab load %s -n %s --live%s
 

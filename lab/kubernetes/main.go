@@ -1,8 +1,9 @@
-// Command kubernetes is the control plane of a lab, and its kube-proxy, in one program:
-// the real etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kube-proxy,
-// built from their published Go modules. The first argument says which of them a process
-// is, what follows are the flags of that one. One program links what the five share once,
-// and is one file to build, keep and find.
+// Command kubernetes is the control plane of a lab, its kube-proxy and its kubectl, in one
+// program: the real etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
+// kube-proxy and kubectl, built from their published Go modules. The first argument says
+// which of them a process is, what follows are the flags of that one; under the name
+// kubectl the program is kubectl. One program links what the six share once, and is one
+// file to build, keep and find.
 //
 // It is a Go module of its own, so that what Kubernetes pins and replaces stays here.
 package main
@@ -12,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +22,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -36,7 +40,19 @@ func components() map[string]func() int {
 		"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 		"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
+		kubectlName:               runKubectl,
 	}
+}
+
+const kubectlName = "kubectl"
+
+// runKubectl prints errors as kubectl does: by itself, and not those of a command that
+// it ran in a pod.
+func runKubectl() int {
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err) // ends the process
+	}
+	return 0
 }
 
 func main() {
@@ -44,6 +60,9 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && filepath.Base(args[0]) == kubectlName {
+		return runKubectl()
+	}
 	var name string
 	if len(args) > 1 {
 		name = args[1]

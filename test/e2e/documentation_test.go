@@ -60,9 +60,9 @@ var changing = []struct {
 }{
 	// The suffixes of ReplicaSets and pods.
 	{regexp.MustCompile(`-[a-z0-9]{8,10}-[a-z0-9]{5}\b`), "-POD"},
-	{regexp.MustCompile(`\d+(\.\d+)?`), "N"},
+	{regexp.MustCompile(`\d[\d,]*(\.\d+)?`), "N"},
 	{regexp.MustCompile(`\bN (B|kB|MB|GB)\b`), "N BYTES"},
-	{regexp.MustCompile(`\bNm?s\b|\bNmNs\b`), "TIME"},
+	{regexp.MustCompile(`\bN ?(µs|ms|s)\b|\bNmNs\b`), "TIME"},
 	{regexp.MustCompile(`\s+`), " "},
 }
 
@@ -155,8 +155,9 @@ func newShell(s *scene) (*shell, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		return nil, fmt.Errorf("the documentation shows kubectl: %w; install it", err)
+	binaries := filepath.Join(folder, "bin")
+	if _, err := os.Stat(filepath.Join(binaries, "kubectl")); err != nil {
+		return nil, fmt.Errorf("the documentation shows kubectl: %w; make kubernetes builds it", err)
 	}
 	temporary, err := os.MkdirTemp("", "vicinity-e2e-")
 	if err != nil {
@@ -169,7 +170,8 @@ func newShell(s *scene) (*shell, error) {
 		kept:   filepath.Join(temporary, "environment"),
 		usual:  strings.NewReplacer(options.Root, "~/.local/state/vicinity/lab", name, shape.DefaultName),
 		environment: append(os.Environ(),
-			"VICINITY_LAB_DIR="+options.Root, "VICINITY_LAB_NAME="+name, "HOME="+temporary),
+			"VICINITY_LAB_DIR="+options.Root, "VICINITY_LAB_NAME="+name, "HOME="+temporary,
+			"PATH="+binaries+":"+os.Getenv("PATH")),
 		down: func() error {
 			return errors.Join(lab.Down(context.Background(), name, options), os.RemoveAll(temporary))
 		},

@@ -64,8 +64,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(areaVariable) == "" {
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	fmt.Printf("promises: %d passed, %d failed\n", kept, broken)
+	os.Exit(code)
 }
+
+// kept and broken count promises; they are tried one after the other.
+var kept, broken int
 
 func TestPromises(t *testing.T) {
 	wanted, only := os.Getenv(areaVariable), regexp.MustCompile(os.Getenv("E2E_PROMISE"))
@@ -100,9 +105,11 @@ func (a area) run(t *testing.T, only *regexp.Regexp) {
 			took := time.Since(begun).Round(100 * time.Millisecond)
 			if err != nil {
 				t.Fail()
+				broken++
 				fmt.Printf("FAIL %s/%s %s (%s)\n", a.name, p.name, oneLine(err), took)
 				return
 			}
+			kept++
 			fmt.Printf("ok %s/%s %s (%s)\n", a.name, p.name, figure, took)
 		})
 	}

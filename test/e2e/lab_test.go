@@ -2,10 +2,12 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -33,6 +35,7 @@ func labArea() area {
 			{name: "dual-stack", keep: dualStack},
 			{name: "udp", keep: udp},
 			{name: "tcp", keep: tcp},
+			{name: "connections", keep: connections},
 			{name: "pod-start", keep: podStart},
 			{name: "memory", keep: memory},
 			{name: "api-server-killed", keep: apiServerKilled},
@@ -95,9 +98,32 @@ func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, e
 		return result, err
 	}
 	if text := failures(result); text != "" {
-		return result, errors.New(text)
+		return result, errors.Join(errors.New(text), s.keepConnections())
 	}
 	return result, nil
+}
+
+// keepConnections writes what the kernel tracks on each node to a file, since who wants
+// to know why a connection failed comes too late to look. It returns where, as an error.
+func (s *scene) keepConnections() error {
+	kept, err := os.CreateTemp("", "vicinity-connections-*.json")
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	encoder := json.NewEncoder(kept)
+	for _, node := range s.cluster.Shape().Nodes() {
+		connections, err := s.cluster.Connections(node.Name)
+		if err != nil {
+			return err
+		}
+		for _, connection := range connections {
+			if err := encoder.Encode(map[string]any{"node": node.Name, "connection": connection}); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("the connections that the nodes track are in %s", kept.Name())
 }
 
 // failures says what failed, or nothing.
@@ -315,6 +341,40 @@ func (s *scene) speaks(ctx context.Context, protocol load.Protocol) (string, err
 		return "", err
 	}
 	return fmt.Sprintf("%d answers", result.Answered), nil
+}
+
+// connections are what nodes track of the load: to the Service's address, and answered
+// by its endpoints.
+func connections(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	if err != nil {
+		return "", err
+	}
+	endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
+	if err != nil {
+		return "", err
+	}
+	var tracked int64
+	for _, node := range s.cluster.Shape().Nodes() {
+		all, err := s.cluster.Connections(node.Name)
+		if err != nil {
+			return "", err
+		}
+		for _, c := range all {
+			// The Service's address, not the endpoint's own, and seen where the client is.
+			if _, ok := endpoints[c.Endpoint.Addr().String()]; ok && c.To != c.Endpoint {
+				tracked++
+			}
+		}
+	}
+	// Ended connections are remembered for longer than the load takes.
+	if tracked < result.Answered {
+		return "", fmt.Errorf("nodes track %d connections of %d", tracked, result.Answered)
+	}
+	return fmt.Sprintf("%d of %d connections found on the nodes, each with its endpoint", tracked, result.Answered), nil
 }
 
 // podStart is the time from when a pod is bound to a node until it is ready.
