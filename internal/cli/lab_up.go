@@ -90,7 +90,7 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 		wanted.Proxy = shape.Proxy(f.Proxy)
 	}
 	if given("fake-nodes") {
-		wanted.FakeNodes = f.FakeNodes
+		*wanted = wanted.WithFakeNodes(f.FakeNodes)
 	}
 	wanted.HA = wanted.HA || f.HA
 	wanted.SingleStack = wanted.SingleStack || f.SingleStack

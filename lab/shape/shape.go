@@ -99,16 +99,38 @@ type Timing struct {
 	Toleration Duration `json:"toleration,omitzero"`
 }
 
-// DefaultTiming has a node that stopped not ready after about 10 seconds, with four
-// renewals missed, and its pods evicted half a minute later.
-func DefaultTiming() Timing {
-	return Timing{
+// mostRenewals is how many leases of nodes are renewed a second at most: more would
+// leave a small machine no time for anything else.
+const mostRenewals = 200
+
+// DefaultTiming is that of a lab with so many nodes without network. With few, a node
+// that stopped is not ready after about 10 seconds, with four renewals missed, and its
+// pods are evicted half a minute later. With thousands all takes longer.
+func DefaultTiming(fakeNodes int) Timing {
+	t := Timing{
 		LeaseDuration: Duration{10 * time.Second},
 		LeaseRenewal:  Duration{2 * time.Second},
 		MonitorPeriod: Duration{time.Second},
 		MonitorGrace:  Duration{9 * time.Second},
 		Toleration:    Duration{30 * time.Second},
 	}
+	if slow := time.Duration(fakeNodes) * time.Second / mostRenewals; slow > t.LeaseRenewal.Duration {
+		t.LeaseRenewal = Duration{slow}
+		t.LeaseDuration = Duration{(5 * slow).Round(time.Second)}
+		t.MonitorPeriod = Duration{5 * time.Second}
+		t.MonitorGrace = Duration{4*slow + time.Second}
+	}
+	return t
+}
+
+// WithFakeNodes is the shape with so many nodes without network, and with the timing
+// for them where the shape's own is the usual one.
+func (s Shape) WithFakeNodes(number int) Shape {
+	if s.Timing == DefaultTiming(s.FakeNodes) {
+		s.Timing = DefaultTiming(number)
+	}
+	s.FakeNodes = number
+	return s
 }
 
 // What a lab and a node are when nobody says otherwise.
@@ -141,7 +163,7 @@ func (s *Shape) complete() {
 	if s.Proxy == "" {
 		s.Proxy = ProxyKubeProxy
 	}
-	s.Timing = s.Timing.complete()
+	s.Timing = s.Timing.complete(s.FakeNodes)
 
 	next := s.NextIndex()
 	for z := range s.Zones {
@@ -182,8 +204,8 @@ func (z Zone) place(n Node) Node {
 	return n
 }
 
-func (t Timing) complete() Timing {
-	usual := DefaultTiming()
+func (t Timing) complete(fakeNodes int) Timing {
+	usual := DefaultTiming(fakeNodes)
 	for _, field := range []struct{ value, usual *Duration }{
 		{&t.LeaseDuration, &usual.LeaseDuration},
 		{&t.LeaseRenewal, &usual.LeaseRenewal},
@@ -228,13 +250,18 @@ func (s Shape) Zone(name string) (Zone, bool) {
 	return s.Zones[i], true
 }
 
+// LabelFake marks the nodes without network, so that pods can be told to run there or
+// not to.
+const LabelFake = "lab.vicinity.dev/fake"
+
 // FakeNodeList are the nodes without network, fake-1 and so on. Their indices count
 // down from the highest that has addresses, out of the way of nodes added later.
 func (s Shape) FakeNodeList() []Node {
 	nodes := make([]Node, s.FakeNodes)
 	for i := range nodes {
 		zone := s.Zones[i%len(s.Zones)]
-		nodes[i] = zone.place(Node{Name: fmt.Sprintf("fake-%d", i+1), Index: MaxIndex - i, Fake: true})
+		nodes[i] = zone.place(Node{Name: fmt.Sprintf("fake-%d", i+1), Index: MaxIndex - i, Fake: true,
+			Labels: map[string]string{LabelFake: "true"}})
 	}
 	return nodes
 }

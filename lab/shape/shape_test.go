@@ -78,7 +78,7 @@ timing:
 	if s.CrossZoneLatency.Duration != 2*time.Millisecond || !s.Proxy.KubeProxy() || !s.Proxy.Vicinity() {
 		t.Errorf("the shape is %+v", s)
 	}
-	if usual := shape.DefaultTiming(); s.Timing.LeaseRenewal.Duration != time.Second || s.Timing.MonitorGrace != usual.MonitorGrace {
+	if usual := shape.DefaultTiming(0); s.Timing.LeaseRenewal.Duration != time.Second || s.Timing.MonitorGrace != usual.MonitorGrace {
 		t.Errorf("timing %+v", s.Timing)
 	}
 }
@@ -314,6 +314,9 @@ func TestFakeNodes(t *testing.T) {
 	if got, want := names(fakes), []string{"fake-1", "fake-2", "fake-3", "fake-4"}; !slices.Equal(got, want) {
 		t.Errorf("fake nodes %v, want %v", got, want)
 	}
+	if fakes[3].Labels[shape.LabelFake] != "true" {
+		t.Errorf("the last has labels %v", fakes[3].Labels)
+	}
 	if fakes[3].Zone != "zone-a" || !fakes[3].Fake || fakes[3].Index == fakes[2].Index || fakes[3].CPU == "" {
 		t.Errorf("the last is %+v", fakes[3])
 	}
@@ -376,4 +379,22 @@ func FuzzRead(f *testing.F) {
 		}
 		s.FakeNodeList()
 	})
+}
+
+func TestTimingFollowsTheNumberOfNodes(t *testing.T) {
+	many, err := shape.FromOptions(shape.Options{FakeNodes: 5000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := many.Timing; got.LeaseRenewal.Duration != 25*time.Second || got.MonitorGrace.Duration != 101*time.Second {
+		t.Errorf("5000 nodes have timing %+v", got)
+	}
+	if got := shape.Default().WithFakeNodes(5000).Timing; got != many.Timing {
+		t.Errorf("with 5000 nodes added the timing is %+v, want %+v", got, many.Timing)
+	}
+	own := shape.Default()
+	own.Timing.LeaseRenewal.Duration = 3 * time.Second
+	if got := own.WithFakeNodes(5000).Timing; got != own.Timing {
+		t.Errorf("what the user said, %+v, became %+v", own.Timing, got)
+	}
 }
