@@ -37,7 +37,9 @@ type fakeWork struct {
 	slot uint8
 }
 
-const fakeWriters = 32
+// fakeWriters is how many write at once: as many as the scheduler binds, which would
+// otherwise have the API server to itself.
+const fakeWriters = 100
 
 func newFakes(a *agent) *fakes {
 	f := &fakes{agent: a, pods: map[uid]fakePod{}}

@@ -135,7 +135,7 @@ const schedulerConfigFile = "kube-scheduler.yaml"
 
 func (f flags) schedulerConfig() []byte {
 	qps, burst := f.rate()
-	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
+	config := fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: false
@@ -144,7 +144,25 @@ clientConnection:
   qps: %d
   burst: %d
 `, f.dir.ComponentKubeconfig(Scheduler), qps, burst)
+	if f.shape.FakeNodes < manyNodes {
+		return config
+	}
+	// For each pod that does not say how to spread, the scheduler would look at all
+	// nodes and all pods of its kind, and score hundreds of nodes: with thousands of
+	// nodes that is most of the time of a small machine.
+	return append(config, `percentageOfNodesToScore: 1
+profiles:
+- pluginConfig:
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints: []
+`...)
 }
+
+// manyNodes is the number of nodes without network from which on the scheduler takes
+// less care for each pod.
+const manyNodes = 500
 
 // proxy is the command line of the kube-proxy of a node. The limits of conntrack
 // belong to the kernel as a whole, so it must not touch them; and it is no more worth
