@@ -95,7 +95,9 @@ type Cluster struct {
 	options    Options
 	kubernetes string
 	dir        state.Dir
-	lab        state.Lab
+
+	mu    sync.Mutex
+	known state.Lab // as it was when this process last looked
 
 	clientOnce sync.Once
 	client     *Client
@@ -110,26 +112,36 @@ func Open(name string, options Options) (*Cluster, error) {
 	}
 	dir, err := state.Open(options.Root, name)
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, fmt.Errorf("there is no lab %q; bring it up by vicinity lab up", name)
+		return nil, missing(name)
 	} else if err != nil {
 		return nil, err
 	}
-	found, err := dir.Load()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	found, err := loadUp(dir)
+	if err != nil {
 		return nil, err
 	}
-	if !found.Up {
-		return nil, fmt.Errorf("lab %q is not up; vicinity lab up brings it up, and removes first what is left of it", name)
-	}
-	return newCluster(options, dir, found)
-}
-
-func newCluster(options Options, dir state.Dir, found state.Lab) (*Cluster, error) {
 	kubernetes, err := options.kubernetes()
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{options: options, kubernetes: kubernetes, dir: dir, lab: found}, nil
+	return &Cluster{options: options, kubernetes: kubernetes, dir: dir, known: found}, nil
+}
+
+// loadUp reads what a lab says about itself, if it is up.
+func loadUp(dir state.Dir) (state.Lab, error) {
+	found, err := dir.Load()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return state.Lab{}, err
+	}
+	if !found.Up {
+		return state.Lab{}, fmt.Errorf("lab %q is not up; vicinity lab up brings it up, and removes first what is left of it", dir.Name())
+	}
+	return found, nil
+}
+
+// missing says that there is no lab.
+func missing(name string) error {
+	return fmt.Errorf("there is no lab %q; bring it up by vicinity lab up", name)
 }
 
 // Names are those of all labs, whether they are up or not.
@@ -150,7 +162,30 @@ func Names(options Options) ([]string, error) {
 }
 
 // Shape is what the lab looks like now.
-func (c *Cluster) Shape() shape.Shape { return c.lab.Shape }
+func (c *Cluster) Shape() shape.Shape { return c.lab().Shape }
+
+// lab is what the lab says about itself, as far as this process knows.
+func (c *Cluster) lab() state.Lab {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
+}
+
+// know takes in what the lab says about itself now.
+func (c *Cluster) know(now state.Lab) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = now
+}
+
+// save changes what the lab says about itself.
+func (c *Cluster) save(now state.Lab) error {
+	if err := c.dir.Save(now); err != nil {
+		return err
+	}
+	c.know(now)
+	return nil
+}
 
 // Options are those that the lab was found by.
 func (c *Cluster) Options() Options { return c.options }
@@ -166,18 +201,20 @@ func (c *Cluster) Client() (*Client, error) {
 
 // network is the lab's fabric, where it has one.
 func (c *Cluster) network() (*fabric.Fabric, error) {
-	if c.lab.Shape.ControlPlaneOnly {
-		return nil, fmt.Errorf("lab %q is only a control plane and has no network", c.lab.Shape.Name)
+	s := c.Shape()
+	if s.ControlPlaneOnly {
+		return nil, fmt.Errorf("lab %q is only a control plane and has no network", s.Name)
 	}
-	return fabric.Open(c.lab.Shape)
+	return fabric.Open(s)
 }
 
 // controlPlane is what runs the lab's components.
 func (c *Cluster) controlPlane() (*controlplane.ControlPlane, error) {
+	now := c.lab()
 	return controlplane.New(controlplane.Config{
 		Dir:     c.dir,
-		Shape:   c.lab.Shape,
-		Port:    c.lab.Port,
+		Shape:   now.Shape,
+		Port:    now.Port,
 		Program: c.kubernetes,
 		Gateway: c.internal("gateway"),
 	})
@@ -197,15 +234,17 @@ func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	unlock, err = c.dir.Lock(ctx)
-	if err != nil {
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, missing(c.dir.Name())
+	} else if err != nil {
 		return nil, err
 	}
-	found, err := c.dir.Load()
+	found, err := loadUp(c.dir)
 	if err != nil {
 		unlock()
 		return nil, err
 	}
-	c.lab = found
+	c.know(found)
 	return unlock, nil
 }
 

@@ -11,6 +11,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab/agent"
+	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -28,12 +33,12 @@ func (c *Cluster) Components() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(plane.Components(), c.agents(c.lab.Shape.Nodes()...)...), nil
+	return append(plane.Components(), c.agents(c.Shape().Nodes()...)...), nil
 }
 
 // agents are the names of the agents that care for nodes.
 func (c *Cluster) agents(nodes ...shape.Node) []string {
-	if !c.lab.Shape.AgentPerNode {
+	if !c.Shape().AgentPerNode {
 		return []string{agentName}
 	}
 	var names []string
@@ -45,7 +50,7 @@ func (c *Cluster) agents(nodes ...shape.Node) []string {
 
 // isAgent reports whether a component is an agent of this lab.
 func (c *Cluster) isAgent(component string) bool {
-	return slices.Contains(c.agents(c.lab.Shape.Nodes()...), component)
+	return slices.Contains(c.agents(c.Shape().Nodes()...), component)
 }
 
 // startAgents starts the agents of nodes unless they run.
@@ -62,14 +67,75 @@ func (c *Cluster) startAgent(name string) error {
 	if running, err := process.Find(c.dir, name); err == nil && running.Alive() {
 		return nil
 	}
-	spec := process.Spec{Name: name, Args: c.internal("agent")}
+	spec := process.Spec{Name: name, Args: c.internal("agent"), Env: controlplane.Environment()}
 	if node, ok := strings.CutPrefix(name, agentName+"-"); ok {
 		spec.Args = append(spec.Args, "--node", node)
 	}
-	if !c.lab.Shape.ControlPlaneOnly {
-		spec.Namespace = shape.FabricNamespace(c.lab.Shape.Name)
+	if !c.Shape().ControlPlaneOnly {
+		spec.Namespace = shape.FabricNamespace(c.Shape().Name)
 	}
 	_, err := process.Start(c.dir, spec)
+	return err
+}
+
+// agentReady is an error until an agent has registered the nodes that it stands in for,
+// or has taken them over from the one before it, which their heartbeats tell: in the
+// status of a Node only an agent that begins renews them.
+func (c *Cluster) agentReady(ctx context.Context, running *process.Process) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	stopped, err := agent.StoppedNodes(c.dir)
+	if err != nil {
+		return err
+	}
+	// From the API server's memory, which thousands of nodes do not burden.
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("asking the API for its nodes: %w", err)
+	}
+	heard := map[string]bool{}
+	for i := range list.Items {
+		heard[list.Items[i].Name] = heardSince(&list.Items[i], running.Started)
+	}
+	var missing []string
+	for _, node := range c.Shape().Nodes() {
+		own := running.Name == agentName || running.Name == agentName+"-"+node.Name
+		if own && !heard[node.Name] && !slices.Contains(stopped, node.Name) {
+			missing = append(missing, node.Name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("it has not registered %s", listSome(missing))
+	}
+	return nil
+}
+
+// heardSince reports whether a node said how it is after a time. Nodes say the time in
+// whole seconds.
+func heardSince(node *corev1.Node, since time.Time) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.LastHeartbeatTime.Unix() >= since.Unix()
+	})
+}
+
+// waitAgent waits until an agent is ready, it has ended, or the context ends.
+func (c *Cluster) waitAgent(ctx context.Context, name string) error {
+	running, err := process.Find(c.dir, name)
+	if err != nil {
+		return err
+	}
+	ended := false
+	err = Wait(ctx, name+" to be ready", func(ctx context.Context) (string, error) {
+		if ended = !running.Alive(); ended {
+			return "", nil
+		}
+		return "", c.agentReady(ctx, running)
+	})
+	if ended {
+		return fmt.Errorf("%s has ended; see %s", name, c.dir.Log(name))
+	}
 	return err
 }
 
@@ -81,7 +147,10 @@ func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 	}
 	defer unlock()
 	if c.isAgent(name) {
-		return c.startAgent(name)
+		if err := c.startAgent(name); err != nil {
+			return err
+		}
+		return c.waitAgent(ctx, name)
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
@@ -149,7 +218,10 @@ func (c *Cluster) holdComponent(ctx context.Context, name string, pause bool) er
 		if pause {
 			return running.Pause()
 		}
-		return running.Resume()
+		if err := running.Resume(); err != nil {
+			return err
+		}
+		return c.waitAgent(ctx, name)
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
@@ -166,7 +238,7 @@ const defaultTail = 10
 
 // ComponentLogs prints the end of the logs of components: of the one named, all of it
 // or its last lines; of all components their last lines, each after the component's
-// name.
+// name. A tail below 0 is all.
 func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error {
 	all, err := c.Components()
 	if err != nil {
@@ -202,13 +274,13 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 	return nil
 }
 
-// lastLines are as many lines from the end of a text, or all.
+// lastLines are as many lines from the end of a text; nil or below 0 is all.
 func lastLines(text []byte, count *int64) [][]byte {
 	if len(text) == 0 {
 		return nil
 	}
 	lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
-	if count != nil && int64(len(lines)) > *count {
+	if count != nil && *count >= 0 && int64(len(lines)) > *count {
 		lines = lines[int64(len(lines))-*count:]
 	}
 	return lines

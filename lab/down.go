@@ -3,7 +3,6 @@ package lab
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -26,7 +25,7 @@ func Down(ctx context.Context, name string, options Options) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	unlock, err := dir.Lock(waiting)
+	unlock, err := dir.Claim(waiting)
 	if err != nil {
 		return err
 	}
@@ -78,10 +77,8 @@ func ownNamespaces(dir state.Dir) ([]string, error) {
 	name, _, _ := bytes.Cut(own, []byte("="))
 	for _, pid := range pids {
 		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it has ended
-		} else if err != nil {
-			return nil, fmt.Errorf("looking for the owner of process %d: %w", pid, err)
+		if err != nil {
+			continue // it has ended, or is ending
 		}
 		for entry := range bytes.SplitSeq(environment, []byte{0}) {
 			key, folder, _ := bytes.Cut(entry, []byte("="))

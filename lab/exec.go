@@ -94,12 +94,15 @@ type LogOptions struct {
 	Follow bool
 	// Previous is the log of the container before its last restart.
 	Previous bool
-	// Tail is how many lines to begin with from the end; nil for all.
+	// Tail is how many lines to begin with from the end; nil or below 0 for all.
 	Tail *int64
 }
 
 // Logs copies what a container printed.
 func (c *Client) Logs(ctx context.Context, w io.Writer, options LogOptions) error {
+	if options.Tail != nil && *options.Tail < 0 {
+		options.Tail = nil
+	}
 	stream, err := c.CoreV1().Pods(options.Namespace).GetLogs(options.Pod, &corev1.PodLogOptions{
 		Container: options.Container,
 		Follow:    options.Follow,

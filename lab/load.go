@@ -82,8 +82,8 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (load.Result, error) 
 // connections are opened in its own network namespace, so to the rest of the lab they
 // are the pod's.
 func (c *Cluster) PlanLoad(ctx context.Context, o LoadOptions) (LoadJob, error) {
-	if c.lab.Shape.ControlPlaneOnly {
-		return LoadJob{}, fmt.Errorf("lab %q is only a control plane, and its pods have no network to send from", c.lab.Shape.Name)
+	if c.Shape().ControlPlaneOnly {
+		return LoadJob{}, fmt.Errorf("lab %q is only a control plane, and its pods have no network to send from", c.Shape().Name)
 	}
 	client, err := c.Client()
 	if err != nil {
@@ -125,8 +125,8 @@ func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOp
 		if port.NodePort == 0 {
 			return nil, fmt.Errorf("the Service %s/%s has no node port; its type is %s", o.Namespace, o.Service, service.Spec.Type)
 		}
-		for _, node := range c.lab.Shape.Nodes() {
-			for _, addr := range c.lab.Shape.NodeAddrs(node) {
+		for _, node := range c.Shape().Nodes() {
+			for _, addr := range c.Shape().NodeAddrs(node) {
 				targets = append(targets, addressesOf(o.IPv6, uint16(port.NodePort), addr.String())...)
 			}
 		}
@@ -232,10 +232,10 @@ func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, er
 	var sources []load.Source
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		node, ok := c.lab.Shape.Node(pod.Spec.NodeName)
+		node, ok := c.Shape().Node(pod.Spec.NodeName)
 		switch {
 		case !ok || !PodReady(pod) || pod.DeletionTimestamp != nil:
-		case o.Selector == "" && !hasImage(pod, clientImage):
+		case o.Selector == "" && !isClient(pod):
 		case len(o.Zones) > 0 && !slices.Contains(o.Zones, node.Zone):
 		case len(o.Nodes) > 0 && !slices.Contains(o.Nodes, node.Name):
 		default:
@@ -251,15 +251,15 @@ func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, er
 	return sources, nil
 }
 
-func hasImage(pod *corev1.Pod, image string) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
+func isClient(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return shape.Image(c.Image) == clientImage })
 }
 
 // dialFrom opens connections as if from a pod.
 func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
-	namespace := shape.PodNamespace(c.lab.Shape.Name, string(pod.UID))
+	namespace := shape.PodNamespace(c.Shape().Name, string(pod.UID))
 	if pod.Spec.HostNetwork {
-		namespace = shape.NodeNamespace(c.lab.Shape.Name, node.Index)
+		namespace = shape.NodeNamespace(c.Shape().Name, node.Index)
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		return fabric.Dial(ctx, namespace, network, address)
@@ -268,7 +268,7 @@ func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
 
 // DialFromPod opens a connection to an address and port as if from a pod.
 func (c *Cluster) DialFromPod(ctx context.Context, pod *corev1.Pod, network, address string) (net.Conn, error) {
-	node, ok := c.lab.Shape.Node(pod.Spec.NodeName)
+	node, ok := c.Shape().Node(pod.Spec.NodeName)
 	if !ok {
 		return nil, fmt.Errorf("pod %s/%s is on no node with a network", pod.Namespace, pod.Name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,35 +14,34 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
 )
 
 // StopNode makes a node like a machine whose cable was pulled: its heartbeats end, and
 // nothing reaches it or its pods. It does not wait for the cluster to notice.
 func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
-		// Silent first, so that no heartbeat slips out once the node is said to be cut.
-		if err := agent.StopNode(c.dir, name); err != nil {
-			return err
+		if c.Shape().ControlPlaneOnly {
+			return agent.StopNode(c.dir, name)
 		}
-		return c.ofNetwork(func(network *fabric.Fabric) error { return network.CutNode(name) })
+		return c.changeCuts(func(network *fabric.Fabric) error { return network.CutNode(name) })
 	})
 }
 
-// StartNode undoes StopNode and waits until the node is ready.
+// StartNode undoes StopNode and waits until the node is ready, unless its zone is cut
+// off: then the node has to wait for HealZone.
 func (c *Cluster) StartNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
-		err := c.ofNetwork(func(network *fabric.Fabric) error { return network.HealNode(name) })
+		var err error
+		if c.Shape().ControlPlaneOnly {
+			err = agent.StartNode(c.dir, name)
+		} else {
+			err = c.changeCuts(func(network *fabric.Fabric) error { return network.HealNode(name) })
+		}
 		if err != nil {
 			return err
 		}
-		if err := agent.StartNode(c.dir, name); err != nil {
-			return err
-		}
-		client, err := c.Client()
-		if err != nil {
-			return err
-		}
-		return client.WaitNodes(ctx, true, name)
+		return c.waitUnlessSilent(ctx, name)
 	})
 }
 
@@ -52,105 +52,152 @@ func (c *Cluster) changeNode(ctx context.Context, name string, do func() error) 
 		return err
 	}
 	defer unlock()
-	if _, ok := c.lab.Shape.Node(name); !ok {
-		return fmt.Errorf("node %q: lab %q has no node of this name with a network", name, c.lab.Shape.Name)
+	if _, ok := c.Shape().Node(name); !ok {
+		return fmt.Errorf("node %q: lab %q has no node of this name with a network", name, c.Shape().Name)
 	}
 	return do()
 }
 
-// ofNetwork does something to the network, if the lab has one.
-func (c *Cluster) ofNetwork(do func(*fabric.Fabric) error) error {
-	if c.lab.Shape.ControlPlaneOnly {
-		return nil
-	}
-	network, err := c.network()
-	if err != nil {
-		return err
-	}
-	return do(network)
-}
-
 // AddNode adds a node in the zone that it names, which may be new, and waits until it
-// is ready. The node that is returned has a name and all that was left out.
+// is ready. The node that is returned has a name and all that was left out. When it
+// fails, or the context ends, the lab is as it was before.
 func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, error) {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return shape.Node{}, err
 	}
 	defer unlock()
-	node.Index = c.lab.NextIndex
-	changed, node, err := c.lab.Shape.With(node)
+	now := c.lab()
+	before := now.Shape
+	node.Index = now.NextIndex
+	if now.Shape, node, err = before.With(node); err != nil {
+		return shape.Node{}, err
+	}
+	now.NextIndex = node.Index + 1
+	cuts, err := c.cuts()
 	if err != nil {
 		return shape.Node{}, err
 	}
-	err = c.ofNetwork(func(network *fabric.Fabric) error { return network.AddNode(node) })
-	if err != nil {
-		return shape.Node{}, err
+	if silent(node, cuts) {
+		return shape.Node{}, fmt.Errorf("zone %q of node %q: it is cut off, and the node would not get ready; heal the zone first", node.Zone, node.Name)
+	}
+	if err := c.bringUpNode(ctx, now, node); err != nil {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalTimeout)
+		defer cancel()
+		return shape.Node{}, errors.Join(err, c.takeDownNode(limited, node, before))
+	}
+	return node, nil
+}
+
+// bringUpNode makes a node that the lab as it is to be has in addition.
+func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Node) error {
+	if !now.Shape.ControlPlaneOnly {
+		network, err := c.network()
+		if err != nil {
+			return err
+		}
+		if err := network.AddNode(node); err != nil {
+			return err
+		}
 	}
 	// The agent takes the node up from the file.
-	c.lab.Shape, c.lab.NextIndex = changed, node.Index+1
-	if err := c.dir.Save(c.lab); err != nil {
-		return shape.Node{}, err
+	if err := c.save(now); err != nil {
+		return err
 	}
 	if err := c.startAgents(node); err != nil {
-		return shape.Node{}, err
+		return err
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
-		return shape.Node{}, err
+		return err
 	}
 	if err := plane.StartProxies(); err != nil {
-		return shape.Node{}, err
+		return err
 	}
 	if err := plane.Wait(ctx); err != nil {
-		return shape.Node{}, err
+		return err
 	}
 	client, err := c.Client()
 	if err != nil {
-		return shape.Node{}, err
+		return err
 	}
-	return node, client.WaitNodes(ctx, true, node.Name)
+	return client.WaitNodes(ctx, true, node.Name)
 }
 
 // RemoveNode removes a node with its pods, as when a machine is scrapped: they are not
 // evicted, and their controllers make others elsewhere.
 func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
-		// The names follow from the shape with the node in it.
-		var parts []string
-		if c.lab.Shape.Proxy.KubeProxy() {
-			parts = append(parts, controlplane.KubeProxy+"-"+name)
-		}
-		if c.lab.Shape.AgentPerNode {
-			parts = append(parts, agentName+"-"+name)
-		}
-		client, err := c.Client()
-		if err != nil {
-			return err
-		}
-		before := c.lab.Shape
-		c.lab.Shape = before.Without(name)
-		if err := c.dir.Save(c.lab); err != nil {
-			return err
-		}
-		for _, part := range parts {
-			if err := c.kill(ctx, part); err != nil {
-				return err
-			}
-		}
-		err = client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting node %s: %w", name, err)
-		}
-		if before.ControlPlaneOnly {
-			return nil
-		}
-		network, err := fabric.Open(before)
-		if err != nil {
-			return err
-		}
-		return network.RemoveNode(name)
+		before := c.Shape()
+		node, _ := before.Node(name)
+		return c.takeDownNode(ctx, node, before.Without(name))
 	})
+}
+
+// takeDownNode removes all of a node, also of one that was made by half, and leaves the
+// lab with the shape given. What fails keeps nothing else from being removed.
+func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape.Shape) error {
+	now := c.lab()
+	with := now.Shape
+	now.Shape = after
+	if err := c.save(now); err != nil {
+		return err
+	}
+	failed := []error{c.kill(ctx, controlplane.KubeProxy+"-"+node.Name)}
+	client, err := c.Client()
+	if err != nil {
+		return errors.Join(append(failed, err)...)
+	}
+	// An agent that goes on with other nodes ends the pods of this one. One that stood
+	// in for it alone ends with it, and leaves them to nobody.
+	if with.AgentPerNode {
+		failed = append(failed, c.kill(ctx, agentName+"-"+node.Name), c.endPods(ctx, client, node))
+	}
+	err = client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		failed = append(failed, fmt.Errorf("deleting node %s: %w", node.Name, err))
+	}
+	if _, made := with.Node(node.Name); made && !with.ControlPlaneOnly {
+		network, err := fabric.Open(with)
+		if err == nil {
+			err = network.RemoveNode(node.Name)
+		}
+		failed = append(failed, err)
+	}
+	// Else the next node of its name would be silent from the beginning.
+	return errors.Join(append(failed, agent.StartNode(c.dir, node.Name))...)
+}
+
+// endPods ends the pods of a node that has no agent any more: their processes, their
+// networks and their folders.
+func (c *Cluster) endPods(ctx context.Context, client *Client, node shape.Node) error {
+	if c.Shape().ControlPlaneOnly {
+		return nil // there they are names and nothing else
+	}
+	pods, err := client.podsOf(ctx, node.Name)
+	if err != nil {
+		return err
+	}
+	// Pods of the host's network are in the node's.
+	namespaces := []string{shape.NodeNamespace(c.dir.Name(), node.Index)}
+	var folders []string
+	for i := range pods {
+		id := string(pods[i].UID)
+		namespaces = append(namespaces, shape.PodNamespace(c.dir.Name(), id))
+		folders = append(folders, c.dir.Pod(id))
+	}
+	if err := process.KillIn(c.dir, folders, namespaces...); err != nil {
+		return err
+	}
+	network, err := c.network()
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := range pods {
+		failed = append(failed, network.RemovePod(node.Name, string(pods[i].UID)), os.RemoveAll(folders[i]))
+	}
+	return errors.Join(failed...)
 }
 
 // kill ends a process of the lab by its name, if it runs.

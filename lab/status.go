@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/lab/agent"
-	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
 )
 
@@ -27,8 +28,8 @@ type Status struct {
 	Nodes      []NodeStatus      `json:"nodes"`
 	// FakeNodes are nodes without network, which are not listed one by one.
 	FakeNodes int `json:"fakeNodes,omitempty"`
-	// Pods are those of the whole lab.
-	Pods int `json:"pods"`
+	// Pods are those of the whole lab, or nil where the API does not say.
+	Pods *int `json:"pods"`
 	// Memory is what all processes of the lab hold, shared memory counted once, in
 	// bytes.
 	Memory uint64 `json:"memory"`
@@ -52,28 +53,29 @@ type NodeStatus struct {
 	// State is Ready or NotReady as the API says, with what was done to the node or
 	// its zone: Cordoned, Stopped, CutOff.
 	State string `json:"state"`
-	Pods  int    `json:"pods"`
+	// Pods are those that are bound to the node, or nil where the API does not say.
+	Pods *int `json:"pods"`
 }
 
-// statusTime bounds how long the API may take to answer. It may be what fails.
+// statusTime is how long each may take to answer that is asked how it is. It may be
+// what fails.
 const statusTime = 3 * time.Second
 
-// Status looks at a lab. That the API does not answer is no error but part of it.
+// Status looks at a lab. That the API or a component does not answer is no error but
+// part of it.
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
+	now := c.lab()
 	status := Status{
-		Name: c.dir.Name(), Created: c.lab.Created, Kubeconfig: c.Kubeconfig(), FakeNodes: c.lab.Shape.FakeNodes,
+		Name: c.dir.Name(), Created: now.Created, Kubeconfig: c.Kubeconfig(), FakeNodes: now.Shape.FakeNodes,
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTime)
-	defer cancel()
-	var err error
-	if status.Components, err = c.componentStatus(ctx); err != nil {
-		return Status{}, err
-	}
-	if err := c.nodeStatus(ctx, &status); err != nil {
-		return Status{}, err
-	}
-	status.Memory, err = c.memory()
-	return status, err
+	// All at once, so that one that does not answer takes no time from the others.
+	var work sync.WaitGroup
+	failed := make([]error, 3)
+	work.Go(func() { status.Components, failed[0] = c.componentStatus(ctx) })
+	work.Go(func() { failed[1] = c.nodeStatus(ctx, &status) })
+	work.Go(func() { status.Memory, failed[2] = c.memory() })
+	work.Wait()
+	return status, errors.Join(failed...)
 }
 
 func (c *Cluster) componentStatus(ctx context.Context) ([]ComponentStatus, error) {
@@ -85,95 +87,111 @@ func (c *Cluster) componentStatus(ctx context.Context) ([]ComponentStatus, error
 	if err != nil {
 		return nil, err
 	}
-	var all []ComponentStatus
-	for _, name := range names {
-		one := ComponentStatus{Name: name, State: "stopped"}
-		running, err := process.Find(c.dir, name)
-		switch {
-		case errors.Is(err, process.ErrNotFound):
-		case err != nil:
-			return nil, err
-		case !running.Alive():
-			one.State = "ended by itself"
-		default:
-			one.PID, one.Memory = running.PID, memoryOf(running.PID)
-			one.State = "ready"
-			if running.Paused() {
-				one.State = "paused"
-			} else if !c.isAgent(name) {
-				if err := plane.Ready(ctx, name); err != nil {
-					one.State = "not ready: " + err.Error()
-				}
-			}
-		}
-		all = append(all, one)
+	all, failed := make([]ComponentStatus, len(names)), make([]error, len(names))
+	var work sync.WaitGroup
+	for i, name := range names {
+		work.Go(func() { all[i], failed[i] = c.lookAt(ctx, plane, name) })
 	}
-	return all, nil
+	work.Wait()
+	return all, errors.Join(failed...)
+}
+
+// lookAt asks a component how it is.
+func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, name string) (ComponentStatus, error) {
+	one := ComponentStatus{Name: name, State: "stopped"}
+	running, err := process.Find(c.dir, name)
+	if errors.Is(err, process.ErrNotFound) {
+		return one, nil
+	} else if err != nil {
+		return one, err
+	}
+	if !running.Alive() {
+		one.State = "ended by itself"
+		return one, nil
+	}
+	one.PID, one.Memory = running.PID, memoryOf(running.PID)
+	if running.Paused() {
+		one.State = "paused"
+		return one, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	if c.isAgent(name) {
+		err = c.agentReady(ctx, running)
+	} else {
+		err = plane.Ready(ctx, name)
+	}
+	one.State = "ready"
+	if err != nil {
+		one.State = "not ready: " + err.Error()
+	}
+	return one, nil
 }
 
 // nodeStatus adds the nodes and the number of pods.
 func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
-	stopped, err := agent.StoppedNodes(c.dir)
+	cuts, err := c.cuts()
 	if err != nil {
 		return err
 	}
-	var cut []string
-	err = c.ofNetwork(func(network *fabric.Fabric) (err error) {
-		_, cut, err = network.Cuts()
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	seen, pods := c.ask(ctx)
-	for _, count := range pods {
-		status.Pods += count
-	}
-	for _, node := range c.lab.Shape.Nodes() {
-		state := []string{seen[node.Name]}
-		if state[0] == "" {
-			state[0] = "Unknown"
+	s := c.Shape()
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	seen, pods, err := c.ask(ctx)
+	known := err == nil
+	if known {
+		all := 0
+		for _, count := range pods {
+			all += count
 		}
-		switch {
-		case slices.Contains(cut, node.Zone):
+		status.Pods = &all
+	}
+	for _, node := range s.Nodes() {
+		one := NodeStatus{
+			Name: node.Name, Zone: node.Zone, Region: node.Region,
+			Address: s.NodeAddrs(node)[0].String(),
+		}
+		state := []string{cmp.Or(seen[node.Name], "Unknown")}
+		if _, cut := cuts.Zones[node.Zone]; cut {
 			state = append(state, "CutOff")
-		case slices.Contains(stopped, node.Name):
+		}
+		if slices.Contains(cuts.Nodes, node.Name) {
 			state = append(state, "Stopped")
 		}
-		status.Nodes = append(status.Nodes, NodeStatus{
-			Name: node.Name, Zone: node.Zone, Region: node.Region,
-			Address: c.lab.Shape.NodeAddrs(node)[0].String(),
-			State:   strings.Join(state, ","), Pods: pods[node.Name],
-		})
+		one.State = strings.Join(state, ",")
+		if known {
+			count := pods[node.Name]
+			one.Pods = &count
+		}
+		status.Nodes = append(status.Nodes, one)
 	}
 	return nil
 }
 
-// ask asks the API for the states of nodes, and how many pods each has. Without an
-// answer there are none.
-func (c *Cluster) ask(ctx context.Context) (states map[string]string, pods map[string]int) {
-	states, pods = map[string]string{}, map[string]int{}
+// ask asks the API for the states of nodes, and how many pods each has.
+func (c *Cluster) ask(ctx context.Context) (states map[string]string, pods map[string]int, err error) {
 	client, err := c.Client()
 	if err != nil {
-		return states, pods
+		return nil, nil, err
 	}
 	// From the API server's memory, which thousands of objects do not burden.
 	cached := metav1.ListOptions{ResourceVersion: "0"}
 	nodes, err := client.CoreV1().Nodes().List(ctx, cached)
 	if err != nil {
-		return states, pods
+		return nil, nil, err
 	}
+	states, pods = map[string]string{}, map[string]int{}
 	for i := range nodes.Items {
 		states[nodes.Items[i].Name] = stateOf(&nodes.Items[i])
 	}
 	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, cached)
 	if err != nil {
-		return states, pods
+		return states, nil, err
 	}
 	for i := range list.Items {
 		pods[list.Items[i].Spec.NodeName]++
 	}
-	return states, pods
+	return states, pods, nil
 }
 
 func stateOf(node *corev1.Node) string {

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
+	"path/filepath"
 	"runtime"
-	"strconv"
 	"time"
 
 	"vicinity.dev/vicinity/lab/controlplane"
@@ -43,24 +42,50 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	if err := checkPrerequisites(ctx, s, options); err != nil {
 		return nil, err
 	}
-	dir, unlock, err := claim(ctx, s.Name, options)
+	for {
+		c := &Cluster{options: options, kubernetes: kubernetes}
+		c.know(state.Lab{Version: version(), Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex()})
+		err := c.tryUp(ctx)
+		if err == nil {
+			return c, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, errPortTaken) {
+			return nil, err
+		}
+		fmt.Fprintf(options.Log, "another program took port %d in the meantime; beginning anew with another\n", c.lab().Port)
+	}
+}
+
+// errPortTaken says that a lab did not come up because its port, which was free when it
+// was chosen, is used by another program.
+var errPortTaken = errors.New("the lab's port is taken")
+
+// tryUp brings a lab up, and removes what there is of it when it fails.
+func (c *Cluster) tryUp(ctx context.Context) error {
+	s := c.Shape()
+	dir, unlock, err := claim(ctx, s.Name, c.options)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unlock()
-
-	c := &Cluster{options: options, kubernetes: kubernetes, dir: dir, lab: state.Lab{
-		Version: version(), Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex(),
-	}}
+	c.dir = dir
 	limited, cancel := context.WithTimeout(ctx, upTime+time.Duration(s.FakeNodes)*upTimePerNode)
 	defer cancel()
-	if err := c.bringUp(limited); err != nil {
-		if options.Keep {
-			return nil, fmt.Errorf("%w; %s is kept, as asked for", err, dir.Path())
-		}
-		return nil, errors.Join(err, removeAnyway(ctx, dir))
+	err = c.bringUp(limited)
+	if err == nil {
+		return nil
 	}
-	return c, nil
+	if c.options.Keep {
+		return fmt.Errorf("%w; %s is kept, as asked for", err, dir.Path())
+	}
+	if failed := removeAnyway(ctx, dir); failed != nil {
+		return errors.Join(err, failed)
+	}
+	// The lab uses it no more, so whoever does now did before.
+	if port := c.lab().Port; port != 0 && !controlplane.PortFree(context.WithoutCancel(ctx), port) {
+		return fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return err
 }
 
 // checkPrerequisites says what the machine lacks, in a sentence with the remedy, or
@@ -68,6 +93,13 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a lab needs Linux, and this is %s; run it in a virtual machine", runtime.GOOS)
+	}
+	if s.Proxy.Vicinity() {
+		beside := filepath.Join(filepath.Dir(options.Program), "vicinity-proxy")
+		if _, err := os.Stat(beside); err != nil {
+			return fmt.Errorf("proxy %q: it needs the program vicinity-proxy, and there is none at %s; write %s or %s",
+				s.Proxy, beside, shape.ProxyKubeProxy, shape.ProxyNone)
+		}
 	}
 	if s.ControlPlaneOnly {
 		return nil
@@ -93,7 +125,7 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 		if err != nil {
 			return state.Dir{}, nil, err
 		}
-		unlock, err := dir.Lock(waiting)
+		unlock, err := dir.Claim(waiting)
 		if err != nil {
 			return state.Dir{}, nil, err
 		}
@@ -142,15 +174,15 @@ func leftBehind(dir state.Dir) (bool, error) {
 
 // bringUp makes all parts of a lab in the order they need, and waits until it works.
 func (c *Cluster) bringUp(ctx context.Context) error {
-	port, err := choosePort(c.options.Root, c.lab.Shape)
-	if err != nil {
+	now := c.lab()
+	var err error
+	if now.Port, err = c.choosePort(ctx); err != nil {
 		return err
 	}
-	c.lab.Port = port
-	if err := c.dir.Save(c.lab); err != nil {
+	if err := c.save(now); err != nil {
 		return err
 	}
-	if !c.lab.Shape.ControlPlaneOnly {
+	if !c.Shape().ControlPlaneOnly {
 		if err := c.makeNetwork(); err != nil {
 			return err
 		}
@@ -166,7 +198,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	c.logf("control plane answers after %.1f s", time.Since(begun).Seconds())
 
 	begun = time.Now()
-	if err := c.startAgents(c.lab.Shape.Nodes()...); err != nil {
+	if err := c.startAgents(c.Shape().Nodes()...); err != nil {
 		return err
 	}
 	if err := plane.StartProxies(); err != nil {
@@ -183,17 +215,17 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		return err
 	}
 	what := "nodes are ready"
-	if !c.lab.Shape.ControlPlaneOnly && c.lab.Shape.Proxy.KubeProxy() {
+	if !c.Shape().ControlPlaneOnly && c.Shape().Proxy.KubeProxy() {
 		what += " and Services answer"
 	}
 	c.logf("%s after %.1f s", what, time.Since(begun).Seconds())
-	c.lab.Up = true
-	return c.dir.Save(c.lab)
+	now.Up = true
+	return c.save(now)
 }
 
 func (c *Cluster) makeNetwork() error {
 	begun := time.Now()
-	network, err := fabric.Up(c.lab.Shape)
+	network, err := fabric.Up(c.Shape())
 	if err != nil {
 		return err
 	}
@@ -207,7 +239,7 @@ func (c *Cluster) makeNetwork() error {
 // nodeNames are those of all nodes, fake ones too.
 func (c *Cluster) nodeNames() []string {
 	var names []string
-	for _, node := range append(c.lab.Shape.Nodes(), c.lab.Shape.FakeNodeList()...) {
+	for _, node := range append(c.Shape().Nodes(), c.Shape().FakeNodeList()...) {
 		names = append(names, node.Name)
 	}
 	return names
@@ -218,41 +250,18 @@ func (c *Cluster) logf(format string, args ...any) {
 	fmt.Fprintf(c.options.Log, format+"\n", args...)
 }
 
-// The ports of the host from which a lab takes its own.
-const (
-	firstPort = 16443
-	lastPort  = 20000
-)
-
-// choosePort finds ports of 127.0.0.1 that nobody uses and no other lab is about to.
-func choosePort(root string, s shape.Shape) (int, error) {
-	dirs, err := state.List(root)
+// choosePort finds ports of 127.0.0.1 that nobody uses and no other lab of the root is
+// about to.
+func (c *Cluster) choosePort(ctx context.Context) (int, error) {
+	dirs, err := state.List(c.options.Root)
 	if err != nil {
 		return 0, err
 	}
-	taken := map[int]bool{}
+	var others []int
 	for _, dir := range dirs {
-		if other, err := dir.Load(); err == nil && dir.Name() != s.Name {
-			taken[other.Port] = true
+		if other, err := dir.Load(); err == nil && dir != c.dir {
+			others = append(others, other.Port)
 		}
 	}
-	for port := firstPort; port < lastPort; port += controlplane.Ports {
-		if !taken[port] && allFree(port, controlplane.Ports) {
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no %d ports in a row from %d to %d of 127.0.0.1 are free; end some programs that use them", controlplane.Ports, firstPort, lastPort)
-}
-
-func allFree(port, count int) bool {
-	for p := port; p < port+count; p++ {
-		listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
-		if err != nil {
-			return false
-		}
-		if listener.Close() != nil {
-			return false
-		}
-	}
-	return true
+	return controlplane.FreePort(ctx, c.dir.Name(), others...)
 }

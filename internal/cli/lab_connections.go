@@ -100,8 +100,10 @@ func writeConnections(w io.Writer, nodes []nodeConnections) error {
 	var rows [][]string
 	for _, node := range nodes {
 		for _, c := range node.Connections {
-			rows = append(rows, []string{node.Node, c.Protocol, c.From.String(), c.To.String(), c.Endpoint.String(),
-				c.State, fmt.Sprintf("%d s", c.TimeoutSeconds)})
+			rows = append(rows, []string{
+				node.Node, c.Protocol, c.From.String(), c.To.String(), c.Endpoint.String(),
+				c.State, fmt.Sprintf("%d s", c.TimeoutSeconds),
+			})
 		}
 	}
 	return table(w, []string{"NODE", "PROTOCOL", "FROM", "TO", "ENDPOINT", "STATE", "FORGOTTEN IN"}, rows)

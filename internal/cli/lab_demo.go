@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,8 @@ type demoFlags struct {
 	duration time.Duration
 	price    float64
 	noTTY    bool
+	// given are the flags that say what the lab is to look like.
+	given []string
 }
 
 func newLabDemoCommand(s streams, lf *labFlags) *cobra.Command {
@@ -35,7 +39,8 @@ cross zones as the lab's fabric counts them, and what that would cost in a month
 it asks Kubernetes to keep the Service's traffic in its zone (trafficDistribution:
 PreferSameZone) and shows the change.
 
-The lab is up afterwards, to try more; "lab down" removes it.`,
+The lab is up afterwards, to try more; "lab down" removes it. A lab that was up before
+stays as it is: flags that say what it is to look like are refused.`,
 		Example: `  vicinity lab demo
   vicinity lab demo --no-tty --rate 500 --duration 20s
   vicinity lab demo --zones a,b,c,d --price 0.02`,
@@ -51,6 +56,7 @@ The lab is up afterwards, to try more; "lab down" removes it.`,
 			if wanted.ControlPlaneOnly {
 				return usageErrorf("--control-plane-only gives no network to show")
 			}
+			f.given = shapeGiven(cmd)
 			return f.run(cmd.Context(), s, wanted)
 		},
 	}
@@ -109,16 +115,22 @@ func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) erro
 	if err != nil {
 		return err
 	}
-	d.screen.say("\n%s%s", d.compare(before, after), d.goOn())
+	d.screen.say("\n%s%s", d.compare(before, after), goOn(os.Args[0], d.zones[0], cluster))
 	return d.screen.err
 }
 
 // cluster is the lab that is up, or a new one.
 func (f *demoFlags) cluster(ctx context.Context, s streams, wanted shape.Shape) (*lab.Cluster, error) {
-	if cluster, err := f.open(s); err == nil {
-		return cluster, nil
+	options := f.options(s.err)
+	cluster, err := lab.Open(wanted.Name, options)
+	if err != nil {
+		return lab.Up(ctx, wanted, options)
 	}
-	return lab.Up(ctx, wanted, f.options(s.err))
+	if len(f.given) > 0 {
+		return nil, usageErrorf("lab %q is up already and stays as it is, so %s does nothing; leave it out, or take the lab down first",
+			wanted.Name, strings.Join(f.given, ", "))
+	}
+	return cluster, nil
 }
 
 // demo is one run of the demonstration.

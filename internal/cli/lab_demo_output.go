@@ -3,8 +3,13 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // screen shows a picture that changes: in place on a terminal, elsewhere one line for
@@ -128,20 +133,29 @@ func milliseconds(m measurement) string {
 	return fmt.Sprintf("%.2f ms", float64(median)/float64(time.Millisecond))
 }
 
-// goOn says what to try next.
-func (d *demo) goOn() string {
-	name := ""
-	if d.cluster.Options().Root != "" && d.cluster.Shape().Name != "default" {
-		name = " --name " + d.cluster.Shape().Name
+// goOn says what to try next, by the name that this program was called by.
+func goOn(program, zone string, cluster *lab.Cluster) string {
+	kubectl, name := "kubectl", ""
+	// With a path the program was not found in the PATH, so what is beside it is not.
+	if beside := filepath.Join(filepath.Dir(program), kubectl); strings.Contains(program, "/") && isFile(beside) {
+		kubectl = beside
+	}
+	if own := cluster.Shape().Name; own != shape.DefaultName {
+		name = " --name " + own
 	}
 	return fmt.Sprintf(`
 The lab is up. To go on:
 
-  export KUBECONFIG=%s
-  bin/kubectl get pods -o wide -n %s
-  bin/vicinity lab zone cut %s%s
-  bin/vicinity lab load %s -n %s --live%s
+  export KUBECONFIG=%[1]s
+  %[2]s get pods -o wide -n %[3]s
+  %[4]s lab zone cut %[5]s%[6]s
+  %[4]s lab load %[7]s -n %[3]s --live%[6]s
 
-"make down" removes it.
-`, d.cluster.Kubeconfig(), demoNamespace, d.zones[0], name, demoService, demoNamespace, name)
+"%[4]s lab down%[6]s" removes it.
+`, cluster.Kubeconfig(), kubectl, demoNamespace, program, zone, name, demoService)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }

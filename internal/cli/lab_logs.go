@@ -51,7 +51,7 @@ func newLabLogsCommand(s streams, f *labFlags) *cobra.Command {
 	flags.StringVarP(&options.Container, "container", "c", "", "`CONTAINER` of the pod, if it has several")
 	flags.BoolVarP(&options.Follow, "follow", "f", false, "go on until the container ends")
 	flags.BoolVarP(&options.Previous, "previous", "p", false, "print the log of the container before its last restart")
-	flags.Int64Var(&tail, "tail", 0, "begin with the last `NUMBER` lines (default all; of components 10)")
+	flags.Int64Var(&tail, "tail", 0, "begin with the last `NUMBER` lines, below 0 with all (default all; of all components 10)")
 	flags.BoolVar(&component, "component", false, "print the log of a component of the lab")
 	return cmd
 }

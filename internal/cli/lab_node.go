@@ -28,13 +28,16 @@ there runs on until the node is started and learns what became of it.`,
 		}.command(s, f),
 		labVerb{
 			name: "start", short: "Start a node that was stopped, and wait until it is ready", what: "node", done: "started",
+			long: `Start joins a node that was stopped, and waits until it is ready. In a zone that is cut off
+from the control plane it does not wait: there the node gets ready when the zone is healed.`,
 			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StartNode(ctx, name) },
 		}.command(s, f),
 		labVerb{
 			name: "drain", short: "Cordon a node and evict its pods", what: "node", done: "drained",
 			long: `Drain keeps new pods from a node and evicts those on it but the pods of DaemonSets, as
 "kubectl drain --ignore-daemonsets --delete-emptydir-data --force" does, and waits until
-they are gone. A refusal by a PodDisruptionBudget is tried again until it is interrupted.`,
+they are gone. What a PodDisruptionBudget refuses is tried again until it is interrupted,
+and told once of each pod.`,
 			do: func(ctx context.Context, c *lab.Cluster, name string) error {
 				client, err := c.Client()
 				if err != nil {

@@ -18,7 +18,7 @@ func newLabStatusCommand(s streams, f *labFlags) *cobra.Command {
 		Use:   "status",
 		Short: "Show the components and nodes of a lab",
 		Long: `Status shows how the components and the nodes of a lab fare, and how much memory all of
-it takes. It works also while the API does not.`,
+it takes. It works also while the API does not; then the pods are unknown.`,
 		Example: `  vicinity lab status
   vicinity lab status -o json`,
 		Args: noArgs,
@@ -58,7 +58,7 @@ func statusFormat(output string) (func(io.Writer, lab.Status) error, error) {
 
 func writeStatus(w io.Writer, status lab.Status) error {
 	fmt.Fprintf(w, "lab %s, since %s, %s, %.0f MiB of memory\nkubeconfig %s\n\n",
-		status.Name, status.Created.Local().Format(time.DateTime), count(int64(status.Pods), "pod", "pods"),
+		status.Name, status.Created.Local().Format(time.DateTime), podsInAll(status.Pods),
 		mebibytes(status.Memory), status.Kubeconfig)
 	var rows [][]string
 	for _, c := range status.Components {
@@ -74,7 +74,7 @@ func writeStatus(w io.Writer, status lab.Status) error {
 	fmt.Fprintln(w)
 	rows = nil
 	for _, n := range status.Nodes {
-		rows = append(rows, []string{n.Name, n.Zone, n.Region, n.Address, strconv.Itoa(n.Pods), n.State})
+		rows = append(rows, []string{n.Name, n.Zone, n.Region, n.Address, podsOf(n.Pods), n.State})
 	}
 	if err := table(w, []string{"NODE", "ZONE", "REGION", "ADDRESS", "PODS", "STATE"}, rows); err != nil {
 		return err
@@ -83,6 +83,22 @@ func writeStatus(w io.Writer, status lab.Status) error {
 		fmt.Fprintf(w, "and %s without network\n", count(int64(status.FakeNodes), "node", "nodes"))
 	}
 	return nil
+}
+
+// podsInAll is a number of pods in words, where it is known.
+func podsInAll(pods *int) string {
+	if pods == nil {
+		return "pods unknown"
+	}
+	return count(int64(*pods), "pod", "pods")
+}
+
+// podsOf is a number of pods in a table.
+func podsOf(pods *int) string {
+	if pods == nil {
+		return "unknown"
+	}
+	return strconv.Itoa(*pods)
 }
 
 func mebibytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
 	flags.DurationVar(&f.CrossZoneLatency, "cross-zone-latency", 0, "`TIME` added to each round trip between two zones, where the kernel can")
 	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
-	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "who programs Services on the nodes: kube-proxy, vicinity, both or none")
+	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "who programs Services on the nodes: kube-proxy or none; vicinity and both need a program vicinity-proxy beside this one")
 	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
@@ -41,6 +42,22 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 
 // fileFlags are those that a file says instead.
 var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels"}
+
+// otherFlags are the rest of the flags of a shape.
+var otherFlags = []string{
+	"file", "cross-zone-latency", "cross-region-latency", "proxy", "ha", "fake-nodes", "single-stack", "agent-per-node", "control-plane-only",
+}
+
+// shapeGiven are the flags of a shape that the user set.
+func shapeGiven(cmd *cobra.Command) []string {
+	var given []string
+	for _, name := range slices.Concat(fileFlags, otherFlags) {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	return given
+}
 
 // shape is what the flags ask for.
 func (f *shapeFlags) shape(s streams, cmd *cobra.Command, name string) (shape.Shape, error) {
@@ -66,7 +83,7 @@ func (f *shapeFlags) shape(s streams, cmd *cobra.Command, name string) (shape.Sh
 		defer file.Close()
 		in = file
 	}
-	wanted, err := shape.Read(in)
+	wanted, err := shape.Read(in, name)
 	if err != nil {
 		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
 	}

@@ -65,10 +65,8 @@ func (w *worker) save() {
 
 // adopt takes over the containers that an earlier agent started.
 func (w *worker) adopt() {
-	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
-		for i := range list {
-			w.adoptContainer(&list[i])
-		}
+	for c := range allContainers(w.pod) {
+		w.adoptContainer(c)
 	}
 }
 
@@ -109,7 +107,7 @@ func (w *worker) findAttempt(name string, number int) *attempt {
 		if err == nil && b.Error == "" {
 			return &attempt{
 				Number: number, ID: attemptID(w.pod.UID, name, number),
-				Process: b.Process, Keeper: b.Keeper, Begun: b.At,
+				Process: b.Process, Keeper: b.Keeper, Input: b.Input, Begun: b.At,
 			}
 		} else if err == nil {
 			return nil

@@ -80,7 +80,8 @@ type agent struct {
 	pods    *pods
 	now     func() time.Time
 	// starts bounds how many containers start at the same time.
-	starts chan struct{}
+	starts  chan struct{}
+	refuser refuser
 
 	mu    sync.Mutex
 	shape shape.Shape

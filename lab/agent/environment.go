@@ -44,6 +44,10 @@ func (w *worker) environment(ctx context.Context, l *launch) (*environment, erro
 	e.set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	e.set("HOME", "/root")
 	e.set("HOSTNAME", hostname(l.pod))
+	if l.spec.TTY {
+		kind, value, _ := strings.Cut(terminalKind, "=")
+		e.set(kind, value)
+	}
 	w.whereabouts(e, l)
 	w.apiService(e)
 	for i := range l.spec.EnvFrom {

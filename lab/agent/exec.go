@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
 // command is a program to run in a container beside its own.
@@ -25,7 +26,7 @@ type command struct {
 	err    io.Writer
 	// terminal gives it a terminal; sizes are what it is resized to.
 	terminal bool
-	sizes    <-chan unix.Winsize
+	sizes    <-chan remotecommand.TerminalSize
 }
 
 // exitError is the end of a command with another code than 0.
@@ -59,6 +60,7 @@ func (c command) run(ctx context.Context) error {
 		defer terminal.Close()
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = end, end, end
 		cmd.SysProcAttr.Setctty = true
+		cmd.Env = append([]string{terminalKind}, spec.Env...)
 	} else if c.in != nil {
 		// Copied by hand: to wait for the end of an input is not to wait for the command.
 		cmd.Stdin = nil
@@ -88,7 +90,7 @@ func (c command) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) })
 	defer stop()
 	if terminal != nil {
-		c.converse(terminal)
+		c.converse(ctx, terminal)
 	}
 	err = cmd.Wait()
 	if ctx.Err() != nil {
@@ -104,20 +106,45 @@ func (c command) run(ctx context.Context) error {
 }
 
 // converse copies between a terminal and the streams until the other end is closed.
-func (c command) converse(terminal *os.File) {
+func (c command) converse(ctx context.Context, terminal *os.File) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if c.in != nil {
 		go func() { _, _ = io.Copy(terminal, c.in) }()
 	}
-	if c.sizes != nil {
-		go func() {
-			for size := range c.sizes {
-				_ = unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &size)
-			}
-		}()
-	}
+	go resize(ctx, terminal, c.sizes)
 	// The end of the last process on the terminal reads as an error.
 	_, _ = io.Copy(c.out, terminal)
 }
+
+// resize makes a terminal as large as it is told to be, until the context ends.
+func resize(ctx context.Context, terminal *os.File, sizes <-chan remotecommand.TerminalSize) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case size, ok := <-sizes:
+			if !ok || setSize(terminal, size.Height, size.Width) != nil {
+				return
+			}
+		}
+	}
+}
+
+func setSize(terminal *os.File, rows, columns uint16) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	})
+	return errors.Join(err, failed)
+}
+
+// terminalKind is the variable that says what programs may expect of a terminal.
+const terminalKind = "TERM=xterm"
 
 // openTerminal opens both ends of a new terminal.
 func openTerminal() (terminal, end *os.File, err error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -41,14 +42,19 @@ type containerSpec struct {
 	User     *uint32 `json:"user,omitempty"`
 	Group    *uint32 `json:"group,omitempty"`
 	Log      string  `json:"log"`
+	// Input lets others write to what the process reads, Terminal gives it a terminal.
+	Input    bool `json:"input,omitempty"`
+	Terminal bool `json:"terminal,omitempty"`
 }
 
 // begin is what a keeper notes, and reports, when its container started or failed to.
 type begin struct {
-	Process process   `json:"process"`
-	Keeper  process   `json:"keeper"`
-	At      time.Time `json:"at"`
-	Error   string    `json:"error,omitempty"`
+	Process process `json:"process"`
+	Keeper  process `json:"keeper"`
+	// Input is the keeper's descriptor of what the container reads; 0: nobody can write.
+	Input int       `json:"input,omitempty"`
+	At    time.Time `json:"at"`
+	Error string    `json:"error,omitempty"`
 }
 
 // end is what a keeper notes when its container ended.
@@ -72,7 +78,8 @@ func RunContainer(folder string) error {
 		return report(folder, begin{At: time.Now(), Error: err.Error()})
 	}
 	defer log.Close()
-	k := keeper{spec: spec, folder: folder, log: log}
+	k := keeper{spec: spec, folder: folder, log: log, signals: make(chan os.Signal, 4)}
+	signal.Notify(k.signals, unix.SIGTERM, closeInput)
 	if err := k.start(); err != nil {
 		return errors.Join(
 			writeJSON(filepath.Join(folder, endFile), end{At: time.Now(), ExitCode: notFound}),
@@ -83,7 +90,7 @@ func RunContainer(folder string) error {
 		// It ended already; nobody else can have its number before it is waited for.
 		started = process{ID: k.cmd.Process.Pid}
 	}
-	if err := report(folder, begin{Process: started, At: time.Now()}); err != nil {
+	if err := report(folder, begin{Process: started, Input: k.input, At: time.Now()}); err != nil {
 		return err
 	}
 	return writeJSON(filepath.Join(folder, endFile), k.wait())
@@ -117,6 +124,9 @@ type keeper struct {
 	log    *logWriter
 	cmd    *exec.Cmd
 	copied sync.WaitGroup
+	// input is the descriptor of what the process reads, for attempt.openInput.
+	input   int
+	signals chan os.Signal
 }
 
 // start starts the process from a thread that is in its namespaces. The thread stays
@@ -140,24 +150,61 @@ func (k *keeper) start() error {
 		Dir:         k.spec.Dir,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec.User, k.spec.Group)},
 	}
-	var writers []*os.File
-	for _, stream := range []string{"stdout", "stderr"} {
+	ends, err := k.connect()
+	if err == nil {
+		err = k.cmd.Start()
+	}
+	closeAll(ends)
+	return err
+}
+
+// connect gives the process its streams. It returns the ends of them that are the
+// process's alone.
+func (k *keeper) connect() (ends []*os.File, err error) {
+	if k.spec.Terminal {
+		terminal, end, err := openTerminal()
+		if err != nil {
+			return nil, err
+		}
+		k.cmd.Stdin, k.cmd.Stdout, k.cmd.Stderr = end, end, end
+		k.cmd.SysProcAttr.Setctty = true
+		ends = append(ends, end)
+		if k.spec.Input {
+			// A number of its own, which stays when the copy below ends.
+			if k.input, err = unix.FcntlInt(terminal.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+				return ends, err
+			}
+		}
+		k.copy("stdout", terminal)
+		return ends, nil
+	}
+	if k.spec.Input {
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			return nil, err
+		}
+		end := os.NewFile(uintptr(pipe[0]), "stdin")
+		ends = append(ends, end)
+		k.cmd.Stdin, k.input = end, pipe[1]
+	}
+	for stream, to := range map[string]*io.Writer{"stdout": &k.cmd.Stdout, "stderr": &k.cmd.Stderr} {
 		r, w, err := os.Pipe()
 		if err != nil {
-			return err
+			return ends, err
 		}
-		writers = append(writers, w)
-		k.copied.Go(func() {
-			defer r.Close()
-			k.log.copy(stream, r)
-		})
+		ends = append(ends, w)
+		*to = w
+		k.copy(stream, r)
 	}
-	k.cmd.Stdout, k.cmd.Stderr = writers[0], writers[1]
-	err = k.cmd.Start()
-	for _, w := range writers {
-		_ = w.Close()
-	}
-	return err
+	return ends, nil
+}
+
+// copy writes a stream to the log until it ends.
+func (k *keeper) copy(stream string, from *os.File) {
+	k.copied.Go(func() {
+		defer from.Close()
+		k.log.copy(stream, from, k.spec.Input || k.spec.Terminal)
+	})
 }
 
 // enter puts the thread into the container's namespaces.
@@ -180,11 +227,13 @@ func (k *keeper) enter() error {
 
 // wait waits for the process, ends what it left behind, and returns how it ended.
 func (k *keeper) wait() end {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, unix.SIGTERM)
 	pid := k.cmd.Process.Pid
 	go func() {
-		for range stop {
+		for s := range k.signals {
+			if s == closeInput {
+				k.endInput()
+				continue
+			}
 			// The lab goes down: nobody will read the log or ask for the exit code.
 			_ = unix.Kill(-pid, unix.SIGKILL)
 		}

@@ -58,12 +58,19 @@ func (w *logWriter) Close() error {
 	return w.file.Close()
 }
 
-// copy writes a stream to the log until its end. A log that cannot be written is no
+// copy writes a stream to the log until its end: lines when they are full or, where
+// somebody may wait for a prompt, as far as they go. A log that cannot be written is no
 // reason to hold the container up.
-func (w *logWriter) copy(stream string, from io.Reader) {
+func (w *logWriter) copy(stream string, from io.Reader, prompts bool) {
 	reader := bufio.NewReaderSize(from, logPart)
 	for {
-		line, err := reader.ReadSlice('\n')
+		var line []byte
+		var err error
+		if prompts {
+			line, err = readAvailable(reader)
+		} else {
+			line, err = reader.ReadSlice('\n')
+		}
 		if len(line) > 0 {
 			w.line(stream, line)
 		}
@@ -71,6 +78,22 @@ func (w *logWriter) copy(stream string, from io.Reader) {
 			return
 		}
 	}
+}
+
+// readAvailable reads a line, or what there is of one. The text is good until the next
+// read.
+func readAvailable(reader *bufio.Reader) ([]byte, error) {
+	if _, err := reader.Peek(1); err != nil {
+		return nil, err
+	}
+	line, err := reader.Peek(reader.Buffered())
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end+1]
+	}
+	if err == nil {
+		_, err = reader.Discard(len(line))
+	}
+	return line, err
 }
 
 func (w *logWriter) line(stream string, text []byte) {

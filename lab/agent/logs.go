@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -73,6 +74,9 @@ type logStream struct {
 	to   io.Writer
 	// ended reports whether nobody writes to the log any more.
 	ended func() bool
+	// begun, if any, is called once when whatever is printed from then on will be seen,
+	// or nothing will.
+	begun func()
 }
 
 // errLogFull ends a copy that has reached its limit.
@@ -87,6 +91,11 @@ func (s *logStream) copy(ctx context.Context) error {
 }
 
 func (s *logStream) run(ctx context.Context) error {
+	begun := func() {}
+	if s.begun != nil {
+		begun = sync.OnceFunc(s.begun)
+	}
+	defer begun()
 	file, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -94,6 +103,7 @@ func (s *logStream) run(ctx context.Context) error {
 	defer func() { file.Close() }()
 	reader := bufio.NewReaderSize(file, 2*logPart)
 	partial, err := s.past(reader)
+	begun()
 	if err != nil || !s.follow {
 		return err
 	}

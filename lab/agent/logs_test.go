@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,9 +18,9 @@ func TestLogs(t *testing.T) {
 	}
 	second := 0.0
 	w.now = func() time.Time { second++; return at(second) }
-	w.copy("stdout", strings.NewReader("one\ntwo\n"))
-	w.copy("stderr", strings.NewReader("three\n"))
-	w.copy("stdout", strings.NewReader("four"))
+	w.copy("stdout", strings.NewReader("one\ntwo\n"), false)
+	w.copy("stderr", strings.NewReader("three\n"), false)
+	w.copy("stdout", strings.NewReader("four"), false)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,4 +55,47 @@ func TestLogs(t *testing.T) {
 			t.Errorf("%s is taken", query)
 		}
 	}
+}
+
+// A prompt is in the log before its line is full, where somebody may answer it.
+func TestLogOfPrompts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	w, err := openLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.now = func() time.Time { return at(0) }
+	r, program := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.copy("stdout", r, true)
+	}()
+	var want strings.Builder
+	for _, step := range []struct{ printed, logged string }{
+		{"name? ", "stdout P name? \n"},
+		{"you\nagain", "stdout F you\n|stdout P again\n"},
+		{"\n", "stdout F \n"},
+	} {
+		if _, err := io.WriteString(program, step.printed); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(step.logged, "|") {
+			want.WriteString(at(0).Format(logTime) + " " + line)
+		}
+		for deadline := time.Now().Add(time.Minute); ; {
+			log, err := os.ReadFile(path)
+			if err == nil && string(log) == want.String() {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("after %q the log is %q, %v; want %q", step.printed, log, err, want.String())
+			}
+		}
+	}
+	if err := program.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
 }

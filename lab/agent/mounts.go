@@ -164,7 +164,7 @@ func makeDevices(dev string) error {
 	if err := mountMemory(dev, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "ptmx"} {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		if err := bindFile("/dev/"+name, filepath.Join(dev, name)); err != nil {
 			return err
 		}
@@ -172,7 +172,8 @@ func makeDevices(dev string) error {
 	if err := bindFolder("/dev/pts", filepath.Join(dev, "pts")); err != nil {
 		return err
 	}
-	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+	// The kernel looks for terminals beside ptmx, where a bound file has nothing beside it.
+	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
 			return err
 		}

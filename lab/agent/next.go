@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,11 @@ func next(pod *corev1.Pod, gone bool, r *record, now time.Time) step {
 		}
 	case r.Network == "":
 		s.Network = true
-	case startInit(pod, r, now, &s):
+	default:
+		startEphemeral(pod, r, now, &s)
+		if !startInit(pod, r, now, &s) {
+			break
+		}
 		for i := range pod.Spec.Containers {
 			c := &pod.Spec.Containers[i]
 			if want(pod, c, false, r.Containers[c.Name]) {
@@ -83,6 +88,16 @@ func next(pod *corev1.Pod, gone bool, r *record, now time.Time) step {
 		}
 	}
 	return s
+}
+
+// startEphemeral starts the containers that were added to the pod, each once, whatever
+// the others do.
+func startEphemeral(pod *corev1.Pod, r *record, now time.Time, s *step) {
+	for _, c := range ephemeral(pod) {
+		if have := r.Containers[c.Name]; have == nil || have.Current == nil {
+			startAt(c.Name, have, now, s)
+		}
+	}
 }
 
 // startInit starts the init container whose turn it is, and sidecars that ended. It
@@ -144,8 +159,8 @@ func stopAll(pod *corev1.Pod, r *record, now time.Time, s *step) {
 	}
 	deadline := since.Add(grace(pod))
 	running := false
-	for i := range pod.Spec.Containers {
-		running = stopOne(pod.Spec.Containers[i].Name, r, deadline, s) || running
+	for _, c := range slices.Concat(pod.Spec.Containers, ephemeral(pod)) {
+		running = stopOne(c.Name, r, deadline, s) || running
 	}
 	for i := len(pod.Spec.InitContainers) - 1; i >= 0 && !running; i-- {
 		c := &pod.Spec.InitContainers[i]

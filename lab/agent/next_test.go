@@ -34,6 +34,13 @@ func withInit(pod *corev1.Pod, name string, sidecar bool) *corev1.Pod {
 	return pod
 }
 
+func withEphemeral(pod *corev1.Pod) *corev1.Pod {
+	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "lab/sleep"},
+	})
+	return pod
+}
+
 func deleted(pod *corev1.Pod, grace int64) *corev1.Pod {
 	now := metav1.NewTime(at(0))
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
@@ -72,6 +79,9 @@ func TestNext(t *testing.T) {
 		{"a failed init container again", withInit(testPod("Always", "a"), "i", false), network(m{"i": endedContainer(1, 1)}), step{Start: []string{"i"}}},
 		{"a sidecar lets others start", withInit(testPod("Always", "a"), "s", true), network(m{"s": runningContainer()}), step{Start: []string{"a"}}},
 		{"a failed init container for good", withInit(testPod("Never", "a"), "i", false), network(m{"i": endedContainer(1, 1)}), step{Release: true}},
+		{"an ephemeral container beside the others", withEphemeral(withInit(testPod("Always", "a"), "i", false)), network(m{"i": runningContainer()}), step{Start: []string{"e"}}},
+		{"which runs once", withEphemeral(testPod("Always", "a")), network(m{"a": runningContainer(), "e": endedContainer(1, 1)}), step{}},
+		{"and keeps no pod", withEphemeral(testPod("Never", "a")), network(m{"a": endedContainer(0, 1), "e": runningContainer()}), step{Stop: map[string]time.Time{"e": at(40)}}},
 		{"a pod that succeeded", testPod("OnFailure", "a"), network(m{"a": endedContainer(0, 1)}), step{Release: true}},
 		{"its sidecar is stopped", withInit(testPod("OnFailure", "a"), "s", true), network(m{"a": endedContainer(0, 1), "s": runningContainer()}), step{Stop: map[string]time.Time{"s": at(40)}}},
 		{"deletion stops", deleted(testPod("Always", "a"), 5), network(m{"a": runningContainer()}), step{Stop: map[string]time.Time{"a": at(15)}}},
@@ -144,7 +154,7 @@ func TestBackoff(t *testing.T) {
 func TestNextEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := rapid.SampledFrom([]corev1.RestartPolicy{"Always", "OnFailure", "Never"}).Draw(t, "policy")
-		pod := withInit(withInit(testPod(policy, "a", "b"), "i", false), "s", true)
+		pod := withEphemeral(withInit(withInit(testPod(policy, "a", "b"), "i", false), "s", true))
 		r := &record{Started: at(0)}
 		now := at(0)
 		steps := rapid.IntRange(0, 30).Draw(t, "steps")

@@ -28,6 +28,8 @@ type node struct {
 	network network
 	slots   slots
 	stopped atomic.Bool
+	// ports is held while rules of host ports are read and changed.
+	ports sync.Mutex
 	// ctx is the agent's own.
 	ctx context.Context
 
@@ -90,6 +92,11 @@ func (n *node) register(ctx context.Context) error {
 	want, err := nodeObject(n.shape, n.Node, n.agent.version, n.agent.now())
 	if err != nil {
 		return err
+	}
+	if n.Fake {
+		if err := n.refuse(want); err != nil {
+			return err
+		}
 	}
 	api := n.agent.client.CoreV1().Nodes()
 	have, err := api.Create(ctx, want, metav1.CreateOptions{})

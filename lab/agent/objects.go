@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
@@ -17,6 +19,9 @@ type objects struct {
 	client kubernetes.Interface
 	mu     sync.Mutex
 	roots  map[string]rootCertificate
+	// dns are the addresses of the cluster's DNS server, once there is one.
+	dns     []string
+	dnsRead time.Time
 }
 
 type rootCertificate struct {
@@ -53,6 +58,35 @@ func (o *objects) configMap(ctx context.Context, namespace, name string) (*corev
 
 func (o *objects) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return o.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// The Service of the cluster's DNS server, by the names that all clusters have for it.
+const (
+	dnsNamespace = metav1.NamespaceSystem
+	dnsService   = "kube-dns"
+	dnsAge       = 10 * time.Second
+)
+
+// nameservers are the addresses of the cluster's DNS server; none if it has none.
+func (o *objects) nameservers(ctx context.Context) ([]string, error) {
+	o.mu.Lock()
+	have, read := o.dns, o.dnsRead
+	o.mu.Unlock()
+	if len(have) > 0 && time.Since(read) < dnsAge {
+		return have, nil
+	}
+	service, err := o.client.CoreV1().Services(dnsNamespace).Get(ctx, dnsService, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		service, err = &corev1.Service{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	addrs := slices.DeleteFunc(service.Spec.ClusterIPs, func(ip string) bool { return ip == corev1.ClusterIPNone })
+	o.mu.Lock()
+	o.dns, o.dnsRead = addrs, time.Now()
+	o.mu.Unlock()
+	return addrs, nil
 }
 
 // token asks for a token of the pod's service account that is good as long as the pod.

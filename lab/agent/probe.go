@@ -165,10 +165,12 @@ func (w *worker) ask(ctx context.Context, call hookCall, p *corev1.Probe) error 
 			return err
 		}
 		return conn.Close()
+	case p.GRPC != nil:
+		return w.checkHealth(ctx, call, p.GRPC)
 	case p.Exec != nil:
 		return w.runHook(ctx, call, p.Exec.Command)
 	}
-	return errors.New("a lab has probes of these kinds: httpGet, tcpSocket, exec")
+	return errors.New("a lab has probes of these kinds: httpGet, tcpSocket, grpc, exec")
 }
 
 // dial connects from the pod's own network.

@@ -56,10 +56,12 @@ type container struct {
 
 // attempt is one process of a container.
 type attempt struct {
-	Number   int       `json:"number"`
-	ID       string    `json:"id"`
-	Process  process   `json:"process"`
-	Keeper   process   `json:"keeper"`
+	Number  int     `json:"number"`
+	ID      string  `json:"id"`
+	Process process `json:"process"`
+	Keeper  process `json:"keeper"`
+	// Input is the keeper's descriptor of what the container reads; 0: nobody can write.
+	Input    int       `json:"input,omitempty"`
 	Begun    time.Time `json:"begun,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 	ExitCode int32     `json:"exitCode,omitempty"`

@@ -9,7 +9,10 @@ func Rules() []rbacv1.PolicyRule {
 	rule := func(group string, resources, verbs []string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
 	}
+	dns := rule("", []string{"services"}, []string{"get"})
+	dns.ResourceNames = []string{dnsService}
 	return []rbacv1.PolicyRule{
+		dns,
 		rule("", []string{"nodes"}, []string{"create", "get", "list", "watch", "patch"}),
 		rule("", []string{"nodes/status"}, []string{"patch"}),
 		rule("", []string{"pods"}, []string{"get", "list", "watch", "delete"}),

@@ -28,6 +28,9 @@ import (
 // server lets ask it, by its own rules, it asks for.
 const apiServerName = "kube-apiserver-kubelet-client"
 
+// loopback is where the processes of one namespace reach each other.
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // serve serves the kubelet API on the node's addresses, until unserve.
 func (n *node) serve() {
 	n.mu.Lock()
@@ -72,7 +75,7 @@ func (n *node) tls() (*tls.Config, error) {
 		return nil, err
 	}
 	id := controlplane.Identity{Name: "system:node:" + n.Name, Groups: []string{"system:nodes"}, DNS: []string{n.Name}, IPs: n.shape.NodeAddrs(n.Node)}
-	id.IPs = append(id.IPs, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	id.IPs = append(id.IPs, loopback)
 	pair, err := ca.Issue(id)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,11 +71,13 @@ func (w *worker) makeNetwork(pod *corev1.Pod, r *record) error {
 		return err
 	}
 	// An earlier try may have made a part of it.
-	if err := f.RemovePod(w.node.Name, string(pod.UID)); err != nil {
+	if err := errors.Join(w.node.closePorts(pod), f.RemovePod(w.node.Name, string(pod.UID))); err != nil {
 		return err
 	}
-	_, err = f.AddPod(w.node.Name, string(pod.UID), r.Addresses)
-	return err
+	if _, err := f.AddPod(w.node.Name, string(pod.UID), r.Addresses); err != nil {
+		return err
+	}
+	return w.node.openPorts(pod, r.Addresses)
 }
 
 // namespace is the network namespace of the pod.
@@ -125,14 +128,35 @@ func (w *worker) start(name string) {
 }
 
 func findContainer(pod *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
+	for c := range allContainers(pod) {
+		if c.Name == name {
+			return c
 		}
 	}
 	return nil
+}
+
+// allContainers are a pod's containers of every kind.
+func allContainers(pod *corev1.Pod) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers, ephemeral(pod)} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ephemeral are the containers that were added to a running pod, as those of
+// kubectl debug. They run once, and the pod does not depend on them.
+func ephemeral(pod *corev1.Pod) []corev1.Container {
+	var list []corev1.Container
+	for i := range pod.Spec.EphemeralContainers {
+		list = append(list, corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return list
 }
 
 func (w *worker) attemptFolder(name string, number int) string {
@@ -167,6 +191,8 @@ func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error
 		Hostname: hostname(l.pod),
 		Mounts:   mounts,
 		Log:      filepath.Join(filepath.Dir(l.folder), filepath.Base(l.folder)+".log"),
+		Input:    l.spec.Stdin,
+		Terminal: l.spec.TTY,
 	}
 	if spec.Dir == "" {
 		spec.Dir = "/"
@@ -295,7 +321,7 @@ func (w *worker) started(l *launch, b begin, keeper *exec.Cmd, err error) {
 		return
 	}
 	w.event(l.spec, corev1.EventTypeNormal, "Created", "Container created")
-	a.Process, a.Keeper, a.Begun = b.Process, b.Keeper, b.At
+	a.Process, a.Keeper, a.Input, a.Begun = b.Process, b.Keeper, b.Input, b.At
 	w.event(l.spec, corev1.EventTypeNormal, "Started", "Container started")
 	w.save()
 	w.follow(name, a, keeper)

@@ -33,6 +33,10 @@ func podStatus(pod *corev1.Pod, r *record, b backoff, now time.Time) corev1.PodS
 	v := view{pod: pod, record: r, backoff: b, now: now}
 	s.InitContainerStatuses = v.containers(pod.Spec.InitContainers, true)
 	s.ContainerStatuses = v.containers(pod.Spec.Containers, false)
+	s.EphemeralContainerStatuses = v.containers(ephemeral(pod), false)
+	for i := range s.EphemeralContainerStatuses {
+		s.EphemeralContainerStatuses[i].Ready = false // nobody waits for one
+	}
 	if s.Phase != corev1.PodFailed && s.Phase != corev1.PodSucceeded {
 		s.Phase = v.phase()
 	}

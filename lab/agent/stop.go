@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,7 +155,7 @@ func (w *worker) release() {
 		if had && !w.node.left() {
 			var f network
 			if f, err = w.node.fabric(); err == nil {
-				err = f.RemovePod(w.node.Name, string(pod.UID))
+				err = errors.Join(w.node.closePorts(pod), f.RemovePod(w.node.Name, string(pod.UID)))
 			}
 		}
 		w.mail(func() {
@@ -203,10 +204,11 @@ func (a *agent) deletePod(ctx context.Context, namespace, name string, id uid) e
 // event tells about a container, as the API's events do.
 func (w *worker) event(spec *corev1.Container, kind, cause, message string) {
 	field := fmt.Sprintf("spec.containers{%s}", spec.Name)
-	for i := range w.pod.Spec.InitContainers {
-		if w.pod.Spec.InitContainers[i].Name == spec.Name {
-			field = fmt.Sprintf("spec.initContainers{%s}", spec.Name)
-		}
+	named := func(c corev1.Container) bool { return c.Name == spec.Name }
+	if slices.ContainsFunc(w.pod.Spec.InitContainers, named) {
+		field = fmt.Sprintf("spec.initContainers{%s}", spec.Name)
+	} else if slices.ContainsFunc(ephemeral(w.pod), named) {
+		field = fmt.Sprintf("spec.ephemeralContainers{%s}", spec.Name)
 	}
 	w.node.events.Event(&corev1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: w.pod.Namespace, Name: w.pod.Name,

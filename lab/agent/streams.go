@@ -7,9 +7,9 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"vicinity.dev/vicinity/lab/fabric"
@@ -51,42 +51,34 @@ func (s streams) ExecInContainer(ctx context.Context, _, _, container string, ar
 	if err != nil {
 		c.err = err
 	}
-	if terminal {
-		resizes := make(chan unix.Winsize)
-		c.sizes = resizes
-		done := make(chan struct{})
-		defer close(done)
-		go func() {
-			defer close(resizes)
-			for {
-				select {
-				case size, ok := <-sizes:
-					if !ok {
-						return
-					}
-					select {
-					case resizes <- unix.Winsize{Row: size.Height, Col: size.Width}:
-					case <-done:
-						return
-					}
-				case <-done:
-					return
-				}
-			}
-		}()
-	}
+	c.sizes = sizes
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.untilEnd(ctx, cancel, a)
 	return c.run(ctx)
 }
 
-// AttachContainer sends what a container prints from now on. It has no input: that is
-// closed from the start.
+// untilEnd cancels what goes on in a container when that ends.
+func (s streams) untilEnd(ctx context.Context, cancel func(), a *attempt) {
+	const period = 200 * time.Millisecond
+	for sleepUntil(ctx, period) {
+		if !a.Process.alive() {
+			cancel()
+		}
+	}
+}
+
+// AttachContainer sends what a container prints from now on and, where the container
+// has an input, writes to that.
 func (s streams) AttachContainer(ctx context.Context, _, _, container string,
-	_ io.Reader, out, err io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
+	in io.Reader, out, err io.WriteCloser, _ bool, sizes <-chan remotecommand.TerminalSize,
 ) error {
 	a, failed := s.find(container)
 	if failed != nil {
 		return failed
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	streams := map[string]io.Writer{}
 	if out != nil {
 		streams["stdout"] = out
@@ -94,6 +86,9 @@ func (s streams) AttachContainer(ctx context.Context, _, _, container string,
 	if err != nil {
 		streams["stderr"] = err
 	}
+	// The answer to what is written must be among what is seen.
+	var seeing sync.WaitGroup
+	seeing.Add(len(streams))
 	results := make(chan error, len(streams))
 	for name, to := range streams {
 		stream := logStream{
@@ -103,8 +98,28 @@ func (s streams) AttachContainer(ctx context.Context, _, _, container string,
 				now := s.worker.snap.get().current(container)
 				return now == nil || now.Number != a.Number
 			},
+			begun: seeing.Done,
 		}
 		go func() { results <- stream.copy(ctx) }()
+	}
+	seeing.Wait()
+	if in != nil && a.Input != 0 {
+		input, failed := a.openInput()
+		if failed != nil {
+			return failed
+		}
+		defer input.Close()
+		spec := findContainer(s.worker.snap.get().pod, container)
+		if spec.TTY {
+			go resize(ctx, input, sizes)
+		}
+		go func() {
+			_, _ = io.Copy(input, in)
+			if spec.StdinOnce && !spec.TTY {
+				_ = input.Close() // the last but the keeper's
+				_ = a.Keeper.signal(closeInput)
+			}
+		}()
 	}
 	for range streams {
 		failed = errors.Join(failed, <-results)
@@ -112,7 +127,7 @@ func (s streams) AttachContainer(ctx context.Context, _, _, container string,
 	return failed
 }
 
-// PortForward connects a stream with a port on the pod's own address.
+// PortForward connects a stream with a port of the pod.
 func (s streams) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	view := s.worker.snap.get()
@@ -121,18 +136,13 @@ func (s streams) PortForward(ctx context.Context, _, _ string, port int32, strea
 		return err
 	}
 	defer conn.Close()
-	results := make(chan error, 2)
 	go func() {
-		_, err := io.Copy(conn, stream)
+		_, _ = io.Copy(conn, stream)
 		if half, ok := conn.(*net.TCPConn); ok {
-			err = errors.Join(err, half.CloseWrite())
+			_ = half.CloseWrite()
 		}
-		results <- err
 	}()
-	go func() {
-		_, err := io.Copy(stream, conn)
-		results <- err
-	}()
-	// The answer's end is the end: the asker may keep its side open.
-	return <-results
+	// The answer's end is the end: the asker may be done before, or keep its side open.
+	_, err = io.Copy(stream, conn)
+	return err
 }

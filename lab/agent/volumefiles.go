@@ -118,7 +118,12 @@ func (s fileSource) downward(files map[string]volumeFile, mode *int32, items []c
 func (s fileSource) token(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	worker := s.volumes.worker
 	now := worker.agent.now()
-	if held, ok := s.volumes.tokens[p.Audience+"/"+p.Path]; ok && now.Before(held.replace) {
+	seconds := int64(0)
+	if p.ExpirationSeconds != nil {
+		seconds = *p.ExpirationSeconds
+	}
+	key := fmt.Sprintf("%s/%d", p.Audience, seconds)
+	if held, ok := s.volumes.tokens[key]; ok && now.Before(held.replace) {
 		return held.token, nil
 	}
 	status, err := worker.agent.objects.token(ctx, s.pod, p)
@@ -126,7 +131,7 @@ func (s fileSource) token(ctx context.Context, p *corev1.ServiceAccountTokenProj
 		return "", err
 	}
 	lasts := status.ExpirationTimestamp.Sub(now)
-	s.volumes.tokens[p.Audience+"/"+p.Path] = heldToken{status.Token, now.Add(lasts / 5 * 4)}
+	s.volumes.tokens[key] = heldToken{status.Token, now.Add(lasts / 5 * 4)}
 	return status.Token, nil
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // refreshPeriod is how often files that stand for objects of the API are read anew.
-const refreshPeriod = 20 * time.Second
+const refreshPeriod = 10 * time.Second
 
 // volumes are a pod's volumes: folders of its own folder, bound into its containers.
 type volumes struct {
@@ -34,13 +34,18 @@ func (v *volumes) path(name string) string {
 	return filepath.Join(v.worker.folder, volumesFolder, name)
 }
 
-// prepare makes all volumes of the pod.
+// prepare makes all that the pod's containers find mounted.
 func (v *volumes) prepare(ctx context.Context, pod *corev1.Pod, r *record) error {
+	if err := v.etc(ctx, pod, r); err != nil {
+		return err
+	}
+	return v.makeAll(ctx, pod, r)
+}
+
+// makeAll makes all volumes of the pod, or brings them up to date.
+func (v *volumes) makeAll(ctx context.Context, pod *corev1.Pod, r *record) error {
 	if v.tokens == nil {
 		v.tokens = map[string]heldToken{}
-	}
-	if err := v.etc(pod, r); err != nil {
-		return err
 	}
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
@@ -92,7 +97,10 @@ func hostPath(h *corev1.HostPathVolumeSource) error {
 }
 
 // etc makes the files of /etc that are the pod's own.
-func (v *volumes) etc(pod *corev1.Pod, r *record) error {
+func (v *volumes) etc(ctx context.Context, pod *corev1.Pod, r *record) error {
+	if err := v.resolver(ctx, pod); err != nil {
+		return err
+	}
 	if pod.Spec.HostNetwork {
 		return nil
 	}
@@ -101,38 +109,14 @@ func (v *volumes) etc(pod *corev1.Pod, r *record) error {
 	for _, addr := range r.Addresses {
 		name := hostname(pod)
 		if pod.Spec.Subdomain != "" {
-			name = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", name, pod.Spec.Subdomain, pod.Namespace, name)
+			name = fmt.Sprintf("%s.%s.%s.svc.%s\t%s", name, pod.Spec.Subdomain, pod.Namespace, clusterDomain, name)
 		}
 		fmt.Fprintf(&hosts, "%s\t%s\n", addr, name)
 	}
 	for _, alias := range pod.Spec.HostAliases {
 		fmt.Fprintf(&hosts, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
 	}
-	if err := replaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644); err != nil {
-		return err
-	}
-	if dns := pod.Spec.DNSConfig; dns != nil && pod.Spec.DNSPolicy == corev1.DNSNone {
-		return replaceFile(filepath.Join(v.worker.folder, "resolv.conf"), []byte(resolvConf(dns)), 0o644)
-	}
-	return nil
-}
-
-func resolvConf(dns *corev1.PodDNSConfig) string {
-	var b strings.Builder
-	for _, server := range dns.Nameservers {
-		fmt.Fprintf(&b, "nameserver %s\n", server)
-	}
-	if len(dns.Searches) > 0 {
-		fmt.Fprintf(&b, "search %s\n", strings.Join(dns.Searches, " "))
-	}
-	for _, option := range dns.Options {
-		b.WriteString("options " + option.Name)
-		if option.Value != nil {
-			b.WriteString(":" + *option.Value)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
+	return replaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644)
 }
 
 // mounts are what a container finds mounted.
@@ -209,7 +193,7 @@ func (v *volumes) refresh(now time.Time) time.Time {
 	v.busy = true
 	pod, r := w.pod, *w.r
 	go func() {
-		err := v.prepare(w.ctx, pod, &r)
+		err := v.makeAll(w.ctx, pod, &r)
 		w.mail(func() {
 			v.busy, v.due = false, w.agent.now().Add(refreshPeriod)
 			if err != nil && w.ctx.Err() == nil && !w.gone {

@@ -166,17 +166,6 @@ func (c *ControlPlane) StartProxies() error { return c.startAll(c.proxies()...) 
 // Wait waits until all components are ready.
 func (c *ControlPlane) Wait(ctx context.Context) error { return c.waitAll(ctx, c.components()...) }
 
-// Stop stops all components, those first that need the others.
-func (c *ControlPlane) Stop(ctx context.Context) error {
-	var failed []error
-	for _, kind := range []string{KubeProxy, Scheduler, ControllerManager, Gateway, KubeAPIServer, Etcd} {
-		failed = append(failed, together(c.some(kind), func(component component) error {
-			return c.stop(ctx, component, stopGrace)
-		}))
-	}
-	return errors.Join(failed...)
-}
-
 // StartComponent starts a component unless it runs, and waits until it is ready.
 func (c *ControlPlane) StartComponent(ctx context.Context, name string) error {
 	component, err := c.find(name)
@@ -271,7 +260,7 @@ func (c *ControlPlane) startAll(components ...component) error {
 		if _, err := process.Start(c.config.Dir, process.Spec{
 			Name:  component.name,
 			Args:  component.args,
-			Env:   environment(),
+			Env:   Environment(),
 			Place: process.Place{Namespace: component.namespace},
 		}); err != nil {
 			return err
@@ -280,10 +269,10 @@ func (c *ControlPlane) startAll(components ...component) error {
 	return nil
 }
 
-// environment is that of every component, and takes over as little as possible. What
-// else a user has set is for other programs: with a proxy for HTTP the components would
-// not find each other, and a KUBECONFIG or the variables of a pod lead elsewhere.
-func environment() []string {
+// Environment is that of every process of a lab, and takes over as little as possible.
+// What else a user has set is for other programs: with a proxy for HTTP the components
+// would not find each other, and a KUBECONFIG or the variables of a pod lead elsewhere.
+func Environment() []string {
 	variables := []string{"PATH=" + os.Getenv("PATH") + string(os.PathListSeparator) + systemPath}
 	for _, name := range []string{"HOME", "TMPDIR"} {
 		if value, ok := os.LookupEnv(name); ok {

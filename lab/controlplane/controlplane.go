@@ -21,7 +21,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 
 	"vicinity.dev/vicinity/lab/fabric"
@@ -156,6 +155,3 @@ func (c *ControlPlane) dial(namespace string) dialer {
 		return fabric.Dial(ctx, namespace, network, address)
 	}
 }
-
-// Server is where nodes and pods reach the API.
-func (c *ControlPlane) Server() netip.AddrPort { return c.at.inside }

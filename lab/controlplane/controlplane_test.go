@@ -150,7 +150,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("HOME", "/house")
 	t.Setenv("TMPDIR", "/scratch")
 	want := []string{"PATH=/bin:/usr/sbin", "HOME=/house", "TMPDIR=/scratch"}
-	if got := environment(); !slices.Equal(got, want) {
+	if got := Environment(); !slices.Equal(got, want) {
 		t.Errorf("the environment is %v, want %v", got, want)
 	}
 }
@@ -171,5 +171,11 @@ func TestFreePort(t *testing.T) {
 	}
 	if other >= first && other < first+Ports {
 		t.Errorf("port %d is given although %d is taken", other, first+Ports-1)
+	}
+	if PortFree(t.Context(), first) || !PortFree(t.Context(), other) {
+		t.Errorf("port %d is said to be free, or %d not to be", first, other)
+	}
+	if third, err := FreePort(t.Context(), t.Name(), other); err != nil || third == first || third == other {
+		t.Errorf("port %d (%v) is given although it is not free, or another lab's", third, err)
 	}
 }

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -35,21 +36,28 @@ const (
 	slots     = 1250
 )
 
-// FreePort finds the first of Ports ports in a row that are free on 127.0.0.1. A lab
-// tends to get the same ones each time, by its name, so that what points to it goes on
-// to be right when it is made anew.
-func FreePort(ctx context.Context, lab string) (int, error) {
+// FreePort finds the first of Ports ports in a row that are free on 127.0.0.1, and not
+// those of other labs, whether they use them now or not. A lab tends to get the same
+// ones each time, by its name, so that what points to it goes on to be right when it is
+// made anew. The ports are not held: whoever is to listen may find them taken.
+func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(lab))
-	var failed error
+	failed := errors.New("they are other labs'")
 	for try := range slots {
 		port := firstPort + Ports*((int(hash.Sum32()%slots)+try)%slots)
+		if slices.Contains(others, port) {
+			continue
+		}
 		if failed = tryPorts(ctx, port); failed == nil {
 			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("finding %d free ports from %d to %d on 127.0.0.1: %w", Ports, firstPort, firstPort+Ports*slots-1, failed)
 }
+
+// PortFree reports whether a port and those that follow it are free for a lab.
+func PortFree(ctx context.Context, first int) bool { return tryPorts(ctx, first) == nil }
 
 // tryPorts is an error unless all ports from a first one are free.
 func tryPorts(ctx context.Context, first int) error {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -302,8 +303,10 @@ func TestControlPlane(t *testing.T) {
 
 	t.Run("stop", func(t *testing.T) {
 		keep(t, c)
-		if err := c.Stop(ctx); err != nil {
-			t.Fatal(err)
+		for _, name := range slices.Backward(c.Components()) {
+			if err := c.StopComponent(ctx, name); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if strays, err := process.Strays(c.config.Dir); err != nil || len(strays) > 0 {
 			t.Errorf("after all was stopped there are processes %v %v", strays, err)

@@ -82,30 +82,46 @@ func cutting(cut bool) string {
 	return "healing"
 }
 
-// Cuts names the nodes and the zones that are cut off now, in the order of the shape.
-func (f *Fabric) Cuts() (nodes, zones []string, err error) {
-	var cutNodes, cutZones []nftables.SetElement
-	err = f.inRules(func(conn *nftables.Conn, r rules) (err error) {
+// Cuts are what is cut off.
+type Cuts struct {
+	// Nodes are those that CutNode cut off, in the order of the shape.
+	Nodes []string
+	// Zones are those that CutZone cut off, and from what.
+	Zones map[string]Reach
+}
+
+// Cuts says what is cut off now.
+func (f *Fabric) Cuts() (Cuts, error) {
+	var cutNodes, cutZones, cutControl []nftables.SetElement
+	err := f.inRules(func(conn *nftables.Conn, r rules) (err error) {
 		if cutNodes, err = conn.GetSetElements(r.cutNodes); err != nil {
 			return err
 		}
-		cutZones, err = conn.GetSetElements(r.cutZones)
+		if cutZones, err = conn.GetSetElements(r.cutZones); err != nil {
+			return err
+		}
+		cutControl, err = conn.GetSetElements(r.cutControl)
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading what is cut off: %w", err)
+		return Cuts{}, fmt.Errorf("reading what is cut off: %w", err)
 	}
+	cuts := Cuts{Zones: map[string]Reach{}}
 	for _, node := range f.shape.Nodes() {
 		if holds(cutNodes, linkKey(node)) {
-			nodes = append(nodes, node.Name)
+			cuts.Nodes = append(cuts.Nodes, node.Name)
 		}
 	}
 	for _, zone := range f.shape.Zones {
-		if holds(cutZones, zoneKey(zone.Name)) {
-			zones = append(zones, zone.Name)
+		if !holds(cutZones, zoneKey(zone.Name)) {
+			continue
+		}
+		cuts.Zones[zone.Name] = OtherZones
+		if holds(cutControl, zoneKey(zone.Name)) {
+			cuts.Zones[zone.Name] = Everything
 		}
 	}
-	return nodes, zones, nil
+	return cuts, nil
 }
 
 func holds(elements []nftables.SetElement, key []byte) bool {

@@ -113,16 +113,3 @@ func Listen(namespace, network, address string) (net.Listener, error) {
 	}
 	return listener, nil
 }
-
-// ListenPacket is Listen for datagrams.
-func ListenPacket(namespace, network, address string) (net.PacketConn, error) {
-	var conn net.PacketConn
-	err := InNamespace(namespace, func() (err error) {
-		conn, err = new(net.ListenConfig).ListenPacket(context.Background(), network, address)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listening in network namespace %q: %w", namespace, err)
-	}
-	return conn, nil
-}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// client is the generator that opens connections itself.
+// client sends a source's part of the requests.
 type client struct {
 	dial     DialFunc
 	recorder *recorder
@@ -26,7 +26,9 @@ type session struct {
 	idle []*connection // the one used last at the end
 }
 
-func (c *client) run(ctx context.Context, j job) error {
+// run sends until the plan is done or the context ends, and has recorded everything
+// when it returns.
+func (c *client) run(ctx context.Context, j job) {
 	s := &session{client: *c, job: j, name: rand.Text()[:8]}
 	defer s.closeIdle()
 
@@ -39,14 +41,14 @@ func (c *client) run(ctx context.Context, j job) error {
 	defer timer.Stop()
 	for {
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		n := pace.next
 		now := time.Now()
 		action, by := pace.step(now.Sub(start))
 		switch action {
 		case finish:
-			return nil
+			return
 		case wait:
 			timer.Reset(by)
 			select {

@@ -265,7 +265,7 @@ func TestSourcesAreChecked(t *testing.T) {
 		want    string
 	}{
 		{nil, "there is no source to send from; at least one is needed"},
-		{[]Source{{Place: Place{Pod: "a"}}}, `source "a" has Dial: false, Control: false; exactly one of them must be set`},
+		{[]Source{{Place: Place{Pod: "a"}}}, `source "a" has no Dial; each needs one`},
 	} {
 		if _, err := Run(t.Context(), plan, test.sources, Watch{}); err == nil || err.Error() != test.want {
 			t.Errorf("got %v, want %s", err, test.want)

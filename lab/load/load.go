@@ -8,11 +8,10 @@
 // not be sent in time is counted as not sent, never caught up for. Nothing is sent to
 // an address that is not in the plan, and a run ends by itself.
 //
-// A [Source] is the place to send from: either a function that opens connections as if
-// from a pod, or the way to a client program in the pod, which does the same by
-// [Handler]. Each yields a [Result]; results merge, over sources as over time. What a
-// result says in shares and percentiles is a [Summary], and Table, JSON, Live and Line
-// are its renderings, functions from values to text.
+// A [Source] is the place to send from: a function that opens connections as if from a
+// pod. Each yields a [Result]; results merge, over sources as over time. What a result
+// says in shares and percentiles is a [Summary], and Table, JSON, Live and Line are its
+// renderings, functions from values to text.
 //
 // The other end is an echo that answers with an [Answer]. The package does not start
 // pods, does not look up names or Services, and writes to no terminal.
@@ -34,14 +33,11 @@ type Place struct {
 	Zone string `json:"zone,omitempty"`
 }
 
-// Source is a pod from which requests are sent. One of Dial and Control is set.
+// Source is a pod from which requests are sent.
 type Source struct {
 	Place
 	// Dial opens a connection as if from the pod, to an IP address and port.
 	Dial DialFunc
-	// Control opens a connection to the API of a client program in the pod
-	// (see Handler), which then opens the connections itself.
-	Control func(ctx context.Context) (net.Conn, error)
 }
 
 // DialFunc opens a connection, as net.Dialer does.
@@ -51,8 +47,8 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 type Watch struct {
 	// Progress is called at each interval and at the end, never twice at once.
 	Progress func(Progress)
-	// Failure is called at the first failure of the run, at once if it happened in
-	// this process, so that the kernel's state can be looked at. It holds up no other
+	// Failure is called at the first failure of the run, at once, so that the kernel's
+	// state can be looked at. It holds up no other
 	// request, but the run does not end before it returns.
 	Failure func(Failure)
 }
@@ -64,42 +60,17 @@ type Progress struct {
 	Last, Total Result
 }
 
-// generator sends a source's part of the requests. It reports to the recorder that it
-// was made with, and has reported everything when it returns.
-type generator interface {
-	run(ctx context.Context, job job) error
-}
-
 // job is a source's part of a plan: of every Of requests the one with number Index.
 type job struct {
-	Plan  Plan  `json:"plan"`
-	Place Place `json:"place"`
-	Index int   `json:"index"`
-	Of    int   `json:"of"`
-}
-
-func (j job) validate() error {
-	if j.Of < 1 || j.Index < 0 || j.Index >= j.Of {
-		return fmt.Errorf("part %d of %d does not exist; a part is a number from 0 to below the number of parts", j.Index, j.Of)
-	}
-	return j.Plan.Validate()
-}
-
-// generator is what sends from the source.
-func (s Source) generator(recorder *recorder) (generator, error) {
-	switch {
-	case s.Dial != nil && s.Control == nil:
-		return &client{dial: s.Dial, recorder: recorder}, nil
-	case s.Control != nil && s.Dial == nil:
-		return &remote{control: s.Control, recorder: recorder}, nil
-	}
-	return nil, fmt.Errorf("source %q has Dial: %t, Control: %t; exactly one of them must be set", s.Pod, s.Dial != nil, s.Control != nil)
+	Plan  Plan
+	Place Place
+	Index int
+	Of    int
 }
 
 // Run carries out the plan, its requests dealt out evenly over the sources, and returns
 // when all are answered, failed or timed out. When ctx ends, no more are sent and those
-// on their way are abandoned; that is no error. If a source could not be used, the
-// others go on, and both what they measured and the error are returned.
+// on their way are abandoned; that is no error.
 func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result, error) {
 	plan = plan.withDefaults()
 	if err := plan.Validate(); err != nil {
@@ -108,35 +79,17 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	if len(sources) == 0 {
 		return Result{}, errors.New("there is no source to send from; at least one is needed")
 	}
-	recorder := newRecorder(watch.Failure)
-	var parts []part
-	for i, source := range sources {
-		g, err := source.generator(recorder)
-		if err != nil {
-			return Result{}, err
+	for _, source := range sources {
+		if source.Dial == nil {
+			return Result{}, fmt.Errorf("source %q has no Dial; each needs one", source.Pod)
 		}
-		parts = append(parts, part{generator: g, job: job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}})
 	}
-	return run(ctx, parts, recorder, watch.Progress)
-}
-
-// part is a job and who does it.
-type part struct {
-	generator
-	job job
-}
-
-// run does all parts at once.
-func run(ctx context.Context, parts []part, recorder *recorder, progress func(Progress)) (Result, error) {
 	start := time.Now()
-	errs := make([]error, len(parts))
+	recorder := newRecorder(watch.Failure)
 	var running sync.WaitGroup
-	for i, p := range parts {
-		running.Go(func() {
-			if err := p.run(ctx, p.job); err != nil {
-				errs[i] = fmt.Errorf("sending from pod %s: %w", p.job.Place.Pod, err)
-			}
-		})
+	for i, source := range sources {
+		c := &client{dial: source.Dial, recorder: recorder}
+		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -148,11 +101,11 @@ func run(ctx context.Context, parts []part, recorder *recorder, progress func(Pr
 	report := func() {
 		last := recorder.take()
 		total.add(last)
-		if progress != nil {
-			progress(Progress{Elapsed: time.Since(start), Last: last, Total: total.result()})
+		if watch.Progress != nil {
+			watch.Progress(Progress{Elapsed: time.Since(start), Last: last, Total: total.result()})
 		}
 	}
-	ticker := time.NewTicker(parts[0].job.Plan.Interval)
+	ticker := time.NewTicker(plan.Interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -160,7 +113,7 @@ func run(ctx context.Context, parts []part, recorder *recorder, progress func(Pr
 			report()
 		case <-ended:
 			report()
-			return total.result(), errors.Join(errs...)
+			return total.result(), nil
 		}
 	}
 }

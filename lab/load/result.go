@@ -284,16 +284,6 @@ func (r *recorder) take() Result {
 	return taken.result()
 }
 
-// add collects what a client program measured.
-func (r *recorder) add(result Result) {
-	r.mu.Lock()
-	r.tally.add(result)
-	r.mu.Unlock()
-	if len(result.Examples) > 0 {
-		r.tell(result.Examples[0])
-	}
-}
-
 // note changes the sums. The times of the result enclose now.
 func (r *recorder) note(now time.Time, change func(*Result)) {
 	r.mu.Lock()

@@ -8,9 +8,8 @@
 // environment, and Strays finds all that carry it. StopAll therefore ends everything
 // that a lab ever started, whatever happened in between.
 //
-// A process can be put into a network namespace and can have files of its own
-// (Place). Both are done on a thread that ends afterwards, by system calls alone; no
-// helper program stands between.
+// A process can be put into a network namespace (Place), on a thread that ends
+// afterwards, by system calls alone; no helper program stands between.
 package process
 
 import (
@@ -114,7 +113,7 @@ func Start(d state.Dir, spec Spec) (*Process, error) {
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := StartIn(d, cmd, spec.Place); err != nil {
+	if err := start(cmd, spec.Place); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	p := &Process{
@@ -144,11 +143,11 @@ func (s Spec) validate() error {
 
 // record writes the record of a process that has just been started.
 func (p *Process) record() error {
-	stat, err := readStat(p.PID)
+	stat, err := ReadStat(p.PID)
 	if err != nil {
 		return err
 	}
-	p.StartTicks = stat.startTicks
+	p.StartTicks = stat.StartTicks
 	if p.Boot, err = bootID(); err != nil {
 		return err
 	}
@@ -223,20 +222,20 @@ func (p *Process) Alive() bool {
 		}
 	}
 	stat, ok := p.stat()
-	return ok && !stat.ended()
+	return ok && !stat.Ended()
 }
 
 // Paused reports whether the process is stopped by Pause.
 func (p *Process) Paused() bool {
 	stat, ok := p.stat()
-	return ok && stat.state == 'T'
+	return ok && stat.State == 'T'
 }
 
 // stat reads the state of the process, if the number is still its own.
-func (p *Process) stat() (procStat, bool) {
-	stat, err := readStat(p.PID)
-	if err != nil || stat.startTicks != p.StartTicks {
-		return procStat{}, false
+func (p *Process) stat() (Stat, bool) {
+	stat, err := ReadStat(p.PID)
+	if err != nil || stat.StartTicks != p.StartTicks {
+		return Stat{}, false
 	}
 	boot, err := bootID()
 	return stat, err == nil && boot == p.Boot
@@ -277,7 +276,7 @@ func (p *Process) Wait(ctx context.Context) error {
 func (p *Process) open() (*handle, error) {
 	return openHandle(p.PID, func() bool {
 		stat, ok := p.stat()
-		return ok && !stat.ended()
+		return ok && !stat.Ended()
 	})
 }
 
@@ -339,12 +338,12 @@ func (p *Process) killSession() error {
 	if err != nil || boot != p.Boot {
 		return err
 	}
-	if stat, err := readStat(p.PID); err == nil && stat.startTicks != p.StartTicks {
+	if stat, err := ReadStat(p.PID); err == nil && stat.StartTicks != p.StartTicks {
 		return nil
 	}
 	return killAll(func(pid int) bool {
-		stat, err := readStat(pid)
-		return err == nil && stat.session == p.PID && !stat.ended()
+		stat, err := ReadStat(pid)
+		return err == nil && stat.Session == p.PID && !stat.Ended()
 	})
 }
 

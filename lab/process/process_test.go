@@ -1,13 +1,11 @@
 package process_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -264,6 +262,30 @@ func TestStraysWithoutRecord(t *testing.T) {
 	}
 }
 
+func TestKillIn(t *testing.T) {
+	d, other := newDir(t), newDir(t)
+	script := []string{"/bin/sh", "-c", "sleep 1000 & wait", "keeper"}
+	started := map[string]*process.Process{}
+	for name, where := range map[string]struct {
+		dir    state.Dir
+		folder string
+	}{"meant": {d, d.Pod("a") + "/container"}, "longer": {d, d.Pod("a-b")}, "other": {other, d.Pod("a")}} {
+		p, err := process.Start(where.dir, process.Spec{Name: name, Args: append(slices.Clone(script), where.folder)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		started[name] = p
+	}
+	if err := process.KillIn(d, []string{d.Pod("a")}, "vl-none-p1"); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range started {
+		if p.Alive() != (name != "meant") {
+			t.Errorf("process %s is alive: %t", name, p.Alive())
+		}
+	}
+}
+
 func TestStopAllAsksBeforeItKills(t *testing.T) {
 	d := newDir(t)
 	polite := shell(t, d, "polite", `trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
@@ -342,114 +364,6 @@ func TestOnThread(t *testing.T) {
 			_, err := os.Stat(filepath.Join("/proc/self/task", strconv.Itoa(tid)))
 			return errors.Is(err, fs.ErrNotExist)
 		})
-	}
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces")
-	}
-}
-
-func TestMounts(t *testing.T) {
-	needRoot(t)
-	d := newDir(t)
-	volume, file := t.TempDir(), filepath.Join(t.TempDir(), "settings")
-	for path, content := range map[string]string{filepath.Join(volume, "a"): "in a volume\n", file: "in a file\n"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	beneath := t.TempDir()
-	if err := os.WriteFile(filepath.Join(beneath, "beside"), []byte("still there\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	existing := t.TempDir()
-	mounts := []process.Mount{
-		{Source: volume, Target: "/volume-of-a-test/deeper"},
-		{Source: file, Target: "/etc/vicinity-test/settings", ReadOnly: true},
-		{Source: volume, Target: filepath.Join(beneath, "new"), ReadOnly: true},
-		{Source: beneath, Target: "/volume-of-a-test/deeper/nested"},
-		{Source: volume, Target: existing},
-		{Source: beneath, Target: filepath.Join(existing, "inner")},
-	}
-	script := strings.Join([]string{
-		"set -e",
-		"cat /volume-of-a-test/deeper/a /etc/vicinity-test/settings " + beneath + "/new/a " + beneath + "/beside",
-		"cat /volume-of-a-test/deeper/nested/beside",
-		"cat " + existing + "/inner/beside",
-		"echo written > /volume-of-a-test/deeper/b; echo too > " + existing + "/c",
-		"! echo no > /etc/vicinity-test/settings",
-		"! echo no > " + beneath + "/new/c",
-		"test -e /etc/passwd; test -d /proc/self; test -e /dev/null; ls /usr/bin >/dev/null",
-		"echo all seen; exec sleep 1000",
-	}, "\n")
-	p, err := process.Start(d, process.Spec{
-		Name: "pod", Args: []string{"/bin/sh", "-c", script}, Place: process.Place{Mounts: mounts},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "the end of the script", func() bool {
-		log, _ := os.ReadFile(d.Log("pod"))
-		return bytes.Contains(log, []byte("all seen")) || !p.Alive()
-	})
-	log, err := os.ReadFile(d.Log("pod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(string(log), "in a volume\nin a file\nin a volume\nstill there\nstill there\nstill there\n") ||
-		!strings.HasSuffix(string(log), "all seen\n") {
-		t.Errorf("the process said\n%s", log)
-	}
-	if content, err := os.ReadFile(filepath.Join(volume, "b")); err != nil || string(content) != "written\n" {
-		t.Errorf("the volume holds %q, %v", content, err)
-	}
-	if content, err := os.ReadFile(filepath.Join(volume, "c")); err != nil || string(content) != "too\n" {
-		t.Errorf("the volume at a path that was there holds %q, %v", content, err)
-	}
-	for _, path := range []string{"/volume-of-a-test", "/etc/vicinity-test", filepath.Join(beneath, "new")} {
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is seen outside: %v", path, err)
-		}
-	}
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Contains(mountinfo, []byte(d.Path())) {
-		t.Errorf("there are mounts left outside:\n%s", mountinfo)
-	}
-
-	// Another command joins the process and sees the same.
-	cmd := exec.Command("/bin/cat", "/volume-of-a-test/deeper/a")
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	if err := process.StartIn(d, cmd, process.Place{Join: p.PID}); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil || out.String() != "in a volume\n" {
-		t.Errorf("a command that joined says %q, %v", &out, err)
-	}
-}
-
-func TestMountErrors(t *testing.T) {
-	needRoot(t)
-	d := newDir(t)
-	for _, test := range []struct {
-		mount process.Mount
-		want  string
-	}{
-		{process.Mount{Source: "/nowhere", Target: "/a"}, "mounting /nowhere at /a"},
-		{process.Mount{Source: "/etc", Target: "a"}, "begins with a slash"},
-	} {
-		_, err := process.Start(d, process.Spec{
-			Name: "a", Args: []string{"/bin/true"}, Place: process.Place{Mounts: []process.Mount{test.mount}},
-		})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("mount %+v: %v, want %q", test.mount, err, test.want)
-		}
 	}
 }
 

@@ -9,18 +9,18 @@ func TestParseStat(t *testing.T) {
 	const rest = " 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 1 1"
 	for _, test := range []struct {
 		name, text string
-		want       procStat
+		want       Stat
 		ended      bool
 	}{
-		{"plain", "42 (sleep) S" + rest, procStat{'S', 42, 123456}, false},
-		{"parentheses and spaces", "42 (a) Z (b c) T" + rest, procStat{'T', 42, 123456}, false},
-		{"zombie", "42 (sh) Z" + rest, procStat{'Z', 42, 123456}, true},
+		{"plain", "42 (sleep) S" + rest, Stat{'S', 42, 123456}, false},
+		{"parentheses and spaces", "42 (a) Z (b c) T" + rest, Stat{'T', 42, 123456}, false},
+		{"zombie", "42 (sh) Z" + rest, Stat{'Z', 42, 123456}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := parseStat([]byte(test.text))
-			if err != nil || got != test.want || got.ended() != test.ended {
+			if err != nil || got != test.want || got.Ended() != test.ended {
 				t.Errorf("parseStat(%q) = %+v, %v, ended %t, want %+v, ended %t",
-					test.text, got, err, got.ended(), test.want, test.ended)
+					test.text, got, err, got.Ended(), test.want, test.ended)
 			}
 		})
 	}
@@ -32,9 +32,9 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestReadStatOfThisProcess(t *testing.T) {
-	stat, err := readStat(os.Getpid())
-	if err != nil || stat.startTicks == 0 || stat.ended() {
-		t.Errorf("readStat() = %+v, %v", stat, err)
+	stat, err := ReadStat(os.Getpid())
+	if err != nil || stat.StartTicks == 0 || stat.Ended() {
+		t.Errorf("ReadStat() = %+v, %v", stat, err)
 	}
 }
 

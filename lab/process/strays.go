@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -35,7 +36,23 @@ func Strays(d state.Dir, namespaces ...string) ([]int, error) {
 
 // belonging tells the processes of a lab from all others.
 func belonging(d state.Dir, namespaces []string) (func(pid int) bool, error) {
-	marker := []byte("\x00" + Marker(d) + "\x00")
+	inside, err := inNamespaces(namespaces)
+	if err != nil {
+		return nil, err
+	}
+	self := os.Getpid()
+	return func(pid int) bool { return pid != self && (marked(d, pid) || inside(pid)) }, nil
+}
+
+// marked reports whether a process carries the marker of a lab.
+func marked(d state.Dir, pid int) bool {
+	// What cannot be read has ended, or is another user's and so not ours.
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && bytes.Contains(slices.Concat([]byte{0}, environment, []byte{0}), []byte("\x00"+Marker(d)+"\x00"))
+}
+
+// inNamespaces tells the processes in some network namespaces from all others.
+func inNamespaces(namespaces []string) (func(pid int) bool, error) {
 	// A namespace is a file with a number on a device.
 	type inode struct{ device, number uint64 }
 	inodeOf := func(path string) (inode, error) {
@@ -59,19 +76,7 @@ func belonging(d state.Dir, namespaces []string) (func(pid int) bool, error) {
 		}
 		own[in] = true
 	}
-	self := os.Getpid()
 	return func(pid int) bool {
-		if pid == self {
-			return false
-		}
-		// What cannot be read has ended, or is another user's and so not ours.
-		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err != nil {
-			return false
-		}
-		if bytes.Contains(slices.Concat([]byte{0}, environment, []byte{0}), marker) {
-			return true
-		}
 		if len(own) == 0 {
 			return false
 		}
@@ -106,6 +111,38 @@ func StopAll(ctx context.Context, d state.Dir, grace time.Duration, namespaces .
 		}
 	}
 	return nil
+}
+
+// KillIn ends at once the processes that are in any of the network namespaces named,
+// and those of a lab that were started for something in one of the folders: they have
+// its path among their arguments.
+func KillIn(d state.Dir, folders []string, namespaces ...string) error {
+	inside, err := inNamespaces(namespaces)
+	if err != nil {
+		return err
+	}
+	self := os.Getpid()
+	err = killAll(func(pid int) bool {
+		return pid != self && (inside(pid) || marked(d, pid) && startedFor(pid, folders))
+	})
+	if err != nil {
+		return fmt.Errorf("ending processes of lab %q: %w", d.Name(), err)
+	}
+	return nil
+}
+
+// startedFor reports whether an argument of a process is in one of the folders.
+func startedFor(pid int, folders []string) bool {
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	for argument := range strings.SplitSeq(string(command), "\x00") {
+		if slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(argument+"/", folder+"/") }) {
+			return true
+		}
+	}
+	return false
 }
 
 // endAll asks processes to end and waits for them, no longer than the grace.

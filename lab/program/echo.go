@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"vicinity.dev/vicinity/lab/load"
 )
 
@@ -30,6 +32,7 @@ type echo struct {
 
 	tcp   net.Listener // nil if there is none
 	udp   *net.UDPConn // nil if there is none
+	grpc  *grpc.Server // nil if there is none
 	tasks sync.WaitGroup
 
 	mu    sync.Mutex
@@ -43,12 +46,20 @@ const lastCall = time.Second
 // maxDatagrams is how many datagrams may wait for their delayed answers.
 const maxDatagrams = 4096
 
+// portNames are what an echo has ports for, in the order of their numbers. That for gRPC
+// answers health checks only.
+var portNames = [...]string{"http", "tcp", "udp", "grpc"}
+
 func runEcho(ctx context.Context, p *process) (int, error) {
 	e := &echo{self: p.endpoint(), state: newBehaviour(), conns: make(map[net.Conn]bool)}
 	set := p.flags()
-	var ports [3]int
-	for i, protocol := range []string{"http", "tcp", "udp"} {
-		set.IntVar(&ports[i], protocol+"-port", 8080+i, "port for "+protocol+"; 0 is any that is free, -1 none")
+	var ports [len(portNames)]int
+	for i, name := range portNames {
+		usual := 8080 + i
+		if name == "grpc" {
+			usual = -1
+		}
+		set.IntVar(&ports[i], name+"-port", usual, "port for "+name+"; 0 is any that is free, -1 none")
 	}
 	host := set.String("host", "", "IP address to listen on; empty is all, of both families")
 	start := set.Duration("start-delay", 0, "time before it listens")
@@ -69,9 +80,9 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 			return 0, usageError{fmt.Errorf("--host %q is no IP address; it must be one, or empty", *host)}
 		}
 	}
-	for i, protocol := range []string{"http", "tcp", "udp"} {
+	for i, name := range portNames {
 		if ports[i] < -1 || ports[i] > 65535 {
-			return 0, usageError{fmt.Errorf("--%s-port %d is no port; it must be from -1 to 65535", protocol, ports[i])}
+			return 0, usageError{fmt.Errorf("--%s-port %d is no port; it must be from -1 to 65535", name, ports[i])}
 		}
 	}
 
@@ -116,8 +127,8 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 }
 
 // listen opens all ports and serves them. What fails later is sent.
-func (e *echo) listen(p *process, host string, ports [3]int) (failed <-chan error, err error) {
-	errs := make(chan error, 1)
+func (e *echo) listen(p *process, host string, ports [len(portNames)]int) (failed <-chan error, err error) {
+	errs := make(chan error, 2)
 	e.http = http.Server{Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(p.stderr, "", 0)}
 	// The sockets must be there when the end of ctx is noticed, so they do not hang on it.
 	var config net.ListenConfig
@@ -150,6 +161,19 @@ func (e *echo) listen(p *process, host string, ports [3]int) (failed <-chan erro
 		e.udp = conn.(*net.UDPConn)
 		listening = append(listening, "udp="+e.udp.LocalAddr().String())
 		e.tasks.Go(e.serveUDP)
+	}
+	if ports[3] >= 0 {
+		listener, err := config.Listen(context.Background(), "tcp", at(ports[3]))
+		if err != nil {
+			return nil, err
+		}
+		listening = append(listening, "grpc="+listener.Addr().String())
+		e.grpc = newHealthServer(e.state)
+		e.tasks.Go(func() {
+			if err := e.grpc.Serve(listener); err != nil {
+				errs <- err
+			}
+		})
 	}
 	p.out.Printf("listening %s", strings.Join(listening, " "))
 	return errs, nil
@@ -371,6 +395,9 @@ func (e *echo) finish() {
 	if e.udp != nil {
 		_ = e.udp.SetReadDeadline(past) // writing goes on
 	}
+	if e.grpc != nil {
+		e.grpc.Stop() // a check that is cut short has failed, as it should
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastCall)
 	defer cancel()
 	_ = e.http.Shutdown(ctx) // what did not end by then is aborted
@@ -399,6 +426,9 @@ func (e *echo) abort() {
 	e.mu.Unlock()
 	if e.udp != nil {
 		_ = e.udp.Close()
+	}
+	if e.grpc != nil {
+		e.grpc.Stop()
 	}
 	// Goroutines that wait for a delay end by themselves; the process does not wait.
 }

@@ -10,11 +10,15 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"vicinity.dev/vicinity/lab/load"
 )
@@ -148,43 +152,28 @@ func TestEveryAnswerSaysWhereItIsFrom(t *testing.T) {
 	})
 }
 
-// The client and the echo understand each other, in a pod and from outside.
+// The load and the echo understand each other.
 func TestLoadIsAnswered(t *testing.T) {
 	e := startEcho(t, pod)
 	var dialer net.Dialer
-	socket := filepath.Join(t.TempDir(), "control")
-	for range 2 { // the second finds the socket of the first, had that been killed
-		client := start(t, "client", []string{"POD_NAME=client-1", "ZONE=zone-b"}, "--address", "127.0.0.1:0", "--socket", socket)
-		address := client.line("listening tcp=")
-		client.line("listening unix=")
-		for _, protocol := range []load.Protocol{load.HTTP, load.TCP, load.UDP} {
-			sources := []load.Source{
-				{Place: load.Place{Pod: "here", Zone: "zone-a"}, Dial: dialer.DialContext},
-				{Place: load.Place{Pod: "client-1", Zone: "zone-b"}, Control: func(ctx context.Context) (net.Conn, error) {
-					return dialer.DialContext(ctx, "tcp", address)
-				}},
-				{Control: func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "unix", socket) }},
-			}
-			plan := load.Plan{
-				Targets: []netip.AddrPort{e.at[protocol]}, Protocol: protocol, Service: "shop/echo", KeepAlive: true,
-				Rate: 600, Duration: 50 * time.Millisecond, Timeout: patience, Interval: 10 * time.Millisecond,
-			}
-			r, err := load.Run(t.Context(), plan, sources, load.Watch{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.Due != 30 || r.Answered+r.Unsent.Total() != 30 || r.Answered == 0 {
-				t.Errorf("%s: %d due, %d answered, %+v unsent, failures %+v", protocol, r.Due, r.Answered, r.Unsent, r.Examples)
-			}
-			// The third source did not say where it is, so the client did.
-			for _, flow := range r.Flows {
-				if flow.To != endpoint || flow.Zone != "zone-a" && flow.Zone != "zone-b" {
-					t.Errorf("%s: a flow from %s to %+v", protocol, flow.Zone, flow.To)
-				}
+	sources := []load.Source{{Place: load.Place{Pod: "here", Zone: "zone-a"}, Dial: dialer.DialContext}}
+	for _, protocol := range []load.Protocol{load.HTTP, load.TCP, load.UDP} {
+		plan := load.Plan{
+			Targets: []netip.AddrPort{e.at[protocol]}, Protocol: protocol, Service: "shop/echo", KeepAlive: true,
+			Rate: 600, Duration: 50 * time.Millisecond, Timeout: patience, Interval: 10 * time.Millisecond,
+		}
+		r, err := load.Run(t.Context(), plan, sources, load.Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Due != 30 || r.Answered+r.Unsent.Total() != 30 || r.Answered == 0 {
+			t.Errorf("%s: %d due, %d answered, %+v unsent, failures %+v", protocol, r.Due, r.Answered, r.Unsent, r.Examples)
+		}
+		for _, flow := range r.Flows {
+			if flow.To != endpoint || flow.Zone != "zone-a" {
+				t.Errorf("%s: a flow from %s to %+v", protocol, flow.Zone, flow.To)
 			}
 		}
-		client.end()
-		client.ends(0)
 	}
 }
 
@@ -210,6 +199,38 @@ func TestAnEchoIsToldHowToBehave(t *testing.T) {
 	e.says("POST", "/control?live=false&mood=bad", 400, `"mood" is unknown; it must be one of delay, ready, live, unready-after, crash-after, crash`)
 	e.says("POST", "/control?live=false&delay=long", 400, `delay "long" is no time; it must be like 50ms, or 0`)
 	e.says("GET", "/livez", 200, "ok") // nothing by halves
+}
+
+func TestAnEchoTellsItsHealthByGRPC(t *testing.T) {
+	e := startEcho(t, local, "--grpc-port", "0")
+	conn, err := grpc.NewClient(e.at["grpc"].String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := grpc_health_v1.NewHealthClient(conn)
+	says := func(service, want string) {
+		t.Helper()
+		answer, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		got := answer.GetStatus().String()
+		if err != nil {
+			got = grpcstatus.Code(err).String()
+		}
+		if got != want {
+			t.Errorf("service %q: %s, want %s", service, got, want)
+		}
+	}
+	for _, service := range []string{"", "ready", "live"} {
+		says(service, "SERVING")
+	}
+	says("other", "NotFound")
+	e.says("POST", "/control?ready=false", 200, "ok")
+	says("", "NOT_SERVING")
+	says("ready", "NOT_SERVING")
+	says("live", "SERVING")
+	e.says("POST", "/control?ready=true&live=false", 200, "ok")
+	says("ready", "SERVING")
+	says("live", "NOT_SERVING")
 }
 
 func TestACrashLosesWhatIsUnderWay(t *testing.T) {

@@ -1,10 +1,10 @@
 // Package program holds what runs in the containers of a lab whose images are lab/echo,
 // lab/client and lab/sleep.
 //
-// An echo answers requests over HTTP, TCP and UDP with who it is and where, and can be
-// told to be slow, to fail its probes or to crash: what a Service is tested with. A
-// client waits in its pod to be told what to send (package load does the sending). A
-// sleep does nothing, well.
+// An echo answers requests over HTTP, TCP and UDP with who it is and where, and health
+// checks over gRPC if it is given a port for them. It can be told to be slow, to fail its
+// probes or to crash: what a Service is tested with. A sleep does
+// nothing, well. A client is the same by another name: package load sends from its pod.
 //
 // Programs are set up by flags, or by variables of the environment with the same names:
 // the flag --http-port of echo is ECHO_HTTP_PORT. The name of the program stands before
@@ -59,9 +59,7 @@ func Run(ctx context.Context, c Call) int {
 	switch c.Name {
 	case "echo":
 		program = runEcho
-	case "client":
-		program = runClient
-	case "sleep":
+	case "client", "sleep":
 		program = runSleep
 	default:
 		fmt.Fprintf(c.Stderr, "program %q is unknown; it must be one of %s\n", c.Name, strings.Join(Names(), ", "))

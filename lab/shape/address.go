@@ -72,10 +72,11 @@ func (s Shape) NodePodCIDRs(n Node) []netip.Prefix {
 	})
 }
 
-// MaxPods is how many pods of a node can have an address.
-const MaxPods = 254
+// MaxPods is how many pods of a node can have an address: the first of the node's range
+// is no pod's.
+const MaxPods = 253
 
-// PodAddrs are the addresses of the pod with a number, from 1 to MaxPods, on a node.
+// PodAddrs are the addresses of the pod with a number, from 2 to MaxPods + 1, on a node.
 func (s Shape) PodAddrs(n Node, pod int) []netip.Addr {
 	var addrs []netip.Addr
 	for _, cidr := range s.NodePodCIDRs(n) {

@@ -12,6 +12,7 @@ import (
 )
 
 // Read reads a shape from YAML or JSON, fills in what it leaves out, and validates it.
+// The name given is that of a shape which says none.
 //
 // A zone lists its nodes or says how many there are, and what it says of cpu, memory,
 // pods and labels holds for each of its nodes that does not say otherwise:
@@ -25,7 +26,7 @@ import (
 //	  nodes:
 //	  - labels: {example.com/rack: r1}
 //	  - labels: {example.com/rack: r2}
-func Read(r io.Reader) (Shape, error) {
+func Read(r io.Reader, name string) (Shape, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return Shape{}, fmt.Errorf("reading a shape: %w", err)
@@ -37,6 +38,15 @@ func Read(r io.Reader) (Shape, error) {
 	var s Shape
 	if err := json.Unmarshal(data, &s); err != nil {
 		return Shape{}, fmt.Errorf("reading a shape: %w", err)
+	}
+	var says struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(data, &says); err != nil {
+		return Shape{}, fmt.Errorf("reading a shape: %w", err)
+	}
+	if says.Name == "" && name != "" {
+		s.Name = name
 	}
 	if err := s.Validate(); err != nil {
 		return Shape{}, fmt.Errorf("reading a shape: %w", err)

@@ -260,8 +260,10 @@ func (s Shape) FakeNodeList() []Node {
 	nodes := make([]Node, s.FakeNodes)
 	for i := range nodes {
 		zone := s.Zones[i%len(s.Zones)]
-		nodes[i] = zone.place(Node{Name: fmt.Sprintf("fake-%d", i+1), Index: MaxIndex - i, Fake: true,
-			Labels: map[string]string{LabelFake: "true"}})
+		nodes[i] = zone.place(Node{
+			Name: fmt.Sprintf("fake-%d", i+1), Index: MaxIndex - i, Fake: true,
+			Labels: map[string]string{LabelFake: "true"},
+		})
 	}
 	return nodes
 }

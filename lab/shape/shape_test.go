@@ -60,13 +60,19 @@ zones:
   nodes: 0
 timing:
   leaseRenewal: 1s
-`))
+`), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"a-1", "big", "b-1", "b-2", "b-3", "c-1", "c-2"}
 	if got := names(s.Nodes()); !slices.Equal(got, want) {
 		t.Errorf("nodes %v, want %v", got, want)
+	}
+	if s.Name != "mine" {
+		t.Errorf("its name is %q", s.Name)
+	}
+	if unnamed, err := shape.Read(strings.NewReader("zones: [{name: a}]"), "other"); err != nil || unnamed.Name != "other" {
+		t.Errorf("a shape without a name is called %q, %v", unnamed.Name, err)
 	}
 	first, big := s.Zones[0].Nodes[0], s.Zones[0].Nodes[1]
 	if first.CPU != "8" || first.Labels["example.com/rack"] != "r1" || first.Labels["tier"] != "x" || first.Region != "west" {
@@ -104,7 +110,7 @@ func TestReadErrors(t *testing.T) {
 		{"zones: [{name: a, nodes: [{index: -2}]}]", []string{"zones[0].nodes[0].index", "-2", "from 1"}},
 		{"zones: [{name: a, cpu: lots}]", []string{"zones[0].nodes[0].cpu", `"lots"`, "500m"}},
 		{"zones: [{name: a, memory: 8GB}]", []string{"memory", `"8GB"`, "8Gi"}},
-		{"zones: [{name: a, pods: 1000}]", []string{"pods", "1000", "1 to 254"}},
+		{"zones: [{name: a, pods: 1000}]", []string{"pods", "1000", "1 to 253"}},
 		{"zones: [{name: a, pods: x}]", []string{"pods", "string", "int"}},
 		{"zones: [{name: a, labels: {-a: b}}]", []string{"labels", `"-a"`, "letters"}},
 		{"zones: [{name: a, labels: {a: -b}}]", []string{"labels", `"-b"`, "letters"}},
@@ -121,7 +127,7 @@ func TestReadErrors(t *testing.T) {
 		{"zones: [{name: a, nodes: 400}, {name: b, nodes: 400}]", []string{"zones", "800", "500", "fakeNodes"}},
 		{"name: a\nname: b\nzones: [{name: a}]", []string{"reading a shape", "name"}},
 	} {
-		_, err := shape.Read(strings.NewReader(test.text))
+		_, err := shape.Read(strings.NewReader(test.text), "")
 		if err == nil {
 			t.Errorf("Read(%q) is no error", test.text)
 			continue
@@ -199,7 +205,7 @@ func TestShapesAreReadAsWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read, err := shape.Read(strings.NewReader(string(text)))
+		read, err := shape.Read(strings.NewReader(string(text)), "")
 		if err != nil || !reflect.DeepEqual(read, s) {
 			t.Fatalf("%s is read as %+v, %v", text, read, err)
 		}
@@ -366,11 +372,29 @@ func TestLinksHaveShortNames(t *testing.T) {
 	}
 }
 
+func TestImage(t *testing.T) {
+	for name, want := range map[string]string{
+		"lab/client":                         "lab/client",
+		"lab/client:v1":                      "lab/client",
+		"registry.example:5000/lab/client":   "lab/client",
+		"registry.example/lab/echo:v1@sha":   "lab/echo",
+		"slab/client":                        "client",
+		"lab/deeper/client":                  "client",
+		"registry.example:5000/vicinity-dns": "vicinity-dns",
+		"vicinity":                           "vicinity",
+		"lab/":                               "lab/",
+	} {
+		if got := shape.Image(name); got != want {
+			t.Errorf("Image(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add("zones: [{name: a, nodes: [{cpu: 500m}]}]")
 	f.Add("name: x\nzones:\n- name: a\n  nodes: 3\ntiming: {leaseRenewal: 1s}\nfakeNodes: 2")
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := shape.Read(strings.NewReader(text))
+		s, err := shape.Read(strings.NewReader(text), "other")
 		if err != nil {
 			return
 		}

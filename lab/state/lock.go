@@ -18,10 +18,17 @@ const lockPoll = 50 * time.Millisecond
 
 // Lock keeps every other process from changing the lab until the function that it
 // returns is called or this process ends, however it ends. It waits while another
-// holds the lock, until the context ends. It makes the folder, or what it lacks.
-func (d Dir) Lock(ctx context.Context) (unlock func(), err error) {
+// holds the lock, until the context ends. Where there is no lab, or it was removed in
+// the meantime, the error is ErrNotFound.
+func (d Dir) Lock(ctx context.Context) (unlock func(), err error) { return d.lock(ctx, false) }
+
+// Claim is Lock for those who make a lab or remove what is left of it: it makes the
+// folder, or what it lacks.
+func (d Dir) Claim(ctx context.Context) (unlock func(), err error) { return d.lock(ctx, true) }
+
+func (d Dir) lock(ctx context.Context, claim bool) (unlock func(), err error) {
 	for {
-		file, err := d.tryLock()
+		file, err := d.tryLock(claim)
 		if err != nil {
 			return nil, fmt.Errorf("locking lab %q: %w", d.Name(), err)
 		}
@@ -39,19 +46,26 @@ func (d Dir) Lock(ctx context.Context) (unlock func(), err error) {
 }
 
 // tryLock locks the lab and returns the file that holds the lock, or returns nil when
-// the lock is another's. It makes nothing but the lock before it holds it: whoever
+// the lock is another's. A claim makes nothing but the lock before it holds it: whoever
 // does may be removing the folder.
-func (d Dir) tryLock() (*os.File, error) {
-	if err := os.MkdirAll(d.path, 0o700); err != nil {
-		return nil, err
+func (d Dir) tryLock(claim bool) (*os.File, error) {
+	how := os.O_RDWR
+	if claim {
+		how |= os.O_CREATE
+		if err := os.MkdirAll(d.path, 0o700); err != nil {
+			return nil, err
+		}
 	}
-	file, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
+	file, err := os.OpenFile(d.join(lockFile), how, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && claim:
 		return nil, nil // the folder was removed just now
-	} else if err != nil {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, ErrNotFound
+	case err != nil:
 		return nil, err
 	}
-	locked, err := d.flock(file)
+	locked, err := d.flock(file, claim)
 	if !locked || err != nil {
 		_ = file.Close()
 		return nil, err
@@ -59,7 +73,7 @@ func (d Dir) tryLock() (*os.File, error) {
 	return file, nil
 }
 
-func (d Dir) flock(file *os.File) (bool, error) {
+func (d Dir) flock(file *os.File, claim bool) (bool, error) {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, nil
@@ -71,8 +85,10 @@ func (d Dir) flock(file *os.File) (bool, error) {
 	if !d.isLockFile(file) {
 		return false, nil
 	}
-	if err := d.create(); err != nil {
-		return false, err
+	if claim {
+		if err := d.create(); err != nil {
+			return false, err
+		}
 	}
 	return true, writeHolder(file)
 }

@@ -57,11 +57,10 @@ const (
 	runFolder      = "run"
 	etcdFolder     = "etcd"
 	podsFolder     = "pods"
-	rootFolder     = "root"
 )
 
 // folders are those that Create makes.
-var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder, rootFolder}
+var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder}
 
 // DefaultRoot is where labs are kept: $VICINITY_LAB_DIR, or else vicinity/lab in the
 // folder that the system has for the state of programs.
@@ -208,10 +207,6 @@ func (d Dir) Pods() string { return d.join(podsFolder) }
 
 // Pod is the folder of the volumes, logs and notes of the pod with a UID.
 func (d Dir) Pod(uid string) string { return d.join(podsFolder, uid) }
-
-// Root is an empty folder on which a process that sees files of its own has the root of
-// its file system mounted, where only it sees that.
-func (d Dir) Root() string { return d.join(rootFolder) }
 
 func (d Dir) join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)

@@ -177,18 +177,20 @@ func TestWriteFileThatFailsChangesNothing(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(target, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := state.WriteFile(target, []byte("x"), 0o600); err == nil {
-		t.Error("a folder was replaced by a file")
-	}
-	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v", entries, err)
-	}
-	path := filepath.Join(folder, "new")
-	if err := state.WriteFile(path, []byte("x"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the file is %v, %v, want mode 0640", info, err)
+	for i, write := range []func(string, []byte, os.FileMode) error{state.WriteFile, state.ReplaceFile} {
+		if err := write(target, []byte("x"), 0o600); err == nil {
+			t.Error("a folder was replaced by a file")
+		}
+		if entries, err := os.ReadDir(folder); err != nil || len(entries) != 1+i {
+			t.Errorf("the folder holds %v, %v", entries, err)
+		}
+		path := filepath.Join(folder, "new-"+strconv.Itoa(i))
+		if err := write(path, []byte("x"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+			t.Errorf("the file is %v, %v, want mode 0640", info, err)
+		}
 	}
 }
 
@@ -237,7 +239,7 @@ func TestLockOutlivesRemoval(t *testing.T) {
 	var waiting sync.WaitGroup
 	for range waiters {
 		waiting.Go(func() {
-			unlock, err := d.Lock(t.Context())
+			unlock, err := d.Claim(t.Context())
 			if err != nil {
 				t.Error(err)
 				return
@@ -261,8 +263,36 @@ func TestLockOutlivesRemoval(t *testing.T) {
 	}
 	unlock()
 	waiting.Wait()
+	if _, err := d.Lock(t.Context()); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("a lock on a lab that was removed: %v, want ErrNotFound", err)
+	}
 	if content, err := os.ReadDir(filepath.Dir(d.Path())); err != nil || len(content) > 0 {
 		t.Errorf("%v is left, %v", content, err)
+	}
+}
+
+// Whoever waits to change a lab while it is removed learns that, and does not make it
+// anew.
+func TestLockOfALabThatGoes(t *testing.T) {
+	d := create(t, t.TempDir(), "a")
+	unlock, err := d.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	go func() {
+		_, err := d.Lock(t.Context())
+		failed <- err
+	}()
+	if err := d.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if err := <-failed; !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Lock(): %v, want ErrNotFound", err)
+	}
+	if _, err := os.Stat(d.Path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is there again: %v", err)
 	}
 }
 

@@ -10,12 +10,22 @@ import (
 // leave the old content or the new. The file is synced, since what it says may be all
 // that finds a process again.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
+	return replace(path, data, mode, (*os.File).Sync)
+}
+
+// ReplaceFile is WriteFile that does not wait for the disk, for what need not outlive
+// the machine.
+func ReplaceFile(path string, data []byte, mode os.FileMode) error {
+	return replace(path, data, mode, func(*os.File) error { return nil })
+}
+
+func replace(path string, data []byte, mode os.FileMode, sync func(*os.File) error) error {
 	folder := filepath.Dir(path)
 	file, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	err = errors.Join(fill(file, data, mode), file.Close())
+	err = errors.Join(fill(file, data, mode), sync(file), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}
@@ -29,8 +39,5 @@ func fill(file *os.File, data []byte, mode os.FileMode) error {
 	if _, err := file.Write(data); err != nil {
 		return err
 	}
-	if err := file.Chmod(mode); err != nil {
-		return err
-	}
-	return file.Sync()
+	return file.Chmod(mode)
 }

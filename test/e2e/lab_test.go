@@ -44,7 +44,17 @@ func labArea() area {
 			{name: "zone-cut", keep: zoneCut},
 			{name: "node-stopped", keep: nodeStopped, within: 4 * time.Minute},
 			{name: "node-added", keep: nodeAdded},
+			{name: "exec-attach-forward", keep: execAttachForward},
+			{name: "probes", keep: probes},
+			{name: "host-port", keep: hostPorts},
+			{name: "pod-dns", keep: podDNS},
+			{name: "volumes-update", keep: volumesUpdate},
+			{name: "agent-per-node", keep: agentPerNode},
+			{name: "high-availability", keep: highAvailability},
+			{name: "control-plane-only", keep: controlPlaneOnly},
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute},
+			{name: "node-removed", keep: nodeRemoved, within: 5 * time.Minute},
+			{name: "port-taken", keep: portTaken, within: 5 * time.Minute},
 			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute},
 			{name: "documentation", keep: documentation, within: 5 * time.Minute},
 		},
@@ -450,7 +460,10 @@ func memory(ctx context.Context, s *scene) (string, error) {
 	if status.Memory > most {
 		return "", fmt.Errorf("the lab holds %d MiB; at most %d are allowed", status.Memory>>20, most>>20)
 	}
-	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), status.Pods), nil
+	if status.Pods == nil {
+		return "", errors.New("the number of pods is unknown although the API answers")
+	}
+	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), *status.Pods), nil
 }
 
 // during sends traffic while something else is done, and for a while after.
@@ -594,7 +607,8 @@ func agentKilled(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d pods adopted, none restarted; %d requests during it, 0 failed", len(before), result.Due), nil
 }
 
-// zoneCut cuts a zone off from the others: traffic inside goes on.
+// zoneCut cuts a zone off from the others: traffic inside goes on. When the control
+// plane may hear of it again its nodes speak again.
 func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
 		return "", err
@@ -621,12 +635,46 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
+	var within, beyond int64
 	for _, flow := range all.Flows {
-		if (flow.Zone == zone) != (flow.To.Zone == zone) {
+		switch {
+		case (flow.Zone == zone) != (flow.To.Zone == zone):
 			return "", fmt.Errorf("%d answers went from %s to %s although %s is cut off", flow.Answers, flow.To.Zone, flow.Zone, zone)
+		case flow.Zone == zone:
+			within += flow.Answers
+		case flow.Zone != flow.To.Zone:
+			beyond += flow.Answers
 		}
 	}
+	if within == 0 || beyond == 0 {
+		return "", fmt.Errorf("by the endpoints' addresses there were %d answers inside %s and %d from one to another of the other zones; there should be some of both",
+			within, zone, beyond)
+	}
+	if err := s.cluster.CutZone(ctx, zone, false); err != nil {
+		return "", err
+	}
+	if err := s.heard(ctx, zone); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border", result.Due), nil
+}
+
+// heard waits until all nodes of a zone have renewed their leases from now on.
+func (s *scene) heard(ctx context.Context, name string) error {
+	begun := time.Now()
+	zone, _ := s.cluster.Shape().Zone(name)
+	return lab.Wait(ctx, "the nodes of "+name+" to be heard", func(ctx context.Context) (string, error) {
+		for _, node := range zone.Nodes {
+			lease, err := s.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(begun) {
+				return node.Name + " is silent", nil
+			}
+		}
+		return "", nil
+	})
 }
 
 // nodeStopped stops a node: its pods leave the slices once Kubernetes takes it for

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,11 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
 )
 
 // upAndDown brings a second lab up beside the first, again and again, and looks at what
@@ -79,10 +84,126 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("killed %d times on the way up; up works after it, down leaves nothing", len(moments)+1), nil
 }
 
+// nodeRemoved brings a lab up with an agent for each node, for a user whose programs
+// are to go by a proxy that the lab must not ask. A node that is removed leaves nothing
+// behind, though nobody but its agent cared for its pods, and one that comes after it
+// has nothing of it: it was stopped.
+func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
+	program := s.second()
+	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
+	if err := program.run(ctx, "up", "--zones", "a,b", "--nodes-per-zone", "1", "--agent-per-node"); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
+	cluster, err := lab.Open(program.name, program.options)
+	if err != nil {
+		return "", err
+	}
+	client, err := cluster.Client()
+	if err != nil {
+		return "", err
+	}
+	if err := client.Apply(ctx, "default", lab.ClientManifests("client", 2)); err != nil {
+		return "", err
+	}
+	if err := client.WaitDeployment(ctx, "default", "client"); err != nil {
+		return "", err
+	}
+	if err := cluster.StopNode(ctx, "a-1"); err != nil {
+		return "", err
+	}
+	pods, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=a-1"})
+	if err != nil {
+		return "", err
+	}
+	if err := cluster.RemoveNode(ctx, "a-1"); err != nil {
+		return "", err
+	}
+	traces, err := lab.Traces(program.name, program.options)
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range pods.Items {
+		id := string(pod.UID)
+		for _, trace := range traces {
+			if strings.Contains(trace, id) || strings.Contains(trace, shape.PodNamespace(program.name, id)) {
+				return "", fmt.Errorf("of pod %s on the node that was removed there is left: %s", pod.Name, trace)
+			}
+		}
+	}
+	if processes := programs(traces, "lab program client"); processes != 1 {
+		return "", fmt.Errorf("%d processes of clients run; only that of the other node should", processes)
+	}
+	// Its name is free again, and it is not silent.
+	if _, err := cluster.AddNode(ctx, shape.Node{Name: "a-1", Zone: "a"}); err != nil {
+		return "", err
+	}
+	status, err := cluster.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, component := range status.Components {
+		if component.State != "ready" {
+			return "", fmt.Errorf("component %s is %s", component.Name, component.State)
+		}
+	}
+	return fmt.Sprintf("a node and its %d pods removed, %d components ready after it came again", len(pods.Items), len(status.Components)), nil
+}
+
+// programs are how many of some traces are processes with a text in their command.
+func programs(traces []string, text string) int {
+	found := 0
+	for _, trace := range traces {
+		if strings.HasPrefix(trace, "process ") && strings.Contains(trace, text) {
+			found++
+		}
+	}
+	return found
+}
+
+// portTaken takes a lab's port away from it while it comes up: it comes up with another.
+func portTaken(ctx context.Context, s *scene) (figure string, err error) {
+	program := s.second()
+	cmd := program.command(ctx, "up", "--zones", "a", "--nodes-per-zone", "1")
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
+	var port int
+	var taken net.Listener
+	err = lab.Wait(ctx, "the lab to choose its port", func(context.Context) (string, error) {
+		folder, err := state.Open(program.options.Root, program.name)
+		if err != nil {
+			return "", err
+		}
+		chosen, err := folder.Load()
+		if err != nil {
+			return "", err
+		}
+		port = chosen.Port
+		taken, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		return "", err
+	})
+	if err == nil {
+		defer taken.Close()
+	}
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return "", fmt.Errorf("%w: %s", err, &printed)
+	}
+	if want := fmt.Sprintf("another program took port %d in the meantime", port); !strings.Contains(printed.String(), want) {
+		return "", fmt.Errorf("it did not say %q but %q", want, &printed)
+	}
+	return fmt.Sprintf("up with another port after %d was taken", port), nil
+}
+
 // second is the program with another lab than the area's.
 type second struct {
 	options lab.Options
 	name    string
+	// environment is what the user of the program has set besides.
+	environment []string
 }
 
 func (s *scene) second() second {
@@ -92,7 +213,7 @@ func (s *scene) second() second {
 func (p second) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.options.Program, append([]string{"lab"}, args...)...)
 	cmd.Args = append(cmd.Args, "--name", p.name)
-	cmd.Env = append(os.Environ(), "VICINITY_LAB_DIR="+p.options.Root)
+	cmd.Env = append(append(os.Environ(), p.environment...), "VICINITY_LAB_DIR="+p.options.Root)
 	return cmd
 }
 

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// pretendUp writes down that labs are up of which nothing runs.
+func pretendUp(t *testing.T, names ...string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	t.Setenv("VICINITY_LAB_DIR", root)
+	t.Setenv("VICINITY_KUBERNETES", "/bin/sh")
+	for _, name := range names {
+		dir, err := state.Create(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := shape.Default()
+		s.Name = name
+		if err := dir.Save(state.Lab{Shape: s, Up: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// What a user says of the shape of a lab that is up is refused, and which lab that is
+// says the flag, or else the file, or else the environment.
+func TestDemoKeepsALabThatIsUp(t *testing.T) {
+	pretendUp(t, "flagged", "filed", "set")
+	t.Setenv("VICINITY_LAB_NAME", "set")
+	folder := t.TempDir()
+	named, unnamed := filepath.Join(folder, "named.yaml"), filepath.Join(folder, "unnamed.yaml")
+	for path, text := range map[string]string{named: "name: filed\nzones: [{name: a}]", unnamed: "zones: [{name: a}]"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--zones", "a", "--ha"}, `lab "set" is up already and stays as it is, so --zones, --ha does nothing`},
+		{[]string{"--file", unnamed}, `lab "set" is up already and stays as it is, so --file does nothing`},
+		{[]string{"--file", named}, `lab "filed" is up already and stays as it is, so --file does nothing`},
+		{[]string{"--file", named, "--name", "flagged"}, `lab "flagged" is up already and stays as it is, so --file does nothing`},
+	} {
+		var out, err bytes.Buffer
+		code := Main(t.Context(), append([]string{"lab", "demo"}, test.args...), strings.NewReader(""), &out, &err)
+		if code != exitUsage || !strings.Contains(err.String(), test.want) {
+			t.Errorf("demo %q: exit code %d, %q, want %d and %q", test.args, code, &err, exitUsage, test.want)
+		}
+	}
+}
+
+// Each flag of a shape is known as one.
+func TestFlagsOfAShape(t *testing.T) {
+	root := probe(&bytes.Buffer{}, &bytes.Buffer{})
+	up, _, err := root.Find([]string{"lab", "up"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
+		flags = append(flags, match[1])
+	}
+	want := slices.Concat(fileFlags, otherFlags, []string{"keep"})
+	slices.Sort(flags)
+	slices.Sort(want)
+	if !slices.Equal(flags, want) {
+		t.Errorf("up has the flags %q, want %q", flags, want)
+	}
+}
+
+func TestGoOnNamesThePrograms(t *testing.T) {
+	root := pretendUp(t, "default", "other")
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "kubectl"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		lab, program string
+		want         []string
+	}{
+		{"default", "vicinity", []string{"  kubectl get pods", "  vicinity lab zone cut zone-a\n", `"vicinity lab down" removes it`}},
+		{"other", folder + "/vicinity", []string{
+			"=" + root + "/other/kubeconfig", "  " + folder + "/kubectl get pods", "  " + folder + "/vicinity lab zone cut zone-a --name other\n",
+		}},
+		{"default", "/nowhere/vicinity", []string{"  kubectl get pods", "  /nowhere/vicinity lab load"}},
+	} {
+		cluster, err := lab.Open(test.lab, lab.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := goOn(test.program, "zone-a", cluster)
+		for _, want := range test.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in %q", want, text)
+			}
+		}
+	}
+}
+
+// What the API does not say is not said to be nothing.
+func TestStatusOfUnknownPods(t *testing.T) {
+	three := 3
+	for _, test := range []struct {
+		pods *int
+		want []string
+	}{{&three, []string{", 3 pods, ", " 3      Ready"}}, {nil, []string{", pods unknown, ", " unknown   Ready"}}} {
+		var out bytes.Buffer
+		if err := writeStatus(&out, lab.Status{Pods: test.pods, Nodes: []lab.NodeStatus{{Name: "a-1", State: "Ready", Pods: test.pods}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is not in %q", want, &out)
+			}
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// checkHealth asks by gRPC's own protocol of health checks.
+func (w *worker) checkHealth(ctx context.Context, call hookCall, action *corev1.GRPCAction) error {
+	addr, err := address(call, "", intstr.FromInt32(action.Port))
+	if err != nil {
+		return err
+	}
+	service := ""
+	if action.Service != nil {
+		service = *action.Service
+	}
+	return healthOf(ctx, addr, service, func(ctx context.Context, addr string) (net.Conn, error) {
+		return w.dial(ctx, call.pod, addr)
+	})
+}
+
+// healthOf asks a server whether a service of it serves.
+func healthOf(ctx context.Context, addr, service string, dial func(context.Context, string) (net.Conn, error)) error {
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithContextDialer(dial), grpc.WithNoProxy(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/vicinity"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	response, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	if err != nil {
+		return fmt.Errorf("health rpc failed: %w", err)
+	}
+	if response.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("service unhealthy (responded with %q)", response.Status)
+	}
+	return nil
+}

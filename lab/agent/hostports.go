@@ -1,0 +1,237 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/fabric"
+)
+
+// Ports of a node that lead to its pods are rules in the node's namespace, one for each
+// port and family in either chain:
+//
+//	table inet vicinity-host-ports {
+//		chain prerouting {
+//			type nat hook prerouting priority dstnat
+//			ip daddr NODE tcp dport PORT dnat ip to POD:PORT comment "UID TCP NODE:PORT"
+//		}
+//		chain output {
+//			type nat hook output priority dstnat
+//			...
+//		}
+//		chain postrouting {
+//			type nat hook postrouting priority srcnat
+//			ip saddr POD ip daddr POD masquerade comment "UID"
+//		}
+//	}
+//
+// The last is for a pod that reaches itself by the node. The kernel alone knows which
+// rules there are: agents come and go, and traffic goes on.
+
+// hostPortTable holds the rules.
+var hostPortTable = nftables.Table{Family: nftables.TableFamilyINet, Name: "vicinity-host-ports"}
+
+// hostPort is a port of a node that leads to a port of a pod.
+type hostPort struct {
+	protocol corev1.Protocol
+	node     netip.AddrPort
+	pod      netip.AddrPort
+}
+
+// String is what two ports that are in each other's way have in common.
+func (p hostPort) String() string { return fmt.Sprintf("%s %s", p.protocol, p.node) }
+
+// protocolNumbers are the protocols as packets name them.
+var protocolNumbers = map[corev1.Protocol]byte{
+	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
+}
+
+// hostPorts are the ports of the node that a pod asks for, given the addresses of both.
+func hostPorts(pod *corev1.Pod, node, addrs []netip.Addr) []hostPort {
+	var ports []hostPort
+	for c := range allContainers(pod) {
+		for _, p := range c.Ports {
+			if p.HostPort == 0 || pod.Spec.HostNetwork {
+				continue
+			}
+			for i, addr := range addrs {
+				only, err := netip.ParseAddr(p.HostIP)
+				if err == nil && !only.IsUnspecified() && only != node[i] {
+					continue
+				}
+				ports = append(ports, hostPort{
+					protocol: p.Protocol,
+					node:     netip.AddrPortFrom(node[i], uint16(p.HostPort)),
+					pod:      netip.AddrPortFrom(addr, uint16(p.ContainerPort)),
+				})
+			}
+		}
+	}
+	return ports
+}
+
+// openPorts makes the ports of the node that a pod asks for lead to it.
+func (n *node) openPorts(pod *corev1.Pod, addrs []netip.Addr) error {
+	ports := hostPorts(pod, n.shape.NodeAddrs(n.Node), addrs)
+	if len(ports) == 0 {
+		return nil
+	}
+	err := n.inHostPorts(func(conn *nftables.Conn, chains []*nftables.Chain) error {
+		rules, err := conn.GetRules(chains[0].Table, chains[0])
+		if err != nil {
+			return err
+		}
+		for _, p := range ports {
+			for _, rule := range rules {
+				if comment, _ := userdata.GetString(rule.UserData, userdata.TypeComment); strings.HasSuffix(comment, " "+p.String()) {
+					return fmt.Errorf("%s is another pod's", p)
+				}
+			}
+			for _, chain := range chains[:2] {
+				addHostPort(conn, chain, fmt.Sprintf("%s %s", pod.UID, p), p.exprs())
+			}
+			addHostPort(conn, chains[2], string(pod.UID), p.exprsOfReturn())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("opening the pod's ports on node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func addHostPort(conn *nftables.Conn, chain *nftables.Chain, comment string, exprs []expr.Any) {
+	conn.AddRule(&nftables.Rule{
+		Table: chain.Table, Chain: chain, Exprs: exprs,
+		UserData: userdata.AppendString(nil, userdata.TypeComment, comment),
+	})
+}
+
+// closePorts undoes openPorts.
+func (n *node) closePorts(pod *corev1.Pod) error {
+	if len(hostPorts(pod, n.shape.NodeAddrs(n.Node), n.shape.NodeAddrs(n.Node))) == 0 {
+		return nil
+	}
+	err := n.inHostPorts(func(conn *nftables.Conn, chains []*nftables.Chain) error {
+		for _, chain := range chains {
+			rules, err := conn.GetRules(chain.Table, chain)
+			if err != nil {
+				return err
+			}
+			for _, rule := range rules {
+				comment, _ := userdata.GetString(rule.UserData, userdata.TypeComment)
+				if uid, _, _ := strings.Cut(comment, " "); uid != string(pod.UID) {
+					continue
+				}
+				if err := conn.DelRule(rule); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	// A node that went took its rules along.
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("closing the pod's ports on node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// inHostPorts changes the rules in the node's namespace, all or nothing. The chains are
+// prerouting, output and postrouting.
+func (n *node) inHostPorts(change func(*nftables.Conn, []*nftables.Chain) error) error {
+	n.ports.Lock()
+	defer n.ports.Unlock()
+	return fabric.InNamespace(n.namespace(), func() error {
+		conn, err := nftables.New(nftables.AsLasting())
+		if err != nil {
+			return err
+		}
+		// Its descriptor is all there is to close.
+		defer func() { _ = conn.CloseLasting() }()
+		table := hostPortTable
+		conn.AddTable(&table)
+		var chains []*nftables.Chain
+		for _, c := range []nftables.Chain{
+			{Name: "prerouting", Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest},
+			{Name: "output", Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest},
+			{Name: "postrouting", Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource},
+		} {
+			c.Table, c.Type = &table, nftables.ChainTypeNAT
+			chains = append(chains, conn.AddChain(&c))
+		}
+		// The rules can be read only when they are there.
+		if err := conn.Flush(); err != nil {
+			return err
+		}
+		if err := change(conn, chains); err != nil {
+			return err
+		}
+		return conn.Flush()
+	})
+}
+
+// exprs send what comes for the node's port to the pod's.
+func (p hostPort) exprs() []expr.Any {
+	family := uint32(unix.NFPROTO_IPV4)
+	if p.node.Addr().Is6() {
+		family = unix.NFPROTO_IPV6
+	}
+	return slices.Concat(
+		to(p.node.Addr()),
+		[]expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocolNumbers[p.protocol]}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(p.node.Port())},
+			&expr.Immediate{Register: 1, Data: p.pod.Addr().AsSlice()},
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(p.pod.Port())},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: 1, RegProtoMin: 2},
+		})
+}
+
+// exprsOfReturn have a pod that reaches itself meet the node instead: what came from its
+// own address it would not take.
+func (p hostPort) exprsOfReturn() []expr.Any {
+	return slices.Concat(from(p.pod.Addr()), to(p.pod.Addr()), []expr.Any{&expr.Masq{}})
+}
+
+// from and to match packets by their addresses.
+func from(addr netip.Addr) []expr.Any {
+	if addr.Is6() {
+		return matchAddr(addr, 8)
+	}
+	return matchAddr(addr, 12)
+}
+
+func to(addr netip.Addr) []expr.Any {
+	if addr.Is6() {
+		return matchAddr(addr, 24)
+	}
+	return matchAddr(addr, 16)
+}
+
+// matchAddr matches an address at a place in the header of packets of its family.
+func matchAddr(addr netip.Addr, offset uint32) []expr.Any {
+	family := byte(unix.NFPROTO_IPV4)
+	if addr.Is6() {
+		family = unix.NFPROTO_IPV6
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(addr.BitLen() / 8)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: addr.AsSlice()},
+	}
+}

@@ -1,0 +1,47 @@
+package program
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// The services whose health an echo tells by gRPC, besides the one without a name, which
+// is its readiness too.
+const (
+	readyService = "ready"
+	liveService  = "live"
+)
+
+// health answers health checks by gRPC with what /readyz and /livez say.
+type health struct {
+	grpc_health_v1.UnimplementedHealthServer
+	state *behaviour
+}
+
+func newHealthServer(state *behaviour) *grpc.Server {
+	server := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, health{state: state})
+	return server
+}
+
+// Check tells whether a service serves.
+func (h health) Check(_ context.Context, request *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	var serves bool
+	switch service := request.GetService(); service {
+	case "", readyService:
+		serves = h.state.snapshot().Ready
+	case liveService:
+		serves = h.state.isLive()
+	default:
+		return nil, status.Errorf(codes.NotFound, "service %q is unknown; it must be %s, %s or empty", service, readyService, liveService)
+	}
+	answer := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING}
+	if serves {
+		answer.Status = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	return answer, nil
+}
