@@ -71,7 +71,11 @@ down: build ## Remove all labs
 .PHONY: e2e
 e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab
 	$(GO) test -c -o bin/e2e ./test/e2e
-	cd test/e2e && E2E_AREA='$(or $(AREA),all)' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout 40m
+	cd test/e2e && E2E_AREA='$(or $(AREA),all)' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,60m)
+
+.PHONY: soak
+soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)
+	@E2E_SOAK=1 $(MAKE) e2e
 
 .PHONY: simulate
 simulate: build ## Score the algorithms on the published data set of 39,273,145 cases

@@ -56,6 +56,7 @@ func labArea() area {
 			{name: "node-removed", keep: nodeRemoved, within: 5 * time.Minute},
 			{name: "port-taken", keep: portTaken, within: 5 * time.Minute},
 			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute},
+			{name: "scale", keep: scale, within: time.Hour},
 			{name: "documentation", keep: documentation, within: 5 * time.Minute},
 		},
 	}
