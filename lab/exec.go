@@ -13,7 +13,9 @@ import (
 )
 
 // ExecOptions say what to run where, and what it is connected to. What is nil is not
-// connected.
+// connected. Stdout and Stderr are written to at the same time, each from a goroutine
+// of its own: one writer for both must bear that. A bytes.Buffer does not, and loses
+// output.
 type ExecOptions struct {
 	Namespace, Pod string
 	// Container may be empty in a pod of one.

@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"sync"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // slots hands out the numbers of a node's pods, which their addresses follow from. It
@@ -17,7 +19,7 @@ type slots struct {
 // The first address of a node's range is its own side of the pods' links.
 const (
 	firstSlot = 2
-	lastSlot  = 254
+	lastSlot  = firstSlot + shape.MaxPods - 1
 )
 
 func (s *slots) take() (int, error) {

@@ -98,7 +98,8 @@ func (w *worker) adoptContainer(spec *corev1.Container) {
 // findAttempt looks for an attempt that no record names.
 func (w *worker) findAttempt(name string, number int) *attempt {
 	folder := w.attemptFolder(name, number)
-	if _, err := os.Stat(filepath.Join(folder, specFile)); err != nil {
+	var spec containerSpec
+	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
 		return nil
 	}
 	var b begin
@@ -106,7 +107,7 @@ func (w *worker) findAttempt(name string, number int) *attempt {
 		err := readJSON(filepath.Join(folder, beginFile), &b)
 		if err == nil && b.Error == "" {
 			return &attempt{
-				Number: number, ID: attemptID(w.pod.UID, name, number),
+				Number: number, ID: attemptID(w.pod.UID, name, number), Image: spec.Image,
 				Process: b.Process, Keeper: b.Keeper, Input: b.Input, Begun: b.At,
 			}
 		} else if err == nil {

@@ -110,15 +110,15 @@ func Run(ctx context.Context, o Options) error {
 	defer exits.close()
 	a := newAgent(o, client, exits)
 	defer a.events.Shutdown()
-	if a.version, err = serverVersion(ctx, client); err != nil {
+	if a.version, err = a.serverVersion(ctx); err != nil {
 		return err
 	}
 	records, err := a.readRecords()
 	if err != nil {
 		return err
 	}
-	a.pods.restore(records)
 	a.setNodes(ctx, lab.Shape)
+	a.pods.restore(records)
 	var work sync.WaitGroup
 	for _, f := range []func(context.Context){a.beat, a.watchPods, a.watchNodes, a.watchControl} {
 		work.Go(func() { f(ctx) })
@@ -164,11 +164,16 @@ func newClient(d state.Dir) (kubernetes.Interface, error) {
 }
 
 // serverVersion waits for the API server and returns its version, which the nodes share.
-func serverVersion(ctx context.Context, client kubernetes.Interface) (string, error) {
+func (a *agent) serverVersion(ctx context.Context) (string, error) {
+	told := false
 	for {
-		version, err := client.Discovery().ServerVersion()
+		version, err := a.client.Discovery().ServerVersion()
 		if err == nil {
 			return version.GitVersion, nil
+		}
+		if !told {
+			told = true
+			a.log.Warn("API server does not answer yet", "error", err)
 		}
 		select {
 		case <-ctx.Done():

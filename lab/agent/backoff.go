@@ -24,12 +24,24 @@ func (b backoff) after(failures int) time.Duration {
 }
 
 // note enters the end of a container's attempt. One that ran for twice the longest wait
-// counts as healthy, and starts over.
+// counts as healthy, and starts over; so does one whose image was replaced.
 func (b backoff) note(c *container) {
 	a := c.Current
-	if !a.Begun.IsZero() && a.Ended.Sub(a.Begun) >= 2*b.Most {
+	if a.Replaced || !a.Begun.IsZero() && a.Ended.Sub(a.Begun) >= 2*b.Most {
 		c.Failures = 0
 	}
 	c.NextStart = a.Ended.Add(b.after(c.Failures))
 	c.Failures++
+}
+
+// refuse enters that no attempt could be made. That says nothing about how the container
+// fares once it runs, and has a count of its own. An image that is none backs off like a
+// container, while an object that is missing may come at any moment.
+func (b backoff) refuse(c *container, image bool, now time.Time) {
+	c.Refusals++
+	wait := min(b.First, time.Duration(c.Refusals)*time.Second)
+	if image {
+		wait = b.after(c.Refusals)
+	}
+	c.NextStart = now.Add(wait)
 }

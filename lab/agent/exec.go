@@ -87,13 +87,24 @@ func (c command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) })
-	defer stop()
-	if terminal != nil {
-		c.converse(ctx, terminal)
+	started, _ := findProcess(cmd.Process.Pid) // one that ended is nobody
+	if !c.process.alive() {
+		// The container ended meanwhile, and its keeper saw nothing of this.
+		_ = started.killGroup()
 	}
-	err = cmd.Wait()
-	if ctx.Err() != nil {
+	ended := make(chan error, 1)
+	go func() {
+		if terminal != nil {
+			c.converse(ctx, terminal)
+		}
+		ended <- cmd.Wait()
+	}()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		// What it left in sessions of its own may hold its streams until the container
+		// ends, and is not waited for.
+		_ = started.killGroup()
 		return ctx.Err()
 	}
 	if cmd.ProcessState == nil {
@@ -148,13 +159,15 @@ const terminalKind = "TERM=xterm"
 
 // openTerminal opens both ends of a new terminal.
 func openTerminal() (terminal, end *os.File, err error) {
-	terminal, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	// Not blocking, so that to close it ends a read.
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
 	}
-	number, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPTN)
+	terminal = os.NewFile(uintptr(fd), "/dev/ptmx")
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
-		err = unix.IoctlSetPointerInt(int(terminal.Fd()), unix.TIOCSPTLCK, 0)
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
 	if err == nil {
 		end, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -175,7 +188,9 @@ func (w *worker) runHook(ctx context.Context, call hookCall, args []string) erro
 		process: call.attempt.Process, folder: w.attemptFolder(call.spec.Name, call.attempt.Number),
 		args: args, out: &output, err: &output,
 	}.run(ctx)
-	if err != nil && output.Len() > 0 {
+	// Of one that was not waited for others may still write.
+	var exit exitError
+	if errors.As(err, &exit) && output.Len() > 0 {
 		return fmt.Errorf("%s", bytes.TrimSpace(output.Bytes()[:min(output.Len(), 1<<10)]))
 	}
 	return err

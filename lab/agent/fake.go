@@ -88,7 +88,7 @@ func (f *fakes) next() (fakeWork, bool) {
 // set takes in a pod. Only one that is new, or to be deleted, or that others call
 // unready since its node was silent for a while, means work.
 func (f *fakes) set(n *node, pod *corev1.Pod) {
-	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	over := podOver(pod)
 	unready := !over && !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -103,6 +103,24 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 		f.queue = append(f.queue, fakeWork{pod: pod, node: n, slot: have.slot})
 		f.ready.Signal()
 	}
+}
+
+// hold marks the address that a pod has already, before others ask for one.
+func (f *fakes) hold(n *node, pod *corev1.Pod) {
+	if podOver(pod) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.pods[pod.UID]; ok || pod.Status.PodIP == "" {
+		return
+	}
+	f.pods[pod.UID] = fakePod{node: n, slot: heldSlot(n, pod)}
+}
+
+// podOver reports whether nothing of a pod runs, nor will.
+func podOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // heldSlot is the slot of the address that a pod has, or a new one; 0 if there is none.

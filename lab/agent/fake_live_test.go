@@ -28,30 +28,19 @@ func TestFakeNodes(t *testing.T) {
 	t.Logf("%d nodes are ready after %v", *fakeNodes, time.Since(began).Round(time.Millisecond))
 	began = time.Now()
 	automount := false
-	indices := make(chan int)
-	var work sync.WaitGroup
-	for range 16 {
-		work.Go(func() {
-			for i := range indices {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p-%d", i)}}
-				pod.Spec.NodeName = fmt.Sprintf("fake-%d", i%*fakeNodes+1)
-				pod.Spec.AutomountServiceAccountToken = &automount
-				pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "lab/echo"}}
-				if _, err := l.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for i := range *fakePods {
-		indices <- i
-	}
-	close(indices)
-	work.Wait()
+	pods := l.client.CoreV1().Pods("default")
+	l.eachFakePod(func(i int, name string) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pod.Spec.NodeName = fmt.Sprintf("fake-%d", i%*fakeNodes+1)
+		pod.Spec.AutomountServiceAccountToken = &automount
+		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "lab/echo"}}
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
 	t.Logf("%d pods are created after %v", *fakePods, time.Since(began).Round(time.Millisecond))
 	addresses := map[string]bool{}
 	l.wait("pods are ready", func(ctx context.Context) (bool, string) {
-		list, err := l.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		list, err := pods.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -77,11 +66,31 @@ func TestFakeNodes(t *testing.T) {
 			t.Logf("the agent's memory: %s", strings.Join(strings.Fields(line), " "))
 		}
 	}
-	if err := l.client.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	// Not all by one request: on a machine that is busy it may take longer than the API
+	// server lets it.
+	l.eachFakePod(func(_ int, name string) error { return pods.Delete(t.Context(), name, metav1.DeleteOptions{}) })
 	l.wait("pods are gone", func(ctx context.Context) (bool, string) {
-		list, err := l.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		list, err := pods.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		return err == nil && len(list.Items) == 0, fmt.Sprint(err)
 	})
+}
+
+// eachFakePod does something to each pod, to many at a time.
+func (l *lab) eachFakePod(do func(i int, name string) error) {
+	indices := make(chan int)
+	var work sync.WaitGroup
+	for range 16 {
+		work.Go(func() {
+			for i := range indices {
+				if err := do(i, fmt.Sprintf("p-%d", i)); err != nil {
+					l.t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range *fakePods {
+		indices <- i
+	}
+	close(indices)
+	work.Wait()
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"vicinity.dev/vicinity/lab/state"
 )
 
 func readJSON(path string, value any) error {
@@ -27,15 +29,7 @@ func writeJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, data, 0o600)
-}
-
-func replaceFile(path string, data []byte, mode os.FileMode) error {
-	next := path + ".next"
-	if err := os.WriteFile(next, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
+	return state.ReplaceFile(path, data, 0o600)
 }
 
 // lookPath finds a program in the PATH of an environment.

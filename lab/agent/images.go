@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // Images maps the names of container images to programs of this machine.
@@ -24,27 +26,14 @@ func DefaultImages() (Images, error) {
 	return Images{Program: program, Folder: filepath.Dir(program)}, nil
 }
 
-// programs are the images of the lab's own.
-const programs = "lab/"
-
-// Resolve returns the program of an image and its first arguments. Registry, tag and
-// digest mean nothing: there is one of each.
+// Resolve returns the program of an image and its first arguments.
 func (i Images) Resolve(image string) ([]string, error) {
-	name, _, _ := strings.Cut(image, "@")
-	if slash := strings.LastIndexByte(name, '/'); strings.LastIndexByte(name, ':') > slash {
-		name = name[:strings.LastIndexByte(name, ':')]
-	}
-	if at := strings.LastIndex("/"+name, "/"+programs); at >= 0 {
-		if program := name[at+len(programs):]; program != "" && !strings.Contains(program, "/") {
-			switch program {
-			case "echo", "client", "sleep":
-				return []string{i.Program, "lab", "program", program}, nil
-			}
-		}
-	}
-	base := name[strings.LastIndexByte(name, '/')+1:]
-	if base == "vicinity" || strings.HasPrefix(base, "vicinity-") {
-		program := filepath.Join(i.Folder, base)
+	name := shape.Image(image)
+	switch program, own := strings.CutPrefix(name, "lab/"); {
+	case own && (program == "echo" || program == "client" || program == "sleep"):
+		return []string{i.Program, "lab", "program", program}, nil
+	case !own && (name == "vicinity" || strings.HasPrefix(name, "vicinity-")):
+		program := filepath.Join(i.Folder, name)
 		if err := executable(program); err != nil {
 			return nil, fmt.Errorf("image %q stands for the program %s: %w", image, program, err)
 		}

@@ -9,12 +9,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	labprocess "vicinity.dev/vicinity/lab/process"
 )
 
 // The files of an attempt's folder.
@@ -32,9 +33,11 @@ const notFound = 128
 
 // containerSpec tells a keeper what to run.
 type containerSpec struct {
-	Args []string `json:"args"`
-	Env  []string `json:"env"`
-	Dir  string   `json:"dir"`
+	// Image is what the arguments were found by.
+	Image string   `json:"image,omitempty"`
+	Args  []string `json:"args"`
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
 	// Network is the path of the network namespace, empty: this one.
 	Network  string  `json:"network,omitempty"`
 	Hostname string  `json:"hostname,omitempty"`
@@ -67,6 +70,8 @@ type end struct {
 // specification describes, writes what it prints to its log, and notes how it ends.
 // It is what "vicinity lab internal container FOLDER" runs, in a process of its own.
 func RunContainer(folder string) error {
+	// The container has no business with it.
+	unix.CloseOnExec(reportDescriptor)
 	var spec containerSpec
 	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
 		return fmt.Errorf("reading the container's specification: %w", err)
@@ -80,7 +85,9 @@ func RunContainer(folder string) error {
 	defer log.Close()
 	k := keeper{spec: spec, folder: folder, log: log, signals: make(chan os.Signal, 4)}
 	signal.Notify(k.signals, unix.SIGTERM, closeInput)
-	if err := k.start(); err != nil {
+	// On a thread of its own: this one stays with the machine's folders, so that a
+	// volume over the state folder hides none of the notes and logs from it.
+	if err := labprocess.OnThread(k.start); err != nil {
 		return errors.Join(
 			writeJSON(filepath.Join(folder, endFile), end{At: time.Now(), ExitCode: notFound}),
 			report(folder, begin{At: time.Now(), Error: err.Error()}))
@@ -90,10 +97,12 @@ func RunContainer(folder string) error {
 		// It ended already; nobody else can have its number before it is waited for.
 		started = process{ID: k.cmd.Process.Pid}
 	}
-	if err := report(folder, begin{Process: started, Input: k.input, At: time.Now()}); err != nil {
-		return err
+	err = report(folder, begin{Process: started, Input: k.input, At: time.Now()})
+	if err != nil {
+		// Nobody would ever ask for it.
+		_ = unix.Kill(-k.cmd.Process.Pid, unix.SIGKILL)
 	}
-	return writeJSON(filepath.Join(folder, endFile), k.wait())
+	return errors.Join(err, writeJSON(filepath.Join(folder, endFile), k.wait()))
 }
 
 // report notes how the start went, and tells the agent.
@@ -124,15 +133,15 @@ type keeper struct {
 	log    *logWriter
 	cmd    *exec.Cmd
 	copied sync.WaitGroup
+	// namespace is the container's mount namespace.
+	namespace string
 	// input is the descriptor of what the process reads, for attempt.openInput.
 	input   int
 	signals chan os.Signal
 }
 
-// start starts the process from a thread that is in its namespaces. The thread stays
-// locked: nothing else may ever run in them.
+// start puts the thread into the container's namespaces and starts the process from it.
 func (k *keeper) start() error {
-	runtime.LockOSThread()
 	if err := k.enter(); err != nil {
 		return err
 	}
@@ -210,12 +219,16 @@ func (k *keeper) copy(stream string, from *os.File) {
 // enter puts the thread into the container's namespaces.
 func (k *keeper) enter() error {
 	if k.spec.Network != "" {
-		if err := setNamespace(k.spec.Network, unix.CLONE_NEWNET); err != nil {
+		if err := labprocess.Enter(k.spec.Network, unix.CLONE_NEWNET); err != nil {
 			return err
 		}
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
 		return fmt.Errorf("making namespaces: %w", err)
+	}
+	var err error
+	if k.namespace, err = mountNamespace("thread-self"); err != nil {
+		return err
 	}
 	if k.spec.Hostname != "" {
 		if err := unix.Sethostname([]byte(k.spec.Hostname)); err != nil {
@@ -238,18 +251,32 @@ func (k *keeper) wait() end {
 			_ = unix.Kill(-pid, unix.SIGKILL)
 		}
 	}()
-	// The error says less than the state does.
-	_ = k.cmd.Wait()
-	e := end{At: time.Now(), ExitCode: exitCode(k.cmd.ProcessState)}
+	awaitEnd(pid)
+	e := end{At: time.Now()}
 	_ = unix.Kill(-pid, unix.SIGKILL)
+	endRemains(k.namespace)
 	copied := make(chan struct{})
 	go func() { k.copied.Wait(); close(copied) }()
 	select {
 	case <-copied:
 	case <-time.After(time.Second):
-		// A process in a session of its own holds the other end.
+		// One that left the container's namespaces holds the other end.
 	}
+	// Now that nobody signals it any more: from here on the number may be another's.
+	// The error says less than the state does.
+	_ = k.cmd.Wait()
+	e.ExitCode = exitCode(k.cmd.ProcessState)
 	return e
+}
+
+// awaitEnd waits until a child ended, and leaves it its number.
+func awaitEnd(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // exitCode is a process's exit code, or as shells have it 128 and the signal.

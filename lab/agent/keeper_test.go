@@ -1,13 +1,19 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // kept is a container whose keeper runs, without a pod.
@@ -18,6 +24,9 @@ type kept struct {
 	ended   chan error
 }
 
+// itsFolder stands for the container's folder as the target of a mount.
+const itsFolder = "its folder"
+
 func keepContainer(t *testing.T, spec containerSpec) *kept {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -25,6 +34,11 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	}
 	k := &kept{t: t, folder: t.TempDir(), ended: make(chan error, 1)}
 	spec.Env, spec.Dir, spec.Log = os.Environ(), "/", filepath.Join(k.folder, "log")
+	for i := range spec.Mounts {
+		if spec.Mounts[i].Target == itsFolder {
+			spec.Mounts[i].Target = k.folder
+		}
+	}
 	if err := writeJSON(filepath.Join(k.folder, specFile), spec); err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +48,15 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 		t.Fatal(err, b.Error)
 	}
 	k.attempt = attempt{Process: b.Process, Keeper: b.Keeper, Input: b.Input}
-	go func() { k.ended <- cmd.Wait() }()
-	t.Cleanup(func() { _ = b.Process.killGroup() }) // most have ended
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		k.ended <- cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = b.Process.killGroup() // most have ended
+		<-gone
+	})
 	return k
 }
 
@@ -54,14 +75,40 @@ func (k *kept) write(text string) *os.File {
 // printed waits until the log's text is as wanted.
 func (k *kept) printed(want string) {
 	k.t.Helper()
+	k.log(func(text string) bool { return text == want })
+}
+
+// printedProcess waits until a process printed its number.
+func (k *kept) printedProcess() process {
+	k.t.Helper()
+	var pid int
+	k.log(func(text string) bool {
+		n, err := fmt.Sscanf(text, "%d\n", &pid)
+		return n == 1 && err == nil
+	})
+	return k.find(pid)
+}
+
+func (k *kept) find(pid int) process {
+	k.t.Helper()
+	p, err := findProcess(pid)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return p
+}
+
+// log waits until the log's text will do.
+func (k *kept) log(met func(string) bool) {
+	k.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		var b strings.Builder
 		s := logStream{logOptions: logOptions{tail: -1, limit: -1}, path: filepath.Join(k.folder, "log"), to: &b}
-		if err := s.copy(k.t.Context()); err == nil && b.String() == want {
+		if err := s.copy(k.t.Context()); err == nil && met(b.String()) {
 			return
 		}
 		if time.Now().After(deadline) {
-			k.t.Fatalf("it printed %q, want %q", b.String(), want)
+			k.t.Fatalf("it printed %q", b.String())
 		}
 	}
 }
@@ -125,4 +172,114 @@ func TestContainerHasATerminal(t *testing.T) {
 	}
 	k.ends(3)
 	k.printed("size? 40 100\r\n")
+}
+
+// A volume may be mounted wherever the lab keeps its state.
+func TestContainerWithAVolumeOverItsFolder(t *testing.T) {
+	k := keepContainer(t, containerSpec{
+		Args:   []string{"sh", "-c", "ls -A $0; exit 6", itsFolder},
+		Mounts: []mount{{Source: t.TempDir(), Target: itsFolder}},
+	})
+	k.ends(6)
+}
+
+func TestContainerDoesNotGetTheReport(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "test ! -e /proc/$$/fd/3"}})
+	k.ends(0)
+}
+
+// With a container ends all that is in it, in whatever session.
+func TestContainerEndsWhole(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait`}})
+	daemon := k.printedProcess()
+	beside := make(chan error, 1)
+	r, w := io.Pipe()
+	go func() {
+		beside <- command{process: k.attempt.Process, folder: k.folder, args: []string{"sh", "-c", "echo $$; exec sleep 1000"}, out: w}.run(t.Context())
+	}()
+	var pid int
+	if _, err := fmt.Fscanln(r, &pid); err != nil {
+		t.Fatal(err)
+	}
+	other := k.find(pid)
+	if err := k.attempt.Process.signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(137)
+	select {
+	case err := <-beside:
+		if exit, ok := errors.AsType[exitError](err); !ok || exit.code != 137 {
+			t.Errorf("exec says %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("exec does not end with its container")
+	}
+	if daemon.alive() || other.alive() {
+		t.Errorf("left is the container's own process: %t, that of exec: %t", daemon.alive(), other.alive())
+	}
+}
+
+// Who leaves a terminal is not waited for by what runs in it.
+func TestExecEndsWithWhoAsks(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sleep", "1000"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	input, _ := io.Pipe()
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- command{
+			process: k.attempt.Process, folder: k.folder, terminal: true, in: input, out: w,
+			args: []string{"sh", "-c", `trap '' HUP; setsid sleep 1000 & echo $$; wait`},
+		}.run(ctx)
+	}()
+	var pid int
+	if _, err := fmt.Fscan(r, &pid); err != nil {
+		t.Fatal(err)
+	}
+	shell := k.find(pid)
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+	for deadline := time.Now().Add(time.Minute); shell.alive(); {
+		if time.Now().After(deadline) {
+			t.Fatal("its shell is left")
+		}
+	}
+}
+
+// A keeper whose report makes no sense leaves nothing.
+func TestKeeperThatDoesNotReport(t *testing.T) {
+	folder := t.TempDir()
+	script := `setsid sh -c 'echo $$ > "$0/next"; mv "$0/next" "$0/pid"; exec sleep 1000' "$0" &
+while [ ! -e "$0/pid" ]; do sleep 0.01; done; echo nonsense >&3; wait`
+	a := &agent{Options: Options{Keeper: []string{"sh", "-c", script}}, log: slog.Default()}
+	_, cmd, err := a.keep(folder)
+	if err == nil {
+		t.Fatal("its report is believed")
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was not killed")
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err := findProcess(pid); err != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what it started is left")
+		}
+	}
 }

@@ -100,7 +100,8 @@ func (s *logStream) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { file.Close() }()
+	var next *os.File
+	defer func() { closeAll([]*os.File{file, next}) }()
 	reader := bufio.NewReaderSize(file, 2*logPart)
 	partial, err := s.past(reader)
 	begun()
@@ -122,10 +123,14 @@ func (s *logStream) run(ctx context.Context) error {
 		case !errors.Is(err, io.EOF):
 			return err
 		}
-		if next := replaced(file, s.path); next != nil {
+		if next != nil {
 			_ = file.Close()
-			file = next
+			file, next = next, nil
 			reader.Reset(file)
+			continue
+		}
+		// What was written between the end that was seen and the replacement comes first.
+		if next = replaced(file, s.path); next != nil {
 			continue
 		}
 		if ended || !sleepUntil(ctx, logPoll) {

@@ -1,45 +1,21 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"runtime"
+	"path/filepath"
+	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	labprocess "vicinity.dev/vicinity/lab/process"
 )
-
-// setNamespace puts the thread into the namespace that a file stands for.
-func setNamespace(path string, kind int) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("opening a namespace: %w", err)
-	}
-	defer file.Close()
-	if err := unix.Setns(int(file.Fd()), kind); err != nil {
-		return fmt.Errorf("entering the namespace %s: %w", path, err)
-	}
-	return nil
-}
-
-// onThread calls f on a thread of its own that ends with it, after setup changed the
-// thread in ways that cannot be undone.
-func onThread(setup, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		// Never unlocked, so that the thread dies with the goroutine.
-		runtime.LockOSThread()
-		if err := setup(); err != nil {
-			result <- err
-			return
-		}
-		result <- f()
-	}()
-	return <-result
-}
 
 // inContainer calls f in all namespaces of a container's process.
 func inContainer(p process, f func() error) error {
-	return onThread(func() error {
+	return labprocess.OnThread(func() error {
 		if !p.alive() {
 			return fmt.Errorf("process %d: it ended", p.ID)
 		}
@@ -51,10 +27,77 @@ func inContainer(p process, f func() error) error {
 			name string
 			kind int
 		}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS}} {
-			if err := setNamespace(fmt.Sprintf("/proc/%d/ns/%s", p.ID, ns.name), ns.kind); err != nil {
+			if err := labprocess.Enter(fmt.Sprintf("/proc/%d/ns/%s", p.ID, ns.name), ns.kind); err != nil {
 				return err
 			}
 		}
+		return f()
+	})
+}
+
+// mountNamespace names the mount namespace of a process, or of "thread-self". Each
+// container has its own, so what is in it is of the container: what the container's
+// process started, wherever it went, and what was started beside it by exec.
+func mountNamespace(of string) (string, error) {
+	return os.Readlink(filepath.Join("/proc", of, "ns/mnt"))
+}
+
+// remainsTimeout is how long the kernel may take to end what was killed.
+const remainsTimeout = time.Second
+
+// endRemains kills all that is in a container's mount namespace, until nothing is.
+func endRemains(namespace string) {
+	for deadline := time.Now().Add(remainsTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		found, err := filepath.Glob("/proc/[0-9]*/ns/mnt")
+		if err != nil {
+			return
+		}
+		none := true
+		for _, path := range found {
+			if link, err := os.Readlink(path); err != nil || link != namespace {
+				continue
+			}
+			none = false
+			killWithin(path, namespace)
+		}
+		if none {
+			return
+		}
+	}
+}
+
+// killWithin kills the process whose namespace a path is, if it is still that one.
+func killWithin(path, namespace string) {
+	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	if err != nil {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if link, err := os.Readlink(path); err == nil && link == namespace {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// endContainer kills the process of a container that has no keeper, and all else that
+// is in the container.
+func endContainer(pid int) error {
+	own, err := mountNamespace("self")
+	if err != nil {
+		return err
+	}
+	namespace, inside := mountNamespace(strconv.Itoa(pid))
+	if err = unix.Kill(-pid, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
+		err = unix.Kill(pid, unix.SIGKILL) // it leads no group yet
+	}
+	if inside == nil && namespace != own {
+		endRemains(namespace)
+	}
+	if errors.Is(err, unix.ESRCH) {
 		return nil
-	}, f)
+	}
+	return err
 }

@@ -21,6 +21,8 @@ type step struct {
 	// Stop these, to be killed at their deadline; Kill these at once.
 	Stop map[string]time.Time
 	Kill []string
+	// Replace these, which run another image than they are to.
+	Replace []string
 	// Fail the pod as a whole.
 	Fail *reason
 	// Release the network: nothing of the pod runs, and nothing will.
@@ -60,8 +62,8 @@ func next(pod *corev1.Pod, gone bool, r *record, now time.Time) step {
 		if !c.running() || c.Stopping == nil || c.Stopping.Killed {
 			continue
 		}
-		if now.Before(c.Stopping.Deadline) {
-			s.wakeAt(c.Stopping.Deadline)
+		if at := c.Stopping.kill(); now.Before(at) {
+			s.wakeAt(at)
 		} else {
 			s.Kill = append(s.Kill, name)
 		}
@@ -76,6 +78,7 @@ func next(pod *corev1.Pod, gone bool, r *record, now time.Time) step {
 	case r.Network == "":
 		s.Network = true
 	default:
+		replace(pod, r, &s)
 		startEphemeral(pod, r, now, &s)
 		if !startInit(pod, r, now, &s) {
 			break
@@ -88,6 +91,26 @@ func next(pod *corev1.Pod, gone bool, r *record, now time.Time) step {
 		}
 	}
 	return s
+}
+
+// replace finds the containers whose image was changed since they were started. Init
+// containers that are to end do so, and are not run again.
+func replace(pod *corev1.Pod, r *record, s *step) {
+	check := func(spec *corev1.Container) {
+		c := r.Containers[spec.Name]
+		// A record of an earlier version names no image.
+		if c.running() && c.Stopping == nil && c.Current.Image != "" && c.Current.Image != spec.Image {
+			s.Replace = append(s.Replace, spec.Name)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if isSidecar(&pod.Spec.InitContainers[i]) {
+			check(&pod.Spec.InitContainers[i])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		check(&pod.Spec.Containers[i])
+	}
 }
 
 // startEphemeral starts the containers that were added to the pod, each once, whatever
@@ -200,7 +223,7 @@ func grace(pod *corev1.Pod) time.Duration {
 // isOver reports whether a pod came to its end: it failed as a whole, an init container
 // failed for good, or every container ended and none will start again.
 func isOver(pod *corev1.Pod, r *record) bool {
-	if r.Failure != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+	if r.Failure != nil || podOver(pod) {
 		return true
 	}
 	for i := range pod.Spec.InitContainers {

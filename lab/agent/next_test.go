@@ -55,6 +55,14 @@ func endedContainer(code int32, s float64) *container {
 	return &container{Current: &attempt{ID: "id", Begun: at(0), Ended: at(s), ExitCode: code}}
 }
 
+// otherImage is a container that runs what it was started with, before its image was
+// changed.
+func otherImage() *container {
+	c := runningContainer()
+	c.Current.Image = "lab/echo:before"
+	return c
+}
+
 func TestNext(t *testing.T) {
 	network := func(containers map[string]*container) *record {
 		return &record{Network: "u", Started: at(0), Containers: containers}
@@ -64,6 +72,10 @@ func TestNext(t *testing.T) {
 	waiting.NextStart, waiting.Failures = at(15), 2
 	told := runningContainer()
 	told.Stopping = &stopping{Deadline: at(20)}
+	hooked := runningContainer()
+	hooked.Stopping = &stopping{Deadline: at(10), Least: at(12)}
+	replaced := endedContainer(137, 5)
+	replaced.Current.Replaced = true
 	for _, c := range []struct {
 		name   string
 		pod    *corev1.Pod
@@ -86,6 +98,11 @@ func TestNext(t *testing.T) {
 		{"its sidecar is stopped", withInit(testPod("OnFailure", "a"), "s", true), network(m{"a": endedContainer(0, 1), "s": runningContainer()}), step{Stop: map[string]time.Time{"s": at(40)}}},
 		{"deletion stops", deleted(testPod("Always", "a"), 5), network(m{"a": runningContainer()}), step{Stop: map[string]time.Time{"a": at(15)}}},
 		{"containers before sidecars", withInit(deleted(testPod("Always", "a"), 5), "s", true), network(m{"a": runningContainer(), "s": runningContainer()}), step{Stop: map[string]time.Time{"a": at(15)}}},
+		{"and is not before its least time is over", deleted(testPod("Always", "a"), 5), network(m{"a": hooked}), step{Wake: at(12)}},
+		{"another image", withInit(testPod("Never", "a"), "i", false), network(m{"a": otherImage(), "i": endedContainer(0, 1)}), step{Replace: []string{"a"}}},
+		{"of a sidecar", withInit(testPod("Always", "a"), "s", true), network(m{"a": runningContainer(), "s": otherImage()}), step{Replace: []string{"s"}}},
+		{"not of one that is to end", withInit(testPod("Always", "a"), "i", false), network(m{"i": otherImage()}), step{}},
+		{"one replaced starts again", testPod("Never", "a"), network(m{"a": replaced}), step{Start: []string{"a"}}},
 		{"a stopped one is killed later", deleted(testPod("Always", "a"), 10), network(m{"a": told}), step{Wake: at(20)}},
 		{"less grace counts", deleted(testPod("Always", "a"), 1), network(m{"a": told}), step{Stop: map[string]time.Time{"a": at(11)}, Wake: at(20)}},
 		{"all ended", deleted(testPod("Always", "a"), 5), network(m{"a": endedContainer(0, 1)}), step{Release: true}},
@@ -111,7 +128,7 @@ func equalSteps(a, b step) bool {
 		}
 	}
 	return a.Network == b.Network && a.Release == b.Release && a.Remove == b.Remove && a.Wake.Equal(b.Wake) &&
-		slices.Equal(a.Start, b.Start) && slices.Equal(a.Kill, b.Kill)
+		slices.Equal(a.Replace, b.Replace) && slices.Equal(a.Start, b.Start) && slices.Equal(a.Kill, b.Kill)
 }
 
 func TestNextKillsAtDeadline(t *testing.T) {
@@ -146,6 +163,31 @@ func TestBackoff(t *testing.T) {
 	c := &container{Failures: 6, Current: &attempt{Begun: at(0), Ended: at(600)}}
 	if b.note(c); !c.NextStart.Equal(at(600)) {
 		t.Errorf("one that ran long waits until %v", c.NextStart)
+	}
+	c = &container{Failures: 6, Current: &attempt{Begun: at(0), Ended: at(5), Replaced: true}}
+	if b.note(c); !c.NextStart.Equal(at(5)) {
+		t.Errorf("one whose image was replaced waits until %v", c.NextStart)
+	}
+}
+
+// Whoever waits for a ConfigMap for long has not crashed.
+func TestBackoffOfRefusals(t *testing.T) {
+	b := backoff{First: 10 * time.Second, Most: 5 * time.Minute}
+	c := &container{}
+	for i, want := range []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10} {
+		if b.refuse(c, false, at(0)); !c.NextStart.Equal(at(want)) {
+			t.Errorf("refusal %d: it waits until %v, want %v s", i+1, c.NextStart, want)
+		}
+	}
+	c.Current = &attempt{Begun: at(20), Ended: at(21), ExitCode: 1}
+	if b.note(c); !c.NextStart.Equal(at(21)) {
+		t.Errorf("after its first failure it waits until %v", c.NextStart)
+	}
+	image := &container{}
+	for i, want := range []float64{10, 20, 40} {
+		if b.refuse(image, true, at(0)); !image.NextStart.Equal(at(want)) {
+			t.Errorf("refusal %d of its image: it waits until %v, want %v s", i+1, image.NextStart, want)
+		}
 	}
 }
 

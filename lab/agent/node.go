@@ -36,7 +36,9 @@ type node struct {
 	mu     sync.Mutex
 	object *corev1.Node
 	server *http.Server
-	gone   bool
+	// connections are the server's.
+	connections *connections
+	gone        bool
 }
 
 // network gives pods their networks.

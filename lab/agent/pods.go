@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,14 +105,18 @@ func (p *pods) Delete(obj any) error {
 // Replace takes in all pods that there are: others are no more.
 func (p *pods) Replace(objs []any, _ string) error {
 	there := make(map[uid]bool, len(objs))
-	for _, obj := range objs {
-		there[obj.(*corev1.Pod).UID] = true
-		p.set(obj.(*corev1.Pod))
+	pods := make([]*corev1.Pod, len(objs))
+	for i, obj := range objs {
+		pods[i] = obj.(*corev1.Pod)
+		there[pods[i].UID] = true
 	}
 	p.fakes.retain(there)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	clear(p.elsewhere)
+	p.mu.Unlock()
+	p.setAll(pods)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for id, s := range p.adopted {
 		delete(p.adopted, id)
 		if n := p.agent.node(s.pod.Spec.NodeName); n != nil && !n.Fake && p.workers[id] == nil {
@@ -128,15 +134,29 @@ func (p *pods) Replace(objs []any, _ string) error {
 // Resync does nothing: nothing is kept that could have gone stale.
 func (p *pods) Resync() error { return nil }
 
+// setAll takes in pods that come in no order: those that have addresses keep them, so
+// these are marked before any other pod is given one.
+func (p *pods) setAll(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		if n := p.agent.node(pod.Spec.NodeName); n != nil && n.Fake {
+			p.fakes.hold(n, pod)
+		}
+	}
+	for _, pod := range pods {
+		p.set(pod)
+	}
+}
+
 func (p *pods) set(pod *corev1.Pod) {
 	pod.ManagedFields = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Asked under the lock: a node that comes meanwhile looks for its pods after this.
 	n := p.agent.node(pod.Spec.NodeName)
 	if n != nil && n.Fake {
 		p.fakes.set(n, pod)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	switch w := p.workers[pod.UID]; {
 	case w != nil:
 		w.mail(func() { w.update(pod) })
@@ -168,22 +188,26 @@ func (p *pods) begin(n *node, pod *corev1.Pod, s *saved) {
 	}()
 }
 
-// restore keeps what an earlier agent wrote down for when the API names the pods.
+// restore keeps what an earlier agent wrote down for when the API names the pods. Their
+// addresses are theirs until then, whatever pod is named first.
 func (p *pods) restore(all map[uid]*saved) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.adopted = all
+	for _, s := range all {
+		if n := p.agent.node(s.record.Node); n != nil && s.slot != 0 {
+			n.slots.hold(s.slot)
+		}
+	}
 }
 
 // arrive begins the pods that were bound to a node before it came.
 func (p *pods) arrive(node string) {
 	p.mu.Lock()
-	waiting := p.elsewhere[node]
+	waiting := slices.Collect(maps.Values(p.elsewhere[node]))
 	delete(p.elsewhere, node)
 	p.mu.Unlock()
-	for _, pod := range waiting {
-		p.set(pod)
-	}
+	p.setAll(waiting)
 }
 
 // leave ends the pods of a node that left.

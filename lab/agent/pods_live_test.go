@@ -2,15 +2,18 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 
@@ -147,6 +150,10 @@ containers:
 	if log := l.logs("ends", &corev1.PodLogOptions{Previous: true}); log != "try" {
 		t.Errorf("previous log is %q", log)
 	}
+	l.wait("first attempt is removed", func(ctxt) (bool, string) {
+		found, err := filepath.Glob(filepath.Join(l.dir.Pod(string(pod.UID)), containersFolder, "c", "0*"))
+		return err == nil && len(found) == 0, fmt.Sprint(found, err)
+	})
 	l.remove("ends", 0)
 
 	l.pod("stubborn", `
@@ -205,18 +212,40 @@ func (l *lab) testImage(t *testing.T) {
 	})
 	l.remove("image", 0)
 	l.gone("image")
+
+	l.pod("changed", "restartPolicy: Never"+echoSpec)
+	l.until("changed", "is ready", isReady)
+	patch := `{"spec": {"containers": [{"name": "c", "image": "example.org/lab/echo:v2"}]}}`
+	if _, err := l.client.CoreV1().Pods("default").Patch(t.Context(), "changed", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.until("changed", "runs the other image", func(p *corev1.Pod) bool {
+		s := p.Status.ContainerStatuses[0]
+		if s.RestartCount == 0 && s.Image != "lab/echo" {
+			t.Fatalf("the first attempt has image %q", s.Image)
+		}
+		return isReady(p) && s.RestartCount == 1 && s.Image == "example.org/lab/echo:v2"
+	})
+	l.remove("changed", 5)
+	l.gone("changed")
 }
 
-func (l *lab) exec(name string, args ...string) (string, error) {
+func (l *lab) executor(name string, o *corev1.PodExecOptions) remotecommand.Executor {
 	l.t.Helper()
 	request := l.client.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: args, Stdin: true, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(o, scheme.ParameterCodec)
 	executor, err := remotecommand.NewSPDYExecutor(l.config, "POST", request.URL())
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return executor
+}
+
+func (l *lab) exec(name string, args ...string) (string, error) {
+	l.t.Helper()
+	executor := l.executor(name, &corev1.PodExecOptions{Command: args, Stdin: true, Stdout: true, Stderr: true})
 	var out, failed bytes.Buffer
-	err = executor.StreamWithContext(l.t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("input\n"), Stdout: &out, Stderr: &failed})
+	err := executor.StreamWithContext(l.t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("input\n"), Stdout: &out, Stderr: &failed})
 	return strings.TrimSpace(out.String() + failed.String()), err
 }
 
@@ -227,6 +256,27 @@ func (l *lab) testExec(t *testing.T) {
 	if out, err := l.exec("exec", "sh", "-c", "cat; hostname; echo $VICINITY_POD; exit 7"); out != "input\nexec\nexec" || err == nil || !strings.Contains(err.Error(), "7") {
 		t.Errorf("exec says %q, %v", out, err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	input, _ := io.Pipe()
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		o := remotecommand.StreamOptions{Stdin: input, Stdout: w, Tty: true}
+		ended <- l.executor("exec", &corev1.PodExecOptions{Command: []string{"sh", "-c", "echo $$; exec sleep 1000"}, Stdin: true, Stdout: true, TTY: true}).StreamWithContext(ctx, o)
+	}()
+	var pid int
+	if _, err := fmt.Fscanln(r, &pid); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("exec ended without an error although it was aborted")
+	}
+	l.wait("process of an exec that was aborted is gone", func(ctxt) (bool, string) {
+		_, err := findProcess(pid)
+		return err != nil, fmt.Sprint(pid)
+	})
 	l.remove("exec", 5)
 	l.gone("exec")
 }
@@ -320,6 +370,27 @@ containers:
 		t.Errorf("log is %q, %v", got, err)
 	}
 	l.gone("hooks")
+
+	// A hook may use the grace up, and the container is asked to end all the same.
+	l.pod("slow-hook", `
+containers:
+- name: c
+  image: lab/sleep
+  command: [sh, -c, "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"]
+  lifecycle: {preStop: {sleep: {seconds: 100}}}
+terminationGracePeriodSeconds: 200
+`)
+	l.printed("slow-hook", &corev1.PodLogOptions{})
+	slow, err := l.client.CoreV1().Pods("default").GetLogs("slow-hook", &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	l.remove("slow-hook", 1)
+	if got, err := io.ReadAll(slow); err != nil || string(got) != "up\nasked\n" {
+		t.Errorf("log is %q, %v", got, err)
+	}
+	l.gone("slow-hook")
 }
 
 // testNodes removes a node from the running lab, and adds one.
@@ -354,12 +425,15 @@ func (l *lab) testNodes(t *testing.T) {
 		n, err := l.client.CoreV1().Nodes().Get(c, fresh.Name, metav1.GetOptions{})
 		return err == nil && nodeReady(n), fmt.Sprint(err)
 	})
+	if err := network.RemoveNode(node.Name); err != nil {
+		t.Fatal(err)
+	}
 	l.wait("pod of the node that left is ended", func(ctxt) (bool, string) {
 		_, err := os.Stat(l.dir.Pod(string(left.UID)))
 		return os.IsNotExist(err), fmt.Sprint(err)
 	})
-	if err := network.RemoveNode(node.Name); err != nil {
-		t.Fatal(err)
+	if _, err := os.Stat(shape.NamespacePath(shape.PodNamespace(l.shape.Name, string(left.UID)))); !os.IsNotExist(err) {
+		t.Errorf("its network namespace is left: %v", err)
 	}
 	l.pod("came", "nodeName: "+fresh.Name+echoSpec)
 	l.until("came", "is ready", isReady)

@@ -39,10 +39,11 @@ func (p *probeState) observe(spec *corev1.Probe, ok bool, now time.Time) (verdic
 		}
 		return undecided, now.Add(period)
 	}
+	p.successes = 0
 	if age := now.Sub(p.begun); !p.passed && age < eagerly && age < period {
 		return undecided, now.Add(max(age/2, 10*time.Millisecond))
 	}
-	p.failures, p.successes = p.failures+1, 0
+	p.failures++
 	if p.failures >= max(spec.FailureThreshold, 1) {
 		return failing, now.Add(period)
 	}

@@ -45,8 +45,10 @@ type container struct {
 	Waiting *reason `json:"waiting,omitempty"`
 	// NextStart is the end of the back-off.
 	NextStart time.Time `json:"nextStart,omitzero"`
-	// Failures counts what the back-off grows with.
+	// Failures counts what the back-off grows with, Refusals how often since the last
+	// attempt none could be made.
 	Failures int `json:"failures,omitempty"`
+	Refusals int `json:"refusals,omitempty"`
 	// Started and Passing are what the startup and the readiness probe say.
 	Started bool `json:"started,omitempty"`
 	Passing bool `json:"passing,omitempty"`
@@ -56,10 +58,15 @@ type container struct {
 
 // attempt is one process of a container.
 type attempt struct {
-	Number  int     `json:"number"`
-	ID      string  `json:"id"`
-	Process process `json:"process"`
-	Keeper  process `json:"keeper"`
+	Number int    `json:"number"`
+	ID     string `json:"id"`
+	// Image is what the attempt runs, whatever the specification has become.
+	Image string `json:"image,omitempty"`
+	// Replaced says that it was told to end since the specification has another image:
+	// the next attempt is made whatever the restart policy says.
+	Replaced bool    `json:"replaced,omitempty"`
+	Process  process `json:"process"`
+	Keeper   process `json:"keeper"`
 	// Input is the keeper's descriptor of what the container reads; 0: nobody can write.
 	Input    int       `json:"input,omitempty"`
 	Begun    time.Time `json:"begun,omitzero"`
@@ -79,10 +86,21 @@ type process struct {
 
 // stopping is an order to end a process.
 type stopping struct {
-	// Deadline is when it will be killed.
+	// Deadline is when its time is over.
 	Deadline time.Time `json:"deadline"`
+	// Least is until when it has in any case: what its pre-stop hook takes away from its
+	// time is not all of it.
+	Least time.Time `json:"least,omitzero"`
 	// Killed says that it was.
 	Killed bool `json:"killed,omitempty"`
+}
+
+// kill is when the process will be killed.
+func (s *stopping) kill() time.Time {
+	if s.Least.After(s.Deadline) {
+		return s.Least
+	}
+	return s.Deadline
 }
 
 func (c *container) running() bool {
@@ -129,7 +147,7 @@ func restarts(pod *corev1.Pod, c *corev1.Container, init bool, a *attempt) bool 
 		policy = *c.RestartPolicy
 	}
 	switch {
-	case init && isSidecar(c):
+	case a.Replaced || init && isSidecar(c):
 		return true
 	case init:
 		return a.ExitCode != 0 && policy != corev1.ContainerRestartPolicyNever

@@ -33,7 +33,7 @@ func (r *reporting) settled() bool { return !r.busy && !r.wanted }
 // tell writes the pod's status if it changed. It returns when to try again.
 func (w *worker) tell(now time.Time) time.Time {
 	r := &w.report
-	over := w.pod.Status.Phase == corev1.PodSucceeded || w.pod.Status.Phase == corev1.PodFailed
+	over := podOver(w.pod)
 	ending := w.pod.DeletionTimestamp != nil && !w.r.anyRunning() && !w.r.Released
 	if w.gone || ending || over && len(w.r.Containers) == 0 {
 		// Nobody asks any more, or there is more to say in a moment, or all was said by

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/state"
 )
 
 const (
@@ -43,7 +45,7 @@ func (v *volumes) resolver(ctx context.Context, pod *corev1.Pod) error {
 	if !own {
 		return nil
 	}
-	return replaceFile(filepath.Join(v.worker.folder, "resolv.conf"), []byte(r.String()), 0o644)
+	return state.ReplaceFile(filepath.Join(v.worker.folder, "resolv.conf"), []byte(r.String()), 0o644)
 }
 
 // wantsCluster reports whether the pod asks the cluster's DNS server, if there is one.

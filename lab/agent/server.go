@@ -48,10 +48,11 @@ func (n *node) serve() {
 		n.agent.log.Error("kubelet API cannot be served", "node", n.Name, "error", err)
 		return
 	}
-	server := &http.Server{Handler: n.handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: nil}
-	n.server = server
+	connections := newConnections(tls.NewListener(listener, config))
+	server := &http.Server{Handler: n.handler(), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConnection}
+	n.server, n.connections = server, connections
 	go func() {
-		if err := server.Serve(tls.NewListener(listener, config)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(connections); !errors.Is(err, http.ErrServerClosed) {
 			n.agent.log.Error("kubelet API ended", "node", n.Name, "error", err)
 		}
 	}()
@@ -64,7 +65,9 @@ func (n *node) unserve() {
 	defer n.mu.Unlock()
 	if n.server != nil {
 		_ = n.server.Close()
-		n.server = nil
+		// Those of streams are none of the server's any more.
+		n.connections.closeAll()
+		n.server, n.connections = nil, nil
 	}
 }
 

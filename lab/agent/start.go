@@ -116,7 +116,7 @@ func (w *worker) start(name string) {
 	}
 	l := launch{
 		pod: w.pod, spec: spec, record: *w.r,
-		attempt: &attempt{Number: number, ID: attemptID(w.pod.UID, name, number)},
+		attempt: &attempt{Number: number, ID: attemptID(w.pod.UID, name, number), Image: spec.Image},
 		folder:  w.attemptFolder(name, number),
 	}
 	go func() {
@@ -184,6 +184,7 @@ func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error
 		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
 	}
 	spec := containerSpec{
+		Image:    l.spec.Image,
 		Args:     arguments(program, l.spec, env),
 		Env:      append(env.list(), w.agent.marker),
 		Dir:      l.spec.WorkingDir,
@@ -286,9 +287,36 @@ func (a *agent) keep(folder string) (begin, *exec.Cmd, error) {
 		err = json.Unmarshal(line, &b)
 	}
 	if err != nil {
-		return begin{}, cmd, errors.Join(fmt.Errorf("the keeper did not report: %w", err), cmd.Process.Kill())
+		return begin{}, cmd, errors.Join(fmt.Errorf("the keeper did not report: %w", err), abandon(cmd.Process))
 	}
 	return b, cmd, nil
+}
+
+// abandon ends a keeper of which nothing is known, and what it may have started.
+func abandon(keeper *os.Process) error {
+	// Paused, it starts nothing meanwhile.
+	if err := keeper.Signal(syscall.SIGSTOP); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", keeper.Pid))
+	failed := []error{err}
+	for _, list := range lists {
+		children, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread ended
+		}
+		for _, child := range strings.Fields(string(children)) {
+			pid, err := strconv.Atoi(child)
+			if err == nil {
+				err = endContainer(pid)
+			}
+			failed = append(failed, err)
+		}
+	}
+	if err := keeper.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
 }
 
 // started takes in what came of a start.
@@ -305,8 +333,9 @@ func (w *worker) started(l *launch, b begin, keeper *exec.Cmd, err error) {
 	w.event(l.spec, corev1.EventTypeNormal, "Pulled",
 		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", l.spec.Image))
 	c.Previous, c.Current = c.Current, l.attempt
-	c.Waiting, c.Stopping, c.Started, c.Passing = nil, nil, false, false
+	c.Waiting, c.Stopping, c.Started, c.Passing, c.Refusals = nil, nil, false, false, 0
 	a := l.attempt
+	w.prune(name, a.Number-2)
 	if err == nil && b.Error != "" {
 		err = errors.New(b.Error)
 	}
@@ -328,17 +357,27 @@ func (w *worker) started(l *launch, b begin, keeper *exec.Cmd, err error) {
 	w.live(l.spec, c)
 }
 
+// prune removes an attempt that no one can ask for any more, with its log.
+func (w *worker) prune(name string, number int) {
+	if number < 0 {
+		return
+	}
+	log := w.logPath(name, number)
+	for _, path := range []string{w.attemptFolder(name, number), log, olderLog(log)} {
+		if err := os.RemoveAll(path); err != nil {
+			w.agent.log.Error("attempt cannot be removed", "pod", w.pod.Name, "container", name, "error", err)
+		}
+	}
+}
+
 // refused takes in that a container could not be tried.
 func (w *worker) refused(l *launch, c *container, why *refusal) {
-	now := w.agent.now()
-	c.Failures++
 	c.Waiting = &why.reason
+	w.agent.backoff.refuse(c, why.image, w.agent.now())
 	if !why.image {
-		c.NextStart = now.Add(min(w.agent.backoff.First, time.Duration(c.Failures)*time.Second))
 		w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
 		return
 	}
-	c.NextStart = now.Add(w.agent.backoff.after(c.Failures))
 	image := l.spec.Image
 	w.event(l.spec, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
 	w.event(l.spec, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", image, why.Message))

@@ -98,7 +98,10 @@ func (v view) container(spec *corev1.Container, init bool) corev1.ContainerStatu
 		return s
 	}
 	s.ContainerID = containerID(c.Current)
-	s.ImageID = imageID(spec.Image)
+	if c.Current.Image != "" {
+		s.Image = c.Current.Image
+	}
+	s.ImageID = imageID(s.Image)
 	s.RestartCount = int32(c.Current.Number)
 	if c.Previous != nil {
 		s.LastTerminationState.Terminated = terminated(c.Previous)
@@ -111,6 +114,10 @@ func (v view) container(spec *corev1.Container, init bool) corev1.ContainerStatu
 		s.Resources = spec.Resources.DeepCopy()
 	case !v.final() && c.Waiting != nil && restarts(v.pod, spec, init, c.Current):
 		s.State.Waiting = v.waiting(c)
+		s.LastTerminationState.Terminated = terminated(c.Current)
+	case !v.final() && c.Current.Replaced:
+		// Not terminated: most restart policies say that such a state is the last.
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 		s.LastTerminationState.Terminated = terminated(c.Current)
 	case !v.final() && v.now.Before(c.NextStart) && restarts(v.pod, spec, init, c.Current):
 		s.State.Waiting = &corev1.ContainerStateWaiting{

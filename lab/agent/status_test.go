@@ -25,6 +25,8 @@ func TestPodStatus(t *testing.T) {
 	crashing := endedContainer(1, 5)
 	crashing.NextStart, crashing.Failures = at(25), 2
 	refused := &container{Waiting: &reason{"ErrImagePull", "no such image"}}
+	replaced := endedContainer(0, 5)
+	replaced.Current.Replaced = true
 	unready := runningContainer()
 	unready.Passing = false
 	for _, c := range []struct {
@@ -45,6 +47,7 @@ func TestPodStatus(t *testing.T) {
 		{"succeeded", testPod("OnFailure", "a"), m{"a": endedContainer(0, 5)}, "Succeeded", "PodCompleted", "Completed"},
 		{"deleted", deleted(testPod("Always", "a"), 5), m{"a": endedContainer(0, 5)}, "Succeeded", "PodCompleted", "Completed"},
 		{"init failed", withInit(testPod("Never", "a"), "i", false), m{"i": endedContainer(1, 5)}, "Failed", "PodFailed", "PodInitializing"},
+		{"replaced", testPod("Never", "a"), m{"a": replaced}, "Running", "ContainersNotReady", "ContainerCreating"},
 		{"sidecar runs on", withInit(testPod("Never", "a"), "s", true), m{"s": runningContainer(), "a": endedContainer(0, 5)}, "Running", "ContainersNotReady", "Completed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -119,5 +122,27 @@ func TestProbeState(t *testing.T) {
 		if v, _ = p.observe(spec, false, at(float64(20+i))); v != want {
 			t.Errorf("failure %d: %v, want %v", i+1, v, want)
 		}
+	}
+}
+
+// An answer that was no success yet does not count, be it ever so early.
+func TestProbeWantsSuccessesInARow(t *testing.T) {
+	p := probeState{begun: at(0)}
+	spec := &corev1.Probe{PeriodSeconds: 10, SuccessThreshold: 2}
+	for i, answer := range []struct {
+		ok   bool
+		want verdict
+	}{{true, undecided}, {false, undecided}, {true, undecided}, {true, passing}} {
+		if got, _ := p.observe(spec, answer.ok, at(0.1)); got != answer.want {
+			t.Errorf("answer %d: verdict is %d, want %d", i+1, got, answer.want)
+		}
+	}
+}
+
+// The status names what runs, not what is to run.
+func TestStatusNamesTheImageThatRuns(t *testing.T) {
+	s := podStatus(testPod("Always", "a"), &record{Network: "u", Containers: map[string]*container{"a": otherImage()}}, testBackoff, at(10))
+	if got := s.ContainerStatuses[0]; got.Image != "lab/echo:before" || got.ImageID != imageID("lab/echo:before") {
+		t.Errorf("image is %q, its id %q", got.Image, got.ImageID)
 	}
 }

@@ -18,12 +18,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stop asks a container to end by a deadline, after its pre-stop hook.
+// stop asks a container to end by a deadline, after its pre-stop hook. Told again, it
+// moves the deadline.
 func (w *worker) stop(name string, deadline time.Time, message string) {
-	c := w.r.Containers[name]
+	c, now := w.r.Containers[name], w.agent.now()
 	again := c.Stopping != nil
 	c.Stopping = &stopping{Deadline: deadline}
 	if again {
+		if cancel := w.hooks[name]; cancel != nil {
+			if deadline.After(now) {
+				c.Stopping.Least = deadline.Add(leastGrace)
+			}
+			time.AfterFunc(deadline.Sub(now), cancel)
+		}
 		return
 	}
 	spec := findContainer(w.pod, name)
@@ -31,18 +38,37 @@ func (w *worker) stop(name string, deadline time.Time, message string) {
 	if cancel := w.probes[name+"/"+livenessProbe]; cancel != nil {
 		cancel()
 	}
-	call := w.call(spec, c.Current)
+	if spec.Lifecycle == nil || spec.Lifecycle.PreStop == nil || !deadline.After(now) {
+		w.signalContainer(c.Current.Process, stopSignal(spec))
+		return
+	}
+	a, call := c.Current, w.call(spec, c.Current)
+	call.handler = spec.Lifecycle.PreStop
+	ctx, cancel := context.WithTimeout(w.ctx, deadline.Sub(now))
+	w.hooks[name] = cancel
+	c.Stopping.Least = deadline.Add(leastGrace)
 	go func() {
-		if spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil {
-			ctx, cancel := context.WithDeadline(w.ctx, deadline)
-			defer cancel()
-			call.handler = spec.Lifecycle.PreStop
-			if err := w.hook(ctx, call); err != nil {
-				w.mail(func() { w.event(spec, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed") })
-			}
-		}
-		w.signalContainer(call.attempt.Process, stopSignal(spec))
+		defer cancel()
+		err := w.hook(ctx, call)
+		w.mail(func() { w.stopHooked(spec, a, err) })
 	}()
+}
+
+// stopHooked takes in that the pre-stop hook of a container is over, and asks it to end.
+func (w *worker) stopHooked(spec *corev1.Container, a *attempt, err error) {
+	delete(w.hooks, spec.Name)
+	if err != nil {
+		w.event(spec, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	c := w.r.Containers[spec.Name]
+	if c.Current != a || !c.running() || c.Stopping == nil || c.Stopping.Killed {
+		return
+	}
+	if !c.Stopping.Least.IsZero() {
+		c.Stopping.Least = w.agent.now().Add(leastGrace)
+	}
+	w.save()
+	w.signalContainer(a.Process, stopSignal(spec))
 }
 
 func (w *worker) signalContainer(p process, s unix.Signal) {
@@ -90,8 +116,10 @@ func readEnd(folder string, a *attempt) (end, error) {
 		return e, nil
 	}
 	// Without its keeper a container has no log and no exit code.
-	if killed := a.Process.killGroup(); killed != nil && !errors.Is(killed, unix.ESRCH) {
-		err = errors.Join(err, killed)
+	if a.Process.alive() {
+		if killed := endContainer(a.Process.ID); killed != nil {
+			err = errors.Join(err, killed)
+		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -152,7 +180,8 @@ func (w *worker) release() {
 	pod, had := w.pod, w.slot != 0
 	go func() {
 		var err error
-		if had && !w.node.left() {
+		// Also when the node left the lab: the pod's namespace is not in the node's.
+		if had {
 			var f network
 			if f, err = w.node.fabric(); err == nil {
 				err = errors.Join(w.node.closePorts(pod), f.RemovePod(w.node.Name, string(pod.UID)))

@@ -52,20 +52,7 @@ func (s streams) ExecInContainer(ctx context.Context, _, _, container string, ar
 		c.err = err
 	}
 	c.sizes = sizes
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go s.untilEnd(ctx, cancel, a)
 	return c.run(ctx)
-}
-
-// untilEnd cancels what goes on in a container when that ends.
-func (s streams) untilEnd(ctx context.Context, cancel func(), a *attempt) {
-	const period = 200 * time.Millisecond
-	for sleepUntil(ctx, period) {
-		if !a.Process.alive() {
-			cancel()
-		}
-	}
 }
 
 // AttachContainer sends what a container prints from now on and, where the container
@@ -136,6 +123,8 @@ func (s streams) PortForward(ctx context.Context, _, _ string, port int32, strea
 		return err
 	}
 	defer conn.Close()
+	// One that is gone reads no answer, be it never so late.
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	go func() {
 		_, _ = io.Copy(conn, stream)
 		if half, ok := conn.(*net.TCPConn); ok {

@@ -239,6 +239,10 @@ func writeFiles(folder string, files map[string]volumeFile) error {
 		if err := os.WriteFile(path, file.data, file.mode); err != nil {
 			return err
 		}
+		// The mask of this process is not to matter.
+		if err := os.Chmod(path, file.mode); err != nil {
+			return err
+		}
 	}
 	return os.MkdirAll(folder, 0o755)
 }
@@ -262,7 +266,7 @@ func removeStale(folder, before string, tops map[string]bool) error {
 	return os.RemoveAll(filepath.Join(folder, before))
 }
 
-// same reports whether a folder holds exactly these files.
+// same reports whether a folder holds exactly these files, with their modes.
 func same(folder string, files map[string]volumeFile) bool {
 	count := 0
 	folder, err := filepath.EvalSymlinks(folder)
@@ -278,8 +282,12 @@ func same(folder string, files map[string]volumeFile) bool {
 		if err != nil {
 			return err
 		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
 		data, err := os.ReadFile(path)
-		if want, ok := files[name]; err == nil && (!ok || !bytes.Equal(want.data, data)) {
+		if want, ok := files[name]; err == nil && (!ok || info.Mode() != want.mode || !bytes.Equal(want.data, data)) {
 			err = fs.ErrNotExist
 		}
 		return err

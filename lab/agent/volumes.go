@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/state"
 )
 
 // refreshPeriod is how often files that stand for objects of the API are read anew.
@@ -116,7 +118,7 @@ func (v *volumes) etc(ctx context.Context, pod *corev1.Pod, r *record) error {
 	for _, alias := range pod.Spec.HostAliases {
 		fmt.Fprintf(&hosts, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
 	}
-	return replaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644)
+	return state.ReplaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644)
 }
 
 // mounts are what a container finds mounted.

@@ -110,3 +110,28 @@ func TestNameserversAreTheDNSServices(t *testing.T) {
 		t.Errorf("with it: %q, %v", got, err)
 	}
 }
+
+func TestVolumesFollowTheirModes(t *testing.T) {
+	source := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}
+	v := newVolumeTest(t, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: source}})
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}, Data: map[string]string{"key": "one"}}
+	if _, err := v.client.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []int32{0o644, 0o400, 0o666} {
+		source.DefaultMode = &mode
+		v.holds("c", "key", "one")
+		info, err := os.Stat(filepath.Join(v.path("c"), "key"))
+		if err != nil || info.Mode() != os.FileMode(mode) {
+			t.Errorf("mode is %v, %v; want %v", info.Mode(), err, os.FileMode(mode))
+		}
+	}
+	before, err := os.Readlink(filepath.Join(v.path("c"), dataLink))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.holds("c", "key", "one")
+	if after, err := os.Readlink(filepath.Join(v.path("c"), dataLink)); err != nil || after != before {
+		t.Errorf("what is the same was written again: %s, then %s, %v", before, after, err)
+	}
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,9 +32,10 @@ type worker struct {
 	begun    time.Time
 	starting map[string]bool
 	probes   map[string]context.CancelFunc
-	busy     bool // with the pod's network
-	removing bool // the pod's object
-	failures int  // in preparing the pod
+	hooks    map[string]context.CancelFunc // before containers are stopped
+	busy     bool                          // with the pod's network
+	removing bool                          // the pod's object
+	failures int                           // in preparing the pod
 	retry    time.Time
 	finished bool
 	volumes  volumes
@@ -50,12 +52,15 @@ func newWorker(n *node, pod *corev1.Pod, s *saved) *worker {
 		ended: make(chan struct{}), signal: make(chan struct{}, 1),
 		pod: pod, begun: n.agent.now(),
 		starting: map[string]bool{}, probes: map[string]context.CancelFunc{},
+		hooks: map[string]context.CancelFunc{},
 	}
 	w.report.said = &pod.Status
 	w.r = &record{Node: n.Name, Hosts: n.shape.NodeAddrs(n.Node), Started: w.begun}
 	if s != nil {
 		w.r, w.slot = s.record, s.slot
-		n.slots.hold(s.slot)
+		if w.slot != 0 {
+			n.slots.hold(w.slot)
+		}
 	}
 	w.volumes = volumes{worker: w}
 	return w
@@ -185,6 +190,11 @@ func (w *worker) perform(s step, now time.Time) bool {
 			w.r.Stopped = now
 		}
 		w.stop(name, deadline, "Stopping container "+name)
+		changed = true
+	}
+	for _, name := range s.Replace {
+		w.r.Containers[name].Current.Replaced = true
+		w.stop(name, now.Add(grace(w.pod)), fmt.Sprintf("Container %s definition changed, will be restarted", name))
 		changed = true
 	}
 	if s.Network && !w.busy && !now.Before(w.retry) {

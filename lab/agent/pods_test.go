@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// newPodsTest makes the store of an agent with one node of each kind, "fake" and "real".
+func newPodsTest() *pods {
+	a := &agent{nodes: map[string]*node{}}
+	for _, n := range []shape.Node{{Name: "fake", Fake: true}, {Name: "real"}} {
+		a.nodes[n.Name] = &node{Node: n, agent: a}
+	}
+	a.pods = newPods(a)
+	return a.pods
+}
+
+func podOn(node, name, addr string) *corev1.Pod {
+	pod := testPod("Always", "a")
+	pod.Name, pod.UID, pod.Spec.NodeName, pod.Status.PodIP = name, uid(name), node, addr
+	return pod
+}
+
+// Whatever the order of a list, no pod is given the address of another.
+func TestListedPodsKeepTheirAddresses(t *testing.T) {
+	p := newPodsTest()
+	list := []any{podOn("fake", "new", "")}
+	for slot := firstSlot; slot < firstSlot+5; slot++ {
+		list = append(list, podOn("fake", fmt.Sprint("old-", slot), netip.AddrFrom4([4]byte{10, 128, 1, byte(slot)}).String()))
+	}
+	ended := podOn("fake", "ended", "10.128.1.100")
+	ended.Status.Phase = corev1.PodSucceeded
+	if err := p.Replace(append(list, ended), ""); err != nil {
+		t.Fatal(err)
+	}
+	slots := map[uint8]uid{}
+	for id, pod := range p.fakes.pods {
+		if other, taken := slots[pod.slot]; taken {
+			t.Errorf("%s and %s have slot %d", id, other, pod.slot)
+		}
+		slots[pod.slot] = id
+	}
+	if len(p.fakes.pods) != len(list) {
+		t.Errorf("of %d pods %d are known", len(list), len(p.fakes.pods))
+	}
+	if p.agent.node("fake").slots.used[100] {
+		t.Error("a pod that ended holds its address")
+	}
+}
+
+func TestRestoredPodsKeepTheirAddresses(t *testing.T) {
+	p := newPodsTest()
+	p.restore(map[uid]*saved{
+		"a": {pod: podOn("real", "a", ""), record: &record{Node: "real"}, slot: firstSlot},
+		"b": {pod: podOn("real", "b", ""), record: &record{Node: "real"}, slot: firstSlot + 2},
+	})
+	n := p.agent.node("real")
+	for range lastSlot - firstSlot - 1 {
+		slot, err := n.slots.take()
+		if err != nil || slot == firstSlot || slot == firstSlot+2 {
+			t.Fatalf("take() = %d, %v", slot, err)
+		}
+	}
+	if slot, err := n.slots.take(); err == nil {
+		t.Errorf("all are taken, and take() = %d", slot)
+	}
+}
+
+// A pod may be listed before its node is of the lab.
+func TestListedPodsWaitForTheirNode(t *testing.T) {
+	p := newPodsTest()
+	if err := p.Replace([]any{podOn("late", "a", "10.128.2.7")}, ""); err != nil {
+		t.Fatal(err)
+	}
+	p.agent.nodes["late"] = &node{Node: shape.Node{Name: "late", Fake: true}, agent: p.agent}
+	p.arrive("late")
+	if got := p.fakes.pods["a"]; got.slot != 7 {
+		t.Errorf("its slot is %d, want 7", got.slot)
+	}
+}
