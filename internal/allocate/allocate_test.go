@@ -179,6 +179,10 @@ func TestAlgorithms(t *testing.T) {
 		{"half an endpoint", "a=1/5 b=1/4", map[allocate.Algorithm]want{
 			allocate.Auto: planned("a: 5a | b: 4b", 100, 12.5),
 		}},
+		// Nobody lacks half an endpoint, so that upstream leaves d's to nobody.
+		{"one endpoint where no nodes are", "a=1/4 b=1/4 c=1/4 d=0/1", map[allocate.Algorithm]want{
+			allocate.Auto: planned("a: 4a 1d | b: 4b | c: 4c", 93.333, 8.333),
+		}},
 		// The global group of local-opt bears all of a, a tenth of b and of c.
 		{"overloaded global group", "a=90/1 b=305/3 c=305/3", map[allocate.Algorithm]want{
 			allocate.Local:    planned("a: 1a | b: 3b | c: 3c", 100, 1.667),
@@ -332,6 +336,7 @@ func TestInvalidInput(t *testing.T) {
 		{"start per zone infinite", fine, start(allocate.Start{PerZone: math.Inf(1)}), []string{"starting threshold", "Inf", "0 or more"}},
 		{"tiers", fine, allocate.Intent{Tiers: topology.Tiers{"*", topology.Zone}}, []string{"topology keys", `"*"`, "last"}},
 		{"bound in a hard zone", fine, allocate.Intent{Tiers: topology.Tiers{topology.Zone}, Bound: bound(allocate.Local)}, []string{"topology keys", topology.Zone, `"*"`}},
+		{"bound with a hard key of the user's", fine, allocate.Intent{Tiers: topology.Tiers{topology.Zone, "rack"}, Bound: bound(allocate.Local)}, []string{"topology keys", `"rack"`, "cannot keep", topology.Region, `"*"`}},
 		{"zone twice", "a=1/1 b=1/1 a=2/3", allocate.Intent{}, []string{"zone", `"a"`, "twice"}},
 		{"unnamed zone twice", "-=0/1 b=1/1 -=0/1", allocate.Intent{}, []string{"zone", `""`, "twice"}},
 		{"endpoints below 0", "a=1/1 b=1/-2", allocate.Intent{}, []string{"zone", `"b"`, "-2", "fewer than 0"}},

@@ -4,9 +4,11 @@ import "math"
 
 // auto is Kubernetes' own heuristic: each zone should have the endpoints that its
 // share of CPU expects, and at least the minimum that keeps it from being
-// overloaded. Where upstream follows the order of a map, ties here go by name;
-// endpoints of zones without nodes, which upstream leaves unused, are given away;
-// and a zone that upstream leaves below its minimum gets what it lacks.
+// overloaded. It differs from upstream in three things. Where upstream follows the
+// order of a map, ties here go by name. A zone that upstream leaves below its minimum
+// gets what it lacks. And all endpoints of zones without nodes are given away, at last
+// to the zone whose endpoints bear the most: upstream hints them to their own zone,
+// where nobody uses them, and takes its own such hints for wrong at the next sync.
 func (p *Planner) auto(threshold float64) verdict {
 	minimum, refused := p.autoMinimums(threshold)
 	if refused.rule != "" {
@@ -45,12 +47,29 @@ func (p *Planner) auto(threshold float64) verdict {
 			p.passOn(giver, receiver)
 		}
 	}
+	for giver := range p.size {
+		for p.shares[giver] == 0 && p.size[giver] > 0 {
+			p.passOn(giver, p.mostLoaded())
+		}
+	}
 	for z := range p.zones {
 		p.members(z)
 		p.plan.consumer(z, 1)
 		p.plan.close()
 	}
 	return verdict{rule: RulePlanned}
+}
+
+// mostLoaded is the zone whose endpoints bear the most, the first by name of equals.
+func (p *Planner) mostLoaded() int {
+	most := -1
+	load := func(z int) float64 { return p.expected[z] / float64(p.size[z]) }
+	for z, share := range p.shares {
+		if share > 0 && (most < 0 || load(z) > load(most)+tolerance) {
+			most = z
+		}
+	}
+	return most
 }
 
 // autoMinimums applies the safeguards of Auto, in upstream's order. If none

@@ -17,9 +17,16 @@ func (i Intent) Validate() error {
 	if i.Bound == nil {
 		return nil
 	}
-	if last := len(i.Tiers) - 1; last >= 0 && (i.Tiers[last] == topology.Zone || i.Tiers[last] == topology.Hostname) {
-		return fmt.Errorf("topology keys: %q as the last key allows no endpoint of another zone, so there is nothing for an algorithm to divide; add a wider key or %q, or leave out the algorithm",
-			i.Tiers[last], topology.Anywhere)
+	if i.Tiers.Hard() {
+		switch last := i.Tiers[len(i.Tiers)-1]; last {
+		case topology.Region:
+		case topology.Zone, topology.Hostname:
+			return fmt.Errorf("topology keys: %q as the last key allows no endpoint of another zone, so there is nothing for an algorithm to divide; add a wider key or %q, or leave out the algorithm",
+				last, topology.Anywhere)
+		default:
+			return fmt.Errorf("topology keys: %q as the last key is a requirement that an algorithm, which divides endpoints among zones, cannot keep; add %q or %q, or leave out the algorithm",
+				last, topology.Region, topology.Anywhere)
+		}
 	}
 	return i.Bound.Validate()
 }

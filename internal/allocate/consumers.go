@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,15 @@ func NewConsumerSet(zones ...string) ConsumerSet {
 	var b strings.Builder
 	for _, zone := range slices.Compact(sorted) {
 		writeConsumer(&b, zone, 1)
+	}
+	return ConsumerSet{b.String()}
+}
+
+// NewWeightedConsumerSet makes the set of the given zones with their weights.
+func NewWeightedConsumerSet(weights map[string]float64) ConsumerSet {
+	var b strings.Builder
+	for _, zone := range slices.Sorted(maps.Keys(weights)) {
+		writeConsumer(&b, zone, weights[zone])
 	}
 	return ConsumerSet{b.String()}
 }

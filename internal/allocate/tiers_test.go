@@ -221,7 +221,6 @@ func TestHardFallsBackWithinItsTier(t *testing.T) {
 		"zone,region":   "a,b: 2a 1b | c: 1c",
 		"region":        "a,b: 2a 1b | c: 1c",
 		"zone,region,*": "a,b,c: 2a 1b 1c",
-		"zone,rack":     "a,b,c: 2a 1b 1c",
 		"zone,*":        "a,b,c: 2a 1b 1c",
 	} {
 		plan, outcome, err := allocate.Allocate(region(t, "a@east=1/2 b@east=1/1 c@west=1/1"),
@@ -244,11 +243,11 @@ func TestNoRegionHasAPlan(t *testing.T) {
 	}
 }
 
-// A tier after the one of regions makes them a preference, hard or not: "rack" lets
-// west use what east has.
+// A tier after the one of regions makes them a preference: "*" lets west use what east
+// has, whatever stands between.
 func TestRegionsAreHardOnlyAsTheLast(t *testing.T) {
 	plan, outcome, err := allocate.Allocate(region(t, "a@east=1/2 b@east=1/2 c@west=1/0"),
-		allocate.Intent{Tiers: parseTiers(t, "region,rack"), Bound: bound(allocate.Local)}, allocate.Previous{})
+		allocate.Intent{Tiers: parseTiers(t, "region,rack,*"), Bound: bound(allocate.Local)}, allocate.Previous{})
 	if err != nil || outcome.Figures.Unreached != 0 {
 		t.Errorf("%s by %s, %v: %d zones reach nothing", render(plan), outcome.Rule, err, outcome.Figures.Unreached)
 	}

@@ -107,7 +107,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	for _, warning := range cluster.Warnings() {
 		fmt.Fprintln(s.err, "warning: "+warning)
 	}
-	p := planner{manifests, cluster, question, translate.Capacity(f.capacity)}
+	p := planner{manifests, cluster, question, translate.CapacityType(f.capacity)}
 	var sections []planSection
 	for _, service := range services {
 		if err := ctx.Err(); err != nil {
@@ -147,8 +147,8 @@ func (f *planFlags) question() (q explain.Question, note string, err error) {
 	if q.Algorithms, note, err = f.algorithmsFor(q.Delivery); err != nil {
 		return q, "", err
 	}
-	capacities := []translate.Capacity{translate.CapacityNodes, translate.CapacityCPU}
-	if f.capacity != "" && !slices.Contains(capacities, translate.Capacity(f.capacity)) {
+	capacities := []translate.CapacityType{translate.CapacityNodes, translate.CapacityCPU}
+	if f.capacity != "" && !slices.Contains(capacities, translate.CapacityType(f.capacity)) {
 		return q, "", usageErrorf("--capacity %q is unknown; allowed are %s", f.capacity, joinNames(capacities))
 	}
 	q.Bound, q.AutoBound = *translate.DefaultBound(), *translate.AutoBound()

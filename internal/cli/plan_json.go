@@ -124,7 +124,7 @@ func planDocumentOf(s *planSection) planDocument {
 		return d
 	}
 	d.AsksFor = explain.Intent(s.question.Asked)
-	d.Capacity, d.Delivery = string(s.capacity), string(s.question.Delivery)
+	d.Capacity, d.Delivery = string(s.capacity.Type), string(s.question.Delivery)
 	d.Zones = planZones(s.question.Region)
 	for i := range s.comparison.Options {
 		option := &s.comparison.Options[i]

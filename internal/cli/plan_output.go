@@ -181,7 +181,7 @@ func writePlanSection(p *planPage, s *planSection) {
 		return
 	}
 	p.list("", lines)
-	p.table("zones", explain.Region(s.question.Region, capacityTitle(s.capacity)))
+	p.table("zones", explain.Region(s.question.Region, capacityTitle(s.capacity.Type)))
 	p.table(comparisonTitle(s), planComparison(s))
 	shown := s.shown()
 	p.table(shownTitle(s), explain.Plan(s.question.Region, shown.Plan))
@@ -196,7 +196,7 @@ func writePlanSection(p *planPage, s *planSection) {
 	p.list("to do better", advice)
 }
 
-func capacityTitle(capacity translate.Capacity) string {
+func capacityTitle(capacity translate.CapacityType) string {
 	if capacity == translate.CapacityCPU {
 		return "CPU cores"
 	}
@@ -206,7 +206,7 @@ func capacityTitle(capacity translate.Capacity) string {
 func comparisonTitle(s *planSection) string {
 	title := fmt.Sprintf("algorithms (delivered as %s; * is what the Service asks for", s.question.Delivery)
 	isAuto := func(o explain.Option) bool { return o.Algorithm == allocate.Auto }
-	if s.capacity != translate.CapacityCPU && slices.ContainsFunc(s.comparison.Options, isAuto) {
+	if s.capacity.Type != translate.CapacityCPU && slices.ContainsFunc(s.comparison.Options, isAuto) {
 		title += "; auto plans by CPU"
 	}
 	return title + ")"

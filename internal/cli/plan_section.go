@@ -47,12 +47,12 @@ type planner struct {
 	manifests *translate.Manifests
 	cluster   *translate.Cluster
 	question  explain.Question
-	capacity  translate.Capacity // empty: as the Service asks
+	capacity  translate.CapacityType // empty: as the Service asks
 }
 
 // sections are those of one Service: one, or one for each of its families.
 func (p *planner) sections(service *corev1.Service) ([]planSection, error) {
-	section := planSection{namespace: service.Namespace, name: service.Name, request: translate.RequestOf(service)}
+	section := planSection{namespace: service.Namespace, name: service.Name, request: translate.RequestOf(service, nil, translate.Options{})}
 	section.noPlan = section.request.NoPlan
 	if section.noPlan != "" {
 		return []planSection{section}, nil
@@ -89,13 +89,13 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 		s.noPlan = "no endpoint is ready"
 		return nil
 	}
-	s.capacity = p.capacity
-	if s.capacity == "" {
-		s.capacity = s.request.Capacity
+	s.capacity = s.request.Capacity
+	if p.capacity != "" {
+		s.capacity = translate.Capacity{Type: p.capacity}
 	}
 	q := p.question
 	q.Region = p.cluster.Region(s.capacity, endpoints)
-	q.CPU = p.cluster.Region(translate.CapacityCPU, endpoints)
+	q.CPU = p.cluster.Region(translate.Capacity{Type: translate.CapacityCPU}, endpoints)
 	q.Asked = s.request.Intent
 	if bound := q.Asked.Bound; bound != nil && bound.Algorithm != allocate.Auto {
 		asked := q.Bound

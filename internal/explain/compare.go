@@ -162,14 +162,27 @@ func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region,
 		return Option{}, err
 	}
 	o.Plan, o.Outcome = plan.Clone(), outcome
+	q.rate(&o, region)
+	return o, nil
+}
+
+// rate measures the plan of an option.
+func (q Question) rate(o *Option, region allocate.Region) {
 	o.Figures = new(allocate.Meter).Measure(o.Plan, region.Shares(o.Plan.Zones))
-	needed := (outcome.Endpoints + simulate.DefaultSliceSize - 1) / simulate.DefaultSliceSize
-	o.Slices = needed
+	needed := (o.Outcome.Endpoints + simulate.DefaultSliceSize - 1) / simulate.DefaultSliceSize
+	o.Slices, o.Total = needed, 0
 	if q.Delivery == simulate.Groups {
 		o.Slices = o.Plan.Slices(simulate.DefaultSliceSize)
 	}
 	if o.Figures.Unreached == 0 && o.Slices > 0 {
 		o.Total = allocate.DefaultWeights().Score(o.Figures, float64(needed)/float64(o.Slices))
 	}
-	return o, nil
+}
+
+// Decide puts a plan that was decided elsewhere, which may go on from a previous one,
+// in the place of the one that Compare made for what is asked for.
+func (c *Comparison) Decide(q Question, plan allocate.Plan, outcome allocate.Outcome) {
+	o := &c.Options[c.Asked]
+	o.Plan, o.Outcome = plan.Clone(), outcome
+	q.rate(o, q.Region)
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -180,6 +181,24 @@ func (u usage) text(names []string, zone, endpoints int) string {
 		}
 	}
 	return strings.Join(parts, " + ")
+}
+
+// Uses says how many endpoints a client in a zone uses, of those that there are, given
+// their number by the zone that they are in: "3 own + 1 of zone-b", or "all 12".
+func Uses(byHome map[string]int, zone string, endpoints int) string {
+	homes := slices.Sorted(maps.Keys(byHome))
+	at := slices.Index(homes, zone)
+	if at < 0 || zone == "" {
+		// Nobody is at home where nobody knows where it is.
+		homes, at = append(homes, ""), len(homes)
+	}
+	u := usage{byHome: make([]float64, len(homes)), whole: true}
+	for i, home := range homes {
+		if i != at || zone != "" {
+			u.byHome[i] = float64(byHome[home])
+		}
+	}
+	return u.text(homes, at, endpoints)
 }
 
 // loadsAt is the load of the endpoints that are at home in the zone, a range if they

@@ -7,9 +7,48 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
+// Limit is something about a Service that no plan mends.
+type Limit struct {
+	// Name is that of its section in docs/concepts/limits.md. It is stable.
+	Name string
+	// Text says in a sentence what is the case.
+	Text string
+}
+
+// The names of limits.
+const (
+	LimitOneEndpoint        = "one-endpoint"
+	LimitEndpointsInOneZone = "endpoints-in-one-zone"
+	LimitFewEndpoints       = "fewer-endpoints-than-zones"
+	LimitEndpointsNoZone    = "endpoints-without-a-zone"
+	LimitZonesWithoutNodes  = "zones-without-nodes"
+	LimitTrafficFromOneZone = "traffic-from-one-zone"
+	LimitAutoscaling        = "autoscaling-by-one-zone"
+)
+
+// LimitNames lists the names, in the order of the document.
+func LimitNames() []string {
+	return []string{
+		LimitOneEndpoint, LimitEndpointsInOneZone, LimitFewEndpoints, LimitEndpointsNoZone,
+		LimitZonesWithoutNodes, LimitTrafficFromOneZone, LimitAutoscaling,
+	}
+}
+
+// Link is where the limit is described.
+func (l Limit) Link() string { return "docs/concepts/limits.md#" + l.Name }
+
 // Warnings say what is unfortunate about where the endpoints are, whatever is asked
 // for, each in a sentence.
 func Warnings(region allocate.Region) []string {
+	var warnings []string
+	for _, limit := range Limits(region) {
+		warnings = append(warnings, limit.Text)
+	}
+	return warnings
+}
+
+// Limits are those that follow from where the endpoints are, whatever is asked for.
+func Limits(region allocate.Region) []Limit {
 	zones, _ := sorted(region)
 	endpoints := region.Endpoints()
 	withCapacity, without := 0, 0
@@ -29,21 +68,54 @@ func Warnings(region allocate.Region) []string {
 			idle = append(idle, z.Name)
 		}
 	}
-	var warnings []string
+	var limits []Limit
 	switch {
 	case endpoints == 1:
-		warnings = append(warnings, "there is one endpoint only: when it fails, nothing is left")
+		limits = append(limits, Limit{LimitOneEndpoint, "there is one endpoint only: when it fails, nothing is left"})
 	case len(homes) == 1 && withCapacity > 1 && without == 0:
-		warnings = append(warnings, fmt.Sprintf("all %d endpoints are in %s: when it fails, nothing is left", endpoints, homes[0]))
+		limits = append(limits, Limit{LimitEndpointsInOneZone, fmt.Sprintf("all %d endpoints are in %s: when it fails, nothing is left", endpoints, homes[0])})
 	}
 	if endpoints > 1 && endpoints < withCapacity {
-		warnings = append(warnings, fmt.Sprintf("%d endpoints are fewer than the %d zones: some traffic has to leave its zone", endpoints, withCapacity))
+		limits = append(limits, Limit{LimitFewEndpoints, fmt.Sprintf("%d endpoints are fewer than the %d zones: some traffic has to leave its zone", endpoints, withCapacity)})
 	}
 	if without > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s without a zone: no traffic to it counts as in-zone", count(without, "endpoint")))
+		limits = append(limits, Limit{LimitEndpointsNoZone, fmt.Sprintf("%s without a zone: no traffic to it counts as in-zone", count(without, "endpoint"))})
 	}
 	if len(idle) > 0 {
-		warnings = append(warnings, "endpoints are in zones without a node that counts: "+strings.Join(idle, ", "))
+		limits = append(limits, Limit{LimitZonesWithoutNodes, "endpoints are in zones without a node that counts: " + strings.Join(idle, ", ")})
 	}
-	return warnings
+	return limits
+}
+
+// TrafficFromOneZone says what a plan does if all traffic comes from the one zone for
+// which that is the worst. There is nothing to say of plans under which all zones use
+// all endpoints, or which have none.
+func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit, found bool) {
+	endpoints := float64(region.Endpoints())
+	shares := region.Shares(plan.Zones)
+	worst, worstLoad := -1, 1+1e-9
+	for z := range plan.Zones {
+		if shares[z] == 0 {
+			continue
+		}
+		only := make([]float64, len(plan.Zones))
+		only[z] = 1
+		load := 1 + new(allocate.Meter).Measure(plan, only).Overload
+		if width := usageOf(plan, z).width(); width > 0 && load > worstLoad+1e-9 {
+			worst, worstLoad = z, load
+		}
+	}
+	if worst < 0 || endpoints == 0 {
+		return Limit{}, false
+	}
+	return Limit{LimitTrafficFromOneZone, fmt.Sprintf(
+		"the plan expects %s of the traffic from %s: if all of it came from there, an endpoint would get %s times its even share",
+		Percent(shares[worst]), ZoneName(plan.Zones[worst]), decimal(worstLoad, 2))}, true
+}
+
+// Autoscaled says that autoscalers, which are named, set the number of endpoints of a
+// Service of which zones use different ones.
+func Autoscaled(autoscalers []string) Limit {
+	return Limit{LimitAutoscaling, fmt.Sprintf(
+		"%s scales by the mean load of all pods, in which the load of one zone is diluted", strings.Join(autoscalers, ", "))}
 }

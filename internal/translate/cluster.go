@@ -4,27 +4,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"vicinity.dev/vicinity/internal/allocate"
-)
-
-// Capacity is what the traffic that comes from a zone is estimated by.
-type Capacity string
-
-// The capacities.
-const (
-	CapacityNodes Capacity = "nodes" // the number of nodes
-	CapacityCPU   Capacity = "cpu"   // their allocatable CPU
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // Cluster is where the nodes of a cluster are. The nodes that count for a zone's
 // capacity are those that are ready and do not run the control plane: where
 // clients are.
 type Cluster struct {
-	nodes map[string]place // all, by name
-	zones []clusterZone    // of the nodes that count, in the order of names
+	nodes   map[string]place // all, by name
+	zones   []clusterZone    // of the nodes that count, in the order of names
+	counted []countedNode    // in no order
+
+	mu    sync.Mutex
+	known map[Capacity]*capacities
 	// Counted is the number of nodes that count.
 	Counted int
 	// WithoutZone and WithoutCPU are the names of nodes that should count and lack
@@ -35,55 +33,91 @@ type Cluster struct {
 // place is where a node is.
 type place struct {
 	zone, region string
+	labels       topology.Labels
 }
 
+// clusterZone is a zone that has nodes that count.
 type clusterZone struct {
 	name    string
 	regions []string // of its nodes, in order; more than one is a mistake
-	nodes   int
-	cpu     float64 // cores
+}
+
+// countedNode is what a node that counts adds to its zone.
+type countedNode struct {
+	labels            map[string]string
+	zone              int // index; negative if it has none
+	cpu, memory, pods float64
 }
 
 // NewCluster reads the nodes of a cluster.
 func NewCluster(nodes []*corev1.Node) *Cluster {
-	c := &Cluster{nodes: make(map[string]place, len(nodes))}
-	zones := map[string]*clusterZone{}
+	c := &Cluster{nodes: make(map[string]place, len(nodes)), known: map[Capacity]*capacities{}}
 	for _, node := range nodes {
-		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion]}
+		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
 		c.nodes[node.Name] = at
 		if !counts(node) {
 			continue
 		}
 		c.Counted++
-		cpu := node.Status.Allocatable.Cpu().AsApproximateFloat64()
-		if cpu <= 0 {
-			c.WithoutCPU = append(c.WithoutCPU, node.Name)
-			cpu = 0
-		}
 		if at.zone == "" {
 			c.WithoutZone = append(c.WithoutZone, node.Name)
-			continue
+		} else {
+			c.addZone(at)
 		}
-		zone := zones[at.zone]
-		if zone == nil {
-			zone = &clusterZone{name: at.zone}
-			zones[at.zone] = zone
-		}
-		zone.nodes++
-		zone.cpu += cpu
-		if at.region != "" {
-			zone.regions = append(zone.regions, at.region)
+		if node.Status.Allocatable.Cpu().Sign() <= 0 {
+			c.WithoutCPU = append(c.WithoutCPU, node.Name)
 		}
 	}
-	for _, zone := range zones {
-		slices.Sort(zone.regions)
-		zone.regions = slices.Compact(zone.regions)
-		c.zones = append(c.zones, *zone)
+	for i := range c.zones {
+		slices.Sort(c.zones[i].regions)
 	}
-	slices.SortFunc(c.zones, func(a, b clusterZone) int { return strings.Compare(a.name, b.name) })
+	c.countNodes(nodes)
 	slices.Sort(c.WithoutZone)
 	slices.Sort(c.WithoutCPU)
 	return c
+}
+
+// addZone keeps the zones in order.
+func (c *Cluster) addZone(at place) {
+	i, found := c.zone(at.zone)
+	if !found {
+		c.zones = slices.Insert(c.zones, i, clusterZone{name: at.zone})
+	}
+	zone := &c.zones[i]
+	if at.region != "" && !slices.Contains(zone.regions, at.region) {
+		zone.regions = append(zone.regions, at.region)
+	}
+}
+
+// zone finds a zone with nodes that count, or where it would be.
+func (c *Cluster) zone(name string) (index int, found bool) {
+	return slices.BinarySearchFunc(c.zones, name, func(z clusterZone, name string) int { return strings.Compare(z.name, name) })
+}
+
+// countNodes notes what the nodes that count have, once all zones are known.
+func (c *Cluster) countNodes(nodes []*corev1.Node) {
+	c.counted = make([]countedNode, 0, c.Counted)
+	for _, node := range nodes {
+		if !counts(node) {
+			continue
+		}
+		zone, found := c.zone(node.Labels[corev1.LabelTopologyZone])
+		if !found {
+			zone = -1
+		}
+		c.counted = append(c.counted, countedNode{
+			labels: node.Labels,
+			zone:   zone,
+			cpu:    amount(node.Status.Allocatable.Cpu()),
+			memory: amount(node.Status.Allocatable.Memory()),
+			pods:   amount(node.Status.Allocatable.Pods()),
+		})
+	}
+}
+
+// amount is a quantity that is not negative.
+func amount(quantity *resource.Quantity) float64 {
+	return max(0, quantity.AsApproximateFloat64())
 }
 
 // counts reports whether clients run on the node.
@@ -102,24 +136,20 @@ func counts(node *corev1.Node) bool {
 }
 
 // Region is what the endpoints of a Service are to be divided in: the cluster's
-// zones, and those that only endpoints know of.
+// zones, and those that only endpoints know of. A capacity that cannot be computed is
+// the number of nodes, and Fault says why.
 func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Region {
-	region := allocate.Region{NodesWithoutZone: len(c.WithoutZone)}
+	known := c.capacities(capacity)
+	region := allocate.Region{NodesWithoutZone: known.withoutZone, NodesWithoutCapacity: known.withoutUnit}
 	index := make(map[string]int, len(c.zones))
 	for i := range c.zones {
 		zone := &c.zones[i]
-		z := allocate.Zone{Name: zone.name, Capacity: float64(zone.nodes)}
-		if capacity == CapacityCPU {
-			z.Capacity = zone.cpu
-		}
+		z := allocate.Zone{Name: zone.name, Capacity: known.byZone[zone.name]}
 		if len(zone.regions) > 0 {
 			z.Region = zone.regions[0]
 		}
 		index[zone.name] = len(region.Zones)
 		region.Zones = append(region.Zones, z)
-	}
-	if capacity == CapacityCPU {
-		region.NodesWithoutCapacity = len(c.WithoutCPU)
 	}
 	for i := range endpoints {
 		zone := endpoints[i].Zone
@@ -133,6 +163,28 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 	}
 	slices.SortFunc(region.Zones, func(a, b allocate.Zone) int { return strings.Compare(a.Name, b.Name) })
 	return region
+}
+
+// Fault says in a sentence why the capacity cannot be computed here, nothing if it can.
+func (c *Cluster) Fault(capacity Capacity) string {
+	return c.capacities(capacity).fault
+}
+
+// Labels are those of a node, nothing if it is unknown. They are not to be changed.
+func (c *Cluster) Labels(node string) topology.Labels {
+	return c.nodes[node].labels
+}
+
+// Zones are the zones of all nodes, also of those that do not count, in order.
+func (c *Cluster) Zones() []string {
+	var zones []string
+	for _, at := range c.nodes {
+		if at.zone != "" {
+			zones = append(zones, at.zone)
+		}
+	}
+	slices.Sort(zones)
+	return slices.Compact(zones)
 }
 
 // regionOf is the region of an endpoint whose zone has no node that counts.

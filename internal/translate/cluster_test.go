@@ -65,7 +65,7 @@ func TestClusterRegion(t *testing.T) {
 		before[i] = nodes[i].DeepCopy()
 	}
 	endpoints := []Endpoint{{Zone: "a"}, {Zone: "m", Node: "m2"}, {Zone: ""}, {Zone: "a"}, {Zone: "gone", Node: "a1"}}
-	for capacity, want := range map[Capacity]allocate.Region{
+	for capacity, want := range map[CapacityType]allocate.Region{
 		CapacityNodes: {
 			Zones: []allocate.Zone{
 				{Endpoints: 1},
@@ -90,7 +90,7 @@ func TestClusterRegion(t *testing.T) {
 		},
 	} {
 		cluster := NewCluster(nodes)
-		if got := cluster.Region(capacity, endpoints); !reflect.DeepEqual(got, want) {
+		if got := cluster.Region(Capacity{Type: capacity}, endpoints); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v\nwant\n%+v", capacity, got, want)
 		}
 		if cluster.Counted != 6 {

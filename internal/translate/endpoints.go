@@ -51,16 +51,12 @@ func readyEndpoints(slice *discoveryv1.EndpointSlice, cluster *Cluster) []Endpoi
 		if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
 			continue
 		}
-		endpoint := Endpoint{Address: e.Addresses[0]}
+		endpoint := Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}
 		if e.NodeName != nil {
 			endpoint.Node = *e.NodeName
 		}
 		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
 			endpoint.Pod = e.TargetRef.Name
-		}
-		endpoint.Zone = cluster.nodes[endpoint.Node].zone
-		if e.Zone != nil && *e.Zone != "" {
-			endpoint.Zone = *e.Zone
 		}
 		endpoints = append(endpoints, endpoint)
 	}

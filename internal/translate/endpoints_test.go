@@ -58,12 +58,12 @@ func TestSliceEndpoints(t *testing.T) {
 			want: Families{corev1.IPv4Protocol: {{Address: "10.0.0.1", Zone: "a", Node: "a1"}, {Address: "10.0.0.3", Zone: "a", Node: "a1"}}},
 		},
 		{
-			name: "the zone is that of the slice, else of the node, else unknown",
+			name: "the zone is that of the node, else of the slice, else unknown",
 			slices: []*discoveryv1.EndpointSlice{aSlice("x", "IPv4",
 				anEndpoint("10.0.0.1", "a1", "b", nil), anEndpoint("10.0.0.2", "b1", "", nil),
 				anEndpoint("10.0.0.3", "gone", "", nil), anEndpoint("10.0.0.4", "", "", nil), anEndpoint("10.0.0.5", "m1", "", nil))},
 			want: Families{corev1.IPv4Protocol: {
-				{Address: "10.0.0.1", Zone: "b", Node: "a1"},
+				{Address: "10.0.0.1", Zone: "a", Node: "a1"},
 				{Address: "10.0.0.2", Zone: "b", Node: "b1"},
 				{Address: "10.0.0.3", Node: "gone"},
 				{Address: "10.0.0.4"},

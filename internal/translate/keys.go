@@ -16,13 +16,24 @@ func ParseTopologyKeys(list string) (topology.Tiers, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := validateKeys(tiers); err != nil {
+		return nil, err
+	}
+	return tiers, nil
+}
+
+// validateKeys says what is wrong with tiers, the syntax of their keys included.
+func validateKeys(tiers topology.Tiers) error {
+	if err := tiers.Validate(); err != nil {
+		return err
+	}
 	for _, key := range tiers {
 		if key == topology.Anywhere {
 			continue
 		}
 		if reasons := content.IsLabelKey(key); len(reasons) > 0 {
-			return nil, fmt.Errorf("topology keys: %q is not a label key: %s", key, strings.Join(reasons, "; "))
+			return fmt.Errorf("topology keys: %q is not a label key: %s", key, strings.Join(reasons, "; "))
 		}
 	}
-	return tiers, nil
+	return nil
 }

@@ -336,9 +336,9 @@ func FuzzReadManifests(f *testing.F) {
 		cluster := NewCluster(m.Nodes)
 		cluster.Warnings()
 		for _, service := range m.Services {
-			RequestOf(service)
+			RequestOf(service, nil, Options{})
 			for _, endpoints := range m.Endpoints(service, cluster) {
-				if region := cluster.Region(CapacityCPU, endpoints); region.Endpoints() != len(endpoints) {
+				if region := cluster.Region(Capacity{Type: CapacityCPU}, endpoints); region.Endpoints() != len(endpoints) {
 					t.Fatalf("%d endpoints make a region of %d", len(endpoints), region.Endpoints())
 				}
 			}

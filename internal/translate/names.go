@@ -21,6 +21,10 @@ const (
 	Require  = "Require"
 )
 
+// AnnotationProxy is the annotation of a Service that wants vicinity-proxy to serve
+// it, from groups instead of hints. Its value must be "true".
+const AnnotationProxy = "vicinity.dev/proxy"
+
 // PolicyPrefix is what a value of AnnotationTopologyMode that names a RoutingPolicy
 // starts with.
 const PolicyPrefix = "vicinity.dev/"
@@ -28,6 +32,21 @@ const PolicyPrefix = "vicinity.dev/"
 // LabelOwnZone is the label of a Service, from the Gardener project, that asks to
 // hint every endpoint to its own zone. Its value must be "true".
 const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
+
+// LabelRouted is the label that the controller puts on Services whose slices have
+// hints of its own, so that Kubernetes copies it to the slices. Its value is "true".
+const LabelRouted = "vicinity.dev/routed"
+
+// LabelServiceProxyName is the label of a Service that another proxy than kube-proxy
+// serves, and ServiceProxyName its value where that is vicinity-proxy.
+const (
+	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+	ServiceProxyName      = "vicinity"
+)
+
+// ConditionTopologyRouting is the type of the condition in which a Service's outcome
+// is kept.
+const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 
 // Labels of nodes that run the control plane, whose capacity serves no clients.
 const (

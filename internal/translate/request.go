@@ -8,10 +8,12 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -19,51 +21,143 @@ import (
 // Request is what a Service asks for.
 type Request struct {
 	Intent allocate.Intent
+	// Approach is the kind of intent, as metrics tell them apart.
+	Approach Approach
 	// Capacity is what the traffic of a zone is estimated by.
 	Capacity Capacity
-	// Source is where the Service says it, as in "annotation
+	// Source is where that is said, as in "annotation
 	// endpointslice.kubernetes.io/same-zone: Prefer". It is empty if the Service
-	// says nothing.
+	// asks for nothing.
 	Source string
+	// Policy is the name of the RoutingPolicy that counts, if one does.
+	Policy string
+	// OwnZone says that every endpoint is hinted to its own zone and to no other,
+	// also where that leaves a zone without.
+	OwnZone bool
 	// Upstream says that Kubernetes' own controllers do what is asked for.
 	Upstream bool
+	// Groups says that the Service is for vicinity-proxy.
+	Groups bool
 	// NoPlan is why no plan can be made for the Service, whatever it asks for. It is
 	// empty for most.
 	NoPlan string
-	// Warnings name what is written on the Service and has no effect.
+	// Warnings are sentences about what is written and has no effect.
 	Warnings []string
+
+	// bounds is the Source of what is preferred without a bound and gets it here.
+	bounds string
+}
+
+// Approach is a kind of intent.
+type Approach string
+
+// The approaches.
+const (
+	ApproachBalanced Approach = "Balanced"
+	ApproachRequire  Approach = "Require" // tiers that end, as Require makes them
+	ApproachPrefer   Approach = "Prefer"
+	ApproachAuto     Approach = "Auto"
+	ApproachKeys     Approach = "Keys" // tiers that the user lists
+)
+
+// Approaches lists all approaches.
+func Approaches() []Approach {
+	return []Approach{ApproachBalanced, ApproachRequire, ApproachPrefer, ApproachAuto, ApproachKeys}
+}
+
+// Options are what a cluster's administrator decides about requests. The zero value
+// leaves to Kubernetes what Kubernetes does itself.
+type Options struct {
+	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for.
+	TakeOverAuto bool
 }
 
 // RequestOf reads what a Service asks for. Of several ways to ask, the one that
-// comes first in the list of rows counts.
-func RequestOf(service *corev1.Service) Request {
+// comes first in the list of rows counts. Of the policies, those of the Service's
+// namespace can count. The intent is valid, whatever is written.
+func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, options Options) Request {
+	from := written{service: service, options: options, policies: namespacePolicies(service.Namespace, policies)}
 	var request Request
 	for _, row := range rows() {
-		asked, warnings := row(service)
+		asked, warnings := row(from)
 		request.Warnings = append(request.Warnings, warnings...)
 		switch {
 		case asked.Source == "":
 		case request.Source == "":
-			asked.Warnings = request.Warnings
+			asked.Warnings = append(request.Warnings, asked.Warnings...)
 			request = asked
-		default:
+		case overrides(request, asked):
 			request.Warnings = append(request.Warnings, fmt.Sprintf("%s has no effect: %s comes first", asked.Source, request.Source))
 		}
 	}
-	if request.Capacity == "" {
-		request.Capacity = CapacityNodes
+	request.bounds = ""
+	if request.Approach == "" {
+		request.Approach = approachOf(request.Intent)
+	}
+	if request.Capacity.Type == "" {
+		request.Capacity.Type = CapacityNodes
+	}
+	var warning string
+	if request.Groups, warning = groups(service); warning != "" {
+		request.Warnings = append(request.Warnings, warning)
 	}
 	request.NoPlan = unroutable(service)
 	return request
 }
 
+// groups reads whether the Service is for vicinity-proxy.
+func groups(service *corev1.Service) (wanted bool, warning string) {
+	value, given := service.Annotations[AnnotationProxy]
+	proxy := service.Labels[LabelServiceProxyName]
+	switch {
+	case !given || value == "false":
+	case value != "true":
+		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", AnnotationProxy, value)
+	case proxy != "" && proxy != ServiceProxyName:
+		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", AnnotationProxy, LabelServiceProxyName, proxy)
+	default:
+		wanted = true
+	}
+	return wanted, warning
+}
+
+// overrides reports whether it is worth a word that first comes before second. It is
+// not that what a Service says comes before a policy for many Services, nor that
+// upstream's way to the same zone stands beside the label for it: users write both.
+func overrides(first, second Request) bool {
+	switch {
+	case second.Policy != "", first.bounds == second.Source:
+		return false
+	}
+	return !first.OwnZone || !slices.Equal(first.Intent.Tiers, second.Intent.Tiers)
+}
+
+// approachOf is the approach of an intent that says it by itself.
+func approachOf(intent allocate.Intent) Approach {
+	switch {
+	case intent.Tiers.Hard():
+		return ApproachRequire
+	case len(intent.Tiers) > 0 || intent.Bound != nil:
+		return ApproachPrefer
+	}
+	return ApproachBalanced
+}
+
+// written is all that a request is read from.
+type written struct {
+	service  *corev1.Service
+	policies []*v1alpha1.RoutingPolicy // of the namespace, in the order of precedence
+	options  Options
+}
+
 // row reads one way to ask. The Source of the request is empty if the Service does
-// not use it, or not in a way that makes sense.
-type row func(*corev1.Service) (request Request, warnings []string)
+// not use it, or not in a way that makes sense. Warnings of the request are about
+// what it asks for, and those beside it about what it cannot ask for.
+type row func(written) (request Request, warnings []string)
 
 // rows lists the ways to ask, in the order of precedence.
 func rows() []row {
-	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, auto, trafficDistribution}
+	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, selectingPolicy, auto, trafficDistribution}
 }
 
 // unroutable is why no proxy chooses among the Service's endpoints for all clients
@@ -82,8 +176,8 @@ func unroutable(service *corev1.Service) string {
 
 // balanced reads same-zone: Balanced. A value that does not exist asks for the same,
 // unless another way is used.
-func balanced(service *corev1.Service) (request Request, warnings []string) {
-	if service.Annotations[AnnotationSameZone] == Balanced {
+func balanced(from written) (request Request, warnings []string) {
+	if from.service.Annotations[AnnotationSameZone] == Balanced {
 		request.Source = annotation(AnnotationSameZone, Balanced)
 	}
 	return request, nil
@@ -105,11 +199,11 @@ func levels() []level {
 }
 
 // nearness reads same-node, same-zone and same-region together.
-func nearness(service *corev1.Service) (request Request, warnings []string) {
+func nearness(from written) (request Request, warnings []string) {
 	var sources []string
 	required, bounded := false, false
 	for _, level := range levels() {
-		value, given := service.Annotations[level.annotation]
+		value, given := from.service.Annotations[level.annotation]
 		switch {
 		case !given || value == Balanced:
 			continue
@@ -126,7 +220,7 @@ func nearness(service *corev1.Service) (request Request, warnings []string) {
 		required = value == Require
 		bounded = bounded || level.key == topology.Zone && value == Prefer
 	}
-	if len(sources) == 0 || service.Annotations[AnnotationSameZone] == Balanced {
+	if len(sources) == 0 {
 		return Request{}, warnings
 	}
 	if !required {
@@ -143,8 +237,8 @@ func nearness(service *corev1.Service) (request Request, warnings []string) {
 }
 
 // topologyKeys reads the annotation that stands for spec.topologyKeys.
-func topologyKeys(service *corev1.Service) (request Request, warnings []string) {
-	list, given := service.Annotations[AnnotationTopologyKeys]
+func topologyKeys(from written) (request Request, warnings []string) {
+	list, given := from.service.Annotations[AnnotationTopologyKeys]
 	if !given {
 		return Request{}, nil
 	}
@@ -152,70 +246,84 @@ func topologyKeys(service *corev1.Service) (request Request, warnings []string) 
 	if err != nil {
 		return Request{}, []string{fmt.Sprintf("annotation %s: %v", AnnotationTopologyKeys, err)}
 	}
+	if fault := localKeys(from.service, list); fault != "" {
+		return Request{}, []string{fault}
+	}
 	return Request{
-		Intent: allocate.Intent{Tiers: tiers},
-		Source: fmt.Sprintf("annotation %s: %q", AnnotationTopologyKeys, list),
+		Intent:   allocate.Intent{Tiers: tiers},
+		Approach: ApproachKeys,
+		Source:   fmt.Sprintf("annotation %s: %q", AnnotationTopologyKeys, list),
 	}, nil
 }
 
-// namedPolicy reads a topology mode that names a RoutingPolicy.
-func namedPolicy(service *corev1.Service) (request Request, warnings []string) {
-	mode := service.Annotations[AnnotationTopologyMode]
-	if !strings.HasPrefix(mode, PolicyPrefix) {
-		return Request{}, nil
-	}
-	return Request{}, []string{fmt.Sprintf("annotation %s: the RoutingPolicy %q is not known here",
-		AnnotationTopologyMode, strings.TrimPrefix(mode, PolicyPrefix))}
-}
-
 // ownZone reads the label that asks for hints to the endpoint's own zone, always.
-func ownZone(service *corev1.Service) (request Request, warnings []string) {
-	if service.Labels[LabelOwnZone] != "true" {
+func ownZone(from written) (request Request, warnings []string) {
+	if from.service.Labels[LabelOwnZone] != "true" {
 		return Request{}, nil
 	}
 	return Request{
-		Intent: allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}},
-		Source: fmt.Sprintf("label %s: %q", LabelOwnZone, "true"),
+		Intent:  allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}},
+		Source:  fmt.Sprintf("label %s: %q", LabelOwnZone, "true"),
+		OwnZone: true,
 	}, nil
 }
 
 // auto reads Kubernetes' own heuristic from the older annotation or, if there is
 // none, from the newer one.
-func auto(service *corev1.Service) (request Request, warnings []string) {
+func auto(from written) (request Request, warnings []string) {
 	name := AnnotationTopologyAwareHints
-	value, given := service.Annotations[name]
+	value, given := from.service.Annotations[name]
 	if !given {
 		name = AnnotationTopologyMode
-		value = service.Annotations[name]
+		value = from.service.Annotations[name]
 	}
-	if value != "Auto" && value != "auto" {
-		return Request{}, nil
+	switch {
+	case value == "Auto" || value == "auto":
+	case name == AnnotationTopologyAwareHints && strings.HasPrefix(value, PolicyPrefix):
+		return Request{}, []string{fmt.Sprintf("annotation %s: %q has no effect; a RoutingPolicy is named in %s",
+			name, value, AnnotationTopologyMode)}
+	case value == "" || value == "Disabled" || value == "disabled" || strings.Contains(value, "/"):
+		return Request{}, nil // a value with a slash is a policy's or another controller's
+	default:
+		return Request{}, []string{fmt.Sprintf("annotation %s: %q is unknown; allowed are Auto, Disabled and, in %s, %sNAME for a RoutingPolicy",
+			name, value, AnnotationTopologyMode, PolicyPrefix)}
 	}
 	return Request{
 		Intent:   allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: AutoBound()},
-		Capacity: CapacityCPU,
+		Approach: ApproachAuto,
+		Capacity: Capacity{Type: CapacityCPU},
 		Source:   annotation(name, value),
-		Upstream: true,
+		Upstream: !from.options.TakeOverAuto,
 	}, nil
 }
 
 // trafficDistribution reads the field of the Service API.
-func trafficDistribution(service *corev1.Service) (request Request, warnings []string) {
-	if service.Spec.TrafficDistribution == nil {
+func trafficDistribution(from written) (request Request, warnings []string) {
+	if from.service.Spec.TrafficDistribution == nil {
 		return Request{}, nil
 	}
-	value := *service.Spec.TrafficDistribution
-	request = Request{Source: "spec.trafficDistribution: " + value, Upstream: true}
-	switch value {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
-		request.Intent.Tiers = topology.Tiers{topology.Zone, topology.Anywhere}
-	case corev1.ServiceTrafficDistributionPreferSameNode:
-		request.Intent.Tiers = topology.Tiers{topology.Hostname, topology.Zone, topology.Anywhere}
-	default:
+	value := *from.service.Spec.TrafficDistribution
+	tiers := distributionTiers(value)
+	if tiers == nil {
 		return Request{}, []string{fmt.Sprintf("spec.trafficDistribution: %q is unknown; allowed are %s, %s and %s", value,
 			corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferClose)}
 	}
-	return request, nil
+	return Request{Intent: allocate.Intent{Tiers: tiers}, Source: distributionSource(value), Upstream: true}, nil
+}
+
+// distributionTiers are what spec.trafficDistribution means, nothing if it is unknown.
+func distributionTiers(value string) topology.Tiers {
+	switch value {
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
+		return topology.Tiers{topology.Zone, topology.Anywhere}
+	case corev1.ServiceTrafficDistributionPreferSameNode:
+		return topology.Tiers{topology.Hostname, topology.Zone, topology.Anywhere}
+	}
+	return nil
+}
+
+func distributionSource(value string) string {
+	return "spec.trafficDistribution: " + value
 }
 
 func annotation(name, value string) string {

@@ -12,10 +12,12 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// service makes a Service from lines like "same-zone=Prefer", "label=true",
-// "distribution=PreferClose" and full annotation names.
+// service makes a Service labelled app=web from lines like "same-zone=Prefer",
+// "gardener=true", "distribution=PreferClose" and "external=Local".
 func service(lines ...string) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{}}}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", Annotations: map[string]string{}, Labels: map[string]string{"app": "web"},
+	}}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, "=")
 		switch name {
@@ -28,7 +30,13 @@ func service(lines ...string) *corev1.Service {
 		case "hints":
 			s.Annotations["service.kubernetes.io/topology-aware-hints"] = value
 		case "gardener":
-			s.Labels = map[string]string{"endpoint-slice-hints.resources.gardener.cloud/consider": value}
+			s.Labels["endpoint-slice-hints.resources.gardener.cloud/consider"] = value
+		case "proxy":
+			s.Annotations["vicinity.dev/proxy"] = value
+		case "served-by":
+			s.Labels["service.kubernetes.io/service-proxy-name"] = value
+		case "external":
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicy(value)
 		case "distribution":
 			s.Spec.TrafficDistribution = &value
 		}
@@ -58,7 +66,10 @@ func TestRequestOf(t *testing.T) {
 		tiers    topology.Tiers
 		bound    *allocate.Bound
 		source   string
+		approach Approach // Balanced, Require or Prefer, as the tiers are, unless it is given
 		upstream bool
+		ownZone  bool
+		groups   bool
 		warnings []string
 	}{
 		// Nothing, or nothing that makes sense.
@@ -127,30 +138,77 @@ func TestRequestOf(t *testing.T) {
 			warnings: []string{"annotation " + sameNode + `: "Sometimes" is unknown; allowed are Balanced, Prefer and Require`},
 		},
 		{
-			written: "same-zone=Balanced same-node=Prefer",
-			source:  "annotation " + sameZone + ": Balanced",
+			written:  "same-zone=Balanced same-node=Prefer",
+			source:   "annotation " + sameZone + ": Balanced",
+			warnings: []string{"annotation " + sameNode + ": Prefer has no effect: annotation " + sameZone + ": Balanced comes first"},
 		},
 
 		// The other rows.
 		{
 			written: "keys=kubernetes.io/hostname,example.com/rack,*", tiers: topology.Tiers{node, "example.com/rack", all},
-			source: `annotation vicinity.dev/topology-keys: "kubernetes.io/hostname,example.com/rack,*"`,
+			source:   `annotation vicinity.dev/topology-keys: "kubernetes.io/hostname,example.com/rack,*"`,
+			approach: ApproachKeys,
 		},
-		{written: "keys=", source: `annotation vicinity.dev/topology-keys: ""`},
+		{
+			written: "keys=topology.kubernetes.io/zone", tiers: topology.Tiers{zone},
+			source: `annotation vicinity.dev/topology-keys: "topology.kubernetes.io/zone"`, approach: ApproachKeys,
+		},
+		{written: "keys=", source: `annotation vicinity.dev/topology-keys: ""`, approach: ApproachKeys},
+		{
+			written:  "keys=topology.kubernetes.io/zone external=Local",
+			warnings: []string{`annotation vicinity.dev/topology-keys: "topology.kubernetes.io/zone" cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them`},
+		},
+		{
+			written: "same-zone=Prefer external=Local", tiers: topology.Tiers{zone, all}, bound: optimal,
+			source: "annotation " + sameZone + ": Prefer",
+		},
 		{
 			written:  "keys=*,example.com/rack",
 			warnings: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2; it matches everything and must be the last`},
 		},
 		{
 			written:  "mode=vicinity.dev/near",
-			warnings: []string{`annotation service.kubernetes.io/topology-mode: the RoutingPolicy "near" is not known here`},
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: no RoutingPolicy "near" is known in namespace "shop"`},
 		},
-		{written: "gardener=true", tiers: topology.Tiers{zone, all}, source: gardener},
+		{written: "gardener=true", tiers: topology.Tiers{zone, all}, source: gardener, ownZone: true},
 		{written: "mode=Auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "Auto", upstream: true},
 		{written: "mode=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "auto", upstream: true},
 		{written: "hints=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "auto", upstream: true},
 		{written: "hints=Auto mode=Disabled", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "Auto", upstream: true},
 		{written: "hints=Disabled mode=Auto"},
+		{
+			written:  "mode=auTo",
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: "auTo" is unknown; allowed are Auto, Disabled and, in service.kubernetes.io/topology-mode, vicinity.dev/NAME for a RoutingPolicy`},
+		},
+		{
+			written:  "hints=true",
+			warnings: []string{`annotation service.kubernetes.io/topology-aware-hints: "true" is unknown; allowed are Auto, Disabled and, in service.kubernetes.io/topology-mode, vicinity.dev/NAME for a RoutingPolicy`},
+		},
+		{written: "mode=example.com/theirs"},
+		{written: "hints=example.com/theirs"},
+		{
+			written:  "hints=vicinity.dev/near",
+			warnings: []string{`annotation service.kubernetes.io/topology-aware-hints: "vicinity.dev/near" has no effect; a RoutingPolicy is named in service.kubernetes.io/topology-mode`},
+		},
+		{
+			// The older name counts for Kubernetes, too.
+			written:  "hints=vicinity.dev/near mode=Auto",
+			warnings: []string{`annotation service.kubernetes.io/topology-aware-hints: "vicinity.dev/near" has no effect; a RoutingPolicy is named in service.kubernetes.io/topology-mode`},
+		},
+
+		// Who serves the Service is another matter.
+		{
+			written: "same-zone=Require proxy=true", tiers: topology.Tiers{zone}, groups: true,
+			source: "annotation " + sameZone + ": Require",
+		},
+		{written: "proxy=true", groups: true},
+		{written: "proxy=true served-by=vicinity", groups: true},
+		{
+			written:  "proxy=true served-by=theirs",
+			warnings: []string{`annotation vicinity.dev/proxy: true has no effect: label service.kubernetes.io/service-proxy-name gives the Service to "theirs"`},
+		},
+		{written: "proxy=false served-by=theirs"},
+		{written: "proxy=yes", warnings: []string{`annotation vicinity.dev/proxy: "yes" is unknown; allowed are true and false`}},
 		{written: "distribution=PreferClose", tiers: topology.Tiers{zone, all}, source: "spec.trafficDistribution: PreferClose", upstream: true},
 		{written: "distribution=PreferSameZone", tiers: topology.Tiers{zone, all}, source: "spec.trafficDistribution: PreferSameZone", upstream: true},
 		{written: "distribution=PreferSameNode", tiers: topology.Tiers{node, zone, all}, source: "spec.trafficDistribution: PreferSameNode", upstream: true},
@@ -169,11 +227,16 @@ func TestRequestOf(t *testing.T) {
 		{
 			written: "keys=* gardener=true", tiers: topology.Tiers{all},
 			source:   `annotation vicinity.dev/topology-keys: "*"`,
+			approach: ApproachKeys,
 			warnings: []string{gardener + ` has no effect: annotation vicinity.dev/topology-keys: "*" comes first`},
 		},
 		{
-			written: "gardener=true mode=Auto", tiers: topology.Tiers{zone, all}, source: gardener,
-			warnings: []string{mode + "Auto has no effect: " + gardener + " comes first"},
+			// Users of the label write the annotation with it.
+			written: "gardener=true mode=Auto", tiers: topology.Tiers{zone, all}, source: gardener, ownZone: true,
+		},
+		{
+			written: "gardener=true distribution=PreferSameNode", tiers: topology.Tiers{zone, all}, source: gardener, ownZone: true,
+			warnings: []string{"spec.trafficDistribution: PreferSameNode has no effect: " + gardener + " comes first"},
 		},
 		{
 			written: "mode=Auto distribution=PreferClose", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "Auto", upstream: true,
@@ -188,19 +251,28 @@ func TestRequestOf(t *testing.T) {
 		},
 		{
 			written: "mode=vicinity.dev/near hints=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "auto", upstream: true,
-			warnings: []string{`annotation service.kubernetes.io/topology-mode: the RoutingPolicy "near" is not known here`},
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: no RoutingPolicy "near" is known in namespace "shop"`},
 		},
 	} {
 		t.Run(test.written, func(t *testing.T) {
 			given := service(strings.Fields(test.written)...)
 			before := given.DeepCopy()
-			got := RequestOf(given)
+			got := RequestOf(given, nil, Options{})
 			want := Request{
-				Intent: allocate.Intent{Tiers: test.tiers, Bound: test.bound}, Capacity: CapacityNodes,
+				Intent: allocate.Intent{Tiers: test.tiers, Bound: test.bound}, Capacity: Capacity{Type: CapacityNodes},
 				Source: test.source, Upstream: test.upstream, Warnings: test.warnings,
+				Approach: test.approach, OwnZone: test.ownZone, Groups: test.groups,
 			}
-			if test.bound == auto {
-				want.Capacity = CapacityCPU
+			switch {
+			case test.bound == auto:
+				want.Capacity.Type, want.Approach = CapacityCPU, ApproachAuto
+			case want.Approach != "":
+			case len(test.tiers) == 0:
+				want.Approach = ApproachBalanced
+			case test.tiers[len(test.tiers)-1] == all:
+				want.Approach = ApproachPrefer
+			default:
+				want.Approach = ApproachRequire
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got\n%+v\nwant\n%+v", got, want)
@@ -237,13 +309,66 @@ func TestRequestOfServicesWithoutAPlan(t *testing.T) {
 	} {
 		s := service("same-zone=Prefer")
 		s.Spec = test.spec
-		got := RequestOf(s)
+		got := RequestOf(s, nil, Options{})
 		if got.NoPlan != test.want {
 			t.Errorf("got %q, want %q", got.NoPlan, test.want)
 		}
 		if got.Source != "annotation endpointslice.kubernetes.io/same-zone: Prefer" {
 			t.Errorf("what is asked for is lost: %q", got.Source)
 		}
+	}
+}
+
+// What Kubernetes does itself is Vicinity's if its administrator says so.
+func TestRequestOfTakesOverAuto(t *testing.T) {
+	for _, written := range []string{"mode=Auto", "hints=auto"} {
+		got := RequestOf(service(written), nil, Options{TakeOverAuto: true})
+		if got.Upstream || !reflect.DeepEqual(got.Intent.Bound, AutoBound()) || got.Capacity.Type != CapacityCPU {
+			t.Errorf("%s: %+v", written, got)
+		}
+	}
+	if got := RequestOf(service("distribution=PreferClose"), nil, Options{TakeOverAuto: true}); !got.Upstream {
+		t.Error("spec.trafficDistribution is taken over too")
+	}
+}
+
+// The manifest is one that users of Gardener have: the annotation for clusters that
+// know no better, and the label.
+func TestRequestOfGardenersManifest(t *testing.T) {
+	m, err := NewManifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Read("service.yaml", strings.NewReader(`
+apiVersion: v1
+kind: Service
+metadata:
+  name: etcd-client
+  namespace: shoot--garden--local
+  annotations:
+    service.kubernetes.io/topology-aware-hints: "auto"
+  labels:
+    app: etcd-statefulset
+    endpoint-slice-hints.resources.gardener.cloud/consider: "true"
+spec:
+  selector:
+    app: etcd-statefulset
+  ports:
+  - name: client
+    port: 2379
+`)); err != nil {
+		t.Fatal(err)
+	}
+	got := RequestOf(m.Services[0], nil, Options{})
+	want := Request{
+		Intent:   allocate.Intent{Tiers: topology.Tiers{zone, all}},
+		Approach: ApproachPrefer,
+		Capacity: Capacity{Type: CapacityNodes},
+		Source:   `label endpoint-slice-hints.resources.gardener.cloud/consider: "true"`,
+		OwnZone:  true,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
 }
 

@@ -1,0 +1,193 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// LabelService names on an EndpointGroup the Service that it belongs to.
+	LabelService = "vicinity.dev/service-name"
+	// LabelNotForPrefix with the name of a zone marks an EndpointGroup that
+	// the nodes of the zone need not see. A proxy watches with the selector
+	// "!" + this + its zone, so a node of a new zone or of none sees all
+	// groups.
+	LabelNotForPrefix = "not-for.vicinity.dev/"
+	// LabelHandOver marks the groups of a Service that kube-proxy still serves
+	// too. Proxies acknowledge such groups once they have programmed them.
+	LabelHandOver = "vicinity.dev/hand-over"
+)
+
+// EndpointGroup holds endpoints of a Service with the zones whose traffic
+// they take. The controller writes it for vicinity-proxy; it is not for
+// people to write.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=eg
+// +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service`
+// +kubebuilder:printcolumn:name="Family",type=string,JSONPath=`.spec.addressType`
+// +kubebuilder:printcolumn:name="Consumers",type=string,JSONPath=`.spec.consumers`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type EndpointGroup struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec EndpointGroupSpec `json:"spec"`
+}
+
+// EndpointGroupList is a list of EndpointGroups.
+//
+// +kubebuilder:object:root=true
+type EndpointGroupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []EndpointGroup `json:"items"`
+}
+
+// EndpointGroupSpec is what a proxy needs to know of a part of a Service's
+// endpoints.
+type EndpointGroupSpec struct {
+	// service is the name of the Service, in the namespace of the group.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Service string `json:"service"`
+
+	// addressType is the family of the addresses.
+	//
+	// +kubebuilder:validation:Enum=IPv4;IPv6
+	AddressType corev1.IPFamily `json:"addressType"`
+
+	// tiers are labels of nodes in the order of preference, "*" as the last
+	// for anywhere, that each node looks for among the endpoints that its zone
+	// may use. Without any it uses all of them.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=317
+	// +listType=atomic
+	// +optional
+	Tiers []string `json:"tiers,omitempty"`
+
+	// consumers are the zones that the endpoints are meant for. A node uses
+	// every group that it sees, as far as the tiers allow, but for one: of a
+	// group that is localOnly, does not name the node's zone here, and has an
+	// endpoint that is at home in that zone, it knows only what is on the node
+	// itself. A group that a zone is not to use at all is kept from its sight
+	// by the label not-for.vicinity.dev/ of that zone.
+	//
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=map
+	// +listMapKey=zone
+	// +optional
+	Consumers []GroupConsumer `json:"consumers,omitempty"`
+
+	// localOnly marks a group with endpoints whose home zone is not among the
+	// consumers. Its nodes see the group all the same, for what must stay on
+	// the node: local traffic policies and their health checks.
+	//
+	// +optional
+	LocalOnly bool `json:"localOnly,omitempty"`
+
+	// anyReady says whether any endpoint of the Service is ready anywhere. If
+	// none is, those that still serve while they terminate are used.
+	//
+	// +optional
+	AnyReady bool `json:"anyReady"`
+
+	// ports are those of the endpoints.
+	//
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=atomic
+	// +optional
+	Ports []GroupPort `json:"ports,omitempty"`
+
+	// endpoints are in the order of addresses, each of which the group has
+	// once.
+	//
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=atomic
+	// +optional
+	Endpoints []GroupEndpoint `json:"endpoints,omitempty"`
+}
+
+// GroupConsumer is a zone that uses a group.
+type GroupConsumer struct {
+	// zone is the value of the label topology.kubernetes.io/zone of the nodes.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Zone string `json:"zone"`
+
+	// weight is what an endpoint of the group counts among all that the zone
+	// uses, where an endpoint that is all the zone's own counts 1000.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:default=1000
+	// +optional
+	Weight int32 `json:"weight,omitempty"`
+}
+
+// GroupPort is a port of the endpoints of a group.
+type GroupPort struct {
+	// name is that of the Service's port, empty if it has none.
+	//
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// protocol is that of the port.
+	//
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	// +kubebuilder:default=TCP
+	// +optional
+	Protocol corev1.Protocol `json:"protocol,omitempty"`
+
+	// port is the number at the endpoints.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}
+
+// GroupEndpoint is one endpoint.
+type GroupEndpoint struct {
+	// address is an IP address of the group's family.
+	//
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:Pattern=`^[0-9A-Fa-f.:]+$`
+	Address string `json:"address"`
+
+	// zone is where the endpoint is, empty if that is unknown.
+	//
+	// +optional
+	Zone string `json:"zone,omitempty"`
+
+	// node is what the endpoint runs on, empty if that is unknown.
+	//
+	// +optional
+	Node string `json:"node,omitempty"`
+
+	// notReady marks an endpoint that is not ready.
+	//
+	// +optional
+	NotReady bool `json:"notReady,omitempty"`
+
+	// notServing marks an endpoint that does not answer, whether it terminates
+	// or not.
+	//
+	// +optional
+	NotServing bool `json:"notServing,omitempty"`
+
+	// terminating marks an endpoint that is about to go.
+	//
+	// +optional
+	Terminating bool `json:"terminating,omitempty"`
+
+	// domains are the values of the tiers' labels on the endpoint's node, but
+	// for those that zone and node say already.
+	//
+	// +optional
+	Domains map[string]string `json:"domains,omitempty"`
+}

@@ -1,0 +1,231 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// RoutingPolicy says how the traffic of Services stays near. It holds for
+// the Services of its namespace that its selector matches, and for those
+// that name it in the annotation service.kubernetes.io/topology-mode:
+// vicinity.dev/NAME.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=rp
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Level",type=string,JSONPath=`.spec.level`
+// +kubebuilder:printcolumn:name="Keys",type=string,JSONPath=`.spec.keys`,priority=1
+// +kubebuilder:printcolumn:name="Algorithm",type=string,JSONPath=`.spec.algorithm`
+// +kubebuilder:printcolumn:name="Services",type=integer,JSONPath=`.status.services`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type RoutingPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   RoutingPolicySpec   `json:"spec"`
+	Status RoutingPolicyStatus `json:"status,omitempty"`
+}
+
+// RoutingPolicyList is a list of RoutingPolicies.
+//
+// +kubebuilder:object:root=true
+type RoutingPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []RoutingPolicy `json:"items"`
+}
+
+// Mode is how much a level matters.
+//
+// +kubebuilder:validation:Enum=Balanced;Prefer;Require
+type Mode string
+
+// The modes.
+const (
+	Balanced Mode = "Balanced"
+	Prefer   Mode = "Prefer"
+	Require  Mode = "Require"
+)
+
+// Level is a kind of place that Kubernetes itself knows.
+//
+// +kubebuilder:validation:Enum=Node;Zone;Region
+type Level string
+
+// The levels.
+const (
+	Node   Level = "Node"
+	Zone   Level = "Zone"
+	Region Level = "Region"
+)
+
+// Algorithm names a way to divide endpoints among zones.
+//
+// +kubebuilder:validation:Enum=optimal;local;local-shared;local-weighted;local-opt
+type Algorithm string
+
+// RoutingPolicySpec is what a policy asks for.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.keys) && self.keys.size() > 0 && has(self.mode))",message="mode cannot be given together with keys, which say by themselves what is preferred and what is required",fieldPath=".mode"
+// +kubebuilder:validation:XValidation:rule="!(has(self.keys) && self.keys.size() > 0 && has(self.level))",message="level cannot be given together with keys, which name the places by themselves",fieldPath=".level"
+type RoutingPolicySpec struct {
+	// selector chooses the Services of the namespace that the policy is for;
+	// an empty one chooses all. Without a selector the policy is only for
+	// Services that name it. Of several policies that choose a Service the
+	// oldest counts, then the first by name.
+	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+
+	// mode is how much the level matters. Balanced spreads traffic over all
+	// endpoints. Prefer keeps it near as far as no endpoint is overloaded.
+	// Require never lets it leave, which needs vicinity-proxy. It is Prefer if
+	// neither mode, level nor keys are given, for the zone or for what
+	// spec.trafficDistribution of the Service prefers.
+	//
+	// +optional
+	Mode Mode `json:"mode,omitempty"`
+
+	// level is the kind of place that mode speaks of: Zone, which is the
+	// default, Node or Region. Who prefers the node prefers its zone next.
+	//
+	// +optional
+	Level Level `json:"level,omitempty"`
+
+	// keys are labels of nodes in the order of preference, instead of mode and
+	// level: traffic goes to the first kind of place that it shares with an
+	// endpoint. The last may be "*" for anywhere; without it, traffic that
+	// shares no place goes nowhere, which needs vicinity-proxy. An example is
+	// [example.com/rack, topology.kubernetes.io/zone, "*"]. At most 16 are
+	// allowed.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=317
+	// +kubebuilder:validation:items:XValidation:rule="self == '*' || self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a node label can have, such as topology.kubernetes.io/zone'"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key != '*') || self.indexOf('*') == self.size() - 1",message="* matches everything and must be the last key"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, self.exists_one(other, other == key))",messageExpression="'\"' + self.filter(key, !self.exists_one(other, other == key))[0] + '\" is given twice; each key may appear once'"
+	// +optional
+	// +listType=atomic
+	Keys []string `json:"keys,omitempty"`
+
+	// algorithm decides which endpoints each zone may use, where zones are
+	// preferred and something wider is allowed: with mode Prefer and level
+	// Zone or Node, or with keys that have the zone and end in "*" or the
+	// region. It has no effect elsewhere. local-weighted and local-opt need
+	// vicinity-proxy.
+	//
+	// +kubebuilder:default=optimal
+	// +optional
+	Algorithm Algorithm `json:"algorithm,omitempty"`
+
+	// overloadThreshold is the load above its even share that no endpoint may
+	// reach, as a percentage above 0 and at most 1000. If every plan would
+	// reach it, traffic is balanced.
+	//
+	// +kubebuilder:default="50%"
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{1,4}([.][0-9]{1,2})?%$') && double(self.substring(0, self.size() - 1)) > 0.0 && double(self.substring(0, self.size() - 1)) <= 1000.0",message="must be a percentage above 0 and at most 1000, such as 50%"
+	// +optional
+	OverloadThreshold string `json:"overloadThreshold,omitempty"`
+
+	// startingThreshold is the number of endpoints from which on they are
+	// divided among zones: a number such as 12, or one for each zone such as
+	// "3x".
+	//
+	// +kubebuilder:default="3x"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : string(self).matches('^[0-9]{1,4}([.][0-9]{1,2})?x$')",message="must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as 3x"
+	// +optional
+	StartingThreshold *intstr.IntOrString `json:"startingThreshold,omitempty"`
+
+	// padding is by how many endpoints the starting threshold must be passed,
+	// upwards and downwards, for anything to change, so that a Service whose
+	// size wavers keeps its state.
+	//
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	Padding *int32 `json:"padding,omitempty"`
+
+	// capacity is what the traffic that comes from a zone is estimated by.
+	//
+	// +kubebuilder:default={type: Nodes}
+	// +optional
+	Capacity Capacity `json:"capacity,omitempty"`
+
+	// nodeSelector chooses the nodes that count for a zone's capacity: where
+	// clients run. Of those only the ready ones without the control plane
+	// count. Without a selector all of them do.
+	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+}
+
+// CapacityType is a way to estimate the traffic of a zone.
+//
+// +kubebuilder:validation:Enum=Nodes;CPU;Expression
+type CapacityType string
+
+// The types of capacity.
+const (
+	CapacityNodes      CapacityType = "Nodes"
+	CapacityCPU        CapacityType = "CPU"
+	CapacityExpression CapacityType = "Expression"
+)
+
+// Capacity is what the traffic of a zone is estimated by.
+//
+// +kubebuilder:validation:XValidation:rule="self.type != 'Expression' || has(self.expression) && self.expression.size() > 0",message="must be given if type is Expression",fieldPath=".expression"
+// +kubebuilder:validation:XValidation:rule="self.type == 'Expression' || !has(self.expression) || self.expression.size() == 0",message="has no effect unless type is Expression",fieldPath=".expression"
+type Capacity struct {
+	// type is Nodes for their number, CPU for their allocatable CPU,
+	// Expression for what expression says.
+	//
+	// +kubebuilder:default=Nodes
+	// +optional
+	Type CapacityType `json:"type,omitempty"`
+
+	// expression is in CEL and computes the capacity of one zone from the
+	// variable zone: the text zone.name and zone.region, and the numbers
+	// zone.nodes and, as the nodes can give it to pods, zone.cpu in cores,
+	// zone.memory in bytes and zone.pods. The result must be a number that is
+	// not negative; zones are compared by it. The numbers are decimal, so an
+	// example is zone.cpu + 2.0 * zone.nodes. If it fails for a zone, nodes
+	// are counted instead.
+	//
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Expression string `json:"expression,omitempty"`
+}
+
+// RoutingPolicyStatus is what the controller makes of a policy.
+type RoutingPolicyStatus struct {
+	// observedGeneration is the generation that the rest of the status is
+	// about.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// services is the number of Services that follow the policy.
+	//
+	// +optional
+	Services int32 `json:"services"`
+
+	// conditions are Accepted, which is False with the reason in words when a
+	// part of the policy has no effect.
+	//
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Accepted is the condition of a RoutingPolicy that says whether all of it
+// holds.
+const Accepted = "Accepted"

@@ -1,0 +1,44 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Brief is Outcome in coarse words, without the numbers: it stays the same while the
+// reason does, so that what keeps it need not be written at every change of a
+// Service's size.
+func Brief(o allocate.Outcome) string {
+	switch o.Rule {
+	case allocate.RuleTiers:
+		return "each zone uses its nearest endpoints"
+	case allocate.RuleKept, allocate.RulePlanned:
+		return fmt.Sprintf("endpoints are divided among zones by %s, the overload stays below %s", asked(o), Percent(o.Threshold))
+	}
+	return "balanced: " + briefReason(o)
+}
+
+// briefReason is why there is no plan.
+func briefReason(o allocate.Outcome) string {
+	switch o.Rule {
+	case allocate.RuleBelowStart, allocate.RuleInBand:
+		return "too few endpoints to start"
+	case allocate.RuleOverload:
+		if math.IsInf(o.Overload, 1) {
+			return fmt.Sprintf("%s would leave a zone without an endpoint", asked(o))
+		}
+		return fmt.Sprintf("%s would overload an endpoint, the threshold is %s", asked(o), Percent(o.Threshold))
+	case allocate.RuleNothingToSpare:
+		return "a zone needs endpoints of other zones, and none has any to spare"
+	case allocate.RuleFewEndpoints:
+		return fmt.Sprintf("fewer endpoints than zones, %s needs one for each", asked(o))
+	case allocate.RuleMinimums:
+		return fmt.Sprintf("too few endpoints for %s to keep every zone below an overload of %s", asked(o), Percent(o.Threshold))
+	}
+	if reason := reasonOf(o); reason != "" {
+		return reason // it has no numbers
+	}
+	return string(o.Rule)
+}

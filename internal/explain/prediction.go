@@ -1,0 +1,32 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Prediction says what figures mean for the traffic of a region, as in "100 % of the
+// traffic stays in its zone, no endpoint gets more than its even share".
+func Prediction(region allocate.Region, figures allocate.Figures) string {
+	if !slices.ContainsFunc(region.Zones, func(z allocate.Zone) bool { return z.Capacity > 0 }) {
+		return "unknown, since no zone has capacity"
+	}
+	if region.Endpoints() == 0 {
+		return "nothing, since no endpoint is ready"
+	}
+	text := Percent(figures.InZone) + " of the traffic stays in its zone, "
+	if Percent(figures.Overload) == Percent(0) {
+		text += "no endpoint gets more than its even share"
+	} else {
+		text += fmt.Sprintf("the busiest endpoint gets %s more than its even share", Percent(figures.Overload))
+	}
+	switch figures.Unreached {
+	case 0:
+		return text
+	case 1:
+		return text + ", 1 zone reaches nothing"
+	}
+	return text + fmt.Sprintf(", %d zones reach nothing", figures.Unreached)
+}

@@ -1,0 +1,149 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/ext"
+)
+
+// Zone is what the expression of a capacity sees as "zone". All numbers are decimal.
+type Zone struct {
+	Name   string  `cel:"name"`
+	Region string  `cel:"region"`
+	Nodes  float64 `cel:"nodes"`
+	CPU    float64 `cel:"cpu"`    // cores
+	Memory float64 `cel:"memory"` // bytes
+	Pods   float64 `cel:"pods"`
+}
+
+const (
+	// expressionCost is the most that an expression may cost for one zone, in the
+	// units of CEL; a sum of all fields costs about a dozen.
+	expressionCost = 10_000
+	// maxExpression is the most characters that an expression may have.
+	maxExpression = 1024
+	// maxCapacity is the most that a zone may have.
+	maxCapacity = 1e15
+	// longestName is the most characters that a zone or a region can have.
+	longestName = 63
+)
+
+// CheckExpression says what is wrong with an expression, whatever the zones are: it
+// must be CEL, give a number, and not cost too much.
+func CheckExpression(expression string) error {
+	_, err := compile(expression)
+	return err
+}
+
+// language is what expressions are written in.
+var language = sync.OnceValues(func() (*cel.Env, error) {
+	zone := reflect.TypeFor[Zone]()
+	return cel.NewEnv(
+		ext.NativeTypes(zone, ext.ParseStructTags(true)),
+		ext.Math(),
+		cel.Variable("zone", cel.ObjectType(zone.String())),
+	)
+})
+
+// compile makes a program of an expression.
+func compile(expression string) (cel.Program, error) {
+	if strings.TrimSpace(expression) == "" {
+		return nil, errors.New("it is empty")
+	}
+	if len(expression) > maxExpression {
+		return nil, fmt.Errorf("it has %d characters; at most %d are allowed", len(expression), maxExpression)
+	}
+	env, err := language()
+	if err != nil {
+		return nil, fmt.Errorf("preparing CEL: %w", err)
+	}
+	ast, issues := env.Compile(expression)
+	if err := issues.Err(); err != nil {
+		return nil, languageError(issues)
+	}
+	if out := ast.OutputType(); !out.IsExactType(cel.DoubleType) && !out.IsExactType(cel.IntType) && !out.IsExactType(cel.UintType) {
+		return nil, fmt.Errorf("it gives a %s; it must give a number", strings.ToLower(strings.TrimPrefix(out.String(), "translate.")))
+	}
+	cost, err := env.EstimateCost(ast, names{})
+	if err != nil {
+		return nil, fmt.Errorf("estimating its cost: %w", err)
+	}
+	if cost.Max > expressionCost {
+		return nil, fmt.Errorf("it may cost %d; at most %d is allowed", cost.Max, expressionCost)
+	}
+	program, err := env.Program(ast, cel.CostLimit(expressionCost))
+	if err != nil {
+		return nil, err
+	}
+	return program, nil
+}
+
+// languageError is the first thing that CEL finds wrong, on one line.
+func languageError(issues *cel.Issues) error {
+	first := issues.Errors()[0]
+	message := strings.Join(strings.Fields(first.Message), " ")
+	if strings.Contains(message, "no matching overload") {
+		message += "; fields of zone are decimal, so write 2.0 rather than 2"
+	}
+	return fmt.Errorf("column %d: %s", first.Location.Column()+1, message)
+}
+
+// names tells the estimate how long the strings are.
+type names struct{}
+
+func (names) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
+	if element.Type().IsExactType(types.StringType) && len(element.Path()) > 1 {
+		return &checker.SizeEstimate{Max: longestName}
+	}
+	return nil
+}
+
+func (names) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
+
+// evaluate computes the capacity of each zone.
+func evaluate(expression string, zones []Zone) (map[string]float64, error) {
+	program, err := compile(expression)
+	if err != nil {
+		return nil, err
+	}
+	capacities := make(map[string]float64, len(zones))
+	for i := range zones {
+		result, _, err := program.Eval(map[string]any{"zone": zones[i]})
+		if err != nil {
+			return nil, fmt.Errorf("zone %q: %w", zones[i].Name, err)
+		}
+		if capacities[zones[i].Name], err = number(result.Value()); err != nil {
+			return nil, fmt.Errorf("zone %q: %w", zones[i].Name, err)
+		}
+	}
+	return capacities, nil
+}
+
+// number is a capacity.
+func number(value any) (float64, error) {
+	var n float64
+	switch v := value.(type) {
+	case float64:
+		n = v
+	case int64:
+		n = float64(v)
+	case uint64:
+		n = float64(v)
+	default:
+		return 0, errors.New("the result is not a number")
+	}
+	if !(n >= 0 && n <= maxCapacity) || math.IsNaN(n) {
+		return 0, fmt.Errorf("the result is %g; it must be from 0 to %g", n, float64(maxCapacity))
+	}
+	return n, nil
+}

@@ -1,0 +1,15 @@
+package translate
+
+import "vicinity.dev/vicinity/internal/allocate"
+
+// NeedOfGroups says what of an intent hints cannot express, wherever the endpoints are,
+// as the rest of a sentence. It is empty if they can.
+func NeedOfGroups(intent allocate.Intent) string {
+	switch {
+	case intent.Tiers.Hard():
+		return "requires what hints cannot: where no endpoint is near, a stock proxy uses all of them"
+	case intent.Bound != nil && intent.Bound.Algorithm.Weighted():
+		return "uses the algorithm " + string(intent.Bound.Algorithm) + ", whose weights hints cannot carry"
+	}
+	return ""
+}

@@ -1,0 +1,286 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Policy is what a RoutingPolicy asks for.
+type Policy struct {
+	Intent   allocate.Intent
+	Approach Approach
+	Capacity Capacity
+	// Places says that the policy itself names the places to prefer. One that does
+	// not bounds those that a Service prefers by spec.trafficDistribution.
+	Places bool
+	// Faults are sentences about values that are not allowed, each with what holds
+	// instead. They are not about the expression of a capacity: see Cluster.Fault.
+	Faults []string
+}
+
+// ReadPolicy reads a policy. A value that is not allowed, which the API server does
+// not let pass, falls back to its default.
+func ReadPolicy(policy *v1alpha1.RoutingPolicy) Policy {
+	r := policyReader{spec: &policy.Spec}
+	r.places()
+	bound := r.bound()
+	if r.bounded {
+		r.read.Intent.Bound = bound
+	}
+	r.capacity()
+	if _, err := metav1.LabelSelectorAsSelector(policy.Spec.Selector); err != nil {
+		r.fault("spec.selector: %v; the policy selects no Service", err)
+	}
+	return r.read
+}
+
+// policyReader reads a policy part by part.
+type policyReader struct {
+	spec *v1alpha1.RoutingPolicySpec
+	read Policy
+	// bounded says that a bound applies to the places.
+	bounded bool
+}
+
+func (r *policyReader) fault(format string, args ...any) {
+	r.read.Faults = append(r.read.Faults, fmt.Sprintf(format, args...))
+}
+
+// places reads the keys or else the mode and the level.
+func (r *policyReader) places() {
+	if len(r.spec.Keys) > 0 {
+		tiers := slices.Clone(topology.Tiers(r.spec.Keys))
+		err := validateKeys(tiers)
+		if err == nil {
+			if r.spec.Mode != "" || r.spec.Level != "" {
+				r.fault("spec.mode and spec.level have no effect together with spec.keys")
+			}
+			r.read.Places, r.read.Approach, r.read.Intent.Tiers = true, ApproachKeys, tiers
+			r.bounded = boundable(tiers)
+			return
+		}
+		r.fault("spec.keys: %v; they have no effect", err)
+	}
+	mode, level := r.mode(), r.level()
+	r.read.Places = r.spec.Mode != "" || r.spec.Level != ""
+	r.read.Approach = Approach(mode)
+	r.read.Intent.Tiers = levelTiers(mode, level)
+	r.bounded = boundable(r.read.Intent.Tiers)
+}
+
+// boundable reports whether a bound can hold: endpoints are divided among zones, so
+// zones must be preferred and something wider allowed.
+func boundable(tiers topology.Tiers) bool {
+	if !slices.Contains(tiers, topology.Zone) {
+		return false
+	}
+	last := tiers[len(tiers)-1]
+	return last == topology.Anywhere || last == topology.Region
+}
+
+// levelTiers are the places that a mode and a level mean.
+func levelTiers(mode v1alpha1.Mode, level v1alpha1.Level) topology.Tiers {
+	key := map[v1alpha1.Level]string{
+		v1alpha1.Node: topology.Hostname, v1alpha1.Zone: topology.Zone, v1alpha1.Region: topology.Region,
+	}[level]
+	switch {
+	case mode == v1alpha1.Balanced:
+		return nil
+	case mode == v1alpha1.Require:
+		return topology.Tiers{key}
+	case level == v1alpha1.Node:
+		return topology.Tiers{key, topology.Zone, topology.Anywhere}
+	}
+	return topology.Tiers{key, topology.Anywhere}
+}
+
+func (r *policyReader) mode() v1alpha1.Mode {
+	switch mode := r.spec.Mode; mode {
+	case v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require:
+		return mode
+	case "":
+	default:
+		r.fault("spec.mode: %q is unknown; allowed are %s, %s and %s; %s holds", mode, v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require, v1alpha1.Prefer)
+	}
+	return v1alpha1.Prefer
+}
+
+func (r *policyReader) level() v1alpha1.Level {
+	switch level := r.spec.Level; level {
+	case v1alpha1.Node, v1alpha1.Zone, v1alpha1.Region:
+		return level
+	case "":
+	default:
+		r.fault("spec.level: %q is unknown; allowed are %s, %s and %s; %s holds", level, v1alpha1.Node, v1alpha1.Zone, v1alpha1.Region, v1alpha1.Zone)
+	}
+	return v1alpha1.Zone
+}
+
+// policyAlgorithms are the algorithms that a policy can name.
+func policyAlgorithms() []allocate.Algorithm {
+	return []allocate.Algorithm{allocate.Optimal, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
+}
+
+// bound reads what limits the overload.
+func (r *policyReader) bound() *allocate.Bound {
+	bound := DefaultBound()
+	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
+		if slices.Contains(policyAlgorithms(), algorithm) {
+			bound.Algorithm = algorithm
+		} else {
+			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s holds", algorithm, list(policyAlgorithms()), bound.Algorithm)
+		}
+	}
+	if text := r.spec.OverloadThreshold; text != "" {
+		if threshold, err := parseThreshold(text); err == nil {
+			bound.OverloadThreshold = threshold
+		} else {
+			r.fault("spec.overloadThreshold: %q is not allowed; %v; %s holds", text, err, DefaultThreshold)
+		}
+	}
+	if value := r.spec.StartingThreshold; value != nil {
+		if start, err := parseStart(*value); err == nil {
+			bound.Start = start
+		} else {
+			r.fault("spec.startingThreshold: %s is not allowed; %v; %s holds", quoted(*value), err, bound.Start)
+		}
+	}
+	if padding := r.spec.Padding; padding != nil {
+		if *padding >= 0 && *padding <= maxPadding {
+			bound.Padding = int(*padding)
+		} else {
+			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d holds", *padding, maxPadding, bound.Padding)
+		}
+	}
+	return bound
+}
+
+// capacity reads what a zone's traffic is estimated by.
+func (r *policyReader) capacity() {
+	given, capacity := r.spec.Capacity, &r.read.Capacity
+	capacity.Type = CapacityNodes
+	switch given.Type {
+	case v1alpha1.CapacityNodes, "":
+	case v1alpha1.CapacityCPU:
+		capacity.Type = CapacityCPU
+	case v1alpha1.CapacityExpression:
+		if given.Expression == "" {
+			r.fault("spec.capacity.expression: it is empty; nodes are counted instead")
+			break
+		}
+		capacity.Type, capacity.Expression = CapacityExpression, given.Expression
+	default:
+		r.fault("spec.capacity.type: %q is unknown; allowed are %s, %s and %s; %s holds", given.Type,
+			v1alpha1.CapacityNodes, v1alpha1.CapacityCPU, v1alpha1.CapacityExpression, v1alpha1.CapacityNodes)
+	}
+	if given.Expression != "" && given.Type != v1alpha1.CapacityExpression {
+		r.fault("spec.capacity.expression has no effect unless spec.capacity.type is %s", v1alpha1.CapacityExpression)
+	}
+	if r.spec.NodeSelector == nil {
+		return
+	}
+	selector, err := metav1.LabelSelectorAsSelector(r.spec.NodeSelector)
+	if err != nil {
+		r.fault("spec.nodeSelector: %v; all nodes count", err)
+		return
+	}
+	capacity.NodeSelector = selector.String()
+}
+
+// list joins names.
+func list[S ~string](names []S) string {
+	words := make([]string, len(names))
+	for i, name := range names {
+		words[i] = string(name)
+	}
+	return strings.Join(words, ", ")
+}
+
+// namespacePolicies are those of a namespace, the oldest first, then by name.
+func namespacePolicies(namespace string, policies []*v1alpha1.RoutingPolicy) []*v1alpha1.RoutingPolicy {
+	var own []*v1alpha1.RoutingPolicy
+	for _, policy := range policies {
+		if policy.Namespace == namespace {
+			own = append(own, policy)
+		}
+	}
+	slices.SortStableFunc(own, func(a, b *v1alpha1.RoutingPolicy) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return own
+}
+
+// namedPolicy reads a topology mode that names a RoutingPolicy.
+func namedPolicy(from written) (request Request, warnings []string) {
+	mode := from.service.Annotations[AnnotationTopologyMode]
+	name, named := strings.CutPrefix(mode, PolicyPrefix)
+	if !named {
+		return Request{}, nil
+	}
+	for _, policy := range from.policies {
+		if policy.Name == name {
+			return policyRequest(from, policy, annotation(AnnotationTopologyMode, mode)), nil
+		}
+	}
+	return Request{}, []string{fmt.Sprintf("annotation %s: no RoutingPolicy %q is known in namespace %q",
+		AnnotationTopologyMode, name, from.service.Namespace)}
+}
+
+// selectingPolicy finds the policy whose selector matches the Service.
+func selectingPolicy(from written) (request Request, warnings []string) {
+	var first *v1alpha1.RoutingPolicy
+	var others []string
+	for _, policy := range from.policies {
+		switch {
+		case !selects(policy, from.service.Labels):
+		case first == nil:
+			first = policy
+		default:
+			others = append(others, policy.Name)
+		}
+	}
+	if first == nil {
+		return Request{}, nil
+	}
+	request = policyRequest(from, first, fmt.Sprintf("RoutingPolicy %s by its selector", first.Name))
+	if len(others) > 0 {
+		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: RoutingPolicy %s",
+			strings.Join(others, ", ")))
+	}
+	return request, nil
+}
+
+// selects reports whether a policy is for Services with such labels without being named.
+func selects(policy *v1alpha1.RoutingPolicy, of map[string]string) bool {
+	if policy.Spec.Selector == nil {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(policy.Spec.Selector)
+	return err == nil && selector.Matches(labels.Set(of))
+}
+
+// policyRequest is what a policy asks for a Service.
+func policyRequest(from written, policy *v1alpha1.RoutingPolicy, source string) Request {
+	read := ReadPolicy(policy)
+	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source, Policy: policy.Name}
+	for _, fault := range read.Faults {
+		request.Warnings = append(request.Warnings, "RoutingPolicy "+policy.Name+": "+fault)
+	}
+	if distribution := from.service.Spec.TrafficDistribution; distribution != nil && !read.Places {
+		if tiers := distributionTiers(*distribution); tiers != nil {
+			request.Intent.Tiers = tiers
+			request.bounds = distributionSource(*distribution)
+			request.Source = request.bounds + ", bounded by " + source
+		}
+	}
+	return request
+}

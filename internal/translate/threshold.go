@@ -1,0 +1,60 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// DefaultThreshold is the overload threshold of a policy that names none.
+const DefaultThreshold = "50%"
+
+// Limits of what a policy may say, as in its schema.
+const (
+	maxPadding   = 1000
+	maxEndpoints = 1_000_000
+)
+
+var (
+	percentage = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?%$`)
+	perZone    = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?x$`)
+)
+
+// parseThreshold reads an overload threshold, such as 50%.
+func parseThreshold(text string) (float64, error) {
+	if percentage.MatchString(text) {
+		n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+		if err == nil && n > 0 && n <= 1000 {
+			return n / 100, nil
+		}
+	}
+	return 0, errors.New(`it must be a percentage above 0 and at most 1000, such as "50%"`)
+}
+
+// parseStart reads a starting threshold, such as 12 or 3x.
+func parseStart(value intstr.IntOrString) (allocate.Start, error) {
+	if value.Type == intstr.Int {
+		if value.IntVal >= 0 && value.IntVal <= maxEndpoints {
+			return allocate.Start{Endpoints: int(value.IntVal)}, nil
+		}
+	} else if perZone.MatchString(value.StrVal) {
+		if n, err := strconv.ParseFloat(strings.TrimSuffix(value.StrVal, "x"), 64); err == nil {
+			return allocate.Start{PerZone: n}, nil
+		}
+	}
+	return allocate.Start{}, fmt.Errorf(`it must be a number of endpoints from 0 to %d, such as 12, or one for each zone, such as "3x"`, maxEndpoints)
+}
+
+// quoted is a value as its manifest has it.
+func quoted(value intstr.IntOrString) string {
+	if value.Type == intstr.Int {
+		return value.String()
+	}
+	return strconv.Quote(value.StrVal)
+}
