@@ -12,13 +12,14 @@ import (
 // one layer do not know each other, so nothing imports a command and no shell
 // imports another.
 var layers = [][]string{
-	{"api", "hack"},
+	{"api", "charts", "hack"},
 	{"internal/topology"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
 	{"internal/simulate"},
 	{"internal/explain"},
 	{"internal/report"},
 	{"internal/translate"},
+	{"internal/routing"},
 	{"lab"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},

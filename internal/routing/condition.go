@@ -1,0 +1,130 @@
+package routing
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// maxMessage is the length that a message is cut to: what an event can carry, too.
+const maxMessage = 1000
+
+// HintsLost is what the condition says while something takes the hints away.
+const HintsLost = "the hints do not stay: something removes them, as Kubernetes does where Vicinity's webhook is not served"
+
+// IsReported reports whether there is anything to keep of the decision. Of a Service
+// that asks for nothing there is not.
+func (d Decision) IsReported() bool {
+	return d.Delivery != DeliveryNone || len(d.Request.Warnings) > 0 || len(d.Notes) > 0 ||
+		d.Request.NoPlan != "" && d.Request.Source != ""
+}
+
+// Condition keeps the outcome in the Service's status. Its reason is the state, of
+// each family if they differ, which the next decision reads back; its message is in
+// words without numbers that change. Only what IsReported should be written.
+func (d Decision) Condition() metav1.Condition {
+	condition := metav1.Condition{
+		Type:   translate.ConditionTopologyRouting,
+		Status: metav1.ConditionFalse,
+		Reason: wordNotRouted,
+	}
+	var sentences []string
+	switch {
+	case d.Request.NoPlan != "":
+		sentences = append(sentences, d.Request.NoPlan)
+	case d.Delivery == DeliveryNone:
+		if d.Request.Upstream {
+			sentences = append(sentences, "left to Kubernetes: "+d.Request.Source)
+		}
+	default:
+		words, outcomes, allocated := d.states()
+		condition.Reason = strings.Join(words, ",")
+		sentences = outcomes
+		if d.Undelivered {
+			condition.Reason += "," + wordNeedsGroups
+			sentences = nil
+		} else if allocated {
+			condition.Status = metav1.ConditionTrue
+		}
+	}
+	sentences = slices.Concat(sentences, d.Notes, d.Request.Warnings)
+	condition.Message = cut(strings.Join(sentences, ". "))
+	return condition
+}
+
+// states are the words and the sentences of the families, one if all agree. A Service
+// without slices waits for endpoints.
+func (d Decision) states() (words, outcomes []string, allocated bool) {
+	for i := range d.Families {
+		f := &d.Families[i]
+		words = append(words, string(f.Family)+":"+stateWord(f.Outcome.State))
+		outcomes = append(outcomes, string(f.Family)+": "+explain.Brief(f.Outcome))
+		allocated = allocated || !f.Outcome.IsBalanced()
+	}
+	if len(words) == 0 {
+		return []string{stateWord(allocate.Waiting)}, []string{"balanced: no endpoint is ready"}, false
+	}
+	return agreed(words, d.Families, ":"), agreed(outcomes, d.Families, ": "), allocated
+}
+
+// agreed takes the families away if all say the same.
+func agreed(texts []string, families []FamilyDecision, separator string) []string {
+	first := strings.TrimPrefix(texts[0], string(families[0].Family)+separator)
+	for i := range texts {
+		if texts[i] != string(families[i].Family)+separator+first {
+			return texts
+		}
+	}
+	return []string{first}
+}
+
+// WithHintsLost is the condition while the hints that were written do not stay.
+func WithHintsLost(condition metav1.Condition) metav1.Condition {
+	condition.Status = metav1.ConditionFalse
+	condition.Reason += "," + wordHintsLost
+	condition.Message = cut(HintsLost + ". " + condition.Message)
+	return condition
+}
+
+// LostHints reports whether the Service's condition says that hints did not stay.
+func LostHints(service *corev1.Service) bool { return hasWord(service, wordHintsLost) }
+
+// hasWord reports whether a word is in the reason of the Service's condition.
+func hasWord(service *corev1.Service, word string) bool {
+	condition := ConditionOf(service)
+	return condition != nil && slices.Contains(strings.Split(condition.Reason, ","), word)
+}
+
+// WithNotWritten is the condition while what was decided cannot be written.
+func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
+	condition.Status = metav1.ConditionFalse
+	condition.Reason += "," + wordNotWritten
+	condition.Message = cut(strings.TrimSuffix("what was decided cannot be written: "+cause.Error()+". "+condition.Message, ". "))
+	return condition
+}
+
+// NotWritten reports whether the Service's condition says that what was decided could
+// not be written.
+func NotWritten(service *corev1.Service) bool { return hasWord(service, wordNotWritten) }
+
+// cut shortens a text, at a rune.
+func cut(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	const more = " ..."
+	end := 0
+	for i := range text {
+		if i > maxMessage-len(more) {
+			break
+		}
+		end = i
+	}
+	return text[:end] + more
+}

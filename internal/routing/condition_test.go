@@ -1,0 +1,158 @@
+package routing
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+func TestCondition(t *testing.T) {
+	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
+	headless := routedService(sameZone, "Prefer")
+	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	for _, test := range []struct {
+		name            string
+		service         *corev1.Service
+		endpoints       string
+		reported        bool
+		status          metav1.ConditionStatus
+		reason, message string
+	}{
+		{
+			name: "allocated", service: routedService(sameZone, "Prefer"), endpoints: "a a a a b b b b c c c c",
+			reported: true, status: "True", reason: "Allocated",
+			message: "endpoints are divided among zones by optimal, the overload stays below 50 %",
+		},
+		{
+			name: "waiting", service: routedService(sameZone, "Prefer"), endpoints: "a b",
+			reported: true, status: "False", reason: "Waiting", message: "balanced: too few endpoints to start",
+		},
+		{
+			name: "no endpoint", service: routedService(sameZone, "Prefer"), endpoints: "a!",
+			reported: true, status: "False", reason: "Waiting", message: "balanced: no endpoint is ready",
+		},
+		{
+			name: "tiers", service: routedService(keys, "topology.kubernetes.io/zone,*"), endpoints: "a",
+			reported: true, status: "True", reason: "Allocated", message: "each zone uses its nearest endpoints",
+		},
+		{
+			name: "what hints cannot", service: routedService(sameZone, "Require"), endpoints: "a",
+			reported: true, status: "False", reason: "Allocated,NeedsGroups",
+			message: `what is asked for requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; so there are no hints, and delivery by groups (annotation vicinity.dev/proxy: "true") is needed`,
+		},
+		{
+			name: "an unknown value", service: routedService(sameZone, "Prefre"), endpoints: "a",
+			reported: true, status: "False", reason: "NotRouted",
+			message: `annotation endpointslice.kubernetes.io/same-zone: "Prefre" is unknown; allowed are Balanced, Prefer and Require`,
+		},
+		{
+			name: "no plan can be made", service: headless, endpoints: "a",
+			reported: true, status: "False", reason: "NotRouted",
+			message: "headless (clusterIP: None): clients connect to the addresses that DNS gives them, so there is nothing to route",
+		},
+		{name: "nothing is asked for", service: routedService(), endpoints: "a"},
+		{name: "Kubernetes does it", service: routedService(mode, "Auto"), endpoints: "a"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := decided(t, inputOf(test.service, nodes, slicesOf(test.endpoints)))
+			if d.IsReported() != test.reported {
+				t.Fatalf("reported: %t", d.IsReported())
+			}
+			if !test.reported {
+				return
+			}
+			got := d.Condition()
+			if got.Status != test.status || got.Reason != test.reason || got.Message != test.message {
+				t.Errorf("got\n%s %s %q\nwant\n%s %s %q", got.Status, got.Reason, got.Message, test.status, test.reason, test.message)
+			}
+			lost := WithHintsLost(got)
+			test.service.Status.Conditions = []metav1.Condition{lost}
+			if !LostHints(test.service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
+				t.Errorf("with hints lost: %+v", lost)
+			}
+			// Both are as the API server takes them, and read back as the same state.
+			for _, condition := range []metav1.Condition{got, lost} {
+				condition.LastTransitionTime = metav1.Now()
+				if errs := metavalidation.ValidateConditions([]metav1.Condition{condition}, field.NewPath("status")); len(errs) > 0 {
+					t.Error(errs)
+				}
+				test.service.Status.Conditions = []metav1.Condition{condition}
+				for _, f := range d.Families {
+					if state := readStates(test.service).of(f.Family); state != f.Outcome.State {
+						t.Errorf("%s reads back as %s, was %s", condition.Reason, state, f.Outcome.State)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestStatesOfUnknownReasonsAreWaiting(t *testing.T) {
+	for _, reason := range []string{"", "Allocate", "IPv6:Allocated", "IPv4:Sleeping", "allocated", ",:,"} {
+		service := routedService()
+		service.Status.Conditions = []metav1.Condition{{Type: "Other", Reason: "Allocated"}, {Type: translate.ConditionTopologyRouting, Reason: reason}}
+		if state := readStates(service).of(corev1.IPv4Protocol); state != allocate.Waiting {
+			t.Errorf("%q reads as %s", reason, state)
+		}
+	}
+}
+
+func TestLongMessagesAreCut(t *testing.T) {
+	got := cut(strings.Repeat("zoné ", 400))
+	if len(got) > maxMessage || !utf8.ValidString(got) || !strings.HasSuffix(got, "...") {
+		t.Errorf("%d bytes: %q", len(got), got[len(got)-20:])
+	}
+	if short := strings.Repeat("x", maxMessage); cut(short) != short {
+		t.Error("a message that fits is cut")
+	}
+}
+
+// A Service whose slices come and go around the limit does not say another thing each
+// time.
+func TestSliceLimitDoesNotFlap(t *testing.T) {
+	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
+	service := routedService(sameZone, "Prefer")
+	for i, step := range []struct {
+		slices int
+		noted  bool
+	}{{20, false}, {21, true}, {20, true}, {18, true}, {17, false}, {18, false}, {20, false}, {21, true}} {
+		texts := slices.Repeat([]string{"a b c"}, step.slices)
+		condition := decided(t, inputOf(service, nodes, slicesOf(texts...))).Condition()
+		if got := strings.Contains(condition.Message, "more than 20 slices"); got != step.noted {
+			t.Errorf("step %d, %d slices: noted %t", i, step.slices, got)
+		}
+		service.Status.Conditions = []metav1.Condition{condition}
+	}
+	if got := decided(t, inputOf(routedService(sameZone, "Balanced"), nodes, slicesOf("a"))).Notes; len(got) > 0 {
+		t.Errorf("a Service without hints: %q", got)
+	}
+}
+
+// What cannot be written is said first, and the state is kept.
+func TestNotWritten(t *testing.T) {
+	service := routedService(sameZone, "Prefer")
+	if NotWritten(service) {
+		t.Error("a Service without a condition")
+	}
+	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
+	d := decided(t, inputOf(service, nodes, slicesOf("a a a a b b b b c c c c")))
+	condition := WithNotWritten(d.Condition(), errors.New("not allowed"))
+	service.Status.Conditions = []metav1.Condition{condition}
+	if !NotWritten(service) || LostHints(service) || condition.Status != metav1.ConditionFalse ||
+		!strings.HasPrefix(condition.Message, "what was decided cannot be written: not allowed. endpoints are divided") {
+		t.Errorf("condition %+v", condition)
+	}
+	if state := readStates(service).of(corev1.IPv4Protocol); state != allocate.Allocated {
+		t.Errorf("the state is %v", state)
+	}
+}

@@ -1,0 +1,172 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Decide says what the slices and groups of a Service should be. The error is about
+// an input that makes no sense, which written objects cannot cause.
+func Decide(in Input) (Decision, error) {
+	d := Decision{
+		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{TakeOverAuto: in.Settings.TakeOverAuto}),
+	}
+	if d.Request.Groups && in.Settings.WithoutGroups {
+		d.Request.Groups = false
+		d.note("annotation %s has no effect: delivery by groups is switched off in this cluster", translate.AnnotationProxy)
+	}
+	d.Delivery = deliveryOf(in.Service, d.Request)
+	var err error
+	switch d.Delivery {
+	case DeliveryNone:
+		return d, nil
+	case DeliveryHints:
+		in.Last = in.Last.Hinted()
+	case DeliveryGroups:
+		if d.Meanwhile, err = meanwhile(in, d.Request); err != nil {
+			return Decision{}, err
+		}
+	}
+	if err = d.plan(in); err != nil {
+		return Decision{}, err
+	}
+	if d.Delivery == DeliveryHints {
+		d.planHints(in)
+	}
+	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
+		d.note("zone %q of an endpoint is none that a node can have, and counts as unknown", zones[0])
+	}
+	return d, nil
+}
+
+// plan makes the plans of all families that there is a slice of.
+func (d *Decision) plan(in Input) error {
+	intent := d.Request.Intent
+	if d.Delivery == DeliveryHints && !intent.Tiers.Hard() {
+		intent.Tiers = zoneLevel(intent.Tiers)
+	}
+	states := readStates(in.Service)
+	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		ready, found := endpoints[family]
+		if !found {
+			continue
+		}
+		f := FamilyDecision{Family: family, Endpoints: ready}
+		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family)}
+		if last := in.Last.family(family); last != nil {
+			before.state = last.Outcome.State
+		}
+		if err := f.decide(in.Cluster, d.Request.Capacity, intent, before); err != nil {
+			return fmt.Errorf("planning %s: %w", family, err)
+		}
+		d.Families = append(d.Families, f)
+	}
+	return nil
+}
+
+// deliveryOf is how the plan of a Service gets to proxies. That of a Service that
+// asks for balanced traffic matters only where Kubernetes would see to something else.
+func deliveryOf(service *corev1.Service, request translate.Request) Delivery {
+	switch {
+	case request.NoPlan != "":
+		return DeliveryNone
+	case request.Groups:
+		return DeliveryGroups
+	case request.Source == "" || request.Upstream:
+		return DeliveryNone
+	case asksNothing(request.Intent) && !upstreamHints(service):
+		return DeliveryNone
+	}
+	return DeliveryHints
+}
+
+func asksNothing(intent allocate.Intent) bool {
+	return len(intent.Tiers) == 0 && intent.Bound == nil
+}
+
+// upstreamHints reports whether Kubernetes itself writes hints for the Service.
+func upstreamHints(service *corev1.Service) bool {
+	mode, given := service.Annotations[translate.AnnotationTopologyAwareHints]
+	if !given {
+		mode = service.Annotations[translate.AnnotationTopologyMode]
+	}
+	return mode == "Auto" || mode == "auto" || service.Spec.TrafficDistribution != nil
+}
+
+// zoneLevel are the tiers that are decided by zone; the finer ones are left to nodes,
+// which choose among what their zone may use.
+func zoneLevel(tiers topology.Tiers) topology.Tiers {
+	kept := topology.Tiers{}
+	for _, key := range tiers {
+		switch key {
+		case topology.Zone, topology.Region, topology.Anywhere:
+			kept = append(kept, key)
+		}
+	}
+	if len(kept) == 0 && len(tiers) > 0 {
+		kept = topology.Tiers{topology.Anywhere}
+	}
+	return kept
+}
+
+// planners are kept because each grows memory for the plans that it looks at.
+var planners = sync.Pool{New: func() any { return new(allocate.Planner) }}
+
+// previous is what is in force for one family.
+type previous struct {
+	state    allocate.State
+	assigned map[string]allocate.ConsumerSet
+}
+
+// decide makes the plan of one family from its ready endpoints.
+func (f *FamilyDecision) decide(cluster *translate.Cluster, capacity translate.Capacity, intent allocate.Intent, before previous) error {
+	f.Region = cluster.Region(capacity, f.Endpoints)
+	endpoints := make([]allocate.Endpoint, len(f.Endpoints))
+	for i, e := range f.Endpoints {
+		endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: before.assigned[e.Address]}
+	}
+	past := allocate.Previous{State: before.state}
+	if past.State == allocate.Allocated {
+		past.Plan = allocate.Survivors(endpoints)
+	}
+	planner := planners.Get().(*allocate.Planner)
+	defer planners.Put(planner)
+	plan, outcome, err := planner.Allocate(f.Region, intent, past)
+	if err != nil {
+		return err
+	}
+	f.Plan, f.Outcome = plan.Clone(), outcome
+	if f.Moved, err = allocate.Assign(plan, endpoints); err != nil {
+		return err
+	}
+	f.Assigned = make(map[string]allocate.ConsumerSet, len(endpoints))
+	for i := range endpoints {
+		f.Assigned[endpoints[i].ID] = endpoints[i].Assigned
+	}
+	return nil
+}
+
+// regionsOf are the regions of the zones, by name.
+func regionsOf(region allocate.Region) map[string]string {
+	regions := make(map[string]string, len(region.Zones))
+	for _, zone := range region.Zones {
+		regions[zone.Name] = zone.Region
+	}
+	return regions
+}
+
+// note adds a sentence once.
+func (d *Decision) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(d.Notes, text) {
+		d.Notes = append(d.Notes, text)
+	}
+}

@@ -1,0 +1,379 @@
+package routing
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+const (
+	sameZone = translate.AnnotationSameZone
+	keys     = translate.AnnotationTopologyKeys
+	mode     = translate.AnnotationTopologyMode
+)
+
+func TestDecideHints(t *testing.T) {
+	three := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
+	preferNode := func(s *corev1.Service) *corev1.Service {
+		s.Annotations[translate.AnnotationSameNode] = translate.Prefer
+		return s
+	}
+	rack := func(name, zone, value string) *corev1.Node {
+		return testNode{name: name, zone: zone, region: "r", labels: map[string]string{"example.com/rack": value}}.object()
+	}
+	for _, test := range []struct {
+		name    string
+		service *corev1.Service
+		nodes   []*corev1.Node
+		slices  []*discoveryv1.EndpointSlice
+		// state is that of the condition before, "" without one.
+		state    string
+		takeOver bool
+		delivery Delivery
+		want     string
+		// note is part of a note, "" if there must be none.
+		note string
+	}{
+		{
+			name: "Prefer, even", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a a a a b b b b c c c c"), delivery: DeliveryHints,
+			want: "a a a a b b b b c c c c",
+		},
+		{
+			name: "Prefer, too few endpoints to start", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a a a b b b c c c"), delivery: DeliveryHints,
+			want: "- - - - - - - - -",
+		},
+		{
+			name: "Prefer, in the band after it started", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a a a b b b c c c"), state: "Allocated", delivery: DeliveryHints,
+			want: "a a a b b b c c c",
+		},
+		{
+			name: "Prefer, 4 4 3 on equal zones stays in zone", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a a a a b b b b c c c"), state: "Allocated", delivery: DeliveryHints,
+			want: "a a a a b b b b c c c",
+		},
+		{
+			name: "Prefer, the excess goes to others", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a a a a a a b b b b c c"), delivery: DeliveryHints,
+			want: "a a a a c c b b b b c c",
+		},
+		{
+			name: "hints of endpoints that are not ready", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a a a a b b b b c c c c a! b!=c c-=a ?!"), delivery: DeliveryHints,
+			want: "a a a a b b b b c c c c a c a -",
+		},
+		{
+			name: "balanced takes the hints of endpoints that are not ready, too", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a=a b=b c!=c c-=c"), delivery: DeliveryHints,
+			want: "- - - c",
+		},
+		{
+			name: "balanced where Kubernetes has no hints of its own", service: routedService(sameZone, "Balanced"), nodes: three,
+			slices: slicesOf("a b c"), delivery: DeliveryNone, want: "- - -",
+		},
+		{
+			name: "balanced against Kubernetes' own hints", service: routedService(sameZone, "Balanced", mode, "Auto"), nodes: three,
+			slices: slicesOf("a=a b=b c=c"), delivery: DeliveryHints, want: "- - -",
+		},
+		{
+			name: "nothing asked for leaves the hints of others", service: routedService(), nodes: three,
+			slices: slicesOf("a=b"), delivery: DeliveryNone, want: "b",
+		},
+		{
+			name: "Auto is Kubernetes' own", service: routedService(mode, "Auto"), nodes: three,
+			slices: slicesOf("a=a b=c c=b"), delivery: DeliveryNone, want: "a c b",
+		},
+		{
+			name: "Auto taken over", service: routedService(mode, "Auto"), nodes: three, takeOver: true,
+			slices: slicesOf("a a b c"), delivery: DeliveryHints, want: "- - - -",
+		},
+		{
+			name: "Auto taken over, with enough", service: routedService(mode, "Auto"), nodes: three, takeOver: true,
+			slices: slicesOf("a a b b c c"), delivery: DeliveryHints, want: "a a b b c c",
+		},
+		{
+			name: "soft tiers: a zone without endpoints uses its region, then all", nodes: nodesIn(map[string]int{"n1": 1, "n2": 1, "s1": 1, "s2": 1, "w1": 1}),
+			service: routedService(keys, "topology.kubernetes.io/zone,topology.kubernetes.io/region,*"),
+			slices:  slicesOf("n1 s1 s2"), delivery: DeliveryHints,
+			want: "n1+n2+w1 s1+w1 s2+w1",
+		},
+		{
+			name: "soft tiers: more zones than an endpoint can be hinted to", nodes: nodesIn(map[string]int{"n1": 1, "n2": 1, "n9": 1, "s1": 1, "s2": 1, "s3": 1, "s4": 1, "s5": 1, "s6": 1, "s7": 1}),
+			service: routedService(keys, "topology.kubernetes.io/zone,*"),
+			slices:  slicesOf("n9 s1"), delivery: DeliveryHints,
+			want: "n1+n2+n9+s2+s3+s4+s5+s6 n1+s1+s2+s3+s4+s5+s6+s7",
+			note: "zones beyond that use all endpoints",
+		},
+		{
+			name: "a plan in which all zones share all endpoints can be read back", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 1, "b": 1}),
+			slices: slicesOf("a a a a a a=a+b a=a+b a=a+b"), state: "Allocated", delivery: DeliveryHints,
+			want: "a+b a+b a+b a+b a+b a+b a+b a+b",
+		},
+		{
+			name: "hard tiers have no hints", service: routedService(sameZone, "Require"), nodes: three,
+			slices: slicesOf("a b=b c"), delivery: DeliveryHints, want: "- - -", note: "what is asked for requires what hints cannot",
+		},
+		{
+			name: "node first: own nodes beside zones", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
+			slices: slicesOf("a a@a-2 a a b b b b c c c c"), delivery: DeliveryHints,
+			want: "a/a-1 a/a-2 a/a-1 a/a-1 b/b-1 b/b-1 b/b-1 b/b-1 c/c-1 c/c-1 c/c-1 c/c-1",
+		},
+		{
+			name: "node first gives way to the bound", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
+			slices: slicesOf("a a a a a a b b b b c c"), delivery: DeliveryHints,
+			want: "a a a a c c b b b b c c", note: "kubernetes.io/hostname is not looked at",
+		},
+		{
+			name: "node, then anywhere", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
+			slices: slicesOf("a b"), delivery: DeliveryHints, want: "/a-1 /b-1",
+		},
+		{
+			name: "node, then anywhere, with an endpoint on no node", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
+			slices: slicesOf("a ?"), delivery: DeliveryHints, want: "- -", note: "on no known node",
+		},
+		{
+			name: "a small rack first", service: routedService(keys, "example.com/rack,topology.kubernetes.io/zone,*"),
+			nodes:  []*corev1.Node{rack("a-1", "a", "r1"), rack("a-2", "a", "r1"), rack("b-1", "b", "r2")},
+			slices: slicesOf("a b"), delivery: DeliveryHints, want: "a/a-1+a-2 b/b-1",
+		},
+		{
+			name: "two kinds of places finer than a zone", service: routedService(keys, "kubernetes.io/hostname,example.com/rack,*"),
+			nodes:  []*corev1.Node{rack("a-1", "a", "r1"), rack("b-1", "b", "r2")},
+			slices: slicesOf("a b"), delivery: DeliveryHints, want: "/a-1 /b-1", note: "example.com/rack needs delivery by groups",
+		},
+		{
+			name: "an endpoint without a zone, which no zone is near to", service: routedService(keys, "topology.kubernetes.io/zone,*"), nodes: three,
+			slices: slicesOf("a b c ?"), delivery: DeliveryHints, want: "- - - -", note: "an endpoint has no zone",
+		},
+		{
+			name: "a node that is in another zone now", service: routedService(keys, "topology.kubernetes.io/zone,*"),
+			nodes: []*corev1.Node{
+				testNode{name: "a-1", zone: "b", region: "r"}.object(), testNode{name: "a-2", zone: "a", region: "r"}.object(),
+				testNode{name: "b-1", zone: "b", region: "r"}.object(),
+			},
+			slices: slicesOf("a a@a-2 b"), delivery: DeliveryHints, want: "b a b",
+		},
+		{
+			name: "internalTrafficPolicy: Local", nodes: three,
+			service: func() *corev1.Service {
+				s := routedService(sameZone, "Prefer")
+				local := corev1.ServiceInternalTrafficPolicyLocal
+				s.Spec.InternalTrafficPolicy = &local
+				return s
+			}(),
+			slices: slicesOf("a b c"), delivery: DeliveryNone, want: "- - -",
+		},
+		{
+			name: "the proxy", service: routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), nodes: three,
+			slices: slicesOf("a=a b"), delivery: DeliveryGroups, want: "a -",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.state != "" {
+				test.service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: test.state}}
+			}
+			in := inputOf(test.service, test.nodes, test.slices)
+			in.Settings.TakeOverAuto = test.takeOver
+			before := deepCopies(test.slices)
+			d := decided(t, in)
+			if d.Delivery != test.delivery {
+				t.Errorf("delivery %s, want %s", d.Delivery, test.delivery)
+			}
+			if d.Delivery != DeliveryGroups {
+				if got := hintText(test.slices, d); got != test.want {
+					t.Errorf("got  %s\nwant %s", got, test.want)
+				}
+			}
+			notes := strings.Join(d.Notes, "; ")
+			if test.note == "" && notes != "" || !strings.Contains(notes, test.note) {
+				t.Errorf("notes %q, want %q", notes, test.note)
+			}
+			if !reflect.DeepEqual(test.slices, before) {
+				t.Error("the slices are changed")
+			}
+		})
+	}
+}
+
+func deepCopies(eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	var copies []*discoveryv1.EndpointSlice
+	for _, slice := range eps {
+		copies = append(copies, slice.DeepCopy())
+	}
+	return copies
+}
+
+// The label of the Gardener project hints every endpoint to its own zone, ready or
+// not, and leaves all else.
+func TestDecideOwnZone(t *testing.T) {
+	service := routedService(translate.AnnotationTopologyAwareHints, "auto")
+	service.Labels = map[string]string{translate.LabelOwnZone: "true"}
+	eps := slicesOf("a b! ? a=b")
+	eps[0].Endpoints[3].Hints.ForNodes = []discoveryv1.ForNode{{Name: "kept"}}
+	d := decided(t, inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
+	if got, want := hintText(eps, d), "a b - a/kept"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Of a Service with both families each is decided by itself, and the condition keeps
+// both states.
+func TestDecideDualStack(t *testing.T) {
+	eps := slicesOf("a a a a b b b b", "a b")
+	eps[1].AddressType = discoveryv1.AddressTypeIPv6
+	fqdn := eps[1].DeepCopy()
+	fqdn.Name, fqdn.AddressType = "web-names", discoveryv1.AddressTypeFQDN
+	eps = append(eps, fqdn)
+	service := routedService(sameZone, "Prefer")
+	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), eps)
+	service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "IPv4:Allocated,IPv6:Waiting"}}
+	d := decided(t, in)
+	if got, want := hintText(eps, d), "a a a a b b b b | - - | - -"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	condition := d.Condition()
+	if condition.Reason != "IPv4:Allocated,IPv6:Waiting" || condition.Status != metav1.ConditionTrue {
+		t.Errorf("got %s %s", condition.Status, condition.Reason)
+	}
+	service.Status.Conditions[0].Reason = "IPv4:Waiting,IPv6:Waiting"
+	if got, want := hintText(eps, decided(t, in)), "- - - - - - - - | - - | - -"; got != want {
+		t.Errorf("with IPv4 waiting in the band: got %s, want %s", got, want)
+	}
+}
+
+// A policy bounds what spec.trafficDistribution asks for: endpoints keep their own
+// zones where that overloads nobody, and the excess is spread.
+func TestDecideBoundDistribution(t *testing.T) {
+	near := corev1.ServiceTrafficDistributionPreferSameZone
+	service := routedService()
+	service.Spec.TrafficDistribution = &near
+	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a a a b b b b b b b"))
+	if d := decided(t, in); d.Delivery != DeliveryNone {
+		t.Errorf("without a policy the delivery is %s", d.Delivery)
+	}
+	in.Policies = []*v1alpha1.RoutingPolicy{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "bound"},
+		Spec:       v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}},
+	}}
+	if got, want := hintText(in.Slices, decided(t, in)), "a a a a a a a b b b b b b b"; got != want {
+		t.Errorf("even: got %s, want %s", got, want)
+	}
+	in.Slices = slicesOf("a a a a a a a a a a b b")
+	d := decided(t, in)
+	if overload := d.Families[0].Outcome.Figures.Overload; overload >= 0.5 {
+		t.Errorf("overload %g of %s", overload, hintText(in.Slices, d))
+	}
+	if given := strings.Count(hintText(in.Slices[:1], d), "b"); given < 4 {
+		t.Errorf("uneven: %s", hintText(in.Slices, d))
+	}
+}
+
+// Whoever decides next, with or without a memory, moves nothing.
+func TestDecideAgainMovesNothing(t *testing.T) {
+	nodes := nodesIn(map[string]int{"a": 3, "b": 2, "c": 1})
+	service := routedService(sameZone, "Prefer")
+	in := inputOf(service, nodes, slicesOf("a a a a a a a b c", "a a b c c c"))
+	first := decided(t, in)
+	service.Status.Conditions = []metav1.Condition{first.Condition()}
+	in.Slices = carriedOut(in.Slices, Next(in.Slices, first, false))
+	for name, last := range map[string]*Decision{"a restart": nil, "the same process": first.Essence()} {
+		in.Last = last
+		again := decided(t, in)
+		if again.Families[0].Moved != 0 || again.Families[0].Outcome.Rule != allocate.RuleKept {
+			t.Errorf("%s: %d moved by rule %s", name, again.Families[0].Moved, again.Families[0].Outcome.Rule)
+		}
+		if step := Next(in.Slices, again, false); len(step.Writes) != 0 {
+			t.Errorf("%s: %d writes", name, len(step.Writes))
+		}
+		if got, want := again.Condition(), first.Condition(); got.Reason != want.Reason || got.Message != want.Message {
+			t.Errorf("%s: condition %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// While hints are on their way, or have been taken away, the decision is what the
+// memory says.
+func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
+	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}),
+		slicesOf("a a=b a=b a a a b=a b=a b b c c c"))
+	in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
+	first := decided(t, in)
+	bare := carriedOut(in.Slices, Unroute(in.Slices))
+	in.Slices, in.Last = bare, first.Essence()
+	in.Service.Status.Conditions = nil
+	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// What groups say is as good as what hints say, while endpoints are held too: a
+// restart moves none.
+func TestDecideReadsGroups(t *testing.T) {
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a a a b b b b=a b=a b b"), translate.AnnotationSameZone, translate.Prefer)
+	w.in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
+	restart := func(when string) {
+		t.Helper()
+		there, read := w.decide().Families[0].Assigned, w.restarted().Families[0].Assigned
+		if !reflect.DeepEqual(there, read) {
+			t.Errorf("%s:\nthere is %v\nread     %v\n%s", when, there, read, w.text())
+		}
+	}
+	d := w.decide()
+	if got := d.Families[0].Assigned["10.1.0.7"]; got != allocate.NewConsumerSet("a") {
+		t.Fatalf("10.1.0.7 is for %s", got)
+	}
+	w.settle(d, GroupState{})
+	w.in.Slices = carriedOut(w.in.Slices, Unroute(w.in.Slices))
+	w.in.Slices[0].Endpoints = append(w.in.Slices[0].Endpoints, endpointsIn(-1, "b")...)
+	restart("two of b are for a, in a group of which b is no consumer, and one comes")
+
+	// With more nodes in b it gets its own back, which a keeps for the grace.
+	w.in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 9}))
+	d = w.decide()
+	if got := d.Families[0].Assigned["10.1.0.7"]; got != allocate.NewConsumerSet("b") {
+		t.Fatalf("10.1.0.7 is for %s", got)
+	}
+	if _, after := w.sync(d); after == 0 {
+		t.Fatalf("nothing is held:\n%s", w.text())
+	}
+	restart("a keeps for a while what b got back")
+}
+
+// restarted is the decision of a controller that has only what there is.
+func (w *groupWorld) restarted() Decision {
+	w.t.Helper()
+	in := w.input()
+	in.Last = nil
+	d, err := Decide(in)
+	if err != nil {
+		w.t.Fatalf("deciding: %v", err)
+	}
+	return d
+}
+
+func TestManySlicesAreNoted(t *testing.T) {
+	var texts []string
+	for range DefaultSliceLimit + 1 {
+		texts = append(texts, "a b c")
+	}
+	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf(texts...))
+	d := decided(t, in)
+	if !slices.ContainsFunc(d.Notes, func(note string) bool { return strings.Contains(note, "more than 20 slices") }) {
+		t.Errorf("notes %q", d.Notes)
+	}
+	in.Slices = in.Slices[1:]
+	if d := decided(t, in); len(d.Notes) != 0 {
+		t.Errorf("at the limit: notes %q", d.Notes)
+	}
+}

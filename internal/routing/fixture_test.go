@@ -1,0 +1,196 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// testNode is a node of a test's cluster, with labels beside those of zone and region.
+type testNode struct {
+	name, zone, region string
+	labels             map[string]string
+}
+
+// nodesIn makes nodes named after their zones, a-1, a-2, ... The region of a zone is
+// its name's first letter where that is followed by others.
+func nodesIn(counts map[string]int) []*corev1.Node {
+	var nodes []*corev1.Node
+	for zone, n := range counts {
+		for i := range n {
+			nodes = append(nodes, testNode{name: fmt.Sprintf("%s-%d", zone, i+1), zone: zone, region: regionOf(zone)}.object())
+		}
+	}
+	return nodes
+}
+
+func regionOf(zone string) string {
+	if len(zone) > 1 {
+		return zone[:1]
+	}
+	return "r"
+}
+
+func (n testNode) object() *corev1.Node {
+	labels := map[string]string{topology.Hostname: n.name}
+	for key, value := range n.labels {
+		labels[key] = value
+	}
+	if n.zone != "" {
+		labels[topology.Zone] = n.zone
+	}
+	if n.region != "" {
+		labels[topology.Region] = n.region
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: labels},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}
+
+// routedService has annotations given as key and value in turn.
+func routedService(annotations ...string) *corev1.Service {
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{}},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.0.0.1"},
+	}
+	for i := 0; i+1 < len(annotations); i += 2 {
+		service.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return service
+}
+
+// endpointsIn writes endpoints as "a b b!" in a line: each is in the zone that its
+// word names, on the zone's first node unless another is named as in a@a-2, and has
+// its place in the whole as its address. A "!" makes it unready, a "-" terminating,
+// and "=a+b" hints it to zones.
+func endpointsIn(first int, text string) []discoveryv1.Endpoint {
+	var endpoints []discoveryv1.Endpoint
+	for i, word := range strings.Fields(text) {
+		word, hints, hinted := strings.Cut(word, "=")
+		leaving := strings.HasSuffix(word, "-")
+		ready := !leaving && !strings.HasSuffix(word, "!")
+		zone := strings.TrimRight(word, "!-")
+		zone, node, named := strings.Cut(zone, "@")
+		if !named {
+			node = zone + "-1"
+		}
+		e := discoveryv1.Endpoint{
+			Addresses:  []string{fmt.Sprintf("10.1.%d.%d", (first+i)/200, (first+i)%200+1)},
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Terminating: &leaving},
+			NodeName:   &node,
+		}
+		if zone != "?" {
+			e.Zone = &zone
+		} else {
+			e.NodeName = nil
+		}
+		if hinted {
+			e.Hints = makeHints(strings.Split(hints, "+"), nil)
+		}
+		endpoints = append(endpoints, e)
+	}
+	return endpoints
+}
+
+// slicesOf makes a slice of each text.
+func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
+	port, name := int32(80), "http"
+	var list []*discoveryv1.EndpointSlice
+	first := 0
+	for i, text := range texts {
+		endpoints := endpointsIn(first, text)
+		first += len(endpoints)
+		list = append(list, &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: fmt.Sprintf("web-%02d", i), ResourceVersion: "1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+			Endpoints:   endpoints,
+		})
+	}
+	return list
+}
+
+// inputOf is the input for a Service in a cluster.
+func inputOf(service *corev1.Service, nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) Input {
+	return Input{Service: service, Slices: eps, Cluster: translate.NewCluster(nodes), Settings: DefaultSettings()}
+}
+
+// failer is a test of any kind.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// decided decides and fails the test if that is not possible.
+func decided(t failer, in Input) Decision {
+	t.Helper()
+	d, err := Decide(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// hintText shows what the slices would say: the zones of each endpoint, then its
+// nodes after a slash, "-" for none, and slices after one another.
+func hintText(eps []*discoveryv1.EndpointSlice, d Decision) string {
+	var parts []string
+	for _, slice := range eps {
+		endpoints, _ := Hints(slice, d)
+		parts = append(parts, strings.Join(hintWords(endpoints), " "))
+	}
+	return strings.Join(parts, " | ")
+}
+
+func hintWords(endpoints []discoveryv1.Endpoint) []string {
+	var words []string
+	for i := range endpoints {
+		word := strings.Join(hintedZones(&endpoints[i]), "+")
+		var nodes []string
+		if endpoints[i].Hints != nil {
+			for _, node := range endpoints[i].Hints.ForNodes {
+				nodes = append(nodes, node.Name)
+			}
+		}
+		slices.Sort(nodes)
+		if len(nodes) > 0 {
+			word += "/" + strings.Join(nodes, "+")
+		}
+		if word == "" {
+			word = "-"
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+// carriedOut is what the slices are after a step.
+func carriedOut(eps []*discoveryv1.EndpointSlice, step Step) []*discoveryv1.EndpointSlice {
+	after := slices.Clone(eps)
+	for _, write := range step.Writes {
+		at := slices.IndexFunc(after, func(s *discoveryv1.EndpointSlice) bool { return s.Name == write.Slice.Name })
+		written := after[at].DeepCopy()
+		written.Endpoints = write.Endpoints
+		delete(written.Annotations, AnnotationHeld)
+		if write.Held != "" {
+			metav1.SetMetaDataAnnotation(&written.ObjectMeta, AnnotationHeld, write.Held)
+		}
+		after[at] = written
+	}
+	return after
+}

@@ -1,0 +1,155 @@
+package routing
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// AnnotationGroupMarks is the annotation of an EndpointGroup in which the controller
+// keeps what tells the plan from what is held for a while. Proxies do not need it.
+const AnnotationGroupMarks = "vicinity.dev/marks"
+
+// marks are what a group does not say otherwise.
+type marks struct {
+	// Leaving are consumers that the plan takes the group from, and since when.
+	Leaving map[string]time.Time `json:"leaving,omitempty"`
+	// Extra are consumers beside those of the plan, which needs them no time: they
+	// would have no endpoint for a port, or none is ready anywhere.
+	Extra []string `json:"extra,omitempty"`
+	// Arrived are, by the time, the addresses of endpoints that came from another
+	// group, where they are held. Of several groups the last one counts.
+	Arrived map[string][]string `json:"arrived,omitempty"`
+	// Waiting are the addresses of endpoints that no plan has assigned yet.
+	Waiting []string `json:"waiting,omitempty"`
+	// Narrowing is since when tiers are to give nodes less than they do.
+	Narrowing *time.Time `json:"narrowing,omitempty"`
+	// Home is the zone of endpoints that the plan gives to others only.
+	Home string `json:"home,omitempty"`
+	// Nowhere says that the plan has endpoints without a zone among the consumers,
+	// which the group cannot name.
+	Nowhere bool `json:"nowhere,omitempty"`
+}
+
+// readMarks reads the annotation. One that somebody has broken is as good as none:
+// what it would say concerns the next seconds.
+func readMarks(group *v1alpha1.EndpointGroup) marks {
+	var m marks
+	if text := group.Annotations[AnnotationGroupMarks]; text != "" {
+		if err := json.Unmarshal([]byte(text), &m); err != nil {
+			return marks{}
+		}
+	}
+	return m
+}
+
+// text is the annotation's value, empty if there is nothing to say.
+func (m marks) text() string {
+	text, err := json.Marshal(m)
+	if err != nil || string(text) == "{}" {
+		return ""
+	}
+	return string(text)
+}
+
+// arrivals are the times of the endpoints that arrived, by address.
+func (m marks) arrivals() map[string]time.Time {
+	var times map[string]time.Time
+	for text, addresses := range m.Arrived {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			continue
+		}
+		if times == nil {
+			times = make(map[string]time.Time, len(addresses))
+		}
+		for _, address := range addresses {
+			times[address] = at
+		}
+	}
+	return times
+}
+
+// setArrivals is the reverse of arrivals.
+func (m *marks) setArrivals(times map[string]time.Time) {
+	m.Arrived = nil
+	for _, address := range slices.Sorted(maps.Keys(times)) {
+		if m.Arrived == nil {
+			m.Arrived = map[string][]string{}
+		}
+		text := times[address].UTC().Format(time.RFC3339Nano)
+		m.Arrived[text] = append(m.Arrived[text], address)
+	}
+}
+
+// planned are the consumers that the plan has for the group.
+func (m marks) planned(group *v1alpha1.EndpointGroup) []v1alpha1.GroupConsumer {
+	if len(m.Leaving) == 0 && len(m.Extra) == 0 {
+		return group.Spec.Consumers
+	}
+	return slices.DeleteFunc(slices.Clone(group.Spec.Consumers), func(c v1alpha1.GroupConsumer) bool {
+		_, leaving := m.Leaving[c.Zone]
+		return leaving || slices.Contains(m.Extra, c.Zone)
+	})
+}
+
+// assignedInGroups reads the plan back from groups, by address: also that of
+// endpoints that are not ready now, which have it when they become ready again.
+func assignedInGroups(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) map[string]allocate.ConsumerSet {
+	type reading struct {
+		set  allocate.ConsumerSet
+		at   time.Time
+		from string
+	}
+	latest := map[string]reading{}
+	for _, group := range groups {
+		if group.Spec.AddressType != family {
+			continue
+		}
+		m := readMarks(group)
+		set := consumerSet(m.planned(group), m.Nowhere)
+		arrivals := m.arrivals()
+		for i := range group.Spec.Endpoints {
+			address := group.Spec.Endpoints[i].Address
+			now := reading{set, arrivals[address], group.Name}
+			if slices.Contains(m.Waiting, address) {
+				now.set = allocate.ConsumerSet{}
+			}
+			before, found := latest[address]
+			if !found || now.at.After(before.at) || now.at.Equal(before.at) && now.from < before.from {
+				latest[address] = now
+			}
+		}
+	}
+	assigned := make(map[string]allocate.ConsumerSet, len(latest))
+	for address, reading := range latest {
+		if !reading.set.IsZero() {
+			assigned[address] = reading.set
+		}
+	}
+	return assigned
+}
+
+// fullWeight is the weight of a consumer that is all the zone's own.
+const fullWeight = 1000
+
+// consumerSet is the set that a group's consumers stand for.
+func consumerSet(list []v1alpha1.GroupConsumer, nowhere bool) allocate.ConsumerSet {
+	weights := make(map[string]float64, len(list)+1)
+	for _, c := range list {
+		weights[c.Zone] = 1
+		if c.Weight > 0 {
+			weights[c.Zone] = float64(c.Weight) / fullWeight
+		}
+	}
+	if nowhere {
+		weights[""] = 1
+	}
+	return allocate.NewWeightedConsumerSet(weights)
+}

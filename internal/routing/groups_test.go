@@ -1,0 +1,430 @@
+package routing
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// groupedWorld has a Service with annotations, nodes by zone, and slices.
+func groupedWorld(t *testing.T, nodes map[string]int, eps []*discoveryv1.EndpointSlice, annotations ...string) *groupWorld {
+	t.Helper()
+	service := routedService(append(annotations, translate.AnnotationProxy, "true")...)
+	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	return newGroupWorld(t, inputOf(service, nodesIn(nodes), eps))
+}
+
+// expectGroups compares the groups with lines, whatever their names.
+func (w *groupWorld) expectGroups(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for line := range strings.Lines(w.text()) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		got = append(got, rest)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+var threeZones = map[string]int{"a": 1, "b": 1, "c": 1}
+
+func TestGroups(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		nodes       map[string]int
+		slices      []string
+		annotations []string
+		want        []string
+	}{
+		{
+			name: "balanced", nodes: threeZones, slices: []string{"a b b!"},
+			want: []string{"IPv4 a1 b2 b3! -> a b c"},
+		},
+		{
+			name: "required", nodes: threeZones, slices: []string{"a b b"},
+			annotations: []string{translate.AnnotationSameZone, translate.Require},
+			want: []string{
+				"IPv4 a1 -> a not b c tiers topology.kubernetes.io/zone",
+				"IPv4 b2 b3 -> b not a c tiers topology.kubernetes.io/zone",
+				"IPv4 -> c not a b tiers topology.kubernetes.io/zone",
+			},
+		},
+		{
+			name: "given away", nodes: map[string]int{"a": 1, "b": 3}, slices: []string{"a a a a a a b b b b b b"},
+			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			want: []string{
+				"IPv4 a1 a2 a3 -> a not b",
+				"IPv4 a4 a5 a6 -> b local",
+				"IPv4 b10 b11 b12 b7 b8 b9 -> b not a",
+			},
+		},
+		{
+			name: "no endpoints", nodes: threeZones, slices: []string{""},
+			want: []string{"IPv4 -> a b c none-ready"},
+		},
+		{
+			name: "no endpoint is ready", nodes: threeZones, slices: []string{"a! b-"},
+			annotations: []string{translate.AnnotationSameZone, translate.Require},
+			want: []string{
+				"IPv4 a1! -> a b c tiers topology.kubernetes.io/zone none-ready",
+				"IPv4 b2! -> a b c tiers topology.kubernetes.io/zone none-ready",
+			},
+		},
+		{
+			name: "keys", nodes: threeZones, slices: []string{"a b"},
+			annotations: []string{translate.AnnotationTopologyKeys, "rack,*"},
+			want:        []string{"IPv4 a1 b2 -> a b c tiers rack,*"},
+		},
+		{
+			name: "finer than the bound", nodes: threeZones, slices: []string{"a b c"},
+			annotations: []string{"endpointslice.kubernetes.io/same-node", translate.Prefer, translate.AnnotationSameZone, translate.Prefer},
+			want:        []string{"IPv4 a1 b2 c3 -> a b c tiers kubernetes.io/hostname,*"},
+		},
+		{
+			name: "an endpoint without a zone", nodes: threeZones, slices: []string{"a ?"},
+			annotations: []string{translate.AnnotationSameZone, translate.Require},
+			want: []string{
+				"IPv4 a1 -> a not b c tiers topology.kubernetes.io/zone",
+				"IPv4 2 -> not a b c tiers topology.kubernetes.io/zone",
+				"IPv4 -> b c not a tiers topology.kubernetes.io/zone",
+			},
+		},
+		{
+			name: "several slices", nodes: threeZones, slices: []string{"a b", "a"},
+			want: []string{"IPv4 a1 b2 a3 -> a b c"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := groupedWorld(t, test.nodes, slicesOf(test.slices...), test.annotations...)
+			w.settle(w.decide(), GroupState{})
+			w.expectGroups(t, test.want...)
+		})
+	}
+}
+
+func TestGroupIsOwnedByItsService(t *testing.T) {
+	w := groupedWorld(t, threeZones, slicesOf("a b"))
+	w.settle(w.decide(), GroupState{})
+	for _, g := range w.groups {
+		if len(g.OwnerReferences) != 1 {
+			t.Fatalf("owners: %+v", g.OwnerReferences)
+		}
+		o := g.OwnerReferences[0]
+		if o.Kind != "Service" || o.Name != "web" || o.UID != "uid" || !*o.Controller || *o.BlockOwnerDeletion {
+			t.Errorf("owner: %+v", o)
+		}
+		if g.Labels[v1alpha1.LabelService] != "web" || g.Namespace != "shop" || g.GenerateName != "web-" {
+			t.Errorf("metadata: %+v", g.ObjectMeta)
+		}
+	}
+}
+
+func TestGroupsAreFilled(t *testing.T) {
+	for _, test := range []struct{ size, endpoints, groups int }{{0, 250, 3}, {100, 200, 2}, {7, 22, 4}, {5000, 1500, 2}} {
+		w := groupedWorld(t, threeZones, slicesOf(strings.Repeat("a ", test.endpoints)))
+		w.in.Settings.GroupSize = test.size
+		w.settle(w.decide(), GroupState{})
+		if len(w.groups) != test.groups || w.writes != test.groups {
+			t.Errorf("size %d: %d groups by %d writes for %d endpoints, want %d", test.size, len(w.groups), w.writes, test.endpoints, test.groups)
+		}
+	}
+}
+
+// TestGroupsStayWithinAnObject has endpoints that say so much that a thousand do not
+// fit.
+func TestGroupsStayWithinAnObject(t *testing.T) {
+	eps := slicesOf(strings.Repeat("a ", 1000))
+	long := strings.Repeat("n", 253)
+	for i := range eps[0].Endpoints {
+		eps[0].Endpoints[i].NodeName = &long
+		eps[0].Endpoints[i].Zone = new(strings.Repeat("z", 63))
+	}
+	var keys []string
+	labels := map[string]string{}
+	for i := range 15 {
+		key := fmt.Sprintf("%s.example.com/%02d", strings.Repeat("d", 60), i)
+		keys = append(keys, key)
+		labels[key] = strings.Repeat("v", 63)
+	}
+	w := groupedWorld(t, threeZones, eps, translate.AnnotationTopologyKeys, strings.Join(keys, ",")+",*")
+	w.in.Cluster = translate.NewCluster([]*corev1.Node{testNode{name: long, zone: strings.Repeat("z", 63), labels: labels}.object()})
+	w.in.Settings.GroupSize = 1000
+	w.settle(w.decide(), GroupState{})
+	held := 0
+	for _, g := range w.groups {
+		n := 0
+		for i := range g.Spec.Endpoints {
+			n += bytesOf(&g.Spec.Endpoints[i])
+		}
+		if n > 1<<20 {
+			t.Errorf("a group of %d bytes", n)
+		}
+		held += len(g.Spec.Endpoints)
+	}
+	if held != 1000 || len(w.groups) < 2 {
+		t.Errorf("%d endpoints in %d groups", held, len(w.groups))
+	}
+}
+
+// TestGroupWritesForAPod counts what the life of a pod costs.
+func TestGroupWritesForAPod(t *testing.T) {
+	w := groupedWorld(t, threeZones, slicesOf("a a a a b b b b c c c c", ""), translate.AnnotationSameZone, translate.Prefer)
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t,
+		"IPv4 a1 a2 a3 a4 -> a not b c", "IPv4 b5 b6 b7 b8 -> b not a c", "IPv4 c10 c11 c12 c9 -> c not a b")
+	for _, event := range []struct{ name, slice string }{
+		{"created", "a!"}, {"ready", "a"}, {"not ready", "a!"}, {"ready again", "a"}, {"terminating", "a-"}, {"gone", ""},
+	} {
+		w.in.Slices[1].Endpoints = endpointsIn(12, event.slice)
+		before := w.writes
+		w.settle(w.decide(), GroupState{})
+		if n := w.writes - before; n != 1 {
+			t.Errorf("%s: %d writes, want 1:\n%s", event.name, n, w.text())
+		}
+	}
+	before := w.writes
+	w.settle(w.decide(), GroupState{})
+	if w.writes != before {
+		t.Errorf("%d writes though nothing changed", w.writes-before)
+	}
+}
+
+// TestGroupsHoldWhatShrinks switches from balanced to a requirement and back.
+func TestGroupsHoldWhatShrinks(t *testing.T) {
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a b"))
+	w.settle(w.decide(), GroupState{})
+	balanced := w.in.Service
+	w.in.Service = balanced.DeepCopy()
+	w.in.Service.Annotations[translate.AnnotationSameZone] = translate.Require
+	d := w.decide()
+	if _, after := w.sync(d); after != 10*time.Second {
+		t.Errorf("look again after %s, want the grace", after)
+	}
+	held := []string{
+		"IPv4 a1 b2 -> a b tiers topology.kubernetes.io/zone,*",
+		"IPv4 b2 -> b not a tiers topology.kubernetes.io/zone",
+	}
+	w.expectGroups(t, held...)
+	w.now = w.now.Add(9 * time.Second)
+	if writes, after := w.sync(d); writes != 0 || after != time.Second {
+		t.Errorf("%d writes in the grace, look again after %s", writes, after)
+	}
+	w.now = w.now.Add(time.Second)
+	// A restart does not forget since when.
+	w.in.Last = nil
+	if writes, after := w.sync(d); writes == 0 || after != 0 {
+		t.Errorf("%d writes after the grace, look again after %s", writes, after)
+	}
+	w.expectGroups(t,
+		"IPv4 a1 -> a not b tiers topology.kubernetes.io/zone",
+		"IPv4 b2 -> b not a tiers topology.kubernetes.io/zone")
+
+	w.in.Service = balanced
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t, "IPv4 a1 -> a b", "IPv4 b2 -> a b")
+}
+
+func TestGroupPorts(t *testing.T) {
+	eps := slicesOf("a b", "c")
+	eps[1].Ports = []discoveryv1.EndpointPort{
+		{Name: new("metrics"), Port: new(int32(9090)), Protocol: new(corev1.ProtocolUDP)},
+		{Name: new("http"), Port: new(int32(8080))},
+		{Name: new("any")},
+	}
+	w := groupedWorld(t, threeZones, eps, translate.AnnotationSameZone, translate.Prefer)
+	w.in.Policies = nil
+	changes := w.step(w.decide(), GroupState{}, 100)
+	var ports []string
+	for _, g := range w.groups {
+		ports = append(ports, fmt.Sprintf("%d endpoints: %v", len(g.Spec.Endpoints), g.Spec.Ports))
+	}
+	slices.Sort(ports)
+	want := []string{"1 endpoints: [{http TCP 8080} {metrics UDP 9090}]", "2 endpoints: [{http TCP 80}]"}
+	if !slices.Equal(ports, want) {
+		t.Errorf("got %q, want %q", ports, want)
+	}
+	if len(changes.Notes) != 1 || !strings.Contains(changes.Notes[0], `"any"`) {
+		t.Errorf("notes: %q", changes.Notes)
+	}
+
+	// The number of a port changes: a write for each group.
+	eps = slicesOf("a b", "c")
+	eps[0].Ports[0].Port = new(int32(81))
+	w = groupedWorld(t, threeZones, slicesOf("a b", "c"))
+	w.settle(w.decide(), GroupState{})
+	eps[1].Ports = eps[0].Ports
+	w.in.Slices = eps
+	before := w.writes
+	w.settle(w.decide(), GroupState{})
+	if n := w.writes - before; n != 1 {
+		t.Errorf("%d writes for another port:\n%s", n, w.text())
+	}
+}
+
+// TestGroupsReachEveryPort has endpoints of one zone lack a port.
+func TestGroupsReachEveryPort(t *testing.T) {
+	eps := slicesOf("a a a a a a", "b b b b b b")
+	eps[1].Ports = append(eps[1].Ports, discoveryv1.EndpointPort{Name: new("odd"), Port: new(int32(81))})
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, eps, translate.AnnotationSameZone, translate.Prefer)
+	d := w.decide()
+	w.settle(d, GroupState{})
+	odd := reader{corev1.IPv4Protocol, "odd", topology.Labels{topology.Zone: "a"}}
+	if n := len(odd.used(w.groups, true)); n != 6 {
+		t.Errorf("zone a has %d endpoints for the port, want 6:\n%s", n, w.text())
+	}
+	if read := assignedInGroups(w.input().Groups, corev1.IPv4Protocol); !reflect.DeepEqual(read, d.Families[0].Assigned) {
+		t.Errorf("read back as %v", read)
+	}
+}
+
+func TestGroupsCarryConditionsAndDomains(t *testing.T) {
+	eps := slicesOf("a a- a!", "a?")
+	eps[0].Endpoints[1].Conditions.Serving = new(true)
+	eps[0].Endpoints[2].Conditions.Serving = new(false)
+	eps[1].Endpoints = []discoveryv1.Endpoint{
+		{Addresses: []string{"10.9.0.1"}, NodeName: new("n"), Zone: new("a")},
+		// The address belongs to another pod by now.
+		{Addresses: eps[0].Endpoints[1].Addresses, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}, NodeName: new("a-1"), Zone: new("a")},
+	}
+	w := groupedWorld(t, threeZones, eps, translate.AnnotationTopologyKeys, "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*")
+	w.in.Cluster = translate.NewCluster([]*corev1.Node{
+		testNode{name: "a-1", zone: "a", region: "r", labels: map[string]string{"rack": "r1", "other": "o"}}.object(),
+		testNode{name: "n", zone: "b", labels: map[string]string{topology.Hostname: "host"}}.object(),
+	})
+	w.settle(w.decide(), GroupState{})
+	got := map[string]v1alpha1.GroupEndpoint{}
+	for _, g := range w.groups {
+		for _, e := range g.Spec.Endpoints {
+			got[e.Address] = e
+		}
+	}
+	a := map[string]string{"rack": "r1", topology.Region: "r"}
+	want := map[string]v1alpha1.GroupEndpoint{
+		"10.1.0.1": {Address: "10.1.0.1", Zone: "a", Node: "a-1", Domains: a},
+		"10.1.0.2": {Address: "10.1.0.2", Zone: "a", Node: "a-1", Domains: a},
+		"10.1.0.3": {Address: "10.1.0.3", Zone: "a", Node: "a-1", NotReady: true, NotServing: true, Domains: a},
+		// The zone of a node counts more than what slices say.
+		"10.9.0.1": {Address: "10.9.0.1", Zone: "b", Node: "n", Domains: map[string]string{topology.Hostname: "host"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
+	}
+}
+
+func TestGroupsOfFamilies(t *testing.T) {
+	eps := slicesOf("a b", "a")
+	eps[1].AddressType = discoveryv1.AddressTypeIPv6
+	eps[1].Endpoints[0].Addresses = []string{"fd00::1"}
+	names := slicesOf("a")[0]
+	names.Name, names.AddressType = "web-names", discoveryv1.AddressTypeFQDN
+	names.Endpoints[0].Addresses = []string{"web.example.com"}
+	w := groupedWorld(t, threeZones, append(eps, names))
+	w.in.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	changes := w.step(w.decide(), GroupState{}, 100)
+	w.expectGroups(t, "IPv4 a1 b2 -> a b c", "IPv6 a1 -> a b c")
+	if len(changes.Notes) != 1 || !strings.Contains(changes.Notes[0], "FQDN") {
+		t.Errorf("notes: %q", changes.Notes)
+	}
+	// A family without slices has a group all the same, until the Service gives it up.
+	w.in.Slices = eps[:1]
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t, "IPv4 a1 b2 -> a b c", "IPv6 -> none-ready")
+	w.in.Service.Spec.IPFamilies = w.in.Service.Spec.IPFamilies[:1]
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t, "IPv4 a1 b2 -> a b c")
+}
+
+func TestGroupsWithWeights(t *testing.T) {
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 2}, slicesOf(strings.Repeat("a ", 8)+strings.Repeat("b ", 8)), translate.AnnotationTopologyMode, "vicinity.dev/weighted")
+	w.in.Policies = []*v1alpha1.RoutingPolicy{{Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-weighted"}}}
+	w.in.Policies[0].Namespace, w.in.Policies[0].Name = "shop", "weighted"
+	d := w.decide()
+	w.settle(d, GroupState{})
+	w.expectGroups(t, "IPv4 a1 a2 a3 a4 a5 -> a not b", "IPv4 a8 -> a*333 b*667", "IPv4 a6 a7 -> b local", "IPv4 b10 b11 b12 b13 b14 b15 b16 b9 -> b not a")
+	if d.Request.Intent.Bound == nil || d.Request.Intent.Bound.Algorithm != allocate.LocalWeighted {
+		t.Fatalf("intent: %+v", d.Request.Intent)
+	}
+	before := w.writes
+	w.settle(w.decide(), GroupState{})
+	if w.writes != before {
+		t.Errorf("weights change without a reason:\n%s", w.text())
+	}
+}
+
+func TestGroupsHandOverLabel(t *testing.T) {
+	w := groupedWorld(t, threeZones, slicesOf("a b"))
+	d := w.decide()
+	labelled := func() (n int) {
+		for _, g := range w.groups {
+			if g.Labels[v1alpha1.LabelHandOver] == "true" {
+				n++
+			}
+		}
+		return n
+	}
+	w.settle(d, GroupState{HandOver: true})
+	if labelled() != 1 {
+		t.Errorf("not labelled:\n%s", w.text())
+	}
+	w.settle(d, GroupState{})
+	if labelled() != 0 || w.writes != 2 {
+		t.Errorf("%d are labelled after %d writes", labelled(), w.writes)
+	}
+}
+
+// TestGroupsForANewZone has a node come in a zone that there was none in.
+func TestGroupsForANewZone(t *testing.T) {
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a b"), translate.AnnotationSameZone, translate.Require)
+	w.settle(w.decide(), GroupState{})
+	fresh := reader{corev1.IPv4Protocol, "http", topology.Labels{topology.Zone: "n"}}
+	if n := len(fresh.used(w.groups, false)); n != 2 {
+		t.Errorf("a new zone sees %d endpoints, want all 2", n)
+	}
+	w.in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 1, "n": 1}))
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t,
+		"IPv4 a1 -> a not b n tiers topology.kubernetes.io/zone",
+		"IPv4 b2 -> b not a n tiers topology.kubernetes.io/zone",
+		"IPv4 -> n not a b tiers topology.kubernetes.io/zone")
+	w.in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 1}))
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t,
+		"IPv4 a1 -> a not b tiers topology.kubernetes.io/zone",
+		"IPv4 b2 -> b not a tiers topology.kubernetes.io/zone")
+}
+
+func TestWiderTiers(t *testing.T) {
+	for _, test := range []struct{ from, to, want string }{
+		{"", "zone", "zone,*"},
+		{"zone", "", "zone,*"},
+		{"zone", "zone,*", "zone,*"},
+		{"zone,*", "zone", "zone,*"},
+		{"rack", "zone", "rack,zone"},
+		{"host,zone,*", "zone,*", "host,zone,*"},
+		{"", "", ""},
+	} {
+		split := func(list string) []string {
+			if list == "" {
+				return nil
+			}
+			return strings.Split(list, ",")
+		}
+		if got := widerTiers(split(test.from), split(test.to)); strings.Join(got, ",") != test.want {
+			t.Errorf("from %q to %q: %q, want %q", test.from, test.to, got, test.want)
+		}
+	}
+}

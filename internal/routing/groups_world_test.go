@@ -1,0 +1,290 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// fataler is a test, or one try of a property.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// groupWorld is an API with the groups of one Service, a clock, and a controller that
+// takes steps.
+type groupWorld struct {
+	t       fataler
+	in      Input
+	now     time.Time
+	groups  map[string]*v1alpha1.EndpointGroup
+	version int
+	// writes counts all there were.
+	writes int
+	// watch is called after each write.
+	watch func()
+}
+
+func newGroupWorld(t fataler, in Input) *groupWorld {
+	in.Settings.ShrinkGrace = 10 * time.Second
+	in.Service.UID = "uid"
+	return &groupWorld{t: t, in: in, now: time.Unix(1_800_000_000, 0), groups: map[string]*v1alpha1.EndpointGroup{}}
+}
+
+// input is what the controller reads.
+func (w *groupWorld) input() Input {
+	in := w.in
+	in.Groups = nil
+	for _, name := range slices.Sorted(maps.Keys(w.groups)) {
+		in.Groups = append(in.Groups, w.groups[name])
+	}
+	return in
+}
+
+// decide decides from what there is, and remembers it as the controller does.
+func (w *groupWorld) decide() Decision {
+	w.t.Helper()
+	d, err := Decide(w.input())
+	if err != nil {
+		w.t.Fatalf("deciding: %v", err)
+	}
+	if d.Delivery != DeliveryGroups {
+		w.t.Fatalf("delivery %s: %+v", d.Delivery, d.Request)
+	}
+	w.in.Last = &d
+	return d
+}
+
+// step takes one step, of which only the first writes succeed, and checks that it
+// changes nothing that it was given.
+func (w *groupWorld) step(d Decision, state GroupState, most int) GroupChanges {
+	w.t.Helper()
+	in := w.input()
+	var copies []*v1alpha1.EndpointGroup
+	for _, g := range in.Groups {
+		copies = append(copies, g.DeepCopy())
+	}
+	state.Now = w.now
+	changes := Groups(in, d, state)
+	for i := range copies {
+		if !reflect.DeepEqual(copies[i], in.Groups[i]) {
+			w.t.Fatalf("group %s is changed in the cache", copies[i].Name)
+		}
+	}
+	for _, g := range changes.Create {
+		if most--; most < 0 {
+			return changes
+		}
+		w.version++
+		made := g.DeepCopy()
+		made.Name = fmt.Sprintf("%s%05d", made.GenerateName, w.version)
+		w.write(made)
+	}
+	for _, g := range changes.Update {
+		if most--; most < 0 {
+			return changes
+		}
+		if before := w.groups[g.Name]; before == nil || before.ResourceVersion != g.ResourceVersion {
+			w.t.Fatalf("update of %s, which is not what there is", g.Name)
+		}
+		w.version++
+		w.write(g.DeepCopy())
+	}
+	for _, g := range changes.Delete {
+		if most--; most < 0 {
+			return changes
+		}
+		delete(w.groups, g.Name)
+		w.noticed()
+	}
+	return changes
+}
+
+func (w *groupWorld) write(g *v1alpha1.EndpointGroup) {
+	w.t.Helper()
+	g.ResourceVersion = strconv.Itoa(w.version)
+	if n := len(g.Spec.Endpoints); n > MaxGroupSize {
+		w.t.Fatalf("%s has %d endpoints", g.Name, n)
+	}
+	if !slices.IsSortedFunc(g.Spec.Endpoints, func(a, b v1alpha1.GroupEndpoint) int { return strings.Compare(a.Address, b.Address) }) {
+		w.t.Fatalf("%s is not in order: %v", g.Name, g.Spec.Endpoints)
+	}
+	w.groups[g.Name] = g
+	w.noticed()
+}
+
+func (w *groupWorld) noticed() {
+	w.writes++
+	if w.watch != nil {
+		w.watch()
+	}
+}
+
+// settle takes steps until there is nothing to write, going on in time while
+// something is held.
+func (w *groupWorld) settle(d Decision, state GroupState) {
+	w.t.Helper()
+	var changes GroupChanges
+	for range 50 {
+		changes = w.step(d, state, 1<<20)
+		switch {
+		case changes.Again || changes.Writes() > 0:
+		case changes.After > 0:
+			w.now = w.now.Add(changes.After)
+		default:
+			return
+		}
+	}
+	marked := ""
+	for _, g := range changes.Update {
+		marked += g.Name + " " + g.Annotations[AnnotationGroupMarks] + "\n"
+	}
+	w.t.Fatalf("the groups do not settle, last %+v:\n%s%s", changes, marked, w.text())
+}
+
+// sync takes the steps that can be taken now.
+func (w *groupWorld) sync(d Decision) (writes int, after time.Duration) {
+	w.t.Helper()
+	for range 10 {
+		changes := w.step(d, GroupState{}, 1<<20)
+		writes += changes.Writes()
+		if !changes.Again {
+			return writes, changes.After
+		}
+	}
+	w.t.Fatalf("the steps do not end:\n%s", w.text())
+	return 0, 0
+}
+
+// clone is the same world, apart.
+func (w *groupWorld) clone() *groupWorld {
+	c := *w
+	c.groups = maps.Clone(w.groups)
+	c.watch = nil
+	return &c
+}
+
+// text shows the groups, one a line: addresses by their last number with their home,
+// then who uses them and who does not see them.
+func (w *groupWorld) text() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.groups)) {
+		g := w.groups[name]
+		fmt.Fprintf(&b, "%s %s", name, g.Spec.AddressType)
+		for i := range g.Spec.Endpoints {
+			e := &g.Spec.Endpoints[i]
+			fmt.Fprintf(&b, " %s%s", e.Zone, e.Address[strings.LastIndexAny(e.Address, ".:")+1:])
+			if e.NotReady {
+				b.WriteString("!")
+			}
+		}
+		b.WriteString(" ->")
+		for _, c := range g.Spec.Consumers {
+			fmt.Fprintf(&b, " %s", c.Zone)
+			if c.Weight != fullWeight {
+				fmt.Fprintf(&b, "*%d", c.Weight)
+			}
+		}
+		if hidden := notFor(g); len(hidden) > 0 {
+			fmt.Fprintf(&b, " not %s", strings.Join(hidden, " "))
+		}
+		if g.Spec.LocalOnly {
+			b.WriteString(" local")
+		}
+		if len(g.Spec.Tiers) > 0 {
+			fmt.Fprintf(&b, " tiers %s", strings.Join(g.Spec.Tiers, ","))
+		}
+		if len(g.Spec.Ports) > 1 {
+			b.WriteString(" odd")
+		}
+		if !g.Spec.AnyReady {
+			b.WriteString(" none-ready")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// notFor are the zones that a group is kept from.
+func notFor(g *v1alpha1.EndpointGroup) []string {
+	var zones []string
+	for _, key := range slices.Sorted(maps.Keys(g.Labels)) {
+		if zone, found := strings.CutPrefix(key, v1alpha1.LabelNotForPrefix); found {
+			zones = append(zones, zone)
+		}
+	}
+	return zones
+}
+
+// reader is a node that reads groups as the documentation of Groups says.
+type reader struct {
+	family corev1.IPFamily
+	port   string
+	labels topology.Labels
+}
+
+// used are the addresses that the node sends traffic to. Of a node without labels
+// but its zone's it is what its zone may use, whatever the tiers.
+func (r reader) used(groups map[string]*v1alpha1.EndpointGroup, tiered bool) map[string]bool {
+	zone := r.labels[topology.Zone]
+	type class struct {
+		addresses []string
+		endpoints []topology.Endpoint
+	}
+	classes := map[string]*class{}
+	for _, g := range groups {
+		if g.Spec.AddressType != r.family || slices.Contains(notFor(g), zone) && zone != "" {
+			continue
+		}
+		if len(g.Spec.Endpoints) > 0 && !slices.ContainsFunc(g.Spec.Ports, func(p v1alpha1.GroupPort) bool { return p.Name == r.port }) {
+			continue
+		}
+		named, home := false, false
+		for _, c := range g.Spec.Consumers {
+			named = named || c.Zone == zone
+		}
+		for _, e := range g.Spec.Endpoints {
+			home = home || e.Zone == zone && zone != ""
+		}
+		if g.Spec.LocalOnly && home && !named {
+			continue
+		}
+		tiers := strings.Join(g.Spec.Tiers, ",")
+		if !tiered {
+			tiers = ""
+		}
+		if classes[tiers] == nil {
+			classes[tiers] = &class{}
+		}
+		for _, e := range g.Spec.Endpoints {
+			labels := topology.Labels{topology.Hostname: e.Node, topology.Zone: e.Zone}
+			for key, value := range e.Domains {
+				labels[key] = value
+			}
+			classes[tiers].addresses = append(classes[tiers].addresses, e.Address)
+			classes[tiers].endpoints = append(classes[tiers].endpoints, topology.Endpoint{Node: labels, Ready: !e.NotReady})
+		}
+	}
+	used := map[string]bool{}
+	for list, class := range classes {
+		var tiers topology.Tiers
+		if list != "" {
+			tiers = strings.Split(list, ",")
+		}
+		_, matching := tiers.Select(r.labels, class.endpoints)
+		for _, i := range matching {
+			used[class.addresses[i]] = true
+		}
+	}
+	return used
+}

@@ -1,0 +1,254 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// What proxies and the controller tell each other by Leases.
+const (
+	// LabelProxyLease marks the Lease of a node's proxy, with the value "true".
+	LabelProxyLease = "vicinity.dev/proxy"
+	// AnnotationProgrammed is the annotation of such a Lease with the highest resource
+	// version of groups in hand-over that the proxy has programmed.
+	AnnotationProgrammed = "vicinity.dev/programmed"
+	// LeaseFresh is how long after it was renewed a Lease counts.
+	LeaseFresh = 45 * time.Second
+)
+
+// HandOver is what passing a Service between kube-proxy and vicinity-proxy depends
+// on.
+type HandOver struct {
+	// Wanted says that groups are to deliver the Service's plan.
+	Wanted bool
+	// ProxyName is the name of the proxy that the Service's label gives it to, empty
+	// for kube-proxy.
+	ProxyName string
+	// Hidden is the name of a slice that still has the label of vicinity-proxy, which
+	// Kubernetes copies from the Service, empty if none has: kube-proxy does not look
+	// at such slices, whatever the Service says.
+	Hidden string
+	// Groups are those that exist, and Written says that they are what they should be
+	// for now.
+	Groups  []*v1alpha1.EndpointGroup
+	Written bool
+	// Proxies are the nodes that have to be ready to serve.
+	Proxies []NodeProxy
+	// Grace is how long groups stay after kube-proxy was given the Service back.
+	Grace time.Duration
+	// Memory is what the step before said. The zero value, as after a restart, costs
+	// some time only.
+	Memory HandOverMemory
+}
+
+// NodeProxy is a schedulable, ready node with what the Lease of its proxy says.
+type NodeProxy struct {
+	Node, Zone string
+	// Seen is when the Lease was last renewed, zero if there is none.
+	Seen time.Time
+	// Programmed is the resource version up to which the proxy has programmed groups,
+	// empty if it has none.
+	Programmed string
+}
+
+// HandOverMemory is what a hand-over has to know of its own beginning.
+type HandOverMemory struct {
+	// Begun are the groups that proxies have to acknowledge.
+	Begun []GroupVersion
+	// Returned is when kube-proxy was given the Service back, as far as anybody
+	// knows.
+	Returned time.Time
+}
+
+// GroupVersion is one state of a group, and who has to know it.
+type GroupVersion struct {
+	Name, Version string
+	NotFor        []string // zones
+}
+
+// Phase is how far the hand-over of a Service is.
+type Phase string
+
+// The phases.
+const (
+	// PhaseIdle is kube-proxy's alone, without groups.
+	PhaseIdle Phase = "Idle"
+	// PhaseTaking is kube-proxy's, while proxies program the groups as well.
+	PhaseTaking Phase = "Taking"
+	// PhaseServed is vicinity-proxy's alone.
+	PhaseServed Phase = "Served"
+	// PhaseReturning is kube-proxy's again, while the groups stay.
+	PhaseReturning Phase = "Returning"
+	// PhaseLeft is kube-proxy's, or another's, and the groups are to go.
+	PhaseLeft Phase = "Left"
+)
+
+// HandOverStep is what to do now.
+type HandOverStep struct {
+	Phase Phase
+	// Take says to give the Service the label of vicinity-proxy, Release to take it
+	// off.
+	Take, Release bool
+	Memory        HandOverMemory
+	// After is when to look again, zero if something else will tell.
+	After time.Duration
+	// Missing are the nodes that the hand-over waits for, or that cannot serve a
+	// Service that was handed over, in order.
+	Missing []string
+	Notes   []string
+}
+
+// Next is the next step of a hand-over: make before break. The Service is taken from
+// kube-proxy when every proxy has programmed the groups that its node sees. It is
+// given back before its groups go.
+func (h HandOver) Next(now time.Time) HandOverStep {
+	ours := h.ProxyName == translate.ServiceProxyName
+	switch {
+	case h.Wanted && ours:
+		return h.served(now)
+	case h.Wanted && h.ProxyName == "":
+		return h.taking(now)
+	case ours:
+		return HandOverStep{
+			Phase: PhaseReturning, Release: true, After: h.Grace, Memory: HandOverMemory{Returned: now},
+			Notes: []string{"kube-proxy serves the Service again; its groups go as soon as all nodes had time to notice"},
+		}
+	}
+	return h.returning(now)
+}
+
+func (h HandOver) served(now time.Time) HandOverStep {
+	step := HandOverStep{Phase: PhaseServed, Missing: h.missing(now, nil)}
+	if len(step.Missing) > 0 {
+		step.After = LeaseFresh
+		step.Notes = []string{fmt.Sprintf("no vicinity-proxy answers on %s, where the Service does not work: start it there, or remove the annotation %s",
+			nodesText(step.Missing), translate.AnnotationProxy)}
+	}
+	return step
+}
+
+func (h HandOver) taking(now time.Time) HandOverStep {
+	step := HandOverStep{Phase: PhaseTaking, Memory: HandOverMemory{Begun: h.Memory.Begun}}
+	switch {
+	case !h.Written || len(h.Groups) == 0:
+		step.Memory.Begun = nil
+		return step
+	case !h.begun():
+		step.Memory.Begun = versions(h.Groups)
+	}
+	if len(h.Proxies) == 0 {
+		step.Notes = []string{"kube-proxy goes on serving the Service: no node is ready and schedulable"}
+		step.After = LeaseFresh
+		return step
+	}
+	step.Missing = h.missing(now, step.Memory.Begun)
+	if len(step.Missing) == 0 {
+		step.Take = true
+		return step
+	}
+	step.After = LeaseFresh / 3
+	step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until vicinity-proxy is ready on %s", nodesText(step.Missing))}
+	return step
+}
+
+// begun reports whether the hand-over has begun with any of the groups that there are.
+// If it has not, what proxies have programmed of those that are gone says nothing.
+func (h HandOver) begun() bool {
+	return slices.ContainsFunc(h.Memory.Begun, func(v GroupVersion) bool {
+		return slices.ContainsFunc(h.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == v.Name })
+	})
+}
+
+// returning goes on after the label was taken off, or given to another proxy.
+func (h HandOver) returning(now time.Time) HandOverStep {
+	var notes []string
+	if h.Wanted {
+		notes = []string{fmt.Sprintf("the label %s gives the Service to the proxy %q, so that it has no groups", translate.LabelServiceProxyName, h.ProxyName)}
+	}
+	if len(h.Groups) == 0 {
+		return HandOverStep{Phase: PhaseIdle, Notes: notes}
+	}
+	if h.Hidden != "" {
+		// The time that kube-proxy needs begins when the last slice is its own again,
+		// which an event will tell.
+		return HandOverStep{Phase: PhaseReturning, Notes: append(notes, fmt.Sprintf(
+			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, translate.LabelServiceProxyName))}
+	}
+	since := h.Memory.Returned
+	if since.IsZero() {
+		since = now
+	}
+	if left := since.Add(h.Grace).Sub(now); left > 0 {
+		return HandOverStep{Phase: PhaseReturning, After: left, Memory: HandOverMemory{Returned: since}, Notes: notes}
+	}
+	return HandOverStep{Phase: PhaseLeft, Notes: notes}
+}
+
+// missing are the nodes whose proxy does not live or has not programmed what it sees.
+func (h HandOver) missing(now time.Time, begun []GroupVersion) []string {
+	var nodes []string
+	for _, proxy := range h.Proxies {
+		if !proxy.Ready(begun, now) {
+			nodes = append(nodes, proxy.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// Ready reports whether the proxy lives and has programmed those of the groups that
+// its node sees.
+func (p NodeProxy) Ready(begun []GroupVersion, now time.Time) bool {
+	if p.Seen.IsZero() || now.Sub(p.Seen) >= LeaseFresh {
+		return false
+	}
+	for _, group := range begun {
+		if p.Zone != "" && slices.Contains(group.NotFor, p.Zone) {
+			continue
+		}
+		if p.Programmed == "" {
+			return false
+		}
+		// Versions that nobody can compare are not what the API gives out.
+		if order, err := resourceversion.CompareResourceVersion(p.Programmed, group.Version); err != nil || order < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// versions are the states of the groups as they are now.
+func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
+	list := make([]GroupVersion, 0, len(groups))
+	for _, group := range groups {
+		v := GroupVersion{Name: group.Name, Version: group.ResourceVersion}
+		for label := range group.Labels {
+			if zone, found := strings.CutPrefix(label, v1alpha1.LabelNotForPrefix); found {
+				v.NotFor = append(v.NotFor, zone)
+			}
+		}
+		slices.Sort(v.NotFor)
+		list = append(list, v)
+	}
+	return list
+}
+
+// nodesText names the first few nodes. It does not count the rest, because texts of
+// conditions must not change all the time.
+func nodesText(nodes []string) string {
+	const most = 5
+	switch {
+	case len(nodes) == 1:
+		return "node " + nodes[0]
+	case len(nodes) > most:
+		return fmt.Sprintf("nodes %s and others", strings.Join(nodes[:most], ", "))
+	}
+	return "nodes " + strings.Join(nodes, ", ")
+}

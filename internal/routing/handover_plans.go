@@ -1,0 +1,50 @@
+package routing
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// meanwhile is what would be decided about a Service that is for vicinity-proxy if it
+// were not, which is what hints say as long as kube-proxy serves it: that may be for
+// good, if one node never gets a proxy. It is nil if there is nothing to hint.
+func meanwhile(in Input, request translate.Request) (*Decision, error) {
+	request.Groups = false
+	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
+	if served(in.Service) || d.Delivery != DeliveryHints {
+		return nil, nil
+	}
+	in.Last = in.Last.Hinted()
+	if err := d.plan(in); err != nil {
+		return nil, err
+	}
+	d.planHints(in)
+	return d, nil
+}
+
+// served reports whether the Service is vicinity-proxy's.
+func served(service *corev1.Service) bool {
+	return service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName
+}
+
+// Hinted is the decision that hints follow, which is another than that of the groups.
+func (d *Decision) Hinted() *Decision {
+	if d != nil && d.Meanwhile != nil {
+		return d.Meanwhile
+	}
+	return d
+}
+
+// Leaving is what the groups of a Service that is not for vicinity-proxy any more
+// follow until they are deleted, because nodes go on using them: the decision, or
+// balanced traffic if it has no plan.
+func Leaving(in Input, d Decision) (Decision, error) {
+	if len(d.Families) > 0 {
+		return d, nil
+	}
+	d.Request.Intent = allocate.Intent{}
+	err := d.plan(in)
+	return d, err
+}

@@ -1,0 +1,228 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// groupAt is a group as far as a hand-over looks at it.
+func groupAt(version string, notFor ...string) *v1alpha1.EndpointGroup {
+	g := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Name: "web-" + version, ResourceVersion: version, Labels: map[string]string{}}}
+	for _, zone := range notFor {
+		g.Labels[v1alpha1.LabelNotForPrefix+zone] = "true"
+	}
+	return g
+}
+
+func TestHandOverNext(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	fresh, stale := now.Add(-44*time.Second), now.Add(-45*time.Second)
+	groups := []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("101", "a")}
+	ready := []NodeProxy{{"a1", "a", fresh, "98"}, {"b1", "b", fresh, "101"}}
+	for _, test := range []struct {
+		name  string
+		state HandOver
+		want  string // phase, what to do, when to look again, who is missing
+		note  string // part of the notes
+	}{
+		{name: "nothing", state: HandOver{}, want: "Idle"},
+		{
+			name:  "not all groups are written",
+			state: HandOver{Wanted: true, Groups: groups, Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)}},
+			want:  "Taking",
+		},
+		{
+			name:  "all proxies have what they see",
+			state: HandOver{Wanted: true, Groups: groups, Written: true, Proxies: ready},
+			want:  "Taking take",
+		},
+		{
+			name: "a node of no zone has to have all",
+			state: HandOver{
+				Wanted: true, Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"x", "", fresh, "100"}}, ready...),
+			},
+			want: "Taking 15s x", note: "node x",
+		},
+		{
+			name: "a proxy is behind, one has nothing, one is silent, one was never there",
+			state: HandOver{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
+				{"b1", "b", fresh, "99"}, {"a2", "a", fresh, ""}, {"a3", "a", stale, "200"}, {"a4", "a", time.Time{}, "200"}, {"a1", "a", fresh, "98"},
+			}},
+			want: "Taking 15s a2,a3,a4,b1", note: "nodes a2, a3, a4, b1",
+		},
+		{
+			name: "what changed meanwhile need not be acknowledged",
+			state: HandOver{
+				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("300", "a")}, Written: true,
+				Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)},
+			},
+			want: "Taking take",
+		},
+		{
+			name: "none of the groups that it began with is left",
+			state: HandOver{
+				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("300")}, Written: true,
+				Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)},
+			},
+			want: "Taking 15s a1,b1", note: "until vicinity-proxy is ready on nodes a1, b1",
+		},
+		{
+			name:  "no node",
+			state: HandOver{Wanted: true, Groups: groups, Written: true},
+			want:  "Taking 45s", note: "no node is ready and schedulable",
+		},
+		{
+			name:  "served",
+			state: HandOver{Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true, Proxies: ready},
+			want:  "Served",
+		},
+		{
+			name: "served, and a node has no proxy",
+			state: HandOver{
+				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, ""}}, ready...),
+			},
+			want: "Served 45s new", note: "no vicinity-proxy answers on node new",
+		},
+		{
+			name:  "not wanted any more",
+			state: HandOver{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second},
+			want:  "Returning release 10s",
+		},
+		{
+			name:  "kube-proxy takes over",
+			state: HandOver{Groups: groups, Grace: 10 * time.Second, Memory: HandOverMemory{Returned: now.Add(-4 * time.Second)}},
+			want:  "Returning 6s",
+		},
+		{
+			name:  "kube-proxy does not see the slices yet",
+			state: HandOver{Groups: groups, Hidden: "web-1", Memory: HandOverMemory{Returned: now.Add(-time.Hour)}},
+			want:  "Returning", note: "EndpointSlice web-1 has the label service.kubernetes.io/service-proxy-name",
+		},
+		{
+			name:  "after a restart",
+			state: HandOver{Groups: groups, Grace: 10 * time.Second},
+			want:  "Returning 10s",
+		},
+		{
+			name:  "kube-proxy has taken over",
+			state: HandOver{Groups: groups, Grace: 10 * time.Second, Memory: HandOverMemory{Returned: now.Add(-10 * time.Second)}},
+			want:  "Left",
+		},
+		{
+			name:  "another proxy's",
+			state: HandOver{Wanted: true, ProxyName: "other"},
+			want:  "Idle", note: `the proxy "other"`,
+		},
+		{
+			name:  "given to another proxy",
+			state: HandOver{Wanted: true, ProxyName: "other", Groups: groups, Grace: time.Second},
+			want:  "Returning 1s", note: `the proxy "other"`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			step := test.state.Next(now)
+			words := []string{string(step.Phase)}
+			if step.Take {
+				words = append(words, "take")
+			}
+			if step.Release {
+				words = append(words, "release")
+			}
+			if step.After > 0 {
+				words = append(words, step.After.String())
+			}
+			if len(step.Missing) > 0 {
+				words = append(words, strings.Join(step.Missing, ","))
+			}
+			if got := strings.Join(words, " "); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			if notes := strings.Join(step.Notes, ". "); !strings.Contains(notes, test.note) || test.note == "" && test.state.Wanted && notes != "" {
+				t.Errorf("notes %q, want %q", notes, test.note)
+			}
+		})
+	}
+}
+
+// TestHandBackWaitsForSlices starts the time that kube-proxy has only when it sees all
+// slices, however long that took.
+func TestHandBackWaitsForSlices(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	h := HandOver{ProxyName: "vicinity", Hidden: "web-1", Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Grace: 10 * time.Second}
+	next := func(after time.Duration, want Phase) {
+		t.Helper()
+		now = now.Add(after)
+		step := h.Next(now)
+		h.Memory = step.Memory
+		if step.Phase != want {
+			t.Errorf("after %s: %s, want %s", after, step.Phase, want)
+		}
+	}
+	next(0, PhaseReturning)
+	h.ProxyName = ""
+	next(time.Minute, PhaseReturning)
+	h.Hidden = ""
+	next(time.Minute, PhaseReturning)
+	next(9*time.Second, PhaseReturning)
+	next(time.Second, PhaseLeft)
+}
+
+// TestHandOverThereAndBack follows a Service through all phases.
+func TestHandOverThereAndBack(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	groups := []*v1alpha1.EndpointGroup{groupAt("7")}
+	h := HandOver{Wanted: true, Groups: groups, Written: true, Grace: 10 * time.Second, Proxies: []NodeProxy{{Node: "a1", Zone: "a", Seen: now}}}
+	var phases []string
+	next := func() {
+		step := h.Next(now)
+		h.Memory = step.Memory
+		switch {
+		case step.Take:
+			h.ProxyName = "vicinity"
+		case step.Release:
+			h.ProxyName = ""
+		case step.Phase == PhaseLeft:
+			h.Groups = nil
+		}
+		phases = append(phases, string(step.Phase))
+	}
+	next()
+	if len(h.Memory.Begun) != 1 {
+		t.Fatalf("the hand-over has not begun: %+v", h.Memory)
+	}
+	groups[0].ResourceVersion = "9" // goes on changing
+	h.Proxies[0].Programmed = "7"
+	next()
+	next()
+	h.Wanted = false
+	next()
+	now = now.Add(9 * time.Second)
+	next()
+	now = now.Add(time.Second)
+	next()
+	next()
+	want := []string{"Taking", "Taking", "Served", "Returning", "Returning", "Left", "Idle"}
+	if !slices.Equal(phases, want) {
+		t.Errorf("got %q, want %q", phases, want)
+	}
+}
+
+func TestHandOverNamesFewNodes(t *testing.T) {
+	h := HandOver{Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Written: true}
+	for i := range 5000 {
+		h.Proxies = append(h.Proxies, NodeProxy{Node: fmt.Sprintf("node-%04d", i)})
+	}
+	step := h.Next(time.Unix(1_800_000_000, 0))
+	if len(step.Missing) != 5000 || len(step.Notes) != 1 || len(step.Notes[0]) > 200 || !strings.Contains(step.Notes[0], "node-0004 and others") {
+		t.Errorf("%d nodes are missing: %q", len(step.Missing), step.Notes)
+	}
+}

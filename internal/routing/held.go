@@ -1,0 +1,61 @@
+package routing
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// AnnotationHeld is the annotation of an EndpointSlice in which the controller keeps
+// which zones its endpoints have hints for that the plan takes from them: by those
+// zones, joined by commas, the addresses. It is written with the hints, so that a
+// controller that starts while something is held finds the plan that was decided.
+const AnnotationHeld = "vicinity.dev/held"
+
+// heldZones reads the annotation, by address. One that somebody has broken is as good
+// as none: what is held is the plan's then.
+func heldZones(slice *discoveryv1.EndpointSlice) map[string][]string {
+	text := slice.Annotations[AnnotationHeld]
+	if text == "" {
+		return nil
+	}
+	var addresses map[string][]string
+	if json.Unmarshal([]byte(text), &addresses) != nil {
+		return nil
+	}
+	held := map[string][]string{}
+	for zones, list := range addresses {
+		for _, address := range list {
+			held[address] = strings.Split(zones, ",")
+		}
+	}
+	return held
+}
+
+// heldText is the reverse of heldZones.
+func heldText(held map[string][]string) string {
+	if len(held) == 0 {
+		return ""
+	}
+	addresses := map[string][]string{}
+	for _, address := range slices.Sorted(maps.Keys(held)) {
+		zones := strings.Join(held[address], ",")
+		addresses[zones] = append(addresses[zones], address)
+	}
+	text, err := json.Marshal(addresses)
+	if err != nil {
+		return "" // which texts in a map cannot cause
+	}
+	return string(text)
+}
+
+// Holds reports whether endpoints of any slice keep zones that the plan takes from
+// them.
+func Holds(eps []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool {
+		return slice.Annotations[AnnotationHeld] != ""
+	})
+}

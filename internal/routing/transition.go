@@ -1,0 +1,240 @@
+package routing
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Write is what a slice's endpoints are to become.
+type Write struct {
+	Slice     *discoveryv1.EndpointSlice
+	Endpoints []discoveryv1.Endpoint
+	// Held is to be the value of AnnotationHeld, empty if it is not to be there.
+	Held string
+	// Changed is the number of endpoints whose hints differ from the slice's.
+	Changed int
+}
+
+// needed reports whether the slice is not yet as the write would have it.
+func (w *Write) needed() bool {
+	return w.Changed > 0 || w.Held != w.Slice.Annotations[AnnotationHeld]
+}
+
+// Step is the way from what slices say to what a decision wants, as far as it can be
+// gone now.
+type Step struct {
+	// Writes are to be made one after the other. After each, every zone has at least
+	// as many endpoints as it had or is going to have, whichever is less, so that a
+	// writer may stop anywhere.
+	Writes []Write
+	// Held is the number of endpoints that keep zones which the plan takes from them.
+	// They are to be taken later, by another step.
+	Held int
+}
+
+// Next is the next step. One write is atomic and several are not: where endpoints
+// change their zones in several slices, the slices are put in an order in which no
+// zone is short in between. If there is none, endpoints first get the zones that they
+// are to have beside those that they have, which is held for the caller's grace.
+// With hold nothing is taken from any zone.
+func Next(eps []*discoveryv1.EndpointSlice, d Decision, hold bool) Step {
+	var step Step
+	if d.Delivery != DeliveryHints {
+		return step
+	}
+	for i := range d.Families {
+		advance(&step, ofFamily(eps, d.Families[i].Family), d, hold)
+	}
+	return step
+}
+
+// Unroute is the step that takes all hints from the slices.
+func Unroute(eps []*discoveryv1.EndpointSlice) Step {
+	var step Step
+	for _, slice := range eps {
+		write := Write{Slice: slice}
+		write.Endpoints, write.Changed = Bare(slice)
+		if write.needed() {
+			step.Writes = append(step.Writes, write)
+		}
+	}
+	slices.SortFunc(step.Writes, func(a, b Write) int { return strings.Compare(a.Slice.Name, b.Slice.Name) })
+	return step
+}
+
+// portZone is where a proxy counts endpoints: it chooses for each port by itself, among
+// those that are hinted to its zone.
+type portZone struct{ port, zone string }
+
+// portsOf are the names of a slice's ports. One without ports is looked at, too.
+func portsOf(slice *discoveryv1.EndpointSlice) []string {
+	names := []string{}
+	for _, port := range slice.Ports {
+		name := ""
+		if port.Name != nil {
+			name = *port.Name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		names = append(names, "")
+	}
+	return names
+}
+
+// counts are the numbers of ready endpoints by port and the zone that they are hinted
+// to.
+type counts map[portZone]int
+
+// count adds the endpoints of a slice with some ports, each with the given sign.
+func (c counts) count(ports []string, endpoints []discoveryv1.Endpoint, sign int) {
+	for zone, n := range hintedTo(endpoints) {
+		for _, port := range ports {
+			c[portZone{port, zone}] += sign * n
+		}
+	}
+}
+
+// hintedTo counts the ready endpoints by the zones that they are hinted to.
+func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
+	zones := map[string]int{}
+	for i := range endpoints {
+		e := &endpoints[i]
+		if e.Hints == nil || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			continue
+		}
+		for _, zone := range e.Hints.ForZones {
+			zones[zone.Name]++
+		}
+	}
+	return zones
+}
+
+// change is a write with what it changes.
+type change struct {
+	Write
+	ports []string
+	by    counts // where proxies go by hints
+}
+
+// advance adds the writes for the slices of one family.
+func advance(step *Step, eps []*discoveryv1.EndpointSlice, d Decision, hold bool) {
+	now, then := counts{}, counts{}
+	// Of a port with a ready endpoint that has no hint, before or after, proxies use
+	// all endpoints, so that no zone can run short there.
+	open := map[string]bool{}
+	var pending []change
+	for _, slice := range eps {
+		c := change{Write: Write{Slice: slice}, ports: portsOf(slice), by: counts{}}
+		c.Endpoints, c.Changed = Hints(slice, d)
+		now.count(c.ports, slice.Endpoints, 1)
+		then.count(c.ports, c.Endpoints, 1)
+		if !allHinted(slice.Endpoints) || !allHinted(c.Endpoints) {
+			for _, port := range c.ports {
+				open[port] = true
+			}
+		}
+		if c.needed() {
+			pending = append(pending, c)
+		}
+	}
+	floor := counts{}
+	for at, n := range now {
+		if !open[at.port] {
+			floor[at] = min(n, then[at])
+		}
+	}
+	pending = slices.DeleteFunc(pending, func(c change) bool {
+		closed := slices.DeleteFunc(slices.Clone(c.ports), func(port string) bool { return open[port] })
+		c.by.count(closed, c.Slice.Endpoints, -1)
+		c.by.count(closed, c.Endpoints, 1)
+		if len(closed) == 0 {
+			step.Writes = append(step.Writes, c.Write)
+		}
+		return len(closed) == 0
+	})
+	for len(pending) > 0 && !hold {
+		next := slices.IndexFunc(pending, func(c change) bool { return now.allow(c.by, floor) })
+		if next < 0 {
+			break
+		}
+		for at, n := range pending[next].by {
+			now[at] += n
+		}
+		step.Writes = append(step.Writes, pending[next].Write)
+		pending = slices.Delete(pending, next, next+1)
+	}
+	for i := range pending {
+		widened, held := widen(pending[i].Write)
+		step.Held += held
+		if widened.needed() {
+			step.Writes = append(step.Writes, widened)
+		}
+	}
+}
+
+// allow reports whether every zone has its floor after a change.
+func (c counts) allow(by, floor counts) bool {
+	for at, n := range by {
+		if c[at]+n < floor[at] {
+			return false
+		}
+	}
+	return true
+}
+
+func allHinted(endpoints []discoveryv1.Endpoint) bool {
+	for i := range endpoints {
+		e := &endpoints[i]
+		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+		if ready && (e.Hints == nil || len(e.Hints.ForZones) == 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// widen makes of a write one that takes nothing from any zone, as far as an endpoint
+// can have so many, and says how many endpoints keep zones by it.
+func widen(w Write) (widened Write, held int) {
+	widened = Write{Slice: w.Slice, Endpoints: slices.Clone(w.Slice.Endpoints)}
+	kept := map[string][]string{}
+	for i := range w.Endpoints {
+		now, then := &w.Slice.Endpoints[i], &w.Endpoints[i]
+		if sameHints(now.Hints, then.Hints) {
+			continue
+		}
+		zones := hintedZones(then)
+		planned := len(zones)
+		for _, zone := range hintedZones(now) {
+			if len(zones) < maxHintedZones && !slices.Contains(zones, zone) {
+				zones = append(zones, zone)
+			}
+		}
+		if len(zones) > planned {
+			held++
+			// Without addresses an endpoint has no hints to change.
+			kept[now.Addresses[0]] = slices.Clone(zones[planned:])
+		}
+		slices.Sort(zones)
+		both := makeHints(zones, nil)
+		if then.Hints != nil && both != nil {
+			both.ForNodes = then.Hints.ForNodes
+		}
+		if !sameHints(now.Hints, both) {
+			widened.Endpoints[i].Hints = both
+			widened.Changed++
+		}
+	}
+	widened.Held = heldText(kept)
+	return widened, held
+}
+
+func familyOf(slice *discoveryv1.EndpointSlice) corev1.IPFamily {
+	return corev1.IPFamily(slice.AddressType)
+}

@@ -1,0 +1,282 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/endpointslice/topologycache"
+	"k8s.io/endpointslice/trafficdist"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// The tests of this file run Kubernetes' own functions beside ours. Where the two
+// differ on purpose, the test says why.
+
+// drawNodes makes nodes that may lack a zone, CPU, or readiness, or run the control
+// plane.
+func drawNodes(t *rapid.T, zones []string) []*corev1.Node {
+	var nodes []*corev1.Node
+	odd := rapid.IntRange(0, 5).Draw(t, "odd nodes") == 0
+	for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
+		n := testNode{name: fmt.Sprintf("n%d", i), zone: rapid.SampledFrom(zones).Draw(t, "zone")}.object()
+		milli := rapid.SampledFrom([]int64{500, 1000, 1930, 4000, 15890}).Draw(t, "cpu")
+		n.Status.Allocatable[corev1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
+		if odd {
+			switch rapid.IntRange(0, 5).Draw(t, "oddity") {
+			case 0:
+				delete(n.Labels, topology.Zone)
+			case 1:
+				delete(n.Status.Allocatable, corev1.ResourceCPU)
+			case 2:
+				n.Status.Conditions[0].Status = corev1.ConditionUnknown
+			case 3:
+				n.Labels[translate.LabelControlPlane] = ""
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// drawSlices makes slices whose endpoints say whether they are ready: one that does
+// not counts as not ready in Auto and as ready in every proxy, so that it is ready
+// here.
+func drawSlices(t *rapid.T, zones []string) []*discoveryv1.EndpointSlice {
+	var texts []string
+	lost := rapid.IntRange(0, 9).Draw(t, "lost zones") == 0
+	for range rapid.IntRange(1, 3).Draw(t, "slices") {
+		var words []string
+		for range rapid.IntRange(0, 12).Draw(t, "endpoints") {
+			word := rapid.SampledFrom(zones).Draw(t, "zone")
+			switch rapid.IntRange(0, 6).Draw(t, "kind") {
+			case 0:
+				word += "!"
+			case 1:
+				if lost {
+					word = "?"
+				}
+			}
+			words = append(words, word)
+		}
+		texts = append(texts, strings.Join(words, " "))
+	}
+	eps := slicesOf(texts...)
+	for _, slice := range eps {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].NodeName = nil // its zone is what the slice says
+		}
+	}
+	return eps
+}
+
+// upstreamAuto is what upstream does with slices that are all new to it.
+func upstreamAuto(nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) (after []*discoveryv1.EndpointSlice, event *topologycache.EventBuilder) {
+	cache := topologycache.NewTopologyCache()
+	cache.SetNodes(logr.Discard(), nodes)
+	created, updated, events := cache.AddHints(logr.Discard(), &topologycache.SliceInfo{
+		ServiceKey: "shop/web", AddressType: discoveryv1.AddressTypeIPv4, ToCreate: deepCopies(eps),
+	})
+	for _, e := range events {
+		event = e
+	}
+	return append(created, updated...), event
+}
+
+// reasons are upstream's words for the rules. It tells three defects of nodes apart
+// by one sentence, since it forgets all it knows of them at the first.
+var reasons = map[allocate.Rule]string{
+	allocate.RuleNodeNoZone:     topologycache.InsufficientNodeInfo,
+	allocate.RuleNodeNoCapacity: topologycache.InsufficientNodeInfo,
+	allocate.RuleNoCapacity:     topologycache.InsufficientNodeInfo,
+	allocate.RuleOneZone:        topologycache.InsufficientNodeInfo,
+	allocate.RuleFewEndpoints:   topologycache.InsufficientNumberOfEndpoints,
+	allocate.RuleMinimums:       topologycache.MinAllocationExceedsOverloadThreshold,
+	allocate.RuleEndpointNoZone: topologycache.NoZoneSpecified,
+}
+
+// hintsByZone counts ready endpoints by the zone that they are hinted to.
+func hintsByZone(eps []*discoveryv1.EndpointSlice) map[string]int {
+	zones := map[string]int{}
+	for _, slice := range eps {
+		for zone, n := range hintedTo(slice.Endpoints) {
+			zones[zone] += n
+		}
+	}
+	return zones
+}
+
+func FuzzAutoAgreesWithUpstream(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(autoAgrees))
+}
+
+func TestAutoAgreesWithUpstream(t *testing.T) {
+	rapid.Check(t, autoAgrees)
+}
+
+func autoAgrees(t *rapid.T) {
+	zones := []string{"a", "b", "c", "d"}[:rapid.IntRange(1, 4).Draw(t, "zones")]
+	nodes := drawNodes(t, zones)
+	eps := drawSlices(t, zones)
+	theirs, event := upstreamAuto(copiesOf(nodes), eps)
+
+	in := inputOf(routedService(mode, "Auto"), nodes, eps)
+	in.Settings.TakeOverAuto = true
+	d := decided(t, in)
+	outcome := d.Families[0].Outcome
+	ours := carriedOut(eps, Next(eps, d, false))
+
+	enabled := event != nil && event.Reason == "TopologyAwareHintsEnabled"
+	if enabled == outcome.IsBalanced() {
+		if outcome.Rule == allocate.RuleNoEndpoints {
+			return // upstream asks for one in each zone first, and says so if there is none at all
+		}
+		t.Fatalf("upstream: %+v; ours: %s by rule %s", event, outcome.State, outcome.Rule)
+	}
+	if !enabled {
+		want, known := reasons[outcome.Rule]
+		switch {
+		case outcome.Rule == allocate.RuleNoEndpoints:
+			// Without nodes upstream complains of those first. That no endpoint is
+			// ready is what its user can do something about.
+		case !known || !strings.HasPrefix(event.Message, want):
+			t.Fatalf("upstream: %q; ours: rule %s, which is %q", event.Message, outcome.Rule, want)
+		}
+		if n := hintsByZone(ours); len(n) > 0 {
+			t.Fatalf("disabled with hints: %v", n)
+		}
+		return
+	}
+	upstreamAccepts(t, nodes, ours)
+	// Ties go by the order of a map upstream, and by name here: one endpoint either way.
+	got, want := hintsByZone(ours), hintsByZone(theirs)
+	for zone := range want {
+		if capacityOf(in, zone) == 0 || upstreamIsShort(nodes, theirs) {
+			return // see upstreamIsShort
+		}
+	}
+	for zone, n := range want {
+		if got[zone] < n-1 || got[zone] > n+1 {
+			t.Fatalf("upstream has %v, ours is %v", want, got)
+		}
+	}
+}
+
+// capacityOf is the CPU of a zone.
+func capacityOf(in Input, zone string) float64 {
+	for _, z := range in.Cluster.Region(translate.Capacity{Type: translate.CapacityCPU}, nil).Zones {
+		if z.Name == zone {
+			return z.Capacity
+		}
+	}
+	return 0
+}
+
+// upstreamAccepts has upstream look at hints as if they were its own of before. It
+// keeps them if no zone has more than the most that it may have, and overloads none
+// if each has the least that it needs.
+func upstreamAccepts(t *rapid.T, nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) {
+	t.Helper()
+	if upstreamIsShort(nodes, eps) {
+		t.Fatalf("upstream finds a zone short in %v", hintsByZone(eps))
+	}
+	cache := topologycache.NewTopologyCache()
+	cache.SetNodes(logr.Discard(), copiesOf(nodes))
+	_, updated, _ := cache.AddHints(logr.Discard(), &topologycache.SliceInfo{
+		ServiceKey: "shop/web", AddressType: discoveryv1.AddressTypeIPv4, Unchanged: deepCopies(eps),
+	})
+	if len(updated) > 0 {
+		t.Fatalf("upstream would change hints that give zones %v", hintsByZone(eps))
+	}
+}
+
+// upstreamIsShort reports whether upstream finds a zone below its minimum. It does so
+// of hints of its own making: where the surplus of others comes in halves it leaves a
+// zone short, and it uses for nobody what is in zones without nodes. Ours repairs both.
+func upstreamIsShort(nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) bool {
+	cache := topologycache.NewTopologyCache()
+	cache.SetNodes(logr.Discard(), copiesOf(nodes))
+	cache.SetHints("shop/web", discoveryv1.AddressTypeIPv4, topologycache.EndpointZoneInfo(hintsByZone(eps)))
+	return len(cache.GetOverloadedServices()) > 0
+}
+
+func copiesOf(nodes []*corev1.Node) []*corev1.Node {
+	var copies []*corev1.Node
+	for _, node := range nodes {
+		copies = append(copies, node.DeepCopy())
+	}
+	return copies
+}
+
+// Hints to own zones are what upstream writes for trafficDistribution: PreferClose.
+func TestOwnZonesAgreeWithUpstream(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		zones := []string{"a", "b", "c"}
+		eps := drawSlices(t, zones)
+		service := routedService()
+		service.Labels = map[string]string{translate.LabelOwnZone: "true"}
+		d := decided(t, inputOf(service, drawNodes(t, zones), eps))
+		near := corev1.ServiceTrafficDistributionPreferClose
+		_, theirs, _ := trafficdist.ReconcileHints(&near, nil, deepCopies(eps), nil)
+		for i, slice := range eps {
+			ours, _ := Hints(slice, d)
+			for j := range ours {
+				// Upstream waits until an endpoint is ready; ours is hinted before, so
+				// that it does not make proxies ignore the hints of all others.
+				if *ours[j].Conditions.Ready && !sameHints(ours[j].Hints, theirs[i].Endpoints[j].Hints) {
+					t.Fatalf("endpoint %d of %s: ours %+v, upstream %+v", j, slice.Name, ours[j].Hints, theirs[i].Endpoints[j].Hints)
+				}
+			}
+		}
+	})
+}
+
+// Upstream drops all hints where three equal zones have 4, 4 and 3 endpoints, because
+// its minimums add up to more than there are. Prefer keeps such a Service in zone.
+func TestFourFourThree(t *testing.T) {
+	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
+	eps := slicesOf("a a a a b b b b c c c")
+	if _, event := upstreamAuto(copiesOf(nodes), eps); event == nil || !strings.HasPrefix(event.Message, topologycache.MinAllocationExceedsOverloadThreshold) {
+		t.Errorf("upstream: %+v", event)
+	}
+	in := inputOf(routedService(mode, "Auto"), nodes, eps)
+	in.Settings.TakeOverAuto = true
+	if rule := decided(t, in).Families[0].Outcome.Rule; rule != allocate.RuleMinimums {
+		t.Errorf("Auto: rule %s", rule)
+	}
+	more := slicesOf("a a a a b b b b c c c", "c")
+	in = inputOf(routedService(sameZone, "Prefer"), nodes, more)
+	d := decided(t, in)
+	condition := d.Condition()
+	in.Service.Status.Conditions = append(in.Service.Status.Conditions, condition)
+	in.Slices = carriedOut(more, Next(more, d, false))[:1]
+	if got, want := hintText(in.Slices, decided(t, in)), "a a a a b b b b c c c"; got != want {
+		t.Errorf("Prefer: got %s, want %s", got, want)
+	}
+}
+
+// Upstream's hints are never better than by chance the same twice, ours are.
+func TestAutoIsNotRandom(t *testing.T) {
+	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1, "d": 1})
+	in := inputOf(routedService(mode, "Auto"), nodes, slicesOf("a a a a a a a a a a a a", "b"))
+	in.Settings.TakeOverAuto = true
+	first := hintText(in.Slices, decided(t, in))
+	for range 20 {
+		slices.Reverse(in.Slices)
+		in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}))
+		d := decided(t, in)
+		slices.SortFunc(in.Slices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+		if got := hintText(in.Slices, d); got != first {
+			t.Fatalf("got %s, then %s", first, got)
+		}
+	}
+}
