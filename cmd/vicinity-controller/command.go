@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// config is all that flags and the environment say.
+type config struct {
+	kubeconfig     string
+	qps            float32
+	burst          int
+	namespace      string
+	serviceAccount string
+	leaderElect    bool
+	health         string
+	metrics        string
+	pprof          string
+	log            logConfig
+	routing        controller.Options
+	groups         bool
+	webhooks       webhookConfig
+}
+
+// webhookConfig says which webhooks are served, and how.
+type webhookConfig struct {
+	endpointSlices, services, policies bool
+
+	port           int
+	name, service  string
+	secret, folder string
+}
+
+// any reports whether any webhook is served.
+func (w *webhookConfig) any() bool { return w.endpointSlices || w.services || w.policies }
+
+func newCommand() *cobra.Command {
+	c := &config{}
+	command := &cobra.Command{
+		Use:   "vicinity-controller",
+		Short: "Route the traffic of Services by topology",
+		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each
+zone use, and write that to EndpointSlices and EndpointGroups, where proxies read it.
+
+Of several that run, one leads and writes; all of them serve the webhooks.`,
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := c.check(); err != nil {
+				return err
+			}
+			return c.run(command.Context())
+		},
+	}
+	c.addFlags(command.Flags())
+	return command
+}
+
+func (c *config) addFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; without it the KUBECONFIG variable, or the pod's own account")
+	flags.Float32Var(&c.qps, "kube-api-qps", 200, "requests a second to the API server")
+	flags.IntVar(&c.burst, "kube-api-burst", 400, "requests to the API server at once")
+	flags.StringVar(&c.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Vicinity itself; the POD_NAMESPACE variable by default")
+	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account that the controller writes as, whose writes the webhooks let pass; the POD_SERVICE_ACCOUNT variable by default")
+	flags.BoolVar(&c.leaderElect, "leader-elect", true, "have only one of several controllers write")
+	flags.StringVar(&c.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
+	flags.StringVar(&c.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0 for none")
+	flags.StringVar(&c.pprof, "pprof-bind-address", "", "address of /debug/pprof/; none by default")
+	flags.StringVar(&c.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
+	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
+	c.addRoutingFlags(flags)
+	c.addWebhookFlags(flags)
+}
+
+func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
+	o, s := &c.routing, &c.routing.Settings
+	*s = routing.DefaultSettings()
+	flags.StringSliceVar(&o.ExcludedNamespaces, "exclude-namespaces", []string{"kube-system"}, "namespaces whose Services are left alone, beside Vicinity's own")
+	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", false, "do what topology-mode: Auto asks of Kubernetes, too")
+	flags.IntVar(&s.SliceLimit, "slice-limit", routing.DefaultSliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
+	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", routing.DefaultShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
+	flags.BoolVar(&c.groups, "groups", true, "write EndpointGroups for Services that ask for vicinity-proxy")
+	flags.IntVar(&s.GroupSize, "group-size", routing.DefaultGroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", routing.MaxGroupSize))
+	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
+	flags.IntVar(&o.Workers, "workers", controller.DefaultWorkers, "Services that are synced at a time")
+	flags.IntVar(&o.TopServices, "top-services", controller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
+}
+
+func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
+	w := &c.webhooks
+	flags.BoolVar(&w.endpointSlices, "webhook-endpointslices", false, "serve the webhook that keeps hints where others rewrite a slice")
+	flags.BoolVar(&w.services, "webhook-services", false, "serve the webhook that checks Services")
+	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhook that checks RoutingPolicies")
+	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
+	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
+	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")
+	flags.StringVar(&w.secret, "certificate-secret", "vicinity-webhook-certificate", "name of the Secret that keeps the certificate of the webhooks")
+	flags.StringVar(&w.folder, "certificate-dir", "", "folder that can be written, for a mark that the rotation of certificates waits for; that for temporary files by default")
+}
+
+// check says what is wrong with the flags, naming the first.
+func (c *config) check() error {
+	o := &c.routing
+	switch s := &o.Settings; {
+	case s.SliceLimit < 1:
+		return fmt.Errorf("--slice-limit: %d is not allowed; it must be 1 or more", s.SliceLimit)
+	case s.GroupSize < 1 || s.GroupSize > routing.MaxGroupSize:
+		return fmt.Errorf("--group-size: %d is not allowed; it must be from 1 to %d", s.GroupSize, routing.MaxGroupSize)
+	case s.ShrinkGrace < 0 || s.ShrinkGrace > time.Hour:
+		return fmt.Errorf("--shrink-grace: %s is not allowed; it must be from 0 to 1h", s.ShrinkGrace)
+	case o.HandBackGrace < 0 || o.HandBackGrace > time.Hour:
+		return fmt.Errorf("--hand-back-grace: %s is not allowed; it must be from 0 to 1h", o.HandBackGrace)
+	case o.Workers < 1 || o.Workers > 1000:
+		return fmt.Errorf("--workers: %d is not allowed; it must be from 1 to 1000", o.Workers)
+	case o.TopServices < 0 || o.TopServices > 1000:
+		return fmt.Errorf("--top-services: %d is not allowed; it must be from 0 to 1000", o.TopServices)
+	case !(c.qps > 0):
+		return fmt.Errorf("--kube-api-qps: %g is not allowed; it must be above 0", c.qps)
+	case c.burst < 1:
+		return fmt.Errorf("--kube-api-burst: %d is not allowed; it must be 1 or more", c.burst)
+	case c.namespace == "" && (c.leaderElect || c.webhooks.any()):
+		return fmt.Errorf("--namespace: it is empty, and the lease and the certificate are kept there")
+	case c.namespace == "" && c.groups:
+		return fmt.Errorf("--namespace: it is empty, and only leases of proxies there count; without it, --groups must be false")
+	case c.serviceAccount == "" && c.webhooks.endpointSlices:
+		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
+	}
+	o.Namespace = c.namespace
+	o.Settings.WithoutGroups = !c.groups
+	return c.log.check()
+}
+
+// user is the name that the API server has for the controller.
+func (c *config) user() string {
+	return "system:serviceaccount:" + cmp.Or(c.namespace, "default") + ":" + c.serviceAccount
+}

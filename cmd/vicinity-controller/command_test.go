@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+)
+
+// execute runs the command with flags.
+func execute(t *testing.T, flags ...string) error {
+	t.Helper()
+	command := newCommand()
+	command.SetArgs(flags)
+	command.SetOut(new(bytes.Buffer))
+	return command.ExecuteContext(context.Background())
+}
+
+// A flag that makes no sense ends the program with a sentence that names it.
+func TestFlagsAreChecked(t *testing.T) {
+	for _, name := range []string{"POD_NAMESPACE", "POD_SERVICE_ACCOUNT", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
+		t.Setenv(name, "")
+	}
+	for flags, want := range map[string]string{
+		"":                     "--namespace: it is empty",
+		"--slice-limit 0":      "--slice-limit: 0 is not allowed",
+		"--group-size 1001":    "--group-size: 1001 is not allowed; it must be from 1 to 1000",
+		"--shrink-grace -1s":   "--shrink-grace: -1s is not allowed",
+		"--hand-back-grace 2h": "--hand-back-grace: 2h0m0s is not allowed",
+		"--workers 0":          "--workers: 0 is not allowed",
+		"--top-services -1":    "--top-services: -1 is not allowed",
+		"--kube-api-qps 0":     "--kube-api-qps: 0 is not allowed",
+		"--kube-api-burst 0":   "--kube-api-burst: 0 is not allowed",
+		"--leader-elect=false --webhook-policies":                     "--namespace: it is empty",
+		"--leader-elect=false":                                        "--namespace: it is empty, and only leases of proxies there count",
+		"--leader-elect=false --groups=false":                         "--kubeconfig: it is needed outside of a cluster",
+		"--namespace v --webhook-endpointslices":                      "--service-account: it is empty",
+		"--namespace v --log-level loud":                              `--log-level: "loud" is unknown; allowed are debug, info, error`,
+		"--namespace v --log-format xml":                              `--log-format: "xml" is unknown; allowed are json, text`,
+		"--namespace v":                                               "--kubeconfig: it is needed outside of a cluster",
+		"--namespace v --kubeconfig testdata/none":                    "finding the API server",
+		"--leader-elect=false --webhook-services=false --workers=1 x": "unknown command",
+	} {
+		if err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", flags, err, want)
+		}
+	}
+}
+
+func TestFlagsReachTheController(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "system")
+	t.Setenv("POD_SERVICE_ACCOUNT", "routing")
+	c := &config{}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.addFlags(flags)
+	if err := flags.Parse([]string{"--take-over-auto", "--groups=false", "--exclude-namespaces", "kube-system,other", "--webhook-endpointslices", "--webhook-services"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.check(); err != nil {
+		t.Fatal(err)
+	}
+	o := c.routing
+	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || o.Namespace != "system" || len(o.ExcludedNamespaces) != 2 {
+		t.Errorf("options %+v", o)
+	}
+	if got := c.user(); got != "system:serviceaccount:system:routing" {
+		t.Errorf("the user is %s", got)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	for _, test := range []struct {
+		config    logConfig
+		visible   bool // at V(1)
+		parseable bool
+	}{
+		{logConfig{"info", "json"}, false, true},
+		{logConfig{"debug", "json"}, true, true},
+		{logConfig{"error", "json"}, false, true},
+		{logConfig{"info", "text"}, false, false},
+	} {
+		var out bytes.Buffer
+		logger := test.config.logger(&out)
+		say(logger)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if got := strings.Contains(out.String(), "detail"); got != test.visible {
+			t.Errorf("%+v: details are shown: %t", test.config, got)
+		}
+		if got := strings.Contains(out.String(), "routed"); got != (test.config.level != "error") {
+			t.Errorf("%+v: information is shown: %t", test.config, got)
+		}
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &map[string]any{}); (err == nil) != test.parseable {
+			t.Errorf("%+v: %q: %v", test.config, lines, err)
+		}
+	}
+}
+
+func say(logger logr.Logger) {
+	logger.V(1).Info("detail")
+	logger.Info("routed", "slices", 2)
+	logger.Error(nil, "failed")
+}

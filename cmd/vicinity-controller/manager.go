@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/webhook/certificates"
+)
+
+// lease is the name of what leaders hold.
+const lease = "vicinity-controller"
+
+// stopTime is how long requests and syncs under way have when the program ends.
+const stopTime = 10 * time.Second
+
+// run runs the controller until the context ends.
+func (c *config) run(ctx context.Context) error {
+	logger := c.log.logger(os.Stderr)
+	log.SetLogger(logger)
+	klog.SetLogger(logger.WithName("client"))
+	certs, err := c.webhooks.certify(c.namespace)
+	if err != nil {
+		return err
+	}
+	mgr, err := c.manager(certs)
+	if err != nil {
+		return err
+	}
+	options := c.routing
+	options.Syncs = controller.NewSyncs(clock.RealClock{})
+	if err := controller.Add(ctx, mgr, options); err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("alive", options.Syncs.Alive); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("caches", controller.Synced(mgr.GetCache(), c.routing)); err != nil {
+		return err
+	}
+	if err := c.addWebhooks(mgr, certs); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// manager makes the manager of all that runs.
+func (c *config) manager(certs *certificates.Certificates) (manager.Manager, error) {
+	api, err := c.api()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	served := webhook.Options{Port: c.webhooks.port}
+	if certs != nil {
+		served.TLSOpts = []func(*tls.Config){certs.Configure}
+	}
+	grace := stopTime
+	mgr, err := ctrl.NewManager(api, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         controller.CacheOptions(c.routing),
+		LeaderElection:                c.leaderElect,
+		LeaderElectionID:              lease,
+		LeaderElectionNamespace:       c.namespace,
+		LeaderElectionReleaseOnCancel: true, // main ends when run does
+		Metrics:                       metricsserver.Options{BindAddress: c.metrics},
+		HealthProbeBindAddress:        c.health,
+		PprofBindAddress:              c.pprof,
+		GracefulShutdownTimeout:       &grace,
+		WebhookServer:                 webhook.NewServer(served),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting up: %w", err)
+	}
+	return mgr, nil
+}
+
+// api says how to reach the API server: as a file says that is named, or else as a pod.
+func (c *config) api() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	var api *rest.Config
+	var err error
+	if c.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		api, err = rest.InClusterConfig()
+	} else {
+		api, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	}
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("--kubeconfig: it is needed outside of a cluster, or else the KUBECONFIG variable")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	api.QPS, api.Burst = c.qps, c.burst
+	api.UserAgent = "vicinity-controller"
+	return api, nil
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// update has the test write what it would compare: "make generate".
+var update = flag.Bool("update", false, "write the reference of flags anew")
+
+const (
+	referenceFile = "../../docs/reference/controller.md"
+	flagsBegin    = "<!-- flags: written by make generate -->\n"
+	flagsEnd      = "<!-- end of flags -->\n"
+)
+
+// TestReferenceIsCurrent compares the flags in docs/reference/controller.md with those
+// that there are; with -update it writes them.
+func TestReferenceIsCurrent(t *testing.T) {
+	for _, name := range []string{"POD_NAMESPACE", "POD_SERVICE_ACCOUNT"} {
+		t.Setenv(name, "") // or it would be a default
+	}
+	text := reference(t)
+	before, rest, begun := strings.Cut(text, flagsBegin)
+	_, after, ended := strings.Cut(rest, flagsEnd)
+	if !begun || !ended {
+		t.Fatalf("%s has no place for the flags: %q and %q", referenceFile, flagsBegin, flagsEnd)
+	}
+	command := newCommand()
+	want := fmt.Sprintf("%s%s```text\n%s\n\nUsage: %s\n\nFlags:\n%s```\n%s%s",
+		before, flagsBegin, command.Long, command.UseLine(), command.Flags().FlagUsages(), flagsEnd, after)
+	if *update {
+		if err := os.WriteFile(referenceFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != want {
+		t.Errorf("%s does not say what the flags say; run \"make generate\"", referenceFile)
+	}
+}
+
+func reference(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	checkAdded      = regexp.MustCompile(`Add(?:Healthz|Readyz)Check\("([^"]+)"`)
+	checkDocumented = regexp.MustCompile("(?m)^\\| `/(?:healthz|readyz)/([^`]+)` \\|")
+)
+
+// TestChecksAreDocumented compares the checks behind /healthz and /readyz with the
+// table of the reference.
+func TestChecksAreDocumented(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var added []string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		added = append(added, firstGroups(checkAdded, string(source))...)
+	}
+	documented := firstGroups(checkDocumented, reference(t))
+	slices.Sort(added)
+	slices.Sort(documented)
+	if len(added) == 0 || !slices.Equal(added, documented) {
+		t.Errorf("the checks are %q, %s has %q", added, referenceFile, documented)
+	}
+}
+
+func firstGroups(pattern *regexp.Regexp, text string) []string {
+	var all []string
+	for _, match := range pattern.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"vicinity.dev/vicinity/internal/webhook/certificates"
+	"vicinity.dev/vicinity/internal/webhook/endpointslice"
+	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/policy"
+	"vicinity.dev/vicinity/internal/webhook/service"
+)
+
+// certify makes the certificates of the webhooks, nil if none is served.
+func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, error) {
+	if !w.any() {
+		return nil, nil
+	}
+	if w.folder != "" {
+		// The root of a container cannot be written.
+		if err := os.Setenv("TMPDIR", w.folder); err != nil {
+			return nil, err
+		}
+	}
+	options := certificates.Options{
+		Secret: types.NamespacedName{Namespace: namespace, Name: w.secret},
+		Names:  []string{w.service + "." + namespace + ".svc"},
+	}
+	if w.endpointSlices {
+		options.Mutating = []string{w.name}
+	}
+	if w.services || w.policies {
+		options.Validating = []string{w.name}
+	}
+	return certificates.New(options)
+}
+
+// addWebhooks has the manager serve the webhooks that are switched on.
+func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificates) error {
+	if certs == nil {
+		return nil
+	}
+	if err := certs.Register(mgr); err != nil {
+		return err
+	}
+	answered, err := outcome.New(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("registering metrics of webhooks: %w", err)
+	}
+	if c.webhooks.endpointSlices {
+		if err := endpointslice.Register(mgr, endpointslice.Options{
+			User:               c.user(),
+			OwnNamespace:       c.namespace,
+			ExcludedNamespaces: c.routing.ExcludedNamespaces,
+			Metrics:            answered,
+		}); err != nil {
+			return fmt.Errorf("adding the webhook of EndpointSlices: %w", err)
+		}
+	}
+	if c.webhooks.services {
+		service.Register(mgr, service.Options{TakeOverAuto: c.routing.Settings.TakeOverAuto, Metrics: answered})
+	}
+	if c.webhooks.policies {
+		policy.Register(mgr, policy.Options{Metrics: answered})
+	}
+	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
+		return err
+	}
+	return mgr.AddReadyzCheck("certificates", certs.Ready)
+}

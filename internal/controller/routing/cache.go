@@ -1,0 +1,116 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// CacheOptions are those of a manager's cache: it holds no more than decisions need,
+// and hands its objects out uncopied, since nothing here changes what it reads.
+func CacheOptions(options Options) cache.Options {
+	shared := true
+	cached := cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}:               {Transform: trimNode, UnsafeDisableDeepCopy: &shared},
+			&corev1.Service{}:            {UnsafeDisableDeepCopy: &shared},
+			&discoveryv1.EndpointSlice{}: {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.EndpointGroup{}:    {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.RoutingPolicy{}:    {UnsafeDisableDeepCopy: &shared},
+		},
+	}
+	if !options.Settings.WithoutGroups {
+		cached.ByObject[&coordinationv1.Lease{}] = leaseCache(options.Namespace)
+	}
+	return cached
+}
+
+// trimNode keeps of a node its labels, what it can allocate to pods as far as that
+// counts for capacity, and whether it is ready.
+func trimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	trimmed := &corev1.Node{
+		TypeMeta: node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
+			Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
+		},
+		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+	}
+	for _, name := range countedResources {
+		if quantity, found := node.Status.Allocatable[name]; found {
+			if trimmed.Status.Allocatable == nil {
+				trimmed.Status.Allocatable = corev1.ResourceList{}
+			}
+			trimmed.Status.Allocatable[name] = quantity
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			trimmed.Status.Conditions = []corev1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
+		}
+	}
+	return trimmed, nil
+}
+
+// countedResources are those that the capacity of a zone can be made of.
+var countedResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
+
+// Names of the cache's indexes: slices and groups by the Service that they are of.
+const (
+	indexSliceService = "service"
+	indexGroupService = "service"
+)
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexSliceService, byLabel(discoveryv1.LabelServiceName)); err != nil {
+		return fmt.Errorf("indexing EndpointSlices: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.EndpointGroup{}, indexGroupService, byLabel(v1alpha1.LabelService)); err != nil {
+		return fmt.Errorf("indexing EndpointGroups: %w", err)
+	}
+	return nil
+}
+
+func byLabel(label string) client.IndexerFunc {
+	return func(object client.Object) []string {
+		if value := object.GetLabels()[label]; value != "" {
+			return []string{value}
+		}
+		return nil
+	}
+}
+
+// Synced is a check that fails until all objects are known that decisions are made
+// from: until then nobody is told that this replica could take over.
+func Synced(informers cache.Informers, options Options) func(*http.Request) error {
+	objects := []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{}}
+	if !options.Settings.WithoutGroups {
+		objects = append(objects, &coordinationv1.Lease{})
+	}
+	return func(request *http.Request) error {
+		for _, object := range objects {
+			informer, err := informers.GetInformer(request.Context(), object, cache.BlockUntilSynced(false))
+			if err != nil {
+				return fmt.Errorf("watching %T: %w", object, err)
+			}
+			if !informer.HasSynced() {
+				return fmt.Errorf("%T: not all are known yet", object)
+			}
+		}
+		return nil
+	}
+}

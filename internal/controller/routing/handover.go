@@ -1,0 +1,48 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// handOver does what the step of a hand-over says.
+func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) error {
+	before := s.record.groups.memory
+	s.record.groups.memory = step.Memory
+	s.progress.notes = append(s.progress.notes, step.Notes...)
+	s.come(step.After)
+	s.proxies.wait(s.key, step)
+	switch {
+	case step.Take:
+		if err := s.giveTo(ctx, translate.ServiceProxyName); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("handed over to vicinity-proxy", "service", s.key.String(), "groups", len(s.in.Groups))
+	case step.Release:
+		if err := s.giveTo(ctx, ""); err != nil {
+			s.record.groups.memory = before
+			return err
+		}
+		log.FromContext(ctx).Info("handed back to kube-proxy", "service", s.key.String())
+	case step.Phase == routing.PhaseLeft:
+		return s.removeAll(ctx)
+	}
+	return nil
+}
+
+// giveTo puts the label on the Service that gives it to a proxy, or takes it off.
+func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
+	service := serviceObject(s.in.Service)
+	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, translate.LabelServiceProxyName, proxy)); err != nil {
+		return fmt.Errorf("writing the label %s of Service %s: %w", translate.LabelServiceProxyName, s.key, err)
+	}
+	s.record.service = service.ResourceVersion
+	s.progress.writes++
+	s.progress.given = true
+	return nil
+}

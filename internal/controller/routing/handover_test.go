@@ -1,0 +1,382 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// groups are those of the Service web.
+func (w *world) groups() []*v1alpha1.EndpointGroup {
+	w.t.Helper()
+	var list v1alpha1.EndpointGroupList
+	if err := w.client.List(context.Background(), &list, client.MatchingFields{indexGroupService: "web"}); err != nil {
+		w.t.Fatal(err)
+	}
+	return pointers(list.Items)
+}
+
+// grouped are the addresses that the groups of the Service web have as ready for the
+// nodes of a zone.
+func (w *world) grouped(zone string) string {
+	w.t.Helper()
+	var addresses []string
+	for _, group := range w.groups() {
+		if group.Labels[v1alpha1.LabelNotForPrefix+zone] != "" ||
+			!slices.ContainsFunc(group.Spec.Consumers, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone }) {
+			continue
+		}
+		for i := range group.Spec.Endpoints {
+			if e := &group.Spec.Endpoints[i]; !e.NotReady {
+				addresses = append(addresses, e.Address)
+			}
+		}
+	}
+	slices.Sort(addresses)
+	return strings.Join(slices.Compact(addresses), " ")
+}
+
+// pass has some time go by, and syncs the Service web.
+func (w *world) pass(after time.Duration) {
+	w.t.Helper()
+	w.clock.SetTime(w.clock.Now().Add(after))
+	w.sync("web")
+}
+
+// acknowledge has the proxies of all nodes say that they have programmed groups up to a
+// resource version.
+func (w *world) acknowledge(programmed string) {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	for _, node := range []string{"a-1", "b-1", "c-1"} {
+		w.reconciler.groups.proxies.observe(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{routing.AnnotationProgrammed: programmed}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &metav1.MicroTime{Time: w.clock.Now()}},
+		}, q)
+	}
+}
+
+// newest is the highest resource version of the groups of the Service web.
+func (w *world) newest() string {
+	versions := []string{}
+	for _, group := range w.groups() {
+		versions = append(versions, fmt.Sprintf("%9s", group.ResourceVersion))
+	}
+	return strings.TrimSpace(slices.Max(versions))
+}
+
+// change changes the Service web as its owner does.
+func (w *world) change(change func(*corev1.Service)) {
+	w.t.Helper()
+	service := w.service("web")
+	change(service)
+	w.update(service)
+}
+
+// proxied is a Service that asks for vicinity-proxy and for nothing else, with
+// annotations given as key and value in turn.
+func proxied(annotations ...string) *corev1.Service {
+	service := aService("web", append([]string{translate.AnnotationProxy, "true"}, annotations...)...)
+	service.UID = "web-uid"
+	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	return service
+}
+
+// newServedWorld has a Service that vicinity-proxy serves.
+func newServedWorld(t *testing.T, annotations ...string) *world {
+	t.Helper()
+	w := newWorld(t, append(threeZones(), proxied(annotations...), aSlice("web", 0, "a b c"))...)
+	options := testOptions()
+	options.HandBackGrace = 10 * time.Second
+	w.start(options)
+	w.sync("web")
+	w.acknowledge(w.newest())
+	w.settle("web")
+	if w.service("web").Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+		t.Fatalf("not handed over: %+v", w.condition("web"))
+	}
+	return w
+}
+
+// replace replaces the pods of the Service web.
+func (w *world) replace() {
+	w.t.Helper()
+	for _, slice := range w.slices("web") {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].Addresses = []string{fmt.Sprintf("10.99.0.%d", i+1)}
+		}
+		w.update(slice)
+	}
+}
+
+// The label that gives a Service to a proxy is written only over the Service that was
+// read, and a cache that does not show it yet is waited for.
+func TestHandOverWritesGuarded(t *testing.T) {
+	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
+	w.sync("web")
+	w.acknowledge(w.newest())
+	before := w.service("web").ResourceVersion
+	w.sent()
+	w.sync("web")
+	sent := of(w.sent(), "*v1.Service")
+	if len(sent) != 1 || !strings.Contains(sent[0], fmt.Sprintf(`{"op":"test","path":"/metadata/resourceVersion","value":%q}`, before)) {
+		t.Fatalf("patches %q", sent)
+	}
+	service := w.service("web")
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(service))
+	if service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName || record.service != service.ResourceVersion {
+		t.Errorf("labels %v; version %s is remembered, want %s", service.Labels, record.service, service.ResourceVersion)
+	}
+}
+
+// Groups stay as long as kube-proxy does not see the slices, which Kubernetes gives the
+// label of the Service and takes it off when it comes to that.
+func TestHandBackWaitsForKubernetes(t *testing.T) {
+	w := newServedWorld(t)
+	label := func(value string) {
+		slice := w.slices("web")[0]
+		delete(slice.Labels, translate.LabelServiceProxyName)
+		if value != "" {
+			slice.Labels[translate.LabelServiceProxyName] = value
+		}
+		w.update(slice)
+	}
+	label(translate.ServiceProxyName)
+	w.change(func(s *corev1.Service) { delete(s.Annotations, translate.AnnotationProxy) })
+	for range 5 {
+		w.pass(time.Minute)
+	}
+	if _, labelled := w.service("web").Labels[translate.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
+		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
+	}
+	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "EndpointSlice web-00 has the label") {
+		t.Errorf("condition %+v", c)
+	}
+	label("")
+	w.pass(time.Second)
+	w.pass(9 * time.Second)
+	if len(w.groups()) == 0 {
+		t.Fatal("kube-proxy has no time to take the Service back")
+	}
+	w.pass(time.Second)
+	if n := len(w.groups()); n != 0 {
+		t.Errorf("%d groups are left", n)
+	}
+}
+
+// Groups follow the pods until they go, whatever else is asked for then.
+func TestGroupsFollowWhileTheyLeave(t *testing.T) {
+	edit := func(change func(*corev1.Service)) func(*world) {
+		return func(w *world) { w.change(change) }
+	}
+	for name, leave := range map[string]func(*world){
+		"nothing is asked for": edit(func(s *corev1.Service) { s.Annotations = nil }),
+		"no plan can be made": edit(func(s *corev1.Service) {
+			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+			delete(s.Annotations, translate.AnnotationProxy)
+		}),
+		"hints deliver the plan": edit(func(s *corev1.Service) {
+			s.Annotations = map[string]string{translate.AnnotationSameZone: translate.Prefer}
+		}),
+		"the namespace is excluded": func(w *world) { w.reconciler.options.ExcludedNamespaces = []string{"shop"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newServedWorld(t)
+			leave(w)
+			w.pass(time.Second)
+			w.pass(time.Second)
+			w.replace()
+			w.pass(time.Second)
+			for _, zone := range []string{"a", "b", "c"} {
+				if got, want := w.grouped(zone), "10.99.0.1 10.99.0.2 10.99.0.3"; got != want {
+					t.Errorf("zone %s has %q, want %q", zone, got, want)
+				}
+			}
+			w.settle("web")
+			if n := len(w.groups()); n != 0 {
+				t.Errorf("%d groups are left", n)
+			}
+		})
+	}
+}
+
+// Where groups are switched off, Services that they served go back to kube-proxy.
+func TestGroupsAreSwitchedOff(t *testing.T) {
+	w := newServedWorld(t, translate.AnnotationSameZone, translate.Prefer)
+	options := testOptions()
+	options.Settings.WithoutGroups = true
+	options.HandBackGrace = 10 * time.Second
+	w.start(options)
+	if again := w.sync("web").RequeueAfter; again == conflictWait {
+		t.Error("more was written over a Service that is not the one that was read")
+	}
+	if _, labelled := w.service("web").Labels[translate.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
+		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
+	}
+	w.settle("web")
+	if n := len(w.groups()); n != 0 {
+		t.Errorf("%d groups are left", n)
+	}
+	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "delivery by groups is switched off") {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// A Service with the name of one before it is handed over only when proxies have its
+// own groups, though nobody saw the other one go.
+func TestRemadeServiceBeginsAnew(t *testing.T) {
+	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
+	w.sync("web")
+	old := w.newest()
+	before, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
+	for _, object := range append([]client.Object{w.service("web")}, asObjects(w.groups())...) {
+		if err := w.client.Delete(context.Background(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := proxied()
+	again.UID = "another-uid"
+	if err := w.client.Create(context.Background(), again); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.SetTime(w.clock.Now().Add(trustWritten + time.Second))
+	w.acknowledge(old)
+	w.sync("web")
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(again))
+	begun := record.groups.memory.Begun
+	if len(begun) == 0 || !slices.ContainsFunc(w.groups(), func(g *v1alpha1.EndpointGroup) bool { return g.Name == begun[0].Name }) {
+		t.Errorf("the hand-over began with %+v", begun)
+	}
+	if record == before || record.uid != again.UID {
+		t.Error("what is known of the other Service is remembered of this one")
+	}
+}
+
+// A hand-over that is called off leaves nothing that the next one begins with.
+func TestHandOverIsCalledOff(t *testing.T) {
+	w := newWorld(t, append(threeZones(), proxied(translate.AnnotationSameZone, translate.Prefer), aSlice("web", 0, twelve))...)
+	w.sync("web")
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
+	waiting := w.reconciler.groups.proxies.waiting
+	if len(record.groups.memory.Begun) == 0 || len(waiting) != 1 {
+		t.Fatalf("not begun: %+v, %v", record.groups.memory, waiting)
+	}
+	for _, group := range w.groups() {
+		if err := w.client.Delete(context.Background(), group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.change(func(s *corev1.Service) { delete(s.Annotations, translate.AnnotationProxy) })
+	w.pass(trustWritten + time.Second)
+	if len(record.groups.memory.Begun) > 0 || len(waiting) > 0 {
+		t.Errorf("still begun: %+v, %v", record.groups.memory, waiting)
+	}
+}
+
+// A group that was deleted and is shown by the cache still is remembered so long, even
+// if nothing else is to be known of the Service.
+func TestDeletedGroupIsRememberedWhileShown(t *testing.T) {
+	group := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web-x", UID: "group-uid", Labels: map[string]string{v1alpha1.LabelService: "web"},
+	}}
+	w := newWorld(t, append(threeZones(), aService("web"), group)...)
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
+	record.groups.at, record.groups.deleted[group.UID] = w.clock.Now(), true
+	w.sync("web")
+	if len(w.reconciler.memory.services) != 1 {
+		t.Error("forgotten while the cache shows the group")
+	}
+	if err := w.client.Delete(context.Background(), group); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("web")
+	if len(w.reconciler.memory.services) != 0 {
+		t.Error("remembered for nothing")
+	}
+}
+
+// What hints say and what groups say are remembered apart.
+func TestRecordKeepsHintsAndGroups(t *testing.T) {
+	hints := func(families int) *routing.Decision {
+		return &routing.Decision{Delivery: routing.DeliveryHints, Families: make([]routing.FamilyDecision, families)}
+	}
+	r := &record{}
+	check := func(when string, delivery routing.Delivery, families int) {
+		t.Helper()
+		if got := len(r.last.Hinted().Families); r.last.Delivery != delivery || got != families {
+			t.Errorf("%s: %s is remembered with hints for %d families, want %s and %d", when, r.last.Delivery, got, delivery, families)
+		}
+	}
+	r.hinted(hints(1))
+	check("hints only", routing.DeliveryHints, 1)
+	r.grouped(&routing.Decision{Delivery: routing.DeliveryGroups, Meanwhile: hints(2)})
+	check("hints are not written yet", routing.DeliveryGroups, 1)
+	r.hinted(hints(2))
+	check("hints are written", routing.DeliveryGroups, 2)
+	r.grouped(&routing.Decision{Delivery: routing.DeliveryGroups})
+	check("there are no hints", routing.DeliveryGroups, 0)
+	r.hinted(hints(1))
+	check("hints again", routing.DeliveryGroups, 1)
+}
+
+func asObjects(groups []*v1alpha1.EndpointGroup) []client.Object {
+	list := make([]client.Object, len(groups))
+	for i := range groups {
+		list[i] = groups[i]
+	}
+	return list
+}
+
+// Hints follow the pods as long as kube-proxy serves the Service, and go when it does
+// not any more.
+func TestHintsWhileAHandOverWaits(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	before := w.hints()
+	w.change(func(s *corev1.Service) {
+		s.UID = "web-uid"
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		s.Annotations[translate.AnnotationProxy] = "true"
+	})
+	for range 3 {
+		w.pass(20 * time.Second)
+	}
+	if got := w.hints(); got != before || len(w.groups()) == 0 {
+		t.Fatalf("hints %q, before %q, %d groups", got, before, len(w.groups()))
+	}
+	slice := w.slices("web")[0]
+	slice.Endpoints = slice.Endpoints[3:] // one is left in zone a
+	w.update(slice)
+	for range 3 {
+		w.pass(20 * time.Second)
+	}
+	if got := w.hints(); strings.Count(got, "a") < 2 {
+		t.Errorf("zone a is left to one endpoint: %q", got)
+	}
+	moved := w.hints()
+	w.start(testOptions())
+	w.pass(time.Second)
+	if got := w.hints(); got != moved {
+		t.Errorf("a restart makes %q of %q", got, moved)
+	}
+	w.acknowledge(w.newest())
+	w.settle("web")
+	labels := w.service("web").Labels
+	if _, routed := labels[translate.LabelRouted]; routed || labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+		t.Errorf("labels %v after the hand-over", labels)
+	}
+}

@@ -1,0 +1,374 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// deadline is far more than anything here takes.
+const deadline = 2 * time.Minute
+
+// TestAgainstKubernetes runs the controller beside Kubernetes' own controllers, with a
+// real API server and no webhook.
+func TestAgainstKubernetes(t *testing.T) {
+	c := live(t)
+	stop := c.run()
+	t.Run("slices by hand are routed", func(t *testing.T) { c.on(t).byHand(t) })
+	t.Run("guards are minded by the API server", func(t *testing.T) { c.on(t).guards(t) })
+	t.Run("hints that Kubernetes removes", func(t *testing.T) { c.on(t).stripped(t) })
+	t.Run("policies have a status", func(t *testing.T) { c.on(t).policies(t) })
+	stop()
+	t.Run("a restart writes nothing", func(t *testing.T) { c.on(t).restart(t) })
+	t.Run("what is not asked for any more goes", func(t *testing.T) { c.on(t).goes(t) })
+}
+
+// cluster is a control plane with the real controllers of Kubernetes.
+type cluster struct {
+	*lab.Client
+	t       *testing.T
+	objects client.Client
+}
+
+// on is the cluster for a part of a test.
+func (c *cluster) on(t *testing.T) *cluster {
+	return &cluster{Client: c.Client, t: t, objects: c.objects}
+}
+
+func live(t *testing.T) *cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a control plane, which takes a while")
+	}
+	for _, program := range []string{"vicinity", "vicinity-kubernetes"} {
+		if _, err := os.Stat("../../../bin/" + program); err != nil {
+			t.Skipf("bin/%s is not built; make build kubernetes builds it", program)
+		}
+	}
+	log.SetLogger(logr.Discard())
+	looks, err := shape.FromOptions(shape.Options{
+		Name: "test-routing", Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, ControlPlaneOnly: true, SingleStack: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := lab.Start(t, looks).Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := client.New(api.Config(), client.Options{Scheme: testScheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{Client: api, t: t, objects: objects}
+	for _, crd := range []string{"routingpolicies", "endpointgroups"} {
+		text, err := os.ReadFile("../../../charts/vicinity/crds/vicinity.dev_" + crd + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.apply(string(text))
+	}
+	c.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
+	for _, list := range []client.ObjectList{&v1alpha1.RoutingPolicyList{}, &v1alpha1.EndpointGroupList{}} {
+		c.wait(t, "the API of Vicinity", func(ctx context.Context) (string, error) { return "", c.objects.List(ctx, list) })
+	}
+	return c
+}
+
+func (c *cluster) apply(manifests string) {
+	c.t.Helper()
+	if err := c.Apply(c.t.Context(), "shop", manifests); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// run runs a controller until it is told to stop.
+func (c *cluster) run() (stop func()) {
+	c.t.Helper()
+	options := testOptions()
+	skip := true
+	mgrOptions := manager.Options{
+		Scheme: testScheme(c.t), Cache: CacheOptions(options), Metrics: metricsserver.Options{BindAddress: "0"},
+	}
+	mgrOptions.Controller.SkipNameValidation = &skip // they run one after the other
+	mgr, err := manager.New(c.Config(), mgrOptions)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(c.t.Context())
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		c.t.Fatal(err)
+	}
+	r := newReconciler(mgr.GetClient(), mgr.GetEventRecorder("vicinity-controller"), clock.RealClock{}, options)
+	if err := errors.Join(r.addServices(mgr), r.addPolicies(mgr)); err != nil {
+		c.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// wait waits until a condition holds, which says what is missing.
+func (c *cluster) wait(t *testing.T, what string, missing func(context.Context) (string, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	if err := lab.Wait(ctx, what, missing); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitReason waits until the condition of a Service has a reason, and returns it.
+func (c *cluster) waitReason(t *testing.T, name, reason string) *corev1.Service {
+	t.Helper()
+	service := new(corev1.Service)
+	c.wait(t, "reason "+reason+" of "+name, func(ctx context.Context) (string, error) {
+		err := c.objects.Get(ctx, types.NamespacedName{Namespace: "shop", Name: name}, service)
+		condition := routing.ConditionOf(service)
+		switch {
+		case err != nil:
+			return "", err
+		case condition == nil && reason != "":
+			return "no condition", nil
+		case condition != nil && condition.Reason != reason:
+			return condition.Reason, nil
+		}
+		return "", nil
+	})
+	return service
+}
+
+// slices are those of a Service.
+func (c *cluster) slices(ctx context.Context, name string) ([]*discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	err := c.objects.List(ctx, &list, client.InNamespace("shop"), client.MatchingLabels{discoveryv1.LabelServiceName: name})
+	return pointers(list.Items), err
+}
+
+// told are the reasons of the events about a Service, in order.
+func (c *cluster) told(ctx context.Context, name string) ([]string, error) {
+	var list eventsv1.EventList
+	if err := c.objects.List(ctx, &list, client.InNamespace("shop")); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+	var reasons []string
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Regarding.Kind == "Service" && e.Regarding.Name == name && e.ReportingController == "vicinity-controller" {
+			reasons = append(reasons, e.Reason)
+			if e.Series != nil {
+				reasons = append(reasons, "again")
+			}
+		}
+	}
+	return reasons, nil
+}
+
+// waitTold waits until the events about a Service are those, and no more.
+func (c *cluster) waitTold(t *testing.T, name string, want ...string) {
+	t.Helper()
+	c.wait(t, "events of "+name, func(ctx context.Context) (string, error) {
+		got, err := c.told(ctx, name)
+		if err == nil && !slices.Equal(got, want) {
+			return fmt.Sprintf("%v, want %v", got, want), nil
+		}
+		return "", err
+	})
+}
+
+// byHand makes a Service whose slice nobody else looks after. What others have
+// written into its status stays.
+func (c *cluster) byHand(t *testing.T) {
+	c.apply("{apiVersion: v1, kind: Service, metadata: {name: hand}, spec: {ports: [{name: http, port: 80}]}}")
+	service := c.waitReason(t, "hand", "")
+	service.Status.Conditions = []metav1.Condition{{
+		Type: "example.com/Other", Status: metav1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now(),
+	}}
+	if err := c.objects.Status().Update(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	slice := aSlice("hand", 0, "a a a a a a b b b b c c")
+	slice.Labels[discoveryv1.LabelManagedBy] = "example.com"
+	slice.Annotations = map[string]string{"example.com/kept": "yes"}
+	if err := c.objects.Create(t.Context(), slice); err != nil {
+		t.Fatal(err)
+	}
+	c.service(t, "hand", `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`)
+	service = c.waitReason(t, "hand", "Allocated")
+	if len(service.Status.Conditions) != 2 || service.Labels[translate.LabelRouted] != "true" {
+		t.Errorf("conditions %+v, labels %v", service.Status.Conditions, service.Labels)
+	}
+	routed, err := c.slices(t.Context(), "hand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := shown(routed), "a a a a c c b b b b c c"; got != want {
+		t.Errorf("hints %s, want %s", got, want)
+	}
+	if routed[0].Annotations["example.com/kept"] != "yes" {
+		t.Errorf("the slice is now %+v", routed[0])
+	}
+	c.waitTold(t, "hand", "TopologyAllocated")
+}
+
+// service changes a Service.
+func (c *cluster) service(t *testing.T, name, patch string) {
+	t.Helper()
+	if err := c.objects.Patch(t.Context(), aService(name), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shown are the zones that endpoints are hinted to.
+func shown(eps []*discoveryv1.EndpointSlice) string {
+	var words []string
+	for _, slice := range eps {
+		for _, e := range slice.Endpoints {
+			word := "-"
+			if e.Hints != nil && len(e.Hints.ForZones) > 0 {
+				word = e.Hints.ForZones[0].Name
+			}
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// guards sends patches for slices that are not what they were any more, and one that
+// breaks a rule.
+func (c *cluster) guards(t *testing.T) {
+	routed, err := c.slices(t.Context(), "hand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reconciler{client: c.objects}
+	stale := routed[0].DeepCopy()
+	stale.ResourceVersion = "1"
+	bare, _ := routing.Bare(stale)
+	if _, err := r.writeHints(t.Context(), routing.Write{Slice: stale, Endpoints: bare}); !isChanged(err) {
+		t.Errorf("an old resource version: %v", err)
+	}
+	gone := routed[0].DeepCopy()
+	gone.Name = "gone"
+	if _, err := r.writeHints(t.Context(), routing.Write{Slice: gone, Endpoints: bare}); !isChanged(err) {
+		t.Errorf("a slice that is gone: %v", err)
+	}
+	wrong := slices.Clone(routed[0].Endpoints)
+	wrong[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}, {Name: "a"}}}
+	if _, err := r.writeHints(t.Context(), routing.Write{Slice: routed[0], Endpoints: wrong}); err == nil || isChanged(err) {
+		t.Errorf("hints that are not valid: %v", err)
+	}
+}
+
+// stripped is about a Service with pods, whose hints Kubernetes' controller removes
+// each time, since there is no webhook: that is told once.
+func (c *cluster) stripped(t *testing.T) {
+	c.apply(`
+{apiVersion: v1, kind: Service, metadata: {name: pods, annotations: {"endpointslice.kubernetes.io/same-zone": Prefer}}, spec: {selector: {app: pods}, ports: [{port: 80}]}}
+`)
+	for i := range 12 {
+		c.apply(fmt.Sprintf(`
+{apiVersion: v1, kind: Pod, metadata: {name: pods-%d, labels: {app: pods}}, spec: {
+  nodeName: %c-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}
+`, i, 'a'+rune(i%3)))
+	}
+	service := c.waitReason(t, "pods", "Allocated,HintsLost")
+	if condition := routing.ConditionOf(service); condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, routing.HintsLost) {
+		t.Errorf("condition %+v", condition)
+	}
+	c.wait(t, "the event", func(ctx context.Context) (string, error) {
+		told, err := c.told(ctx, "pods")
+		if err == nil && (len(told) == 0 || told[len(told)-1] != "TopologyHintsLost") {
+			return fmt.Sprint(told), nil
+		}
+		return "", err
+	})
+}
+
+func (c *cluster) policies(t *testing.T) {
+	c.apply(`
+{apiVersion: vicinity.dev/v1alpha1, kind: RoutingPolicy, metadata: {name: all, namespace: shop}, spec: {selector: {matchLabels: {tier: none}}, capacity: {type: CPU}}}
+`)
+	c.wait(t, "the status of the policy", func(ctx context.Context) (string, error) {
+		var policy v1alpha1.RoutingPolicy
+		err := c.objects.Get(ctx, types.NamespacedName{Namespace: "shop", Name: "all"}, &policy)
+		if err == nil && (len(policy.Status.Conditions) != 1 || policy.Status.Conditions[0].Status != metav1.ConditionTrue || policy.Status.ObservedGeneration != policy.Generation) {
+			return fmt.Sprintf("%+v", policy.Status), nil
+		}
+		return "", err
+	})
+}
+
+// restart runs another controller, which finds all as it should be. That it has
+// looked is seen by what it does to a Service that is new.
+func (c *cluster) restart(t *testing.T) {
+	before, err := c.slices(t.Context(), "hand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := c.waitReason(t, "hand", "Allocated")
+	defer c.run()()
+	c.apply(`
+{apiVersion: v1, kind: Service, metadata: {name: zz-new, annotations: {"endpointslice.kubernetes.io/same-zone": Prefre}}, spec: {ports: [{port: 80}]}}
+`)
+	c.waitReason(t, "zz-new", "NotRouted")
+	after, err := c.slices(t.Context(), "hand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before[0].ResourceVersion != after[0].ResourceVersion {
+		t.Errorf("the slice is written: %s, then %s", shown(before), shown(after))
+	}
+	if again := c.waitReason(t, "hand", "Allocated"); again.ResourceVersion != service.ResourceVersion {
+		t.Errorf("the Service is written: %+v", again)
+	}
+	c.waitTold(t, "hand", "TopologyAllocated")
+}
+
+// goes takes the annotation away, and with it all that was written.
+func (c *cluster) goes(t *testing.T) {
+	defer c.run()()
+	for _, name := range []string{"hand", "pods"} {
+		c.service(t, name, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":null}}}`)
+		service := c.waitReason(t, name, "")
+		if _, labelled := service.Labels[translate.LabelRouted]; labelled {
+			t.Errorf("%s has the label", name)
+		}
+		c.wait(t, "hints of "+name+" to go", func(ctx context.Context) (string, error) {
+			eps, err := c.slices(ctx, name)
+			if err == nil && strings.Trim(shown(eps), "- ") != "" {
+				return shown(eps), nil
+			}
+			return "", err
+		})
+	}
+}

@@ -1,0 +1,182 @@
+package routing
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// memory is what is known of Services between syncs. Losing it costs nothing but
+// patience.
+type memory struct {
+	mu       sync.Mutex
+	services map[types.NamespacedName]*record
+	views    map[types.NamespacedName]view
+	// synced are the Services that were synced since the start, nil once all were.
+	synced map[types.NamespacedName]bool
+}
+
+// record is what the syncs of one Service tell the next ones. There is one sync of a
+// Service at a time, so that only the map needs a lock.
+type record struct {
+	// uid tells a Service from one of the same name before it, of which nothing holds.
+	uid types.UID
+	// last is the decision before, for what caches and slices do not show yet.
+	last *routing.Decision
+	// service is the resource version that the last write to the Service made, and
+	// slices those of the slices that were given hints last.
+	service string
+	slices  map[string]string
+	// labelled is when the Service got the label.
+	labelled time.Time
+	// holdUntil is until when nothing is taken from zones, zero before the first step.
+	holdUntil time.Time
+	stay      patience
+	// failing is since when writes have failed, zero if the last ones did not.
+	failing time.Time
+	// untold is an outcome that has not lasted long enough yet, since when.
+	untold      string
+	untoldSince time.Time
+	groups      groupRecord
+}
+
+// grouped notes a decision whose groups are written, while those hints that it has may
+// not be.
+func (r *record) grouped(d *routing.Decision) {
+	last := d.Essence()
+	if last.Meanwhile != nil && r.last != nil {
+		last.Meanwhile = r.last.Hinted()
+	}
+	r.last = last
+}
+
+// hinted notes a decision of which hints are written, maybe beside groups.
+func (r *record) hinted(d *routing.Decision) {
+	last := d.Essence()
+	if r.last != nil && r.last.Delivery == routing.DeliveryGroups {
+		grouped := *r.last
+		grouped.Meanwhile = last
+		last = &grouped
+	}
+	r.last = last
+}
+
+// prune forgets slices that are gone: Kubernetes gives new ones new names.
+func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
+	there := make(map[string]bool, len(eps))
+	for _, slice := range eps {
+		there[slice.Name] = true
+	}
+	maps.DeleteFunc(r.slices, func(name, _ string) bool { return !there[name] })
+}
+
+// view is what others than the Service's own sync look at.
+type view struct {
+	basis  basis
+	print  fingerprint
+	policy string
+	report report
+}
+
+func newMemory() *memory {
+	return &memory{
+		services: map[types.NamespacedName]*record{},
+		views:    map[types.NamespacedName]view{},
+		synced:   map[types.NamespacedName]bool{},
+	}
+}
+
+// record is the Service's, a new one if fresh.
+func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r = m.services[key]
+	if r == nil {
+		r = &record{slices: map[string]string{}, groups: newGroupRecord()}
+		m.services[key] = r
+		return r, true
+	}
+	return r, false
+}
+
+// forget drops all about the Service and returns the policy that it followed.
+func (m *memory) forget(key types.NamespacedName) (policy string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	policy = m.views[key].policy
+	delete(m.services, key)
+	delete(m.views, key)
+	return policy
+}
+
+// show replaces what others see of the Service and returns the policy that it
+// followed before.
+func (m *memory) show(key types.NamespacedName, v view) (policy string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	policy = m.views[key].policy
+	m.views[key] = v
+	return policy
+}
+
+// follow notes which policy a Service follows about which nothing else can be said,
+// and returns the one that it followed before.
+func (m *memory) follow(key types.NamespacedName, policy string) (before string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.views[key]
+	before, v.policy = v.policy, policy
+	m.views[key] = v
+	return before
+}
+
+// following is the number of Services that follow a policy.
+func (m *memory) following(namespace, policy string) int32 {
+	n := int32(0)
+	m.each(func(key types.NamespacedName, v *view) {
+		if key.Namespace == namespace && v.policy == policy {
+			n++
+		}
+	})
+	return n
+}
+
+// sync notes that a Service was synced, however that ended.
+func (m *memory) sync(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.synced != nil {
+		m.synced[key] = true
+	}
+}
+
+// haveSynced reports whether all of the Services were synced since the start. Once
+// they were it is so for good.
+func (m *memory) haveSynced(keys []types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.synced == nil {
+		return true
+	}
+	for _, key := range keys {
+		if !m.synced[key] {
+			return false
+		}
+	}
+	m.synced = nil
+	return true
+}
+
+// each calls f for every Service. It must not call back.
+func (m *memory) each(f func(types.NamespacedName, *view)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, v := range m.views {
+		f(key, &v)
+	}
+}

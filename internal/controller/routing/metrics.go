@@ -1,0 +1,285 @@
+package routing
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Results of a sync.
+const (
+	resultDone     = "done"
+	resultConflict = "conflict"
+	resultError    = "error"
+)
+
+// metrics are those of the controller. The first three have the names under which the
+// proposal to Kubernetes has them.
+type metrics struct {
+	changes     *prometheus.HistogramVec
+	reallocated prometheus.Histogram
+	endpoints   prometheus.Histogram
+	syncs       *prometheus.CounterVec
+	writes      *prometheus.CounterVec
+	losses      prometheus.Counter
+	services    *serviceCollector
+}
+
+func newMetrics(m *memory, top int) *metrics {
+	return &metrics{
+		changes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "endpoint_slice_controller_changes_endpointslices_per_sync",
+			Help:    "EndpointSlices and groups written by a sync of a Service.",
+			Buckets: []float64{0, 1, 2, 5, 10, 20, 50, 100, 200},
+		}, []string{"approach"}),
+		reallocated: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "endpoint_slice_controller_reallocated_endpoints_per_sync",
+			Help:    "Endpoints that other zones use after a sync of a Service than before.",
+			Buckets: prometheus.ExponentialBucketsRange(1, 4096, 13),
+		}),
+		endpoints: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "endpoint_slice_controller_total_endpoints",
+			Help:    "Ready endpoints of a Service at a sync of it.",
+			Buckets: prometheus.ExponentialBucketsRange(1, 16384, 15),
+		}),
+		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_routing_syncs_total",
+			Help: "Syncs of Services by how they ended.",
+		}, []string{"result"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_routing_hint_writes_total",
+			Help: "Writes of hints to EndpointSlices by how they ended.",
+		}, []string{"result"}),
+		losses: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "vicinity_routing_hint_losses_total",
+			Help: "Times that written hints of a Service were found removed by somebody else.",
+		}),
+		services: newServiceCollector(m, top),
+	}
+}
+
+// register adds the metrics to those that are served.
+func (m *metrics) register() error {
+	for _, c := range m.all() {
+		if err := crmetrics.Registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.services}
+}
+
+func (m *metrics) synced(result string) { m.syncs.WithLabelValues(result).Inc() }
+
+func (m *metrics) lost() { m.losses.Inc() }
+
+func (m *metrics) wrote(err error) {
+	switch {
+	case err == nil:
+		m.writes.WithLabelValues(resultDone).Inc()
+	case isChanged(err):
+		m.writes.WithLabelValues(resultConflict).Inc()
+	default:
+		m.writes.WithLabelValues(resultError).Inc()
+	}
+}
+
+// delivered notes what a sync of a Service that is routed did.
+func (m *metrics) delivered(d routing.Decision, written, moved int) {
+	m.changes.WithLabelValues(string(d.Request.Approach)).Observe(float64(written))
+	m.reallocated.Observe(float64(moved))
+	endpoints := 0
+	for i := range d.Families {
+		endpoints += len(d.Families[i].Endpoints)
+	}
+	m.endpoints.Observe(float64(endpoints))
+}
+
+// report is what the metrics say of one Service.
+type report struct {
+	mode     string // approach
+	delivery routing.Delivery
+	state    string
+	families []familyReport
+}
+
+type familyReport struct {
+	family    corev1.IPFamily
+	endpoints int
+	figures   allocate.Figures
+}
+
+// Words for the state of a Service beside those of package allocate.
+const (
+	stateUndelivered = "undelivered"
+	stateHintsLost   = "hints-lost"
+	stateNotRouted   = "not-routed"
+)
+
+// reportOf is the report of a decision about a Service. Its state is the worst of the
+// families', its figures are those of what is in force.
+func reportOf(d *routing.Decision, service *corev1.Service, lost bool) report {
+	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
+	if d.Delivery == routing.DeliveryNone {
+		return made
+	}
+	made.state = allocate.Allocated.String()
+	if len(d.Families) == 0 {
+		made.state = allocate.Waiting.String()
+	}
+	force := inForce(d, service, lost)
+	for i := range d.Families {
+		f := &d.Families[i]
+		made.families = append(made.families, familyReport{f.Family, len(f.Endpoints), figuresOf(f, force)})
+		if f.Outcome.IsBalanced() && made.state != allocate.Downgraded.String() {
+			made.state = f.Outcome.State.String()
+		}
+	}
+	switch {
+	case lost:
+		made.state = stateHintsLost
+	case d.Undelivered:
+		made.state = stateUndelivered
+	}
+	return made
+}
+
+// inForce is the decision that proxies act by: the one for hints until vicinity-proxy
+// serves a Service, and none at all, nil, where there are no hints.
+func inForce(d *routing.Decision, service *corev1.Service, lost bool) *routing.Decision {
+	if d.Delivery == routing.DeliveryGroups && service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+		return d
+	}
+	if d = d.Hinted(); lost || d.Undelivered || d.Delivery != routing.DeliveryHints {
+		return nil
+	}
+	return d
+}
+
+// figuresOf are the figures of a family by what is in force. By nothing, all zones use
+// all endpoints.
+func figuresOf(f *routing.FamilyDecision, force *routing.Decision) allocate.Figures {
+	if force != nil {
+		for i := range force.Families {
+			if force.Families[i].Family == f.Family {
+				return force.Families[i].Outcome.Figures
+			}
+		}
+	}
+	_, outcome, err := allocate.Allocate(f.Region, allocate.Intent{}, allocate.Previous{})
+	if err != nil {
+		return allocate.Figures{} // which a region that was planned for cannot cause
+	}
+	return outcome.Figures
+}
+
+// serviceCollector counts Services when it is asked. Only the largest Services have
+// figures of their own, so that the number of series does not grow with the cluster.
+type serviceCollector struct {
+	memory *memory
+	top    int
+
+	services, inZone, overload, totalInZone, totalOverload, totalEndpoints *prometheus.Desc
+}
+
+func newServiceCollector(m *memory, top int) *serviceCollector {
+	one := []string{"namespace", "service", "family"}
+	return &serviceCollector{
+		memory:         m,
+		top:            top,
+		services:       prometheus.NewDesc("vicinity_routing_services", "Services that ask for routing, by approach, delivery and state.", []string{"approach", "delivery", "state"}, nil),
+		inZone:         prometheus.NewDesc("vicinity_routing_service_in_zone_ratio", "Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.", one, nil),
+		overload:       prometheus.NewDesc("vicinity_routing_service_overload_ratio", "Predicted load of the busiest endpoint above the even share, for the Services with the most endpoints.", one, nil),
+		totalInZone:    prometheus.NewDesc("vicinity_routing_in_zone_ratio", "Predicted share of traffic that stays in its zone, mean of all routed Services weighted by endpoints.", nil, nil),
+		totalOverload:  prometheus.NewDesc("vicinity_routing_overload_ratio", "Predicted load of the busiest endpoint of any routed Service above the even share.", nil, nil),
+		totalEndpoints: prometheus.NewDesc("vicinity_routing_endpoints", "Ready endpoints of all routed Services.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *serviceCollector) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.services, c.inZone, c.overload, c.totalInZone, c.totalOverload, c.totalEndpoints} {
+		descriptions <- d
+	}
+}
+
+// sized is one family of a Service, to be put in the order of endpoints.
+type sized struct {
+	key    types.NamespacedName
+	report familyReport
+}
+
+// kind tells Services apart that are counted together.
+type kind struct{ approach, delivery, state string }
+
+// Collect implements prometheus.Collector.
+func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
+	counts := map[kind]int{}
+	var all []sized
+	c.memory.each(func(key types.NamespacedName, v *view) {
+		if v.report.mode == "" {
+			return
+		}
+		counts[kind{v.report.mode, string(v.report.delivery), v.report.state}]++
+		for _, f := range v.report.families {
+			all = append(all, sized{key, f})
+		}
+	})
+	for k, n := range counts {
+		samples <- prometheus.MustNewConstMetric(c.services, prometheus.GaugeValue, float64(n), k.approach, k.delivery, k.state)
+	}
+	endpoints, inZone, overload := 0, 0.0, 0.0
+	for i := range all {
+		r := &all[i].report
+		endpoints += r.endpoints
+		inZone += r.figures.InZone * float64(r.endpoints)
+		overload = max(overload, r.figures.Overload)
+	}
+	samples <- prometheus.MustNewConstMetric(c.totalEndpoints, prometheus.GaugeValue, float64(endpoints))
+	if endpoints > 0 {
+		samples <- prometheus.MustNewConstMetric(c.totalInZone, prometheus.GaugeValue, inZone/float64(endpoints))
+		samples <- prometheus.MustNewConstMetric(c.totalOverload, prometheus.GaugeValue, overload)
+	}
+	for _, one := range c.largest(all) {
+		labels := []string{one.key.Namespace, one.key.Name, string(one.report.family)}
+		samples <- prometheus.MustNewConstMetric(c.inZone, prometheus.GaugeValue, one.report.figures.InZone, labels...)
+		samples <- prometheus.MustNewConstMetric(c.overload, prometheus.GaugeValue, one.report.figures.Overload, labels...)
+	}
+}
+
+// largest are those with the most endpoints; of equal ones the first by name.
+func (c *serviceCollector) largest(all []sized) []sized {
+	slices.SortFunc(all, func(a, b sized) int {
+		return cmp.Or(
+			cmp.Compare(b.report.endpoints, a.report.endpoints),
+			strings.Compare(a.key.Namespace, b.key.Namespace),
+			strings.Compare(a.key.Name, b.key.Name),
+			strings.Compare(string(a.report.family), string(b.report.family)),
+		)
+	})
+	return all[:min(len(all), c.top)]
+}
+
+// preset makes the series that are known from the start, so that they are there
+// before anything happens.
+func (m *metrics) preset() {
+	for _, approach := range translate.Approaches() {
+		m.changes.WithLabelValues(string(approach))
+	}
+	for _, result := range []string{resultDone, resultConflict, resultError} {
+		m.syncs.WithLabelValues(result)
+		m.writes.WithLabelValues(result)
+	}
+}

@@ -1,0 +1,126 @@
+package routing
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+func TestMetricsAreWellNamed(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	for _, c := range w.reconciler.metrics.all() {
+		problems, err := testutil.CollectAndLint(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, problem := range problems {
+			t.Errorf("%s: %s", problem.Metric, problem.Text)
+		}
+	}
+}
+
+// However many Services there are, there are as many series as were asked for.
+func TestMetricsOfServices(t *testing.T) {
+	objects := append(threeZones(), aSlice("small", 0, "a b"), preferring("small"), aSlice("large", 1, twelve+" a"), preferring("large"),
+		aSlice("middle", 2, twelve), preferring("middle"), aSlice("hard", 3, "a"), aService("hard", translate.AnnotationSameZone, "Require"))
+	w := newWorld(t, objects...)
+	for _, name := range []string{"small", "large", "middle", "hard"} {
+		w.settle(name)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	for _, c := range w.reconciler.metrics.all() {
+		registry.MustRegister(c)
+	}
+	want := `
+# HELP vicinity_routing_endpoints Ready endpoints of all routed Services.
+# TYPE vicinity_routing_endpoints gauge
+vicinity_routing_endpoints 28
+# HELP vicinity_routing_services Services that ask for routing, by approach, delivery and state.
+# TYPE vicinity_routing_services gauge
+vicinity_routing_services{approach="Prefer",delivery="Hints",state="allocated"} 2
+vicinity_routing_services{approach="Prefer",delivery="Hints",state="waiting"} 1
+vicinity_routing_services{approach="Require",delivery="Hints",state="undelivered"} 1
+# HELP vicinity_routing_service_in_zone_ratio Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.
+# TYPE vicinity_routing_service_in_zone_ratio gauge
+vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="large"} 1
+vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="middle"} 1
+# HELP vicinity_routing_hint_writes_total Writes of hints to EndpointSlices by how they ended.
+# TYPE vicinity_routing_hint_writes_total counter
+vicinity_routing_hint_writes_total{result="done"} 2
+`
+	names := []string{"vicinity_routing_endpoints", "vicinity_routing_services", "vicinity_routing_service_in_zone_ratio", "vicinity_routing_hint_writes_total"}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	// What was written is told by approach.
+	for approach, n := range map[translate.Approach]uint64{translate.ApproachPrefer: 2, translate.ApproachRequire: 0} {
+		gathered, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range gathered {
+			if family.GetName() != "endpoint_slice_controller_changes_endpointslices_per_sync" {
+				continue
+			}
+			for _, metric := range family.GetMetric() {
+				if metric.GetLabel()[0].GetValue() == string(approach) && uint64(metric.GetHistogram().GetSampleSum()) != n {
+					t.Errorf("%s: %g written, want %d", approach, metric.GetHistogram().GetSampleSum(), n)
+				}
+			}
+		}
+	}
+}
+
+// Figures are those of what is in force, not of what is decided.
+func TestMetricsOfWhatIsInForce(t *testing.T) {
+	hard := aService("web", translate.AnnotationSameZone, translate.Require)
+	groups := preferring("web")
+	groups.UID = "web-uid"
+	groups.Annotations[translate.AnnotationProxy] = "true"
+	needing := aService("web", translate.AnnotationSameZone, translate.Require, translate.AnnotationProxy, "true")
+	needing.UID = "web-uid"
+	for name, test := range map[string]struct {
+		service *corev1.Service
+		change  func(*world)
+		inZone  float64
+	}{
+		"hints":                                  {service: preferring("web"), inZone: 1},
+		"what hints cannot express":              {service: hard, inZone: 1. / 3},
+		"groups that nobody uses yet":            {service: needing, inZone: 1. / 3},
+		"groups that nobody uses yet, but hints": {service: groups, inZone: 1},
+		"groups": {service: needing, inZone: 1, change: func(w *world) {
+			service := w.service("web")
+			service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+			w.update(service)
+		}},
+		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {
+			w.recorded("web").stay.losses = reportedLosses
+			w.strip("web")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), test.service, aSlice("web", 0, twelve))...)
+			for range 5 {
+				w.sync("web")
+				w.copyLabel("web")
+				w.clock.SetTime(w.clock.Now().Add(settle))
+			}
+			if test.change != nil {
+				test.change(w)
+				w.sync("web")
+			}
+			families := w.reconciler.memory.views[types.NamespacedName{Namespace: "shop", Name: "web"}].report.families
+			if len(families) != 1 || math.Abs(families[0].figures.InZone-test.inZone) > 1e-9 {
+				t.Errorf("%+v, want %g in the zone", families, test.inZone)
+			}
+		})
+	}
+}

@@ -1,0 +1,229 @@
+package routing
+
+import (
+	"context"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// nodeWatcher keeps the cluster that decisions are made for. When nodes change it
+// finds the Services to which that makes a difference.
+type nodeWatcher struct {
+	client   client.Client
+	memory   *memory
+	policies *policyQueue
+	cluster  atomic.Pointer[translate.Cluster]
+	changed  chan struct{}
+	// relabelled are nodes that have changed their zones since the Services on them were
+	// looked for last.
+	relabelled map[string]bool
+	// gather is how long changes are collected, as when a rack comes up.
+	gather time.Duration
+}
+
+// gatherTime is short beside what an autoscaler takes, and long beside the events of
+// nodes that come together.
+const gatherTime = 200 * time.Millisecond
+
+func newNodeWatcher(c client.Client, m *memory, policies *policyQueue) *nodeWatcher {
+	return &nodeWatcher{
+		client: c, memory: m, policies: policies, changed: make(chan struct{}, 1),
+		relabelled: map[string]bool{}, gather: gatherTime,
+	}
+}
+
+// current is the cluster as far as it is known.
+func (w *nodeWatcher) current(ctx context.Context) (*translate.Cluster, error) {
+	if cluster := w.cluster.Load(); cluster != nil {
+		return cluster, nil
+	}
+	cluster, err := w.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !w.cluster.CompareAndSwap(nil, cluster) {
+		cluster = w.cluster.Load()
+	}
+	return cluster, nil
+}
+
+func (w *nodeWatcher) read(ctx context.Context) (*translate.Cluster, error) {
+	var list corev1.NodeList
+	if err := w.client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	nodes := make([]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		nodes[i] = &list.Items[i]
+	}
+	return translate.NewCluster(nodes), nil
+}
+
+// handler notes that a node has changed in what counts. Nodes report their status
+// every few minutes, mostly to say that nothing has.
+func (w *nodeWatcher) handler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(context.Context, event.CreateEvent, queue) { w.notice() },
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { w.notice() },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, also := e.ObjectNew.(*corev1.Node)
+			if !ok || !also || !sameNode(before, after) {
+				w.notice()
+			}
+		},
+	}
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+func (w *nodeWatcher) notice() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// sameNode compares what decisions look at.
+func sameNode(a, b *corev1.Node) bool {
+	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) {
+		return false
+	}
+	for _, name := range countedResources {
+		x, y := a.Status.Allocatable[name], b.Status.Allocatable[name]
+		if x.Cmp(y) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func readiness(node *corev1.Node) corev1.ConditionStatus {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}
+
+// run follows the nodes until the context ends.
+func (w *nodeWatcher) run(ctx context.Context, q queue) error {
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.changed:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(w.gather):
+			}
+			if err := w.refresh(ctx, q); err != nil {
+				log.FromContext(ctx).Error(err, "reading nodes")
+				w.notice()
+			}
+		}
+	}()
+	return nil
+}
+
+// refresh reads the nodes anew and requeues the Services that look different in their
+// light.
+func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
+	cluster, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	before := w.cluster.Swap(cluster)
+	if before == nil {
+		return nil // no sync has used any
+	}
+	for key := range w.touched(cluster) {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+	w.policies.addComputed()
+	w.noteRelabelled(before, cluster)
+	moved, err := w.moved(ctx)
+	if err != nil {
+		return err // the nodes stay noted
+	}
+	clear(w.relabelled)
+	for key := range moved {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+	return nil
+}
+
+// touched are the Services whose basis the cluster changes.
+func (w *nodeWatcher) touched(cluster *translate.Cluster) map[types.NamespacedName]bool {
+	prints := map[basis]fingerprint{}
+	touched := map[types.NamespacedName]bool{}
+	w.memory.each(func(key types.NamespacedName, v *view) {
+		if v.basis.needs == nothing {
+			return
+		}
+		seen, known := prints[v.basis]
+		if !known {
+			seen = v.basis.of(cluster)
+			prints[v.basis] = seen
+		}
+		if seen != v.print {
+			touched[key] = true
+		}
+	})
+	return touched
+}
+
+// noteRelabelled notes the nodes that are in another zone now.
+func (w *nodeWatcher) noteRelabelled(before, after *translate.Cluster) {
+	for _, name := range after.Names() {
+		if zone := before.Labels(name)[topology.Zone]; zone != after.Labels(name)[topology.Zone] {
+			w.relabelled[name] = true
+		}
+	}
+}
+
+// moved are the Services that have endpoints on nodes that were relabelled.
+func (w *nodeWatcher) moved(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	if len(w.relabelled) == 0 {
+		return nil, nil
+	}
+	var list discoveryv1.EndpointSliceList
+	if err := w.client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	moved := map[types.NamespacedName]bool{}
+	for i := range list.Items {
+		slice := &list.Items[i]
+		if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && runsOn(slice, w.relabelled) {
+			moved[types.NamespacedName{Namespace: slice.Namespace, Name: service}] = true
+		}
+	}
+	return moved, nil
+}
+
+func runsOn(slice *discoveryv1.EndpointSlice, nodes map[string]bool) bool {
+	for i := range slice.Endpoints {
+		if node := slice.Endpoints[i].NodeName; node != nil && nodes[*node] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,215 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// policyPause is how long changes are collected before a policy's status follows: a
+// policy can be for thousands of Services.
+const policyPause = time.Second
+
+// policyQueue lets the syncs of Services and nodes ask for a look at policies.
+type policyQueue struct {
+	mu     sync.Mutex
+	asked  map[types.NamespacedName]bool
+	signal chan struct{}
+}
+
+// computed stands for all policies whose capacity is computed from the nodes: what
+// becomes of that is the only part of a policy's status that nodes matter to.
+var computed = types.NamespacedName{}
+
+func newPolicyQueue() *policyQueue {
+	return &policyQueue{asked: map[types.NamespacedName]bool{}, signal: make(chan struct{}, 1)}
+}
+
+// add asks for a policy, if it has a name.
+func (q *policyQueue) add(namespace, name string) {
+	if name != "" {
+		q.put(types.NamespacedName{Namespace: namespace, Name: name})
+	}
+}
+
+func (q *policyQueue) addComputed() { q.put(computed) }
+
+func (q *policyQueue) put(key types.NamespacedName) {
+	q.mu.Lock()
+	q.asked[key] = true
+	q.mu.Unlock()
+	select {
+	case q.signal <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was asked for since the last time.
+func (q *policyQueue) take() map[types.NamespacedName]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	asked := q.asked
+	q.asked = map[types.NamespacedName]bool{}
+	return asked
+}
+
+// policyReconciler keeps the status of policies, one after the other.
+type policyReconciler struct {
+	*reconciler
+	// complete says that all Services were synced once, and checked when that was
+	// looked at last.
+	complete bool
+	checked  time.Time
+}
+
+// addPolicies watches policies, and what syncs ask for.
+func (r *reconciler) addPolicies(mgr manager.Manager) error {
+	p := &policyReconciler{reconciler: r}
+	warm := true
+	return builder.ControllerManagedBy(mgr).
+		Named("routingpolicy").
+		For(&v1alpha1.RoutingPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Func(p.follow)).
+		WithOptions(controller.Options{EnableWarmup: &warm}).
+		Complete(p)
+}
+
+// follow takes from the policy queue until the context ends.
+func (p *policyReconciler) follow(ctx context.Context, q queue) error {
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.policies.signal:
+				p.enqueue(ctx, q)
+			}
+		}
+	}()
+	return nil
+}
+
+// enqueue puts the policies that were asked for in the queue.
+func (p *policyReconciler) enqueue(ctx context.Context, q queue) {
+	asked := p.policies.take()
+	if asked[computed] {
+		var list v1alpha1.RoutingPolicyList
+		if err := p.client.List(ctx, &list); err != nil {
+			return // the program ends
+		}
+		for i := range list.Items {
+			if list.Items[i].Spec.Capacity.Type == v1alpha1.CapacityExpression {
+				asked[client.ObjectKeyFromObject(&list.Items[i])] = true
+			}
+		}
+		delete(asked, computed)
+	}
+	for key := range asked {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, policyPause)
+	}
+}
+
+// Reconcile brings the status of one policy up to date.
+func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer p.syncs.begin("RoutingPolicy " + request.String())()
+	policy := new(v1alpha1.RoutingPolicy)
+	if err := p.client.Get(ctx, request.NamespacedName, policy); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	status, err := p.status(ctx, policy)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var result reconcile.Result
+	if !p.complete {
+		result.RequeueAfter = policyPause
+	}
+	if equality.Semantic.DeepEqual(status, policy.Status) {
+		return result, nil
+	}
+	body, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	written := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: policy.Namespace, Name: policy.Name}}
+	err = p.client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, fmt.Errorf("writing the status of the policy: %w", err)
+	}
+	return result, nil
+}
+
+// look finds out whether all Services were synced since the start. Until then nobody
+// knows how many follow a policy.
+func (p *policyReconciler) look(ctx context.Context) error {
+	now := p.clock.Now()
+	if p.complete || now.Sub(p.checked) < policyPause {
+		return nil
+	}
+	p.checked = now
+	var services corev1.ServiceList
+	if err := p.client.List(ctx, &services); err != nil {
+		return fmt.Errorf("reading Services: %w", err)
+	}
+	keys := make([]types.NamespacedName, len(services.Items))
+	for i := range services.Items {
+		keys[i] = client.ObjectKeyFromObject(&services.Items[i])
+	}
+	p.complete = p.memory.haveSynced(keys)
+	return nil
+}
+
+// status is what the controller makes of the policy.
+func (p *policyReconciler) status(ctx context.Context, policy *v1alpha1.RoutingPolicy) (v1alpha1.RoutingPolicyStatus, error) {
+	status := v1alpha1.RoutingPolicyStatus{
+		ObservedGeneration: policy.Generation,
+		Conditions:         slices.Clone(policy.Status.Conditions),
+		Services:           policy.Status.Services,
+	}
+	if err := p.look(ctx); err != nil {
+		return status, err
+	}
+	if p.complete {
+		status.Services = p.memory.following(policy.Namespace, policy.Name)
+	}
+	cluster, err := p.nodes.current(ctx)
+	if err != nil {
+		return status, fmt.Errorf("reading Nodes: %w", err)
+	}
+	read := translate.ReadPolicy(policy)
+	faults := slices.Clone(read.Faults)
+	if fault := cluster.Fault(read.Capacity); fault != "" {
+		faults = append(faults, "spec."+fault)
+	}
+	accepted := metav1.Condition{
+		Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted",
+		Message: "all of the policy holds", ObservedGeneration: policy.Generation,
+	}
+	if len(faults) > 0 {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Fallback", strings.Join(faults, ". ")
+	}
+	accepted.LastTransitionTime = metav1.NewTime(p.clock.Now().Truncate(time.Second))
+	meta.SetStatusCondition(&status.Conditions, accepted)
+	return status, nil
+}

@@ -1,0 +1,208 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// still is a cache that has one Service with its slices.
+type still struct {
+	client.Client
+	service *corev1.Service
+	slices  []*discoveryv1.EndpointSlice
+}
+
+func (s still) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	*object.(*corev1.Service) = *s.service
+	return nil
+}
+
+func (s still) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if eps, ok := list.(*discoveryv1.EndpointSliceList); ok {
+		for _, slice := range s.slices {
+			eps.Items = append(eps.Items, *slice)
+		}
+	}
+	return nil
+}
+
+func aPolicy(name string, spec v1alpha1.RoutingPolicySpec) *v1alpha1.RoutingPolicy {
+	return &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 3}, Spec: spec}
+}
+
+func (w *world) policyStatus(name string) v1alpha1.RoutingPolicyStatus {
+	w.t.Helper()
+	key := types.NamespacedName{Namespace: "shop", Name: name}
+	p := &policyReconciler{reconciler: w.reconciler}
+	if _, err := p.Reconcile(context.Background(), reconcile.Request{NamespacedName: key}); err != nil {
+		w.t.Fatal(err)
+	}
+	policy := new(v1alpha1.RoutingPolicy)
+	if err := w.client.Get(context.Background(), key, policy); err != nil {
+		w.t.Fatal(err)
+	}
+	return policy.Status
+}
+
+func TestPolicyStatus(t *testing.T) {
+	one, two, silent := aService("one"), aService("two"), aService("silent")
+	for _, service := range []*corev1.Service{one, two} {
+		service.Labels = map[string]string{"tier": "web"}
+	}
+	w := newWorld(t, append(threeZones(), one, two, silent,
+		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}),
+		aPolicy("wrong", v1alpha1.RoutingPolicySpec{
+			OverloadThreshold: "much",
+			Capacity:          v1alpha1.Capacity{Type: v1alpha1.CapacityExpression, Expression: "zone.nodes / 0.0"},
+		}))...)
+	for _, name := range []string{"one", "two", "silent"} {
+		w.settle(name)
+	}
+	status := w.policyStatus("web")
+	if status.Services != 2 || status.ObservedGeneration != 3 || len(status.Conditions) != 1 || status.Conditions[0].Status != metav1.ConditionTrue {
+		t.Errorf("status %+v", status)
+	}
+	status = w.policyStatus("wrong")
+	if status.Services != 0 || len(status.Conditions) != 1 || status.Conditions[0].Status != metav1.ConditionFalse ||
+		!strings.Contains(status.Conditions[0].Message, "spec.overloadThreshold") || !strings.Contains(status.Conditions[0].Message, "spec.capacity.expression") {
+		t.Errorf("status %+v", status)
+	}
+	w.sent()
+	w.policyStatus("web")
+	w.policyStatus("wrong")
+	if sent := w.sent(); len(sent) > 0 {
+		t.Errorf("a status that is right is written: %q", sent)
+	}
+}
+
+// Syncs of Services ask for a look at the policies that they follow, and followed.
+func TestServicesAskForTheirPolicies(t *testing.T) {
+	service := aService("web")
+	service.Labels = map[string]string{"tier": "web"}
+	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve),
+		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))...)
+	asked := func() (names []string) {
+		for key := range w.reconciler.policies.take() {
+			names = append(names, key.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	w.settle("web")
+	if got := asked(); !slices.Equal(got, []string{"web"}) {
+		t.Errorf("asked for %v", got)
+	}
+	w.settle("web")
+	if got := asked(); len(got) > 0 {
+		t.Errorf("asked for %v again", got)
+	}
+	service = w.service("web")
+	delete(service.Labels, "tier")
+	w.update(service)
+	w.settle("web")
+	if got := asked(); !slices.Equal(got, []string{"web"}) {
+		t.Errorf("asked for %v after the Service left it", got)
+	}
+}
+
+// How many Services follow a policy is known once all were synced. Until then, as
+// after a restart, its status says what it said, and the policy is looked at again.
+func TestPolicyStatusAfterRestart(t *testing.T) {
+	one, two := aService("one"), aService("two")
+	for _, service := range []*corev1.Service{one, two} {
+		service.Labels = map[string]string{"tier": "web"}
+	}
+	w := newWorld(t, append(threeZones(), one, two, aService("silent"),
+		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))...)
+	names := []string{"one", "two", "silent"}
+	for _, name := range names {
+		w.settle(name)
+	}
+	if got := w.policyStatus("web").Services; got != 2 {
+		t.Fatalf("%d Services, want 2", got)
+	}
+	w.start(testOptions())
+	p := &policyReconciler{reconciler: w.reconciler}
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	w.sent()
+	for i := 0; i <= len(names); i++ {
+		result, err := p.Reconcile(context.Background(), request)
+		if err != nil || (result.RequeueAfter > 0) != (i < len(names)) {
+			t.Errorf("after %d Services: result %+v, error %v", i, result, err)
+		}
+		if sent := w.sent(); len(sent) > 0 {
+			t.Errorf("after %d Services: sent %q", i, sent)
+		}
+		if i < len(names) {
+			w.settle(names[i])
+			w.sent()
+		}
+		w.clock.SetTime(w.clock.Now().Add(policyPause))
+	}
+	if err := w.client.Delete(context.Background(), w.service("two")); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("two")
+	if got := w.policyStatus("web").Services; got != 1 {
+		t.Errorf("%d Services, want 1", got)
+	}
+}
+
+// A Service whose slices cannot be written follows its policy all the same.
+func TestPolicyOfServiceThatCannotBeWritten(t *testing.T) {
+	service := aService("web", translate.AnnotationTopologyMode, "vicinity.dev/near")
+	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("near", v1alpha1.RoutingPolicySpec{}))...)
+	w.refuse = func(client.Object, string) error { return errors.New("no") }
+	if err := w.attempt(0); err == nil {
+		t.Fatal("no error")
+	}
+	w.refuse = nil
+	if got := w.policyStatus("near").Services; got != 1 {
+		t.Errorf("%d Services, want 1", got)
+	}
+}
+
+// Nodes matter to the status of policies that compute with them, and to no others.
+func TestNodesAskForFewPolicies(t *testing.T) {
+	w := newWorld(t, append(threeZones(), aService("web"),
+		aPolicy("cpu", v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityCPU}}),
+		aPolicy("plain", v1alpha1.RoutingPolicySpec{}),
+		aPolicy("computed", v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityExpression, Expression: "zone.cpu"}}))...)
+	w.sync("web")
+	if _, err := w.reconciler.nodes.current(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	w.create(aNode("a-2", "a"))
+	if err := w.reconciler.nodes.refresh(context.Background(), newQueue()); err != nil {
+		t.Fatal(err)
+	}
+	var delayed delayedQueue
+	(&policyReconciler{reconciler: w.reconciler}).enqueue(context.Background(), &delayed)
+	if !slices.Equal(delayed.names, []string{"computed"}) {
+		t.Errorf("asked for %v", delayed.names)
+	}
+}
+
+// delayedQueue keeps what is added for later.
+type delayedQueue struct {
+	queue
+	names []string
+}
+
+func (q *delayedQueue) AddAfter(request reconcile.Request, _ time.Duration) {
+	q.names = append(q.names, request.Name)
+}

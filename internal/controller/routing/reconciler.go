@@ -1,0 +1,250 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// reconciler syncs Services.
+type reconciler struct {
+	client   client.Client
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	memory   *memory
+	nodes    *nodeWatcher
+	policies *policyQueue
+	groups   *groupWriter
+	metrics  *metrics
+	syncs    *Syncs
+}
+
+const (
+	// settle is how long Kubernetes is given to copy the label to the slices, so that
+	// the webhook knows them before they have hints.
+	settle = 2 * time.Second
+	// behindWait is when to look again at a cache that is behind a write, should its
+	// event be lost.
+	behindWait = 5 * time.Second
+	// conflictWait is when to try again what somebody else's write came before.
+	conflictWait = 100 * time.Millisecond
+	// quiet is how long an outcome must last to be told: a Service that has two
+	// address families, or is being rolled out, changes in several steps.
+	quiet = time.Second
+)
+
+// pass is the work of one sync of a Service.
+type pass struct {
+	*reconciler
+	in     routing.Input
+	record *record
+	now    time.Time
+	// again is when to come back, zero if an event will tell.
+	again time.Duration
+	// slices and moved count what is written.
+	slices, moved int
+}
+
+// Reconcile syncs one Service.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
+	defer r.memory.sync(key)
+	defer r.syncs.begin("Service " + key.String())()
+	service := new(corev1.Service)
+	err := r.client.Get(ctx, key, service)
+	if apierrors.IsNotFound(err) || err == nil && service.DeletionTimestamp != nil {
+		r.forget(key)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
+	}
+	s := &pass{reconciler: r, now: r.clock.Now()}
+	err = s.run(ctx, key, service)
+	switch {
+	case isChanged(err):
+		// Its event will come, too.
+		r.metrics.synced(resultConflict)
+		return reconcile.Result{RequeueAfter: conflictWait}, nil
+	case err != nil:
+		r.metrics.synced(resultError)
+		return reconcile.Result{}, err
+	}
+	r.metrics.synced(resultDone)
+	return reconcile.Result{RequeueAfter: s.again}, nil
+}
+
+// forget drops all that is known of a Service.
+func (r *reconciler) forget(key types.NamespacedName) {
+	r.policies.add(key.Namespace, r.memory.forget(key))
+	r.groups.proxies.forget(key)
+}
+
+// come asks to come back after some time, the least of all that are asked for.
+func (s *pass) come(after time.Duration) {
+	if after > 0 && (s.again == 0 || after < s.again) {
+		s.again = after
+	}
+}
+
+func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev1.Service) error {
+	var fresh bool
+	if s.record, fresh = s.memory.record(key); !fresh && s.record.uid != service.UID {
+		s.forget(key)
+		s.record, fresh = s.memory.record(key)
+	}
+	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
+		s.record.stay.losses = reportedLosses
+	}
+	if behind(service, s.record.service) {
+		s.come(behindWait)
+		return nil
+	}
+	if err := s.read(ctx, service); err != nil {
+		return err
+	}
+	d, err := s.decide(key)
+	if err != nil {
+		return err
+	}
+	if d.Delivery == routing.DeliveryNone && d.Request.Policy == "" && !touched(service) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
+		s.forget(key)
+		return nil
+	}
+	waiting, err := s.deliver(ctx, &d)
+	switch {
+	case err != nil:
+		s.follow(key, s.memory.follow(key, d.Request.Policy), d.Request.Policy)
+		return s.fails(ctx, &d, err)
+	case waiting:
+		return nil
+	}
+	s.record.failing = time.Time{}
+	if err := s.report(ctx, d); err != nil {
+		return err
+	}
+	s.remember(ctx, key, d)
+	return nil
+}
+
+// touched reports whether Vicinity has left anything on the Service.
+func touched(service *corev1.Service) bool {
+	_, labelled := service.Labels[translate.LabelRouted]
+	return labelled || service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName ||
+		routing.ConditionOf(service) != nil
+}
+
+// read collects what the decision depends on.
+func (s *pass) read(ctx context.Context, service *corev1.Service) error {
+	var eps discoveryv1.EndpointSliceList
+	if err := s.client.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
+		return fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	var groups v1alpha1.EndpointGroupList
+	if err := s.client.List(ctx, &groups, client.InNamespace(service.Namespace), client.MatchingFields{indexGroupService: service.Name}); err != nil {
+		return fmt.Errorf("reading EndpointGroups: %w", err)
+	}
+	var policies v1alpha1.RoutingPolicyList
+	if err := s.client.List(ctx, &policies, client.InNamespace(service.Namespace)); err != nil {
+		return fmt.Errorf("reading RoutingPolicies: %w", err)
+	}
+	cluster, err := s.nodes.current(ctx)
+	if err != nil {
+		return fmt.Errorf("reading Nodes: %w", err)
+	}
+	s.in = routing.Input{
+		Service:  service,
+		Slices:   pointers(eps.Items),
+		Groups:   s.record.groups.current(pointers(groups.Items), s.now),
+		Cluster:  cluster,
+		Policies: pointers(policies.Items),
+		Settings: s.options.Settings,
+		Last:     s.record.last,
+	}
+	return nil
+}
+
+// decide decides, or that nothing is to be done for a Service that is excluded.
+func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
+	if s.options.excludes(key) {
+		return routing.Decision{Delivery: routing.DeliveryNone}, nil
+	}
+	return routing.Decide(s.in)
+}
+
+// deliver writes hints and groups as far as it can be done now. If it is waiting,
+// caches are behind what was written, and nothing can be said.
+func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+	if d.Delivery == routing.DeliveryGroups || len(s.in.Groups) > 0 ||
+		s.in.Service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+		if waiting, err := s.group(ctx, d); err != nil || waiting {
+			return waiting, err
+		}
+	} else {
+		s.groups.rest(client.ObjectKeyFromObject(s.in.Service), s.record)
+	}
+	if hinted := d.Hinted(); hinted.Delivery == routing.DeliveryHints {
+		return s.route(ctx, *hinted)
+	}
+	return false, s.unroute(ctx)
+}
+
+// group writes groups as far as it can be done now.
+func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+	progress, err := s.groups.deliver(ctx, s.record, s.in, *d)
+	if err != nil {
+		return false, err
+	}
+	d.Notes = append(d.Notes, progress.notes...)
+	s.come(progress.again)
+	s.slices += progress.writes
+	if d.Delivery == routing.DeliveryGroups {
+		s.record.grouped(d)
+	}
+	if progress.given {
+		s.come(behindWait)
+	}
+	return progress.given, nil
+}
+
+// follow asks for a look at the policies that a Service has followed and follows now.
+func (s *pass) follow(key types.NamespacedName, before, after string) {
+	if before != after {
+		s.policies.add(key.Namespace, before)
+		s.policies.add(key.Namespace, after)
+	}
+}
+
+// remember keeps what the next sync and others need of this one.
+func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
+	v := view{basis: basisOf(&d), policy: d.Request.Policy, report: reportOf(&d, s.in.Service, s.record.stay.reported())}
+	v.print = v.basis.of(s.in.Cluster)
+	s.record.last = nil
+	if d.Delivery != routing.DeliveryNone {
+		s.record.last = d.Essence()
+		s.metrics.delivered(d, s.slices, s.moved)
+	}
+	s.follow(key, s.memory.show(key, v), v.policy)
+	if s.nodes.cluster.Load() != s.in.Cluster {
+		s.come(time.Millisecond) // the nodes changed meanwhile, and nobody looked here
+	}
+	if s.slices > 0 {
+		log.FromContext(ctx).Info("routed", "delivery", d.Delivery, "source", d.Request.Source,
+			"state", v.report.state, "slices", s.slices, "moved", s.moved)
+	}
+}

@@ -1,0 +1,527 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+func TestServiceIsRouted(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	before := w.slices("web")[0]
+	w.settle("web")
+	if got, want := w.hints(), "a a a a b b b b c c c c"; got != want {
+		t.Errorf("hints %s, want %s", got, want)
+	}
+	if w.service("web").Labels[translate.LabelRouted] != "true" {
+		t.Error("the Service does not have the label")
+	}
+	condition := w.condition("web")
+	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" || condition.LastTransitionTime.IsZero() {
+		t.Errorf("condition %+v", condition)
+	}
+	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated ") {
+		t.Errorf("told %q", told)
+	}
+
+	sent := w.sent()
+	hints := of(sent, "*v1.EndpointSlice")
+	if len(hints) != 1 || len(of(sent, "*v1.Service")) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
+		t.Fatalf("sent %q", sent)
+	}
+	for i, path := range paths(t, hints[0]) {
+		want := fmt.Sprintf("add /endpoints/%d/hints", i-1)
+		if i == 0 {
+			want = "test /metadata/resourceVersion"
+		}
+		if path != want {
+			t.Errorf("operation %d is %s, want %s", i, path, want)
+		}
+	}
+	after := w.slices("web")[0]
+	for i := range after.Endpoints {
+		after.Endpoints[i].Hints = nil
+	}
+	delete(after.Labels, translate.LabelRouted)
+	after.ResourceVersion = before.ResourceVersion
+	if !reflect.DeepEqual(before, after) {
+		t.Errorf("more than hints has changed:\nbefore %+v\nafter  %+v", before, after)
+	}
+
+	w.settle("web")
+	if sent := w.sent(); len(sent) > 0 {
+		t.Errorf("a sync of what is as it should be sent %q", sent)
+	}
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, "a a a a a a b b b b c c"), aSlice("web", 1, "a b c"),
+		aService("wrong", translate.AnnotationSameZone, "Prefre"), aSlice("wrong", 0, "a"))...)
+	for _, name := range []string{"web", "wrong"} {
+		w.settle(name)
+	}
+	if told := w.told(); len(told) != 2 || !strings.HasPrefix(told[1], "Warning TopologyNotRouted ") {
+		t.Errorf("told %q", told)
+	}
+	w.sent()
+	w.start(testOptions())
+	for _, name := range []string{"web", "wrong"} {
+		w.settle(name)
+	}
+	if sent := w.sent(); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+	if told := w.told(); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+}
+
+// Hints are not written before Kubernetes has copied the label, so that the webhook
+// knows the slices; but not for ever.
+func TestHintsWaitForTheLabel(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	if result := w.sync("web"); result.RequeueAfter != settle {
+		t.Errorf("to come back in %s", result.RequeueAfter)
+	}
+	w.sync("web")
+	if len(of(w.sent(), "*v1.EndpointSlice")) > 0 {
+		t.Error("hints are written at once")
+	}
+	w.clock.SetTime(w.clock.Now().Add(settle))
+	w.sync("web")
+	if len(of(w.sent(), "*v1.EndpointSlice")) != 1 {
+		t.Error("hints are not written when the label does not come")
+	}
+}
+
+// A conflict is nobody's fault: it is tried again, without an error or an event.
+func TestConflictsAreQuiet(t *testing.T) {
+	resource := schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
+	kind := schema.GroupKind{Group: resource.Group, Kind: "EndpointSlice"}
+	for _, test := range []struct {
+		name  string
+		err   error
+		quiet bool
+	}{
+		{"a test that failed", apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "testing value /metadata/resourceVersion failed: test failed", 0, false), true},
+		{"a conflict", apierrors.NewConflict(resource, "web-00", errors.New("changed")), true},
+		{"a slice that is gone", apierrors.NewNotFound(resource, "web-00"), true},
+		{"a webhook's refusal", &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+			Message: `admission webhook "rules.example.com" denied the request: no`,
+		}}, false},
+		{"hints that are not valid", apierrors.NewInvalid(kind, "web-00", field.ErrorList{field.TooMany(field.NewPath("endpoints"), 9, 8)}), false},
+		{"no permission", apierrors.NewForbidden(resource, "web-00", errors.New("no")), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+			w.refuse = func(object client.Object, _ string) error {
+				if _, slice := object.(*discoveryv1.EndpointSlice); slice {
+					return test.err
+				}
+				return nil
+			}
+			w.sync("web")
+			w.copyLabel("web")
+			result, err := w.reconciler.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
+			if test.quiet && (err != nil || result.RequeueAfter == 0) || !test.quiet && err == nil {
+				t.Errorf("result %+v, error %v", result, err)
+			}
+			if told := w.told(); len(told) > 0 {
+				t.Errorf("told %q", told)
+			}
+			w.refuse = nil
+			w.settle("web")
+			if got := w.hints(); got != twelve {
+				t.Errorf("hints %s", got)
+			}
+		})
+	}
+}
+
+// While something strips hints, they are written again after longer and longer times.
+// That is told once, and so is that they stay at last.
+func TestBackOffWhileHintsAreStripped(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	w.told()
+	var waits []time.Duration
+	for range 12 {
+		w.strip("web")
+		result := w.sync("web")
+		if w.hints() == twelve {
+			t.Fatal("hints are written again at once")
+		}
+		for w.hints() != twelve {
+			waits = append(waits, result.RequeueAfter)
+			w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+			result = w.sync("web")
+		}
+	}
+	total := time.Duration(0)
+	for _, wait := range waits {
+		total += wait
+		if wait > longestWait {
+			t.Errorf("waits %s", wait)
+		}
+	}
+	// 1 + 2 + 4 + … + 256 seconds, then thrice the longest.
+	if want := 511*time.Second + 3*longestWait; total != want {
+		t.Errorf("waited %s in all, want %s: %v", total, want, waits)
+	}
+	told := w.told()
+	if len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyHintsLost ") || !routing.LostHints(w.service("web")) {
+		t.Errorf("told %q", told)
+	}
+
+	// A restart knows, and does not tell again.
+	w.start(testOptions())
+	w.strip("web")
+	w.sync("web")
+	if told := w.told(); len(told) > 0 || w.hints() != twelve {
+		t.Errorf("after a restart: told %q, hints %s", told, w.hints())
+	}
+	w.settle("web")
+	told = w.told()
+	if len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated ") || routing.LostHints(w.service("web")) {
+		t.Errorf("after they stayed: told %q", told)
+	}
+}
+
+func TestServiceIsNotRoutedAnyMore(t *testing.T) {
+	own := aSlice("web", 1, "a")
+	own.Labels[discoveryv1.LabelManagedBy] = "by-hand"
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), own)...)
+	w.settle("web")
+	w.told()
+	for _, slice := range w.slices("web") {
+		slice.Annotations = map[string]string{routing.AnnotationHeld: `{"b":["10.1.0.1"]}`, "note": "mine"}
+		w.update(slice)
+	}
+	service := w.service("web")
+	delete(service.Annotations, translate.AnnotationSameZone)
+	w.update(service)
+	w.settle("web")
+	// Kubernetes' controller strips its own slices when it copies the labels.
+	if got := w.hints(); got != twelve+" | -" {
+		t.Errorf("hints %s", got)
+	}
+	for _, slice := range w.slices("web") {
+		if len(slice.Annotations) != 1 {
+			t.Errorf("left behind on %s: %v", slice.Name, slice.Annotations)
+		}
+	}
+	service = w.service("web")
+	if len(service.Labels) > 0 || routing.ConditionOf(service) != nil {
+		t.Errorf("left behind: labels %v, conditions %v", service.Labels, service.Status.Conditions)
+	}
+	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyNotRouted ") {
+		t.Errorf("told %q", told)
+	}
+	if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.views) != 0 {
+		w.settle("web")
+		if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.views) != 0 {
+			t.Error("the Service is still remembered")
+		}
+	}
+}
+
+func TestDeletedServiceIsForgotten(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	if len(w.reconciler.memory.services) != 1 || len(w.reconciler.memory.views) != 1 {
+		t.Fatal("the Service is not remembered")
+	}
+	if err := w.client.Delete(context.Background(), w.service("web")); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("web")
+	if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.views) != 0 {
+		t.Error("the Service is still remembered")
+	}
+}
+
+// A Service that is deleted in the middle of a hand-over is forgotten by all, so that
+// one of the same name finds nothing of it.
+func TestDeletedGroupsAreForgotten(t *testing.T) {
+	service := preferring("web")
+	service.UID = "web-uid"
+	service.Annotations[translate.AnnotationProxy] = "true"
+	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
+	w.sync("web")
+	services, proxies := w.reconciler.memory.services, w.reconciler.groups.proxies
+	if len(services) != 1 || len(proxies.waiting) != 1 {
+		t.Fatalf("the Service does not wait for proxies: %v, %v", services, proxies.waiting)
+	}
+	if err := w.client.Delete(context.Background(), w.service("web")); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("web")
+	if len(services) != 0 || len(proxies.waiting) != 0 {
+		t.Errorf("still remembered: %v, %v", services, proxies.waiting)
+	}
+}
+
+func TestLeftAlone(t *testing.T) {
+	in := func(namespace, name string, annotations ...string) []client.Object {
+		service, slice := aService(name, annotations...), aSlice(name, 0, twelve)
+		service.Namespace, slice.Namespace = namespace, namespace
+		return []client.Object{service, slice}
+	}
+	prefer := []string{translate.AnnotationSameZone, translate.Prefer}
+	for name, objects := range map[string][]client.Object{
+		"kube-system/dns":     in("kube-system", "dns", prefer...),
+		"vicinity/webhook":    in("vicinity", "webhook", prefer...),
+		"default/kubernetes":  in("default", "kubernetes", prefer...),
+		"shop/silent":         in("shop", "silent"),
+		"shop/upstream":       in("shop", "upstream", translate.AnnotationTopologyMode, "Auto"),
+		"shop/balanced":       in("shop", "balanced", translate.AnnotationSameZone, "Balanced"),
+		"default/kubernetes2": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), objects...)...)
+			for range 3 {
+				w.sync(name)
+				w.clock.SetTime(w.clock.Now().Add(time.Minute))
+			}
+			if sent, told := w.sent(), w.told(); len(sent) > 0 || len(told) > 0 {
+				t.Errorf("sent %q, told %q", sent, told)
+			}
+			if len(w.reconciler.memory.services) != 0 {
+				t.Error("the Service is remembered")
+			}
+		})
+	}
+}
+
+// A namespace that is excluded later is left as it was before.
+func TestExcludedLater(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	options := testOptions()
+	options.ExcludedNamespaces = []string{"shop"}
+	w.start(options)
+	w.settle("web")
+	service := w.service("web")
+	if len(service.Labels) > 0 || routing.ConditionOf(service) != nil {
+		t.Errorf("left behind: labels %v, conditions %v", service.Labels, service.Status.Conditions)
+	}
+}
+
+func TestAutoIsTakenOver(t *testing.T) {
+	w := newWorld(t, append(threeZones(), aService("web", translate.AnnotationTopologyMode, "Auto"), aSlice("web", 0, "a=b a=c b=a b c c"))...)
+	options := testOptions()
+	options.Settings.TakeOverAuto = true
+	w.start(options)
+	w.settle("web")
+	if got := w.hints(); strings.Contains(got, "-") {
+		t.Errorf("hints %s", got)
+	}
+	if condition := w.condition("web"); condition == nil || condition.Reason != "Allocated" {
+		t.Errorf("condition %+v", condition)
+	}
+}
+
+// Where two slices have to exchange zones, both zones keep what they had until they
+// have what they get, for the grace.
+func TestZonesAreHeldForTheGrace(t *testing.T) {
+	eight := strings.TrimSpace(strings.Repeat("a=b ", 8))
+	other := strings.TrimSpace(strings.Repeat("b=a ", 8))
+	w := newWorld(t, append(threeZones()[:2], preferring("web"), aSlice("web", 0, eight), aSlice("web", 1, other))...)
+	w.sync("web")
+	w.copyLabel("web")
+	begun := w.clock.Now()
+	result := w.sync("web")
+	if got := w.hints(); !strings.HasPrefix(got, "a+b") || !strings.HasSuffix(got, "a+b") {
+		t.Errorf("hints %s", got)
+	}
+	for w.clock.Now().Before(begun.Add(routing.DefaultShrinkGrace)) {
+		if got := w.hints(); !strings.HasPrefix(got, "a+b") {
+			t.Errorf("after %s: hints %s", w.clock.Now().Sub(begun), got)
+		}
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+		result = w.sync("web")
+	}
+	if got := w.hints(); !strings.HasPrefix(got, "a a ") || !strings.HasSuffix(got, "b b") {
+		t.Errorf("after the grace: hints %s", got)
+	}
+	if result.RequeueAfter > time.Minute {
+		t.Errorf("to come back in %s", result.RequeueAfter)
+	}
+	if routing.Holds(w.slices("web")) {
+		t.Errorf("something is held: %v", w.slices("web")[0].Annotations)
+	}
+}
+
+// A controller that starts while zones are held, after a crash of another, finds the
+// plan and ends what was begun, after the grace.
+func TestRestartWhileZonesAreHeld(t *testing.T) {
+	eight := strings.TrimSpace(strings.Repeat("a=b ", 8))
+	other := strings.TrimSpace(strings.Repeat("b=a ", 8))
+	for _, annotations := range []map[string]string{nil, {"note": "mine"}} {
+		slice := aSlice("web", 0, eight)
+		slice.Annotations = annotations
+		w := newWorld(t, append(threeZones()[:2], preferring("web"), slice, aSlice("web", 1, other))...)
+		w.sync("web")
+		w.copyLabel("web")
+		w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(quiet))
+		w.sync("web")
+		union := strings.TrimSpace(strings.Repeat("a+b ", 8))
+		if got := w.hints(); got != union+" | "+union || routing.ConditionOf(w.service("web")) == nil {
+			t.Fatalf("hints %s, condition %v", got, w.condition("web"))
+		}
+		w.start(testOptions())
+		w.sync("web")
+		if got := w.hints(); got != union+" | "+union {
+			t.Errorf("after a restart the zones are not held: %s", got)
+		}
+		w.settle("web")
+		if got, want := w.hints(), strings.ReplaceAll(union, "a+b", "a")+" | "+strings.ReplaceAll(union, "a+b", "b"); got != want {
+			t.Errorf("hints %s, want %s", got, want)
+		}
+		if after := w.slices("web")[0].Annotations; len(after) != len(annotations) {
+			t.Errorf("annotations %v", after)
+		}
+	}
+}
+
+// What is gone proves nothing about hints that something keeps removing.
+func TestSliceThatIsGoneProvesNothing(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), aSlice("web", 1, ""))...)
+	w.settle("web")
+	w.strip("web")
+	result := w.sync("web")
+	w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	w.sync("web")
+	if got := w.hints(); !strings.HasPrefix(got, twelve) {
+		t.Fatalf("hints %s", got)
+	}
+	if err := w.client.Delete(context.Background(), w.slices("web")[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.SetTime(w.clock.Now().Add(proof))
+	w.sync("web")
+	if record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web"))); record.stay.losses != 1 {
+		t.Errorf("%d losses, want 1", record.stay.losses)
+	}
+}
+
+// What the cache has not seen yet is not taken for what somebody else wrote.
+func TestCacheThatIsBehind(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	w.sent()
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
+	record.slices["web-00"] = "999999999"
+	w.strip("web")
+	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 || record.stay.losses > 0 {
+		t.Errorf("a slice: result %+v, %d losses", result, record.stay.losses)
+	}
+	record.slices["web-00"], record.service = "1", "999999999"
+	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 {
+		t.Errorf("the Service: result %+v", result)
+	}
+}
+
+// An outcome that does not last is not told: both families come at once.
+func TestShortOutcomesAreNotTold(t *testing.T) {
+	v6 := aSlice("web", 1, "a b c")
+	v6.AddressType = discoveryv1.AddressTypeIPv6
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), v6)...)
+	w.sync("web")
+	w.copyLabel("web")
+	w.sync("web")
+	full := aSlice("web", 1, twelve)
+	v6 = w.slices("web")[1]
+	v6.Endpoints = full.Endpoints
+	w.update(v6)
+	w.settle("web")
+	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated ") {
+		t.Errorf("told %q", told)
+	}
+}
+
+func TestTenThousandEndpoints(t *testing.T) {
+	objects := append(threeZones(), preferring("web"))
+	for i := range 100 {
+		slice := aSlice("web", i, strings.Repeat("a a b c ", 25))
+		slice.Name = fmt.Sprintf("web-%03d", i)
+		objects = append(objects, slice)
+	}
+	w := newWorld(t, objects...)
+	w.settle("web")
+	condition := w.condition("web")
+	if condition == nil || condition.Reason != "Allocated" || !strings.Contains(condition.Message, "more than 20 slices") {
+		t.Errorf("condition %+v", condition)
+	}
+	sent := of(w.sent(), "*v1.EndpointSlice")
+	if len(sent) != 100 || strings.Contains(w.hints(), "-") {
+		t.Errorf("%d slices written", len(sent))
+	}
+	w.settle("web")
+	if sent := w.sent(); len(sent) > 0 {
+		t.Errorf("%d patches of what is as it should be", len(sent))
+	}
+}
+
+func TestEventOfConditions(t *testing.T) {
+	warned := &routing.Decision{}
+	warned.Request.Warnings = []string{"something"}
+	for reason, want := range map[string][2]string{
+		"Allocated":                   {"Normal", "TopologyAllocated"},
+		"Waiting":                     {"Normal", "TopologyWaiting"},
+		"Downgraded":                  {"Warning", "TopologyDowngraded"},
+		"Allocated,HintsLost":         {"Warning", "TopologyHintsLost"},
+		"Allocated,NotWritten":        {"Warning", "TopologyNotWritten"},
+		"Allocated,NeedsGroups":       {"Warning", "TopologyNeedsGroups"},
+		"IPv4:Allocated,IPv6:Waiting": {"Normal", "TopologyRouting"},
+		"NotRouted":                   {"Normal", "TopologyNotRouted"},
+	} {
+		kind, name := eventOf(&routing.Decision{}, &metav1.Condition{Reason: reason})
+		if kind != want[0] || name != want[1] {
+			t.Errorf("%s: %s %s, want %v", reason, kind, name, want)
+		}
+		if kind, _ := eventOf(warned, &metav1.Condition{Reason: reason}); kind != corev1.EventTypeWarning {
+			t.Errorf("%s with a warning: %s", reason, kind)
+		}
+	}
+}
+
+// The events that a watch brings lead to the Service that they are about.
+func TestRequests(t *testing.T) {
+	slice := aSlice("web", 0, "a")
+	if got := serviceOfSlice(context.Background(), slice); len(got) != 1 || got[0].String() != "shop/web" {
+		t.Errorf("a slice: %v", got)
+	}
+	delete(slice.Labels, discoveryv1.LabelServiceName)
+	if got := serviceOfSlice(context.Background(), slice); len(got) != 0 {
+		t.Errorf("a slice of nobody: %v", got)
+	}
+	w := newWorld(t, aService("web"), aService("web-admin"))
+	var names []string
+	for _, request := range w.reconciler.servicesOfPolicy(context.Background(), slice) {
+		names = append(names, request.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"web", "web-admin"}) {
+		t.Errorf("a policy: %v", names)
+	}
+}

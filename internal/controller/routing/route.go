@@ -1,0 +1,178 @@
+package routing
+
+import (
+	"context"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// managedByKubernetes is the value of the label of slices that Kubernetes' own
+// controller writes, which copies the labels of the Service to them.
+const managedByKubernetes = "endpointslice-controller.k8s.io"
+
+// route brings the hints to what the decision says, as far as it can be done now.
+func (s *pass) route(ctx context.Context, d routing.Decision) (waiting bool, err error) {
+	if s.in.Service.Labels[translate.LabelRouted] != "true" {
+		if err := s.label(ctx, true); err != nil {
+			return false, err
+		}
+		s.record.labelled = s.now
+		s.come(settle)
+		return true, nil
+	}
+	if s.cachesBehind() {
+		s.come(behindWait)
+		return true, nil
+	}
+	if left := settle - s.now.Sub(s.record.labelled); left > 0 && s.labelOnItsWay() {
+		s.come(left)
+		return true, nil
+	}
+	s.watchHints(ctx)
+	if wait := s.record.stay.wait(s.now); wait > 0 {
+		s.come(wait)
+		return false, nil
+	}
+	return false, s.step(ctx, d)
+}
+
+// unroute takes the hints and the label away from a Service that Vicinity routed. As
+// soon as the label has gone Kubernetes' controller brings its own slices to what it
+// thinks right, all by itself.
+func (s *pass) unroute(ctx context.Context) error {
+	s.record.slices = map[string]string{}
+	s.record.stay = patience{}
+	if _, labelled := s.in.Service.Labels[translate.LabelRouted]; !labelled {
+		return nil
+	}
+	for _, write := range routing.Unroute(s.in.Slices).Writes {
+		if write.Slice.Labels[discoveryv1.LabelManagedBy] == managedByKubernetes {
+			// It leaves the annotations as they are.
+			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[routing.AnnotationHeld] == "" {
+				continue
+			}
+		}
+		if _, err := s.writeHints(ctx, write); err != nil {
+			return err
+		}
+		s.slices++
+	}
+	return s.label(ctx, false)
+}
+
+// cachesBehind reports whether a slice is not yet as it was written last.
+func (s *pass) cachesBehind() bool {
+	for _, slice := range s.in.Slices {
+		if behind(slice, s.record.slices[slice.Name]) {
+			return true
+		}
+	}
+	return false
+}
+
+// labelOnItsWay reports whether Kubernetes has still to copy the label to a slice.
+func (s *pass) labelOnItsWay() bool {
+	for _, slice := range s.in.Slices {
+		if slice.Labels[discoveryv1.LabelManagedBy] == managedByKubernetes && slice.Labels[translate.LabelRouted] != "true" {
+			return true
+		}
+	}
+	return false
+}
+
+// watchHints looks whether the hints that were written last are still there. Where
+// there is none to look at, because they are lost already or their slice is gone,
+// nothing is proved.
+func (s *pass) watchHints(ctx context.Context) {
+	last, stay := s.record.last.Hinted(), &s.record.stay
+	if last == nil {
+		return
+	}
+	looked, intact := false, true
+	for _, slice := range s.in.Slices {
+		written, mine := s.record.slices[slice.Name]
+		looked = looked || mine
+		if !mine || written == slice.ResourceVersion {
+			continue
+		}
+		stayed, lost := last.Stay(slice)
+		intact = intact && lost == 0
+		if lost > 0 && stayed == 0 {
+			// What was written is looked at once: until it is written again, there is
+			// nothing more to lose.
+			s.record.slices = map[string]string{}
+			stay.lose(s.now)
+			s.metrics.lost()
+			log.FromContext(ctx).Info("hints were removed", "slice", slice.Name, "losses", stay.losses, "wait", stay.wait(s.now).String())
+			return
+		}
+	}
+	if looked && intact {
+		stay.stay(s.now)
+	}
+}
+
+// step writes what can safely be written now.
+func (s *pass) step(ctx context.Context, d routing.Decision) error {
+	if s.record.holdUntil.IsZero() && routing.Holds(s.in.Slices) {
+		// Whoever wrote that is no more, and nobody knows since when it is held.
+		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
+	}
+	hold := s.now.Before(s.record.holdUntil)
+	step := routing.Next(s.in.Slices, d, hold)
+	s.record.prune(s.in.Slices)
+	for _, write := range step.Writes {
+		version, err := s.writeHints(ctx, write)
+		s.metrics.wrote(err)
+		if err != nil {
+			if s.slices > 0 && isChanged(err) {
+				s.record.hinted(&d) // what is written is part of this
+			}
+			return err
+		}
+		s.record.slices[write.Slice.Name] = version
+		s.record.stay.written = s.now
+		s.slices++
+	}
+	for i := range d.Families {
+		if len(step.Writes) > 0 {
+			s.moved += d.Families[i].Moved
+		}
+	}
+	switch {
+	case step.Held == 0:
+		s.record.holdUntil = s.now.Add(-1)
+	case !hold:
+		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
+	}
+	if left := s.record.holdUntil.Sub(s.now); left > 0 {
+		s.come(left)
+	}
+	if len(step.Writes) == 0 && step.Held == 0 {
+		s.watchAnew()
+	}
+	s.come(s.record.stay.check(s.now))
+	return nil
+}
+
+// watchAnew goes on looking after losses where nothing was left to write: what the
+// slices say now has to stay, whoever wrote it. Without this nobody would ever find
+// out that the losses are over, of a Service that needs no hints any more or whose
+// hints an earlier controller wrote.
+func (s *pass) watchAnew() {
+	if stay := &s.record.stay; stay.losses == 0 || stay.check(s.now) > 0 && len(s.record.slices) > 0 {
+		return
+	}
+	if len(s.in.Slices) == 0 {
+		s.record.stay = patience{}
+		return
+	}
+	for _, slice := range s.in.Slices {
+		s.record.slices[slice.Name] = slice.ResourceVersion
+	}
+	s.record.stay.written = s.now
+}

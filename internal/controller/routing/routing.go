@@ -1,0 +1,157 @@
+// Package routing runs the routing control plane: a reconciler keyed by Service that
+// reads a Service with its slices, groups, policies and the cluster's nodes, lets
+// package internal/routing decide, and writes what came out of it: hints on the slices
+// or groups, a label and a condition on the Service, and events.
+//
+// It decides nothing about traffic itself. What it keeps in memory makes it polite,
+// not right: a restart loses when to write next, never what.
+package routing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// Options are what an administrator chooses.
+type Options struct {
+	Settings routing.Settings
+	// ExcludedNamespaces are left alone.
+	ExcludedNamespaces []string
+	// Namespace is Vicinity's own, which is left alone too.
+	Namespace string
+	// Workers is the number of Services that are synced at a time.
+	Workers int
+	// TopServices is the number of Services, those with the most endpoints, that
+	// have metrics of their own.
+	TopServices int
+	// HandBackGrace is how long groups stay after a Service has gone back to
+	// kube-proxy.
+	HandBackGrace time.Duration
+	// Syncs, if given, are kept up to date with those under way.
+	Syncs *Syncs
+}
+
+// Defaults of Options.
+const (
+	DefaultWorkers       = 8
+	DefaultTopServices   = 20
+	DefaultHandBackGrace = 10 * time.Second
+)
+
+// excludes reports whether the Service is to be left alone whatever it says.
+func (o *Options) excludes(key types.NamespacedName) bool {
+	switch {
+	case key.Namespace == o.Namespace && o.Namespace != "":
+		return true
+	case key == types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}:
+		return true // the API server writes its slices whole
+	}
+	return slices.Contains(o.ExcludedNamespaces, key.Namespace)
+}
+
+// Add sets the controllers of Services and policies up with a manager, whose cache
+// must have CacheOptions.
+func Add(ctx context.Context, mgr manager.Manager, options Options) error {
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	r := newReconciler(mgr.GetClient(), mgr.GetEventRecorder("vicinity-controller"), clock.RealClock{}, options)
+	r.metrics.preset()
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of routing: %w", err)
+	}
+	if err := r.addServices(mgr); err != nil {
+		return fmt.Errorf("adding the controller of Services: %w", err)
+	}
+	if err := r.addPolicies(mgr); err != nil {
+		return fmt.Errorf("adding the controller of RoutingPolicies: %w", err)
+	}
+	return nil
+}
+
+func newReconciler(c client.Client, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
+	r := &reconciler{
+		client:   c,
+		recorder: recorder,
+		clock:    now,
+		options:  options,
+		memory:   newMemory(),
+		policies: newPolicyQueue(),
+	}
+	r.groups = newGroupWriter(c, now, options.HandBackGrace)
+	if r.syncs = options.Syncs; r.syncs == nil {
+		r.syncs = NewSyncs(now)
+	}
+	r.nodes = newNodeWatcher(c, r.memory, r.policies)
+	r.metrics = newMetrics(r.memory, options.TopServices)
+	return r
+}
+
+// addServices watches all that a decision about a Service depends on.
+func (r *reconciler) addServices(mgr manager.Manager) error {
+	warm := true
+	b := builder.ControllerManagedBy(mgr).
+		Named("routing").
+		For(&corev1.Service{}).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(serviceOfSlice)).
+		Watches(&v1alpha1.EndpointGroup{}, handler.EnqueueRequestsFromMapFunc(serviceOfGroup)).
+		Watches(&v1alpha1.RoutingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfPolicy),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, r.nodes.handler()).
+		WatchesRawSource(source.Func(r.nodes.run)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
+	if !r.options.Settings.WithoutGroups {
+		b = b.Watches(&coordinationv1.Lease{}, r.groups.proxies.handler()).
+			WatchesRawSource(source.Func(r.groups.proxies.run))
+	}
+	return b.Complete(r)
+}
+
+func serviceOfSlice(_ context.Context, object client.Object) []reconcile.Request {
+	return serviceNamed(object.GetNamespace(), object.GetLabels()[discoveryv1.LabelServiceName])
+}
+
+func serviceOfGroup(_ context.Context, object client.Object) []reconcile.Request {
+	return serviceNamed(object.GetNamespace(), object.GetLabels()[v1alpha1.LabelService])
+}
+
+func serviceNamed(namespace, name string) []reconcile.Request {
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+// servicesOfPolicy are all Services of the namespace: a policy may name new ones.
+func (r *reconciler) servicesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
+	var services corev1.ServiceList
+	if err := r.client.List(ctx, &services, client.InNamespace(object.GetNamespace())); err != nil {
+		return nil // the cache has not started, and will list them all
+	}
+	requests := make([]reconcile.Request, len(services.Items))
+	for i := range services.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&services.Items[i])
+	}
+	return requests
+}

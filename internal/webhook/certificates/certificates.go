@@ -1,0 +1,114 @@
+package certificates
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// Options are what the certificates are for. The lifetimes have defaults: ten years
+// for the authority, one for the certificate, renewed 90 days before they end, which
+// is looked at twice a day and whenever the Secret changes.
+type Options struct {
+	// Secret is where the authority and the certificate are kept.
+	Secret types.NamespacedName
+	// Names are those that the API server calls the webhooks by: SERVICE.NAMESPACE.svc.
+	Names []string
+	// Mutating and Validating are the names of the webhook configurations that the
+	// authority is written into.
+	Mutating, Validating []string
+
+	AuthorityLifetime, Lifetime, RenewBefore, CheckEvery time.Duration
+
+	// controller tells the rotators of several managers in one process apart.
+	controller string
+}
+
+// Certificates are what the webhooks of a process serve with.
+type Certificates struct {
+	options Options
+	current atomic.Pointer[tls.Certificate]
+	// written is closed when the authority is in the webhook configurations.
+	written chan struct{}
+}
+
+// New makes certificates that are not there before a manager runs that they are
+// registered with.
+func New(o Options) (*Certificates, error) {
+	switch {
+	case o.Secret.Name == "" || o.Secret.Namespace == "":
+		return nil, fmt.Errorf("secret %q of the webhooks' certificate: it needs a namespace and a name", o.Secret)
+	case len(o.Names) == 0:
+		return nil, errors.New("names of the webhooks' certificate: there must be one, SERVICE.NAMESPACE.svc")
+	}
+	return &Certificates{options: o, written: make(chan struct{})}, nil
+}
+
+// Configure has a server use the certificates. It is one of the TLSOpts of the
+// manager's webhook server, which is made before the manager.
+func (c *Certificates) Configure(config *tls.Config) { config.GetCertificate = c.get }
+
+var errNone = errors.New("there is no certificate yet")
+
+func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if current := c.current.Load(); current != nil {
+		return current, nil
+	}
+	return nil, errNone
+}
+
+// Ready is a check for readyz: it passes when there is a certificate and the webhook
+// configurations have its authority.
+func (c *Certificates) Ready(*http.Request) error {
+	select {
+	case <-c.written:
+	default:
+		return errors.New("the webhook configurations do not have the authority of the certificate yet")
+	}
+	_, err := c.get(nil)
+	return err
+}
+
+// Register has a manager make, renew and load the certificates.
+func (c *Certificates) Register(mgr manager.Manager) error {
+	folder, err := os.MkdirTemp("", "vicinity-certificates-")
+	if err != nil {
+		return fmt.Errorf("making a folder for the rotator's mark: %w", err)
+	}
+	o := c.options
+	r := &rotator.CertRotator{
+		SecretKey:              o.Secret,
+		CertDir:                folder,
+		CAName:                 "vicinity-ca",
+		CAOrganization:         "vicinity",
+		DNSName:                o.Names[0],
+		ExtraDNSNames:          o.Names[1:],
+		IsReady:                c.written,
+		FieldOwner:             "vicinity-controller",
+		CaCertDuration:         o.AuthorityLifetime,
+		ServerCertDuration:     o.Lifetime,
+		LookaheadInterval:      o.RenewBefore,
+		RotationCheckFrequency: o.CheckEvery,
+		ControllerName:         o.controller,
+	}
+	for _, name := range o.Mutating {
+		r.Webhooks = append(r.Webhooks, rotator.WebhookInfo{Name: name, Type: rotator.Mutating})
+	}
+	for _, name := range o.Validating {
+		r.Webhooks = append(r.Webhooks, rotator.WebhookInfo{Name: name, Type: rotator.Validating})
+	}
+	if err := rotator.AddRotator(mgr, r); err != nil {
+		return errors.Join(fmt.Errorf("adding the rotator of certificates: %w", err), os.RemoveAll(folder))
+	}
+	return mgr.Add(&loader{
+		certificates: c, manager: mgr, folder: folder, log: mgr.GetLogger().WithName("certificates"),
+	})
+}

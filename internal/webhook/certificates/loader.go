@@ -1,0 +1,80 @@
+package certificates
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// loader takes the certificate from the Secret each time it changes.
+type loader struct {
+	certificates *Certificates
+	manager      manager.Manager
+	folder       string
+	log          logr.Logger
+}
+
+// NeedLeaderElection has the loader run in all replicas.
+func (*loader) NeedLeaderElection() bool { return false }
+
+// Start watches the Secret until the context ends.
+func (l *loader) Start(ctx context.Context) error {
+	defer func() {
+		if err := os.RemoveAll(l.folder); err != nil {
+			l.log.Error(err, "Temporary folder stays", "folder", l.folder)
+		}
+	}()
+	secret := l.certificates.options.Secret
+	watched, err := cache.New(l.manager.GetConfig(), cache.Options{
+		HTTPClient: l.manager.GetHTTPClient(), Scheme: l.manager.GetScheme(), Mapper: l.manager.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{
+			secret.Namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, secret.Name)},
+		}}},
+	})
+	if err != nil {
+		return fmt.Errorf("watching Secret %s: %w", secret, err)
+	}
+	informer, err := watched.GetInformer(ctx, &corev1.Secret{})
+	if err != nil {
+		return fmt.Errorf("watching Secret %s: %w", secret, err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    l.load,
+		UpdateFunc: func(_, object any) { l.load(object) },
+	}); err != nil {
+		return fmt.Errorf("watching Secret %s: %w", secret, err)
+	}
+	return watched.Start(ctx)
+}
+
+// load takes a certificate in. What is not one is left, and the one before stays.
+func (l *loader) load(object any) {
+	secret, ok := object.(*corev1.Secret)
+	if !ok || len(secret.Data[corev1.TLSCertKey]) == 0 {
+		return
+	}
+	log := l.log.WithValues("secret", client.ObjectKeyFromObject(secret))
+	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		log.Error(err, "Secret holds no certificate that can be used")
+		return
+	}
+	if before := l.certificates.current.Swap(&certificate); before != nil && certificate.Leaf.Equal(before.Leaf) {
+		return
+	}
+	log.Info("Webhooks have a certificate", "names", certificate.Leaf.DNSNames, "notAfter", certificate.Leaf.NotAfter)
+	if err := os.WriteFile(filepath.Join(l.folder, corev1.TLSCertKey), secret.Data[corev1.TLSCertKey], 0o600); err != nil {
+		log.Error(err, "Rotator cannot be told that there is a certificate")
+	}
+}

@@ -1,0 +1,255 @@
+package endpointslice
+
+import (
+	"bytes"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// plan is what is known of the hints of a Service.
+type plan int
+
+const (
+	// unknown is the plan of a Service of which no other endpoint is known.
+	unknown plan = iota
+	// balanced is the plan of a Service whose endpoints have no hints.
+	balanced
+	// hinted is the plan of a Service whose endpoints have hints for zones.
+	hinted
+)
+
+// keeper finds the hints that the endpoints of a slice should have, in memory that is
+// used again.
+type keeper struct {
+	// want are the hints of each endpoint of the slice, nil for none.
+	want [][]byte
+	// pairs are the indices of the stored endpoints, -1 for those that are new.
+	pairs []int
+	// others are the slices of the same Service, where they were needed.
+	others []discoveryv1.EndpointSlice
+	// made is memory of hints that are not part of the review.
+	made []byte
+}
+
+func (k *keeper) reset() {
+	*k = keeper{want: k.want[:0], pairs: k.pairs[:0], made: k.made[:0]}
+}
+
+// ownZones hints each endpoint to its own zone, and to the nodes that it is hinted to.
+func (k *keeper) ownZones(object *slice) {
+	for i := range object.endpoints {
+		e := &object.endpoints[i]
+		k.want = append(k.want, e.hints.raw)
+		if e.zoned() {
+			k.want[i] = k.zoneHint(e.zone, e.hints.forNodes)
+		}
+	}
+}
+
+// pair finds each endpoint of a slice in the stored one, and says whether any is new.
+func (k *keeper) pair(object, stored *slice) (news bool) {
+	var byAddress map[string]int
+	next := 0
+	for i := range object.endpoints {
+		e := &object.endpoints[i]
+		at := -1
+		switch {
+		case next < len(stored.endpoints) && e.is(&stored.endpoints[next]):
+			at = next
+			next++
+		case e.address == nil:
+		default:
+			// Something was added or removed, and what follows is further on.
+			if byAddress == nil {
+				byAddress = make(map[string]int, len(stored.endpoints))
+				for j := len(stored.endpoints) - 1; j >= 0; j-- {
+					byAddress[string(stored.endpoints[j].address)] = j
+				}
+			}
+			if j, ok := byAddress[string(e.address)]; ok && e.is(&stored.endpoints[j]) {
+				at, next = j, j+1
+			}
+		}
+		k.pairs = append(k.pairs, at)
+		news = news || at < 0
+	}
+	return news
+}
+
+// is reports whether two endpoints are one for which the same hints hold. One that
+// moved to another zone is another, and so is one on another node where it is hinted
+// to nodes.
+func (e *endpoint) is(stored *endpoint) bool {
+	return e.address != nil && bytes.Equal(e.address, stored.address) && bytes.Equal(e.zone, stored.zone) &&
+		(stored.hints.forNodes == nil || bytes.Equal(e.node, stored.node))
+}
+
+// planned is what the endpoints of the stored slice say of the plan, those included
+// that are no more.
+func planned(stored *slice) plan {
+	for i := range stored.endpoints {
+		if stored.endpoints[i].hints.forZones != nil {
+			return hinted
+		}
+	}
+	if len(stored.endpoints) > 0 {
+		return balanced
+	}
+	return unknown
+}
+
+// plannedElsewhere is what the other slices of the Service say of the plan.
+func (k *keeper) plannedElsewhere() plan {
+	found := unknown
+	for i := range k.others {
+		for j := range k.others[i].Endpoints {
+			if h := k.others[i].Endpoints[j].Hints; h != nil && len(h.ForZones) > 0 {
+				return hinted
+			}
+			found = balanced
+		}
+	}
+	return found
+}
+
+// keep gives all endpoints the hints that they had, and new ones what the plan says.
+// The endpoints are paired.
+func (k *keeper) keep(object, stored *slice, p plan) {
+	nodes := false
+	for i := range stored.endpoints {
+		nodes = nodes || stored.endpoints[i].hints.forNodes != nil
+	}
+	moved := k.moved(object, p, &nodes)
+	for i := range object.endpoints {
+		e := &object.endpoints[i]
+		want := e.hints.raw
+		switch at := k.pairs[i]; {
+		case at >= 0:
+			// What an older API server took may not pass any more.
+			if h := &stored.endpoints[at].hints; h.raw == nil || h.sound {
+				want = h.raw
+			}
+		case p == balanced:
+			want = nil
+		case p == hinted && moved[string(e.address)] != nil:
+			want = k.hintsOf(moved[string(e.address)])
+		case p == hinted && e.zoned():
+			var forNodes []byte
+			if nodes && e.node != nil && isNodeName(unquoted(e.node)) {
+				forNodes = k.nameList(e.node)
+			}
+			want = k.zoneHint(e.zone, forNodes)
+		}
+		k.want = append(k.want, want)
+	}
+}
+
+// moved are the new endpoints that other slices of the Service have, with hints, by
+// address as in the review. It notes whether any endpoint there is hinted to nodes.
+func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discoveryv1.Endpoint {
+	if p != hinted || len(k.others) == 0 {
+		return nil
+	}
+	news := map[string]*endpoint{}
+	for i, at := range k.pairs {
+		if e := &object.endpoints[i]; at < 0 && e.address != nil {
+			news[string(unquoted(e.address))] = e
+		}
+	}
+	moved := map[string]*discoveryv1.Endpoint{}
+	for i := range k.others {
+		for j := range k.others[i].Endpoints {
+			other := &k.others[i].Endpoints[j]
+			if other.Hints == nil || len(other.Addresses) == 0 {
+				continue
+			}
+			*nodes = *nodes || len(other.Hints.ForNodes) > 0
+			e := news[other.Addresses[0]]
+			if e != nil && moved[string(e.address)] == nil && e.isElsewhere(other) && takeable(other.Hints) {
+				moved[string(e.address)] = other
+			}
+		}
+	}
+	return moved
+}
+
+// isElsewhere is as is, for an endpoint of another slice.
+func (e *endpoint) isElsewhere(other *discoveryv1.Endpoint) bool {
+	same := func(quoted []byte, text *string) bool {
+		if text == nil {
+			return quoted == nil
+		}
+		return is(quoted, *text)
+	}
+	return same(e.zone, other.Zone) && (len(other.Hints.ForNodes) == 0 || same(e.node, other.NodeName))
+}
+
+// takeable reports whether there are hints for zones that the API server will take.
+func takeable(h *discoveryv1.EndpointHints) bool {
+	zones, nodes := names{valid: isLabelValue}, names{valid: isNodeName}
+	for i := range h.ForZones {
+		zones.add([]byte(h.ForZones[i].Name))
+	}
+	for i := range h.ForNodes {
+		nodes.add([]byte(h.ForNodes[i].Name))
+	}
+	return zones.count > 0 && !zones.unsound && !nodes.unsound
+}
+
+// zoned reports whether an endpoint can be hinted to its own zone.
+func (e *endpoint) zoned() bool {
+	zone := unquoted(e.zone)
+	return len(zone) > 0 && isLabelValue(zone)
+}
+
+// zoneHint writes hints as the API server does. The zone has its quotes.
+func (k *keeper) zoneHint(zone, forNodes []byte) []byte {
+	begin := len(k.made)
+	k.made = append(k.made, `{"forZones":[{"name":`...)
+	k.made = append(k.made, zone...)
+	k.made = append(k.made, `}]`...)
+	if forNodes != nil {
+		k.made = append(k.made, `,"forNodes":`...)
+		k.made = append(k.made, forNodes...)
+	}
+	k.made = append(k.made, '}')
+	return k.made[begin:]
+}
+
+// nameList writes an array of one object with a name, which has its quotes.
+func (k *keeper) nameList(name []byte) []byte {
+	begin := len(k.made)
+	k.made = append(k.made, `[{"name":`...)
+	k.made = append(k.made, name...)
+	k.made = append(k.made, `}]`...)
+	return k.made[begin:]
+}
+
+// hintsOf writes the hints of an endpoint of another slice. What is takeable needs no
+// escapes.
+func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
+	begin := len(k.made)
+	k.made = append(k.made, `{"forZones":[`...)
+	for i, zone := range other.Hints.ForZones {
+		k.appendName(i, zone.Name)
+	}
+	k.made = append(k.made, ']')
+	if len(other.Hints.ForNodes) > 0 {
+		k.made = append(k.made, `,"forNodes":[`...)
+		for i, node := range other.Hints.ForNodes {
+			k.appendName(i, node.Name)
+		}
+		k.made = append(k.made, ']')
+	}
+	k.made = append(k.made, '}')
+	return k.made[begin:]
+}
+
+func (k *keeper) appendName(i int, name string) {
+	if i > 0 {
+		k.made = append(k.made, ',')
+	}
+	k.made = append(k.made, `{"name":"`...)
+	k.made = append(k.made, name...)
+	k.made = append(k.made, `"}`...)
+}

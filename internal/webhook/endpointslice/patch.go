@@ -1,0 +1,141 @@
+package endpointslice
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// patch is a JSON patch that is being written. A patch that does not apply fails the
+// request, whatever the failure policy, so each operation is one that must.
+type patch struct {
+	text []byte
+	// hints is how many endpoints have other hints by it.
+	hints int
+}
+
+// set gives a member of the object that is there a value, or none.
+func (p *patch) set(path string, have, want []byte) {
+	if bytes.Equal(have, want) {
+		return
+	}
+	p.begin(want == nil)
+	p.text = append(p.text, path...)
+	p.finish(want)
+}
+
+// setHints gives the endpoint with an index the hints wanted.
+func (p *patch) setHints(index int, have, want []byte) {
+	if bytes.Equal(have, want) {
+		return
+	}
+	p.hints++
+	p.begin(want == nil)
+	p.text = append(p.text, "/endpoints/"...)
+	p.text = strconv.AppendInt(p.text, int64(index), 10)
+	p.text = append(p.text, "/hints"...)
+	p.finish(want)
+}
+
+func (p *patch) begin(remove bool) {
+	separator, operation := byte('['), "add"
+	if len(p.text) > 0 {
+		separator = ','
+	}
+	if remove {
+		operation = "remove"
+	}
+	p.text = append(p.text, separator)
+	p.text = append(p.text, `{"op":"`...)
+	p.text = append(p.text, operation...)
+	p.text = append(p.text, `","path":"`...)
+}
+
+func (p *patch) finish(value []byte) {
+	p.text = append(p.text, '"')
+	if value != nil {
+		p.text = append(p.text, `,"value":`...)
+		p.text = append(p.text, value...)
+	}
+	p.text = append(p.text, '}')
+}
+
+// finished is the whole patch, nil if there is nothing in it.
+func (p *patch) finished() []byte {
+	if len(p.text) == 0 {
+		return nil
+	}
+	return append(p.text, ']')
+}
+
+// restores reports whether a slice with the hints wanted is the stored one, but for
+// what every write changes: when its endpoints changed last, which upstream notes in
+// an annotation, and who wrote which fields. A write that changed something else for
+// a reason, an annotation of a user or the owner of a field, is never taken back.
+func restores(object, stored *slice, want [][]byte) bool {
+	if !object.hasMetadata || !stored.hasMetadata || len(object.endpoints) != len(stored.endpoints) || len(object.rest) != len(stored.rest) {
+		return false
+	}
+	for i := range object.rest {
+		if !bytes.Equal(object.rest[i], stored.rest[i]) {
+			return false
+		}
+	}
+	for i := range object.endpoints {
+		if !bytes.Equal(want[i], stored.endpoints[i].hints.raw) || !object.endpoints[i].sameBeyondHints(&stored.endpoints[i]) {
+			return false
+		}
+	}
+	return bytes.Equal(object.annotations, stored.annotations) || sameBeyondTriggerTime(object.annotations, stored.annotations)
+}
+
+// sameBeyondTriggerTime compares annotations. The API server writes them in order.
+func sameBeyondTriggerTime(a, b []byte) bool {
+	listA, errA := annotations(a)
+	listB, errB := annotations(b)
+	if errA != nil || errB != nil || len(listA) != len(listB) {
+		return false
+	}
+	for i := range listA {
+		if !bytes.Equal(listA[i], listB[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// annotations are names and values in turn, without the trigger time.
+func annotations(text []byte) ([][]byte, error) {
+	if text == nil {
+		return nil, nil
+	}
+	var list [][]byte
+	s := &scanner{text: text}
+	err := s.members(func(name []byte) error {
+		value, err := s.skip(0)
+		if string(name) != corev1.EndpointsLastChangeTriggerTime {
+			list = append(list, name, value)
+		}
+		return err
+	})
+	return list, err
+}
+
+// appendAnswer writes an AdmissionReview that allows a request, with a patch or, if it
+// is nil, as it is. The uid has its quotes.
+func appendAnswer(text, uid, patch []byte) []byte {
+	if uid == nil {
+		uid = []byte(`""`)
+	}
+	text = append(text, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":`...)
+	text = append(text, uid...)
+	text = append(text, `,"allowed":true`...)
+	if patch != nil {
+		text = append(text, `,"patchType":"JSONPatch","patch":"`...)
+		text = base64.StdEncoding.AppendEncode(text, patch)
+		text = append(text, '"')
+	}
+	return append(text, `}}`...)
+}

@@ -1,0 +1,63 @@
+package endpointslice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/internal/webhook/outcome"
+)
+
+// Path is where the webhook is served.
+const Path = "/mutate-endpointslice"
+
+// Options are what the webhook depends on.
+type Options struct {
+	// User is the name of the user that the routing controller writes as,
+	// system:serviceaccount:NAMESPACE:NAME.
+	User string
+	// OwnNamespace is Vicinity's own, which is left alone.
+	OwnNamespace string
+	// ExcludedNamespaces are others that are left alone; nil is DefaultExcluded.
+	ExcludedNamespaces []string
+	// Metrics are those of all webhooks of the process.
+	Metrics *outcome.Metrics
+}
+
+// DefaultExcluded are the namespaces that are left alone unless somebody says
+// otherwise.
+func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
+
+// Register has a manager serve the webhook. The manager's cache of slices, all of them
+// and whole, is filled from its start then, also while another replica leads.
+func Register(mgr manager.Manager, o Options) error {
+	if o.User == "" {
+		return errors.New("the user of the routing controller is not known, and its own writes would be taken for those of others")
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, serviceIndex, serviceOf); err != nil {
+		return fmt.Errorf("indexing slices by their Service: %w", err)
+	}
+	handler := newHandler(o, cached{mgr.GetCache()})
+	handler.log = mgr.GetLogger().WithName("webhook").WithName(metricsName)
+	mgr.GetWebhookServer().Register(Path, handler)
+	return nil
+}
+
+// newHandler makes the handler, without a logger.
+func newHandler(o Options, s siblings) *handler {
+	excluded := o.ExcludedNamespaces
+	if excluded == nil {
+		excluded = DefaultExcluded()
+	}
+	if o.OwnNamespace != "" {
+		excluded = append([]string{o.OwnNamespace}, excluded...)
+	}
+	return &handler{user: o.User, excluded: excluded, siblings: s, metrics: o.Metrics}
+}
+
+var _ http.Handler = (*handler)(nil)

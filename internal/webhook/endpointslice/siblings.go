@@ -1,0 +1,62 @@
+package endpointslice
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// siblings finds the other slices of a Service.
+type siblings interface {
+	find(context.Context, family) ([]discoveryv1.EndpointSlice, error)
+}
+
+// family is the slices of a Service that have addresses of one kind.
+type family struct {
+	namespace, service string
+	addressType        discoveryv1.AddressType
+	// except is the name of the slice whose siblings are looked for.
+	except string
+}
+
+// siblingPatience is how long the cache may take. It is in memory, and only one that
+// is not filled yet makes anybody wait.
+const siblingPatience = 200 * time.Millisecond
+
+// serviceIndex is the name under which the cache finds slices by their Service.
+const serviceIndex = "webhook.endpointslice.service"
+
+// serviceOf is what slices are indexed by.
+func serviceOf(object client.Object) []string {
+	if service := object.GetLabels()[discoveryv1.LabelServiceName]; service != "" {
+		return []string{service}
+	}
+	return nil
+}
+
+// cached finds siblings in a cache that has the index serviceIndex. They are shared
+// with it, and only read here.
+type cached struct {
+	reader client.Reader
+}
+
+func (c cached) find(ctx context.Context, f family) ([]discoveryv1.EndpointSlice, error) {
+	ctx, cancel := context.WithTimeout(ctx, siblingPatience)
+	defer cancel()
+	var list discoveryv1.EndpointSliceList
+	if err := c.reader.List(ctx, &list, client.InNamespace(f.namespace),
+		client.MatchingFields{serviceIndex: f.service}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking for the slices of Service %s/%s: %w", f.namespace, f.service, err)
+	}
+	found := slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
+		return s.AddressType != f.addressType || s.Name == f.except
+	})
+	// The cache has no order, and what is found twice is taken from the first.
+	slices.SortFunc(found, func(a, b discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}

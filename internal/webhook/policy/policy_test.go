@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/webhook/verdict"
+)
+
+func of(change func(*v1alpha1.RoutingPolicySpec)) *v1alpha1.RoutingPolicy {
+	p := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "near"}}
+	change(&p.Spec)
+	return p
+}
+
+func expression(text string) func(*v1alpha1.RoutingPolicySpec) {
+	return func(spec *v1alpha1.RoutingPolicySpec) {
+		spec.Capacity = v1alpha1.Capacity{Type: v1alpha1.CapacityExpression, Expression: text}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const field = "spec.capacity.expression: Invalid value: "
+	nested := "1.0"
+	for range 6 {
+		nested = "double([1,2,3,4,5,6,7,8,9].map(x, " + nested + ").size())"
+	}
+	badKey := &metav1.LabelSelector{MatchLabels: map[string]string{"-x": "y"}}
+	for _, test := range []struct {
+		name             string
+		object, stored   func(*v1alpha1.RoutingPolicySpec)
+		faults, warnings []string // how they begin
+	}{
+		{name: "nothing", object: func(*v1alpha1.RoutingPolicySpec) {}},
+		{name: "fine", object: expression("zone.cpu + 2.0 * zone.nodes")},
+		{name: "no CEL", object: expression("zone.cpu +"), faults: []string{field + `"zone.cpu +": column 11: Syntax error`}},
+		{name: "no such field", object: expression("zone.gpu"), faults: []string{field + `"zone.gpu": column 5: undefined field 'gpu'`}},
+		{name: "no number", object: expression("zone.name"), faults: []string{field + `"zone.name": it gives a string; it must give a number`}},
+		{name: "too costly", object: expression(nested), faults: []string{field + `"` + nested + `": it may cost `}},
+		{
+			name: "not used", object: func(spec *v1alpha1.RoutingPolicySpec) {
+				expression("zone.gpu")(spec)
+				spec.Capacity.Type = v1alpha1.CapacityNodes
+			},
+		},
+		{
+			name: "stored already", stored: expression("zone.gpu"),
+			object: func(spec *v1alpha1.RoutingPolicySpec) {
+				expression("zone.gpu")(spec)
+				spec.Mode = v1alpha1.Prefer
+			},
+		},
+		{name: "changed", stored: expression("zone.gpu"), object: expression("zone.gpus"), faults: []string{field + `"zone.gpus"`}},
+		{
+			name:   "labels that none can have",
+			object: func(spec *v1alpha1.RoutingPolicySpec) { spec.Selector, spec.NodeSelector = badKey, badKey },
+			faults: []string{`spec.selector.matchLabels: Invalid value: "-x"`, `spec.nodeSelector.matchLabels: Invalid value: "-x"`},
+		},
+		{
+			name: "hard", object: func(spec *v1alpha1.RoutingPolicySpec) { spec.Mode = v1alpha1.Require },
+			warnings: []string{"the policy requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; it has full effect on Services annotated with vicinity.dev/proxy"},
+		},
+		{
+			name: "weighted", object: func(spec *v1alpha1.RoutingPolicySpec) { spec.Algorithm = "local-weighted" },
+			warnings: []string{"the policy uses the algorithm local-weighted, whose weights hints cannot carry"},
+		},
+		{
+			name:   "nothing new",
+			stored: func(spec *v1alpha1.RoutingPolicySpec) { spec.Mode = v1alpha1.Require },
+			object: func(spec *v1alpha1.RoutingPolicySpec) { spec.Mode = v1alpha1.Require },
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			write := verdict.Write[v1alpha1.RoutingPolicy]{Object: of(test.object), Namespace: "shop"}
+			if test.stored != nil {
+				write.Stored = of(test.stored)
+			}
+			said := judge(t.Context(), write)
+			if !slices.EqualFunc(said.Faults, test.faults, strings.HasPrefix) {
+				t.Errorf("faults %q, want %q", said.Faults, test.faults)
+			}
+			if !slices.EqualFunc(said.Warnings, test.warnings, strings.HasPrefix) {
+				t.Errorf("warnings %q, want %q", said.Warnings, test.warnings)
+			}
+		})
+	}
+	gone := of(expression("zone.gpu"))
+	gone.DeletionTimestamp = &metav1.Time{}
+	if said := judge(t.Context(), verdict.Write[v1alpha1.RoutingPolicy]{Object: gone}); len(said.Faults) > 0 {
+		t.Errorf("a policy that is about to go is refused: %q", said.Faults)
+	}
+}

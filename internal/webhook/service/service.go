@@ -1,0 +1,132 @@
+// Package service is the admission webhook for Services. It refuses what cannot be
+// meant, such as topology keys that are no keys, and warns of what has no effect, such
+// as an annotation with a value that does not exist. It refuses nothing else, and
+// nothing that is stored already: a Service that was written while the webhook was away
+// can be changed and deleted like any other. The routing controller decides by the same
+// rules, so that without the webhook the same things have no effect.
+//
+// # How it is installed
+//
+//	rules:          CREATE and UPDATE of services, v1, scope Namespaced
+//	failurePolicy:  Ignore
+//	timeoutSeconds: 2
+//	sideEffects:    None
+package service
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/verdict"
+)
+
+// Path is where the webhook is served.
+const Path = "/validate-service"
+
+// Options are what the webhook depends on.
+type Options struct {
+	// TakeOverAuto is as the routing controller has it.
+	TakeOverAuto bool
+	// Metrics are those of all webhooks of the process.
+	Metrics *outcome.Metrics
+}
+
+// Register has a manager serve the webhook. The manager's scheme has to know
+// RoutingPolicies, whose cache is filled from its start then.
+func Register(mgr manager.Manager, o Options) {
+	j := judge{options: translate.Options{TakeOverAuto: o.TakeOverAuto}, policies: mgr.GetClient()}
+	mgr.GetWebhookServer().Register(Path, &admission.Webhook{Handler: verdict.Handler(j.judge, verdict.Options{
+		Webhook: "service", Metrics: o.Metrics, Log: mgr.GetLogger().WithName("webhook").WithName("service"),
+	})})
+}
+
+// judge knows what Services ask for.
+type judge struct {
+	options  translate.Options
+	policies client.Reader
+}
+
+func (j judge) judge(ctx context.Context, write verdict.Write[corev1.Service]) verdict.Verdict {
+	service, stored := write.Object, write.Stored
+	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
+		return verdict.Verdict{}
+	}
+	var said verdict.Verdict
+	var known []string
+	if stored != nil {
+		known = translate.Impossible(stored)
+	}
+	for _, fault := range translate.Impossible(service) {
+		if !slices.Contains(known, fault) {
+			said.Faults = append(said.Faults, fault)
+		}
+	}
+	if len(said.Faults) > 0 {
+		return said
+	}
+	policies, err := j.list(ctx, write.Namespace)
+	if err != nil {
+		// What a Service asks for may be in a policy.
+		said.Err = err
+		return said
+	}
+	named := service.DeepCopy()
+	named.Namespace = write.Namespace // which a review's object may lack
+	said.Warnings = warnings(translate.RequestOf(named, policies, j.options))
+	return said
+}
+
+// sameWords reports whether a Service says the same as the stored one.
+func sameWords(service, stored *corev1.Service) bool {
+	return maps.Equal(service.Annotations, stored.Annotations) && maps.Equal(service.Labels, stored.Labels) &&
+		reflect.DeepEqual(service.Spec, stored.Spec)
+}
+
+// patience is how long a review waits for the policies, which are in memory once the
+// process has started.
+const patience = 500 * time.Millisecond
+
+// list are the policies of a namespace.
+func (j judge) list(ctx context.Context, namespace string) ([]*v1alpha1.RoutingPolicy, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var list v1alpha1.RoutingPolicyList
+	if err := j.policies.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing RoutingPolicies of %s: %w", namespace, err)
+	}
+	var policies []*v1alpha1.RoutingPolicy
+	for i := range list.Items {
+		policies = append(policies, &list.Items[i])
+	}
+	return policies, nil
+}
+
+// warnings are about what is asked for and has no effect.
+func warnings(request translate.Request) []string {
+	said := slices.Clone(request.Warnings)
+	switch {
+	case request.Source == "" || request.Upstream:
+	case request.NoPlan != "":
+		// A policy is for many Services, of which some have no use for it.
+		if request.Policy == "" {
+			said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
+		}
+	case !request.Groups:
+		if need := translate.NeedOfGroups(request.Intent); need != "" {
+			said = append(said, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, translate.AnnotationProxy))
+		}
+	}
+	return said
+}

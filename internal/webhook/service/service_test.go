@@ -1,0 +1,186 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/webhook/verdict"
+)
+
+// reader lists policies.
+type reader struct {
+	client.Reader
+	policies []v1alpha1.RoutingPolicy
+	err      error
+}
+
+func (r reader) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	for _, option := range options {
+		option.ApplyToList(&o)
+	}
+	policies, ok := list.(*v1alpha1.RoutingPolicyList)
+	if !ok || o.Namespace != "shop" {
+		return errors.New("only policies of the namespace shop are expected")
+	}
+	policies.Items = slices.Clone(r.policies)
+	return r.err
+}
+
+// of makes a Service from lines of annotations, as a review has it: without namespace.
+func of(lines ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{}}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, "=")
+		s.Annotations[name] = value
+	}
+	return s
+}
+
+const (
+	sameZone = "endpointslice.kubernetes.io/same-zone="
+	keys     = "vicinity.dev/topology-keys="
+	mode     = "service.kubernetes.io/topology-mode="
+	proxy    = "vicinity.dev/proxy=true"
+)
+
+func with(s *corev1.Service, change func(*corev1.Service)) *corev1.Service {
+	change(s)
+	return s
+}
+
+func local(s *corev1.Service) {
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func TestJudge(t *testing.T) {
+	hard := v1alpha1.RoutingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "hard"}, Spec: v1alpha1.RoutingPolicySpec{Mode: v1alpha1.Require},
+	}
+	weighted := v1alpha1.RoutingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "weighted"}, Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-opt"},
+	}
+	const requires = ` requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; annotate the Service with vicinity.dev/proxy: "true" to have it served by vicinity-proxy`
+	for _, test := range []struct {
+		name             string
+		object, stored   *corev1.Service
+		faults, warnings []string // how they begin
+	}{
+		{name: "nothing", object: of()},
+		{name: "all well", object: of(sameZone + "Prefer")},
+		{name: "upstream's", object: of(mode + "Auto")},
+		{name: "hard with groups", object: of(sameZone+"Require", proxy)},
+		{
+			name: "unknown value", object: of(sameZone + "prefer"),
+			warnings: []string{`annotation endpointslice.kubernetes.io/same-zone: "prefer" is unknown; allowed are Balanced, Prefer and Require`},
+		},
+		{
+			name: "hard without groups", object: of(sameZone + "Require"),
+			warnings: []string{"annotation endpointslice.kubernetes.io/same-zone: Require" + requires},
+		},
+		{
+			name: "hard by a policy", object: of(mode + "vicinity.dev/hard"),
+			warnings: []string{"annotation service.kubernetes.io/topology-mode: vicinity.dev/hard" + requires},
+		},
+		{
+			name: "weighted by a policy", object: of(mode + "vicinity.dev/weighted"),
+			warnings: []string{"annotation service.kubernetes.io/topology-mode: vicinity.dev/weighted uses the algorithm local-opt, whose weights hints cannot carry; annotate"},
+		},
+		{
+			name: "a policy that is not there", object: of(mode + "vicinity.dev/hadr"),
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: no RoutingPolicy "hadr" is known in namespace "shop"`},
+		},
+		{
+			name: "headless", object: with(of(sameZone+"Require"), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }),
+			warnings: []string{"annotation endpointslice.kubernetes.io/same-zone: Require has no effect: headless"},
+		},
+		{
+			name: "impossible keys", object: of(keys + "*,zone"),
+			faults: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2`},
+		},
+		{
+			name: "keys with a local policy", object: with(of(keys+"zone,*"), local),
+			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" cannot be together with spec.externalTrafficPolicy: Local`},
+		},
+		{
+			name: "annotations that contradict", object: of(keys+"zone,*", sameZone+"Require"),
+			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" contradicts annotation endpointslice.kubernetes.io/same-zone: Require`},
+		},
+		{
+			name: "made impossible", stored: of(keys + "zone,*"), object: with(of(keys+"zone,*"), local),
+			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" cannot be together`},
+		},
+		{
+			// It was written while the webhook was away.
+			name: "impossible already", stored: of(keys + "*,zone"), object: of(keys+"*,zone", "other=x"),
+			warnings: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2`},
+		},
+		{
+			name: "impossible in another way", stored: of(keys + "*,zone"), object: of(keys + "*,zone,rack"),
+			faults: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 3`},
+		},
+		{
+			name: "nothing new", stored: of(sameZone + "prefer"),
+			object: with(of(sameZone+"prefer"), func(s *corev1.Service) { s.Finalizers = []string{"example.com/x"} }),
+		},
+		{
+			name: "about to go", stored: of(), object: with(of(keys+"*,zone"), func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{} }),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := judge{policies: reader{policies: []v1alpha1.RoutingPolicy{hard, weighted}}}
+			before := test.object.DeepCopy()
+			said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
+			begin(t, "faults", said.Faults, test.faults)
+			begin(t, "warnings", said.Warnings, test.warnings)
+			if said.Err != nil {
+				t.Error(said.Err)
+			}
+			if before.Namespace != test.object.Namespace {
+				t.Error("the Service is changed")
+			}
+		})
+	}
+}
+
+// begin compares how sentences begin.
+func begin(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("%s %q, want %q", what, got, want)
+	}
+}
+
+// Without the policies it is not known what a Service asks for, but what is impossible
+// is so whatever they say.
+func TestJudgeWithoutPolicies(t *testing.T) {
+	j := judge{policies: reader{err: errors.New("no connection")}}
+	said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
+	if len(said.Faults)+len(said.Warnings) > 0 || said.Err == nil || said.Err.Error() != "listing RoutingPolicies of shop: no connection" {
+		t.Errorf("%+v", said)
+	}
+	said = j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
+	if len(said.Faults) != 1 {
+		t.Errorf("%+v", said)
+	}
+}
+
+// Auto is upstream's, who does it where hints are enough, or Vicinity's.
+func TestJudgeTakesOverAuto(t *testing.T) {
+	headless := with(of(mode+"Auto"), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone })
+	for takeOver, want := range map[bool]int{false: 0, true: 1} {
+		j := judge{options: translate.Options{TakeOverAuto: takeOver}, policies: reader{}}
+		if said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: headless, Namespace: "shop"}); len(said.Warnings) != want {
+			t.Errorf("taken over %t: %q", takeOver, said.Warnings)
+		}
+	}
+}
