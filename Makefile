@@ -37,8 +37,8 @@ help: ## List the targets
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
-build: ## Build bin/vicinity
-	$(GO) build -buildvcs=$(BUILDVCS) -o bin/vicinity ./cmd/vicinity
+build: ## Build bin/vicinity and bin/vicinity-controller
+	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
 
 .PHONY: kubernetes
 kubernetes: $(KUBERNETES) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
@@ -86,6 +86,11 @@ bench: $(TOOLS)/benchstat ## Measure the core: time, memory and cases per second
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) $(CORE) | tee bin/bench.txt
 	$(TOOLS)/benchstat bin/bench.txt
 
+.PHONY: bench-routing
+bench-routing: build kubernetes ## Measure the routing controller in a lab: SIZE=short (500 nodes) or full (5,000)
+	$(GO) build -buildvcs=$(BUILDVCS) -o bin/bench-routing ./test/bench/routing
+	bin/bench-routing -size '$(or $(SIZE),short)' $(BENCHFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) fuzz-targets | while read -r dir target; do \
@@ -107,8 +112,9 @@ lint: $(TOOLS)/golangci-lint ## Lint
 	$(TOOLS)/golangci-lint run --allow-parallel-runners
 
 .PHONY: generate
-generate: ## Write the command reference and golden files anew
-	$(GO) test ./internal/cli ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, the command reference and golden files anew
+	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
+	$(GO) test ./charts ./cmd/vicinity-controller ./internal/cli ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format

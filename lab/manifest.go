@@ -2,6 +2,8 @@ package lab
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +16,39 @@ func EchoManifests(name string, replicas int, spec ...string) string {
 	for _, line := range spec {
 		fmt.Fprintf(&extra, "  %s\n", line)
 	}
+	return echoService(name, extra.String()) + "---\n" + deployment(name, "echo", replicas, echoContainer(name))
+}
+
+// UnevenEchoManifests are an echo Service with its own number of endpoints in each zone:
+// a Deployment for each, named after the Service and the zone.
+func UnevenEchoManifests(name string, numbers map[string]int) string {
+	text := echoService(name, "")
+	for _, zone := range slices.Sorted(maps.Keys(numbers)) {
+		text += fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: %[1]s-%[2]s
+spec:
+  replicas: %[3]d
+  selector:
+    matchLabels: {app: %[1]s, zone: %[2]s}
+  template:
+    metadata:
+      labels: {app: %[1]s, zone: %[2]s}
+    spec:
+      terminationGracePeriodSeconds: 5
+      nodeSelector: {topology.kubernetes.io/zone: %[2]s}
+      containers:
+      - name: echo
+        image: lab/echo
+%[4]s`, name, zone, numbers[zone], echoContainer(name))
+	}
+	return text
+}
+
+// echoService is the Service of echoes, with extra lines of its spec.
+func echoService(name, extra string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata:
@@ -26,8 +61,7 @@ spec:
   - {name: http, port: 80, targetPort: http}
   - {name: tcp, port: 81, targetPort: tcp}
   - {name: udp, port: 82, targetPort: udp, protocol: UDP}
-%[3]s---
-%[2]s`, name, deployment(name, "echo", replicas, echoContainer(name)), extra.String())
+%[2]s`, name, extra)
 }
 
 // ClientManifests are a Deployment of the image lab/client, spread over zones and nodes:
@@ -36,11 +70,16 @@ func ClientManifests(name string, replicas int) string {
 	return deployment(name, "client", replicas, "")
 }
 
+// DemoEndpoints is how many endpoints the demonstration has in each of a number of
+// zones: enough for Vicinity to divide them, which by default begins three above three
+// for each zone.
+func DemoEndpoints(zones int) int { return (3*zones + 3 + zones - 1) / zones }
+
 // DemoManifests are what the demonstration runs, for a number of zones: a namespace
-// with an echo Service of two endpoints in each zone and a client in each.
+// with an echo Service and a client in each zone.
 func DemoManifests(namespace string, zones int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n---\n", namespace) +
-		EchoManifests("echo", 2*zones) + "---\n" + ClientManifests("client", zones)
+		EchoManifests("echo", zones*DemoEndpoints(zones)) + "---\n" + ClientManifests("client", zones)
 }
 
 // deployment spreads pods of an image of the lab. A node or zone that is down must not

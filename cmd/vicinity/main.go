@@ -6,6 +6,8 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"vicinity.dev/vicinity/internal/cli"
@@ -20,5 +22,9 @@ func run() int {
 	defer stop()
 	// The first signal asks the command to finish; a second one ends the program.
 	context.AfterFunc(ctx, stop)
-	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	run := cli.Main
+	if strings.HasPrefix(filepath.Base(os.Args[0]), cli.PluginPrefix) {
+		run = cli.Plugin
+	}
+	return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }

@@ -61,6 +61,7 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 		newLabComponentCommand(s, f),
 		newLabDemoCommand(s, f),
 		newLabManifestsCommand(s),
+		newLabVicinityCommand(s, f),
 		newLabInternalCommand(s),
 		newLabProgramCommand(s),
 	)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
@@ -36,8 +37,8 @@ func newLabDemoCommand(s streams, lf *labFlags) *cobra.Command {
 		Long: `Demo brings a lab up, unless it is, and runs an echo Service with endpoints and clients
 in each zone. It sends traffic and shows, zone by zone, who answers whom, how many bytes
 cross zones as the lab's fabric counts them, and what that would cost in a month. Then
-it asks Kubernetes to keep the Service's traffic in its zone (trafficDistribution:
-PreferSameZone) and shows the change.
+it asks Vicinity to keep the Service's traffic in its zone, by the annotation
+endpointslice.kubernetes.io/same-zone: Prefer, and shows the change.
 
 The lab is up afterwards, to try more; "lab down" removes it. A lab that was up before
 stays as it is: flags that say what it is to look like are refused.`,
@@ -107,7 +108,7 @@ func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) erro
 	if err != nil {
 		return err
 	}
-	d.screen.say("\nNow with trafficDistribution: PreferSameZone.\n")
+	d.screen.say("\nNow with the annotation endpointslice.kubernetes.io/same-zone: Prefer.\n")
 	if err := d.prefer(ctx); err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) erro
 	if err != nil {
 		return err
 	}
-	d.screen.say("\n%s%s", d.compare(before, after), goOn(os.Args[0], d.zones[0], cluster))
+	d.screen.say("\n%s%s", d.compare(before, after), goOn(os.Args[0], cluster))
 	return d.screen.err
 }
 
@@ -123,14 +124,20 @@ func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) erro
 func (f *demoFlags) cluster(ctx context.Context, s streams, wanted shape.Shape) (*lab.Cluster, error) {
 	options := f.options(s.err)
 	cluster, err := lab.Open(wanted.Name, options)
-	if err != nil {
-		return lab.Up(ctx, wanted, options)
-	}
-	if len(f.given) > 0 {
+	if err == nil && len(f.given) > 0 {
 		return nil, usageErrorf("lab %q is up already and stays as it is, so %s does nothing; leave it out, or take the lab down first",
 			wanted.Name, strings.Join(f.given, ", "))
 	}
-	return cluster, nil
+	if err != nil {
+		if cluster, err = lab.Up(ctx, wanted, options); err != nil {
+			return nil, err
+		}
+	}
+	installed, err := cluster.VicinityInstalled(ctx)
+	if err != nil || installed {
+		return cluster, err
+	}
+	return cluster, cluster.InstallVicinity(ctx)
 }
 
 // demo is one run of the demonstration.
@@ -155,7 +162,7 @@ func (d *demo) deploy(ctx context.Context) error {
 		return err
 	}
 	// Of an earlier demo the Service may still prefer the zone.
-	if err := d.client.PatchService(ctx, demoNamespace, demoService, `{"spec":{"trafficDistribution":null}}`); err != nil {
+	if err := d.client.PatchService(ctx, demoNamespace, demoService, sameZone("null")); err != nil {
 		return err
 	}
 	for _, deployment := range []string{"echo", "client"} {
@@ -166,8 +173,8 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err := d.client.WaitHints(ctx, demoNamespace, demoService, false); err != nil {
 		return err
 	}
-	d.screen.say("Service %s in namespace %s: 2 endpoints and 1 client in each of %s, ready after %.1f s.\n",
-		demoService, demoNamespace, joinNames(d.zones), time.Since(begun).Seconds())
+	d.screen.say("Service %s in namespace %s: %d endpoints and 1 client in each of %s, ready after %.1f s.\n",
+		demoService, demoNamespace, lab.DemoEndpoints(len(d.zones)), joinNames(d.zones), time.Since(begun).Seconds())
 	return d.answers(ctx)
 }
 
@@ -175,11 +182,16 @@ func (d *demo) deploy(ctx context.Context) error {
 func (d *demo) prefer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	err := d.client.PatchService(ctx, demoNamespace, demoService, `{"spec":{"trafficDistribution":"PreferSameZone"}}`)
+	err := d.client.PatchService(ctx, demoNamespace, demoService, sameZone(`"Prefer"`))
 	if err != nil {
 		return err
 	}
 	return d.client.WaitHints(ctx, demoNamespace, demoService, true)
+}
+
+// sameZone is a patch of the Service's annotation, with its value in JSON.
+func sameZone(value string) string {
+	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, translate.AnnotationSameZone, value)
 }
 
 // answers waits until the Service answers the clients of all zones.

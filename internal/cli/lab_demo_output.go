@@ -134,7 +134,7 @@ func milliseconds(m measurement) string {
 }
 
 // goOn says what to try next, by the name that this program was called by.
-func goOn(program, zone string, cluster *lab.Cluster) string {
+func goOn(program string, cluster *lab.Cluster) string {
 	kubectl, name := "kubectl", ""
 	// With a path the program was not found in the PATH, so what is beside it is not.
 	if beside := filepath.Join(filepath.Dir(program), kubectl); strings.Contains(program, "/") && isFile(beside) {
@@ -147,12 +147,12 @@ func goOn(program, zone string, cluster *lab.Cluster) string {
 The lab is up. To go on:
 
   export KUBECONFIG=%[1]s
-  %[2]s get pods -o wide -n %[3]s
-  %[4]s lab zone cut %[5]s%[6]s
-  %[4]s lab load %[7]s -n %[3]s --live%[6]s
+  %[4]s explain svc/%[6]s -n %[3]s
+  %[2]s scale deployment/%[6]s --replicas 6 -n %[3]s
+  %[4]s lab load %[6]s -n %[3]s --live%[5]s
 
-"%[4]s lab down%[6]s" removes it.
-`, cluster.Kubeconfig(), kubectl, demoNamespace, program, zone, name, demoService)
+"%[4]s lab down%[5]s" removes it.
+`, cluster.Kubeconfig(), kubectl, demoNamespace, program, name, demoService)
 }
 
 func isFile(path string) bool {

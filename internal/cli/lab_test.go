@@ -74,7 +74,7 @@ func TestFlagsOfAShape(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
 		flags = append(flags, match[1])
 	}
-	want := slices.Concat(fileFlags, otherFlags, []string{"keep"})
+	want := slices.Concat(fileFlags, otherFlags, []string{"keep", "vicinity", "set"})
 	slices.Sort(flags)
 	slices.Sort(want)
 	if !slices.Equal(flags, want) {
@@ -92,17 +92,17 @@ func TestGoOnNamesThePrograms(t *testing.T) {
 		lab, program string
 		want         []string
 	}{
-		{"default", "vicinity", []string{"  kubectl get pods", "  vicinity lab zone cut zone-a\n", `"vicinity lab down" removes it`}},
+		{"default", "vicinity", []string{"  kubectl scale deployment/echo", "  vicinity explain svc/echo -n demo\n", `"vicinity lab down" removes it`}},
 		{"other", folder + "/vicinity", []string{
-			"=" + root + "/other/kubeconfig", "  " + folder + "/kubectl get pods", "  " + folder + "/vicinity lab zone cut zone-a --name other\n",
+			"=" + root + "/other/kubeconfig", "  " + folder + "/kubectl scale deployment/echo", "  " + folder + "/vicinity lab load echo -n demo --live --name other\n",
 		}},
-		{"default", "/nowhere/vicinity", []string{"  kubectl get pods", "  /nowhere/vicinity lab load"}},
+		{"default", "/nowhere/vicinity", []string{"  kubectl scale deployment/echo", "  /nowhere/vicinity lab load"}},
 	} {
 		cluster, err := lab.Open(test.lab, lab.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := goOn(test.program, "zone-a", cluster)
+		text := goOn(test.program, cluster)
 		for _, want := range test.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not in %q", want, text)

@@ -117,6 +117,7 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 
 func newLabUpCommand(s streams, f *labFlags) *cobra.Command {
 	shaped := &shapeFlags{}
+	installed := &installFlags{}
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -124,6 +125,10 @@ func newLabUpCommand(s streams, f *labFlags) *cobra.Command {
 		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. The
 lab goes on when the command has ended. What an earlier run left behind is removed
 first; a lab that is up already is left alone, with an error.
+
+Vicinity is installed in it by the chart that its users have, and works when the command
+returns, if the program vicinity-controller is beside this one. --set says values of the
+chart; "lab vicinity" changes them later.
 
 A shape is said by flags, or for more by a file:
 
@@ -143,6 +148,7 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
   vicinity lab up --name other --ha
+  vicinity lab up --set routing.takeOverAuto=true
   vicinity lab up --file shape.yaml
   vicinity lab up --control-plane-only --fake-nodes 1000`,
 		Args: noArgs,
@@ -153,23 +159,41 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 			}
 			options := f.options(s.err)
 			options.Keep = keep
-			return labUp(cmd.Context(), s, wanted, options)
+			why, err := installed.whyNot(wanted, options)
+			if err != nil {
+				return err
+			}
+			return bringUp{shape: wanted, options: options, install: installed.installer(why)}.run(cmd.Context(), s)
 		},
 	}
 	shaped.register(cmd)
+	cmd.Flags().BoolVar(&installed.vicinity, "vicinity", true, "install Vicinity, where its program is built")
+	installed.register(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave what there is when it fails, to look at")
 	return cmd
 }
 
-// labUp brings a lab up and says how to go on.
-func labUp(ctx context.Context, s streams, wanted shape.Shape, options lab.Options) error {
+// bringUp is a lab that is wanted, and what is done in it once it is up.
+type bringUp struct {
+	shape   shape.Shape
+	options lab.Options
+	install func(context.Context, *lab.Cluster) error
+}
+
+// run brings the lab up and says how to go on. A lab in which the installation fails
+// stays up, to be looked at.
+func (b bringUp) run(ctx context.Context, s streams) error {
 	begun := time.Now()
-	cluster, err := lab.Up(ctx, wanted, options)
+	cluster, err := lab.Up(ctx, b.shape, b.options)
 	if err != nil {
 		return err
 	}
+	failed := b.install(ctx, cluster)
 	_, err = fmt.Fprintf(s.out, "lab %s is up after %.1f s: %s\n\n  export KUBECONFIG=%s\n",
-		wanted.Name, time.Since(begun).Seconds(), describeShape(wanted), cluster.Kubeconfig())
+		b.shape.Name, time.Since(begun).Seconds(), describeShape(b.shape), cluster.Kubeconfig())
+	if failed != nil {
+		return fmt.Errorf("the lab is up, but Vicinity does not work in it: %w", failed)
+	}
 	return err
 }
 

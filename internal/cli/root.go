@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,6 +57,31 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	return execute(ctx, newRootCommand(streams{in: stdin, out: stdout, err: stderr}), args)
 }
 
+// Plugin is Main for a program that kubectl runs: messages and help call it by the
+// name under which its user did.
+func Plugin(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand(streams{in: stdin, out: stdout, err: stderr})
+	asPlugin(root)
+	return execute(ctx, root, args)
+}
+
+// PluginPrefix is what the name of a program starts with that kubectl runs as a
+// command of its own.
+const PluginPrefix = "kubectl-"
+
+// mention is where a text names the program with one of its commands.
+var mention = regexp.MustCompile(`\bvicinity (completion|explain|help|lab|plan|simulate|status|version)\b`)
+
+// asPlugin names the program as users of kubectl call it.
+func asPlugin(root *cobra.Command) {
+	const name = "kubectl vicinity"
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+	walk(root, func(cmd *cobra.Command) {
+		cmd.Long = mention.ReplaceAllString(cmd.Long, name+" $1")
+		cmd.Example = mention.ReplaceAllString(cmd.Example, name+" $1")
+	})
+}
+
 // execute runs a program and turns its error, if any, into a message and a code.
 func execute(ctx context.Context, root *cobra.Command, args []string) int {
 	started := finish(root)
@@ -79,7 +105,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string) int {
 	if code == exitUsage {
 		message += fmt.Sprintf(" (see %q)", cmd.CommandPath()+" --help")
 	}
-	root.PrintErrln(root.Name() + ": " + message)
+	root.PrintErrln(root.DisplayName() + ": " + message)
 	return code
 }
 
@@ -91,8 +117,8 @@ func newRootCommand(s streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Except for those of lab, which makes a cluster of its own, the commands below need no
-cluster and change nothing in one.`,
+Explain and status look at a cluster and change nothing in it. Lab makes a cluster of
+its own. The other commands need none.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -100,9 +126,11 @@ cluster and change nothing in one.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.AddCommand(
+		newExplainCommand(s, connect),
 		newLabCommand(s),
 		newPlanCommand(s),
 		newSimulateCommand(s),
+		newStatusCommand(s, connect),
 		newVersionCommand(s),
 	)
 	return root

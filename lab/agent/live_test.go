@@ -291,6 +291,7 @@ func TestAgent(t *testing.T) {
 	t.Run("mounts", l.testMounts)
 	t.Run("ends", l.testEnds)
 	t.Run("image", l.testImage)
+	t.Run("user", l.testUser)
 	t.Run("exec", l.testExec)
 	t.Run("adopts", l.testAdopts)
 	t.Run("hooks", l.testHooks)

@@ -230,6 +230,28 @@ func (l *lab) testImage(t *testing.T) {
 	l.gone("changed")
 }
 
+// The program of these tests is in a folder that only root may enter.
+func (l *lab) testUser(t *testing.T) {
+	l = l.with(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l.pod("user", `
+securityContext: {runAsUser: 65532, runAsGroup: 65532}
+containers:
+- name: c
+  image: lab/echo
+  readinessProbe: {tcpSocket: {port: 8080}}
+`)
+	l.until("user", "ready", isReady)
+	l.remove("user", 0)
+	l.gone("user")
+}
+
 func (l *lab) executor(name string, o *corev1.PodExecOptions) remotecommand.Executor {
 	l.t.Helper()
 	request := l.client.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(name).SubResource("exec").

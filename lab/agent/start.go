@@ -183,6 +183,8 @@ func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error
 	if err != nil {
 		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
 	}
+	program, image := enterable(program)
+	mounts = append(mounts, image)
 	spec := containerSpec{
 		Image:    l.spec.Image,
 		Args:     arguments(program, l.spec, env),

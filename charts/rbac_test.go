@@ -1,0 +1,185 @@
+package charts_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// granted are the verbs that the controller needs of the whole cluster, by resource.
+// What it decides from it reads through informers, which list and watch; the
+// configurations of its webhooks it asks for by name, too. Whoever gives it more says
+// here why.
+var granted = map[string]string{
+	"nodes":                               "list watch",
+	"services":                            "list watch patch", // labels
+	"services/status":                     "patch",            // the outcome
+	"endpointslices.discovery.k8s.io":     "list watch patch", // hints
+	"routingpolicies.vicinity.dev":        "list watch",
+	"routingpolicies.vicinity.dev/status": "patch",
+	"endpointgroups.vicinity.dev":         "list watch create update delete",
+	"events.events.k8s.io":                "create patch",
+	"mutatingwebhookconfigurations.admissionregistration.k8s.io":            "get list watch",
+	"validatingwebhookconfigurations.admissionregistration.k8s.io":          "get list watch",
+	"mutatingwebhookconfigurations.admissionregistration.k8s.io:vicinity":   "update",
+	"validatingwebhookconfigurations.admissionregistration.k8s.io:vicinity": "update",
+}
+
+// grantedHere are those that it needs of its own namespace only.
+var grantedHere = map[string]string{
+	"events":                     "create patch", // who leads
+	"leases.coordination.k8s.io": "create list watch",
+	"leases.coordination.k8s.io:vicinity-controller": "get update",
+	"secrets":                              "list watch",
+	"secrets:vicinity-webhook-certificate": "get update",
+}
+
+// verbs are what rules allow, by resource with its group, and with the name after a
+// colon where only an object of a name is meant.
+func verbs(rules []rbacv1.PolicyRule) map[string][]string {
+	all := map[string][]string{}
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				resource, sub, divided := strings.Cut(resource, "/")
+				key := resource
+				if group != "" {
+					key += "." + group
+				}
+				if divided {
+					key += "/" + sub
+				}
+				keys := []string{key}
+				if len(rule.ResourceNames) > 0 {
+					keys = nil
+					for _, name := range rule.ResourceNames {
+						keys = append(keys, key+":"+name)
+					}
+				}
+				for _, key := range keys {
+					all[key] = append(all[key], rule.Verbs...)
+				}
+			}
+		}
+		for _, url := range rule.NonResourceURLs {
+			all[url] = append(all[url], rule.Verbs...)
+		}
+	}
+	return all
+}
+
+// excess is what rules allow and nobody granted, or the other way round.
+func excess(rules []rbacv1.PolicyRule, granted map[string]string) []string {
+	var wrong []string
+	given := verbs(rules)
+	for resource, has := range given {
+		for _, verb := range has {
+			if !slices.Contains(strings.Fields(granted[resource]), verb) {
+				wrong = append(wrong, fmt.Sprintf("may %s %s and does not need to", verb, resource))
+			}
+		}
+	}
+	for resource, needs := range granted {
+		for verb := range strings.FieldsSeq(needs) {
+			if !slices.Contains(given[resource], verb) {
+				wrong = append(wrong, fmt.Sprintf("needs to %s %s and may not", verb, resource))
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func TestControllerMayDoWhatItNeeds(t *testing.T) {
+	r := rendered(t)
+	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, granted) {
+		t.Errorf("in the cluster the controller %s", wrong)
+	}
+	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, grantedHere) {
+		t.Errorf("in its namespace the controller %s", wrong)
+	}
+}
+
+func TestExcessIsFound(t *testing.T) {
+	rule := func(group, resource, verb string, names ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names}}
+	}
+	for _, test := range []struct {
+		name    string
+		rules   []rbacv1.PolicyRule
+		granted map[string]string
+		want    []string
+	}{
+		{name: "all is granted", rules: rule("apps", "deployments/scale", "get"), granted: map[string]string{"deployments.apps/scale": "get"}},
+		{
+			name: "any verb", rules: rule("", "nodes", "*"), granted: map[string]string{"nodes": "get"},
+			want: []string{"may * nodes and does not need to", "needs to get nodes and may not"},
+		},
+		{name: "any resource", rules: rule("*", "*", "get"), want: []string{"may get *.* and does not need to"}},
+		{name: "one by name", rules: rule("", "secrets", "get", "a"), granted: map[string]string{"secrets:a": "get"}},
+		{
+			name: "all instead of one", rules: rule("", "secrets", "get"), granted: map[string]string{"secrets:a": "get"},
+			want: []string{"may get secrets and does not need to", "needs to get secrets:a and may not"},
+		},
+		{
+			name: "a path", rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+			want: []string{"may get /metrics and does not need to"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := excess(test.rules, test.granted); !slices.Equal(got, test.want) {
+				t.Errorf("found %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What is switched off needs no permission, but for the groups: Services that
+// vicinity-proxy serves have to go back to kube-proxy, and groups follow their pods until
+// they have.
+func TestPermissionsGoWithTheirFeatures(t *testing.T) {
+	r := rendered(t, noWebhooks+",routing.groups.enabled=false")
+	needed := maps.Clone(granted)
+	maps.DeleteFunc(needed, func(resource, _ string) bool { return strings.Contains(resource, "webhook") })
+	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, needed) {
+		t.Errorf("without webhooks and groups the controller %s", wrong)
+	}
+	got := verbs(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules)
+	want := map[string]string{"events": "create patch", "leases.coordination.k8s.io": "create", "leases.coordination.k8s.io:vicinity-controller": "get update"}
+	if wrong := excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, want); len(wrong) > 0 {
+		t.Errorf("without webhooks and groups the controller %q; it may %v", wrong, got)
+	}
+}
+
+// A tenant who may write an EndpointGroup can claim the address of another's pod.
+func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
+	r := rendered(t)
+	const label = "rbac.authorization.k8s.io/aggregate-to-"
+	for _, test := range []struct {
+		role    string
+		granted map[string]string
+		into    []string
+	}{
+		{"view", map[string]string{
+			"routingpolicies.vicinity.dev": "get list watch", "routingpolicies.vicinity.dev/status": "get list watch",
+			"endpointgroups.vicinity.dev": "get list watch",
+		}, []string{"view", "edit", "admin"}},
+		{"edit", map[string]string{
+			"routingpolicies.vicinity.dev": "create update patch delete deletecollection",
+		}, []string{"edit", "admin"}},
+	} {
+		role := object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-"+test.role)
+		for _, wrong := range excess(role.Rules, test.granted) {
+			t.Errorf("who has the role %s %s", test.role, wrong)
+		}
+		for _, into := range []string{"view", "edit", "admin"} {
+			if got, want := role.Labels[label+into] == "true", slices.Contains(test.into, into); got != want {
+				t.Errorf("the role %s is part of the cluster's %s: %t, want %t", test.role, into, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package charts_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+)
+
+// names are the objects of a release by kind and name.
+func names(t *testing.T, assignments ...string) []string {
+	t.Helper()
+	return slices.Sorted(maps.Keys(objects(t, rendered(t, assignments...))))
+}
+
+const noWebhooks = "webhooks.endpointSlices.enabled=false,webhooks.services.enabled=false,webhooks.policies.enabled=false"
+
+func TestWhatIsOffInstallsNothing(t *testing.T) {
+	all := names(t)
+	for _, test := range []struct {
+		name string
+		set  string
+		gone []string
+	}{
+		{name: "routing", set: "routing.enabled=false", gone: all},
+		{name: "slices", set: "webhooks.endpointSlices.enabled=false", gone: []string{"MutatingWebhookConfiguration vicinity"}},
+		{name: "services", set: "webhooks.services.enabled=false"},
+		{
+			name: "services and policies", set: "webhooks.services.enabled=false,webhooks.policies.enabled=false",
+			gone: []string{"ValidatingWebhookConfiguration vicinity"},
+		},
+		{name: "all webhooks", set: noWebhooks, gone: []string{
+			"MutatingWebhookConfiguration vicinity", "ValidatingWebhookConfiguration vicinity",
+			"Secret vicinity-webhook-certificate", "Service vicinity-webhook",
+		}},
+		{name: "metrics", set: "metrics.enabled=false", gone: []string{"Service vicinity-metrics"}},
+		{name: "budget", set: "podDisruptionBudget.enabled=false", gone: []string{"PodDisruptionBudget vicinity-controller"}},
+		{name: "roles of users", set: "rbac.aggregate=false", gone: []string{"ClusterRole vicinity-edit", "ClusterRole vicinity-view"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(test.gone, name) })
+			if len(want)+len(test.gone) != len(all) {
+				t.Fatalf("of %q some are not there by default either", test.gone)
+			}
+			if got := names(t, test.set); !slices.Equal(got, want) {
+				t.Errorf("installs %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestNoWebhooksMeanNoPortAndNoCertificate(t *testing.T) {
+	deployment := object[*appsv1.Deployment](t, rendered(t, noWebhooks), "Deployment vicinity-controller")
+	pod := deployment.Spec.Template.Spec
+	if len(pod.Volumes)+len(pod.Containers[0].VolumeMounts) > 0 {
+		t.Errorf("there are volumes: %v", pod.Volumes)
+	}
+	for _, port := range pod.Containers[0].Ports {
+		if port.Name == "webhook" {
+			t.Error("there is a port for webhooks")
+		}
+	}
+	for _, arg := range pod.Containers[0].Args {
+		if strings.Contains(arg, "certificate") || strings.HasPrefix(arg, "--webhook-port") {
+			t.Errorf("the controller is told %s", arg)
+		}
+	}
+}
+
+// A pod that is taken over can do nothing but what the controller does.
+func TestPodsAreConfined(t *testing.T) {
+	pod := object[*appsv1.Deployment](t, rendered(t), "Deployment vicinity-controller").Spec.Template.Spec
+	shared, own := pod.SecurityContext, pod.Containers[0].SecurityContext
+	if !ptr.Deref(shared.RunAsNonRoot, false) || ptr.Deref(shared.RunAsUser, 0) == 0 || shared.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the pod runs as %v", shared)
+	}
+	if !ptr.Deref(own.ReadOnlyRootFilesystem, false) || ptr.Deref(own.AllowPrivilegeEscalation, true) ||
+		!slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(own.Capabilities.Add) > 0 {
+		t.Errorf("the container runs as %v", own)
+	}
+	for _, volume := range pod.Volumes {
+		if volume.EmptyDir == nil {
+			t.Errorf("volume %s is of the node or of the API", volume.Name)
+		}
+	}
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
+		t.Error("the pod is in a namespace of the node")
+	}
+}
+
+// The garbage collector is told of less than what the pod dies of, whatever way the
+// limit is written.
+func TestMemoryIsKeptBelowTheLimit(t *testing.T) {
+	for _, test := range []struct {
+		limit any
+		want  string
+	}{
+		{"1Gi", "966367642"},
+		{"512Mi", "483183821"},
+		{"1.5Gi", "1449551462"},
+		{"2G", "1800000000"},
+		{"1e9", "900000000"},
+		{"1073741824", "966367642"},
+		{float64(1 << 30), "966367642"},
+		{"128974848000m", "116077363"},
+		{nil, ""},
+	} {
+		r, err := renderValues(t, map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": test.limit}}})
+		if err != nil {
+			t.Errorf("%v: %v", test.limit, err)
+			continue
+		}
+		container := object[*appsv1.Deployment](t, r, "Deployment vicinity-controller").Spec.Template.Spec.Containers[0]
+		got := ""
+		for _, env := range container.Env {
+			if env.Name == "GOMEMLIMIT" {
+				got = env.Value
+			}
+		}
+		if got != test.want {
+			t.Errorf("with a limit of %v the garbage collector is told %q, want %q", test.limit, got, test.want)
+			continue
+		}
+		if limit := container.Resources.Limits.Memory(); got != "" {
+			if heap := resource.MustParse(got); heap.AsApproximateFloat64()/limit.AsApproximateFloat64() > 0.901 || heap.AsApproximateFloat64()/limit.AsApproximateFloat64() < 0.899 {
+				t.Errorf("%s is not 90 %% of what Kubernetes reads, %s", got, limit)
+			}
+		}
+	}
+	if _, err := render(t, "resources.limits.memory=1GiB"); err == nil || !strings.Contains(err.Error(), `resources.limits.memory: "1GiB" is no quantity`) {
+		t.Errorf("1GiB is not refused by name: %v", err)
+	}
+}
+
+// The commands that read a cluster find the controller by labels that no value changes.
+func TestControllerIsFoundUnderAnyName(t *testing.T) {
+	for _, set := range []string{"", "nameOverride=near", "fullnameOverride=near"} {
+		found := 0
+		for _, object := range objects(t, rendered(t, strings.Fields(set)...)) {
+			deployment, ok := object.(*appsv1.Deployment)
+			if !ok {
+				continue
+			}
+			if deployment.Labels["app.kubernetes.io/part-of"] == "vicinity" && deployment.Labels["app.kubernetes.io/component"] == "controller" {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s: %d Deployments have the labels", set, found)
+		}
+	}
+}
+
+func TestImage(t *testing.T) {
+	for _, test := range []struct{ set, want string }{
+		{"", "vicinity-controller:" + load(t).Metadata.AppVersion},
+		{"image.repository=example.com/a/b,image.tag=v1", "example.com/a/b:v1"},
+		{"image.tag=v1,image.digest=sha256:" + strings.Repeat("0f", 32), "vicinity-controller@sha256:" + strings.Repeat("0f", 32)},
+	} {
+		deployment := object[*appsv1.Deployment](t, rendered(t, strings.Fields(test.set)...), "Deployment vicinity-controller")
+		if got := deployment.Spec.Template.Spec.Containers[0].Image; got != test.want {
+			t.Errorf("%s: the image is %s, want %s", test.set, got, test.want)
+		}
+	}
+}
+
+// The labels that find pods are those pods have, whatever users add.
+func TestSelectorsFindThePods(t *testing.T) {
+	r := rendered(t, "podLabels.a=b,podLabels.app\\.kubernetes\\.io/component=other,nameOverride=near")
+	deployment := object[*appsv1.Deployment](t, r, "Deployment vicinity-near-controller")
+	labels := deployment.Spec.Template.Labels
+	if labels["a"] != "b" {
+		t.Errorf("the labels are %v, without the user's", labels)
+	}
+	for _, name := range []string{"Service vicinity-near-webhook", "Service vicinity-near-metrics"} {
+		for key, value := range object[*corev1.Service](t, r, name).Spec.Selector {
+			if labels[key] != value {
+				t.Errorf("%s selects %s=%s, the pods have %q", name, key, value, labels[key])
+			}
+		}
+	}
+	for key, value := range deployment.Spec.Selector.MatchLabels {
+		if labels[key] != value {
+			t.Errorf("the Deployment selects %s=%s, the pods have %q", key, value, labels[key])
+		}
+	}
+}

@@ -1,0 +1,109 @@
+{{/* Names and labels that templates share. */}}
+
+{{- define "vicinity.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "vicinity.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "vicinity.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "vicinity.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.controller" -}}
+{{- include "vicinity.fullname" . -}}-controller
+{{- end -}}
+
+{{- define "vicinity.webhook" -}}
+{{- include "vicinity.fullname" . -}}-webhook
+{{- end -}}
+
+{{- define "vicinity.certificate" -}}
+{{- include "vicinity.fullname" . -}}-webhook-certificate
+{{- end -}}
+
+{{/* The user as whom the controller talks to the API. */}}
+{{- define "vicinity.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "vicinity.controller" . }}
+{{- end -}}
+
+{{/* Labels of all objects. */}}
+{{- define "vicinity.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- /* "vicinity explain" finds the Deployment by this, whatever it is called. */}}
+app.kubernetes.io/part-of: vicinity
+{{ include "vicinity.selector" . }}
+{{- end -}}
+
+{{/* Labels by which the controller's pods are found. They must never change. */}}
+{{- define "vicinity.selector" -}}
+app.kubernetes.io/name: {{ include "vicinity.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{/* What is installed: each is empty or "true". */}}
+{{- define "vicinity.mutates" -}}
+{{- if and .Values.routing.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.validates" -}}
+{{- if and .Values.routing.enabled (or .Values.webhooks.services.enabled .Values.webhooks.policies.enabled) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.admits" -}}
+{{- if or (include "vicinity.mutates" .) (include "vicinity.validates" .) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.image" -}}
+{{- if .Values.image.digest -}}
+{{- .Values.image.repository }}@{{ .Values.image.digest -}}
+{{- else -}}
+{{- .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+90 % of the limit of memory, in bytes; empty without a limit. Kubernetes writes a quantity
+as a number, which may have a power of ten, with a unit.
+*/}}
+{{- define "vicinity.heap" -}}
+{{- with dig "limits" "memory" "" .Values.resources -}}
+{{- $quantity := . -}}
+{{- if not (kindIs "string" .) -}}
+{{- $quantity = printf "%.0f" (float64 .) -}}
+{{- end -}}
+{{- $unit := regexFind "[A-Za-z]+$" $quantity -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+      "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- if not (and (hasKey $units $unit) (regexMatch "^[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$" (trimSuffix $unit $quantity))) -}}
+{{- fail (printf "resources.limits.memory: %q is no quantity; write one such as 1Gi" $quantity) -}}
+{{- end -}}
+{{- printf "%.0f" (mulf 0.9 (float64 (trimSuffix $unit $quantity)) (get $units $unit)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the API server finds a webhook; the argument is the root and a path. */}}
+{{- define "vicinity.clientConfig" -}}
+clientConfig:
+  service:
+    name: {{ include "vicinity.webhook" .root }}
+    namespace: {{ .root.Release.Namespace }}
+    path: {{ .path }}
+    port: 443
+{{- end -}}
+
+{{/* Namespaces whose objects the webhooks see. */}}
+{{- define "vicinity.namespaceSelector" -}}
+namespaceSelector:
+  matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: {{ append .Values.routing.excludedNamespaces .Release.Namespace | uniq | sortAlpha | toJson }}
+{{- end -}}

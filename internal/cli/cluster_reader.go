@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// permissionsDocument says what the commands that read a cluster must be allowed.
+const permissionsDocument = "docs/reference/permissions.md"
+
+// Kinds of objects without which less can be said.
+const (
+	kindNodes  = "Nodes"
+	kindSlices = "EndpointSlices"
+	kindGroups = "EndpointGroups"
+)
+
+// clusterReader reads what a decision depends on. It does without what the cluster
+// does not have or the user must not read, and says so.
+type clusterReader struct {
+	*connection
+	// missing are sentences about what is left out, and what follows.
+	missing []string
+	// unread are the kinds of which nobody can say here whether there are any.
+	unread []string
+	// now is when the cluster is looked at.
+	now time.Time
+}
+
+// page reads a part of a list.
+type page func(context.Context, metav1.ListOptions) (runtime.Object, error)
+
+// pageSize is the number of objects that are asked for at once.
+const pageSize = 500
+
+// listAll reads a list in parts, so that a large one burdens neither side.
+func listAll[T any](ctx context.Context, options metav1.ListOptions, read page) ([]*T, error) {
+	pages := pager.New(pager.ListPageFunc(read))
+	pages.PageSize = pageSize
+	var list []*T
+	err := pages.EachListItem(ctx, options, func(object runtime.Object) error {
+		item, ok := any(object).(*T)
+		if !ok {
+			return fmt.Errorf("the list holds a %T", object)
+		}
+		list = append(list, item)
+		return nil
+	})
+	return list, err
+}
+
+// services are those of a namespace, or of all if it is empty.
+func (r *clusterReader) services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
+	list, err := listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.CoreV1().Services(namespace).List(ctx, o)
+	})
+	if apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll {
+		return nil, fmt.Errorf("%w; -n lists those of one namespace", r.explained("reading Services", err))
+	}
+	return list, r.explained("reading Services", err)
+}
+
+// nodes are all nodes. Without them zones have no capacity.
+func (r *clusterReader) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	list, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.CoreV1().Nodes().List(ctx, o)
+	})
+	return list, r.optional(kindNodes, "where traffic comes from is unknown, and so is the plan", err)
+}
+
+// slices are those of a namespace, or of all, that the selector matches.
+func (r *clusterReader) slices(ctx context.Context, namespace, selector string) ([]*discoveryv1.EndpointSlice, error) {
+	list, err := listAll[discoveryv1.EndpointSlice](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.DiscoveryV1().EndpointSlices(namespace).List(ctx, o)
+	})
+	return list, r.optional(kindSlices, "no endpoint is known", err)
+}
+
+// policies are the RoutingPolicies of a namespace, or of all.
+func (r *clusterReader) policies(ctx context.Context, namespace string) ([]*v1alpha1.RoutingPolicy, error) {
+	list, err := listOwn[v1alpha1.RoutingPolicy](ctx, r, ownList{"routingpolicies", namespace, ""})
+	return list, r.optional("RoutingPolicies", "only what is written on the Service itself counts here", err)
+}
+
+// groups are the EndpointGroups of a namespace, or of all, that the selector matches.
+func (r *clusterReader) groups(ctx context.Context, namespace, selector string) ([]*v1alpha1.EndpointGroup, error) {
+	list, err := listOwn[v1alpha1.EndpointGroup](ctx, r, ownList{"endpointgroups", namespace, selector})
+	return list, r.optional(kindGroups, "what is written for vicinity-proxy is unknown", err)
+}
+
+// ownList says which objects of Vicinity's own API to list.
+type ownList struct {
+	resource, namespace, selector string
+}
+
+func listOwn[T any](ctx context.Context, r *clusterReader, what ownList) ([]*T, error) {
+	resource := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(what.resource)).Namespace(what.namespace)
+	found, err := listAll[unstructured.Unstructured](ctx, metav1.ListOptions{LabelSelector: what.selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return resource.List(ctx, o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*T, len(found))
+	for i, object := range found {
+		list[i] = new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, list[i]); err != nil {
+			return nil, fmt.Errorf("%s %s/%s: %w", object.GetKind(), object.GetNamespace(), object.GetName(), err)
+		}
+	}
+	return list, nil
+}
+
+// autoscalers are the names of those that scale the pods of a Service.
+func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service) ([]string, error) {
+	const consequence = "whether an autoscaler sets the number of endpoints is unknown"
+	if len(service.Spec.Selector) == 0 {
+		return nil, nil
+	}
+	list, err := listAll[autoscalingv2.HorizontalPodAutoscaler](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.AutoscalingV2().HorizontalPodAutoscalers(service.Namespace).List(ctx, o)
+	})
+	if err != nil {
+		return nil, r.optional("HorizontalPodAutoscalers", consequence, err)
+	}
+	var names []string
+	for _, autoscaler := range list {
+		template, err := r.template(ctx, service.Namespace, autoscaler.Spec.ScaleTargetRef)
+		if apierrors.IsNotFound(err) {
+			continue // it scales nothing
+		}
+		if err := r.optional(autoscaler.Spec.ScaleTargetRef.Kind+"s", consequence, err); err != nil {
+			return nil, err
+		}
+		if template != nil && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(template)) {
+			names = append(names, "HorizontalPodAutoscaler "+autoscaler.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// template are the labels of the pods of a workload, nil if it is of a kind that is
+// not known here.
+func (r *clusterReader) template(ctx context.Context, namespace string, target autoscalingv2.CrossVersionObjectReference) (map[string]string, error) {
+	if !strings.HasPrefix(target.APIVersion, appsv1.GroupName+"/") {
+		return nil, nil
+	}
+	apps := r.typed.AppsV1()
+	switch target.Kind {
+	case "Deployment":
+		object, err := apps.Deployments(namespace).Get(ctx, target.Name, metav1.GetOptions{})
+		return object.Spec.Template.Labels, err
+	case "StatefulSet":
+		object, err := apps.StatefulSets(namespace).Get(ctx, target.Name, metav1.GetOptions{})
+		return object.Spec.Template.Labels, err
+	case "ReplicaSet":
+		object, err := apps.ReplicaSets(namespace).Get(ctx, target.Name, metav1.GetOptions{})
+		return object.Spec.Template.Labels, err
+	}
+	return nil, nil
+}
+
+// optional takes an error for a thing that is left out if the user must not read it
+// or the cluster does not have its kind.
+func (r *clusterReader) optional(what, consequence string, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err) && errors.As(err, &status):
+		r.unread = append(r.unread, what)
+		r.leaveOut(fmt.Sprintf("%s may not be read (%s), so %s; see %s", what, reasonOf(status), consequence, permissionsDocument))
+		return nil
+	case apierrors.IsNotFound(err):
+		r.leaveOut(fmt.Sprintf("the cluster has no %s, since Vicinity's CRDs are not installed, so %s", what, consequence))
+		return nil
+	}
+	return r.explained("reading "+what, err)
+}
+
+func (r *clusterReader) leaveOut(sentence string) {
+	if !slices.Contains(r.missing, sentence) {
+		r.missing = append(r.missing, sentence)
+	}
+}
+
+// reasonOf is the message of the API without the part that repeats the resource.
+func reasonOf(status apierrors.APIStatus) string {
+	message := status.Status().Message
+	if _, reason, found := strings.Cut(message, " is forbidden: "); found {
+		return reason
+	}
+	return message
+}
+
+// explained says in one sentence why a cluster did not answer as it was asked.
+func (r *clusterReader) explained(doing string, err error) error {
+	var status apierrors.APIStatus
+	var timeout net.Error
+	var connecting *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return err
+	case apierrors.IsForbidden(err) && errors.As(err, &status):
+		return fmt.Errorf("%s: it is not allowed: %s; see %s", doing, reasonOf(status), permissionsDocument)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig", r.server)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("the cluster at %s does not answer in time; --request-timeout is how long it may take", r.server)
+	case errors.As(err, &connecting):
+		return fmt.Errorf("the cluster at %s cannot be reached: %w", r.server, connecting.Err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// controllerSelector finds the controller's Deployment, wherever it was installed and
+// whatever it is called: no value of the chart changes these labels.
+const controllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=controller"
+
+// controllerSettings are those of a cluster's controller, as far as decisions depend
+// on them.
+type controllerSettings struct {
+	routing.Settings
+	// excluded are the namespaces whose Services it is told to leave alone.
+	excluded []string
+	// namespace is the one that it runs in; it is empty if none is known.
+	namespace string
+}
+
+func defaultSettings() controllerSettings {
+	return controllerSettings{Settings: routing.DefaultSettings(), excluded: []string{metav1.NamespaceSystem}}
+}
+
+// settings are those that the cluster's controller was started with, and the defaults
+// where that cannot be known.
+func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error) {
+	settings := defaultSettings()
+	list, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: controllerSelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
+	})
+	switch {
+	case err != nil:
+		return settings, r.optional("Deployments", "vicinity-controller is taken to have its default flags", err)
+	case len(list) == 0:
+		r.leaveOut("no vicinity-controller is installed, so nothing is written; its default flags are assumed")
+		return settings, nil
+	}
+	first := slices.MinFunc(list, func(a, b *appsv1.Deployment) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	if first.Status.ReadyReplicas == 0 {
+		r.leaveOut(fmt.Sprintf("Deployment %s/%s has no ready pod, so nothing is written", first.Namespace, first.Name))
+	}
+	settings.namespace = first.Namespace
+	for _, container := range first.Spec.Template.Spec.Containers {
+		if err := settings.apply(container.Args); err != nil {
+			r.leaveOut(fmt.Sprintf("Deployment %s/%s has a flag that makes no sense (%v); its default flags are assumed",
+				first.Namespace, first.Name, err))
+		}
+	}
+	return settings, nil
+}
+
+// apply takes over the flags of the controller that a decision depends on, or none of
+// them if one makes no sense.
+func (s *controllerSettings) apply(args []string) error {
+	given := *s
+	flags := pflag.NewFlagSet("vicinity-controller", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.BoolVar(&given.TakeOverAuto, "take-over-auto", given.TakeOverAuto, "")
+	flags.IntVar(&given.SliceLimit, "slice-limit", given.SliceLimit, "")
+	flags.IntVar(&given.GroupSize, "group-size", given.GroupSize, "")
+	flags.DurationVar(&given.ShrinkGrace, "shrink-grace", given.ShrinkGrace, "")
+	flags.StringSliceVar(&given.excluded, "exclude-namespaces", given.excluded, "")
+	flags.StringVar(&given.namespace, "namespace", given.namespace, "")
+	groups := flags.Bool("groups", !given.WithoutGroups, "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	given.WithoutGroups = !*groups
+	*s = given
+	return nil
+}
+
+// leavesAlone is why the controller leaves a Service alone, whatever is written on it;
+// it is empty for most.
+func (s *controllerSettings) leavesAlone(service *corev1.Service) string {
+	switch {
+	case service.Namespace == metav1.NamespaceDefault && service.Name == "kubernetes":
+		return "the API server writes its slices"
+	case service.Namespace == s.namespace:
+		return fmt.Sprintf("namespace %s is Vicinity's own", service.Namespace)
+	case slices.Contains(s.excluded, service.Namespace):
+		return fmt.Sprintf("namespace %s is excluded by --exclude-namespaces", service.Namespace)
+	}
+	return ""
+}

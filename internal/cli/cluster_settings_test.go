@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	helm "helm.sh/helm/v4/pkg/release/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// settingsOf are the settings that a cluster with these objects has, and what of them is
+// not known.
+func settingsOf(t *testing.T, objects ...runtime.Object) (controllerSettings, []string) {
+	t.Helper()
+	r := &clusterReader{connection: &connection{typed: fake.NewClientset(objects...)}}
+	settings, err := r.settings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings, r.missing
+}
+
+// chartController is the controller's Deployment as the chart has it.
+func chartController(t *testing.T, values map[string]any) *appsv1.Deployment {
+	t.Helper()
+	chart, err := loader.LoadDir("../../charts/vicinity")
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
+	install.ReleaseName, install.Namespace, install.DryRunStrategy = "vicinity", "near", action.DryRunClient
+	install.KubeVersion = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"}
+	rendered, err := install.Run(chart, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(rendered.(*helm.Release).Manifest, "\n---\n") {
+		deployment := &appsv1.Deployment{}
+		if err := yaml.Unmarshal([]byte(document), deployment); err != nil {
+			t.Fatal(err)
+		}
+		if deployment.Kind == "Deployment" {
+			deployment.Status.ReadyReplicas = 1
+			return deployment
+		}
+	}
+	t.Fatal("the chart has no Deployment")
+	return nil
+}
+
+// What the chart's values say is what the commands decide by, whatever the release and
+// its objects are called.
+func TestSettingsAreThoseOfTheChart(t *testing.T) {
+	want := defaultSettings()
+	want.namespace = "near"
+	if got, missing := settingsOf(t, chartController(t, nil)); !reflect.DeepEqual(got, want) || len(missing) > 0 {
+		t.Errorf("by default got %+v, want %+v; missing %q", got, want, missing)
+	}
+	got, missing := settingsOf(t, chartController(t, map[string]any{
+		"nameOverride": "other", "fullnameOverride": "another",
+		"routing": map[string]any{
+			"takeOverAuto": true, "sliceLimit": 7, "shrinkGrace": "1m30s", "excludedNamespaces": []any{"a", "b"},
+			"groups": map[string]any{"enabled": false, "size": 250},
+		},
+	}))
+	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
+	want.ShrinkGrace, want.WithoutGroups, want.excluded = 90*time.Second, true, []string{"a", "b"}
+	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
+		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
+	}
+	if got, _ := settingsOf(t, chartController(t, map[string]any{"routing": map[string]any{"excludedNamespaces": []any{}}})); len(got.excluded) > 0 {
+		t.Errorf("%q are excluded", got.excluded)
+	}
+}
+
+func TestFlagsAsUsersWriteThem(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		args    []string
+		want    func(*controllerSettings)
+		missing string
+	}{
+		{name: "none", want: func(*controllerSettings) {}},
+		{
+			name: "words of their own", args: []string{"--log-level", "info", "--group-size", "7", "--take-over-auto"},
+			want: func(s *controllerSettings) { s.GroupSize, s.TakeOverAuto = 7, true },
+		},
+		{
+			name: "a list in parts", args: []string{"--exclude-namespaces=a", "--exclude-namespaces=b,c"},
+			want: func(s *controllerSettings) { s.excluded = []string{"a", "b", "c"} },
+		},
+		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *controllerSettings) { s.namespace = "own" }},
+		{
+			name: "nonsense", args: []string{"--slice-limit=7", "--shrink-grace=soon", "--group-size=7"},
+			want: func(*controllerSettings) {},
+			missing: `Deployment vicinity-system/vicinity-controller has a flag that makes no sense (invalid argument "soon" for "--shrink-grace" flag: ` +
+				`time: invalid duration "soon"); its default flags are assumed`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := defaultSettings()
+			want.namespace = "vicinity-system"
+			test.want(&want)
+			got, missing := settingsOf(t, aController(test.args...))
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			if strings.Join(missing, "\n") != test.missing {
+				t.Errorf("missing %q, want %q", missing, test.missing)
+			}
+		})
+	}
+}
+
+// The commands say of no Service that it is routed if the controller leaves it alone.
+func TestServicesThatAreLeftAlone(t *testing.T) {
+	prefer := map[string]string{translate.AnnotationSameZone: translate.Prefer}
+	auto := map[string]string{translate.AnnotationTopologyMode: "Auto", translate.AnnotationSameZone: translate.Balanced}
+	grouped := map[string]string{translate.AnnotationProxy: "true"}
+	for _, test := range []struct {
+		name        string
+		namespace   string
+		service     string
+		annotations map[string]string
+		args        []string
+		delivery    string
+		noEffect    string // what is named to have none
+	}{
+		{
+			name: "any other", namespace: "shop", annotations: prefer, delivery: "Hints, for any proxy",
+		},
+		{
+			name: "excluded by default", namespace: metav1.NamespaceSystem, annotations: prefer,
+			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
+			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
+		},
+		{
+			name: "excluded by a flag", namespace: "shop", annotations: prefer, args: []string{"--exclude-namespaces=shop"},
+			delivery: "None: vicinity-controller leaves the Service alone, since namespace shop is excluded by --exclude-namespaces",
+			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
+		},
+		{
+			name: "not excluded any more", namespace: metav1.NamespaceSystem, annotations: prefer, args: []string{"--exclude-namespaces=shop"},
+			delivery: "Hints, for any proxy",
+		},
+		{
+			name: "Vicinity's own", namespace: "vicinity-system", annotations: grouped,
+			delivery: "None: vicinity-controller leaves the Service alone, since namespace vicinity-system is Vicinity's own",
+			noEffect: "annotation vicinity.dev/proxy",
+		},
+		{
+			name: "the API server's", namespace: metav1.NamespaceDefault, service: "kubernetes", annotations: prefer,
+			delivery: "None: vicinity-controller leaves the Service alone, since the API server writes its slices",
+			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
+		},
+		{
+			name: "Kubernetes does something", namespace: metav1.NamespaceSystem, annotations: auto, args: []string{"--take-over-auto"},
+			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
+			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Balanced",
+		},
+		{
+			name: "nothing is asked for", namespace: metav1.NamespaceSystem,
+			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
+		},
+		{
+			name: "without groups", namespace: "shop", annotations: grouped, args: []string{"--groups=false"},
+			delivery: "None: nothing is to be delivered",
+			noEffect: "annotation vicinity.dev/proxy",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			name := "alone"
+			if test.service != "" {
+				name = test.service
+			}
+			c := newFakeCluster(t)
+			for _, object := range []struct {
+				resource string
+				runtime.Object
+			}{
+				{"services", aService(test.namespace, name, test.annotations)},
+				{"endpointslices", aSlice(test.namespace, name, "a=4", "b=4", "c=4")},
+			} {
+				group := corev1.SchemeGroupVersion
+				if object.resource == "endpointslices" {
+					group.Group = "discovery.k8s.io"
+				}
+				if err := c.typed.Tracker().Create(group.WithResource(object.resource), object.Object, test.namespace); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), aController(test.args...), "vicinity-system"); err != nil {
+				t.Fatal(err)
+			}
+			_, stdout, stderr := c.run(t.Context(), "explain", name, "-n", test.namespace)
+			if !strings.Contains(stdout, "delivery: "+test.delivery+"\n") {
+				t.Errorf("want delivery %q in\n%s%s", test.delivery, stdout, stderr)
+			}
+			_, all, _ := c.run(t.Context(), "status", "-n", test.namespace, "-o", "wide")
+			named := test.noEffect + " has no effect: "
+			for command, output := range map[string]string{"explain": stdout, "status": all} {
+				if strings.Contains(output, " has no effect: ") != (test.noEffect != "") || test.noEffect != "" && !strings.Contains(output, named) {
+					t.Errorf("%s: want %q to have no effect in\n%s", command, test.noEffect, output)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// explainFlags are the flags of "vicinity explain" as they are given.
+type explainFlags struct {
+	cluster clusterFlags
+	output  string
+}
+
+func newExplainCommand(s streams, reach connector) *cobra.Command {
+	var f explainFlags
+	cmd := &cobra.Command{
+		Use:   "explain SERVICE",
+		Short: "Say where the traffic of a Service goes, and why",
+		Long: `Explain reads a Service of a cluster and says what it asks for and where that is
+written, how its endpoints are divided among the zones and by which rule, who serves
+whom, how much traffic is expected to stay in its zone and what overload that makes,
+what other algorithms would give, what stock kube-proxies make of the hints as they are
+stored, and where no plan can help.
+
+SERVICE is svc/NAME, service/NAME or NAME. Explain reads only; what it must be allowed
+to read is in docs/reference/permissions.md. It does without what it may not read, and
+without Vicinity being installed, and says what is missing.`,
+		Example: `  vicinity explain svc/web -n shop
+  vicinity explain web --context production -o yaml`,
+		Args: explainArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), s, reach, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.cluster.add(flags, "the `NAMESPACE` of the Service (default that of the context)")
+	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	return cmd
+}
+
+// serviceKinds are the words for Services, as kubectl knows them.
+var serviceKinds = []string{"svc", "service", "services"}
+
+// explainArgs takes SERVICE, in one word or two.
+func explainArgs(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("no Service is named; give svc/NAME")
+	case len(args) == 1 || len(args) == 2 && slices.Contains(serviceKinds, args[0]):
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q: one Service is explained at a time", args[1])
+}
+
+// serviceName is the name in the arguments.
+func serviceName(args []string) (string, error) {
+	kind, name, qualified := strings.Cut(strings.Join(args, "/"), "/")
+	switch {
+	case !qualified:
+		return kind, nil
+	case !slices.Contains(serviceKinds, strings.ToLower(kind)):
+		return "", usageErrorf("%q is no Service; give svc/NAME, with -n for its namespace", strings.Join(args, " "))
+	case name == "" || strings.Contains(name, "/"):
+		return "", usageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))
+	}
+	return name, nil
+}
+
+// run does what the flags say.
+func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args []string) error {
+	write, err := explainFormat(f.output)
+	if err != nil {
+		return err
+	}
+	name, err := serviceName(args)
+	if err != nil {
+		return err
+	}
+	connected, err := reach(&f.cluster)
+	if err != nil {
+		return err
+	}
+	r := &clusterReader{connection: connected, now: time.Now()}
+	input, nodes, err := r.inputOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	e, err := newExplanation(input, nodes, r)
+	if err != nil {
+		return fmt.Errorf("explaining Service %s/%s: %w", r.namespace, name, err)
+	}
+	if e.divided() {
+		if e.autoscalers, err = r.autoscalers(ctx, input.Service); err != nil {
+			return err
+		}
+	}
+	e.missing = r.missing
+	return write(s.out, e)
+}
+
+// inputOf reads all that the decision about a Service depends on, and the nodes.
+func (r *clusterReader) inputOf(ctx context.Context, name string) (read reading, nodes []*corev1.Node, err error) {
+	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return read, nil, r.notFound(ctx, name)
+	}
+	if err != nil {
+		return read, nil, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
+	}
+	in := routing.Input{Service: service}
+	if nodes, err = r.nodes(ctx); err != nil {
+		return read, nil, err
+	}
+	in.Cluster = translate.NewCluster(nodes)
+	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
+		return read, nil, err
+	}
+	if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
+		return read, nil, err
+	}
+	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
+		return read, nil, err
+	}
+	settings, err := r.settings(ctx)
+	if err != nil {
+		return read, nil, err
+	}
+	return settings.reading(in), nodes, nil
+}
+
+// notFound names Services that may be meant: with a similar name, or in another
+// namespace.
+func (r *clusterReader) notFound(ctx context.Context, name string) error {
+	missing := fmt.Sprintf("no Service %q is in namespace %q", name, r.namespace)
+	here, err := r.typed.CoreV1().Services(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+	if err != nil {
+		return errors.New(missing) // suggestions are an extra
+	}
+	var names []string
+	for i := range here.Items {
+		names = append(names, here.Items[i].Name)
+	}
+	if near := similar(name, names); len(near) > 0 {
+		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
+	}
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	elsewhere, err := r.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: pageSize})
+	var namespaces []string
+	for i := range elsewhere.Items {
+		if err == nil && elsewhere.Items[i].Name == name {
+			namespaces = append(namespaces, elsewhere.Items[i].Namespace)
+		}
+	}
+	slices.Sort(namespaces)
+	switch {
+	case len(namespaces) > 0:
+		return fmt.Errorf("%s; one of that name is in %s", missing, strings.Join(namespaces[:min(mostSuggested, len(namespaces))], ", "))
+	case len(names) > 0:
+		slices.Sort(names)
+		return fmt.Errorf("%s; %s", missing, listed(names, ""))
+	}
+	return fmt.Errorf("%s, which has none", missing)
+}

@@ -1,0 +1,458 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// fakeCluster is a cluster in memory, and those who read it.
+type fakeCluster struct {
+	typed   *fake.Clientset
+	dynamic *dynamicfake.FakeDynamicClient
+}
+
+// newFakeCluster has three zones of two nodes, with CPU that differs, and a node of
+// the control plane; Services that ask for all kinds of things; and the controller.
+func newFakeCluster(t *testing.T) *fakeCluster {
+	t.Helper()
+	objects := []runtime.Object{aNode("master", "zone-a", "8", translate.LabelControlPlane)}
+	for _, zone := range []string{"a", "b", "c"} {
+		for n := 1; n <= 2; n++ {
+			objects = append(objects, aNode(fmt.Sprintf("node-%s%d", zone, n), "zone-"+zone, "4", ""))
+		}
+	}
+	prefer := map[string]string{translate.AnnotationSameZone: translate.Prefer}
+	web := aService("shop", "web", prefer)
+	web.Labels = map[string]string{translate.LabelRouted: "true"}
+	web.Status.Conditions = []metav1.Condition{{
+		Type: translate.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "optimal: a plan below the threshold",
+		LastTransitionTime: metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)),
+	}}
+	near := aService("shop", "near", nil)
+	sameNode := corev1.ServiceTrafficDistributionPreferSameNode
+	near.Spec.TrafficDistribution = &sameNode
+	grouped := aService("shop", "grouped", map[string]string{translate.AnnotationSameZone: translate.Require, translate.AnnotationProxy: "true"})
+	grouped.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+	named := aService("shop", "elsewhere", nil)
+	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
+	objects = append(objects,
+		web, near, grouped, named,
+		aService("shop", "hard", map[string]string{translate.AnnotationTopologyKeys: "topology.kubernetes.io/zone"}),
+		aService("shop", "lonely", prefer),
+		aService("shop", "crowded", prefer),
+		aService("shop", "empty", prefer),
+		aService("shop", "plain", nil),
+		aService("ops", "both", prefer),
+		aService("ops", "governed", nil),
+		aSlice("shop", "web", "a=6", "b=4", "c=2"),
+		aSlice("shop", "near", "a=2", "b=1"),
+		aSlice("shop", "grouped", "a=3", "b=3"),
+		aSlice("shop", "hard", "a=2", "b=2"),
+		aSlice("shop", "lonely", "b=1"),
+		aSlice("shop", "crowded", "c=5"),
+		aSlice("shop", "plain", "a=1", "b=1", "c=1"),
+		aSlice("ops", "both", "a=4", "b=4", "c=4"),
+		inIPv6(aSlice("ops", "both", "a=4", "b=4", "c=4")),
+		aSlice("ops", "governed", "a=8", "b=4"),
+		aDeployment("web"), anAutoscaler("web"), aDeployment("other"), anAutoscaler("other"),
+		anAutoscaler("gone"),
+		aController(),
+	)
+	for _, object := range objects {
+		slice, ok := object.(*discoveryv1.EndpointSlice)
+		if !ok {
+			continue
+		}
+		switch slice.Labels[discoveryv1.LabelServiceName] {
+		case "near":
+			for i := range slice.Endpoints {
+				e := &slice.Endpoints[i]
+				e.Hints = &discoveryv1.EndpointHints{
+					ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}, ForNodes: []discoveryv1.ForNode{{Name: *e.NodeName}},
+				}
+			}
+		case "web":
+			// Half of the plan is written, and one endpoint is new.
+			for i := range slice.Endpoints[:11] {
+				slice.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *slice.Endpoints[i].Zone}}}
+			}
+		}
+	}
+	policy := &v1alpha1.RoutingPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RoutingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "near-by"},
+		Spec: v1alpha1.RoutingPolicySpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "governed"}},
+			Mode:     v1alpha1.Prefer, Level: v1alpha1.Zone, Algorithm: "local", OverloadThreshold: "80%",
+			Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityCPU},
+		},
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fakeCluster{
+		typed: fake.NewClientset(objects...),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			v1alpha1.GroupVersion.WithResource("routingpolicies"): "RoutingPolicyList",
+			v1alpha1.GroupVersion.WithResource("endpointgroups"):  "EndpointGroupList",
+		}, &unstructured.Unstructured{Object: content}),
+	}
+}
+
+func aNode(name, zone, cpu, label string) *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelTopologyRegion: "north"}},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	if label != "" {
+		node.Labels[label] = ""
+	}
+	return node
+}
+
+func aService(namespace, name string, annotations map[string]string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations, Labels: map[string]string{"app": name}},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.96.0.1", Selector: map[string]string{"app": name},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		},
+	}
+}
+
+// aSlice has numbers of ready endpoints by the letter of their zone, on its nodes in
+// turn.
+func aSlice(namespace, service string, zones ...string) *discoveryv1.EndpointSlice {
+	port, number, protocol := "http", int32(8080), corev1.ProtocolTCP
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: service + "-ipv4", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &port, Port: &number, Protocol: &protocol}},
+	}
+	for _, text := range zones {
+		letter, n := text[:1], 0
+		if _, err := fmt.Sscanf(text[2:], "%d", &n); err != nil {
+			panic(err)
+		}
+		for i := range n {
+			zone, node := "zone-"+letter, fmt.Sprintf("node-%s%d", letter, i%2+1)
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{fmt.Sprintf("10.%d.0.%d", letter[0]-'a', i+1)}, Zone: &zone, NodeName: &node,
+			})
+		}
+	}
+	return slice
+}
+
+// inIPv6 is the slice in the other family.
+func inIPv6(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	slice.Name, slice.AddressType = strings.Replace(slice.Name, "ipv4", "ipv6", 1), discoveryv1.AddressTypeIPv6
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].Addresses[0] = "fd00::" + strings.ReplaceAll(slice.Endpoints[i].Addresses[0], ".", ":")
+	}
+	return slice
+}
+
+func aDeployment(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}}}},
+	}
+}
+
+func anAutoscaler(name string) *autoscalingv2.HorizontalPodAutoscaler {
+	return &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}},
+	}
+}
+
+func aController(args ...string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "vicinity-system", Name: "vicinity-controller",
+			Labels: map[string]string{"app.kubernetes.io/part-of": "vicinity", "app.kubernetes.io/component": "controller"},
+		},
+		Spec:   appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "controller", Args: args}}}}},
+		Status: appsv1.DeploymentStatus{ReadyReplicas: 2},
+	}
+}
+
+// connect is a connector to the cluster, in the namespace shop unless told otherwise.
+func (c *fakeCluster) connect(f *clusterFlags) (*connection, error) {
+	namespace := f.namespace
+	if namespace == "" {
+		namespace = "shop"
+	}
+	return &connection{typed: c.typed, dynamic: c.dynamic, namespace: namespace, server: "https://fake"}, nil
+}
+
+// run runs a command against the cluster.
+func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
+	s := streams{in: strings.NewReader(""), out: &out, err: &errs}
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.AddCommand(newExplainCommand(s, c.connect), newStatusCommand(s, c.connect))
+	code = execute(ctx, root, args)
+	return code, out.String(), errs.String()
+}
+
+// refuse makes reads of a resource fail.
+func (c *fakeCluster) refuse(resourceName string, err error) {
+	react := func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, err }
+	c.typed.PrependReactor("*", resourceName, react)
+	c.dynamic.PrependReactor("*", resourceName, react)
+}
+
+func forbidden(group, resourceName string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: resourceName}, "",
+		fmt.Errorf("User %q cannot list resource %q in API group %q at the cluster scope", "jane", resourceName, group))
+}
+
+func compareGolden(t *testing.T, dir, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", dir, name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got:\n%s", file, got)
+	}
+}
+
+func TestExplainGolden(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+	}{
+		{"web.txt", []string{"svc/web"}},
+		{"web.json", []string{"service/web", "-o", "json"}},
+		{"near.txt", []string{"near"}},
+		{"grouped.txt", []string{"svc", "grouped"}},
+		{"hard.txt", []string{"svc/hard"}},
+		{"lonely.txt", []string{"svc/lonely"}},
+		{"crowded.txt", []string{"svc/crowded"}},
+		{"empty.txt", []string{"svc/empty"}},
+		{"plain.txt", []string{"svc/plain"}},
+		{"elsewhere.txt", []string{"svc/elsewhere"}},
+		{"both.txt", []string{"svc/both", "-n", "ops"}},
+		{"governed.yaml", []string{"svc/governed", "-n", "ops", "-o", "yaml"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := newFakeCluster(t).run(t.Context(), append([]string{"explain"}, test.args...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			compareGolden(t, "explain", test.name, stdout)
+		})
+	}
+}
+
+func TestExplainYAMLSaysTheSameAsJSON(t *testing.T) {
+	for _, args := range [][]string{{"explain", "web"}, {"status"}} {
+		_, asJSON, _ := newFakeCluster(t).run(t.Context(), append(args, "-o", "json")...)
+		_, asYAML, _ := newFakeCluster(t).run(t.Context(), append(args, "-o", "yaml")...)
+		var fromJSON, fromYAML map[string]any
+		if err := errors.Join(json.Unmarshal([]byte(asJSON), &fromJSON), yaml.Unmarshal([]byte(asYAML), &fromYAML)); err != nil {
+			t.Fatal(err)
+		}
+		if len(fromJSON) == 0 || !reflect.DeepEqual(fromJSON, fromYAML) {
+			t.Errorf("%q differ:\n%s\n%s", args, asJSON, asYAML)
+		}
+	}
+}
+
+// What cannot be read is left out, and said.
+func TestExplainDoesWithout(t *testing.T) {
+	noCRD := func(name string) error {
+		return apierrors.NewNotFound(schema.GroupResource{Group: "vicinity.dev", Resource: name}, "")
+	}
+	for _, test := range []struct {
+		name    string
+		prepare func(*fakeCluster)
+		golden  string
+		want    []string
+	}{
+		{
+			name: "without Vicinity", golden: "web-not-installed.txt",
+			prepare: func(c *fakeCluster) {
+				c.refuse("routingpolicies", noCRD("routingpolicies"))
+				c.refuse("endpointgroups", noCRD("endpointgroups"))
+				if err := c.typed.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), "vicinity-system", "vicinity-controller"); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{
+				"the cluster has no RoutingPolicies, since Vicinity's CRDs are not installed, so only what is written on the Service itself counts here",
+				"no vicinity-controller is installed, so nothing is written; its default flags are assumed",
+			},
+		},
+		{
+			name: "without the right to read anything but the Service", golden: "web-forbidden.txt",
+			prepare: func(c *fakeCluster) {
+				c.refuse("nodes", forbidden("", "nodes"))
+				c.refuse("endpointslices", forbidden("discovery.k8s.io", "endpointslices"))
+				c.refuse("routingpolicies", forbidden("vicinity.dev", "routingpolicies"))
+				c.refuse("endpointgroups", forbidden("vicinity.dev", "endpointgroups"))
+				c.refuse("deployments", forbidden("apps", "deployments"))
+			},
+			want: []string{
+				`Nodes may not be read (User "jane" cannot list resource "nodes" in API group "" at the cluster scope), so where traffic comes from is unknown, and so is the plan; see docs/reference/permissions.md`,
+				"no EndpointSlice of the Service is known",
+			},
+		},
+		{
+			name: "without the right to read nodes", golden: "web-no-nodes.txt",
+			prepare: func(c *fakeCluster) { c.refuse("nodes", forbidden("", "nodes")) },
+			want:    []string{"unknown, as no plan can be made without the nodes"},
+		},
+		{
+			name: "without the right to read autoscalers", golden: "web-no-autoscalers.txt",
+			prepare: func(c *fakeCluster) {
+				c.refuse("horizontalpodautoscalers", forbidden("autoscaling", "horizontalpodautoscalers"))
+			},
+			want: []string{"so whether an autoscaler sets the number of endpoints is unknown"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newFakeCluster(t)
+			test.prepare(c)
+			code, stdout, stderr := c.run(t.Context(), "explain", "web")
+			if code != 0 || stderr != "" {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("%q is missing in\n%s", want, stdout)
+				}
+			}
+			compareGolden(t, "explain", test.golden, stdout)
+		})
+	}
+}
+
+func TestExplainFails(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		args    []string
+		prepare func(*fakeCluster)
+		code    int
+		want    string
+	}{
+		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
+		{name: "two Services", args: []string{"web", "near"}, code: 2, want: `unexpected argument "near": one Service is explained at a time (see "vicinity explain --help")`},
+		{name: "another kind", args: []string{"pod/web"}, code: 2, want: `"pod/web" is no Service; give svc/NAME, with -n for its namespace (see "vicinity explain --help")`},
+		{name: "half a name", args: []string{"svc/"}, code: 2, want: `"svc/" names no Service; give svc/NAME (see "vicinity explain --help")`},
+		{name: "an unknown format", args: []string{"web", "-o", "wide"}, code: 2, want: `--output "wide" is unknown; it must be text, json or yaml (see "vicinity explain --help")`},
+		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; did you mean web?`},
+		{name: "part of a name", args: []string{"group"}, code: 1, want: `no Service "group" is in namespace "shop"; did you mean grouped?`},
+		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; one of that name is in ops`},
+		{
+			name: "nothing like it", args: []string{"quux"}, code: 1,
+			want: `no Service "quux" is in namespace "shop"; it has crowded, elsewhere, empty, grouped, hard, lonely, near, plain, web`,
+		},
+		{name: "an empty namespace", args: []string{"web", "-n", "attic"}, code: 1, want: `no Service "web" is in namespace "attic"; one of that name is in shop`},
+		{name: "nothing in an empty namespace", args: []string{"quux", "-n", "attic"}, code: 1, want: `no Service "quux" is in namespace "attic", which has none`},
+		{
+			name: "a Service that may not be read", args: []string{"web"}, code: 1,
+			prepare: func(c *fakeCluster) { c.refuse("services", forbidden("", "services")) },
+			want:    `reading Service shop/web: it is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md`,
+		},
+		{
+			name: "a cluster that breaks", args: []string{"web"}, code: 1,
+			prepare: func(c *fakeCluster) {
+				c.refuse("endpointslices", apierrors.NewInternalError(errors.New("etcd is gone")))
+			},
+			want: `reading EndpointSlices: Internal error occurred: etcd is gone`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newFakeCluster(t)
+			if test.prepare != nil {
+				test.prepare(c)
+			}
+			code, stdout, stderr := c.run(t.Context(), append([]string{"explain"}, test.args...)...)
+			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, standard error\n%swant %d\nvicinity: %s", code, stderr, test.code, test.want)
+			}
+		})
+	}
+}
+
+func TestControllerFlagsCount(t *testing.T) {
+	c := newFakeCluster(t)
+	auto := aService("shop", "auto", map[string]string{translate.AnnotationTopologyMode: "Auto"})
+	for object, kind := range map[runtime.Object]string{auto: "services", aSlice("shop", "auto", "a=4", "b=4", "c=4"): "endpointslices"} {
+		group := map[string]schema.GroupVersion{"services": corev1.SchemeGroupVersion, "endpointslices": discoveryv1.SchemeGroupVersion}[kind]
+		if err := c.typed.Tracker().Create(group.WithResource(kind), object, "shop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, stdout, _ := c.run(t.Context(), "explain", "auto"); !strings.Contains(stdout, "delivery: None by Vicinity: Kubernetes does itself what is asked for") {
+		t.Errorf("Auto is not left to Kubernetes:\n%s", stdout)
+	}
+	if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), aController("--take-over-auto"), "vicinity-system"); err != nil {
+		t.Fatal(err)
+	}
+	if _, stdout, _ := c.run(t.Context(), "explain", "auto"); !strings.Contains(stdout, "delivery: Hints, for any proxy") {
+		t.Errorf("Auto is not taken over:\n%s", stdout)
+	}
+}
+
+func TestExplainStopsWhenInterrupted(t *testing.T) {
+	for _, args := range [][]string{{"explain", "web"}, {"status"}} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		c := newFakeCluster(t)
+		react := func(kubetesting.Action) (bool, runtime.Object, error) {
+			interrupt()
+			return true, nil, fmt.Errorf("asking: %w", ctx.Err())
+		}
+		c.typed.PrependReactor("list", "nodes", react)
+		if code, stdout, stderr := c.run(ctx, args...); code != exitInterrupted || stdout != "" {
+			t.Errorf("%q: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// clusterFlags say which cluster to talk to, and as whom, as those of kubectl do.
+type clusterFlags struct {
+	kubeconfig string
+	context    string
+	namespace  string
+	as         string
+	timeout    time.Duration
+}
+
+// add declares the flags. namespaceUsage says what the namespace is for.
+func (f *clusterFlags) add(flags *pflag.FlagSet, namespaceUsage string) {
+	flags.StringVarP(&f.namespace, "namespace", "n", "", namespaceUsage)
+	flags.StringVar(&f.context, "context", "", "`NAME` of the context in the kubeconfig (default its current context)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the cluster (default those in $KUBECONFIG, or ~/.kube/config; in a pod, its service account)")
+	flags.StringVar(&f.as, "as", "", "`USER` to act as")
+	flags.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "how long to wait for each answer of the cluster")
+}
+
+// connection is a cluster as one user sees it.
+type connection struct {
+	typed   kubernetes.Interface
+	dynamic dynamic.Interface
+	// namespace is the one that the flags or the context name.
+	namespace string
+	// server is the cluster's address, for messages.
+	server string
+}
+
+// connector makes a connection from flags. Commands are given one, so that tests can
+// give them a cluster that is none.
+type connector func(*clusterFlags) (*connection, error)
+
+// Limits on how fast the API is asked, which servers that limit it themselves set
+// aside: large clusters are read in many pages.
+const (
+	requestsPerSecond = 50
+	requestsAtOnce    = 100
+)
+
+// connect reads the kubeconfig that the flags mean. It does not talk to the cluster.
+func connect(f *clusterFlags) (*connection, error) {
+	if f.timeout < 0 {
+		return nil, usageErrorf("--request-timeout %s is not allowed; it must not be negative, and 0 waits without end", f.timeout)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	rules.WarnIfAllMissing = false // the error says it
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
+	overrides.AuthInfo.Impersonate = f.as
+	overrides.Context.Namespace = f.namespace
+	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	if err := f.check(loading); err != nil {
+		return nil, err
+	}
+	config, err := loading.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is named: give --kubeconfig, set KUBECONFIG, or write ~/.kube/config")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	namespace, _, err := loading.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.Timeout = f.timeout
+	config.QPS, config.Burst = requestsPerSecond, requestsAtOnce
+	config.UserAgent = "vicinity"
+	config.WarningHandler = rest.NoWarnings{}
+	return newConnection(config, namespace)
+}
+
+// check says what clientcmd says in other words or not at all.
+func (f *clusterFlags) check(loading clientcmd.ClientConfig) error {
+	raw, err := loading.RawConfig()
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	name := cmp.Or(f.context, raw.CurrentContext)
+	chosen, found := raw.Contexts[name]
+	if !found && (f.context != "" || name != "") {
+		return fmt.Errorf("context %q is not in the kubeconfig; %s", name, listed(slices.Sorted(maps.Keys(raw.Contexts)), "it has none"))
+	}
+	if found {
+		if _, known := raw.Clusters[chosen.Cluster]; !known {
+			return fmt.Errorf("context %q names the cluster %q, which is not in the kubeconfig", name, chosen.Cluster)
+		}
+	}
+	return nil
+}
+
+// listed names what there is, or says that nothing is.
+func listed(names []string, none string) string {
+	if len(names) == 0 {
+		return none
+	}
+	const most = 10
+	text := "it has " + strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+func newConnection(config *rest.Config, namespace string) (*connection, error) {
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	binary := rest.CopyConfig(config)
+	binary.ContentType = "application/vnd.kubernetes.protobuf"
+	binary.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	typed, err := kubernetes.NewForConfig(binary)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return &connection{typed: typed, dynamic: untyped, namespace: namespace, server: config.Host}, nil
+}

@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// noCluster takes away what could lead to a cluster of whoever runs the test.
+func noCluster(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HTTP_PROXY", "HTTPS_PROXY"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+}
+
+// kubeconfigFile writes a kubeconfig with the contexts "here", whose namespace is
+// shop, and "lost", whose cluster is not in the file. The certificate of the server may
+// be anybody's.
+func kubeconfigFile(t *testing.T, server, current string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+current-context: %q
+clusters: [{name: local, cluster: {server: %q, insecure-skip-tls-verify: true}}]
+users: [{name: jane, user: {token: secret}}]
+contexts:
+- {name: here, context: {cluster: local, user: jane, namespace: shop}}
+- {name: lost, context: {cluster: atlantis, user: jane}}
+`, current, server)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// apiServer answers like an API server that has nothing but two Services, in JSON.
+func apiServer(t *testing.T, seen *[]*http.Request) *httptest.Server {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*seen = append(*seen, r)
+		var answer any
+		service := corev1.Service{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		}
+		switch path := r.URL.Path; {
+		case strings.HasSuffix(path, "/services/web"):
+			answer = service
+		case strings.HasSuffix(path, "/services"):
+			answer = corev1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, Items: []corev1.Service{service}}
+		case strings.Contains(path, "/vicinity.dev/"):
+			w.WriteHeader(http.StatusNotFound)
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+		default:
+			kinds := map[string]string{"nodes": "NodeList", "endpointslices": "EndpointSliceList", "deployments": "DeploymentList"}
+			version := strings.TrimPrefix(strings.TrimPrefix(filepath.Dir(path), "/apis/"), "/api/")
+			version = strings.Split(version, "/namespaces/")[0]
+			answer = map[string]any{"apiVersion": version, "kind": kinds[filepath.Base(path)], "metadata": map[string]any{}, "items": []any{}}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// runMain runs the program as a user does.
+func runMain(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Main(t.Context(), args, strings.NewReader(""), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestClusterFlagsFollowKubectl(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		path string // of the first request
+		user string // that is acted as
+	}{
+		{"the current context", nil, "/api/v1/namespaces/shop/services/web", ""},
+		{"a namespace", []string{"-n", "attic"}, "/api/v1/namespaces/attic/services/web", ""},
+		{"a context", []string{"--context", "here"}, "/api/v1/namespaces/shop/services/web", ""},
+		{"another user", []string{"--as", "joe"}, "/api/v1/namespaces/shop/services/web", "joe"},
+	} {
+		for _, way := range []string{"flag", "variable"} {
+			t.Run(test.name+" by "+way, func(t *testing.T) {
+				noCluster(t)
+				var seen []*http.Request
+				file := kubeconfigFile(t, apiServer(t, &seen).URL, "here")
+				args := append([]string{"explain", "svc/web"}, test.args...)
+				if way == "flag" {
+					args = append(args, "--kubeconfig", file)
+				} else {
+					t.Setenv("KUBECONFIG", file)
+				}
+				code, stdout, stderr := runMain(t, args...)
+				if code != 0 || !strings.HasPrefix(stdout, "Service shop/web\n") || !strings.Contains(stdout, "Vicinity's CRDs are not installed") {
+					t.Fatalf("exit code %d:\n%s%s", code, stdout, stderr)
+				}
+				first := seen[0]
+				if first.URL.Path != test.path || first.Header.Get("Impersonate-User") != test.user || first.Header.Get("Authorization") != "Bearer secret" {
+					t.Errorf("asked for %s as %q", first.URL.Path, first.Header.Get("Impersonate-User"))
+				}
+			})
+		}
+	}
+}
+
+func TestStatusAsksForWhatTheFlagsSay(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		path string
+	}{
+		{nil, "/api/v1/services"},
+		{[]string{"-n", "shop"}, "/api/v1/namespaces/shop/services"},
+		{[]string{"-n", "shop", "-A"}, "/api/v1/services"},
+	} {
+		noCluster(t)
+		var seen []*http.Request
+		t.Setenv("KUBECONFIG", kubeconfigFile(t, apiServer(t, &seen).URL, "here"))
+		code, stdout, stderr := runMain(t, append([]string{"status"}, test.args...)...)
+		if code != 0 || !strings.Contains(stdout, "shop       web") || seen[0].URL.Path != test.path {
+			t.Errorf("%q: exit code %d, asked for %s:\n%s%s", test.args, code, seen[0].URL.Path, stdout, stderr)
+		}
+	}
+}
+
+func TestClustersThatCannotBeAsked(t *testing.T) {
+	answering := func(t *testing.T, code int, reason metav1.StatusReason) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: reason, Code: int32(code), Message: string(reason)}
+			if err := json.NewEncoder(w).Encode(status); err != nil {
+				t.Error(err)
+			}
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	for _, test := range []struct {
+		name   string
+		server func(*testing.T) string
+		args   []string
+		code   int
+		want   string // SERVER and FILE stand for what changes
+	}{
+		{
+			name: "an unknown context", args: []string{"--context", "there"}, code: 1,
+			want: `context "there" is not in the kubeconfig; it has here, lost`,
+		},
+		{
+			name: "a context without its cluster", args: []string{"--context", "lost"}, code: 1,
+			want: `context "lost" names the cluster "atlantis", which is not in the kubeconfig`,
+		},
+		{
+			name: "a file that is not there", args: []string{"--kubeconfig", "none.yaml"}, code: 1,
+			want: "reading the kubeconfig: stat none.yaml: no such file or directory",
+		},
+		{
+			name: "a negative time", args: []string{"--request-timeout", "-1s"}, code: 2,
+			want: `--request-timeout -1s is not allowed; it must not be negative, and 0 waits without end (see "vicinity status --help")`,
+		},
+		{
+			name: "nobody listens", code: 1,
+			server: func(*testing.T) string {
+				server := httptest.NewServer(http.NotFoundHandler())
+				server.Close()
+				return server.URL
+			},
+			want: "the cluster at SERVER cannot be reached: dial tcp ADDRESS: connect: connection refused",
+		},
+		{
+			name: "no answer", args: []string{"--request-timeout", "50ms"}, code: 1,
+			server: func(t *testing.T) string {
+				done := make(chan struct{})
+				server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					select {
+					case <-done:
+					case <-r.Context().Done():
+					}
+				}))
+				t.Cleanup(server.Close)
+				t.Cleanup(func() { close(done) })
+				return server.URL
+			},
+			want: "the cluster at SERVER does not answer in time; --request-timeout is how long it may take",
+		},
+		{
+			name: "credentials that do not count", code: 1,
+			server: func(t *testing.T) string {
+				return answering(t, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+			},
+			want: "the cluster at SERVER does not accept the credentials of the kubeconfig",
+		},
+		{
+			name: "no permission", code: 1,
+			server: func(t *testing.T) string { return answering(t, http.StatusForbidden, metav1.StatusReasonForbidden) },
+			want:   "reading Services: it is not allowed: Forbidden; see docs/reference/permissions.md; -n lists those of one namespace",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			noCluster(t)
+			server := "http://127.0.0.1:1"
+			if test.server != nil {
+				server = test.server(t)
+			}
+			t.Setenv("KUBECONFIG", kubeconfigFile(t, server, "here"))
+			code, stdout, stderr := runMain(t, append([]string{"status"}, test.args...)...)
+			want := strings.NewReplacer("SERVER", server, "ADDRESS", strings.TrimPrefix(server, "http://")).Replace(test.want)
+			if code != test.code || stderr != "vicinity: "+want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, standard error\n%swant %d\nvicinity: %s", code, stderr, test.code, want)
+			}
+		})
+	}
+	t.Run("no cluster is named", func(t *testing.T) {
+		noCluster(t)
+		code, _, stderr := runMain(t, "status")
+		if want := "vicinity: no cluster is named: give --kubeconfig, set KUBECONFIG, or write ~/.kube/config\n"; code != 1 || stderr != want {
+			t.Errorf("exit code %d, %q; want %q", code, stderr, want)
+		}
+	})
+	t.Run("no context is current", func(t *testing.T) {
+		noCluster(t)
+		code, _, stderr := runMain(t, "status", "--kubeconfig", kubeconfigFile(t, "http://127.0.0.1:1", "gone"))
+		if want := "vicinity: context \"gone\" is not in the kubeconfig; it has here, lost\n"; code != 1 || stderr != want {
+			t.Errorf("exit code %d, %q; want %q", code, stderr, want)
+		}
+	})
+}
+
+func TestPluginSpeaksAsKubectl(t *testing.T) {
+	run := func(program func([]string, io.Writer, io.Writer) int, args ...string) string {
+		var out, errs bytes.Buffer
+		program(args, &out, &errs)
+		return out.String() + errs.String()
+	}
+	plugin := func(args []string, out, errs io.Writer) int {
+		return Plugin(t.Context(), args, strings.NewReader(""), out, errs)
+	}
+	alone := func(args []string, out, errs io.Writer) int {
+		return Main(t.Context(), args, strings.NewReader(""), out, errs)
+	}
+	for _, args := range [][]string{{"explain", "--help"}, {"status", "--help"}, {"--help"}, {"explain"}, {"plan", "--help"}, {"pln"}} {
+		asPlugin, itself := run(plugin, args...), run(alone, args...)
+		if !strings.Contains(asPlugin, "kubectl vicinity") || strings.Contains(itself, "kubectl vicinity") {
+			t.Errorf("%q: the plugin says\n%s\nand the program\n%s", args, asPlugin, itself)
+		}
+		if restored := strings.ReplaceAll(asPlugin, "kubectl vicinity", "vicinity"); restored != itself {
+			t.Errorf("%q: the plugin says\n%s\nand the program\n%s", args, asPlugin, itself)
+		}
+		for rest := asPlugin; ; {
+			_, after, found := strings.Cut(rest, "vicinity explain")
+			if !found {
+				break
+			}
+			before := rest[:len(rest)-len(after)-len("vicinity explain")]
+			if !strings.HasSuffix(before, "kubectl ") {
+				t.Errorf("%q: the plugin calls itself vicinity in\n%s", args, asPlugin)
+			}
+			rest = after
+		}
+	}
+}
+
+// The document names what the commands read, and nothing else.
+func TestPermissionsAreThoseDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../" + permissionsDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	var role struct {
+		Rules []struct {
+			APIGroups []string `json:"apiGroups"`
+			Resources []string `json:"resources"`
+			Verbs     []string `json:"verbs"`
+		} `json:"rules"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(strings.SplitN(block, "rules:", 2)[1]), &role.Rules); err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string]bool{}
+	for _, rule := range role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					allowed[strings.Join([]string{verb, resource, group}, " ")] = true
+				}
+			}
+		}
+	}
+	c := newFakeCluster(t)
+	for i, kind := range []string{"StatefulSet", "ReplicaSet"} {
+		autoscaler := anAutoscaler(fmt.Sprintf("more-%d", i))
+		autoscaler.Spec.ScaleTargetRef.Kind = kind
+		if err := c.typed.Tracker().Add(autoscaler); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"explain", "web"}, {"explain", "grouped"}, {"explain", "wbe"}, {"explain", "governed"}, {"status"}, {"status", "-n", "ops"}} {
+		c.run(t.Context(), args...)
+	}
+	used := map[string]bool{}
+	for _, action := range append(c.typed.Actions(), c.dynamic.Actions()...) {
+		resource := action.GetResource()
+		used[strings.Join([]string{action.GetVerb(), resource.Resource, resource.Group}, " ")] = true
+	}
+	for permission := range used {
+		if !allowed[permission] {
+			t.Errorf("%q is used and not documented", permission)
+		}
+	}
+	for permission := range allowed {
+		if !used[permission] {
+			t.Errorf("%q is documented and not used", permission)
+		}
+	}
+}
+
+func TestSimilarNames(t *testing.T) {
+	names := []string{"web", "webhook", "api", "cart", "cards", "shop-cart"}
+	for name, want := range map[string]string{
+		"wbe": "web", "webb": "web", "cart1": "cart", "car": "cart cards shop-cart", "hook": "webhook", "db": "", "xyz": "", "": "",
+	} {
+		if got := strings.Join(similar(name, names), " "); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}

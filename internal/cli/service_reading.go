@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// reading is all that the decision about a Service depends on.
+type reading struct {
+	routing.Input
+	// alone is why vicinity-controller leaves the Service alone; it is empty for most.
+	alone string
+}
+
+func (s *controllerSettings) reading(in routing.Input) reading {
+	in.Settings = s.Settings
+	return reading{Input: in, alone: s.leavesAlone(in.Service)}
+}
+
+// decide decides as the controller does. Of a Service that it leaves alone the request
+// is what Kubernetes does by itself.
+func (in *reading) decide() (routing.Decision, error) {
+	if in.alone == "" {
+		return routing.Decide(in.Input)
+	}
+	d := routing.Decision{Delivery: routing.DeliveryNone, Request: translate.RequestOf(forKubernetes(in.Service), nil, translate.Options{})}
+	asked := translate.RequestOf(in.Service, in.Policies, translate.Options{})
+	if asked.Source != d.Request.Source || asked.Groups {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller leaves the Service alone, since %s",
+			cmp.Or(asked.Source, "annotation "+translate.AnnotationProxy), in.alone))
+	}
+	return d, nil
+}
+
+// forKubernetes is the Service with nothing written on it that is for Vicinity.
+func forKubernetes(service *corev1.Service) *corev1.Service {
+	bare := service.DeepCopy()
+	for _, name := range []string{
+		translate.AnnotationSameNode, translate.AnnotationSameZone, translate.AnnotationSameRegion,
+		translate.AnnotationTopologyKeys, translate.AnnotationProxy,
+	} {
+		delete(bare.Annotations, name)
+	}
+	for _, name := range []string{translate.AnnotationTopologyMode, translate.AnnotationTopologyAwareHints} {
+		// Of the older name the value counts that Kubernetes does not know, too: it
+		// keeps Kubernetes from looking at the newer one.
+		if strings.HasPrefix(bare.Annotations[name], translate.PolicyPrefix) {
+			bare.Annotations[name] = "Disabled"
+		}
+	}
+	delete(bare.Labels, translate.LabelOwnZone)
+	return bare
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
+)
+
+func TestStatusGolden(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+	}{
+		{"all.txt", nil},
+		{"wide.txt", []string{"-A", "-o", "wide"}},
+		{"ops.json", []string{"-n", "ops", "-o", "json"}},
+		{"ops.yaml", []string{"-n", "ops", "-o", "yaml"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := newFakeCluster(t).run(t.Context(), append([]string{"status"}, test.args...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			compareGolden(t, "status", test.name, stdout)
+		})
+	}
+}
+
+func TestStatusOfNothing(t *testing.T) {
+	code, stdout, stderr := newFakeCluster(t).run(t.Context(), "status", "-n", "attic")
+	if want := "no Service is in namespace \"attic\"\n"; code != 0 || stdout != "" || stderr != want {
+		t.Errorf("exit code %d, %q, %q; want %q", code, stdout, stderr, want)
+	}
+}
+
+// Without nodes there are no figures, and -A counts more than -n, as with kubectl.
+func TestStatusDoesWithout(t *testing.T) {
+	c := newFakeCluster(t)
+	c.refuse("nodes", forbidden("", "nodes"))
+	code, stdout, stderr := c.run(t.Context(), "status", "-n", "attic", "-A")
+	if code != 0 || !strings.HasPrefix(stderr, "not known: Nodes may not be read") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	for line := range strings.Lines(stdout) {
+		if strings.HasPrefix(line, "ops        both") {
+			if cells := strings.Fields(line); !slices.Equal(cells[6:10], []string{"12", "3", "-", "-"}) {
+				t.Errorf("there are figures in %q", line)
+			}
+			return
+		}
+	}
+	t.Errorf("ops/both is missing in\n%s", stdout)
+}
+
+func TestStatusFails(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"an argument", []string{"web"}, 2, `unexpected argument "web": "vicinity status" takes none (see "vicinity status --help")`},
+		{"an unknown format", []string{"-o", "xml"}, 2, `--output "xml" is unknown; it must be table, wide, json or yaml (see "vicinity status --help")`},
+		{
+			"a list that is not allowed", nil, 1,
+			`reading Services: it is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md; -n lists those of one namespace`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newFakeCluster(t)
+			c.refuse("services", forbidden("", "services"))
+			code, stdout, stderr := c.run(t.Context(), append([]string{"status"}, test.args...)...)
+			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, standard error\n%swant %d\nvicinity: %s", code, stderr, test.code, test.want)
+			}
+		})
+	}
+}
+
+// Large lists are read in parts.
+func TestListsAreReadInPages(t *testing.T) {
+	c := newFakeCluster(t)
+	var continued []string
+	c.typed.PrependReactor("list", "services", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		options := action.(kubetesting.ListActionImpl).GetListOptions()
+		if options.Limit != pageSize {
+			t.Errorf("%d objects are asked for, want %d", options.Limit, pageSize)
+		}
+		continued = append(continued, options.Continue)
+		list := &corev1.ServiceList{Items: []corev1.Service{*aService("shop", "plain", nil)}}
+		if options.Continue == "" {
+			list.Items[0].Name = "web"
+			list.Continue = "more"
+		}
+		return true, list, nil
+	})
+	_, stdout, _ := c.run(t.Context(), "status")
+	if !slices.Equal(continued, []string{"", "more"}) || !strings.Contains(stdout, "shop       web") || !strings.Contains(stdout, "shop       plain") {
+		t.Errorf("asked for %q:\n%s", continued, stdout)
+	}
+}

@@ -1,0 +1,164 @@
+// Package release installs Vicinity in a cluster: the chart that users install, by the
+// library that is Helm.
+//
+// It installs, changes and removes the one release that a lab has, and returns when
+// the API has taken its objects. Whether they work is for others to find out. A release
+// that was left in the middle, by somebody who interrupted it, is removed and made anew.
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	helm "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage/driver"
+	"k8s.io/client-go/rest"
+)
+
+// The release of a lab, and what its chart calls its objects.
+const (
+	Name      = "vicinity"
+	Namespace = "vicinity-system"
+)
+
+// history is how many revisions of a release are remembered.
+const history = 5
+
+// timeout bounds what Helm waits for by itself: that what it removes is gone.
+const timeout = time.Minute
+
+// CRDs are those of the chart, as YAML. Helm would install them once and never change
+// them, so whoever installs the chart applies them first.
+func CRDs() ([]string, error) {
+	c, err := load()
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, crd := range c.CRDObjects() {
+		all = append(all, string(crd.File.Data))
+	}
+	return all, nil
+}
+
+// Apply installs the chart but for its CRDs, or gives a release that is there these
+// values and no others.
+func Apply(ctx context.Context, config *rest.Config, values Values) error {
+	c, err := load()
+	if err != nil {
+		return err
+	}
+	h, err := connect(config)
+	if err != nil {
+		return err
+	}
+	there, err := h.there()
+	if err != nil {
+		return err
+	}
+	if !there {
+		return h.install(ctx, c, values)
+	}
+	return h.upgrade(ctx, c, values)
+}
+
+// Remove removes the release, if there is one. CRDs stay, as Helm has it, with all that
+// users wrote.
+func Remove(config *rest.Config) error {
+	h, err := connect(config)
+	if err != nil {
+		return err
+	}
+	return h.remove()
+}
+
+// Installed reports whether there is a release that was installed to its end.
+func Installed(config *rest.Config) (bool, error) {
+	h, err := connect(config)
+	if err != nil {
+		return false, err
+	}
+	status, err := h.status()
+	return status == common.StatusDeployed, err
+}
+
+// cluster is Helm, connected to a cluster.
+type cluster struct {
+	helm *action.Configuration
+}
+
+func connect(config *rest.Config) (cluster, error) {
+	g, err := newGetter(config)
+	if err != nil {
+		return cluster{}, fmt.Errorf("preparing Helm: %w", err)
+	}
+	configuration := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
+	if err := configuration.Init(g, Namespace, "secret"); err != nil {
+		return cluster{}, fmt.Errorf("preparing Helm: %w", err)
+	}
+	return cluster{helm: configuration}, nil
+}
+
+// status is that of the last revision, empty if there is none.
+func (h cluster) status() (common.Status, error) {
+	last, err := h.helm.Releases.Last(Name)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("looking for release %s: %w", Name, err)
+	}
+	found, ok := last.(*helm.Release)
+	if !ok {
+		return "", fmt.Errorf("looking for release %s: it is a %T, and this program knows %T", Name, last, found)
+	}
+	return found.Info.Status, nil
+}
+
+// there reports whether there is a release to be changed, once one that was left in the
+// middle is gone.
+func (h cluster) there() (bool, error) {
+	switch status, err := h.status(); {
+	case err != nil || status == "":
+		return false, err
+	case status != common.StatusDeployed:
+		return false, h.remove()
+	}
+	return true, nil
+}
+
+func (h cluster) install(ctx context.Context, c *chart.Chart, values Values) error {
+	install := action.NewInstall(h.helm)
+	install.ReleaseName, install.Namespace, install.CreateNamespace, install.SkipCRDs = Name, Namespace, true, true
+	install.WaitStrategy, install.Timeout = kube.HookOnlyStrategy, timeout
+	if _, err := install.RunWithContext(ctx, c, values); err != nil {
+		return fmt.Errorf("installing the chart: %w", err)
+	}
+	return nil
+}
+
+func (h cluster) upgrade(ctx context.Context, c *chart.Chart, values Values) error {
+	upgrade := action.NewUpgrade(h.helm)
+	upgrade.Namespace, upgrade.MaxHistory, upgrade.ResetValues = Namespace, history, true
+	upgrade.WaitStrategy, upgrade.Timeout = kube.HookOnlyStrategy, timeout
+	if _, err := upgrade.RunWithContext(ctx, Name, c, values); err != nil {
+		return fmt.Errorf("changing the release: %w", err)
+	}
+	return nil
+}
+
+func (h cluster) remove() error {
+	uninstall := action.NewUninstall(h.helm)
+	uninstall.IgnoreNotFound = true
+	uninstall.WaitStrategy, uninstall.Timeout = kube.StatusWatcherStrategy, timeout
+	if _, err := uninstall.Run(Name); err != nil {
+		return fmt.Errorf("removing the release: %w", err)
+	}
+	return nil
+}

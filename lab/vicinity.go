@@ -1,0 +1,322 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// controllerImage is the image of the controller, and the name of its program.
+const controllerImage = "vicinity-controller"
+
+// The names that the chart gives to what a lab waits for.
+const (
+	controllerDeployment = release.Name + "-controller"
+	controllerSelector   = "app.kubernetes.io/instance=" + release.Name + ",app.kubernetes.io/component=controller"
+)
+
+// vicinityTime is how long Vicinity may take to work once it is installed.
+const vicinityTime = 2 * time.Minute
+
+// WhyNoVicinity says why Vicinity cannot be installed in a lab of a shape; nothing if
+// it can.
+func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
+	options, err := options.complete()
+	if err != nil {
+		return "", err
+	}
+	if s.ControlPlaneOnly {
+		return "pods do not run in a lab that is only a control plane", nil
+	}
+	program := options.controller()
+	if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return fmt.Sprintf("there is no program %s; make build builds it", program), nil
+	}
+	return "", nil
+}
+
+// CheckChartValues checks assignments of values, key=value, as the chart's schema does.
+func CheckChartValues(set []string) error {
+	values := release.Values{}
+	if err := values.Set(set...); err != nil {
+		return err
+	}
+	return values.Validate()
+}
+
+// controller is the controller's program.
+func (o Options) controller() string {
+	return filepath.Join(filepath.Dir(o.Program), controllerImage)
+}
+
+// InstallVicinity installs the chart with the values that assignments key=value say, or
+// gives Vicinity these and no others where it is installed already. It returns when the
+// controller is available and the API server's webhooks are answered.
+func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	why, err := WhyNoVicinity(c.lab().Shape, c.options)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return fmt.Errorf("installing Vicinity: %s", why)
+	}
+	values, err := c.chartValues()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(values.Set(set...), values.Validate()); err != nil {
+		return err
+	}
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, vicinityTime)
+	defer cancel()
+	begun := time.Now()
+	if err := client.applyCRDs(ctx); err != nil {
+		return err
+	}
+	if err := release.Apply(ctx, client.Config(), values); err != nil {
+		return err
+	}
+	works, err := client.waitVicinity(ctx)
+	if err != nil {
+		return err
+	}
+	c.logf("Vicinity works after %.1f s: %s", time.Since(begun).Seconds(), works)
+	return nil
+}
+
+// VicinityInstalled reports whether Vicinity's controller is there.
+func (c *Cluster) VicinityInstalled(ctx context.Context) (bool, error) {
+	client, err := c.Client()
+	if err != nil {
+		return false, err
+	}
+	found, err := client.controllers(ctx)
+	return len(found) > 0, err
+}
+
+// RemoveVicinity uninstalls Vicinity, if it is installed. Its CRDs stay.
+func (c *Cluster) RemoveVicinity(ctx context.Context) error {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	return release.Remove(client.Config())
+}
+
+// chartValues are those that a lab needs.
+func (c *Cluster) chartValues() (release.Values, error) {
+	info, err := os.Stat(c.options.controller())
+	if err != nil {
+		return nil, err
+	}
+	values := release.Values{
+		"image": map[string]any{"repository": controllerImage},
+		// There is one of each image, whatever its tag: what tells a program built anew
+		// from the one before must be said elsewhere, for the pods to be replaced.
+		"podAnnotations": map[string]any{
+			"lab.vicinity.dev/program": fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano)),
+		},
+	}
+	if c.lab().Shape.FakeNodes > 0 {
+		values["affinity"] = onNodes(c.lab().Shape.Nodes())
+	}
+	return values, nil
+}
+
+// onNodes is the affinity of pods that must run on one of some nodes.
+func onNodes(nodes []shape.Node) map[string]any {
+	var names []any
+	for _, node := range nodes {
+		names = append(names, node.Name)
+	}
+	expression := map[string]any{"key": corev1.LabelHostname, "operator": "In", "values": names}
+	return map[string]any{"nodeAffinity": map[string]any{
+		"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+			"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{expression}}},
+		},
+	}}
+}
+
+// applyCRDs makes Vicinity's CRDs those of the chart, and waits until the API serves them.
+func (c *Client) applyCRDs(ctx context.Context) error {
+	crds, err := release.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := c.Apply(ctx, "", crd); err != nil {
+			return fmt.Errorf("applying CRDs: %w", err)
+		}
+		if err := c.waitEstablished(ctx, crd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitEstablished waits until the API serves what a CRD defines.
+func (c *Client) waitEstablished(ctx context.Context, crd string) error {
+	return c.each(crd, "", func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
+		return Wait(ctx, "CRD "+object.GetName()+" to be established", func(ctx context.Context) (string, error) {
+			found, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			conditions, _, err := unstructured.NestedSlice(found.Object, "status", "conditions")
+			if err != nil {
+				return "", err
+			}
+			for _, condition := range conditions {
+				if fields, ok := condition.(map[string]any); ok && fields["type"] == "Established" && fields["status"] == "True" {
+					return "", nil
+				}
+			}
+			return "it is not", nil
+		})
+	})
+}
+
+// waitVicinity waits until the controller is available and its webhooks are answered,
+// and says in a few words what is there. Without a Deployment, because all is switched
+// off, there is nothing to wait for.
+func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
+	found, err := c.controllers(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "all of it is switched off", nil
+	}
+	if err := c.WaitDeployment(ctx, release.Namespace, controllerDeployment); err != nil {
+		return "", errors.Join(err, c.explainController(ctx))
+	}
+	webhooks, err := c.webhooks(ctx, release.Name)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range webhooks {
+		if err := c.waitWebhook(ctx, name); err != nil {
+			return "", errors.Join(err, c.explainController(ctx))
+		}
+	}
+	pods, err := c.controllerPods(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("controller on %s, %d webhooks answer", strings.Join(whereabouts(pods), ", "), len(webhooks)), nil
+}
+
+// controllers are the controller's Deployments: one, or none where it is not installed
+// or switched off.
+func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
+	found, err := c.AppsV1().Deployments(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerSelector})
+	if err != nil {
+		return nil, fmt.Errorf("looking for Deployment %s: %w", controllerDeployment, err)
+	}
+	return found.Items, nil
+}
+
+// controllerPods are those that do not terminate, by name.
+func (c *Client) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := c.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerSelector})
+	if err != nil {
+		return nil, fmt.Errorf("listing the controller's pods: %w", err)
+	}
+	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return pods, nil
+}
+
+func whereabouts(pods []corev1.Pod) []string {
+	var nodes []string
+	for i := range pods {
+		nodes = append(nodes, pods[i].Spec.NodeName)
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// explainTime bounds how long it may take to find out what is wrong.
+const explainTime = 5 * time.Second
+
+// explainController says as an error what keeps the controller's pods from working. The
+// context of who waited for them has ended.
+func (c *Client) explainController(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
+	defer cancel()
+	pods, err := c.controllerPods(ctx)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for i := range pods {
+		all = append(all, c.explainPod(ctx, &pods[i]))
+	}
+	return errors.Join(all...)
+}
+
+// explainPod says what a pod that is not ready waits for, and what it said last.
+func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
+	if PodReady(pod) {
+		return nil
+	}
+	state := string(pod.Status.Phase)
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			state = condition.Message
+		}
+	}
+	for _, container := range pod.Status.ContainerStatuses {
+		if waiting := container.State.Waiting; waiting != nil {
+			state = strings.TrimSuffix(waiting.Reason+": "+waiting.Message, ": ")
+		}
+	}
+	text := fmt.Sprintf("pod %s: %s", pod.Name, state)
+	if said := c.lastWords(ctx, pod); said != "" {
+		text += "; its log ends with\n" + said
+	}
+	return errors.New(text)
+}
+
+// lastWords are the last lines that a pod printed, before its last restart if it printed
+// none since.
+func (c *Client) lastWords(ctx context.Context, pod *corev1.Pod) string {
+	lines := int64(3)
+	for _, previous := range []bool{false, true} {
+		var log strings.Builder
+		options := LogOptions{Namespace: pod.Namespace, Pod: pod.Name, Tail: &lines, Previous: previous}
+		if c.Logs(ctx, &log, options) == nil && strings.TrimSpace(log.String()) != "" {
+			return strings.TrimSpace(log.String())
+		}
+	}
+	return ""
+}

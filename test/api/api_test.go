@@ -1,0 +1,307 @@
+// Package api_test writes good and bad objects of Vicinity's API to a real API server,
+// and sees what it takes and with what words it refuses the rest: by the schemas that
+// the chart installs, and by the webhooks that judge what a schema cannot.
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+const (
+	root      = "../.."
+	namespace = "default"
+	// deadline is for what the API server does in a moment.
+	deadline = time.Minute
+)
+
+// TestAPI shares one API server among all that is written.
+func TestAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane, which takes a while")
+	}
+	for _, program := range []string{"vicinity", "vicinity-kubernetes"} {
+		if _, err := os.Stat(filepath.Join(root, "bin", program)); err != nil {
+			t.Skipf("bin/%s is not built; make build kubernetes builds it", program)
+		}
+	}
+	s := shape.Default()
+	s.Name, s.ControlPlaneOnly = "api", true
+	cluster := lab.Start(t, s)
+	kubernetes, err := cluster.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := kubernetes.Config()
+	said := &warnings{}
+	config.WarningHandlerWithContext = said
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{Client: kubernetes, objects: objects, said: said}
+	w.install(t)
+	t.Run("RoutingPolicy", w.testRoutingPolicy)
+	t.Run("Defaults", w.testDefaults)
+	t.Run("EndpointGroup", w.testEndpointGroup)
+	t.Run("UnknownFields", w.testUnknownFields)
+	t.Run("Webhooks", w.testWebhooks)
+}
+
+// writer writes objects as a user does, and keeps what it is told.
+type writer struct {
+	*lab.Client
+	objects dynamic.Interface
+	said    *warnings
+}
+
+// warnings are what the API server says about the last write that it takes.
+type warnings struct{ texts []string }
+
+// HandleWarningHeaderWithContext takes in one of them.
+func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	w.texts = append(w.texts, text)
+}
+
+var _ rest.WarningHandlerWithContext = (*warnings)(nil)
+
+// install brings in the resources that the chart has, and waits for them.
+func (w *writer) install(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no resources in the chart: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Apply(ctx, "", string(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, resource := range []string{"routingpolicies", "endpointgroups"} {
+		if err := lab.Wait(ctx, resource, func(ctx context.Context) (string, error) {
+			_, err := w.objects.Resource(v1alpha1.GroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
+			return "", err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// write creates or changes an object, or only asks whether it could, and returns what
+// is stored then and the warnings that came with it.
+func (w *writer) write(ctx context.Context, resource, object string, options metav1.CreateOptions) (stored *unstructured.Unstructured, said []string, err error) {
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(object), &u.Object); err != nil {
+		return nil, nil, err
+	}
+	gvr := v1alpha1.GroupVersion.WithResource(resource)
+	if resource == "services" {
+		gvr.Group, gvr.Version = "", "v1"
+	}
+	w.said.texts = nil
+	at := w.objects.Resource(gvr).Namespace(namespace)
+	before, err := at.Get(ctx, u.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		stored, err = at.Create(ctx, u, options)
+	case err == nil:
+		u.SetResourceVersion(before.GetResourceVersion())
+		stored, err = at.Update(ctx, u, metav1.UpdateOptions{DryRun: options.DryRun, FieldValidation: options.FieldValidation})
+	}
+	return stored, w.said.texts, err
+}
+
+// try asks whether an object could be written.
+func (w *writer) try(t *testing.T, resource, object string) error {
+	t.Helper()
+	_, _, err := w.write(t.Context(), resource, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+// refused fails the test unless an error has all the words, none of which means that
+// there is none.
+func refused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	switch {
+	case len(words) == 0 && err != nil:
+		t.Errorf("refused: %v", err)
+	case len(words) > 0 && err == nil:
+		t.Errorf("taken, want words like %q", words)
+	}
+	for _, word := range words {
+		if err != nil && !strings.Contains(err.Error(), word) {
+			t.Errorf("refused by %v\nwant %q in it", err, word)
+		}
+	}
+}
+
+// routingPolicy is one with a spec in YAML's flow style.
+func routingPolicy(name, spec string) string {
+	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: RoutingPolicy, metadata: {name: %s}, spec: %s}", name, spec)
+}
+
+func (w *writer) testRoutingPolicy(t *testing.T) {
+	const (
+		threshold = "must be a percentage above 0 and at most 1000, such as 50%"
+		start     = "must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as 3x"
+		operator  = "each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values"
+	)
+	long := strings.Repeat("a", 254)
+	for _, test := range []struct {
+		spec string
+		want []string // words of the refusal
+	}{
+		{"{}", nil},
+		{"{selector: {}}", nil},
+		{"{selector: {matchLabels: {app: web}}, mode: Require, level: Region}", nil},
+		{"{mode: Prefer}", nil},
+		{"{level: Node}", nil},
+		{"{mode: prefer}", []string{"spec.mode", `"prefer"`, `"Balanced", "Prefer", "Require"`}},
+		{"{level: Rack}", []string{"spec.level", `"Rack"`, `"Node", "Zone", "Region"`}},
+		{"{algorithm: auto}", []string{"spec.algorithm", `"auto"`, `"optimal"`}},
+
+		{`{keys: []}`, nil},
+		{`{keys: ["*"]}`, nil},
+		{`{keys: [example.com/rack, topology.kubernetes.io/zone, "*"]}`, nil},
+		{`{keys: [rack, A.b_C-d, a.b/9]}`, nil},
+		{`{keys: [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16]}`, nil},
+		{`{keys: [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, "*"]}`, []string{"spec.keys", "Too many: 17", "at most 16"}},
+		{`{keys: ["*", rack]}`, []string{"spec.keys", "* matches everything and must be the last key"}},
+		{`{keys: [rack, hall, rack]}`, []string{"spec.keys", `"rack" is given twice; each key may appear once`}},
+		{`{keys: ["*", "*"]}`, []string{"spec.keys", "* matches everything and must be the last key"}},
+		{`{keys: [rack, ""]}`, []string{`spec.keys[1]: Invalid value: "": "" is not a key that a node label can have`}},
+		{`{keys: [-rack]}`, []string{`spec.keys[0]`, `"-rack" is not a key that a node label can have`}},
+		{`{keys: [a/b/c]}`, []string{`spec.keys[0]`, `"a/b/c" is not a key`}},
+		{`{keys: [Example.com/rack]}`, []string{`spec.keys[0]`, `"Example.com/rack" is not a key`}},
+		{`{keys: [/rack]}`, []string{`spec.keys[0]`, `"/rack" is not a key`}},
+		{`{keys: [` + long + `/rack]}`, []string{`spec.keys[0]`, `is not a key`}},
+		{`{keys: [` + long[:253] + `/rack]}`, nil},
+		{`{keys: [` + long[:64] + `]}`, []string{`spec.keys[0]`, `is not a key`}},
+		{`{keys: [` + long[:63] + `]}`, nil},
+		{`{keys: [rack], mode: Require}`, []string{"spec.mode", "mode cannot be given together with keys"}},
+		{`{keys: [rack], level: Zone}`, []string{"spec.level", "level cannot be given together with keys"}},
+
+		{`{overloadThreshold: "12.5%"}`, nil},
+		{`{overloadThreshold: "1000%"}`, nil},
+		{`{overloadThreshold: "-50%"}`, []string{"spec.overloadThreshold", `"-50%"`, threshold}},
+		{`{overloadThreshold: "0%"}`, []string{"spec.overloadThreshold", `"0%"`, threshold}},
+		{`{overloadThreshold: "0.00%"}`, []string{"spec.overloadThreshold", threshold}},
+		{`{overloadThreshold: "1000.01%"}`, []string{"spec.overloadThreshold", threshold}},
+		{`{overloadThreshold: "50"}`, []string{"spec.overloadThreshold", `"50"`, threshold}},
+		{`{overloadThreshold: 50}`, []string{"spec.overloadThreshold", "must be of type string"}},
+		{`{startingThreshold: 0}`, nil},
+		{`{startingThreshold: 1.5x}`, nil},
+		{`{startingThreshold: -1}`, []string{"spec.startingThreshold", "-1", start}},
+		{`{startingThreshold: 1000001}`, []string{"spec.startingThreshold", start}},
+		{`{startingThreshold: "12"}`, []string{"spec.startingThreshold", `"12"`, start}},
+		{`{startingThreshold: -3x}`, []string{"spec.startingThreshold", `"-3x"`, start}},
+		{`{padding: 0}`, nil},
+		{`{padding: -1}`, []string{"spec.padding", "-1", "greater than or equal to 0"}},
+		{`{padding: 1001}`, []string{"spec.padding", "1001", "less than or equal to 1000"}},
+
+		{`{capacity: {type: CPU}}`, nil},
+		{`{capacity: {type: Expression, expression: zone.cpu}}`, nil},
+		{`{capacity: {type: Memory}}`, []string{"spec.capacity.type", `"Memory"`, `"Nodes", "CPU", "Expression"`}},
+		{`{capacity: {type: Expression}}`, []string{"spec.capacity.expression", "must be given if type is Expression"}},
+		{`{capacity: {type: Expression, expression: ""}}`, []string{"spec.capacity.expression", "must be given if type is Expression"}},
+		{`{capacity: {expression: zone.cpu}}`, []string{"spec.capacity.expression", "has no effect unless type is Expression"}},
+		{`{capacity: {type: Expression, expression: "` + strings.Repeat("1+", 512) + `1"}}`, []string{"spec.capacity.expression", "Too long"}},
+
+		{`{nodeSelector: {matchExpressions: [{key: pool, operator: In, values: [web]}, {key: gpu, operator: DoesNotExist}]}}`, nil},
+		{`{selector: {matchExpressions: [{key: app, operator: Near}]}}`, []string{"spec.selector.matchExpressions", operator}},
+		{`{nodeSelector: {matchExpressions: [{key: app, operator: In}]}}`, []string{"spec.nodeSelector.matchExpressions", operator}},
+		{`{nodeSelector: {matchExpressions: [{key: app, operator: Exists, values: [x]}]}}`, []string{"spec.nodeSelector.matchExpressions", operator}},
+	} {
+		t.Run(test.spec[:min(len(test.spec), 60)], func(t *testing.T) {
+			refused(t, w.try(t, "routingpolicies", routingPolicy("near", test.spec)), test.want...)
+		})
+	}
+}
+
+// What a user leaves out is in what is stored.
+func (w *writer) testDefaults(t *testing.T) {
+	stored, _, err := w.write(t.Context(), "routingpolicies", routingPolicy("near", "{capacity: {}}"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := yaml.Marshal(stored.Object["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "algorithm: optimal\ncapacity:\n  type: Nodes\noverloadThreshold: 50%\npadding: 3\nstartingThreshold: 3x\n"
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func (w *writer) testEndpointGroup(t *testing.T) {
+	for _, test := range []struct {
+		spec string
+		want []string
+	}{
+		{
+			`{service: web, addressType: IPv4, anyReady: true, tiers: [topology.kubernetes.io/zone, "*"], consumers: [{zone: a}, {zone: b, weight: 500}],
+			  ports: [{name: http, port: 80}], endpoints: [{address: 10.0.0.1, zone: a, node: a1, domains: {rack: r1}}, {address: 10.0.0.2, notReady: true}]}`, nil,
+		},
+		{`{service: web, addressType: IPv6, endpoints: [{address: "fd00::1"}]}`, nil},
+		{`{addressType: IPv4}`, []string{"spec.service", "Required"}},
+		{`{service: web, addressType: FQDN}`, []string{"spec.addressType", `"FQDN"`, `"IPv4", "IPv6"`}},
+		{`{service: web, addressType: IPv4, endpoints: [{address: web.example}]}`, []string{"spec.endpoints[0].address", `"web.example"`}},
+		{`{service: web, addressType: IPv4, consumers: [{zone: a}, {zone: a}]}`, []string{"spec.consumers[1]", "Duplicate"}},
+		{`{service: web, addressType: IPv4, consumers: [{zone: a, weight: 0}]}`, []string{"spec.consumers[0].weight", "greater than or equal to 1"}},
+		{`{service: web, addressType: IPv4, ports: [{port: 0}]}`, []string{"spec.ports[0].port", "greater than or equal to 1"}},
+		{`{service: web, addressType: IPv4, ports: [{port: 80, protocol: ICMP}]}`, []string{"spec.ports[0].protocol", `"ICMP"`}},
+		{`{service: web, addressType: IPv4, endpoints: [` + endpoints(1001) + `]}`, []string{"spec.endpoints", "1001", "1000"}},
+	} {
+		t.Run(test.spec[:min(len(test.spec), 60)], func(t *testing.T) {
+			object := fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: EndpointGroup, metadata: {name: web-1}, spec: %s}", test.spec)
+			refused(t, w.try(t, "endpointgroups", object), test.want...)
+		})
+	}
+}
+
+// endpoints are so many different ones.
+func endpoints(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("{address: 10.0.%d.%d}", i/250, i%250)
+	}
+	return strings.Join(list, ", ")
+}
+
+// A field that does not exist is refused to whoever asks for strictness, as kubectl
+// does unless it is told otherwise, and left out of what is stored for the others.
+func (w *writer) testUnknownFields(t *testing.T) {
+	refused(t, w.try(t, "routingpolicies", routingPolicy("far", "{modes: Prefer}")), `unknown field "spec.modes"`)
+	stored, said, err := w.write(t.Context(), "routingpolicies", routingPolicy("far", "{modes: Prefer}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationWarn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, found, _ := unstructured.NestedString(stored.Object, "spec", "modes"); found {
+		t.Error("spec.modes is stored")
+	}
+	if len(said) != 1 || said[0] != `unknown field "spec.modes"` {
+		t.Errorf("warnings %q", said)
+	}
+}

@@ -1,0 +1,77 @@
+package conventions_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// crds is where the chart has the resources of the API, and api where their types are.
+const (
+	crds = "charts/vicinity/crds"
+	api  = "api/v1alpha1"
+)
+
+// stale compares the files of a folder that were generated just now with those that
+// are in another.
+func stale(t *testing.T, generated, folder string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(generated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var violations []string
+	for _, entry := range entries {
+		want, err := os.ReadFile(filepath.Join(generated, entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(folder, entry.Name())
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+			violations = append(violations, fmt.Sprintf("%s is not what its types make of it: make generate writes it anew", entry.Name()))
+		}
+	}
+	if len(entries) == 0 {
+		violations = append(violations, "nothing is generated for "+folder)
+	}
+	return violations
+}
+
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the generator")
+	}
+	folder := t.TempDir()
+	generator := filepath.Join(folder, "controller-gen")
+	for _, command := range [][]string{
+		{"go", "-C", "hack/tools", "build", "-buildvcs=false", "-o", generator, "sigs.k8s.io/controller-tools/cmd/controller-gen"},
+		{generator, "object", "crd", "paths=./api/...", "output:crd:dir=" + filepath.Join(folder, "crds"), "output:object:dir=" + filepath.Join(folder, "api")},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", command, err, out)
+		}
+	}
+	report(t, stale(t, filepath.Join(folder, "crds"), filepath.Join(root, crds)))
+	report(t, stale(t, filepath.Join(folder, "api"), filepath.Join(root, api)))
+}
+
+func TestStaleFilesAreFound(t *testing.T) {
+	generated, folder := t.TempDir(), t.TempDir()
+	write := func(folder, name, text string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, stale(t, generated, folder), "nothing is generated")
+	write(generated, "a", "1")
+	write(generated, "b", "1")
+	write(generated, "c", "1")
+	write(folder, "a", "1")
+	write(folder, "b", "2")
+	expect(t, stale(t, generated, folder), "b is not what its types make of it", "c is not what its types make of it")
+}

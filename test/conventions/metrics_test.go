@@ -1,0 +1,276 @@
+package conventions_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/verdict"
+)
+
+const metricsDocument = "docs/reference/metrics.md"
+
+// metric is what there is to say about a metric. Labels are sorted.
+type metric struct {
+	kind, labels, help string
+}
+
+// observed stands in for a manager: it hands out a client of its own and keeps what
+// is added, so that a test can have a Service synced.
+type observed struct {
+	manager.Manager
+	objects []client.Object
+	indexes []index
+	client  client.Client
+	syncs   []reconcile.Reconciler
+}
+
+type index struct {
+	object  client.Object
+	field   string
+	extract client.IndexerFunc
+}
+
+// GetFieldIndexer is asked before GetClient, since an index is part of a client.
+func (o *observed) GetFieldIndexer() client.FieldIndexer { return o }
+
+// IndexField keeps an index for the client.
+func (o *observed) IndexField(_ context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	o.indexes = append(o.indexes, index{object, field, extract})
+	return nil
+}
+
+func (o *observed) GetClient() client.Client {
+	if o.client == nil {
+		b := fake.NewClientBuilder().WithScheme(o.GetScheme()).WithObjects(o.objects...).WithStatusSubresource(&corev1.Service{})
+		for _, i := range o.indexes {
+			b = b.WithIndex(i.object, i.field, i.extract)
+		}
+		o.client = b.Build()
+	}
+	return o.client
+}
+
+func (o *observed) Add(runnable manager.Runnable) error {
+	if r, ok := runnable.(reconcile.Reconciler); ok {
+		o.syncs = append(o.syncs, r)
+	}
+	return o.Manager.Add(runnable)
+}
+
+// unreachable makes a manager that never asks an API server.
+func unreachable(t *testing.T, objects []client.Object) *observed {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.SetLogger(logr.Discard())
+	mgr, err := manager.New(&rest.Config{Host: "https://127.0.0.1:1"}, manager.Options{
+		Scheme:  scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return meta.NewDefaultRESTMapper(nil), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &observed{Manager: mgr, objects: objects}
+}
+
+// service is one that is routed already, with endpoints in two zones, as the cluster
+// of the test has it.
+func service() []client.Object {
+	labels := map[string]string{translate.LabelRouted: "true", discoveryv1.LabelServiceName: "web"}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4}
+	objects := []client.Object{slice, &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", Labels: map[string]string{translate.LabelRouted: "true"},
+		Annotations: map[string]string{translate.AnnotationSameZone: translate.Prefer},
+	}}}
+	for i, zone := range []string{"a", "b"} {
+		objects = append(objects, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-" + zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+		ready := true
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.0.0.%d", i+1)}, Zone: &zone, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		})
+	}
+	return objects
+}
+
+// registered gathers what the controller and its webhooks register themselves, after a
+// Service was synced and a request answered.
+func registered(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
+	libraries := crmetrics.Registry
+	own := prometheus.NewPedanticRegistry()
+	crmetrics.Registry = own
+	t.Cleanup(func() { crmetrics.Registry = libraries })
+
+	mgr := unreachable(t, service())
+	options := controller.Options{
+		Settings: routing.DefaultSettings(), Workers: controller.DefaultWorkers, TopServices: controller.DefaultTopServices,
+	}
+	if err := controller.Add(t.Context(), mgr, options); err != nil {
+		t.Fatal(err)
+	}
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	for _, sync := range mgr.syncs {
+		if _, err := sync.Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered, err := outcome.New(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered.Observe("service", verdict.Allowed, 0)
+	families, err := own.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// metricsOf are the metrics of families, by name.
+func metricsOf(families []*dto.MetricFamily) map[string]metric {
+	all := map[string]metric{}
+	for _, family := range families {
+		var labels []string
+		for _, label := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, label.GetName())
+		}
+		slices.Sort(labels)
+		all[family.GetName()] = metric{strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp()}
+	}
+	return all
+}
+
+var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ?([^|]*?) ?\\| ([^|]*) \\| ([^|]+) \\|$")
+
+// documentedMetrics are those that tables of a document have in their rows.
+func documentedMetrics(document string) map[string]metric {
+	all := map[string]metric{}
+	for _, row := range metricRow.FindAllStringSubmatch(document, -1) {
+		labels := strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(row[3]))
+		slices.Sort(labels)
+		all[row[1]] = metric{row[2], strings.Join(labels, ", "), row[4]}
+	}
+	return all
+}
+
+// undocumentedMetrics compares what is registered with what is documented.
+func undocumentedMetrics(registered, documented map[string]metric) []string {
+	var violations []string
+	for _, name := range slices.Sorted(maps.Keys(registered)) {
+		has, found := documented[name]
+		switch {
+		case !found:
+			violations = append(violations, fmt.Sprintf("%s is not in %s", name, metricsDocument))
+		case has != registered[name]:
+			violations = append(violations, fmt.Sprintf("%s is %+v, %s says %+v", name, registered[name], metricsDocument, has))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(documented)) {
+		if _, found := registered[name]; !found {
+			violations = append(violations, fmt.Sprintf("%s is in %s and nobody registers it", name, metricsDocument))
+		}
+	}
+	return violations
+}
+
+// badlyNamed are what the lint of Prometheus says. The names that the proposal to
+// Kubernetes has pass it too, so nothing is excepted.
+func badlyNamed(families []*dto.MetricFamily) ([]string, error) {
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		return nil, err
+	}
+	var violations []string
+	for _, problem := range problems {
+		violations = append(violations, problem.Metric+": "+problem.Text)
+	}
+	return violations, nil
+}
+
+func TestMetricsAreDocumentedAndWellNamed(t *testing.T) {
+	families := registered(t)
+	report(t, undocumentedMetrics(metricsOf(families), documentedMetrics(read(t, metricsDocument))))
+	violations, err := badlyNamed(families)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report(t, violations)
+}
+
+func TestMetricViolationsAreFound(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	jobs := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "jobs", Help: "Jobs done."}, []string{"result"})
+	jobs.WithLabelValues("done")
+	depth := prometheus.NewGauge(prometheus.GaugeOpts{Name: "depth", Help: "Jobs waiting."})
+	registry.MustRegister(jobs, depth)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, document string
+		want           []string
+	}{
+		{"all there", "| `jobs` | counter | `result` | Jobs done. | 3 |\n| `depth` | gauge | | Jobs waiting. | 1 |\n", nil},
+		{"one missing", "| `jobs` | counter | `result` | Jobs done. | 3 |\n", []string{"depth is not in"}},
+		{
+			"one too many", "| `jobs` | counter | `result` | Jobs done. | 3 |\n| `depth` | gauge | | Jobs waiting. | 1 |\n| `old` | gauge | | Was. | 1 |\n",
+			[]string{"old is in"},
+		},
+		{"another type", "| `jobs` | gauge | `result` | Jobs done. | 3 |\n| `depth` | gauge | | Jobs waiting. | 1 |\n", []string{"jobs is {kind:counter"}},
+		{"another label", "| `jobs` | counter | `result`, `node` | Jobs done. | 3 |\n| `depth` | gauge | | Jobs waiting. | 1 |\n", []string{"jobs is {kind:counter"}},
+		{"other words", "| `jobs` | counter | `result` | Jobs. | 3 |\n| `depth` | gauge | | Jobs waiting. | 1 |\n", []string{"jobs is {kind:counter"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			expect(t, undocumentedMetrics(metricsOf(families), documentedMetrics(test.document)), test.want...)
+		})
+	}
+	t.Run("a counter without its ending", func(t *testing.T) {
+		violations, err := badlyNamed(families)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, violations, "jobs: counter metrics should have")
+	})
+}

@@ -1,0 +1,104 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	unsaid  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// documents are README.md, CONTRIBUTING.md and what is below docs, by their places in
+// the repository, with their texts.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	names := []string{"README.md", "CONTRIBUTING.md"}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".md") {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		names = append(names, filepath.ToSlash(name))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = text(t, name)
+	}
+	return all
+}
+
+// prose is a document without its blocks of code.
+func prose(document string) string {
+	var b strings.Builder
+	fenced := false
+	for line := range strings.Lines(document) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+		} else if !fenced {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// anchors are the names by which the headings of a document are linked to.
+func anchors(document string) []string {
+	var all []string
+	for _, match := range heading.FindAllStringSubmatch(prose(document), -1) {
+		all = append(all, strings.ReplaceAll(unsaid.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
+	}
+	return all
+}
+
+// dangling are the links of a document that lead nowhere. Other sites are not asked.
+func dangling(name, document string, all map[string]string) []string {
+	var dead []string
+	for _, match := range link.FindAllStringSubmatch(prose(document), -1) {
+		place, anchor, anchored := strings.Cut(match[1], "#")
+		if strings.Contains(place, "://") {
+			continue
+		}
+		target := name
+		if place != "" {
+			target = filepath.ToSlash(filepath.Join(filepath.Dir(name), place))
+		}
+		text, known := all[target]
+		_, err := os.Stat(filepath.Join(root, target))
+		switch {
+		case !known && err != nil, anchored && !slices.Contains(anchors(text), anchor):
+			dead = append(dead, match[1])
+		}
+	}
+	return dead
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	all := documents(t)
+	for name, document := range all {
+		for _, dead := range dangling(name, document, all) {
+			t.Errorf("%s links to %s, which is not there", name, dead)
+		}
+	}
+}
+
+func TestDanglingLinksAreFound(t *testing.T) {
+	all := map[string]string{
+		"docs/a.md": "# A\n\n[b](b.md#the-second-one) [c](#a) [d](../README.md) [e](https://vicinity.dev/x) [f](none.md) [g](b.md#third) [h](#no)\n\n```text\n[i](none.md)\n```\n",
+		"docs/b.md": "# B\n\n## The `second`, one\n\n```sh\n# third\n```\n",
+	}
+	if got, want := dangling("docs/a.md", all["docs/a.md"], all), []string{"none.md", "b.md#third", "#no"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,65 @@
+package docs_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// rendered is the chart as it is by default, which its own tests keep current.
+	rendered   = "charts/testdata/default.yaml"
+	controller = "docs/reference/controller.md"
+)
+
+// granted is what a role grants, a sentence for each resource.
+func granted(scope string, rules []rbacv1.PolicyRule) []string {
+	var all []string
+	verbs := map[string][]string{}
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				base, sub, divided := strings.Cut(resource, "/")
+				name := strings.TrimSuffix(base+"."+group, ".")
+				if divided {
+					name += "/" + sub
+				}
+				row := "| " + scope + " | `" + name + "`"
+				if len(rule.ResourceNames) > 0 {
+					row += ", the one named `" + strings.Join(rule.ResourceNames, "`, `") + "`"
+				}
+				verbs[row] = append(verbs[row], rule.Verbs...)
+			}
+		}
+	}
+	for row, list := range verbs {
+		all = append(all, row+" | "+strings.Join(list, ", ")+" |")
+	}
+	return all
+}
+
+func TestPermissionsOfTheControllerAreDocumented(t *testing.T) {
+	var want []string
+	for manifest := range strings.SplitSeq(text(t, rendered), "\n---\n") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(manifest), &role); err != nil || role.Name != "vicinity-controller" {
+			continue
+		}
+		switch role.Kind {
+		case "ClusterRole":
+			want = append(want, granted("cluster", role.Rules)...)
+		case "Role":
+			want = append(want, granted("own namespace", role.Rules)...)
+		}
+	}
+	slices.Sort(want)
+	got := regexp.MustCompile(`(?m)^\| (?:cluster|own namespace) \|.*$`).FindAllString(text(t, controller), -1)
+	slices.Sort(got)
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("%s has\n%s\nthe chart grants\n%s", controller, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,66 @@
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/cli"
+)
+
+const runbooks = "docs/runbooks/"
+
+// Whoever opens a runbook in a hurry finds the same three parts in each, and each in
+// the list.
+func TestRunbooksAreAlike(t *testing.T) {
+	all := documents(t)
+	list := all[runbooks+"README.md"]
+	found := 0
+	for name, document := range all {
+		file, ok := strings.CutPrefix(name, runbooks)
+		if !ok || file == "README.md" {
+			continue
+		}
+		found++
+		var parts []string
+		for line := range strings.Lines(prose(document)) {
+			if part, ok := strings.CutPrefix(line, "## "); ok {
+				parts = append(parts, strings.TrimSpace(part))
+			}
+		}
+		if want := []string{"How it looks", "What to run", "What to do"}; !slices.Equal(parts, want) {
+			t.Errorf("%s has the parts %q, want %q", name, parts, want)
+		}
+		if !strings.Contains(list, "("+file+")") {
+			t.Errorf("%sREADME.md does not list %s", runbooks, file)
+		}
+	}
+	if found == 0 {
+		t.Errorf("there is no runbook in %s", runbooks)
+	}
+}
+
+// inCluster are commands of the program for a cluster, as runbooks and references show
+// them.
+var inCluster = regexp.MustCompile(`(?m)^(?:\$ )?(?:bin/)?vicinity ((?:explain|status)\b[^|#\n]*)`)
+
+// Those commands are not run, but exist, with their flags.
+func TestCommandsForClustersExist(t *testing.T) {
+	found := 0
+	for name, document := range documents(t) {
+		for _, match := range inCluster.FindAllStringSubmatch(document, -1) {
+			found++
+			var stdout, stderr bytes.Buffer
+			args := append(strings.Fields(match[1]), "--help")
+			if code := cli.Main(context.Background(), args, strings.NewReader(""), &stdout, &stderr); code != 0 {
+				t.Errorf("%s: vicinity %s: %s", name, match[1], &stderr)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no document shows a command for a cluster")
+	}
+}
