@@ -16,10 +16,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-const (
-	root     = "../.."
-	document = root + "/docs/lab.md"
-)
+const root = "../.."
 
 // shown is a command that the document shows in a console, with what it prints.
 type shown struct {
@@ -89,9 +86,13 @@ func (s shown) missing(printed []string) []string {
 	return missing
 }
 
-// documentation runs every command of docs/lab.md, in its order, with a lab of its
-// own, and compares what it prints. With E2E_UPDATE=1 it writes it to the document.
-func documentation(ctx context.Context, s *scene) (string, error) {
+// documentation runs every command that a document shows, in its order, with a lab of
+// its own, and compares what it prints. With E2E_UPDATE=1 it writes it to the document.
+func documentation(document string) func(context.Context, *scene) (string, error) {
+	return func(ctx context.Context, s *scene) (string, error) { return s.documented(ctx, root+"/"+document) }
+}
+
+func (s *scene) documented(ctx context.Context, document string) (string, error) {
 	text, err := os.ReadFile(document)
 	if err != nil {
 		return "", err

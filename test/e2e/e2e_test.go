@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,8 +26,10 @@ import (
 // area is a part of the project with what it promises, shown in a cluster that its
 // promises share. They run in order, each in a namespace of its own.
 type area struct {
-	name     string
-	shape    func() shape.Shape
+	name  string
+	shape func() shape.Shape
+	// prepare does in the cluster what all promises need, if anything.
+	prepare  func(context.Context, *lab.Cluster) error
 	promises []promise
 }
 
@@ -50,10 +54,12 @@ type scene struct {
 	// root is where this run has its labs; promises about whole labs make theirs
 	// there too.
 	options lab.Options
+	// cutOff are the nodes that a promise has cut off.
+	cutOff []string
 }
 
 // areas are all there are, in the order in which they run.
-func areas() []area { return []area{labArea()} }
+func areas() []area { return []area{labArea(), routingArea()} }
 
 const (
 	areaVariable = "E2E_AREA"
@@ -64,10 +70,18 @@ func TestMain(m *testing.M) {
 	if os.Getenv(areaVariable) == "" {
 		os.Exit(0)
 	}
+	// Interrupted, a test program would end at once and leave its labs behind: instead
+	// what runs fails, and nothing else begins.
+	var stop context.CancelFunc
+	interrupted, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := m.Run()
+	stop()
 	fmt.Printf("promises: %d passed, %d failed\n", kept, broken)
 	os.Exit(code)
 }
+
+// interrupted ends when the user no longer wants to wait.
+var interrupted = context.Background()
 
 // kept and broken count promises; they are tried one after the other.
 var kept, broken int
@@ -94,14 +108,19 @@ func (a area) run(t *testing.T, only *regexp.Regexp) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if a.prepare != nil {
+		if err := a.prepare(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, p := range a.promises {
-		if !only.MatchString(p.name) {
+		if !only.MatchString(p.name) || interrupted.Err() != nil {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
 			s := &scene{Client: client, cluster: cluster, options: cluster.Options()}
 			begun := time.Now()
-			figure, err := p.show(t.Context(), s)
+			figure, err := p.show(interrupted, s)
 			took := time.Since(begun).Round(100 * time.Millisecond)
 			if err != nil {
 				t.Fail()

@@ -57,7 +57,7 @@ func labArea() area {
 			{name: "port-taken", keep: portTaken, within: 5 * time.Minute},
 			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute},
 			{name: "scale", keep: scale, within: time.Hour},
-			{name: "documentation", keep: documentation, within: 5 * time.Minute},
+			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute},
 		},
 	}
 }
@@ -98,13 +98,29 @@ func (s *scene) settled(ctx context.Context, o lab.LoadOptions) error {
 
 // load sends requests to the echo Service of the scene.
 func (s *scene) load(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
+	job, err := s.planLoad(ctx, o)
+	if err != nil {
+		return load.Result{}, err
+	}
+	return job.Run(ctx, load.Watch{})
+}
+
+func (s *scene) planLoad(ctx context.Context, o lab.LoadOptions) (lab.LoadJob, error) {
 	o.Namespace, o.Service = s.namespace, "echo"
-	return s.cluster.Load(ctx, o)
+	return s.cluster.PlanLoad(ctx, o)
 }
 
 // flawless is load of which nothing may fail.
 func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
-	result, err := s.load(ctx, o)
+	job, err := s.planLoad(ctx, o)
+	if err != nil {
+		return load.Result{}, err
+	}
+	return s.runFlawless(ctx, job)
+}
+
+func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob) (load.Result, error) {
+	result, err := job.Run(ctx, load.Watch{})
 	if err != nil {
 		return result, err
 	}
@@ -475,9 +491,14 @@ func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.C
 		result load.Result
 		err    error
 	}
+	// What is done may be to the API server, which is needed to plan the load.
+	job, err := s.planLoad(ctx, o)
+	if err != nil {
+		return load.Result{}, err
+	}
 	done := make(chan outcome, 1)
 	go func() {
-		result, err := s.flawless(ctx, o)
+		result, err := s.runFlawless(ctx, job)
 		done <- outcome{result, err}
 	}()
 	if err := do(ctx); err != nil {

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// answerTime is how long hints may take to be written after the last change. It is
+// far more than they take.
+const answerTime = 30 * time.Second
+
+// change adds an endpoint to a slice or removes one, and what became of it.
+type change struct {
+	service        types.NamespacedName
+	slice, address string
+	adds           bool
+	// patch is the JSON patch that makes the change.
+	patch []byte
+	// sent is when it was on its way, wrote how long the API server took, seen when
+	// a watch showed it, answered when a watch showed the hints that were written
+	// for it. The latter two are zero if it never did.
+	sent, seen, answered time.Time
+	wrote                time.Duration
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// newChange makes a change of a Service. What is removed is the first endpoint of the
+// last slice; what is added goes to the end of it.
+func newChange(p plan, adds bool, endpoint discoveryv1.Endpoint) (*change, error) {
+	last := p.slices[len(p.slices)-1]
+	c := &change{service: p.key(), slice: last.Name, adds: adds, address: endpoint.Addresses[0]}
+	operations := []operation{{"add", "/endpoints/-", endpoint}}
+	if !adds {
+		c.address = last.Endpoints[0].Addresses[0]
+		operations = []operation{{"test", "/endpoints/0/addresses/0", c.address}, {"remove", "/endpoints/0", nil}}
+	}
+	var err error
+	c.patch, err = json.Marshal(operations)
+	return c, err
+}
+
+// see notes an update of a slice of the Service.
+func (c *change) see(before, after *discoveryv1.EndpointSlice, now time.Time) {
+	has := find(after, c.address)
+	switch {
+	case !c.answered.IsZero():
+	case c.seen.IsZero():
+		if (find(before, c.address) != nil) != (has != nil) {
+			c.seen = now
+		}
+	case !c.adds:
+		c.answered = now
+	case has != nil && (hasHints(has) || !slices.ContainsFunc(after.Endpoints, isHinted)):
+		// A plan that no longer suits is taken back: then nothing is hinted.
+		c.answered = now
+	}
+}
+
+func isHinted(e discoveryv1.Endpoint) bool { return hasHints(&e) }
+
+// find is the endpoint of a slice with an address, or nil.
+func find(slice *discoveryv1.EndpointSlice, address string) *discoveryv1.Endpoint {
+	for i := range slice.Endpoints {
+		if slice.Endpoints[i].Addresses[0] == address {
+			return &slice.Endpoints[i]
+		}
+	}
+	return nil
+}
+
+// changes are those to be made: in turn an endpoint more and one less, each of a
+// Service of its own that is hinted.
+func (c *cluster) changes(o *observer, n int) ([]*change, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []*change
+	for _, i := range c.random.Perm(len(c.plans)) {
+		if len(all) == n {
+			return all, nil
+		}
+		if p := c.plans[i]; o.services[p.key()].hinted() {
+			made, err := newChange(p, len(all)%2 == 0, c.endpoint(c.random.IntN(len(c.nodes))))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, made)
+		}
+	}
+	if len(all) < n {
+		return nil, fmt.Errorf("of %d Services %d have hints, too few for %d changes", len(c.plans), len(all), n)
+	}
+	return all, nil
+}
+
+// change makes the changes at a steady rate, whether the controller keeps up or not, and
+// waits until each endpoint that was added is hinted.
+func (c *cluster) change(ctx context.Context, o *observer, rate int, all []*change) error {
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	ticker := time.NewTicker(time.Second / time.Duration(rate))
+	defer ticker.Stop()
+	for _, change := range all {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		wait.Go(func() {
+			if err := c.write(ctx, o, change); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = errors.Join(failed, err)
+			}
+		})
+	}
+	wait.Wait()
+	if failed != nil {
+		return failed
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errors.New("hints take too long"))
+	defer cancel()
+	return o.wait(ctx, func() string { return unanswered(all) })
+}
+
+func (c *cluster) write(ctx context.Context, o *observer, change *change) error {
+	o.begin(change.service, change)
+	_, err := c.api.DiscoveryV1().EndpointSlices(change.service.Namespace).
+		Patch(ctx, change.slice, types.JSONPatchType, change.patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("changing EndpointSlice %s: %w", change.slice, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change.wrote = time.Since(change.sent)
+	return nil
+}
+
+// unanswered says how many changes wait for what must come: to be seen, and hints if
+// an endpoint was added. Often one less makes no difference to the others.
+func unanswered(all []*change) string {
+	n := 0
+	for _, c := range all {
+		if c.seen.IsZero() || c.adds && c.answered.IsZero() {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d changes are not seen or have no hints", n, len(all))
+}

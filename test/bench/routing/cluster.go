@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// writers is how many requests are under way while objects are made: enough for the
+// API server to be what takes the time.
+const writers = 100
+
+// cluster is a lab with everything but the controller.
+type cluster struct {
+	*lab.Cluster
+	api   kubernetes.Interface
+	plans []plan
+	*planner
+}
+
+// bringUp makes the lab, whose files are in the folder.
+func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
+	looks, err := shape.FromOptions(shape.Options{
+		Name: fmt.Sprintf("bench-routing-%d", os.Getpid()), NodesPerZone: []int{0}, FakeNodes: b.nodes,
+		ControlPlaneOnly: true, SingleStack: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	up, err := lab.Up(ctx, looks, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
+	if err != nil {
+		return nil, fmt.Errorf("bringing a lab up: %w", err)
+	}
+	b.say("the nodes are ready")
+	c := &cluster{Cluster: up, planner: newPlanner(looks.FakeNodeList())}
+	if err := c.fill(ctx, b.services); err != nil {
+		return nil, errors.Join(err, c.takeDown(ctx))
+	}
+	return c, nil
+}
+
+func (c *cluster) takeDown(ctx context.Context) error {
+	// The context may have ended: that is why there is no more to do.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return c.Down(ctx)
+}
+
+// fill makes the API of Vicinity and all objects.
+func (c *cluster) fill(ctx context.Context, services int) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if err := applyCRDs(ctx, client); err != nil {
+		return err
+	}
+	config := client.Config()
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	if c.api, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	for i := range services {
+		c.plans = append(c.plans, c.plan(i))
+	}
+	namespaces := (services + perNamespace - 1) / perNamespace
+	err = inParallel(ctx, namespaces, func(ctx context.Context, i int) error {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(i * perNamespace)}}
+		if _, err := c.api.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return client.Apply(ctx, namespace.Name, policy)
+	})
+	if err != nil {
+		return fmt.Errorf("making namespaces and policies: %w", err)
+	}
+	err = inParallel(ctx, services, func(ctx context.Context, i int) error { return c.make(ctx, c.plans[i]) })
+	if err != nil {
+		return fmt.Errorf("making Services: %w", err)
+	}
+	return nil
+}
+
+// applyCRDs has the API server serve what the chart brings.
+func applyCRDs(ctx context.Context, client *lab.Client) error {
+	crds, err := release.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := client.Apply(ctx, "", crd); err != nil {
+			return fmt.Errorf("applying CRDs: %w", err)
+		}
+	}
+	group := v1alpha1.GroupVersion.String()
+	return lab.Wait(ctx, group+" to be served", func(context.Context) (string, error) {
+		served, err := client.Discovery().ServerResourcesForGroupVersion(group)
+		if err != nil {
+			return "", err
+		}
+		kinds := map[string]bool{}
+		for _, resource := range served.APIResources {
+			kinds[resource.Kind] = true
+		}
+		if len(crds) == 0 || len(kinds) < len(crds) {
+			return fmt.Sprintf("%d of %d kinds are", len(kinds), len(crds)), nil
+		}
+		return "", nil
+	})
+}
+
+// make makes a Service with its slices.
+func (c *cluster) make(ctx context.Context, p plan) error {
+	namespace := p.service.Namespace
+	if _, err := c.api.CoreV1().Services(namespace).Create(ctx, p.service, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for _, slice := range p.slices {
+		if _, err := c.api.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sliceCount is the number of all slices.
+func (c *cluster) sliceCount() int {
+	n := 0
+	for _, p := range c.plans {
+		n += len(p.slices)
+	}
+	return n
+}
+
+// inParallel does n things, many at a time, until one fails.
+func inParallel(ctx context.Context, n int, do func(context.Context, int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var wait sync.WaitGroup
+	for range min(n, writers) {
+		wait.Go(func() {
+			for i := range next {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	wait.Wait()
+	return context.Cause(ctx)
+}

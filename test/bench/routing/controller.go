@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ticksPerSecond is the unit of times in /proc, the same on all of Linux' platforms.
+const ticksPerSecond = 100
+
+// controller is the program under test, a process of the host.
+type controller struct {
+	command *exec.Cmd
+	log     *os.File
+	// metrics and pprof are addresses.
+	metrics, pprof string
+	ended          chan struct{}
+}
+
+// start starts the controller. If it ends by itself, so does the context.
+func (o *options) start(ctx context.Context, folder, kubeconfig string, lost context.CancelCauseFunc) (*controller, error) {
+	c := &controller{ended: make(chan struct{})}
+	var err error
+	if c.metrics, err = freeAddress(ctx); err != nil {
+		return nil, err
+	}
+	if c.pprof, err = freeAddress(ctx); err != nil {
+		return nil, err
+	}
+	if c.log, err = os.Create(filepath.Join(folder, "controller.log")); err != nil {
+		return nil, err
+	}
+	args := []string{
+		"--kubeconfig", kubeconfig, "--namespace", "vicinity-system", "--leader-elect=false",
+		"--health-probe-bind-address", "0", "--metrics-bind-address", c.metrics,
+	}
+	if o.profiles != "" {
+		args = append(args, "--pprof-bind-address", c.pprof)
+	}
+	c.command = exec.Command(filepath.Join(o.bin, "vicinity-controller"), append(args, o.flags...)...)
+	c.command.Stderr = c.log
+	// What interrupts this program is not meant for the controller.
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.command.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the controller: %w", err), c.log.Close())
+	}
+	go func() {
+		defer close(c.ended)
+		err := c.command.Wait()
+		lost(fmt.Errorf("the controller ended (%w): %s", orEnded(err), lastWords(c.log)))
+	}()
+	return c, nil
+}
+
+var errNoError = errors.New("without an error")
+
+func orEnded(err error) error {
+	if err == nil {
+		return errNoError
+	}
+	return err
+}
+
+// lastWords are the end of a log.
+func lastWords(log *os.File) string {
+	data, err := os.ReadFile(log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-1000):]))
+}
+
+// stop ends the controller and waits for its end.
+func (c *controller) stop() error {
+	err := c.command.Process.Signal(syscall.SIGTERM)
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	<-c.ended
+	return errors.Join(err, c.log.Close())
+}
+
+// freeAddress is one of the host's own that nobody uses.
+func freeAddress(ctx context.Context) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	address := listener.Addr().String()
+	return address, listener.Close()
+}
+
+// cpu is the time that the controller has computed, in itself and in the kernel.
+func (c *controller) cpu() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.command.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseCPU(string(text))
+}
+
+// parseCPU reads /proc/PID/stat, whose second field is a name in parentheses that may
+// hold anything.
+func parseCPU(stat string) (time.Duration, error) {
+	const user, system = 14 - 3, 15 - 3 // places after that of the name
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= system {
+		return 0, fmt.Errorf("process status %q has too few fields", stat)
+	}
+	var ticks int64
+	for _, field := range []string{fields[user], fields[system]} {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process status %q: %w", stat, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// memory is the most that the controller ever held, in bytes.
+func (c *controller) memory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.command.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	return parsePeak(string(text))
+}
+
+// parsePeak reads /proc/PID/status.
+func parsePeak(status string) (int64, error) {
+	for line := range strings.Lines(status) {
+		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("peak memory %q: %w", line, err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("the kernel does not say what the peak of memory was")
+}
+
+// writes is the number of requests of the controller that write.
+func (c *controller) writes(ctx context.Context) (int, error) {
+	response, err := get(ctx, "http://"+c.metrics+"/metrics")
+	if err != nil {
+		return 0, fmt.Errorf("reading the controller's metrics: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("reading the controller's metrics: %w", err)
+	}
+	return countWrites(string(text))
+}
+
+func get(ctx context.Context, url string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		return nil, errors.New(response.Status)
+	}
+	return response, nil
+}
+
+// countWrites sums the counters of a client's requests, but for those that read.
+func countWrites(metrics string) (int, error) {
+	total, found := 0.0, false
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, "rest_client_requests_total{") {
+			continue
+		}
+		found = true
+		if strings.Contains(line, `method="GET"`) {
+			continue
+		}
+		fields := strings.Fields(line)
+		n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %q: %w", line, err)
+		}
+		total += n
+	}
+	if !found {
+		return 0, errors.New("the controller does not count its requests")
+	}
+	return int(total), nil
+}
+
+const (
+	// quietTime is how long a controller that is done writes nothing.
+	quietTime = 3 * time.Second
+	// look is how often it is asked: that costs it time, too.
+	look = 500 * time.Millisecond
+)
+
+// quiet waits until the controller writes nothing any more, and returns how many
+// writes there were.
+func (c *controller) quiet(ctx context.Context) (int, error) {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	before, since := -1, time.Now()
+	for {
+		writes, err := c.writes(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if writes != before {
+			before, since = writes, time.Now()
+		}
+		if time.Since(since) >= quietTime {
+			return writes, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}

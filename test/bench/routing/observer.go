@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// observer watches slices and Services as a proxy does, and notes when what happens.
+type observer struct {
+	mu       sync.Mutex
+	services map[types.NamespacedName]*observed
+	// hinted counts Services all of whose endpoints have hints, told those of which
+	// the condition says what became of them, done those that are either.
+	hinted, told, done int
+	// sliceWrites and serviceWrites count updates.
+	sliceWrites, serviceWrites int
+	// last is when the number of those done changed last.
+	last time.Time
+	// happened is told of every event.
+	happened chan struct{}
+}
+
+// observed is what is known of a Service.
+type observed struct {
+	// bare counts ready endpoints without hints, of all there are.
+	bare, endpoints int
+	// reason is that of the condition, empty if there is none.
+	reason string
+	// change is that of a slice of the Service, if one is under way.
+	change *change
+}
+
+func (o *observed) hinted() bool { return o.endpoints > 0 && o.bare == 0 }
+
+// done reports whether the hints are what they are to be, or there are to be none.
+func (o *observed) done() bool {
+	return o.hinted() || o.reason != "" && o.reason != "Allocated"
+}
+
+// watch returns an observer that has seen all that there is.
+func watch(ctx context.Context, api kubernetes.Interface) (*observer, error) {
+	o := &observer{services: map[types.NamespacedName]*observed{}, happened: make(chan struct{}, 1)}
+	informers := []cache.Controller{
+		informer(api.DiscoveryV1().RESTClient(), "endpointslices", discoveryv1.LabelManagedBy+"="+manager, &discoveryv1.EndpointSlice{}, o.slice),
+		informer(api.CoreV1().RESTClient(), "services", "", &corev1.Service{}, o.service),
+	}
+	for _, i := range informers {
+		go i.RunWithContext(ctx)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), informers[0].HasSynced, informers[1].HasSynced) {
+		return nil, fmt.Errorf("watching slices and Services: %w", context.Cause(ctx))
+	}
+	return o, nil
+}
+
+// informer calls a function with each object that there is, and with each object
+// before and after an update of it.
+func informer[T runtime.Object](client rest.Interface, resource, selector string, object T, call func(before, after T)) cache.Controller {
+	var none T
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
+			options.LabelSelector = selector
+		}),
+		ObjectType: object,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: func(object any) {
+				if after, ok := object.(T); ok {
+					call(none, after)
+				}
+			},
+			UpdateFunc: func(old, object any) {
+				before, ok := old.(T)
+				after, also := object.(T)
+				if ok && also {
+					call(before, after)
+				}
+			},
+		},
+	})
+	return controller
+}
+
+// slice notes a slice, which is new if there is none before.
+func (o *observer) slice(before, after *discoveryv1.EndpointSlice) {
+	now := time.Now()
+	key := types.NamespacedName{Namespace: after.Namespace, Name: after.Labels[discoveryv1.LabelServiceName]}
+	o.note(key, now, func(s *observed) {
+		if before != nil {
+			o.sliceWrites++
+			s.count(before, -1)
+		}
+		s.count(after, 1)
+		if s.change != nil && before != nil {
+			s.change.see(before, after, now)
+		}
+	})
+}
+
+// service notes what a Service's condition says.
+func (o *observer) service(before, after *corev1.Service) {
+	key := types.NamespacedName{Namespace: after.Namespace, Name: after.Name}
+	if after.Namespace == metav1.NamespaceDefault {
+		return // Kubernetes' own
+	}
+	o.note(key, time.Now(), func(s *observed) {
+		if before != nil {
+			o.serviceWrites++
+		}
+		if condition := routing.ConditionOf(after); condition != nil {
+			s.reason = condition.Reason
+		}
+	})
+}
+
+// note changes what is known of a Service, and the counts with it.
+func (o *observer) note(key types.NamespacedName, now time.Time, change func(*observed)) {
+	o.mu.Lock()
+	s := o.services[key]
+	if s == nil {
+		s = &observed{}
+		o.services[key] = s
+	}
+	done := o.done
+	o.tally(s, -1)
+	change(s)
+	o.tally(s, 1)
+	if o.done != done {
+		o.last = now
+	}
+	o.mu.Unlock()
+	select {
+	case o.happened <- struct{}{}:
+	default:
+	}
+}
+
+// tally adds a Service to the counts, or takes it out.
+func (o *observer) tally(s *observed, sign int) {
+	for _, part := range []struct {
+		count *int
+		holds bool
+	}{{&o.hinted, s.hinted()}, {&o.told, s.reason != ""}, {&o.done, s.done()}} {
+		if part.holds {
+			*part.count += sign
+		}
+	}
+}
+
+// count adds the endpoints of a slice, or takes them away.
+func (o *observed) count(slice *discoveryv1.EndpointSlice, sign int) {
+	for i := range slice.Endpoints {
+		o.endpoints += sign
+		if !hasHints(&slice.Endpoints[i]) {
+			o.bare += sign
+		}
+	}
+}
+
+func hasHints(e *discoveryv1.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForZones) > 0 }
+
+// wait waits until a condition holds, which says what is missing.
+func (o *observer) wait(ctx context.Context, missing func() string) error {
+	for {
+		o.mu.Lock()
+		what := missing()
+		o.mu.Unlock()
+		if what == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		case <-o.happened:
+		}
+	}
+}
+
+// begin waits for a change of a Service, from now on.
+func (o *observer) begin(key types.NamespacedName, c *change) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.sent = time.Now()
+	o.services[key].change = c
+}
+
+// writes are the updates seen so far.
+func (o *observer) writes() (slices, services int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sliceWrites, o.serviceWrites
+}
