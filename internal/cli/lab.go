@@ -43,6 +43,13 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
   kubectl get nodes -L topology.kubernetes.io/zone
   vicinity lab down`,
 	}
+	// A variable that is not set must not make a command take down another lab.
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("name") && f.name == "" {
+			return usageErrorf("--name is empty; write the name of a lab, or leave it out")
+		}
+		return nil
+	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.name, "name", "", "`NAME` of the lab; several can run side by side (default $VICINITY_LAB_NAME, or \"default\")")
 	flags.StringVar(&f.kubernetes, "kubernetes", "", "`FILE` with the Kubernetes program (default vicinity-kubernetes beside this program, or $VICINITY_KUBERNETES)")

@@ -63,6 +63,25 @@ func TestDemoKeepsALabThatIsUp(t *testing.T) {
 	}
 }
 
+// What a variable that is not set gives must not stand for the default.
+func TestEmptyNamesAreRefused(t *testing.T) {
+	pretendUp(t, "default")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"down", "--name", ""}, "--name is empty"},
+		{[]string{"status", "--name", ""}, "--name is empty"},
+		{[]string{"up", "--name", "other", "--zones", ""}, "--zones is empty"},
+	} {
+		var out, err bytes.Buffer
+		code := Main(t.Context(), append([]string{"lab"}, test.args...), strings.NewReader(""), &out, &err)
+		if code != exitUsage || !strings.Contains(err.String(), test.want) {
+			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, exitUsage, test.want)
+		}
+	}
+}
+
 // Each flag of a shape is known as one.
 func TestFlagsOfAShape(t *testing.T) {
 	root := probe(&bytes.Buffer{}, &bytes.Buffer{})

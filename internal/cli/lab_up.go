@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -62,6 +63,9 @@ func shapeGiven(cmd *cobra.Command) []string {
 // shape is what the flags ask for.
 func (f *shapeFlags) shape(s streams, cmd *cobra.Command, name string) (shape.Shape, error) {
 	f.Name = name
+	if cmd.Flags().Changed("zones") && len(f.Zones) == 0 {
+		return shape.Shape{}, usageErrorf("--zones is empty; write names, such as a,b,c, or leave it out")
+	}
 	if f.file == "" {
 		wanted, err := shape.FromOptions(f.Options)
 		if err != nil {
@@ -189,6 +193,10 @@ func (b bringUp) run(ctx context.Context, s streams) error {
 		return err
 	}
 	failed := b.install(ctx, cluster)
+	// Whoever interrupts it here gets what an interruption before gives: nothing.
+	if failed != nil && ctx.Err() != nil && !b.options.Keep {
+		return errors.Join(failed, cluster.Down(context.WithoutCancel(ctx)))
+	}
 	_, err = fmt.Fprintf(s.out, "lab %s is up after %.1f s: %s\n\n  export KUBECONFIG=%s\n",
 		b.shape.Name, time.Since(begun).Seconds(), describeShape(b.shape), cluster.Kubeconfig())
 	if failed != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -214,8 +215,17 @@ func TestContainerEndsWhole(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("exec does not end with its container")
 	}
-	if daemon.alive() || other.alive() {
-		t.Errorf("left is the container's own process: %t, that of exec: %t", daemon.alive(), other.alive())
+	waitGone(t, "the container's own process", daemon)
+	waitGone(t, "that of exec", other)
+}
+
+// waitGone waits for a process that was killed, which takes the kernel a moment.
+func waitGone(t *testing.T, what string, p process) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); p.alive(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("left is %s", what)
+		}
 	}
 }
 
@@ -246,11 +256,7 @@ func TestExecEndsWithWhoAsks(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
-	for deadline := time.Now().Add(time.Minute); shell.alive(); {
-		if time.Now().After(deadline) {
-			t.Fatal("its shell is left")
-		}
-	}
+	waitGone(t, "its shell", shell)
 }
 
 // A keeper whose report makes no sense leaves nothing.

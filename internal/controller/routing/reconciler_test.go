@@ -243,6 +243,26 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	}
 }
 
+// Kubernetes' controller does not look after slices of a Service that is only a name.
+func TestServiceBecomesAName(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	service := w.service("web")
+	service.Spec.Type, service.Spec.ExternalName = corev1.ServiceTypeExternalName, "web.example"
+	w.update(service)
+	w.settle("web")
+	for _, slice := range w.slices("web") {
+		for _, endpoint := range slice.Endpoints {
+			if endpoint.Hints != nil {
+				t.Fatalf("hints are left on %s: %v", slice.Name, endpoint.Hints)
+			}
+		}
+	}
+	if service := w.service("web"); service.Labels[translate.LabelRouted] != "" {
+		t.Error("the Service is still labelled as routed")
+	}
+}
+
 func TestDeletedServiceIsForgotten(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -49,8 +50,10 @@ func (s *pass) unroute(ctx context.Context) error {
 	if _, labelled := s.in.Service.Labels[translate.LabelRouted]; !labelled {
 		return nil
 	}
+	// It leaves alone what is left of a Service that has become a name for another.
+	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
 	for _, write := range routing.Unroute(s.in.Slices).Writes {
-		if write.Slice.Labels[discoveryv1.LabelManagedBy] == managedByKubernetes {
+		if write.Slice.Labels[discoveryv1.LabelManagedBy] == managedByKubernetes && !abandoned {
 			// It leaves the annotations as they are.
 			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[routing.AnnotationHeld] == "" {
 				continue
