@@ -43,6 +43,9 @@ func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 	if s.ControlPlaneOnly {
 		return "pods do not run in a lab that is only a control plane", nil
 	}
+	if !s.Proxy.KubeProxy() {
+		return "without kube-proxy its pods cannot reach the API server by its Service", nil
+	}
 	program := options.controller()
 	if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return fmt.Sprintf("there is no program %s; make build builds it", program), nil

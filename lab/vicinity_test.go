@@ -42,6 +42,11 @@ func TestWhyNoVicinity(t *testing.T) {
 	if got := why(only); !strings.Contains(got, "only a control plane") {
 		t.Errorf("without nodes that run pods: %q", got)
 	}
+	alone := shape.Default()
+	alone.Proxy = shape.ProxyNone
+	if got := why(alone); !strings.Contains(got, "without kube-proxy") {
+		t.Errorf("without a proxy: %q", got)
+	}
 }
 
 // A program that was built anew, and nothing else, replaces the pods.

@@ -452,7 +452,7 @@ containers:
 
 // another is the scene in a lab of its own, which is brought up for it.
 func (s *scene) another(ctx context.Context, program second, args ...string) (*scene, error) {
-	if err := program.run(ctx, append([]string{"up"}, args...)...); err != nil {
+	if err := program.run(ctx, append([]string{"up", "--vicinity=false"}, args...)...); err != nil {
 		return nil, err
 	}
 	cluster, err := lab.Open(program.name, program.options)

@@ -470,7 +470,17 @@ func memory(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	status, err := s.cluster.Status(ctx)
+	// Pods of the promises before are still on their way out.
+	var status lab.Status
+	err := lab.Wait(ctx, "all other pods to go", func(ctx context.Context) (missing string, err error) {
+		if status, err = s.cluster.Status(ctx); err != nil {
+			return "", err
+		}
+		if status.Pods == nil || *status.Pods != echoes+clients {
+			return "some are left", nil
+		}
+		return "", nil
+	})
 	if err != nil {
 		return "", err
 	}

@@ -91,7 +91,7 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
-	if err := program.run(ctx, "up", "--zones", "a,b", "--nodes-per-zone", "1", "--agent-per-node"); err != nil {
+	if err := program.run(ctx, "up", "--vicinity=false", "--zones", "a,b", "--nodes-per-zone", "1", "--agent-per-node"); err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
@@ -164,7 +164,7 @@ func programs(traces []string, text string) int {
 // portTaken takes a lab's port away from it while it comes up: it comes up with another.
 func portTaken(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
-	cmd := program.command(ctx, "up", "--zones", "a", "--nodes-per-zone", "1")
+	cmd := program.command(ctx, "up", "--vicinity=false", "--zones", "a", "--nodes-per-zone", "1")
 	var printed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	if err := cmd.Start(); err != nil {
