@@ -186,7 +186,32 @@ func (d *demo) prefer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.client.WaitHints(ctx, demoNamespace, demoService, true)
+	if err := d.client.WaitHints(ctx, demoNamespace, demoService, true); err != nil {
+		return err
+	}
+	// Proxies look once a second. Where traffic does not stay near for another reason,
+	// the figures are what shows it.
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err = lab.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
+		result, err := d.probe(ctx)
+		if err != nil || result.InZone() == 1 {
+			return "", err
+		}
+		return "it does not yet", nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// probe sends a little traffic.
+func (d *demo) probe(ctx context.Context) (load.Result, error) {
+	return d.cluster.Load(ctx, lab.LoadOptions{
+		Namespace: demoNamespace, Service: demoService,
+		Plan: load.Plan{Rate: 100, Duration: 300 * time.Millisecond},
+	})
 }
 
 // sameZone is a patch of the Service's annotation, with its value in JSON.
@@ -197,10 +222,7 @@ func sameZone(value string) string {
 // answers waits until the Service answers the clients of all zones.
 func (d *demo) answers(ctx context.Context) error {
 	return lab.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
-		result, err := d.cluster.Load(ctx, lab.LoadOptions{
-			Namespace: demoNamespace, Service: demoService,
-			Plan: load.Plan{Rate: 100, Duration: 300 * time.Millisecond},
-		})
+		result, err := d.probe(ctx)
 		if err != nil {
 			return "", err
 		}
