@@ -591,9 +591,9 @@ func webhookHanging(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// Each of upstream's writes waits a second: those of two families one after the other,
-	// and perhaps those for the pod that takes the place before them.
-	const most = 5 * time.Second
+	// Each of upstream's writes waits a second, one after the other: those of two families,
+	// and those for the pod that takes the place, which may come before.
+	const most = 8 * time.Second
 	if hanging > usual+most {
 		return "", fmt.Errorf("with the webhook hanging a killed pod left the slices after %.1f s, usually after %.1f s; at most %.1f more are allowed",
 			hanging.Seconds(), usual.Seconds(), most.Seconds())
