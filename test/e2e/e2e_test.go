@@ -76,15 +76,23 @@ func TestMain(m *testing.M) {
 	interrupted, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := m.Run()
 	stop()
-	fmt.Printf("promises: %d passed, %d failed\n", kept, broken)
+	// What failed stands between the logs of labs, which are long and may be cut.
+	for _, line := range broken {
+		fmt.Println(line)
+	}
+	fmt.Printf("promises: %d passed, %d failed\n", kept, len(broken))
 	os.Exit(code)
 }
 
 // interrupted ends when the user no longer wants to wait.
 var interrupted = context.Background()
 
-// kept and broken count promises; they are tried one after the other.
-var kept, broken int
+// Promises are tried one after the other: kept counts those that were kept. broken has
+// a line for each that was not, and for what kept an area from beginning.
+var (
+	kept   int
+	broken []string
+)
 
 func TestPromises(t *testing.T) {
 	wanted, only := os.Getenv(areaVariable), regexp.MustCompile(os.Getenv("E2E_PROMISE"))
@@ -109,8 +117,10 @@ func (a area) run(t *testing.T, only *regexp.Regexp) {
 		t.Fatal(err)
 	}
 	if a.prepare != nil {
+		begun := time.Now()
 		if err := a.prepare(t.Context(), cluster); err != nil {
-			t.Fatal(err)
+			a.broke("prepare", err, begun)
+			t.FailNow()
 		}
 	}
 	for _, p := range a.promises {
@@ -121,18 +131,26 @@ func (a area) run(t *testing.T, only *regexp.Regexp) {
 			s := &scene{Client: client, cluster: cluster, options: cluster.Options()}
 			begun := time.Now()
 			figure, err := p.show(interrupted, s)
-			took := time.Since(begun).Round(100 * time.Millisecond)
 			if err != nil {
 				t.Fail()
-				broken++
-				fmt.Printf("FAIL %s/%s %s (%s)\n", a.name, p.name, oneLine(err), took)
+				a.broke(p.name, err, begun)
 				return
 			}
 			kept++
-			fmt.Printf("ok %s/%s %s (%s)\n", a.name, p.name, figure, took)
+			fmt.Printf("ok %s/%s %s (%s)\n", a.name, p.name, figure, tenths(begun))
 		})
 	}
 }
+
+// broke notes and prints that something in an area failed.
+func (a area) broke(name string, err error, begun time.Time) {
+	line := fmt.Sprintf("FAIL %s/%s %s (%s)", a.name, name, oneLine(err), tenths(begun))
+	broken = append(broken, line)
+	fmt.Println(line)
+}
+
+// tenths is the time since a moment, in tenths of seconds.
+func tenths(begun time.Time) time.Duration { return time.Since(begun).Round(100 * time.Millisecond) }
 
 // show keeps a promise in a namespace that is removed afterwards. It does not wait
 // for it to go: the next promise has one of its own.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -112,27 +113,34 @@ func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 	if err := cluster.StopNode(ctx, "a-1"); err != nil {
 		return "", err
 	}
-	pods, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=a-1"})
+	removed, err := podsOn(ctx, client, "a-1")
 	if err != nil {
 		return "", err
 	}
 	if err := cluster.RemoveNode(ctx, "a-1"); err != nil {
 		return "", err
 	}
-	traces, err := lab.Traces(program.name, program.options)
-	if err != nil {
+	if err := program.nothingOf(removed); err != nil {
 		return "", err
 	}
-	for _, pod := range pods.Items {
-		id := string(pod.UID)
-		for _, trace := range traces {
-			if strings.Contains(trace, id) || strings.Contains(trace, shape.PodNamespace(program.name, id)) {
-				return "", fmt.Errorf("of pod %s on the node that was removed there is left: %s", pod.Name, trace)
-			}
+	// Whether pods take the place of those that are gone yet is the controllers' affair.
+	err = lab.Wait(ctx, "clients to run in the pods of the other node and nowhere else", func(ctx context.Context) (string, error) {
+		there, err := podsOn(ctx, client, "b-1")
+		if err != nil {
+			return "", err
 		}
-	}
-	if processes := programs(traces, "lab program client"); processes != 1 {
-		return "", fmt.Errorf("%d processes of clients run; only that of the other node should", processes)
+		run, err := program.clients()
+		if err != nil {
+			return "", err
+		}
+		wanted := slices.Sorted(maps.Keys(there))
+		if !slices.Equal(run, wanted) {
+			return fmt.Sprintf("clients run in %q, and the API has %q", run, wanted), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
 	}
 	// Its name is free again, and it is not silent.
 	if _, err := cluster.AddNode(ctx, shape.Node{Name: "a-1", Zone: "a"}); err != nil {
@@ -147,18 +155,78 @@ func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 			return "", fmt.Errorf("component %s is %s", component.Name, component.State)
 		}
 	}
-	return fmt.Sprintf("a node and its %d pods removed, %d components ready after it came again", len(pods.Items), len(status.Components)), nil
+	return fmt.Sprintf("a node and its %d pods removed, %d components ready after it came again", len(removed), len(status.Components)), nil
 }
 
-// programs are how many of some traces are processes with a text in their command.
-func programs(traces []string, text string) int {
-	found := 0
-	for _, trace := range traces {
-		if strings.HasPrefix(trace, "process ") && strings.Contains(trace, text) {
-			found++
+// podsOn are the client pods that the API has on a node: their names and unique ids.
+func podsOn(ctx context.Context, client *lab.Client, node string) (map[string]string, error) {
+	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=client", FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]string{}
+	for i := range list.Items {
+		pods[list.Items[i].Name] = string(list.Items[i].UID)
+	}
+	return pods, nil
+}
+
+// nothingOf fails when the lab or the machine has anything of some pods.
+func (p second) nothingOf(pods map[string]string) error {
+	traces, err := lab.Traces(p.name, p.options)
+	if err != nil {
+		return err
+	}
+	// Who lost its network is in none by which it could be found as the lab's.
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	for _, process := range all {
+		if name := podOf(process); pods[name] != "" {
+			traces = append(traces, process+" of pod "+pods[name])
 		}
 	}
-	return found
+	for name, id := range pods {
+		for _, trace := range traces {
+			if strings.Contains(trace, id) || strings.Contains(trace, shape.PodNamespace(p.name, id)) {
+				return fmt.Errorf("of pod %s on the node that was removed there is left: %s", name, trace)
+			}
+		}
+	}
+	return nil
+}
+
+// clients are the names of the pods that the lab's client programs run in, one for each.
+func (p second) clients() ([]string, error) {
+	traces, err := lab.Traces(p.name, p.options)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, trace := range traces {
+		fields := strings.Fields(trace)
+		if fields[0] == "process" && strings.Contains(trace, "lab program client") {
+			names = append(names, podOf("/proc/"+fields[1]))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// podOf is the name of the pod that a process runs in, or nothing.
+func podOf(process string) string {
+	// What cannot be read has ended.
+	environment, err := os.ReadFile(process + "/environ")
+	if err != nil {
+		return ""
+	}
+	for variable := range strings.SplitSeq(string(environment), "\x00") {
+		if name, ok := strings.CutPrefix(variable, "VICINITY_POD="); ok {
+			return name
+		}
+	}
+	return ""
 }
 
 // portTaken takes a lab's port away from it while it comes up: it comes up with another.
