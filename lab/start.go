@@ -66,6 +66,16 @@ func Start(t Test, s shape.Shape) *Cluster {
 	return cluster
 }
 
+// Built is the error that Start would fail by for want of a program.
+func Built() error {
+	program, err := testProgram()
+	if err != nil {
+		return err
+	}
+	_, err = Options{Program: program}.kubernetes()
+	return err
+}
+
 // testProgram finds the vicinity program for a test.
 func testProgram() (string, error) {
 	if program := os.Getenv("VICINITY"); program != "" {

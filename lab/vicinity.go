@@ -97,7 +97,7 @@ func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, vicinityTime)
 	defer cancel()
 	begun := time.Now()
-	if err := client.applyCRDs(ctx); err != nil {
+	if err := client.ApplyCRDs(ctx); err != nil {
 		return err
 	}
 	if err := release.Apply(ctx, client.Config(), values); err != nil {
@@ -169,8 +169,8 @@ func onNodes(nodes []shape.Node) map[string]any {
 	}}
 }
 
-// applyCRDs makes Vicinity's CRDs those of the chart, and waits until the API serves them.
-func (c *Client) applyCRDs(ctx context.Context) error {
+// ApplyCRDs makes Vicinity's CRDs those of the chart, and waits until the API serves them.
+func (c *Client) ApplyCRDs(ctx context.Context) error {
 	crds, err := release.CRDs()
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package shape_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -124,7 +125,7 @@ func TestReadErrors(t *testing.T) {
 		{"zones: [{name: a}]\ntiming: {leaseRenewal: 1m}", []string{"timing.leaseRenewal", "1m0s", "monitorGrace"}},
 		{"zones: [{name: a}]\ntiming: {leaseDuration: 1500ms}", []string{"timing.leaseDuration", "1.5s", "whole seconds"}},
 		{"zones: [{name: a}]\ntiming: {toleration: -1s}", []string{"timing.toleration", "-1s", "above 0s"}},
-		{"zones: [{name: a, nodes: 400}, {name: b, nodes: 400}]", []string{"zones", "800", "500", "fakeNodes"}},
+		{"zones: [{name: a, nodes: 400}, {name: b, nodes: 400}]", []string{"zones", "800", "500", "fake nodes"}},
 		{"name: a\nname: b\nzones: [{name: a}]", []string{"reading a shape", "name"}},
 	} {
 		_, err := shape.Read(strings.NewReader(test.text), "")
@@ -136,6 +137,22 @@ func TestReadErrors(t *testing.T) {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("Read(%q): %q, want %q in it", test.text, err, want)
 			}
+		}
+	}
+}
+
+// An error says which field it is about, whichever of several zones and nodes has it.
+func TestFieldErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		`fakeNodes: -1`: "fakeNodes",
+		`zones: []`:     "zones",
+		`zones: [{name: a}, {name: b, nodes: [{}, {cpu: x}]}]`:                 "zones.nodes.cpu",
+		`zones: [{name: a, nodes: [{labels: {kubernetes.io/hostname: big}}]}]`: "zones.nodes.labels",
+	} {
+		_, err := shape.Read(strings.NewReader(text), "")
+		var wrong *shape.FieldError
+		if !errors.As(err, &wrong) || wrong.Kind() != want || !strings.HasSuffix(err.Error(), wrong.Field+wrong.Problem) {
+			t.Errorf("Read(%q): %v about %+v, want %s", text, err, wrong, want)
 		}
 	}
 }

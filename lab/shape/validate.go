@@ -29,10 +29,31 @@ var (
 	labelAllowed = "letters, digits, dashes, underscores and dots, beginning and ending with a letter or digit"
 )
 
+// FieldError is about a field of a shape that is not as it may be.
+type FieldError struct {
+	// Field is where it is in a file, such as zones[0].nodes[1].cpu.
+	Field string
+	// Problem is what follows its name in a sentence: its value, if it has one, and
+	// what is allowed.
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Field + e.Problem }
+
+var numbers = regexp.MustCompile(`\[[0-9]+\]`)
+
+// Kind is the field without the numbers, such as zones.nodes.cpu.
+func (e *FieldError) Kind() string { return numbers.ReplaceAllString(e.Field, "") }
+
+// wrong is an error about a field. The format is that of what follows its name.
+func wrong(field, format string, args ...any) *FieldError {
+	return &FieldError{field, fmt.Sprintf(format, args...)}
+}
+
 // ValidateName checks the name of a lab.
 func ValidateName(name string) error {
 	if len(name) > maxLabName || !nameForm.MatchString(name) {
-		return fmt.Errorf("name %q: a lab's name is up to %d %s", name, maxLabName, nameAllowed)
+		return wrong("name", " %q: a lab's name is up to %d %s", name, maxLabName, nameAllowed)
 	}
 	return nil
 }
@@ -44,17 +65,17 @@ func (s Shape) Validate() error {
 		return err
 	}
 	if !slices.Contains(proxies, s.Proxy) {
-		return fmt.Errorf("proxy %q: write one of %v", s.Proxy, proxies)
+		return wrong("proxy", " %q: write one of %v", s.Proxy, proxies)
 	}
 	if s.FakeNodes < 0 || s.FakeNodes > maxFakeNodes {
-		return fmt.Errorf("fakeNodes %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
+		return wrong("fakeNodes", " %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
 	}
 	for _, latency := range []struct {
 		field string
 		value Duration
 	}{{"crossZoneLatency", s.CrossZoneLatency}, {"crossRegionLatency", s.CrossRegionLatency}} {
 		if latency.value.Duration < 0 || latency.value.Duration > maxLatency {
-			return fmt.Errorf("%s %s: write a duration from 0s to %s", latency.field, latency.value, maxLatency)
+			return wrong(latency.field, " %s: write a duration from 0s to %s", latency.value, maxLatency)
 		}
 	}
 	if err := s.Timing.validate(); err != nil {
@@ -75,7 +96,7 @@ func (t Timing) validate() error {
 		{"timing.toleration", t.Toleration},
 	} {
 		if timing.value.Duration <= 0 {
-			return fmt.Errorf("%s %s: write a duration above 0s", timing.field, timing.value)
+			return wrong(timing.field, " %s: write a duration above 0s", timing.value)
 		}
 	}
 	// Leases and tolerations of Kubernetes count in whole seconds.
@@ -84,11 +105,11 @@ func (t Timing) validate() error {
 		value Duration
 	}{{"timing.leaseDuration", t.LeaseDuration}, {"timing.toleration", t.Toleration}} {
 		if whole.value.Duration%time.Second != 0 {
-			return fmt.Errorf("%s %s: write whole seconds", whole.field, whole.value)
+			return wrong(whole.field, " %s: write whole seconds", whole.value)
 		}
 	}
 	if t.LeaseRenewal.Duration >= t.MonitorGrace.Duration {
-		return fmt.Errorf("timing.leaseRenewal %s: write a duration below timing.monitorGrace, which is %s, or no node stays ready",
+		return wrong("timing.leaseRenewal", " %s: write a duration below timing.monitorGrace, which is %s, or no node stays ready",
 			t.LeaseRenewal, t.MonitorGrace)
 	}
 	return nil
@@ -96,10 +117,10 @@ func (t Timing) validate() error {
 
 func (s Shape) validateZones() error {
 	if len(s.Zones) == 0 {
-		return fmt.Errorf("zones: a lab has at least one")
+		return wrong("zones", ": a lab has at least one")
 	}
 	if n := len(s.Nodes()); n > maxNodes {
-		return fmt.Errorf("zones: they have %d nodes in all, a lab has at most %d; fakeNodes are for more", n, maxNodes)
+		return wrong("zones", ": they have %d nodes in all, a lab has at most %d; fake nodes are for more", n, maxNodes)
 	}
 	zones := map[string]bool{}
 	names := map[string]bool{}
@@ -107,14 +128,14 @@ func (s Shape) validateZones() error {
 	for i, zone := range s.Zones {
 		at := fmt.Sprintf("zones[%d]", i)
 		if zones[zone.Name] {
-			return fmt.Errorf("%s.name %q: another zone has this name, and each needs its own", at, zone.Name)
+			return wrong(at+".name", " %q: another zone has this name, and each needs its own", zone.Name)
 		}
 		zones[zone.Name] = true
 		if len(zone.Name) > maxLabel || !nameForm.MatchString(zone.Name) {
-			return fmt.Errorf("%s.name %q: a zone's name is up to %d %s", at, zone.Name, maxLabel, nameAllowed)
+			return wrong(at+".name", " %q: a zone's name is up to %d %s", zone.Name, maxLabel, nameAllowed)
 		}
 		if len(zone.Region) > maxLabel || !nameForm.MatchString(zone.Region) {
-			return fmt.Errorf("%s.region %q: a region's name is up to %d %s", at, zone.Region, maxLabel, nameAllowed)
+			return wrong(at+".region", " %q: a region's name is up to %d %s", zone.Region, maxLabel, nameAllowed)
 		}
 		for j, node := range zone.Nodes {
 			at := fmt.Sprintf("%s.nodes[%d]", at, j)
@@ -122,11 +143,11 @@ func (s Shape) validateZones() error {
 				return err
 			}
 			if names[node.Name] || s.isFake(node.Name) {
-				return fmt.Errorf("%s.name %q: another node has this name, and each needs its own", at, node.Name)
+				return wrong(at+".name", " %q: another node has this name, and each needs its own", node.Name)
 			}
 			names[node.Name] = true
 			if other, taken := indices[node.Index]; taken {
-				return fmt.Errorf("%s.index %d: node %q has this index, and each needs its own", at, node.Index, other)
+				return wrong(at+".index", " %d: node %q has this index, and each needs its own", node.Index, other)
 			}
 			indices[node.Index] = node.Name
 		}
@@ -146,15 +167,15 @@ func (s Shape) isFake(name string) bool {
 func (n Node) validate(at string) error {
 	switch {
 	case len(n.Name) > maxNodeName || !nameForm.MatchString(n.Name):
-		return fmt.Errorf("%s.name %q: a node's name is up to %d %s", at, n.Name, maxNodeName, nameAllowed)
+		return wrong(at+".name", " %q: a node's name is up to %d %s", n.Name, maxNodeName, nameAllowed)
 	case n.Index < 1 || n.Index > MaxIndex-maxFakeNodes:
-		return fmt.Errorf("%s.index %d: write a number from 1 to %d", at, n.Index, MaxIndex-maxFakeNodes)
+		return wrong(at+".index", " %d: write a number from 1 to %d", n.Index, MaxIndex-maxFakeNodes)
 	case !cpuForm.MatchString(n.CPU):
-		return fmt.Errorf("%s.cpu %q: write cores, such as 4, 0.5 or 500m", at, n.CPU)
+		return wrong(at+".cpu", " %q: write cores, such as 4, 0.5 or 500m", n.CPU)
 	case !memoryForm.MatchString(n.Memory):
-		return fmt.Errorf("%s.memory %q: write bytes with or without a unit, such as 512Mi or 8Gi", at, n.Memory)
+		return wrong(at+".memory", " %q: write bytes with or without a unit, such as 512Mi or 8Gi", n.Memory)
 	case n.Pods < 1 || n.Pods > MaxPods:
-		return fmt.Errorf("%s.pods %d: write a number from 1 to %d", at, n.Pods, MaxPods)
+		return wrong(at+".pods", " %d: write a number from 1 to %d", n.Pods, MaxPods)
 	}
 	return validateLabels(at+".labels", n.Labels)
 }
@@ -172,13 +193,13 @@ func validateLabels(at string, labels map[string]string) error {
 		}
 		switch value := labels[key]; {
 		case slices.Contains(ownLabels, key):
-			return fmt.Errorf("%s: %q is set by the lab; name the node, its zone or its region instead", at, key)
+			return wrong(at, ": %q is set by the lab; name the node, its zone or its region instead", key)
 		case prefixed && (len(prefix) > 253 || !prefixForm.MatchString(prefix)):
-			return fmt.Errorf("%s: prefix %q of key %q: a prefix is a domain name in lower case", at, prefix, key)
+			return wrong(at, ": prefix %q of key %q: a prefix is a domain name in lower case", prefix, key)
 		case len(name) > maxLabel || !labelForm.MatchString(name):
-			return fmt.Errorf("%s: key %q: a key is up to %d %s, after an optional prefix and a slash", at, key, maxLabel, labelAllowed)
+			return wrong(at, ": key %q: a key is up to %d %s, after an optional prefix and a slash", key, maxLabel, labelAllowed)
 		case value != "" && (len(value) > maxLabel || !labelForm.MatchString(value)):
-			return fmt.Errorf("%s: value %q of key %q: a value is empty or up to %d %s", at, value, key, maxLabel, labelAllowed)
+			return wrong(at, ": value %q of key %q: a value is empty or up to %d %s", value, key, maxLabel, labelAllowed)
 		}
 	}
 	return nil

@@ -6,8 +6,6 @@ package api_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +19,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -33,21 +32,8 @@ const (
 
 // TestAPI shares one API server among all that is written.
 func TestAPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a control plane, which takes a while")
-	}
-	for _, program := range []string{"vicinity", "vicinity-kubernetes"} {
-		if _, err := os.Stat(filepath.Join(root, "bin", program)); err != nil {
-			t.Skipf("bin/%s is not built; make build kubernetes builds it", program)
-		}
-	}
-	s := shape.Default()
-	s.Name, s.ControlPlaneOnly = "api", true
-	cluster := lab.Start(t, s)
-	kubernetes, err := cluster.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubernetes := rig.Start(t, shape.Options{Name: "api"})
+	kubernetes.Define()
 	config := kubernetes.Config()
 	said := &warnings{}
 	config.WarningHandlerWithContext = said
@@ -55,8 +41,7 @@ func TestAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &writer{Client: kubernetes, objects: objects, said: said}
-	w.install(t)
+	w := &writer{Client: kubernetes.Client, objects: objects, said: said}
 	t.Run("RoutingPolicy", w.testRoutingPolicy)
 	t.Run("Defaults", w.testDefaults)
 	t.Run("EndpointGroup", w.testEndpointGroup)
@@ -80,33 +65,6 @@ func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, t
 }
 
 var _ rest.WarningHandlerWithContext = (*warnings)(nil)
-
-// install brings in the resources that the chart has, and waits for them.
-func (w *writer) install(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
-	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no resources in the chart: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Apply(ctx, "", string(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, resource := range []string{"routingpolicies", "endpointgroups"} {
-		if err := lab.Wait(ctx, resource, func(ctx context.Context) (string, error) {
-			_, err := w.objects.Resource(v1alpha1.GroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
-			return "", err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // write creates or changes an object, or only asks whether it could, and returns what
 // is stored then and the warnings that came with it.
@@ -214,7 +172,8 @@ func (w *writer) testRoutingPolicy(t *testing.T) {
 		{`{startingThreshold: 1.5x}`, nil},
 		{`{startingThreshold: -1}`, []string{"spec.startingThreshold", "-1", start}},
 		{`{startingThreshold: 1000001}`, []string{"spec.startingThreshold", start}},
-		{`{startingThreshold: "12"}`, []string{"spec.startingThreshold", `"12"`, start}},
+		{`{startingThreshold: "12"}`, []string{"spec.startingThreshold", `"12"`, "must be a number, which is written without quotes: 12, or one for each zone, such as 3x"}},
+		{`{startingThreshold: "twelve"}`, []string{"spec.startingThreshold", `"twelve"`, start}},
 		{`{startingThreshold: -3x}`, []string{"spec.startingThreshold", `"-3x"`, start}},
 		{`{padding: 0}`, nil},
 		{`{padding: -1}`, []string{"spec.padding", "-1", "greater than or equal to 0"}},

@@ -3,8 +3,6 @@ package routing
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +29,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -39,8 +38,7 @@ const vicinityNamespace = "vicinity-system"
 
 // groupLab is a cluster with the controller, and proxies that a test plays.
 type groupLab struct {
-	*lab.Client
-	t     *testing.T
+	rig.ControlPlane
 	api   client.WithWatch
 	space string
 	nodes []corev1.Node
@@ -48,43 +46,16 @@ type groupLab struct {
 
 func startGroupLab(t *testing.T) *groupLab {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("brings up a cluster, which takes seconds")
-	}
-	s := shape.Default()
-	s.Name, s.ControlPlaneOnly = "groups", true
-	cluster := lab.Start(t, s)
-	c, err := cluster.Client()
-	if err != nil {
+	g := &groupLab{ControlPlane: rig.Start(t, shape.Options{Name: "groups"})}
+	g.Define()
+	g.Make("", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+vicinityNamespace+"}\n")
+	var err error
+	if g.space, err = g.MakeNamespace(t.Context(), "groups-"); err != nil {
 		t.Fatal(err)
 	}
-	crds, err := filepath.Glob("../../../charts/vicinity/crds/*.yaml")
-	if err != nil || len(crds) == 0 {
-		t.Fatalf("no definitions of resources: %v", err)
-	}
-	for _, file := range crds {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Apply(t.Context(), "", string(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := c.Apply(t.Context(), "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+vicinityNamespace+"}\n"); err != nil {
+	if g.api, err = client.NewWithWatch(g.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	g := &groupLab{Client: c, t: t}
-	if g.space, err = c.MakeNamespace(t.Context(), "groups-"); err != nil {
-		t.Fatal(err)
-	}
-	config := c.Config()
-	if g.api, err = client.NewWithWatch(config, client.Options{Scheme: testScheme(t)}); err != nil {
-		t.Fatal(err)
-	}
-	g.wait("the definitions to be served", func(ctx context.Context) (string, error) {
-		return "", g.api.List(ctx, &v1alpha1.EndpointGroupList{})
-	})
 	var nodes corev1.NodeList
 	if err := g.api.List(t.Context(), &nodes); err != nil {
 		t.Fatal(err)
@@ -96,41 +67,32 @@ func startGroupLab(t *testing.T) *groupLab {
 
 // control runs the controller until the test ends.
 func (g *groupLab) control() {
-	g.t.Helper()
+	g.Helper()
 	options := Options{
-		Settings: routing.DefaultSettings(), ExcludedNamespaces: []string{"kube-system"}, Namespace: vicinityNamespace,
+		Settings: routing.DefaultSettings(), LeftAlone: translate.LeftAlone{Own: vicinityNamespace, Namespaces: translate.DefaultExcluded()},
 		Workers: 2, TopServices: 1, HandBackGrace: time.Second,
 	}
 	options.Settings.ShrinkGrace = time.Second
 	mgr, err := manager.New(g.Config(), manager.Options{
-		Scheme: testScheme(g.t), Cache: CacheOptions(options), Metrics: server.Options{BindAddress: "0"},
+		Scheme: testScheme(g), Cache: CacheOptions(options), Metrics: server.Options{BindAddress: "0"},
 		Logger: logr.Discard(),
 	})
 	if err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	log.SetLogger(logr.Discard())
 	ctx, stop := context.WithCancel(context.Background())
 	if err := Add(ctx, mgr, options); err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	g.t.Cleanup(func() {
+	g.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			g.t.Errorf("the controller: %v", err)
+			g.Errorf("the controller: %v", err)
 		}
 	})
-}
-
-func (g *groupLab) wait(what string, condition func(context.Context) (string, error)) {
-	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), 90*time.Second)
-	defer cancel()
-	if err := lab.Wait(ctx, what, condition); err != nil {
-		g.t.Fatal(err)
-	}
 }
 
 func (g *groupLab) service(ctx context.Context) (*corev1.Service, error) {
@@ -138,24 +100,24 @@ func (g *groupLab) service(ctx context.Context) (*corev1.Service, error) {
 }
 
 func (g *groupLab) annotate(annotations string) {
-	g.t.Helper()
-	if err := g.PatchService(g.t.Context(), g.space, "echo", `{"metadata":{"annotations":{`+annotations+`}}}`); err != nil {
-		g.t.Fatal(err)
+	g.Helper()
+	if err := g.PatchService(g.Context(), g.space, "echo", `{"metadata":{"annotations":{`+annotations+`}}}`); err != nil {
+		g.Fatal(err)
 	}
 }
 
 // proxy plays the proxy of a node: it reads the groups that the node sees and
 // acknowledges them.
 func (g *groupLab) proxy(node *corev1.Node) {
-	g.t.Helper()
-	ctx := g.t.Context()
+	g.Helper()
+	ctx := g.Context()
 	hidden, err := labels.NewRequirement(v1alpha1.LabelNotForPrefix+node.Labels[topology.Zone], selection.DoesNotExist, nil)
 	if err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	var groups v1alpha1.EndpointGroupList
 	if err := g.api.List(ctx, &groups, client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*hidden)}); err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	highest := 0
 	for i := range groups.Items {
@@ -164,14 +126,14 @@ func (g *groupLab) proxy(node *corev1.Node) {
 		}
 		version, err := strconv.Atoi(groups.Items[i].ResourceVersion)
 		if err != nil {
-			g.t.Fatal(err)
+			g.Fatal(err)
 		}
 		highest = max(highest, version)
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: vicinityNamespace, Name: "vicinity-proxy-" + node.Name}}
 	err = g.api.Get(ctx, client.ObjectKeyFromObject(lease), lease)
 	if err != nil && !apierrors.IsNotFound(err) {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	lease.Labels = map[string]string{routing.LabelProxyLease: "true"}
 	lease.Annotations = map[string]string{routing.AnnotationProgrammed: strconv.Itoa(highest)}
@@ -183,7 +145,7 @@ func (g *groupLab) proxy(node *corev1.Node) {
 		err = g.api.Update(ctx, lease)
 	}
 	if err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 }
 
@@ -196,9 +158,9 @@ func (g *groupLab) groups(ctx context.Context) ([]v1alpha1.EndpointGroup, error)
 // groupsAre waits until the groups are as wanted, each as "consumers:endpoints", of
 // IPv4.
 func (g *groupLab) groupsAre(want ...string) {
-	g.t.Helper()
+	g.Helper()
 	slices.Sort(want)
-	g.wait("the groups "+strings.Join(want, " "), func(ctx context.Context) (string, error) {
+	g.Await("the groups "+strings.Join(want, " "), func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		if err != nil {
 			return "", err
@@ -226,20 +188,20 @@ func (g *groupLab) groupsAre(want ...string) {
 // fails the test if one has no ready endpoint. It returns how to end, which tells how
 // many states there were.
 func (g *groupLab) watchZones(zones ...string) (stop func() int) {
-	g.t.Helper()
+	g.Helper()
 	var begin v1alpha1.EndpointGroupList
-	if err := g.api.List(g.t.Context(), &begin, client.InNamespace(g.space)); err != nil {
-		g.t.Fatal(err)
+	if err := g.api.List(g.Context(), &begin, client.InNamespace(g.space)); err != nil {
+		g.Fatal(err)
 	}
 	groups := map[string]*v1alpha1.EndpointGroup{}
 	for i := range begin.Items {
 		groups[begin.Items[i].Name] = &begin.Items[i]
 	}
-	w, err := g.api.Watch(g.t.Context(), &v1alpha1.EndpointGroupList{}, client.InNamespace(g.space), &client.ListOptions{
+	w, err := g.api.Watch(g.Context(), &v1alpha1.EndpointGroupList{}, client.InNamespace(g.space), &client.ListOptions{
 		Raw: &metav1.ListOptions{ResourceVersion: begin.ResourceVersion},
 	})
 	if err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	states := 0
 	quit := make(chan struct{})
@@ -254,7 +216,7 @@ func (g *groupLab) watchZones(zones ...string) (stop func() int) {
 			}
 			group, ok := event.Object.(*v1alpha1.EndpointGroup)
 			if !ok {
-				g.t.Errorf("watching groups: %v", event.Object)
+				g.Errorf("watching groups: %v", event.Object)
 				return
 			}
 			groups[group.Name] = group
@@ -265,7 +227,7 @@ func (g *groupLab) watchZones(zones ...string) (stop func() int) {
 			for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 				for _, zone := range zones {
 					if !servesZone(groups, family, zone) {
-						g.t.Errorf("state %d: zone %s has no %s endpoint", states, zone, family)
+						g.Errorf("state %d: zone %s has no %s endpoint", states, zone, family)
 					}
 				}
 			}
@@ -319,7 +281,7 @@ func TestHandOverInACluster(t *testing.T) {
 	for i := range last {
 		g.proxy(&g.nodes[i])
 	}
-	g.wait("the condition to name the node without a proxy", func(ctx context.Context) (string, error) {
+	g.Await("the condition to name the node without a proxy", func(ctx context.Context) (string, error) {
 		service, err := g.service(ctx)
 		if err != nil {
 			return "", err
@@ -336,14 +298,14 @@ func TestHandOverInACluster(t *testing.T) {
 		return "", nil
 	})
 	g.proxy(&g.nodes[last])
-	g.wait("the Service to be handed over", func(ctx context.Context) (string, error) {
+	g.Await("the Service to be handed over", func(ctx context.Context) (string, error) {
 		service, err := g.service(ctx)
 		if err != nil || service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
 			return "", err
 		}
 		return "it has no label", nil
 	})
-	g.wait("the groups to lose their label", func(ctx context.Context) (string, error) {
+	g.Await("the groups to lose their label", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		for i := range list {
 			if list[i].Labels[v1alpha1.LabelHandOver] != "" {
@@ -360,7 +322,7 @@ func TestHandOverInACluster(t *testing.T) {
 	g.annotate(`"endpointslice.kubernetes.io/same-zone":"Prefer"`)
 	g.groupsAre(divided...)
 	g.annotate(`"endpointslice.kubernetes.io/same-zone":null,"vicinity.dev/topology-keys":"kubernetes.io/hostname,*"`)
-	g.wait("balanced groups", func(ctx context.Context) (string, error) {
+	g.Await("balanced groups", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		for i := range list {
 			if len(list[i].Spec.Consumers) != 3 {
@@ -375,7 +337,7 @@ func TestHandOverInACluster(t *testing.T) {
 
 	g.annotate(`"vicinity.dev/proxy":null`)
 	labelled := true
-	g.wait("the Service to be kube-proxy's and the groups to go", func(ctx context.Context) (string, error) {
+	g.Await("the Service to be kube-proxy's and the groups to go", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		if err != nil {
 			return "", err
@@ -395,7 +357,7 @@ func TestHandOverInACluster(t *testing.T) {
 	})
 
 	g.annotate(`"vicinity.dev/proxy":"true"`)
-	g.wait("groups", func(ctx context.Context) (string, error) {
+	g.Await("groups", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		if err == nil && len(list) == 0 {
 			return "there are none", nil
@@ -405,7 +367,7 @@ func TestHandOverInACluster(t *testing.T) {
 	if err := g.CoreV1().Services(g.space).Delete(ctx, "echo", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	g.wait("the groups of a deleted Service to go", func(ctx context.Context) (string, error) {
+	g.Await("the groups of a deleted Service to go", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		return map[bool]string{true: fmt.Sprintf("%d are left", len(list))}[len(list) > 0], err
 	})

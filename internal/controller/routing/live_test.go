@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -25,12 +23,9 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
-
-// deadline is far more than anything here takes.
-const deadline = 2 * time.Minute
 
 // TestAgainstKubernetes runs the controller beside Kubernetes' own controllers, with a
 // real API server and no webhook.
@@ -40,7 +35,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	t.Run("slices by hand are routed", func(t *testing.T) { c.on(t).byHand(t) })
 	t.Run("guards are minded by the API server", func(t *testing.T) { c.on(t).guards(t) })
 	t.Run("hints that Kubernetes removes", func(t *testing.T) { c.on(t).stripped(t) })
-	t.Run("policies have a status", func(t *testing.T) { c.on(t).policies(t) })
+	t.Run("policies have a status", func(t *testing.T) { c.on(t).policies() })
 	stop()
 	t.Run("a restart writes nothing", func(t *testing.T) { c.on(t).restart(t) })
 	t.Run("what is not asked for any more goes", func(t *testing.T) { c.on(t).goes(t) })
@@ -48,101 +43,60 @@ func TestAgainstKubernetes(t *testing.T) {
 
 // cluster is a control plane with the real controllers of Kubernetes.
 type cluster struct {
-	*lab.Client
-	t       *testing.T
+	rig.ControlPlane
 	objects client.Client
 }
 
 // on is the cluster for a part of a test.
-func (c *cluster) on(t *testing.T) *cluster {
-	return &cluster{Client: c.Client, t: t, objects: c.objects}
-}
+func (c *cluster) on(t *testing.T) *cluster { return &cluster{c.For(t), c.objects} }
 
 func live(t *testing.T) *cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a control plane, which takes a while")
-	}
-	for _, program := range []string{"vicinity", "vicinity-kubernetes"} {
-		if _, err := os.Stat("../../../bin/" + program); err != nil {
-			t.Skipf("bin/%s is not built; make build kubernetes builds it", program)
-		}
-	}
+	c := &cluster{ControlPlane: rig.Start(t, shape.Options{
+		Name: "test-routing", Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, SingleStack: true,
+	})}
 	log.SetLogger(logr.Discard())
-	looks, err := shape.FromOptions(shape.Options{
-		Name: "test-routing", Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, ControlPlaneOnly: true, SingleStack: true,
-	})
-	if err != nil {
+	var err error
+	if c.objects, err = client.New(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	api, err := lab.Start(t, looks).Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := client.New(api.Config(), client.Options{Scheme: testScheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cluster{Client: api, t: t, objects: objects}
-	for _, crd := range []string{"routingpolicies", "endpointgroups"} {
-		text, err := os.ReadFile("../../../charts/vicinity/crds/vicinity.dev_" + crd + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.apply(string(text))
-	}
-	c.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
-	for _, list := range []client.ObjectList{&v1alpha1.RoutingPolicyList{}, &v1alpha1.EndpointGroupList{}} {
-		c.wait(t, "the API of Vicinity", func(ctx context.Context) (string, error) { return "", c.objects.List(ctx, list) })
-	}
+	c.Define()
+	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
 	return c
-}
-
-func (c *cluster) apply(manifests string) {
-	c.t.Helper()
-	if err := c.Apply(c.t.Context(), "shop", manifests); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 // run runs a controller until it is told to stop.
 func (c *cluster) run() (stop func()) {
-	c.t.Helper()
+	c.Helper()
 	options := testOptions()
 	skip := true
 	mgrOptions := manager.Options{
-		Scheme: testScheme(c.t), Cache: CacheOptions(options), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: testScheme(c), Cache: CacheOptions(options), Metrics: metricsserver.Options{BindAddress: "0"},
 	}
 	mgrOptions.Controller.SkipNameValidation = &skip // they run one after the other
 	mgr, err := manager.New(c.Config(), mgrOptions)
 	if err != nil {
-		c.t.Fatal(err)
+		c.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(c.t.Context())
+	ctx, cancel := context.WithCancel(c.Context())
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
-		c.t.Fatal(err)
+		c.Fatal(err)
 	}
-	r := newReconciler(mgr.GetClient(), mgr.GetEventRecorder("vicinity-controller"), clock.RealClock{}, options)
+	recorder, err := newRecorder(ctx, mgr)
+	if err != nil {
+		c.Fatal(err)
+	}
+	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
 	if err := errors.Join(r.addServices(mgr), r.addPolicies(mgr)); err != nil {
-		c.t.Fatal(err)
+		c.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	return func() {
 		cancel()
 		if err := <-ended; err != nil {
-			c.t.Error(err)
+			c.Error(err)
 		}
-	}
-}
-
-// wait waits until a condition holds, which says what is missing.
-func (c *cluster) wait(t *testing.T, what string, missing func(context.Context) (string, error)) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
-	if err := lab.Wait(ctx, what, missing); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -150,7 +104,7 @@ func (c *cluster) wait(t *testing.T, what string, missing func(context.Context) 
 func (c *cluster) waitReason(t *testing.T, name, reason string) *corev1.Service {
 	t.Helper()
 	service := new(corev1.Service)
-	c.wait(t, "reason "+reason+" of "+name, func(ctx context.Context) (string, error) {
+	c.Await("reason "+reason+" of "+name, func(ctx context.Context) (string, error) {
 		err := c.objects.Get(ctx, types.NamespacedName{Namespace: "shop", Name: name}, service)
 		condition := routing.ConditionOf(service)
 		switch {
@@ -196,7 +150,7 @@ func (c *cluster) told(ctx context.Context, name string) ([]string, error) {
 // waitTold waits until the events about a Service are those, and no more.
 func (c *cluster) waitTold(t *testing.T, name string, want ...string) {
 	t.Helper()
-	c.wait(t, "events of "+name, func(ctx context.Context) (string, error) {
+	c.Await("events of "+name, func(ctx context.Context) (string, error) {
 		got, err := c.told(ctx, name)
 		if err == nil && !slices.Equal(got, want) {
 			return fmt.Sprintf("%v, want %v", got, want), nil
@@ -208,7 +162,7 @@ func (c *cluster) waitTold(t *testing.T, name string, want ...string) {
 // byHand makes a Service whose slice nobody else looks after. What others have
 // written into its status stays.
 func (c *cluster) byHand(t *testing.T) {
-	c.apply("{apiVersion: v1, kind: Service, metadata: {name: hand}, spec: {ports: [{name: http, port: 80}]}}")
+	c.Make("shop", "{apiVersion: v1, kind: Service, metadata: {name: hand}, spec: {ports: [{name: http, port: 80}]}}")
 	service := c.waitReason(t, "hand", "")
 	service.Status.Conditions = []metav1.Condition{{
 		Type: "example.com/Other", Status: metav1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now(),
@@ -292,11 +246,11 @@ func (c *cluster) guards(t *testing.T) {
 // stripped is about a Service with pods, whose hints Kubernetes' controller removes
 // each time, since there is no webhook: that is told once.
 func (c *cluster) stripped(t *testing.T) {
-	c.apply(`
+	c.Make("shop", `
 {apiVersion: v1, kind: Service, metadata: {name: pods, annotations: {"endpointslice.kubernetes.io/same-zone": Prefer}}, spec: {selector: {app: pods}, ports: [{port: 80}]}}
 `)
 	for i := range 12 {
-		c.apply(fmt.Sprintf(`
+		c.Make("shop", fmt.Sprintf(`
 {apiVersion: v1, kind: Pod, metadata: {name: pods-%d, labels: {app: pods}}, spec: {
   nodeName: %c-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}
 `, i, 'a'+rune(i%3)))
@@ -305,7 +259,7 @@ func (c *cluster) stripped(t *testing.T) {
 	if condition := routing.ConditionOf(service); condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, routing.HintsLost) {
 		t.Errorf("condition %+v", condition)
 	}
-	c.wait(t, "the event", func(ctx context.Context) (string, error) {
+	c.Await("the event", func(ctx context.Context) (string, error) {
 		told, err := c.told(ctx, "pods")
 		if err == nil && (len(told) == 0 || told[len(told)-1] != "TopologyHintsLost") {
 			return fmt.Sprint(told), nil
@@ -314,11 +268,11 @@ func (c *cluster) stripped(t *testing.T) {
 	})
 }
 
-func (c *cluster) policies(t *testing.T) {
-	c.apply(`
+func (c *cluster) policies() {
+	c.Make("shop", `
 {apiVersion: vicinity.dev/v1alpha1, kind: RoutingPolicy, metadata: {name: all, namespace: shop}, spec: {selector: {matchLabels: {tier: none}}, capacity: {type: CPU}}}
 `)
-	c.wait(t, "the status of the policy", func(ctx context.Context) (string, error) {
+	c.Await("the status of the policy", func(ctx context.Context) (string, error) {
 		var policy v1alpha1.RoutingPolicy
 		err := c.objects.Get(ctx, types.NamespacedName{Namespace: "shop", Name: "all"}, &policy)
 		if err == nil && (len(policy.Status.Conditions) != 1 || policy.Status.Conditions[0].Status != metav1.ConditionTrue || policy.Status.ObservedGeneration != policy.Generation) {
@@ -337,7 +291,7 @@ func (c *cluster) restart(t *testing.T) {
 	}
 	service := c.waitReason(t, "hand", "Allocated")
 	defer c.run()()
-	c.apply(`
+	c.Make("shop", `
 {apiVersion: v1, kind: Service, metadata: {name: zz-new, annotations: {"endpointslice.kubernetes.io/same-zone": Prefre}}, spec: {ports: [{port: 80}]}}
 `)
 	c.waitReason(t, "zz-new", "NotRouted")
@@ -363,7 +317,7 @@ func (c *cluster) goes(t *testing.T) {
 		if _, labelled := service.Labels[translate.LabelRouted]; labelled {
 			t.Errorf("%s has the label", name)
 		}
-		c.wait(t, "hints of "+name+" to go", func(ctx context.Context) (string, error) {
+		c.Await("hints of "+name+" to go", func(ctx context.Context) (string, error) {
 			eps, err := c.slices(ctx, name)
 			if err == nil && strings.Trim(shown(eps), "- ") != "" {
 				return shown(eps), nil

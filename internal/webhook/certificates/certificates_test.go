@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -79,25 +79,9 @@ const (
 // called by a webhook of its own, mutating or validating in turn, that fails closed.
 func start(t *testing.T, replicas int, o Options) *scene {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a control plane, which takes a while")
-	}
-	for _, program := range []string{"vicinity", "vicinity-kubernetes"} {
-		if _, err := os.Stat("../../../bin/" + program); err != nil {
-			t.Skipf("bin/%s is not built; make build kubernetes builds it", program)
-		}
-	}
+	s := &scene{T: t, Client: rig.Start(t, shape.Options{Name: "test-certificates", Zones: []string{"a"}, NodesPerZone: []int{1}}).Client}
 	log.SetLogger(logr.Discard())
-	looks, err := shape.FromOptions(shape.Options{Name: "test-certificates", Zones: []string{"a"}, NodesPerZone: []int{1}, ControlPlaneOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := lab.Start(t, looks).Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scene{T: t, Client: api}
-	if err := api.Apply(t.Context(), namespace, `
+	if err := s.Apply(t.Context(), namespace, `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: webhook}}

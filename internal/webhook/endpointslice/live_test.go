@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -30,15 +29,14 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
-	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
 // cluster is a control plane with the real controllers of Kubernetes, and the webhook
 // served by this process.
 type cluster struct {
-	*testing.T
-	*lab.Client
+	rig.ControlPlane
 	// planner writes hints as the routing controller.
 	planner  kubernetes.Interface
 	registry *prometheus.Registry
@@ -50,45 +48,33 @@ type cluster struct {
 // on is the cluster for a part of a test.
 func (c *cluster) on(t *testing.T) *cluster {
 	part := *c
-	part.T = t
+	part.ControlPlane = c.For(t)
 	return &part
 }
 
 const (
-	system   = "vicinity-system"
-	patience = 2 * time.Minute
-	gate     = "vicinity.dev/test"
+	system = "vicinity-system"
+	gate   = "vicinity.dev/test"
 )
 
 // live brings the cluster up. Pods are ready when the test says so.
 func live(t *testing.T) *cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a control plane, which takes a while")
-	}
-	for _, program := range []string{"vicinity", "vicinity-kubernetes"} {
-		if _, err := os.Stat("../../../bin/" + program); err != nil {
-			t.Skipf("bin/%s is not built; make build kubernetes builds it", program)
-		}
+	c := &cluster{
+		ControlPlane: rig.Start(t, shape.Options{
+			Name: "test-slices", Zones: []string{"zone-a", "zone-b", "zone-c"}, NodesPerZone: []int{1}, SingleStack: true,
+		}),
+		registry: prometheus.NewRegistry(),
 	}
 	log.SetLogger(logr.Discard())
-	looks, err := shape.FromOptions(shape.Options{
-		Name: "test-slices", Zones: []string{"zone-a", "zone-b", "zone-c"}, NodesPerZone: []int{1}, ControlPlaneOnly: true, SingleStack: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := lab.Start(t, looks).Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := api.Config()
+	config := c.Config()
 	config.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
-	c := &cluster{T: t, Client: api, planner: kubernetes.NewForConfigOrDie(config), registry: prometheus.NewRegistry()}
+	c.planner = kubernetes.NewForConfigOrDie(config)
+	var err error
 	if c.metrics, err = outcome.New(c.registry); err != nil {
 		t.Fatal(err)
 	}
-	c.apply(`
+	c.Make("shop", `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
@@ -97,23 +83,6 @@ func live(t *testing.T) *cluster {
 `)
 	c.serve()
 	return c
-}
-
-func (c *cluster) apply(manifests string) {
-	c.Helper()
-	if err := c.Apply(c.Context(), "shop", manifests); err != nil {
-		c.Fatal(err)
-	}
-}
-
-// wait waits until a condition holds.
-func (c *cluster) wait(what string, condition func(context.Context) (string, error)) {
-	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
-	defer cancel()
-	if err := lab.Wait(ctx, what, condition); err != nil {
-		c.Fatal(err)
-	}
 }
 
 // serve runs a manager with the webhook and its certificates, and registers both
@@ -135,7 +104,7 @@ func (c *cluster) serve() {
 		c.Fatal(err)
 	}
 	mgr, err := manager.New(c.Config(), manager.Options{
-		Logger:        testr.New(c.T),
+		Logger:        testr.NewWithInterface(c, testr.Options{}),
 		Metrics:       metricsserver.Options{BindAddress: "0"},
 		WebhookServer: webhook.NewServer(webhook.Options{Host: "localhost", Port: port, TLSOpts: []func(*tls.Config){c.certs.Configure}}),
 	})
@@ -145,7 +114,7 @@ func (c *cluster) serve() {
 	if err := c.certs.Register(mgr); err != nil {
 		c.Fatal(err)
 	}
-	if err := Register(mgr, Options{User: controllerUser, OwnNamespace: system, Metrics: c.metrics}); err != nil {
+	if err := Register(mgr, Options{User: controllerUser, LeftAlone: translate.LeftAlone{Own: system, Namespaces: translate.DefaultExcluded()}, Metrics: c.metrics}); err != nil {
 		c.Fatal(err)
 	}
 	c.configure(port)
@@ -160,7 +129,7 @@ func (c *cluster) serve() {
 		cancel()
 		work.Wait()
 	})
-	c.wait("the certificates", func(context.Context) (string, error) { return "", c.certs.Ready(nil) })
+	c.Await("the certificates", func(context.Context) (string, error) { return "", c.certs.Ready(nil) })
 }
 
 // configure registers the webhooks. The controller's own writes are sent here too, so
@@ -171,7 +140,7 @@ func (c *cluster) configure(port int) {
    sideEffects: None, reinvocationPolicy: Never, admissionReviewVersions: [v1], matchPolicy: Equivalent,
    namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, vicinity-system]}]},
    rules: [{apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [CREATE, UPDATE], scope: Namespaced}]`
-	c.apply(strings.ReplaceAll(`
+	c.Make("shop", strings.ReplaceAll(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
 metadata: {name: vicinity}
@@ -189,7 +158,7 @@ webhooks:
 // of them ready, and waits for their slice.
 func (c *cluster) service(name, labels string, pods int) {
 	c.Helper()
-	c.apply(fmt.Sprintf(`
+	c.Make("shop", fmt.Sprintf(`
 {apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {selector: {app: %s}, ports: [{port: 80}]}}
 `, name, labels, name))
 	for i := range pods {
@@ -203,12 +172,12 @@ func (c *cluster) service(name, labels string, pods int) {
 
 func (c *cluster) pod(service string, i int) {
 	c.Helper()
-	c.apply(fmt.Sprintf(`
+	c.Make("shop", fmt.Sprintf(`
 {apiVersion: v1, kind: Pod, metadata: {name: %s-%d, labels: {app: %s}}, spec: {
   nodeName: zone-%c-1, automountServiceAccountToken: false, readinessGates: [{conditionType: %s}],
   containers: [{name: c, image: lab/sleep}]}}
 `, service, i, service, 'a'+rune(i%3), gate))
-	c.wait("an address", func(ctx context.Context) (string, error) {
+	c.Await("an address", func(ctx context.Context) (string, error) {
 		pod, err := c.CoreV1().Pods("shop").Get(ctx, fmt.Sprintf("%s-%d", service, i), metav1.GetOptions{})
 		if err == nil && pod.Status.PodIP == "" {
 			return pod.Name, nil
@@ -244,7 +213,7 @@ func (c *cluster) slices(ctx context.Context, service string) ([]discoveryv1.End
 // its slices.
 func (c *cluster) waitReady(service string, want int) (slices []discoveryv1.EndpointSlice) {
 	c.Helper()
-	c.wait(fmt.Sprintf("%d ready endpoints of %s", want, service), func(ctx context.Context) (string, error) {
+	c.Await(fmt.Sprintf("%d ready endpoints of %s", want, service), func(ctx context.Context) (string, error) {
 		var err error
 		slices, err = c.slices(ctx, service)
 		ready := 0
@@ -268,7 +237,7 @@ func (c *cluster) waitReady(service string, want int) (slices []discoveryv1.Endp
 func (c *cluster) plan(service string) {
 	c.Helper()
 	next := map[string]string{"zone-a": "zone-b", "zone-b": "zone-c", "zone-c": "zone-a"}
-	c.wait("the plan to be written", func(ctx context.Context) (string, error) {
+	c.Await("the plan to be written", func(ctx context.Context) (string, error) {
 		slices, err := c.slices(ctx, service)
 		if err != nil {
 			return "", err
@@ -351,7 +320,7 @@ func (c *cluster) heard(service string) int {
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.wait("the watcher to catch up", func(context.Context) (string, error) {
+	c.Await("the watcher to catch up", func(context.Context) (string, error) {
 		c.events.mu.Lock()
 		defer c.events.mu.Unlock()
 		if c.events.seen[mark.Name] == "" {
@@ -370,10 +339,10 @@ func (c *cluster) quiesce() {
 	c.Helper()
 	for i := range 3 {
 		name := fmt.Sprintf("later-%d-%d", time.Now().UnixNano(), i)
-		c.apply(fmt.Sprintf(`
+		c.Make("shop", fmt.Sprintf(`
 {apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: nobody}, ports: [{port: 80}]}}
 `, name))
-		c.wait("a slice of "+name, func(ctx context.Context) (string, error) {
+		c.Await("a slice of "+name, func(ctx context.Context) (string, error) {
 			slices, err := c.slices(ctx, name)
 			if err == nil && len(slices) == 0 {
 				return "none", nil
@@ -431,7 +400,7 @@ func hintsSurvive(c *cluster) {
 	if got := hintsByAddress(c.waitReady("routed", pods)); fmt.Sprint(got) != fmt.Sprint(planned) {
 		c.Errorf("the hints are %v, want the planned %v", got, planned)
 	}
-	counted := results(c.T, c.registry)
+	counted := results(c, c.registry)
 	c.Logf("the webhook counted %v", counted)
 	if counted[string(outcome.Changed)] < 2*changes {
 		c.Errorf("the webhook counted %v, want %d changed or more", counted, 2*changes)
@@ -441,7 +410,7 @@ func hintsSurvive(c *cluster) {
 // slicesAreRepacked has Kubernetes split and rewrite slices.
 func slicesAreRepacked(c *cluster) {
 	const pods = 103 // one slice holds 100
-	before := results(c.T, c.registry)
+	before := results(c, c.registry)
 	c.service("big", translate.LabelRouted+`: "true"`, pods)
 	c.plan("big")
 	c.quiesce()
@@ -469,7 +438,7 @@ func slicesAreRepacked(c *cluster) {
 	if err := c.PatchService(c.Context(), "shop", "big", `{"spec":{"ports":[{"port":80,"targetPort":8080}]}}`); err != nil {
 		c.Fatal(err)
 	}
-	c.wait("the new port", func(ctx context.Context) (string, error) {
+	c.Await("the new port", func(ctx context.Context) (string, error) {
 		slices, err := c.slices(ctx, "big")
 		for _, s := range slices {
 			if *s.Ports[0].Port != 8080 {
@@ -504,7 +473,7 @@ func slicesAreRepacked(c *cluster) {
 			c.Errorf("with one pod more, %s is hinted to %s", address, hint)
 		}
 	}
-	counted := results(c.T, c.registry)
+	counted := results(c, c.registry)
 	c.Logf("the webhook counted %v", counted)
 	if restored := counted[string(outcome.Restored)] - before[string(outcome.Restored)]; restored < changes {
 		c.Errorf("the webhook restored %d slices, want %d or more", restored, changes)
