@@ -138,7 +138,7 @@ type RoutingPolicySpec struct {
 	// +kubebuilder:default="3x"
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : string(self).matches('^[0-9]{1,4}([.][0-9]{1,2})?x$')",message="must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as 3x"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : string(self).matches('^[0-9]{1,4}([.][0-9]{1,2})?x$')",messageExpression="type(self) != int && string(self).matches('^[0-9]+$') ? 'must be a number, which is written without quotes: ' + string(self) + ', or one for each zone, such as 3x' : 'must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as 3x'"
 	// +optional
 	StartingThreshold *intstr.IntOrString `json:"startingThreshold,omitempty"`
 

@@ -12,6 +12,7 @@ import (
 
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // config is all that flags and the environment say.
@@ -87,7 +88,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	o, s := &c.routing, &c.routing.Settings
 	*s = routing.DefaultSettings()
-	flags.StringSliceVar(&o.ExcludedNamespaces, "exclude-namespaces", []string{"kube-system"}, "namespaces whose Services are left alone, beside Vicinity's own")
+	flags.StringSliceVar(&o.LeftAlone.Namespaces, "exclude-namespaces", translate.DefaultExcluded(), "namespaces whose Services are left alone, beside Vicinity's own")
 	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", false, "do what topology-mode: Auto asks of Kubernetes, too")
 	flags.IntVar(&s.SliceLimit, "slice-limit", routing.DefaultSliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", routing.DefaultShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
@@ -137,7 +138,7 @@ func (c *config) check() error {
 	case c.serviceAccount == "" && c.webhooks.endpointSlices:
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}
-	o.Namespace = c.namespace
+	o.LeftAlone.Own = c.namespace
 	o.Settings.WithoutGroups = !c.groups
 	return c.log.check()
 }

@@ -64,7 +64,7 @@ func TestFlagsReachTheController(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := c.routing
-	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || o.Namespace != "system" || len(o.ExcludedNamespaces) != 2 {
+	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || o.LeftAlone.Own != "system" || len(o.LeftAlone.Namespaces) != 2 {
 		t.Errorf("options %+v", o)
 	}
 	if got := c.user(); got != "system:serviceaccount:system:routing" {

@@ -53,10 +53,9 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	}
 	if c.webhooks.endpointSlices {
 		if err := endpointslice.Register(mgr, endpointslice.Options{
-			User:               c.user(),
-			OwnNamespace:       c.namespace,
-			ExcludedNamespaces: c.routing.ExcludedNamespaces,
-			Metrics:            answered,
+			User:      c.user(),
+			LeftAlone: c.routing.LeftAlone,
+			Metrics:   answered,
 		}); err != nil {
 			return fmt.Errorf("adding the webhook of EndpointSlices: %w", err)
 		}

@@ -68,6 +68,15 @@ func listAll[T any](ctx context.Context, options metav1.ListOptions, read page) 
 	return list, err
 }
 
+// expectNamespace fails if a namespace in which nothing was found does not exist. Who
+// may not know is not told.
+func (r *clusterReader) expectNamespace(ctx context.Context, name string) error {
+	if _, err := r.typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no namespace %q", name)
+	}
+	return nil
+}
+
 // services are those of a namespace, or of all if it is empty.
 func (r *clusterReader) services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	list, err := listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // controllerSelector finds the controller's Deployment, wherever it was installed and
@@ -24,14 +24,12 @@ const controllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io
 // on them.
 type controllerSettings struct {
 	routing.Settings
-	// excluded are the namespaces whose Services it is told to leave alone.
-	excluded []string
-	// namespace is the one that it runs in; it is empty if none is known.
-	namespace string
+	// leftAlone are the Services that it leaves alone.
+	leftAlone translate.LeftAlone
 }
 
 func defaultSettings() controllerSettings {
-	return controllerSettings{Settings: routing.DefaultSettings(), excluded: []string{metav1.NamespaceSystem}}
+	return controllerSettings{Settings: routing.DefaultSettings(), leftAlone: translate.LeftAlone{Namespaces: translate.DefaultExcluded()}}
 }
 
 // settings are those that the cluster's controller was started with, and the defaults
@@ -54,7 +52,7 @@ func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error
 	if first.Status.ReadyReplicas == 0 {
 		r.leaveOut(fmt.Sprintf("Deployment %s/%s has no ready pod, so nothing is written", first.Namespace, first.Name))
 	}
-	settings.namespace = first.Namespace
+	settings.leftAlone.Own = first.Namespace
 	for _, container := range first.Spec.Template.Spec.Containers {
 		if err := settings.apply(container.Args); err != nil {
 			r.leaveOut(fmt.Sprintf("Deployment %s/%s has a flag that makes no sense (%v); its default flags are assumed",
@@ -75,8 +73,8 @@ func (s *controllerSettings) apply(args []string) error {
 	flags.IntVar(&given.SliceLimit, "slice-limit", given.SliceLimit, "")
 	flags.IntVar(&given.GroupSize, "group-size", given.GroupSize, "")
 	flags.DurationVar(&given.ShrinkGrace, "shrink-grace", given.ShrinkGrace, "")
-	flags.StringSliceVar(&given.excluded, "exclude-namespaces", given.excluded, "")
-	flags.StringVar(&given.namespace, "namespace", given.namespace, "")
+	flags.StringSliceVar(&given.leftAlone.Namespaces, "exclude-namespaces", given.leftAlone.Namespaces, "")
+	flags.StringVar(&given.leftAlone.Own, "namespace", given.leftAlone.Own, "")
 	groups := flags.Bool("groups", !given.WithoutGroups, "")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -84,18 +82,4 @@ func (s *controllerSettings) apply(args []string) error {
 	given.WithoutGroups = !*groups
 	*s = given
 	return nil
-}
-
-// leavesAlone is why the controller leaves a Service alone, whatever is written on it;
-// it is empty for most.
-func (s *controllerSettings) leavesAlone(service *corev1.Service) string {
-	switch {
-	case service.Namespace == metav1.NamespaceDefault && service.Name == "kubernetes":
-		return "the API server writes its slices"
-	case service.Namespace == s.namespace:
-		return fmt.Sprintf("namespace %s is Vicinity's own", service.Namespace)
-	case slices.Contains(s.excluded, service.Namespace):
-		return fmt.Sprintf("namespace %s is excluded by --exclude-namespaces", service.Namespace)
-	}
-	return ""
 }

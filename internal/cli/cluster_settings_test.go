@@ -65,7 +65,7 @@ func chartController(t *testing.T, values map[string]any) *appsv1.Deployment {
 // its objects are called.
 func TestSettingsAreThoseOfTheChart(t *testing.T) {
 	want := defaultSettings()
-	want.namespace = "near"
+	want.leftAlone.Own = "near"
 	if got, missing := settingsOf(t, chartController(t, nil)); !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("by default got %+v, want %+v; missing %q", got, want, missing)
 	}
@@ -77,12 +77,12 @@ func TestSettingsAreThoseOfTheChart(t *testing.T) {
 		},
 	}))
 	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
-	want.ShrinkGrace, want.WithoutGroups, want.excluded = 90*time.Second, true, []string{"a", "b"}
+	want.ShrinkGrace, want.WithoutGroups, want.leftAlone.Namespaces = 90*time.Second, true, []string{"a", "b"}
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
 	}
-	if got, _ := settingsOf(t, chartController(t, map[string]any{"routing": map[string]any{"excludedNamespaces": []any{}}})); len(got.excluded) > 0 {
-		t.Errorf("%q are excluded", got.excluded)
+	if got, _ := settingsOf(t, chartController(t, map[string]any{"routing": map[string]any{"excludedNamespaces": []any{}}})); len(got.leftAlone.Namespaces) > 0 {
+		t.Errorf("%q are excluded", got.leftAlone.Namespaces)
 	}
 }
 
@@ -100,9 +100,9 @@ func TestFlagsAsUsersWriteThem(t *testing.T) {
 		},
 		{
 			name: "a list in parts", args: []string{"--exclude-namespaces=a", "--exclude-namespaces=b,c"},
-			want: func(s *controllerSettings) { s.excluded = []string{"a", "b", "c"} },
+			want: func(s *controllerSettings) { s.leftAlone.Namespaces = []string{"a", "b", "c"} },
 		},
-		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *controllerSettings) { s.namespace = "own" }},
+		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *controllerSettings) { s.leftAlone.Own = "own" }},
 		{
 			name: "nonsense", args: []string{"--slice-limit=7", "--shrink-grace=soon", "--group-size=7"},
 			want: func(*controllerSettings) {},
@@ -112,7 +112,7 @@ func TestFlagsAsUsersWriteThem(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := defaultSettings()
-			want.namespace = "vicinity-system"
+			want.leftAlone.Own = "vicinity-system"
 			test.want(&want)
 			got, missing := settingsOf(t, aController(test.args...))
 			if !reflect.DeepEqual(got, want) {

@@ -175,5 +175,8 @@ func (r *clusterReader) notFound(ctx context.Context, name string) error {
 		slices.Sort(names)
 		return fmt.Errorf("%s; %s", missing, listed(names, ""))
 	}
+	if err := r.expectNamespace(ctx, r.namespace); err != nil {
+		return err
+	}
 	return fmt.Errorf("%s, which has none", missing)
 }

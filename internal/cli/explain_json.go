@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -30,15 +28,35 @@ type explainDocument struct {
 	Undelivered bool             `json:"undelivered,omitempty"`
 	LeftAlone   string           `json:"leftAlone,omitempty"` // why, if Vicinity does nothing whatever is asked for
 	Groups      int              `json:"groups"`
+	Meanwhile   *explainInterim  `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
 	Condition   *conditionOut    `json:"condition,omitempty"`
 	NoPlan      string           `json:"noPlan,omitempty"`
 	Families    []explainFamily  `json:"families"`
 	NoProxy     string           `json:"noStockProxy,omitempty"`
 	Written     *bool            `json:"written,omitempty"`
 	Pending     []string         `json:"pending,omitempty"`
-	Warnings    []string         `json:"warnings,omitempty"`
-	Limits      []explainLimit   `json:"limits,omitempty"`
-	NotKnown    []string         `json:"notKnown,omitempty"`
+	// Held are the zones that endpoints keep for a moment, by address.
+	Held     map[string][]string `json:"held,omitempty"`
+	Warnings []string            `json:"warnings,omitempty"`
+	Limits   []explainLimit      `json:"limits,omitempty"`
+	NotKnown []string            `json:"notKnown,omitempty"`
+}
+
+// explainInterim is a decision that holds for a while.
+type explainInterim struct {
+	Undelivered bool                  `json:"undelivered,omitempty"`
+	Notes       []string              `json:"notes,omitempty"`
+	Families    []explainInterimShare `json:"families"`
+}
+
+// explainInterimShare is the part of it that is about an address family.
+type explainInterimShare struct {
+	Family    string              `json:"family"`
+	State     string              `json:"state"`
+	Rule      allocate.Rule       `json:"rule,omitempty"`
+	Why       string              `json:"why,omitempty"`
+	Expected  *explainFigures     `json:"expected,omitempty"`
+	Endpoints map[string][]string `json:"endpoints,omitempty"`
 }
 
 type conditionOut struct {
@@ -118,7 +136,7 @@ func explainDocumentOf(e *explanation) explainDocument {
 		AsksFor: explain.Intent(d.Request.Intent), Approach: string(d.Request.Approach),
 		Source: d.Request.Source, Policy: d.Request.Policy, Tiers: d.Request.Intent.Tiers, Upstream: d.Request.Upstream,
 		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: e.input.alone, Groups: len(e.input.Groups),
-		NoPlan: d.Request.NoPlan, NoProxy: e.noProxy, Pending: e.pending,
+		NoPlan: d.Request.NoPlan, NoProxy: e.noProxy, Pending: e.pending, Held: routing.Held(e.input.Slices), Meanwhile: interimOut(d.Meanwhile),
 		Warnings: e.warnings(), NotKnown: e.missing, Families: []explainFamily{},
 	}
 	if c := routing.ConditionOf(service); c != nil {
@@ -151,12 +169,7 @@ func (f *familyExplanation) document() explainFamily {
 		Capacity: string(f.capacity.Type), Expected: figuresOut(asked.Figures),
 		Zones: plan.Zones, Plan: plan.Plan, Algorithms: plan.Algorithms, Stock: []explainStock{},
 	}
-	for _, address := range slices.Sorted(maps.Keys(f.assigned)) {
-		if document.Endpoints == nil {
-			document.Endpoints = map[string][]string{}
-		}
-		document.Endpoints[address] = zonesOf(f.assigned[address].Zones())
-	}
+	document.Endpoints = endpointsOut(f.assigned)
 	for i := range f.stock {
 		view := &f.stock[i]
 		stock := explainStock{Expected: figuresOut(view.figures), Zones: []explainStockRow{}}
@@ -169,6 +182,30 @@ func (f *familyExplanation) document() explainFamily {
 		document.Stock = append(document.Stock, stock)
 	}
 	return document
+}
+
+// endpointsOut are the zones that use each endpoint, by address.
+func endpointsOut(assigned map[string]allocate.ConsumerSet) map[string][]string {
+	endpoints := make(map[string][]string, len(assigned))
+	for address, set := range assigned {
+		endpoints[address] = zonesOf(set.Zones())
+	}
+	return endpoints
+}
+
+func interimOut(d *routing.Decision) *explainInterim {
+	if d == nil {
+		return nil
+	}
+	interim := &explainInterim{Undelivered: d.Undelivered, Notes: d.Notes, Families: []explainInterimShare{}}
+	for i := range d.Families {
+		f := &d.Families[i]
+		interim.Families = append(interim.Families, explainInterimShare{
+			Family: string(f.Family), State: f.Outcome.State.String(), Rule: f.Outcome.Rule, Why: explain.Outcome(f.Outcome),
+			Expected: figuresOut(f.Outcome.Figures), Endpoints: endpointsOut(f.Assigned),
+		})
+	}
+	return interim
 }
 
 func figuresOut(f allocate.Figures) *explainFigures {

@@ -64,6 +64,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	named := aService("shop", "elsewhere", nil)
 	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
 	objects = append(objects,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "attic"}},
 		web, near, grouped, named,
 		aService("shop", "hard", map[string]string{translate.AnnotationTopologyKeys: "topology.kubernetes.io/zone"}),
 		aService("shop", "lonely", prefer),
@@ -396,6 +397,12 @@ func TestExplainFails(t *testing.T) {
 		},
 		{name: "an empty namespace", args: []string{"web", "-n", "attic"}, code: 1, want: `no Service "web" is in namespace "attic"; one of that name is in shop`},
 		{name: "nothing in an empty namespace", args: []string{"quux", "-n", "attic"}, code: 1, want: `no Service "quux" is in namespace "attic", which has none`},
+		{name: "nothing in a namespace that does not exist", args: []string{"quux", "-n", "cellar"}, code: 1, want: `there is no namespace "cellar"`},
+		{
+			name: "nothing in a namespace that may not be read", args: []string{"quux", "-n", "cellar"}, code: 1,
+			prepare: func(c *fakeCluster) { c.refuse("namespaces", forbidden("", "namespaces")) },
+			want:    `no Service "quux" is in namespace "cellar", which has none`,
+		},
 		{
 			name: "a Service that may not be read", args: []string{"web"}, code: 1,
 			prepare: func(c *fakeCluster) { c.refuse("services", forbidden("", "services")) },

@@ -34,6 +34,9 @@ func writeExplanation(p *planPage, e *explanation) error {
 		lines = append(lines, "written as: "+request.Source)
 	}
 	lines = append(lines, "delivery: "+e.delivery())
+	for _, sentence := range e.meanwhile() {
+		lines = append(lines, "until then: "+sentence)
+	}
 	if condition := routing.ConditionOf(service); condition != nil {
 		lines = append(lines, fmt.Sprintf("condition: %s is %s since %s, %s: %s", condition.Type, condition.Status,
 			condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason, condition.Message))
@@ -53,7 +56,7 @@ func writeExplanation(p *planPage, e *explanation) error {
 	switch {
 	case request.NoPlan != "":
 	case len(e.families) == 0:
-		p.list("", []string{"no plan: no EndpointSlice of the Service is known"})
+		p.list("", []string{"no plan: " + e.input.withoutAddresses()})
 	case e.noProxy != "":
 		p.list("stock proxies", []string{"none: " + e.noProxy})
 	}

@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -245,13 +247,14 @@ func pending(in routing.Input, d routing.Decision, r *clusterReader) []string {
 	if slices.Contains(r.unread, kindNodes) {
 		return nil
 	}
-	var sentences []string
+	sentences := heldText(routing.Held(in.Slices))
 	endpoints, written := 0, 0
+	hinted := d.Hinted()
 	for _, slice := range in.Slices {
 		var changed int
 		switch {
-		case d.Delivery == routing.DeliveryHints:
-			_, changed = routing.Hints(slice, d)
+		case hinted.Delivery == routing.DeliveryHints:
+			changed = routing.Unwritten(slice, *hinted)
 		case in.Service.Labels[translate.LabelRouted] == "true":
 			_, changed = routing.Bare(slice)
 		}
@@ -271,6 +274,53 @@ func pending(in routing.Input, d routing.Decision, r *clusterReader) []string {
 		sentences = append(sentences, "not removed yet: "+count(int64(len(in.Groups)), "group", "groups"))
 	}
 	return sentences
+}
+
+// heldText says which endpoints zones keep although the plan takes them from there.
+func heldText(held map[string][]string) []string {
+	addresses := map[string][]string{}
+	for _, address := range slices.Sorted(maps.Keys(held)) {
+		zones := strings.Join(held[address], " and ")
+		addresses[zones] = append(addresses[zones], address)
+	}
+	const most = 3
+	var sentences []string
+	for _, zones := range slices.Sorted(maps.Keys(addresses)) {
+		list := addresses[zones]
+		text := strings.Join(list[:min(most, len(list))], ", ")
+		if more := len(list) - most; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, text))
+	}
+	return sentences
+}
+
+// meanwhile says what hints say of a Service that is for vicinity-proxy until it is
+// handed over, in sentences; there is nothing to say of most.
+func (e *explanation) meanwhile() []string {
+	m := e.decision.Meanwhile
+	switch {
+	case m == nil:
+		return nil
+	case m.Undelivered:
+		return []string{"there are no hints, which cannot express it, so that all zones use all endpoints"}
+	}
+	var sentences []string
+	for i := range m.Families {
+		f := &m.Families[i]
+		sentence := "hints for them; " + f.Outcome.State.String() + "; " + explain.Outcome(f.Outcome)
+		if i > 0 && sentences[0] == sentence {
+			break
+		}
+		sentences = append(sentences, sentence)
+	}
+	if len(sentences) > 1 {
+		for i := range sentences {
+			sentences[i] = string(m.Families[i].Family) + ": " + sentences[i]
+		}
+	}
+	return append(sentences, m.Notes...)
 }
 
 func pendingGroups(in routing.Input, d routing.Decision, now time.Time) []string {

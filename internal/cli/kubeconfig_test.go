@@ -318,7 +318,7 @@ func TestPermissionsAreThoseDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"explain", "web"}, {"explain", "grouped"}, {"explain", "wbe"}, {"explain", "governed"}, {"status"}, {"status", "-n", "ops"}} {
+	for _, args := range [][]string{{"explain", "web"}, {"explain", "grouped"}, {"explain", "wbe"}, {"explain", "governed"}, {"status"}, {"status", "-n", "ops"}, {"status", "-n", "attic"}} {
 		c.run(t.Context(), args...)
 	}
 	used := map[string]bool{}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +74,32 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 	return cmd
 }
 
+// nameVariable is the variable that names a lab where no flag does.
+const nameVariable = "VICINITY_LAB_NAME"
+
 // lab is the name of the lab.
-func (f *labFlags) lab() string {
-	return cmp.Or(f.name, os.Getenv("VICINITY_LAB_NAME"), shape.DefaultName)
+func (f *labFlags) lab() (string, error) {
+	var wrong *shape.FieldError
+	for _, said := range []struct{ by, name string }{{"--name", f.name}, {nameVariable, os.Getenv(nameVariable)}} {
+		if said.name == "" {
+			continue
+		}
+		if err := shape.ValidateName(said.name); errors.As(err, &wrong) {
+			return "", usageErrorf("%s%s", said.by, wrong.Problem)
+		}
+		return said.name, nil
+	}
+	return shape.DefaultName, nil
+}
+
+// byFlag makes an error about a field of a shape one about the flag that says it, if
+// there is one.
+func byFlag(err error, flags map[string]string) error {
+	var wrong *shape.FieldError
+	if errors.As(err, &wrong) && flags[wrong.Kind()] != "" {
+		return usageErrorf("%s%s", flags[wrong.Kind()], wrong.Problem)
+	}
+	return err
 }
 
 // options are what the package lab needs to know of this program and its user.
@@ -87,7 +109,11 @@ func (f *labFlags) options(log io.Writer) lab.Options {
 
 // open finds the lab that the flags name.
 func (f *labFlags) open(s streams) (*lab.Cluster, error) {
-	return lab.Open(f.lab(), f.options(s.err))
+	name, err := f.lab()
+	if err != nil {
+		return nil, err
+	}
+	return lab.Open(name, f.options(s.err))
 }
 
 // client finds the lab that the flags name, and how to talk to its API.

@@ -50,7 +50,7 @@ stays as it is: flags that say what it is to look like are refused.`,
 			if err := f.validate(); err != nil {
 				return err
 			}
-			wanted, err := shaped.shape(s, cmd, f.lab())
+			wanted, err := shaped.shape(s, cmd, lf)
 			if err != nil {
 				return err
 			}

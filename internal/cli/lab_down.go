@@ -21,16 +21,12 @@ nothing to remove.`,
   vicinity lab down --all`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			names := []string{f.lab()}
-			if all {
-				if cmd.Flags().Changed("name") {
-					return usageErrorf("--all and --name do not go together")
-				}
-				found, err := lab.Names(f.options(s.err))
-				if err != nil {
-					return err
-				}
-				names = found
+			if all && cmd.Flags().Changed("name") {
+				return usageErrorf("--all and --name do not go together")
+			}
+			names, err := f.downNames(all, s)
+			if err != nil {
+				return err
 			}
 			for _, name := range names {
 				if err := lab.Down(cmd.Context(), name, f.options(s.err)); err != nil {
@@ -43,4 +39,13 @@ nothing to remove.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "remove all labs of this user")
 	return cmd
+}
+
+// downNames are the labs that are to be removed.
+func (f *labFlags) downNames(all bool, s streams) ([]string, error) {
+	if all {
+		return lab.Names(f.options(s.err))
+	}
+	name, err := f.lab()
+	return []string{name}, err
 }

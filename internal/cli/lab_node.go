@@ -65,6 +65,16 @@ and told once of each pod.`,
 	return cmd
 }
 
+// nodeFlags are the flags that say what a node has in the fields of a shape.
+var nodeFlags = map[string]string{
+	"zones.name":         "--zone",
+	"zones.region":       "--region",
+	"zones.nodes.name":   "NODE",
+	"zones.nodes.cpu":    "--cpu",
+	"zones.nodes.memory": "--memory",
+	"zones.nodes.labels": "--labels",
+}
+
 func newLabNodeAddCommand(s streams, f *labFlags) *cobra.Command {
 	node := shape.Node{}
 	cmd := &cobra.Command{
@@ -93,7 +103,7 @@ with the next number. It returns when the node is ready.`,
 			}
 			added, err := cluster.AddNode(cmd.Context(), node)
 			if err != nil {
-				return err
+				return byFlag(err, nodeFlags)
 			}
 			_, err = fmt.Fprintf(s.out, "node %s added\n", added.Name)
 			return err

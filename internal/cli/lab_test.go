@@ -82,6 +82,49 @@ func TestEmptyNamesAreRefused(t *testing.T) {
 	}
 }
 
+// What is wrong is said of the flag that says it, and of the field where a file does.
+func TestErrorsNameFlags(t *testing.T) {
+	pretendUp(t, "default")
+	file := filepath.Join(t.TempDir(), "shape.yaml")
+	if err := os.WriteFile(file, []byte("zones: [{name: a, nodes: [{name: fake-1}]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args     []string
+		variable string
+		code     int
+		want     string
+	}{
+		{args: []string{"up", "--fake-nodes", "-1"}, code: exitUsage, want: "--fake-nodes -1: write a number from 0 to 20000"},
+		{args: []string{"up", "--cross-zone-latency", "1h"}, code: exitUsage, want: "--cross-zone-latency 1h0m0s: write a duration from 0s to 10s"},
+		{args: []string{"up", "--proxy", "mine"}, code: exitUsage, want: `--proxy "mine": write one of`},
+		{args: []string{"up", "--zones", "a,B"}, code: exitUsage, want: `--zones "B": a zone's name is up to`},
+		{args: []string{"up", "--zones", "a,a"}, code: exitUsage, want: `--zones "a": another zone has this name`},
+		{args: []string{"up", "--nodes-per-zone", "400"}, code: exitUsage, want: "--zones: they have 1200 nodes in all, a lab has at most 500; fake nodes are for more"},
+		{args: []string{"up", "--nodes-per-zone", "-1"}, code: exitUsage, want: "--nodes-per-zone -1: write a number from 0 to 500"},
+		{args: []string{"up", "--region", "R!"}, code: exitUsage, want: `--region "R!": a region's name is up to`},
+		{args: []string{"up", "--cpu", "many"}, code: exitUsage, want: `--cpu "many": write cores`},
+		{args: []string{"up", "--memory", "1,2"}, code: exitUsage, want: "--memory: there are 2 values for 3 zones"},
+		{args: []string{"up", "--node-labels", "kubernetes.io/hostname=x"}, code: exitUsage, want: `--node-labels: "kubernetes.io/hostname" is set by the lab`},
+		{args: []string{"up", "--name", "No!"}, code: exitUsage, want: `--name "No!": a lab's name is up to`},
+		{args: []string{"up", "--file", file, "--cross-region-latency", "-1s"}, code: exitUsage, want: "--cross-region-latency -1s: write a duration"},
+		{args: []string{"up", "--file", file, "--fake-nodes", "2"}, code: exitFailure, want: `zones[0].nodes[0].name "fake-1": another node has this name`},
+		{args: []string{"down", "--name", "No!"}, code: exitUsage, want: `--name "No!": a lab's name is up to`},
+		{args: []string{"down"}, variable: "No!", code: exitUsage, want: `VICINITY_LAB_NAME "No!": a lab's name is up to`},
+		{args: []string{"status", "--name", "No!"}, code: exitUsage, want: `--name "No!": a lab's name is up to`},
+		{args: []string{"node", "add", "--zone", "B", "--cpu", "x"}, code: exitUsage, want: `--zone "B": a zone's name is up to`},
+		{args: []string{"node", "add", "--zone", "zone-a", "--cpu", "x"}, code: exitUsage, want: `--cpu "x": write cores`},
+		{args: []string{"node", "add", "zone-b-1", "--zone", "zone-a"}, code: exitUsage, want: `NODE "zone-b-1": another node has this name`},
+	} {
+		t.Setenv("VICINITY_LAB_NAME", test.variable)
+		var out, err bytes.Buffer
+		code := Main(t.Context(), append([]string{"lab"}, test.args...), strings.NewReader(""), &out, &err)
+		if code != test.code || !strings.HasPrefix(err.String(), "vicinity: "+test.want) {
+			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, test.code, test.want)
+		}
+	}
+}
+
 // Each flag of a shape is known as one.
 func TestFlagsOfAShape(t *testing.T) {
 	root := probe(&bytes.Buffer{}, &bytes.Buffer{})

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,18 +62,39 @@ func shapeGiven(cmd *cobra.Command) []string {
 	return given
 }
 
+// fieldFlags are the flags that say what a shape has in its fields.
+var fieldFlags = map[string]string{
+	"name":               "--name",
+	"proxy":              "--proxy",
+	"fakeNodes":          "--fake-nodes",
+	"crossZoneLatency":   "--cross-zone-latency",
+	"crossRegionLatency": "--cross-region-latency",
+	"zones":              "--zones",
+	"zones.name":         "--zones",
+	"zones.region":       "--region",
+	"zones.nodes.name":   "--zones",
+	"zones.nodes.cpu":    "--cpu",
+	"zones.nodes.memory": "--memory",
+	"zones.nodes.labels": "--node-labels",
+}
+
 // shape is what the flags ask for.
-func (f *shapeFlags) shape(s streams, cmd *cobra.Command, name string) (shape.Shape, error) {
+func (f *shapeFlags) shape(s streams, cmd *cobra.Command, named *labFlags) (shape.Shape, error) {
+	name, err := named.lab()
+	if err != nil {
+		return shape.Shape{}, err
+	}
 	f.Name = name
 	if cmd.Flags().Changed("zones") && len(f.Zones) == 0 {
 		return shape.Shape{}, usageErrorf("--zones is empty; write names, such as a,b,c, or leave it out")
 	}
 	if f.file == "" {
 		wanted, err := shape.FromOptions(f.Options)
-		if err != nil {
-			return shape.Shape{}, usageErrorf("--%w", err)
+		var wrong *shape.FieldError
+		if err != nil && !errors.As(err, &wrong) {
+			return shape.Shape{}, usageErrorf("--%w", err) // it names the option
 		}
-		return wanted, nil
+		return wanted, byFlag(err, fieldFlags)
 	}
 	for _, flag := range fileFlags {
 		if cmd.Flags().Changed(flag) {
@@ -92,7 +115,10 @@ func (f *shapeFlags) shape(s streams, cmd *cobra.Command, name string) (shape.Sh
 		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
 	}
 	f.override(cmd, &wanted)
-	return wanted, wanted.Validate()
+	// The file itself is right, and what it says of zones no flag changes.
+	flags := maps.Clone(fieldFlags)
+	maps.DeleteFunc(flags, func(field, _ string) bool { return strings.HasPrefix(field, "zones") })
+	return wanted, byFlag(wanted.Validate(), flags)
 }
 
 // override puts what flags say in place of what a file says.
@@ -157,7 +183,7 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
   vicinity lab up --control-plane-only --fake-nodes 1000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			wanted, err := shaped.shape(s, cmd, f.lab())
+			wanted, err := shaped.shape(s, cmd, f)
 			if err != nil {
 				return err
 			}

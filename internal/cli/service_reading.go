@@ -20,7 +20,7 @@ type reading struct {
 
 func (s *controllerSettings) reading(in routing.Input) reading {
 	in.Settings = s.Settings
-	return reading{Input: in, alone: s.leavesAlone(in.Service)}
+	return reading{Input: in, alone: s.leftAlone.Why(in.Service.Namespace, in.Service.Name)}
 }
 
 // decide decides as the controller does. Of a Service that it leaves alone the request
@@ -36,6 +36,14 @@ func (in *reading) decide() (routing.Decision, error) {
 			cmp.Or(asked.Source, "annotation "+translate.AnnotationProxy), in.alone))
 	}
 	return d, nil
+}
+
+// withoutAddresses says why there is no family to plan for.
+func (in *reading) withoutAddresses() string {
+	if len(in.Slices) > 0 {
+		return "no EndpointSlice of the Service has addresses"
+	}
+	return "no EndpointSlice of the Service is known"
 }
 
 // forKubernetes is the Service with nothing written on it that is for Vicinity.

@@ -74,6 +74,11 @@ func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error
 	if err != nil {
 		return err
 	}
+	if len(inputs) == 0 && namespace != metav1.NamespaceAll {
+		if err := r.expectNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
 	var rows []statusRow
 	for i := range inputs {
 		if err := ctx.Err(); err != nil {
@@ -211,7 +216,7 @@ func (r *clusterReader) statusRows(in reading) ([]statusRow, error) {
 		rows[0].family = ""
 	}
 	if len(rows) == 0 {
-		row.notes = append(row.notes, "no EndpointSlice of the Service is known")
+		row.notes = append(row.notes, in.withoutAddresses())
 		rows = append(rows, row)
 	}
 	return rows, nil

@@ -35,6 +35,16 @@ func TestStatusOfNothing(t *testing.T) {
 	if want := "no Service is in namespace \"attic\"\n"; code != 0 || stdout != "" || stderr != want {
 		t.Errorf("exit code %d, %q, %q; want %q", code, stdout, stderr, want)
 	}
+	code, stdout, stderr = newFakeCluster(t).run(t.Context(), "status", "-n", "cellar", "-o", "json")
+	if want := "vicinity: there is no namespace \"cellar\"\n"; code != 1 || stdout != "" || stderr != want {
+		t.Errorf("exit code %d, %q, %q; want %q", code, stdout, stderr, want)
+	}
+	// Who may not read namespaces is told what is known.
+	c := newFakeCluster(t)
+	c.refuse("namespaces", forbidden("", "namespaces"))
+	if code, _, stderr := c.run(t.Context(), "status", "-n", "cellar"); code != 0 || stderr != "no Service is in namespace \"cellar\"\n" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
 }
 
 // Without nodes there are no figures, and -A counts more than -n, as with kubectl.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
@@ -43,7 +44,15 @@ func Decide(in Input) (Decision, error) {
 	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
 		d.note("zone %q of an endpoint is none that a node can have, and counts as unknown", zones[0])
 	}
+	if slices.ContainsFunc(in.Slices, isOfNames) {
+		d.note("EndpointSlices of host names (addressType FQDN) are left out: proxies need addresses")
+	}
 	return d, nil
+}
+
+// isOfNames reports whether the slice has host names, which nobody balances load over.
+func isOfNames(slice *discoveryv1.EndpointSlice) bool {
+	return slice.AddressType == discoveryv1.AddressTypeFQDN
 }
 
 // plan makes the plans of all families that there is a slice of.

@@ -246,6 +246,9 @@ func TestDecideDualStack(t *testing.T) {
 	if condition.Reason != "IPv4:Allocated,IPv6:Waiting" || condition.Status != metav1.ConditionTrue {
 		t.Errorf("got %s %s", condition.Status, condition.Reason)
 	}
+	if !strings.Contains(condition.Message, "EndpointSlices of host names (addressType FQDN) are left out") {
+		t.Errorf("message %q", condition.Message)
+	}
 	service.Status.Conditions[0].Reason = "IPv4:Waiting,IPv6:Waiting"
 	if got, want := hintText(eps, decided(t, in)), "- - - - - - - - | - - | - -"; got != want {
 		t.Errorf("with IPv4 waiting in the band: got %s, want %s", got, want)
@@ -276,6 +279,17 @@ func TestDecideBoundDistribution(t *testing.T) {
 	}
 	if given := strings.Count(hintText(in.Slices[:1], d), "b"); given < 4 {
 		t.Errorf("uneven: %s", hintText(in.Slices, d))
+	}
+}
+
+// A Service of host names alone waits for endpoints, and says what became of them.
+func TestDecideHostNames(t *testing.T) {
+	eps := slicesOf("a b")
+	eps[0].AddressType = discoveryv1.AddressTypeFQDN
+	d := decided(t, inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1}), eps))
+	condition := d.Condition()
+	if condition.Reason != "Waiting" || !strings.Contains(condition.Message, "FQDN") {
+		t.Errorf("got %s: %s", condition.Reason, condition.Message)
 	}
 }
 

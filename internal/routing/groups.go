@@ -63,7 +63,7 @@ type GroupState struct {
 // consumers that leave it. Which is which, and since when, is in an annotation, so
 // that whoever reads the groups, at any time, finds the plan that was decided last.
 func Groups(in Input, d Decision, at GroupState) GroupChanges {
-	changes := GroupChanges{Notes: namesIgnored(in)}
+	var changes GroupChanges
 	rest := slices.DeleteFunc(slices.Clone(in.Groups), func(g *v1alpha1.EndpointGroup) bool {
 		return g.DeletionTimestamp != nil
 	})

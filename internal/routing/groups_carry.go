@@ -148,13 +148,3 @@ func portsKey(ports []v1alpha1.GroupPort) string {
 	}
 	return b.String()
 }
-
-// namesIgnored notes slices of host names, which nobody balances load over.
-func namesIgnored(in Input) []string {
-	for _, slice := range in.Slices {
-		if slice.AddressType == discoveryv1.AddressTypeFQDN {
-			return []string{"EndpointSlices of host names (addressType FQDN) are left out: proxies need addresses"}
-		}
-	}
-	return nil
-}

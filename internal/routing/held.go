@@ -35,6 +35,49 @@ func heldZones(slice *discoveryv1.EndpointSlice) map[string][]string {
 	return held
 }
 
+// Held are the zones that endpoints keep for a moment although the plan takes them from
+// there, by address: what the annotations of all slices say, as far as it is so.
+func Held(eps []*discoveryv1.EndpointSlice) map[string][]string {
+	all := map[string][]string{}
+	for _, slice := range eps {
+		held := heldZones(slice)
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			for _, zone := range held[e.Addresses[0]] {
+				if kept := all[e.Addresses[0]]; slices.Contains(hintedZones(e), zone) && !slices.Contains(kept, zone) {
+					all[e.Addresses[0]] = append(kept, zone)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Unwritten is the number of endpoints of a slice whose hints are not those of the
+// decision, even without the zones that they keep for a moment.
+func Unwritten(slice *discoveryv1.EndpointSlice, d Decision) int {
+	endpoints, unwritten := Hints(slice, d)
+	if unwritten == 0 || slice.Annotations[AnnotationHeld] == "" {
+		return unwritten
+	}
+	held := heldZones(slice)
+	for i := range endpoints {
+		now, then := &slice.Endpoints[i], &endpoints[i]
+		if len(now.Addresses) == 0 || sameHints(now.Hints, then.Hints) {
+			continue
+		}
+		both := slices.Concat(hintedZones(then), held[now.Addresses[0]])
+		slices.Sort(both)
+		if slices.Equal(slices.Compact(both), hintedZones(now)) {
+			unwritten--
+		}
+	}
+	return unwritten
+}
+
 // heldText is the reverse of heldZones.
 func heldText(held map[string][]string) string {
 	if len(held) == 0 {

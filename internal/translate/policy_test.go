@@ -303,7 +303,8 @@ func TestReadPolicyValues(t *testing.T) {
 
 // What is stored in spite of the schema falls back to what would be the default.
 func TestReadPolicyFallsBack(t *testing.T) {
-	negative, word, many, padding := intstr.FromInt32(-1), intstr.FromString("three"), intstr.FromInt32(maxEndpoints+1), int32(-1)
+	negative, many, padding := intstr.FromInt32(-1), intstr.FromInt32(maxEndpoints+1), int32(-1)
+	word, quoted := intstr.FromString("three"), intstr.FromString("100")
 	wide := int32(1001)
 	const start = `it must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as "3x"; 3x holds`
 	const threshold = `it must be a percentage above 0 and at most 1000, such as "50%"; 50% holds`
@@ -323,6 +324,7 @@ func TestReadPolicyFallsBack(t *testing.T) {
 		{func(s *v1alpha1.RoutingPolicySpec) { s.OverloadThreshold = "1000.01%" }, `spec.overloadThreshold: "1000.01%" is not allowed; ` + threshold},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &negative }, "spec.startingThreshold: -1 is not allowed; " + start},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &word }, `spec.startingThreshold: "three" is not allowed; ` + start},
+		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &quoted }, `spec.startingThreshold: "100" is not allowed; it must be a number, which is written without quotes: 100, or one for each zone, such as "3x"; 3x holds`},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &many }, "spec.startingThreshold: 1000001 is not allowed; " + start},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.Padding = &padding }, "spec.padding: -1 is not allowed; it must be from 0 to 1000; 3 holds"},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.Padding = &wide }, "spec.padding: 1001 is not allowed; it must be from 0 to 1000; 3 holds"},

@@ -24,6 +24,7 @@ const (
 var (
 	percentage = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?%$`)
 	perZone    = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?x$`)
+	digits     = regexp.MustCompile(`^[0-9]+$`)
 )
 
 // parseThreshold reads an overload threshold, such as 50%.
@@ -39,14 +40,17 @@ func parseThreshold(text string) (float64, error) {
 
 // parseStart reads a starting threshold, such as 12 or 3x.
 func parseStart(value intstr.IntOrString) (allocate.Start, error) {
-	if value.Type == intstr.Int {
+	switch {
+	case value.Type == intstr.Int:
 		if value.IntVal >= 0 && value.IntVal <= maxEndpoints {
 			return allocate.Start{Endpoints: int(value.IntVal)}, nil
 		}
-	} else if perZone.MatchString(value.StrVal) {
+	case perZone.MatchString(value.StrVal):
 		if n, err := strconv.ParseFloat(strings.TrimSuffix(value.StrVal, "x"), 64); err == nil {
 			return allocate.Start{PerZone: n}, nil
 		}
+	case digits.MatchString(value.StrVal):
+		return allocate.Start{}, fmt.Errorf(`it must be a number, which is written without quotes: %s, or one for each zone, such as "3x"`, value.StrVal)
 	}
 	return allocate.Start{}, fmt.Errorf(`it must be a number of endpoints from 0 to %d, such as 12, or one for each zone, such as "3x"`, maxEndpoints)
 }

@@ -30,7 +30,7 @@ func CacheOptions(options Options) cache.Options {
 		},
 	}
 	if !options.Settings.WithoutGroups {
-		cached.ByObject[&coordinationv1.Lease{}] = leaseCache(options.Namespace)
+		cached.ByObject[&coordinationv1.Lease{}] = leaseCache(options.LeftAlone.Own)
 	}
 	return cached
 }

@@ -70,7 +70,7 @@ const failingTold = 30 * time.Second
 // fails notes that what was decided could not be written, and tells it once if that
 // goes on. It returns what is to become of the sync.
 func (s *pass) fails(ctx context.Context, d *routing.Decision, cause error) error {
-	if isChanged(cause) || ctx.Err() != nil {
+	if isChanged(cause) || isEnding(cause) || ctx.Err() != nil {
 		return cause
 	}
 	if s.record.failing.IsZero() {

@@ -192,7 +192,7 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 		"hints deliver the plan": edit(func(s *corev1.Service) {
 			s.Annotations = map[string]string{translate.AnnotationSameZone: translate.Prefer}
 		}),
-		"the namespace is excluded": func(w *world) { w.reconciler.options.ExcludedNamespaces = []string{"shop"} },
+		"the namespace is excluded": func(w *world) { w.reconciler.options.LeftAlone.Namespaces = []string{"shop"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newServedWorld(t)

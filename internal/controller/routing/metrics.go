@@ -215,10 +215,19 @@ func (c *serviceCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	}
 }
 
-// sized is one family of a Service, to be put in the order of endpoints.
+// sized is a Service with its families, to be put in the order of endpoints.
 type sized struct {
-	key    types.NamespacedName
-	report familyReport
+	key      types.NamespacedName
+	families []familyReport
+}
+
+// endpoints are those of the family that has the most: a pod with two addresses is one.
+func (s *sized) endpoints() int {
+	most := 0
+	for i := range s.families {
+		most = max(most, s.families[i].endpoints)
+	}
+	return most
 }
 
 // kind tells Services apart that are counted together.
@@ -233,8 +242,8 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 			return
 		}
 		counts[kind{v.report.mode, string(v.report.delivery), v.report.state}]++
-		for _, f := range v.report.families {
-			all = append(all, sized{key, f})
+		if len(v.report.families) > 0 {
+			all = append(all, sized{key, v.report.families})
 		}
 	})
 	for k, n := range counts {
@@ -242,10 +251,11 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 	}
 	endpoints, inZone, overload := 0, 0.0, 0.0
 	for i := range all {
-		r := &all[i].report
-		endpoints += r.endpoints
-		inZone += r.figures.InZone * float64(r.endpoints)
-		overload = max(overload, r.figures.Overload)
+		for _, f := range all[i].families {
+			endpoints += f.endpoints
+			inZone += f.figures.InZone * float64(f.endpoints)
+			overload = max(overload, f.figures.Overload)
+		}
 	}
 	samples <- prometheus.MustNewConstMetric(c.totalEndpoints, prometheus.GaugeValue, float64(endpoints))
 	if endpoints > 0 {
@@ -253,20 +263,21 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 		samples <- prometheus.MustNewConstMetric(c.totalOverload, prometheus.GaugeValue, overload)
 	}
 	for _, one := range c.largest(all) {
-		labels := []string{one.key.Namespace, one.key.Name, string(one.report.family)}
-		samples <- prometheus.MustNewConstMetric(c.inZone, prometheus.GaugeValue, one.report.figures.InZone, labels...)
-		samples <- prometheus.MustNewConstMetric(c.overload, prometheus.GaugeValue, one.report.figures.Overload, labels...)
+		for _, f := range one.families {
+			labels := []string{one.key.Namespace, one.key.Name, string(f.family)}
+			samples <- prometheus.MustNewConstMetric(c.inZone, prometheus.GaugeValue, f.figures.InZone, labels...)
+			samples <- prometheus.MustNewConstMetric(c.overload, prometheus.GaugeValue, f.figures.Overload, labels...)
+		}
 	}
 }
 
-// largest are those with the most endpoints; of equal ones the first by name.
+// largest are the Services with the most endpoints; of equal ones the first by name.
 func (c *serviceCollector) largest(all []sized) []sized {
 	slices.SortFunc(all, func(a, b sized) int {
 		return cmp.Or(
-			cmp.Compare(b.report.endpoints, a.report.endpoints),
+			cmp.Compare(b.endpoints(), a.endpoints()),
 			strings.Compare(a.key.Namespace, b.key.Namespace),
 			strings.Compare(a.key.Name, b.key.Name),
-			strings.Compare(string(a.report.family), string(b.report.family)),
 		)
 	})
 	return all[:min(len(all), c.top)]

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/translate"
@@ -29,7 +31,13 @@ func TestMetricsAreWellNamed(t *testing.T) {
 
 // However many Services there are, there are as many series as were asked for.
 func TestMetricsOfServices(t *testing.T) {
-	objects := append(threeZones(), aSlice("small", 0, "a b"), preferring("small"), aSlice("large", 1, twelve+" a"), preferring("large"),
+	// One of two families counts once, by the family that is larger.
+	second := aSlice("large", 4, "a b c")
+	second.AddressType = discoveryv1.AddressTypeIPv6
+	for i := range second.Endpoints {
+		second.Endpoints[i].Addresses = []string{fmt.Sprintf("fd00::%d", i+1)}
+	}
+	objects := append(threeZones(), aSlice("small", 0, "a b"), preferring("small"), aSlice("large", 1, twelve+" a"), second, preferring("large"),
 		aSlice("middle", 2, twelve), preferring("middle"), aSlice("hard", 3, "a"), aService("hard", translate.AnnotationSameZone, "Require"))
 	w := newWorld(t, objects...)
 	for _, name := range []string{"small", "large", "middle", "hard"} {
@@ -42,15 +50,16 @@ func TestMetricsOfServices(t *testing.T) {
 	want := `
 # HELP vicinity_routing_endpoints Ready endpoints of all routed Services.
 # TYPE vicinity_routing_endpoints gauge
-vicinity_routing_endpoints 28
+vicinity_routing_endpoints 31
 # HELP vicinity_routing_services Services that ask for routing, by approach, delivery and state.
 # TYPE vicinity_routing_services gauge
-vicinity_routing_services{approach="Prefer",delivery="Hints",state="allocated"} 2
-vicinity_routing_services{approach="Prefer",delivery="Hints",state="waiting"} 1
+vicinity_routing_services{approach="Prefer",delivery="Hints",state="allocated"} 1
+vicinity_routing_services{approach="Prefer",delivery="Hints",state="waiting"} 2
 vicinity_routing_services{approach="Require",delivery="Hints",state="undelivered"} 1
 # HELP vicinity_routing_service_in_zone_ratio Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.
 # TYPE vicinity_routing_service_in_zone_ratio gauge
 vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="large"} 1
+vicinity_routing_service_in_zone_ratio{family="IPv6",namespace="shop",service="large"} 0.3333333333333333
 vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="middle"} 1
 # HELP vicinity_routing_hint_writes_total Writes of hints to EndpointSlices by how they ended.
 # TYPE vicinity_routing_hint_writes_total counter

@@ -81,6 +81,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		// Its event will come, too.
 		r.metrics.synced(resultConflict)
 		return reconcile.Result{RequeueAfter: conflictWait}, nil
+	case isEnding(err):
+		r.metrics.synced(resultDone)
+		return reconcile.Result{}, nil
 	case err != nil:
 		r.metrics.synced(resultError)
 		return reconcile.Result{}, err
@@ -181,7 +184,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 
 // decide decides, or that nothing is to be done for a Service that is excluded.
 func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
-	if s.options.excludes(key) {
+	if s.options.LeftAlone.Why(key.Namespace, key.Name) != "" {
 		return routing.Decision{Delivery: routing.DeliveryNone}, nil
 	}
 	return routing.Decide(s.in)

@@ -336,7 +336,7 @@ func TestExcludedLater(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
 	options := testOptions()
-	options.ExcludedNamespaces = []string{"shop"}
+	options.LeftAlone.Namespaces = []string{"shop"}
 	w.start(options)
 	w.settle("web")
 	service := w.service("web")

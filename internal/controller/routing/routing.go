@@ -10,13 +10,11 @@ package routing
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -31,15 +29,15 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Options are what an administrator chooses.
 type Options struct {
 	Settings routing.Settings
-	// ExcludedNamespaces are left alone.
-	ExcludedNamespaces []string
-	// Namespace is Vicinity's own, which is left alone too.
-	Namespace string
+	// LeftAlone are the Services that are none of the controller's business, and what
+	// Vicinity's own namespace is.
+	LeftAlone translate.LeftAlone
 	// Workers is the number of Services that are synced at a time.
 	Workers int
 	// TopServices is the number of Services, those with the most endpoints, that
@@ -59,24 +57,17 @@ const (
 	DefaultHandBackGrace = 10 * time.Second
 )
 
-// excludes reports whether the Service is to be left alone whatever it says.
-func (o *Options) excludes(key types.NamespacedName) bool {
-	switch {
-	case key.Namespace == o.Namespace && o.Namespace != "":
-		return true
-	case key == types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}:
-		return true // the API server writes its slices whole
-	}
-	return slices.Contains(o.ExcludedNamespaces, key.Namespace)
-}
-
 // Add sets the controllers of Services and policies up with a manager, whose cache
 // must have CacheOptions.
 func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	r := newReconciler(mgr.GetClient(), mgr.GetEventRecorder("vicinity-controller"), clock.RealClock{}, options)
+	recorder, err := newRecorder(ctx, mgr)
+	if err != nil {
+		return err
+	}
+	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
 	r.metrics.preset()
 	if err := r.metrics.register(); err != nil {
 		return fmt.Errorf("registering metrics of routing: %w", err)

@@ -38,7 +38,8 @@ type world struct {
 	reconciler *reconciler
 	// patches are the bodies of all that were sent, by what they were for.
 	patches []string
-	// refuse, if set, answers a patch instead of the API server.
+	// refuse, if set, answers a patch or, with an empty body, the making of an object
+	// instead of the API server.
 	refuse func(object client.Object, body string) error
 }
 
@@ -54,7 +55,7 @@ func testScheme(t testing.TB) *runtime.Scheme {
 }
 
 func testOptions() Options {
-	return Options{Settings: routing.DefaultSettings(), ExcludedNamespaces: []string{"kube-system"}, Namespace: "vicinity", Workers: 1, TopServices: 2}
+	return Options{Settings: routing.DefaultSettings(), LeftAlone: translate.LeftAlone{Own: "vicinity", Namespaces: translate.DefaultExcluded()}, Workers: 1, TopServices: 2}
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
@@ -67,6 +68,14 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 		WithIndex(&v1alpha1.EndpointGroup{}, indexGroupService, byLabel(v1alpha1.LabelService)).
 		WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				if w.refuse != nil {
+					if err := w.refuse(object, ""); err != nil {
+						return err
+					}
+				}
+				return c.Create(ctx, object, options...)
+			},
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 				if err := w.record("", object, patch); err != nil {
 					return err

@@ -7,23 +7,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
 )
 
 // handler answers reviews.
 type handler struct {
 	// user is the routing controller, whose writes are left alone.
-	user string
-	// excluded are namespaces.
-	excluded []string
+	user     string
+	alone    translate.LeftAlone
 	siblings siblings
 	metrics  *outcome.Metrics
 	log      logr.Logger
@@ -109,23 +107,19 @@ func (h *handler) review(ctx context.Context, k *work, body io.Reader) (result o
 
 // concerned reports whether a request is one to look at.
 func (h *handler) concerned(r *review) bool {
-	namespace, o := string(unquoted(r.namespace)), &r.object
+	o := &r.object
 	switch {
 	case !is(r.operation, "CREATE") && !is(r.operation, "UPDATE"), !is(r.subresource, ""), !o.present:
 	case !routed(o) && !is(o.ownZone, yes):
 	case is(o.addressType, string(discoveryv1.AddressTypeFQDN)):
 	case h.user != "" && is(r.user, h.user):
-	case slices.Contains(h.excluded, namespace):
-	// The API server writes these itself, whole, whenever it likes.
-	case namespace == metav1.NamespaceDefault && (is(o.service, apiService) || is(r.name, apiService)):
 	default:
-		return true
+		namespace := string(unquoted(r.namespace))
+		// That of the API server has the name of its Service, whatever its labels say.
+		return h.alone.Why(namespace, string(unquoted(o.service))) == "" && h.alone.Why(namespace, string(unquoted(r.name))) == ""
 	}
 	return false
 }
-
-// apiService is the Service of the API server.
-const apiService = "kubernetes"
 
 // routed reports whether the routing controller decides the hints of a slice.
 func routed(o *slice) bool { return is(o.routed, yes) }

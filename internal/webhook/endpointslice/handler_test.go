@@ -61,11 +61,11 @@ func testHandler(t testing.TB, s siblings) (*handler, *prometheus.Registry) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHandler(Options{User: controllerUser, OwnNamespace: "vicinity-system", Metrics: metrics}, s), registry
+	return newHandler(Options{User: controllerUser, LeftAlone: translate.LeftAlone{Own: "vicinity-system", Namespaces: translate.DefaultExcluded()}, Metrics: metrics}, s), registry
 }
 
 // results are the requests counted, by result.
-func results(t *testing.T, registry *prometheus.Registry) map[string]int {
+func results(t testing.TB, registry *prometheus.Registry) map[string]int {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -542,7 +542,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 
 func TestNamespacesCanBeChosen(t *testing.T) {
 	h, _ := testHandler(t, &known{})
-	chosen := newHandler(Options{User: controllerUser, ExcludedNamespaces: []string{"shop"}, Metrics: h.metrics}, &known{})
+	chosen := newHandler(Options{User: controllerUser, LeftAlone: translate.LeftAlone{Namespaces: []string{"shop"}}, Metrics: h.metrics}, &known{})
 	stored := aSlice("cart-1", "10.0.0.1 a >a,b")
 	a := ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(stored), stored: stored}
 	if patch := answer(t, chosen, a.review(t)); patch != nil {

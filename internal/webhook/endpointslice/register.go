@@ -7,9 +7,9 @@ import (
 	"net/http"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
 )
 
@@ -21,17 +21,12 @@ type Options struct {
 	// User is the name of the user that the routing controller writes as,
 	// system:serviceaccount:NAMESPACE:NAME.
 	User string
-	// OwnNamespace is Vicinity's own, which is left alone.
-	OwnNamespace string
-	// ExcludedNamespaces are others that are left alone; nil is DefaultExcluded.
-	ExcludedNamespaces []string
+	// LeftAlone are the Services whose slices are left alone, as the routing controller
+	// has it.
+	LeftAlone translate.LeftAlone
 	// Metrics are those of all webhooks of the process.
 	Metrics *outcome.Metrics
 }
-
-// DefaultExcluded are the namespaces that are left alone unless somebody says
-// otherwise.
-func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
 
 // Register has a manager serve the webhook. The manager's cache of slices, all of them
 // and whole, is filled from its start then, also while another replica leads.
@@ -50,14 +45,7 @@ func Register(mgr manager.Manager, o Options) error {
 
 // newHandler makes the handler, without a logger.
 func newHandler(o Options, s siblings) *handler {
-	excluded := o.ExcludedNamespaces
-	if excluded == nil {
-		excluded = DefaultExcluded()
-	}
-	if o.OwnNamespace != "" {
-		excluded = append([]string{o.OwnNamespace}, excluded...)
-	}
-	return &handler{user: o.User, excluded: excluded, siblings: s, metrics: o.Metrics}
+	return &handler{user: o.User, alone: o.LeftAlone, siblings: s, metrics: o.Metrics}
 }
 
 var _ http.Handler = (*handler)(nil)

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// add puts objects of the namespace shop into the cluster.
+func (c *fakeCluster) add(t *testing.T, objects ...runtime.Object) {
+	t.Helper()
+	for _, object := range objects {
+		resource := corev1.SchemeGroupVersion.WithResource("services")
+		if _, ok := object.(*discoveryv1.EndpointSlice); ok {
+			resource = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+		}
+		if err := c.typed.Tracker().Create(resource, object, "shop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// hintOwn hints all endpoints to their own zone.
+func hintOwn(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *slice.Endpoints[i].Zone}}}
+	}
+	return slice
+}
+
+func wants(t *testing.T, output string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(output, text) {
+			t.Errorf("%q is missing in\n%s", text, output)
+		}
+	}
+}
+
+// Endpoints that zones keep for a moment are told apart from those whose hints are not
+// written yet.
+func TestExplainWhatIsHeld(t *testing.T) {
+	service := aService("shop", "held", map[string]string{translate.AnnotationSameZone: translate.Prefer})
+	service.Labels[translate.LabelRouted] = "true"
+	slice := hintOwn(aSlice("shop", "held", "a=4", "b=4", "c=4"))
+	slice.Annotations = map[string]string{routing.AnnotationHeld: `{"zone-b":["10.0.0.1","10.0.0.2"],"zone-b,zone-c":["10.0.0.3"],"zone-c":["10.0.0.4"]}`}
+	hint := func(endpoint int, zones ...string) {
+		hints := &slice.Endpoints[endpoint].Hints.ForZones
+		for _, zone := range zones {
+			*hints = append(*hints, discoveryv1.ForZone{Name: zone})
+		}
+	}
+	hint(0, "zone-b")
+	hint(1, "zone-b")
+	hint(2, "zone-b", "zone-c")
+	c := newFakeCluster(t)
+	c.add(t, service, slice)
+	_, stdout, _ := c.run(t.Context(), "explain", "held")
+	wants(t, stdout, `
+  written:
+    the plan takes from zone-b what it keeps for a moment: 10.0.0.1, 10.0.0.2
+    the plan takes from zone-b and zone-c what it keeps for a moment: 10.0.0.3
+`)
+	if strings.Contains(stdout, "not written yet") {
+		t.Errorf("something is not written:\n%s", stdout)
+	}
+	_, stdout, _ = c.run(t.Context(), "explain", "held", "-o", "json")
+	var document struct {
+		Written bool
+		Held    map[string][]string
+	}
+	if err := json.Unmarshal([]byte(stdout), &document); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"10.0.0.1": {"zone-b"}, "10.0.0.2": {"zone-b"}, "10.0.0.3": {"zone-b", "zone-c"}}
+	if document.Written || !reflect.DeepEqual(document.Held, want) {
+		t.Errorf("written %t, held %v", document.Written, document.Held)
+	}
+	_, stdout, _ = c.run(t.Context(), "status", "-o", "wide")
+	wants(t, stdout, "the plan takes from zone-b what it keeps for a moment: 10.0.0.1, 10.0.0.2")
+
+	// A hint that nobody holds has to be written.
+	hint(3, "zone-b")
+	c = newFakeCluster(t)
+	c.add(t, service, slice)
+	_, stdout, _ = c.run(t.Context(), "explain", "held")
+	wants(t, stdout, "not written yet: the hints of 1 endpoint in 1 slice differ from the plan")
+}
+
+func TestHeldTextIsShort(t *testing.T) {
+	held := map[string][]string{}
+	for _, address := range []string{"5", "4", "3", "2", "1"} {
+		held[address] = []string{"zone-a"}
+	}
+	if got, want := heldText(held), []string{"the plan takes from zone-a what it keeps for a moment: 1, 2, 3 and 2 more"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Until vicinity-proxy serves a Service stock proxies follow hints, which are the plan
+// that is looked for in the slices.
+func TestExplainMeanwhile(t *testing.T) {
+	for _, test := range []struct {
+		name, annotation, value string
+		wants                   []string
+		undelivered             bool
+		state                   string
+	}{
+		{
+			"soft", translate.AnnotationSameZone, translate.Prefer,
+			[]string{
+				"delivery: Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (0 groups so far)\n" +
+					"  until then: hints for them; allocated; optimal: a new plan, overload 0 %, below the threshold of 50 %\n  condition",
+				"\n  written:\n    not written yet: 3 groups differ from the plan\n",
+			},
+			false, "allocated",
+		},
+		{
+			"hard", translate.AnnotationSameZone, translate.Require,
+			[]string{
+				"  until then: there are no hints, which cannot express it, so that all zones use all endpoints\n",
+				"not written yet: the hints of 12 endpoints in 1 slice differ from the plan\n",
+			},
+			true, "allocated",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			service := aService("shop", "soon", map[string]string{test.annotation: test.value, translate.AnnotationProxy: "true"})
+			service.Labels[translate.LabelRouted] = "true"
+			c := newFakeCluster(t)
+			c.add(t, service, hintOwn(aSlice("shop", "soon", "a=4", "b=4", "c=4")))
+			_, stdout, _ := c.run(t.Context(), "explain", "soon")
+			wants(t, stdout, test.wants...)
+			_, stdout, _ = c.run(t.Context(), "explain", "soon", "-o", "json")
+			var document struct{ Meanwhile explainInterim }
+			if err := json.Unmarshal([]byte(stdout), &document); err != nil {
+				t.Fatal(err)
+			}
+			m := document.Meanwhile
+			if m.Undelivered != test.undelivered || len(m.Families) != 1 || m.Families[0].State != test.state || len(m.Families[0].Endpoints) != 12 {
+				t.Errorf("meanwhile %+v", m)
+			}
+		})
+	}
+}
+
+// Families of which the same is to be said share a sentence, others have their own.
+func TestExplainMeanwhileInTwoFamilies(t *testing.T) {
+	for _, test := range []struct {
+		ipv6  []string
+		wants []string
+	}{
+		{[]string{"a=4", "b=4", "c=4"}, []string{"until then: hints for them; allocated; optimal: a new plan, overload 0 %, below the threshold of 50 %\n  condition"}},
+		{[]string{"a=4"}, []string{"until then: IPv4: hints for them; allocated; ", "until then: IPv6: hints for them; waiting; balanced: 4 endpoints, starts at 12"}},
+	} {
+		service := aService("shop", "soon", map[string]string{translate.AnnotationSameZone: translate.Prefer, translate.AnnotationProxy: "true"})
+		c := newFakeCluster(t)
+		c.add(t, service, aSlice("shop", "soon", "a=4", "b=4", "c=4"), inIPv6(aSlice("shop", "soon", test.ipv6...)))
+		_, stdout, _ := c.run(t.Context(), "explain", "soon")
+		wants(t, stdout, test.wants...)
+	}
+}
+
+// A Service whose slices have host names alone has slices all the same.
+func TestHostNamesAreSaid(t *testing.T) {
+	slice := aSlice("shop", "names", "a=2")
+	slice.AddressType = discoveryv1.AddressTypeFQDN
+	c := newFakeCluster(t)
+	c.add(t, aService("shop", "names", map[string]string{translate.AnnotationSameZone: translate.Prefer}), slice)
+	const left = "EndpointSlices of host names (addressType FQDN) are left out: proxies need addresses"
+	_, stdout, _ := c.run(t.Context(), "explain", "names")
+	wants(t, stdout, "warning: "+left, "no plan: no EndpointSlice of the Service has addresses")
+	_, stdout, _ = c.run(t.Context(), "status", "-o", "wide")
+	wants(t, stdout, left+"; no EndpointSlice of the Service has addresses")
+}

@@ -1,0 +1,74 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// errEnding is what the API server answers where something is to be made in a namespace
+// that is being deleted.
+var errEnding = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+	Message: "unable to create new content in namespace shop because it is being terminated",
+	Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}},
+}}
+
+// A namespace that is being deleted while groups are to be made in it is no error,
+// however long it takes, and nothing is tried again.
+func TestNamespaceEnds(t *testing.T) {
+	service := aService("web", translate.AnnotationSameZone, translate.Require, translate.AnnotationProxy, "true")
+	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
+	refused := 0
+	w.refuse = func(object client.Object, _ string) error {
+		if _, group := object.(*v1alpha1.EndpointGroup); group {
+			refused++
+			return errEnding
+		}
+		return nil
+	}
+	for range 3 {
+		if result := w.sync("web"); result.RequeueAfter != 0 {
+			t.Errorf("it is tried again after %s", result.RequeueAfter)
+		}
+		w.clock.SetTime(w.clock.Now().Add(failingTold))
+	}
+	if refused != 3 {
+		t.Fatalf("%d groups were refused, want 3", refused)
+	}
+	if condition := w.condition("web"); condition != nil || len(w.told()) > 0 {
+		t.Errorf("it is told: %+v", condition)
+	}
+}
+
+// refusingSink answers all events with the same error.
+type refusingSink struct {
+	events.EventSink
+	err error
+}
+
+func (s refusingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
+	return nil, s.err
+}
+
+func TestEventsOfANamespaceThatEnds(t *testing.T) {
+	event := &eventsv1.Event{Reason: "TopologyWaiting"}
+	if got, err := (eventSink{refusingSink{err: errEnding}}).Create(t.Context(), event); err != nil || got != event {
+		t.Errorf("got %v, %v", got, err)
+	}
+	other := errors.New("no")
+	if _, err := (eventSink{refusingSink{err: other}}).Create(t.Context(), event); !errors.Is(err, other) {
+		t.Errorf("another error becomes %v", err)
+	}
+}

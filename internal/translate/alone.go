@@ -1,0 +1,37 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// LeftAlone are the Services that Vicinity leaves alone with their slices, whatever is
+// written on them. The zero value is the one of the API server.
+type LeftAlone struct {
+	// Own is Vicinity's own namespace, empty if none is known.
+	Own string
+	// Namespaces are those that the administrator excludes.
+	Namespaces []string
+}
+
+// DefaultExcluded are the namespaces that an administrator excludes who says nothing.
+func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
+
+// apiService is the Service of the API server, which writes its slices itself, whole,
+// whenever it likes.
+const apiService = "kubernetes"
+
+// Why is why a Service is left alone; it is empty for most.
+func (l LeftAlone) Why(namespace, service string) string {
+	switch {
+	case namespace == metav1.NamespaceDefault && service == apiService:
+		return "the API server writes its slices"
+	case namespace == l.Own && l.Own != "":
+		return fmt.Sprintf("namespace %s is Vicinity's own", namespace)
+	case slices.Contains(l.Namespaces, namespace):
+		return fmt.Sprintf("namespace %s is excluded by --exclude-namespaces", namespace)
+	}
+	return ""
+}
