@@ -48,12 +48,13 @@ func installedIn(ctx context.Context, cluster *lab.Cluster) (string, error) {
 		return "", err
 	}
 	took := time.Since(begun)
-	pods, zones, err := controllers(ctx, client)
+	first, err := controllers(ctx, client)
 	if err != nil {
 		return "", err
 	}
-	if len(pods) != 2 || len(zones) != 2 {
-		return "", fmt.Errorf("pods %q are ready, in zones %q; want two in two zones", pods, zones)
+	zones := zonesOf(first)
+	if len(first) != 2 || len(zones) != 2 {
+		return "", fmt.Errorf("pods %q are ready, in zones %q; want two in two zones", names(first), zones)
 	}
 	before, err := authorities(ctx, client)
 	if err != nil {
@@ -69,12 +70,12 @@ func installedIn(ctx context.Context, cluster *lab.Cluster) (string, error) {
 	if !slices.EqualFunc(before, after, bytes.Equal) {
 		return "", errors.New("with other values the webhooks' authority is another, so they failed for a while")
 	}
-	changed, _, err := controllers(ctx, client)
+	changed, err := controllers(ctx, client)
 	if err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(changed, func(name string) bool { return slices.Contains(pods, name) }) {
-		return "", fmt.Errorf("with other values pods %q are still there, of %q", changed, pods)
+	if slices.ContainsFunc(names(changed), func(name string) bool { return slices.Contains(names(first), name) }) {
+		return "", fmt.Errorf("with other values pods %q are still there, of %q", names(changed), names(first))
 	}
 	if err := cluster.RemoveVicinity(ctx); err != nil {
 		return "", err
@@ -85,25 +86,34 @@ func installedIn(ctx context.Context, cluster *lab.Cluster) (string, error) {
 	return fmt.Sprintf("works after %.1f s in %s; changed and removed", took.Seconds(), strings.Join(zones, " and ")), nil
 }
 
-// controllers are the pods of the controller that are ready, and their zones, each once.
-func controllers(ctx context.Context, client *lab.Client) (names, zones []string, err error) {
-	pods, err := client.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
+// controllers are the pods of the controller that are ready.
+func controllers(ctx context.Context, client *lab.Client) ([]corev1.Pod, error) {
+	list, err := client.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if !lab.PodReady(pod) || pod.DeletionTimestamp != nil {
-			continue
-		}
-		names = append(names, pod.Name)
-		if zone := pod.Labels[corev1.LabelTopologyZone]; !slices.Contains(zones, zone) {
-			zones = append(zones, zone)
-		}
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
+		return pod.DeletionTimestamp != nil || !lab.PodReady(&pod)
+	}), nil
+}
+
+// zonesOf are the zones of some pods, each once.
+func zonesOf(pods []corev1.Pod) []string {
+	var zones []string
+	for i := range pods {
+		zones = append(zones, pods[i].Labels[corev1.LabelTopologyZone])
 	}
-	slices.Sort(names)
 	slices.Sort(zones)
-	return names, zones, nil
+	return slices.Compact(zones)
+}
+
+// names are those of some pods.
+func names(pods []corev1.Pod) []string {
+	var names []string
+	for i := range pods {
+		names = append(names, pods[i].Name)
+	}
+	return names
 }
 
 // authorities are what the API server believes the webhooks by. Each must have one.

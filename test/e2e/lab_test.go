@@ -70,15 +70,19 @@ const (
 
 // deploy runs an echo Service and clients, and waits until it answers.
 func (s *scene) deploy(ctx context.Context, spec ...string) error {
-	if err := s.Apply(ctx, s.namespace, lab.EchoManifests("echo", echoes, spec...)+"---\n"+lab.ClientManifests("client", clients)); err != nil {
+	return s.serve(ctx, lab.EchoManifests("echo", echoes, spec...), echoes)
+}
+
+// serve runs an echo Service as manifests say, and clients, and waits until it has its
+// endpoints and answers.
+func (s *scene) serve(ctx context.Context, manifests string, endpoints int) error {
+	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
 		return err
 	}
-	for _, name := range []string{"echo", "client"} {
-		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
-			return err
-		}
+	if err := s.WaitDeployment(ctx, s.namespace, "client"); err != nil {
+		return err
 	}
-	if err := s.WaitEndpoints(ctx, s.namespace, "echo", echoes); err != nil {
+	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
 		return err
 	}
 	return s.settled(ctx, lab.LoadOptions{})
@@ -252,7 +256,7 @@ func preferSameZone(ctx context.Context, s *scene) (string, error) {
 	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
 		return "", err
 	}
-	err := s.stays(ctx, lab.LoadOptions{})
+	err := s.stays(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -271,8 +275,8 @@ func preferSameZone(ctx context.Context, s *scene) (string, error) {
 }
 
 // stays waits until proxies have read the hints.
-func (s *scene) stays(ctx context.Context, o lab.LoadOptions) error {
-	o.Plan = load.Plan{Rate: 400, Duration: 250 * time.Millisecond}
+func (s *scene) stays(ctx context.Context) error {
+	o := lab.LoadOptions{Plan: load.Plan{Rate: 400, Duration: 250 * time.Millisecond}}
 	return lab.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, o)
 		if err != nil {
@@ -648,7 +652,7 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
 		return "", err
 	}
-	if err := s.stays(ctx, lab.LoadOptions{}); err != nil {
+	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
 	zone := s.cluster.Shape().Zones[0].Name

@@ -118,8 +118,7 @@ func (l *ledger) count(service string) int {
 
 // quiet waits until nothing has happened to a Service's slices for a while: there is no
 // loop in which two controllers undo each other's writes.
-func (l *ledger) quiet(ctx context.Context) error {
-	const service = "echo"
+func (l *ledger) quiet(ctx context.Context, service string) error {
 	last, since := l.count(service), time.Now()
 	return lab.Wait(ctx, fmt.Sprintf("the slices of %s to be left alone for %s", service, settleTime), func(context.Context) (string, error) {
 		if now := l.count(service); now != last {
@@ -171,7 +170,7 @@ func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return "", err
 	}
-	if err := l.quiet(ctx); err != nil {
+	if err := l.quiet(ctx, "echo"); err != nil {
 		return "", err
 	}
 	l.end()
@@ -237,7 +236,7 @@ func (s *scene) churned(ctx context.Context, during time.Duration) (unrest, erro
 		return unrest{}, err
 	}
 	defer l.end()
-	if err := l.quiet(ctx); err != nil {
+	if err := l.quiet(ctx, "echo"); err != nil {
 		return unrest{}, err
 	}
 	events := l.count("echo")
@@ -257,7 +256,7 @@ func (s *scene) churned(ctx context.Context, during time.Duration) (unrest, erro
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return u, err
 	}
-	if err := l.quiet(ctx); err != nil {
+	if err := l.quiet(ctx, "echo"); err != nil {
 		return u, err
 	}
 	after, err := s.sliceWrites(ctx)
@@ -297,8 +296,19 @@ func (s *scene) sliceWrites(ctx context.Context) (float64, error) {
 	return sum, nil
 }
 
-// killPod deletes one of the echo pods, another each time.
+// atOnce deletes without a grace period.
+func atOnce() metav1.DeleteOptions {
+	none := int64(0)
+	return metav1.DeleteOptions{GracePeriodSeconds: &none}
+}
+
+// killPod ends one of the echo pods at once, another each time.
 func (s *scene) killPod(ctx context.Context, turn int) error {
+	return s.deletePod(ctx, turn, atOnce())
+}
+
+// deletePod deletes one of the echo pods, another each time.
+func (s *scene) deletePod(ctx context.Context, turn int, how metav1.DeleteOptions) error {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 	if err != nil {
 		return err
@@ -313,34 +323,18 @@ func (s *scene) killPod(ctx context.Context, turn int) error {
 		return errors.New("no echo pod is there")
 	}
 	slices.Sort(alive)
-	now := int64(0)
-	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], metav1.DeleteOptions{GracePeriodSeconds: &now})
+	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], how)
 }
 
-// controllerPods are the pods of Vicinity.
-func (s *scene) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
-}
-
-// vicinityWorks waits until two pods of Vicinity are ready and one of them leads.
+// vicinityWorks waits until two pods of Vicinity are ready.
 func (s *scene) vicinityWorks(ctx context.Context) error {
 	return lab.Wait(ctx, "Vicinity to work", func(ctx context.Context) (string, error) {
-		pods, err := s.controllerPods(ctx)
+		pods, err := controllers(ctx, s.Client)
 		if err != nil {
 			return "", err
 		}
-		ready := 0
-		for i := range pods {
-			if pods[i].DeletionTimestamp == nil && lab.PodReady(&pods[i]) {
-				ready++
-			}
-		}
-		if ready < 2 {
-			return fmt.Sprintf("%d pods are ready", ready), nil
+		if len(pods) < 2 {
+			return fmt.Sprintf("%d pods are ready", len(pods)), nil
 		}
 		return "", nil
 	})
@@ -362,7 +356,7 @@ func (s *scene) allHints(ctx context.Context, service string) (map[string]string
 // controllerKilled kills all of Vicinity's pods. No endpoint moves, and what changed
 // meanwhile is planned afterwards.
 func controllerKilled(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployUneven(ctx, preferZone, 6, 4, 2); err != nil {
+	if err := s.routeUneven(ctx, preferZone, 6, 4, 2); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
@@ -373,7 +367,7 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = settling.quiet(ctx)
+	err = settling.quiet(ctx, "echo")
 	settling.end()
 	if err != nil {
 		return "", err
@@ -387,13 +381,12 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	defer l.end()
-	pods, err := s.controllerPods(ctx)
+	pods, err := controllers(ctx, s.Client)
 	if err != nil {
 		return "", err
 	}
-	now := int64(0)
 	for i := range pods {
-		if err := s.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		if err := s.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, atOnce()); err != nil {
 			return "", err
 		}
 	}
@@ -403,7 +396,7 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	if err := s.leads(ctx); err != nil {
 		return "", err
 	}
-	if err := l.quiet(ctx); err != nil {
+	if err := l.quiet(ctx, "echo"); err != nil {
 		return "", err
 	}
 	after, err := s.allHints(ctx, "echo")
@@ -421,32 +414,6 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return "all pods of the controller killed: no slice written, no endpoint moved, and the next change was planned", nil
-}
-
-// leads waits until one of the controllers that run now leads.
-func (s *scene) leads(ctx context.Context) error {
-	return lab.Wait(ctx, "a controller to lead", func(ctx context.Context) (string, error) {
-		pods, err := s.controllerPods(ctx)
-		if err != nil {
-			return "", err
-		}
-		leases, err := s.CoordinationV1().Leases(vicinityNamespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		for _, lease := range leases.Items {
-			holder := lease.Spec.HolderIdentity
-			if holder == nil {
-				continue
-			}
-			for i := range pods {
-				if strings.HasPrefix(*holder, pods[i].Name) {
-					return "", nil
-				}
-			}
-		}
-		return "no lease is held by a pod that runs", nil
-	})
 }
 
 // replicas sets the number of Vicinity's pods, and waits until it is so.
@@ -535,9 +502,8 @@ func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
 	if victim == nil {
 		return 0, errors.New("no echo pod is on a node that works")
 	}
-	now := int64(0)
 	begun := time.Now()
-	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, victim.Name, atOnce()); err != nil {
 		return 0, err
 	}
 	err = lab.Wait(ctx, "the pod to leave the slices", func(ctx context.Context) (string, error) {
@@ -569,7 +535,7 @@ func webhookHanging(ctx context.Context, s *scene) (figure string, err error) {
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return "", err
 	}
-	pods, err := s.controllerPods(ctx)
+	pods, err := controllers(ctx, s.Client)
 	if err != nil {
 		return "", err
 	}

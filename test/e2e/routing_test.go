@@ -35,12 +35,16 @@ func routingArea() area {
 			{name: "thresholds", keep: thresholds, within: 4 * time.Minute},
 			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute},
 			{name: "groups", keep: groups, within: 5 * time.Minute},
-			{name: "churn", keep: churn, within: 20 * time.Minute},
+			{name: "churn", keep: churn, within: 40 * time.Minute},
 			{name: "controller-killed", keep: controllerKilled, within: 4 * time.Minute},
+			{name: "leader-changed", keep: leaderChanged, within: 5 * time.Minute},
 			{name: "webhook-away", keep: webhookAway, within: 4 * time.Minute},
 			{name: "webhook-hanging", keep: webhookHanging, within: 5 * time.Minute},
 			{name: "control-plane-restarted", keep: controlPlaneRestarted, within: 4 * time.Minute},
 			{name: "bad-input", keep: badInput},
+			{name: "host-names", keep: hostNames},
+			{name: "zones-without-labels", keep: zonesWithoutLabels, within: 6 * time.Minute},
+			{name: "node-without-cpu", keep: nodeWithoutCPU, within: 6 * time.Minute},
 			{name: "documentation", keep: documentation("docs/routing.md"), within: 8 * time.Minute},
 		},
 	}
@@ -65,6 +69,7 @@ const (
 type explained struct {
 	Written   *bool
 	Pending   []string
+	Warnings  []string
 	Condition *struct{ Status, Reason, Message string }
 	Families  []struct {
 		Family   string
@@ -99,9 +104,6 @@ func (s *scene) explain(ctx context.Context, service string) (explained, error) 
 	if err := json.Unmarshal(output, &e); err != nil {
 		return e, fmt.Errorf("reading what explain says: %w", err)
 	}
-	if len(e.Families) == 0 {
-		return e, errors.New("explain knows no address family of the Service")
-	}
 	return e, nil
 }
 
@@ -115,7 +117,10 @@ func (s *scene) converged(ctx context.Context, service string, endpoints int) (e
 		if e, err = s.explain(ctx, service); err != nil {
 			return "", err
 		}
-		if e.Written != nil && !*e.Written {
+		switch {
+		case len(e.Families) == 0:
+			return "explain knows no address family of the Service", nil
+		case e.Written != nil && !*e.Written:
 			return "pending: " + strings.Join(e.Pending, ", "), nil
 		}
 		return "", nil
@@ -123,25 +128,31 @@ func (s *scene) converged(ctx context.Context, service string, endpoints int) (e
 	return e, err
 }
 
+// told waits until explain warns in some words, and until the Service's condition says
+// others, where any are given.
+func (s *scene) told(ctx context.Context, service, warning, condition string) error {
+	return lab.Wait(ctx, "what is wrong to be said of "+service, func(ctx context.Context) (string, error) {
+		e, err := s.explain(ctx, service)
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains(strings.Join(e.Warnings, "; "), warning) {
+			return fmt.Sprintf("explain warns %q, and not %q", e.Warnings, warning), nil
+		}
+		if condition != "" && (e.Condition == nil || !strings.Contains(e.Condition.Message, condition)) {
+			return fmt.Sprintf("the condition is %+v, without %q", e.Condition, condition), nil
+		}
+		return "", nil
+	})
+}
+
 // route runs an echo Service of so many endpoints, and clients, and says how it is to
 // be routed.
 func (s *scene) route(ctx context.Context, endpoints int, patch string) error {
-	manifests := lab.EchoManifests("echo", endpoints) + "---\n" + lab.ClientManifests("client", clients)
-	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
+	if err := s.serve(ctx, lab.EchoManifests("echo", endpoints), endpoints); err != nil {
 		return err
 	}
-	for _, name := range []string{"echo", "client"} {
-		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
-			return err
-		}
-	}
-	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
-		return err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", patch); err != nil {
-		return err
-	}
-	return s.settled(ctx, lab.LoadOptions{})
+	return s.PatchService(ctx, s.namespace, "echo", patch)
 }
 
 // preferNear is a Service of twelve endpoints before and after it prefers its zone.
@@ -162,7 +173,7 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return "", err
 	}
-	if err := s.stays(ctx, lab.LoadOptions{}); err != nil {
+	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
 	after, err := s.flawless(ctx, lab.LoadOptions{Plan: plenty()})
@@ -176,21 +187,15 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 		100*before.InZone(), 100*after.InZone(), before.Due+after.Due), nil
 }
 
-// deployUneven runs an echo Service with its own number of endpoints in each zone.
-func (s *scene) deployUneven(ctx context.Context, patch string, numbers ...int) error {
+// routeUneven runs an echo Service with its own number of endpoints in each zone, and
+// clients, and says how it is to be routed.
+func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) error {
 	inZones, all := map[string]int{}, 0
 	for i, zone := range s.cluster.Shape().Zones {
 		inZones[zone.Name] = numbers[i]
 		all += numbers[i]
 	}
-	manifests := lab.UnevenEchoManifests("echo", inZones) + "---\n" + lab.ClientManifests("client", clients)
-	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
-		return err
-	}
-	if err := s.WaitDeployment(ctx, s.namespace, "client"); err != nil {
-		return err
-	}
-	if err := s.WaitEndpoints(ctx, s.namespace, "echo", all); err != nil {
+	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", inZones), all); err != nil {
 		return err
 	}
 	return s.PatchService(ctx, s.namespace, "echo", patch)
@@ -233,7 +238,7 @@ func (s *scene) addresses(ctx context.Context) (map[string]string, error) {
 // uneven has six, four and two endpoints in three equal zones: what is measured is what
 // was predicted, and no endpoint is overloaded.
 func uneven(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployUneven(ctx, preferZone, 6, 4, 2); err != nil {
+	if err := s.routeUneven(ctx, preferZone, 6, 4, 2); err != nil {
 		return "", err
 	}
 	e, err := s.converged(ctx, "echo", 12)
@@ -307,7 +312,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 // nearestRegion has a zone without endpoints use those of its region, by hints alone.
 func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	const keys = `{"metadata":{"annotations":{"vicinity.dev/topology-keys":"topology.kubernetes.io/zone,topology.kubernetes.io/region,*"}}}`
-	if err := s.deployUneven(ctx, keys, 0, 4, 4); err != nil {
+	if err := s.routeUneven(ctx, keys, 0, 4, 4); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 8); err != nil {
@@ -406,184 +411,4 @@ func (s *scene) hinted(ctx context.Context, service string) (bool, error) {
 		}
 	}
 	return len(endpoints) > 0, nil
-}
-
-// badInput has each mistake refused, or taken with a warning, in words that name it.
-func badInput(ctx context.Context, s *scene) (string, error) {
-	policy := func(spec string) string {
-		return "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: bad}\nspec: " + spec + "\n"
-	}
-	service := func(annotations, spec string) string {
-		return "apiVersion: v1\nkind: Service\nmetadata: {name: bad, annotations: " + annotations + "}\nspec: {ports: [{port: 80}], selector: {app: bad}" + spec + "}\n"
-	}
-	refused := []struct {
-		what, manifest string
-		want           []string
-	}{
-		{"a negative threshold", policy(`{overloadThreshold: "-5%"}`), []string{"overloadThreshold", "-5%"}},
-		{"a * that is not last", policy(`{keys: ["*", topology.kubernetes.io/zone]}`), []string{"keys", "*"}},
-		{"a bad label key", policy(`{keys: ["no spaces allowed"]}`), []string{"keys"}},
-		{"a mode with keys", policy(`{mode: Prefer, keys: [topology.kubernetes.io/zone]}`), []string{"mode", "keys"}},
-		{"an algorithm that is unknown", policy(`{algorithm: magic}`), []string{"algorithm", "magic"}},
-		{"an expression that does not compile", policy(`{capacity: {type: Expression, expression: "zone.cpus * 2"}}`), []string{"capacity.expression", "cpus"}},
-		{"an expression that is no number", policy(`{capacity: {type: Expression, expression: "zone.name"}}`), []string{"capacity.expression"}},
-		{"keys that are no labels", service(`{vicinity.dev/topology-keys: "a b"}`, ""), []string{"vicinity.dev/topology-keys", "a b"}},
-		{
-			"keys beside externalTrafficPolicy: Local", service(`{vicinity.dev/topology-keys: "topology.kubernetes.io/zone"}`, ", type: NodePort, externalTrafficPolicy: Local"),
-			[]string{"vicinity.dev/topology-keys", "externalTrafficPolicy"},
-		},
-	}
-	for _, r := range refused {
-		err := s.Apply(ctx, s.namespace, r.manifest)
-		if err == nil {
-			return "", fmt.Errorf("%s was accepted", r.what)
-		}
-		for _, want := range r.want {
-			if !strings.Contains(err.Error(), want) {
-				return "", fmt.Errorf("%s is refused without naming %q: %w", r.what, want, err)
-			}
-		}
-	}
-	warned, err := s.warnings(ctx, service(`{endpointslice.kubernetes.io/same-zone: "Sometimes"}`, ""))
-	if err != nil {
-		return "", err
-	}
-	if !strings.Contains(warned, "Sometimes") || !strings.Contains(warned, "same-zone") {
-		return "", fmt.Errorf("an unknown value gives the warning %q", warned)
-	}
-	if err := s.crowded(ctx); err != nil {
-		return "", err
-	}
-	if err := s.expressionFails(ctx); err != nil {
-		return "", err
-	}
-	if err := s.tenantCannotWrite(ctx); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d mistakes refused by name, 1 warned of; an expression that fails told of; 10,000 endpoints in slices of 1,000 routed, a namesake left alone; a tenant kept from EndpointGroups", len(refused)), nil
-}
-
-// expressionFails has a policy whose expression compiles and fails when it is
-// evaluated: its status says so.
-func (s *scene) expressionFails(ctx context.Context) error {
-	const manifest = `apiVersion: vicinity.dev/v1alpha1
-kind: RoutingPolicy
-metadata: {name: failing}
-spec:
-  selector: {}
-  capacity: {type: Expression, expression: "zone.cpu - 1000000.0"}
-`
-	if err := s.Apply(ctx, s.namespace, manifest); err != nil {
-		return err
-	}
-	return lab.Wait(ctx, "the policy to be called faulty", func(ctx context.Context) (string, error) {
-		output, err := s.kubectl(ctx, "", "get", "routingpolicy", "failing", "-o", `jsonpath={.status.conditions[?(@.type=="Accepted")].status} {.status.conditions[?(@.type=="Accepted")].message}`)
-		if err != nil {
-			return "", err
-		}
-		if !strings.HasPrefix(output, "False ") || !strings.Contains(output, "expression") {
-			return fmt.Sprintf("its condition is %q", output), nil
-		}
-		return "", nil
-	})
-}
-
-// crowded has a Service of ten thousand endpoints, in slices as large as the API takes,
-// beside one of domain names and one whose name begins alike, which stays as it is.
-func (s *scene) crowded(ctx context.Context) error {
-	const each, number = 1000, 10
-	var manifests strings.Builder
-	// No proxy of the lab needs to bear them.
-	service := func(name, annotations string) {
-		fmt.Fprintf(&manifests, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}, labels: {service.kubernetes.io/service-proxy-name: nobody}}\nspec: {ports: [{port: 80}]}\n", name, annotations)
-	}
-	zones := s.cluster.Shape().Zones
-	slice := func(service string, index, endpoints int) {
-		fmt.Fprintf(&manifests, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s, service.kubernetes.io/service-proxy-name: nobody}}\naddressType: IPv4\nports: [{port: 80, protocol: TCP, name: \"\"}]\nendpoints:\n", service, index)
-		for i := range endpoints {
-			fmt.Fprintf(&manifests, "- {addresses: [10.%d.%d.%d], zone: %s, conditions: {ready: true}}\n", 200+index, i/250, i%250+1, zones[i%len(zones)].Name)
-		}
-	}
-	service("crowd", `endpointslice.kubernetes.io/same-zone: Prefer`)
-	for i := range number {
-		slice("crowd", i, each)
-	}
-	manifests.WriteString("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: crowd-names, labels: {kubernetes.io/service-name: crowd}}\naddressType: FQDN\nports: [{port: 80, protocol: TCP, name: \"\"}]\nendpoints: [{addresses: [example.com]}]\n")
-	service("crowd-too", "")
-	slice("crowd-too", 20, 30)
-	if err := s.Apply(ctx, s.namespace, manifests.String()); err != nil {
-		return err
-	}
-	if _, err := s.converged(ctx, "crowd", each*number); err != nil {
-		return err
-	}
-	if hinted, err := s.hinted(ctx, "crowd"); err != nil || !hinted {
-		return errors.Join(err, errors.New("not all of the ten thousand endpoints carry hints"))
-	}
-	hints, err := s.allHints(ctx, "crowd-too")
-	if err != nil {
-		return err
-	}
-	for address, zones := range hints {
-		if zones != "" {
-			return fmt.Errorf("endpoint %s of a Service that asks for nothing got hints for %s", address, zones)
-		}
-	}
-	return nil
-}
-
-// kubectl runs the lab's kubectl in the scene's namespace.
-func (s *scene) kubectl(ctx context.Context, input string, args ...string) (output string, err error) {
-	cmd := exec.CommandContext(ctx, root+"/bin/kubectl", append(args, "-n", s.namespace, "--kubeconfig", s.cluster.Kubeconfig())...)
-	cmd.Stdin = strings.NewReader(input)
-	all, err := cmd.CombinedOutput()
-	if err != nil {
-		return string(all), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, all)
-	}
-	return string(all), nil
-}
-
-// warnings are what kubectl shows when a manifest is applied.
-func (s *scene) warnings(ctx context.Context, manifest string) (string, error) {
-	output, err := s.kubectl(ctx, manifest, "apply", "-f", "-")
-	if err != nil {
-		return "", err
-	}
-	var warnings []string
-	for line := range strings.Lines(output) {
-		if strings.HasPrefix(line, "Warning:") {
-			warnings = append(warnings, line)
-		}
-	}
-	return strings.Join(warnings, ""), nil
-}
-
-// tenantCannotWrite has someone with the edit role write a policy, and fail to write a
-// group.
-func (s *scene) tenantCannotWrite(ctx context.Context) error {
-	const tenant = "tenant"
-	if _, err := s.kubectl(ctx, "", "create", "rolebinding", tenant, "--clusterrole=edit", "--user="+tenant); err != nil {
-		return err
-	}
-	allowed := func(resource string) (bool, error) {
-		output, err := s.kubectl(ctx, "", "auth", "can-i", "create", resource, "--as", tenant)
-		if answer := strings.TrimSpace(output); answer == "yes" || strings.HasPrefix(answer, "no") {
-			return answer == "yes", nil
-		}
-		return false, err
-	}
-	// Aggregated roles take a moment.
-	err := lab.Wait(ctx, "tenants to be allowed RoutingPolicies", func(context.Context) (string, error) {
-		if ok, err := allowed("routingpolicies.vicinity.dev"); err != nil || ok {
-			return "", err
-		}
-		return "not allowed", nil
-	})
-	if err != nil {
-		return err
-	}
-	if ok, err := allowed("endpointgroups.vicinity.dev"); err != nil || ok {
-		return errors.Join(err, errors.New("a tenant may create EndpointGroups, by which one can claim another's addresses"))
-	}
-	return nil
 }
