@@ -37,7 +37,7 @@ help: ## List the targets
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
-build: ## Build bin/vicinity and bin/vicinity-controller
+build: ## Build bin/vicinity, bin/vicinity-controller and bin/vicinity-proxy
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
 
 .PHONY: kubernetes
@@ -91,6 +91,11 @@ bench-routing: build kubernetes ## Measure the routing controller in a lab: SIZE
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/bench-routing ./test/bench/routing
 	bin/bench-routing -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
+.PHONY: bench-proxy
+bench-proxy: build kubernetes ## Measure kube-proxy and vicinity-proxy in turns in a lab: SIZES=1000,5000,10000
+	$(GO) build -buildvcs=$(BUILDVCS) -o bin/bench-proxy ./test/bench/proxy
+	bin/bench-proxy $(if $(SIZES),-sizes '$(SIZES)') $(BENCHFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) fuzz-targets | while read -r dir target; do \
@@ -114,7 +119,7 @@ lint: $(TOOLS)/golangci-lint ## Lint
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Write the API's generated files, the command reference and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
-	$(GO) test ./charts ./cmd/vicinity-controller ./internal/cli ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
+	$(GO) test ./charts ./cmd/vicinity-controller ./cmd/vicinity-proxy ./internal/cli ./internal/proxy/ruleset ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format

@@ -38,6 +38,18 @@ var grantedHere = map[string]string{
 	"secrets:vicinity-webhook-certificate": "get update",
 }
 
+// grantedProxy are the verbs that the proxy needs of the whole cluster, and
+// grantedProxyHere those of its own namespace.
+var (
+	grantedProxy = map[string]string{
+		"services":                    "list watch",
+		"endpointgroups.vicinity.dev": "list watch",
+		"nodes":                       "get list watch", // its own
+		"events.events.k8s.io":        "create patch",
+	}
+	grantedProxyHere = map[string]string{"leases.coordination.k8s.io": "get create update"}
+)
+
 // verbs are what rules allow, by resource with its group, and with the name after a
 // colon where only an object of a name is meant.
 func verbs(rules []rbacv1.PolicyRule) map[string][]string {
@@ -101,6 +113,21 @@ func TestControllerMayDoWhatItNeeds(t *testing.T) {
 	}
 	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, grantedHere) {
 		t.Errorf("in its namespace the controller %s", wrong)
+	}
+}
+
+// A proxy reads: the only thing that it writes beside events is its own lease.
+func TestProxyMayDoWhatItNeeds(t *testing.T) {
+	all := maps.Clone(grantedProxy)
+	all["endpointslices.discovery.k8s.io"] = "list watch"
+	for set, granted := range map[string]map[string]string{"": grantedProxy, ",proxy.allServices=true": all} {
+		r := rendered(t, "proxy.enabled=true"+set)
+		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-proxy").Rules, granted) {
+			t.Errorf("in the cluster the proxy%s %s", set, wrong)
+		}
+		for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-proxy").Rules, grantedProxyHere) {
+			t.Errorf("in its namespace the proxy%s %s", set, wrong)
+		}
 	}
 }
 

@@ -162,6 +162,12 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 	golden(t, "testdata/notes.txt", r.Info.Notes+"\n")
 }
 
+func TestProxyRendersAsBefore(t *testing.T) {
+	r := rendered(t, "routing.enabled=false,proxy.enabled=true")
+	golden(t, "testdata/proxy.yaml", r.Manifest)
+	golden(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
+}
+
 // What the program holds is all that is in the folder.
 func TestEmbeddedChartIsWhole(t *testing.T) {
 	embedded, err := charts.Vicinity()

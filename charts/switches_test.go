@@ -54,6 +54,97 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 	}
 }
 
+// A proxy needs no controller, as where it serves all Services in place of kube-proxy.
+func TestProxyInstallsItsOwnAndNothingElse(t *testing.T) {
+	without := names(t)
+	own := []string{
+		"ClusterRole vicinity-proxy", "ClusterRoleBinding vicinity-proxy", "DaemonSet vicinity-proxy", "Role vicinity-proxy",
+		"RoleBinding vicinity-proxy", "Service vicinity-proxy-metrics", "ServiceAccount vicinity-proxy",
+	}
+	for _, name := range own {
+		if slices.Contains(without, name) {
+			t.Errorf("%s is there without anybody asking for the proxy", name)
+		}
+	}
+	if got, want := names(t, "proxy.enabled=true"), slices.Sorted(slices.Values(append(without, own...))); !slices.Equal(got, want) {
+		t.Errorf("with the proxy there is %q, want %q", got, want)
+	}
+	if got := names(t, "proxy.enabled=true,routing.enabled=false"); !slices.Equal(got, own) {
+		t.Errorf("the proxy alone installs %q, want %q", got, own)
+	}
+}
+
+// daemonSet is that of the proxy.
+func daemonSet(t *testing.T, set string) corev1.PodSpec {
+	t.Helper()
+	return object[*appsv1.DaemonSet](t, rendered(t, "proxy.enabled=true"+set), "DaemonSet vicinity-proxy").Spec.Template.Spec
+}
+
+// A proxy that is taken over can change the network of its node, and nothing else.
+func TestProxyIsConfined(t *testing.T) {
+	pod := daemonSet(t, ",proxy.accounting.bytes=true")
+	if !pod.HostNetwork || pod.HostPID || pod.HostIPC || ptr.Deref(pod.HostUsers, true) != true {
+		t.Error("the pod is not in the network of its node, or in another namespace of it")
+	}
+	if pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the pod runs as %v", pod.SecurityContext)
+	}
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		own := container.SecurityContext
+		if !ptr.Deref(own.ReadOnlyRootFilesystem, false) || ptr.Deref(own.AllowPrivilegeEscalation, true) || ptr.Deref(own.Privileged, false) ||
+			!slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(own.Capabilities.Add, []corev1.Capability{"NET_ADMIN"}) {
+			t.Errorf("container %s runs as %v", container.Name, own)
+		}
+		if container.Name == "proxy" && len(container.VolumeMounts) > 0 {
+			t.Errorf("the proxy itself has %v mounted", container.VolumeMounts)
+		}
+	}
+	if len(pod.InitContainers) != 1 || len(pod.Volumes) != 1 || pod.Volumes[0].HostPath == nil || pod.Volumes[0].HostPath.Path != "/proc/sys/net" {
+		t.Errorf("there are the init containers %v and the volumes %v, want one of each", pod.InitContainers, pod.Volumes)
+	}
+	mounted := pod.InitContainers[0].VolumeMounts
+	if len(mounted) != 1 || !slices.Contains(pod.InitContainers[0].Args, "--sysctl-folder="+mounted[0].MountPath) {
+		t.Errorf("the init container has %v mounted and the arguments %q", mounted, pod.InitContainers[0].Args)
+	}
+	for _, set := range []string{"", ",proxy.accounting.bytes=true,proxy.accounting.enabled=false"} {
+		if pod := daemonSet(t, set); len(pod.InitContainers)+len(pod.Volumes) > 0 {
+			t.Errorf("%s: there are the init containers %v and the volumes %v", set, pod.InitContainers, pod.Volumes)
+		}
+	}
+}
+
+// Every node needs its proxy, whatever is wrong with it.
+func TestProxyRunsEverywhere(t *testing.T) {
+	pod := daemonSet(t, "")
+	if want := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}; !slices.Equal(pod.Tolerations, want) {
+		t.Errorf("it tolerates %v, want %v", pod.Tolerations, want)
+	}
+	if pod.PriorityClassName != "system-node-critical" {
+		t.Errorf("its priority class is %q", pod.PriorityClassName)
+	}
+	if got := daemonSet(t, ",proxy.nodeSelector.a=b").NodeSelector; got["a"] != "b" || got[corev1.LabelOSStable] != "linux" {
+		t.Errorf("with a=b it runs on nodes with %v", got)
+	}
+}
+
+// In place of kube-proxy there is no Service of the API server before the proxy made it.
+func TestProxyIsToldOfTheAPIServer(t *testing.T) {
+	for _, test := range []struct{ set, host, port string }{
+		{"", "", ""},
+		{",proxy.apiServer=10.0.0.1:6443", "10.0.0.1", "6443"},
+		{",proxy.apiServer=api.example.com:443", "api.example.com", "443"},
+		{",proxy.apiServer=[fd00::1]:6443", "fd00::1", "6443"},
+	} {
+		env := map[string]string{}
+		for _, variable := range daemonSet(t, test.set).Containers[0].Env {
+			env[variable.Name] = variable.Value
+		}
+		if env["KUBERNETES_SERVICE_HOST"] != test.host || env["KUBERNETES_SERVICE_PORT"] != test.port {
+			t.Errorf("%s: it is told %q", test.set, env)
+		}
+	}
+}
+
 func TestNoWebhooksMeanNoPortAndNoCertificate(t *testing.T) {
 	deployment := object[*appsv1.Deployment](t, rendered(t, noWebhooks), "Deployment vicinity-controller")
 	pod := deployment.Spec.Template.Spec
@@ -187,6 +278,30 @@ func TestSelectorsFindThePods(t *testing.T) {
 	for key, value := range deployment.Spec.Selector.MatchLabels {
 		if labels[key] != value {
 			t.Errorf("the Deployment selects %s=%s, the pods have %q", key, value, labels[key])
+		}
+	}
+}
+
+// Proxies and controllers are told apart whatever users add.
+func TestSelectorsFindTheProxies(t *testing.T) {
+	r := rendered(t, "proxy.enabled=true,proxy.podLabels.a=b,proxy.podLabels.app\\.kubernetes\\.io/component=controller,nameOverride=near")
+	set := object[*appsv1.DaemonSet](t, r, "DaemonSet vicinity-near-proxy")
+	labels := set.Spec.Template.Labels
+	if labels["a"] != "b" || labels["app.kubernetes.io/component"] != "proxy" {
+		t.Errorf("the labels are %v", labels)
+	}
+	for _, selector := range []map[string]string{
+		set.Spec.Selector.MatchLabels, object[*corev1.Service](t, r, "Service vicinity-near-proxy-metrics").Spec.Selector,
+	} {
+		for key, value := range selector {
+			if labels[key] != value {
+				t.Errorf("%s=%s is selected, the pods have %q", key, value, labels[key])
+			}
+		}
+	}
+	for key, value := range object[*appsv1.Deployment](t, r, "Deployment vicinity-near-controller").Spec.Selector.MatchLabels {
+		if key == "app.kubernetes.io/component" && labels[key] == value {
+			t.Error("the Deployment selects the proxies too")
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"helm.sh/helm/v4/pkg/strvals"
 )
 
 // schema is as much of a JSON schema as the chart's has.
@@ -138,15 +140,17 @@ func (v value) other(t *testing.T) any {
 				return allowed
 			}
 		}
-		for _, candidate := range []string{"other", "7s", "sha256:" + strings.Repeat("0f", 32)} {
+		for _, candidate := range []string{"other", "7s", "7%", "host:7", "sha256:" + strings.Repeat("0f", 32)} {
 			if candidate != was && regexp.MustCompile(v.Pattern).MatchString(candidate) {
 				return candidate
 			}
 		}
 	}
-	switch v.name() {
+	switch strings.TrimPrefix(v.name(), "proxy.") {
 	case "resources":
 		return map[string]any{"limits": map[string]any{"memory": "3Gi"}}
+	case "clusterCIDRs", "nodePortAddresses":
+		return []any{"192.0.2.0/24"}
 	case "image.pullSecrets":
 		return []any{map[string]any{"name": "other"}}
 	case "tolerations":
@@ -171,11 +175,35 @@ func nested(path []string, leaf any) map[string]any {
 	return map[string]any{path[0]: leaf}
 }
 
+// put sets a value where its path says.
+func put(values map[string]any, path []string, leaf any) {
+	for _, name := range path[:len(path)-1] {
+		below, ok := values[name].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			values[name] = below
+		}
+		values = below
+	}
+	values[path[len(path)-1]] = leaf
+}
+
 // A value that changes nothing is a promise that is not kept.
 func TestEveryValueIsUsed(t *testing.T) {
-	before := rendered(t)
+	// What is off by default shows nothing of its other values.
+	const on = "proxy.enabled=true"
+	before := rendered(t, on)
 	for _, v := range values(t) {
-		r, err := renderValues(t, nested(v.path, v.other(t)))
+		set := map[string]any{}
+		if v.name() == "proxy.enabled" {
+			set = nested(v.path, false)
+		} else {
+			if err := strvals.ParseInto(on, set); err != nil {
+				t.Fatal(err)
+			}
+			put(set, v.path, v.other(t))
+		}
+		r, err := renderValues(t, set)
 		if err != nil {
 			t.Errorf("%s: %v", v.name(), err)
 			continue
@@ -228,6 +256,16 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"log.level=loud", "/log/level"},
 		{"nodeSelector.a=1", "/nodeSelector/a"},
 		{"topologySpread.whenUnsatisfiable=Never", "/topologySpread/whenUnsatisfiable"},
+		{"proxy.apiServer=10.0.0.1", "/proxy/apiServer"},
+		{"proxy.apiServer=https://10.0.0.1:443", "/proxy/apiServer"},
+		{"proxy.apiServer=fd00::1:443", "/proxy/apiServer"},
+		{"proxy.clusterCIDRs={10.0.0.0}", "/proxy/clusterCIDRs/0"},
+		{"proxy.nodePortAddresses={eth0}", "/proxy/nodePortAddresses/0"},
+		{"proxy.masquerade.bit=32", "/proxy/masquerade/bit"},
+		{"proxy.minSyncPeriod=2h", "/proxy/minSyncPeriod"},
+		{"proxy.healthPort=0", "/proxy/healthPort"},
+		{"proxy.maxUnavailable=0", "/proxy/maxUnavailable"},
+		{"proxy.maxUnavailable=101%", "/proxy/maxUnavailable"},
 	} {
 		if _, err := render(t, test.set); err == nil || !strings.Contains(err.Error(), test.names) {
 			t.Errorf("%s is not refused by name: %v", test.set, err)
@@ -235,9 +273,13 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// A duration that the controller refuses would have it start and end again and again.
-func TestDurationsAreThoseThatTheControllerTakes(t *testing.T) {
-	const longest = time.Hour // of --shrink-grace and --hand-back-grace
+// A duration that a program refuses would have it start and end again and again.
+func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
+	longest := map[string]time.Duration{"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "proxy.minSyncPeriod": time.Minute}
+	candidates := []string{
+		"0s", "0.5s", "500ms", "9999ms", "9s", "59.9s", "60s", "1m", "1m0s", "61s", "1m30s", "90s", "999s", "3599s", "3599.9s", "3600s", "5m0.5s",
+		"59m59s", "60m", "1h", "1h0m0s", "1h1s", "1h0m1s", "2h", "60m1s", "61m", "99m", "3600.5s", "3601s", "9999s", "36000s", "1000000000ms",
+	}
 	found := 0
 	for _, v := range values(t) {
 		text, ok := v.byDefault.(string)
@@ -245,23 +287,23 @@ func TestDurationsAreThoseThatTheControllerTakes(t *testing.T) {
 			continue
 		}
 		found++
-		pattern := regexp.MustCompile(v.Pattern)
-		for _, text := range []string{
-			text, "0s", "0.5s", "500ms", "9s", "90s", "999s", "3599s", "3599.9s", "3600s", "1m", "1m30s", "5m0.5s", "59m59s", "60m", "1h", "1h0m0s",
-		} {
-			if d, err := time.ParseDuration(text); err != nil || d > longest || !pattern.MatchString(text) {
-				t.Errorf("%s: %s is refused: %v", v.name(), text, err)
+		pattern, most := regexp.MustCompile(v.Pattern), longest[v.name()]
+		for _, text := range append(candidates, text) {
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if taken := pattern.MatchString(text); taken != (d <= most) {
+				t.Errorf("%s: %s is let pass: %t; at most %s is allowed", v.name(), text, taken, most)
 			}
 		}
-		for _, text := range []string{
-			"", "10", "soon", "-1s", "s", "1d", "1h1s", "1h0m1s", "2h", "60m1s", "61m", "99m", "3600.5s", "3601s", "9999s", "36000s", "1000000000ms",
-		} {
+		for _, text := range []string{"", "10", "soon", "-1s", "s", "1d"} {
 			if pattern.MatchString(text) {
 				t.Errorf("%s: %s is let pass", v.name(), text)
 			}
 		}
 	}
-	if found != 2 {
+	if found != len(longest) {
 		t.Errorf("found %d durations", found)
 	}
 }

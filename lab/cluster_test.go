@@ -98,7 +98,7 @@ func TestUpRefusesAProxyThatIsNotThere(t *testing.T) {
 	s := shape.Default()
 	s.Proxy = shape.ProxyBoth
 	_, err := Up(t.Context(), s, Options{Root: folder, Program: filepath.Join(folder, "vicinity"), Kubernetes: "/bin/sh"})
-	if err == nil || !strings.HasPrefix(err.Error(), `proxy "both": it needs the program vicinity-proxy, and there is none at `+folder) {
+	if err == nil || !strings.HasPrefix(err.Error(), `proxy "both": there is no program `+folder+"/vicinity-proxy; make build builds it") {
 		t.Errorf("Up() without a vicinity-proxy: %v", err)
 	}
 }

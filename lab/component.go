@@ -33,7 +33,8 @@ func (c *Cluster) Components() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(plane.Components(), c.agents(c.Shape().Nodes()...)...), nil
+	nodes := c.Shape().Nodes()
+	return slices.Concat(plane.Components(), c.agents(nodes...), c.proxies(nodes...)), nil
 }
 
 // agents are the names of the agents that care for nodes.
@@ -139,7 +140,8 @@ func (c *Cluster) waitAgent(ctx context.Context, name string) error {
 	return err
 }
 
-// StartComponent starts a component unless it runs, and waits until it is ready.
+// StartComponent starts a component unless it runs, and waits until it is ready. One
+// that is a pod is started by its node: then it only waits.
 func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -151,6 +153,9 @@ func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 			return err
 		}
 		return c.waitAgent(ctx, name)
+	}
+	if node, ok := c.proxied(name); ok {
+		return c.waitProxy(ctx, node)
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
@@ -175,6 +180,9 @@ func (c *Cluster) endComponent(ctx context.Context, name string, grace time.Dura
 		return err
 	}
 	defer unlock()
+	if node, ok := c.proxied(name); ok {
+		return c.endProxy(ctx, node, grace)
+	}
 	plane, err := c.controlPlane()
 	if err != nil {
 		return err
@@ -223,6 +231,9 @@ func (c *Cluster) holdComponent(ctx context.Context, name string, pause bool) er
 		}
 		return c.waitAgent(ctx, name)
 	}
+	if node, ok := c.proxied(name); ok {
+		return c.holdProxy(ctx, node, pause)
+	}
 	plane, err := c.controlPlane()
 	if err != nil {
 		return err
@@ -256,7 +267,7 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 		if !slices.Contains(all, name) {
 			return fmt.Errorf("component %q is unknown; this lab has %s", name, strings.Join(all, ", "))
 		}
-		text, err := os.ReadFile(c.dir.Log(name))
+		text, err := c.componentLog(name)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		} else if err != nil {
@@ -272,6 +283,14 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 		}
 	}
 	return nil
+}
+
+// componentLog is all that a component has printed.
+func (c *Cluster) componentLog(name string) ([]byte, error) {
+	if node, ok := c.proxied(name); ok {
+		return agent.ContainerLog(c.dir, proxyImage, node.Name)
+	}
+	return os.ReadFile(c.dir.Log(name))
 }
 
 // lastLines are as many lines from the end of a text; nil or below 0 is all.

@@ -99,7 +99,7 @@ func (c *Cluster) componentStatus(ctx context.Context) ([]ComponentStatus, error
 // lookAt asks a component how it is.
 func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, name string) (ComponentStatus, error) {
 	one := ComponentStatus{Name: name, State: "stopped"}
-	running, err := process.Find(c.dir, name)
+	running, err := c.findComponent(name)
 	if errors.Is(err, process.ErrNotFound) {
 		return one, nil
 	} else if err != nil {
@@ -116,7 +116,9 @@ func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	if c.isAgent(name) {
+	if node, ok := c.proxied(name); ok {
+		err = c.proxyReady(ctx, node)
+	} else if c.isAgent(name) {
 		err = c.agentReady(ctx, running)
 	} else {
 		err = plane.Ready(ctx, name)
@@ -126,6 +128,14 @@ func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, 
 		one.State = "not ready: " + err.Error()
 	}
 	return one, nil
+}
+
+// findComponent finds the process of a component.
+func (c *Cluster) findComponent(name string) (*process.Process, error) {
+	if node, ok := c.proxied(name); ok {
+		return c.findProxy(node)
+	}
+	return process.Find(c.dir, name)
 }
 
 // nodeStatus adds the nodes and the number of pods.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -95,10 +94,9 @@ func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) err
 		return fmt.Errorf("a lab needs Linux, and this is %s; run it in a virtual machine", runtime.GOOS)
 	}
 	if s.Proxy.Vicinity() {
-		beside := filepath.Join(filepath.Dir(options.Program), "vicinity-proxy")
-		if _, err := os.Stat(beside); err != nil {
-			return fmt.Errorf("proxy %q: it needs the program vicinity-proxy, and there is none at %s; write %s or %s",
-				s.Proxy, beside, shape.ProxyKubeProxy, shape.ProxyNone)
+		if program := options.beside(proxyImage); !isProgram(program) {
+			return fmt.Errorf("proxy %q: there is no program %s; make build builds it, or write %s or %s",
+				s.Proxy, program, shape.ProxyKubeProxy, shape.ProxyNone)
 		}
 	}
 	if s.ControlPlaneOnly {

@@ -28,6 +28,8 @@ const controllerImage = "vicinity-controller"
 const (
 	controllerDeployment = release.Name + "-controller"
 	controllerSelector   = "app.kubernetes.io/instance=" + release.Name + ",app.kubernetes.io/component=controller"
+	proxyDaemonSet       = release.Name + "-proxy"
+	proxySelector        = "app.kubernetes.io/instance=" + release.Name + ",app.kubernetes.io/component=proxy"
 )
 
 // vicinityTime is how long Vicinity may take to work once it is installed.
@@ -43,14 +45,25 @@ func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 	if s.ControlPlaneOnly {
 		return "pods do not run in a lab that is only a control plane", nil
 	}
-	if !s.Proxy.KubeProxy() {
-		return "without kube-proxy its pods cannot reach the API server by its Service", nil
+	needed := []string{controllerImage}
+	switch {
+	case s.Proxy.Vicinity():
+		needed = append(needed, proxyImage)
+	case !s.Proxy.KubeProxy():
+		return "without a proxy on the nodes its pods cannot reach the API server by its Service", nil
 	}
-	program := options.controller()
-	if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return fmt.Sprintf("there is no program %s; make build builds it", program), nil
+	for _, name := range needed {
+		if program := options.beside(name); !isProgram(program) {
+			return fmt.Sprintf("there is no program %s; make build builds it", program), nil
+		}
 	}
 	return "", nil
+}
+
+// isProgram reports whether a path is that of a program.
+func isProgram(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 // CheckChartValues checks assignments of values, key=value, as the chart's schema does.
@@ -62,14 +75,14 @@ func CheckChartValues(set []string) error {
 	return values.Validate()
 }
 
-// controller is the controller's program.
-func (o Options) controller() string {
-	return filepath.Join(filepath.Dir(o.Program), controllerImage)
+// beside is the program with a name beside the vicinity program.
+func (o Options) beside(name string) string {
+	return filepath.Join(filepath.Dir(o.Program), name)
 }
 
 // InstallVicinity installs the chart with the values that assignments key=value say, or
-// gives Vicinity these and no others where it is installed already. It returns when the
-// controller is available and the API server's webhooks are answered.
+// gives Vicinity these and no others where it is installed already. It returns when
+// proxies and controller are available and the API server's webhooks are answered.
 func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -137,20 +150,63 @@ func (c *Cluster) RemoveVicinity(ctx context.Context) error {
 
 // chartValues are those that a lab needs.
 func (c *Cluster) chartValues() (release.Values, error) {
-	info, err := os.Stat(c.options.controller())
+	annotations, err := programAnnotations(c.options.beside(controllerImage))
 	if err != nil {
 		return nil, err
 	}
-	values := release.Values{
-		"image": map[string]any{"repository": controllerImage},
-		// There is one of each image, whatever its tag: what tells a program built anew
-		// from the one before must be said elsewhere, for the pods to be replaced.
-		"podAnnotations": map[string]any{
-			"lab.vicinity.dev/program": fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano)),
-		},
+	proxy, err := c.proxyValues()
+	if err != nil {
+		return nil, err
 	}
+	values := release.Values{"image": map[string]any{"repository": controllerImage}, "podAnnotations": annotations, "proxy": proxy}
 	if c.lab().Shape.FakeNodes > 0 {
 		values["affinity"] = onNodes(c.lab().Shape.Nodes())
+	}
+	return values, nil
+}
+
+// programAnnotations are those of pods that run a program. There is one of each image,
+// whatever its tag: what tells a program built anew from the one before must be said
+// elsewhere, for the pods to be replaced.
+func programAnnotations(program string) (map[string]any, error) {
+	info, err := os.Stat(program)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"lab.vicinity.dev/program": fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano)),
+	}, nil
+}
+
+// proxyValues are those of vicinity-proxy, which a lab has if its shape says so.
+func (c *Cluster) proxyValues() (map[string]any, error) {
+	s := c.lab().Shape
+	if !s.Proxy.Vicinity() {
+		return map[string]any{}, nil
+	}
+	annotations, err := programAnnotations(c.options.beside(proxyImage))
+	if err != nil {
+		return nil, err
+	}
+	var cidrs []any
+	for _, cidr := range s.PodCIDRs() {
+		cidrs = append(cidrs, cidr.String())
+	}
+	values := map[string]any{
+		"enabled": true, "image": map[string]any{"repository": proxyImage}, "podAnnotations": annotations,
+		"clusterCIDRs": cidrs, "healthPort": proxyHealthPort,
+		// Accounting of bytes, too: what a lab is for is to see.
+		"accounting": map[string]any{"bytes": true},
+	}
+	if !s.Proxy.KubeProxy() {
+		plane, err := c.controlPlane()
+		if err != nil {
+			return nil, err
+		}
+		values["allServices"], values["apiServer"] = true, plane.Inside().String()
+	}
+	if s.FakeNodes > 0 {
+		values["affinity"] = onNodes(s.Nodes())
 	}
 	return values, nil
 }
@@ -208,19 +264,53 @@ func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 	})
 }
 
-// waitVicinity waits until the controller is available and its webhooks are answered,
-// and says in a few words what is there. Without a Deployment, because all is switched
-// off, there is nothing to wait for.
+// waitVicinity waits until proxies and controller are available and the webhooks are
+// answered, and says in a few words what is there. What is switched off is not waited
+// for.
 func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
-	found, err := c.controllers(ctx)
+	// Without kube-proxy the controller reaches the API server by what proxies write.
+	proxies, err := c.waitProxies(ctx)
 	if err != nil {
 		return "", err
 	}
-	if len(found) == 0 {
+	controller, err := c.waitController(ctx)
+	if err != nil {
+		return "", err
+	}
+	parts := slices.DeleteFunc([]string{controller, proxies}, func(part string) bool { return part == "" })
+	if len(parts) == 0 {
 		return "all of it is switched off", nil
 	}
+	return strings.Join(parts, ", "), nil
+}
+
+// waitProxies waits for the proxies of all nodes, and says where they are.
+func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
+	found, err := c.AppsV1().DaemonSets(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: proxySelector})
+	if err != nil {
+		return "", fmt.Errorf("looking for DaemonSet %s: %w", proxyDaemonSet, err)
+	}
+	if len(found.Items) == 0 {
+		return "", nil
+	}
+	if err := c.WaitDaemonSet(ctx, release.Namespace, proxyDaemonSet); err != nil {
+		return "", errors.Join(err, c.explainPods(ctx, proxySelector))
+	}
+	pods, err := c.vicinityPods(ctx, proxySelector)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("vicinity-proxy on %d nodes", len(pods)), nil
+}
+
+// waitController waits for the controller and its webhooks, and says where they are.
+func (c *Client) waitController(ctx context.Context) (works string, err error) {
+	found, err := c.controllers(ctx)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
 	if err := c.WaitDeployment(ctx, release.Namespace, controllerDeployment); err != nil {
-		return "", errors.Join(err, c.explainController(ctx))
+		return "", errors.Join(err, c.explainPods(ctx, controllerSelector))
 	}
 	webhooks, err := c.webhooks(ctx, release.Name)
 	if err != nil {
@@ -228,10 +318,10 @@ func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
 	}
 	for _, name := range webhooks {
 		if err := c.waitWebhook(ctx, name); err != nil {
-			return "", errors.Join(err, c.explainController(ctx))
+			return "", errors.Join(err, c.explainPods(ctx, controllerSelector))
 		}
 	}
-	pods, err := c.controllerPods(ctx)
+	pods, err := c.vicinityPods(ctx, controllerSelector)
 	if err != nil {
 		return "", err
 	}
@@ -248,11 +338,11 @@ func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	return found.Items, nil
 }
 
-// controllerPods are those that do not terminate, by name.
-func (c *Client) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := c.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerSelector})
+// vicinityPods are those of a selector that do not terminate, by name.
+func (c *Client) vicinityPods(ctx context.Context, selector string) ([]corev1.Pod, error) {
+	list, err := c.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("listing the controller's pods: %w", err)
+		return nil, fmt.Errorf("listing Vicinity's pods: %w", err)
 	}
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
@@ -271,12 +361,12 @@ func whereabouts(pods []corev1.Pod) []string {
 // explainTime bounds how long it may take to find out what is wrong.
 const explainTime = 5 * time.Second
 
-// explainController says as an error what keeps the controller's pods from working. The
-// context of who waited for them has ended.
-func (c *Client) explainController(ctx context.Context) error {
+// explainPods says as an error what keeps pods of a selector from working. The context
+// of who waited for them has ended.
+func (c *Client) explainPods(ctx context.Context, selector string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
-	pods, err := c.controllerPods(ctx)
+	pods, err := c.vicinityPods(ctx, selector)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
 )
 
 func TestWhyNoVicinity(t *testing.T) {
@@ -44,8 +45,25 @@ func TestWhyNoVicinity(t *testing.T) {
 	}
 	alone := shape.Default()
 	alone.Proxy = shape.ProxyNone
-	if got := why(alone); !strings.Contains(got, "without kube-proxy") {
+	if got := why(alone); !strings.Contains(got, "without a proxy") {
 		t.Errorf("without a proxy: %q", got)
+	}
+	for _, proxy := range []shape.Proxy{shape.ProxyVicinity, shape.ProxyBoth} {
+		s := shape.Default()
+		s.Proxy = proxy
+		if got := why(s); !strings.Contains(got, filepath.Join(folder, "vicinity-proxy")) || !strings.Contains(got, "make build") {
+			t.Errorf("%s without its program: %q", proxy, got)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(folder, "vicinity-proxy"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, proxy := range []shape.Proxy{shape.ProxyVicinity, shape.ProxyBoth} {
+		s := shape.Default()
+		s.Proxy = proxy
+		if got := why(s); got != "" {
+			t.Errorf("%s with its program: %q", proxy, got)
+		}
 	}
 }
 
@@ -71,6 +89,45 @@ func TestChartValuesFollowTheProgram(t *testing.T) {
 	}
 	if one, other := build("one"), build("another"); one == other {
 		t.Errorf("two programs are both %v", one)
+	}
+}
+
+// A lab without kube-proxy has vicinity-proxy serve all Services, which cannot ask a
+// Service for the API.
+func TestChartValuesOfTheProxy(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{"vicinity-controller", "vicinity-proxy"} {
+		if err := os.WriteFile(filepath.Join(folder, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Cluster{options: Options{Program: filepath.Join(folder, "vicinity")}}
+	var err error
+	if c.dir, err = state.Create(folder, "values"); err != nil {
+		t.Fatal(err)
+	}
+	values := func(proxy shape.Proxy) map[string]any {
+		t.Helper()
+		c.known.Shape = shape.Default()
+		c.known.Shape.Proxy = proxy
+		values, err := c.chartValues()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := values.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		of, _ := values["proxy"].(map[string]any)
+		return of
+	}
+	if got := values(shape.ProxyKubeProxy); len(got) > 0 {
+		t.Errorf("with kube-proxy alone: %v", got)
+	}
+	if got := values(shape.ProxyBoth); got["enabled"] != true || got["allServices"] != nil || got["apiServer"] != nil {
+		t.Errorf("with both: %v", got)
+	}
+	if got := values(shape.ProxyVicinity); got["enabled"] != true || got["allServices"] != true || got["apiServer"] != "172.30.0.1:6443" {
+		t.Errorf("without kube-proxy: %v", got)
 	}
 }
 

@@ -41,6 +41,26 @@ func missingReplicas(d *appsv1.Deployment) string {
 	return ""
 }
 
+// WaitDaemonSet waits until all pods of a DaemonSet are of its latest version and
+// available.
+func (c *Client) WaitDaemonSet(ctx context.Context, namespace, name string) error {
+	return Wait(ctx, fmt.Sprintf("DaemonSet %s/%s", namespace, name), func(ctx context.Context) (string, error) {
+		set, err := c.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		want, status := set.Status.DesiredNumberScheduled, set.Status
+		switch {
+		case status.ObservedGeneration < set.Generation:
+			return "not looked at by the controller-manager yet", nil
+		case status.UpdatedNumberScheduled < want || status.NumberAvailable < want || status.NumberMisscheduled > 0:
+			return fmt.Sprintf("of %d pods %d are of the latest version, %d available, %d where they should not be",
+				want, status.UpdatedNumberScheduled, status.NumberAvailable, status.NumberMisscheduled), nil
+		}
+		return "", nil
+	})
+}
+
 // WaitNodes waits until each of the nodes named, or with no name each node, is ready
 // or not, as wanted.
 func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) error {

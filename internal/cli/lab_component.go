@@ -14,7 +14,8 @@ func newLabComponentCommand(s streams, f *labFlags) *cobra.Command {
 		Short: "Stop, start, kill and pause components of a lab",
 		Long: `Component makes a component of the lab fail, and mends it again. "lab status" lists
 the components: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, agent,
-gateway, and on each node kube-proxy.`,
+gateway, and on each node kube-proxy and vicinity-proxy, as far as the lab has them. A
+vicinity-proxy is a pod: its node starts it again when it was stopped or killed.`,
 		Example: `  vicinity lab component kill kube-apiserver
   vicinity lab component start kube-apiserver`,
 	}

@@ -35,7 +35,7 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
 	flags.DurationVar(&f.CrossZoneLatency, "cross-zone-latency", 0, "`TIME` added to each round trip between two zones, where the kernel can")
 	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
-	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "who programs Services on the nodes: kube-proxy or none; vicinity and both need a program vicinity-proxy beside this one")
+	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
 	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
@@ -158,7 +158,8 @@ first; a lab that is up already is left alone, with an error.
 
 Vicinity is installed in it by the chart that its users have, and works when the command
 returns, if the program vicinity-controller is beside this one. --set says values of the
-chart; "lab vicinity" changes them later.
+chart; "lab vicinity" changes them later. With --proxy vicinity or both, its vicinity-proxy
+runs on every node.
 
 A shape is said by flags, or for more by a file:
 
@@ -178,6 +179,7 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
   vicinity lab up --name other --ha
+  vicinity lab up --proxy both
   vicinity lab up --set routing.takeOverAuto=true
   vicinity lab up --file shape.yaml
   vicinity lab up --control-plane-only --fake-nodes 1000`,

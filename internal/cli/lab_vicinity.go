@@ -31,6 +31,9 @@ func (f *installFlags) whyNot(wanted shape.Shape, options lab.Options) (string, 
 			return "", err
 		}
 	}
+	if wanted.Proxy.Vicinity() && why != "" {
+		return "", usageErrorf("--proxy %s has no effect: Vicinity is not installed, %s", wanted.Proxy, why)
+	}
 	if len(f.set) > 0 && why != "" {
 		return "", usageErrorf("--set has no effect: Vicinity is not installed, %s", why)
 	}
@@ -62,9 +65,10 @@ func newLabVicinityCommand(s streams, lf *labFlags) *cobra.Command {
 		Use:   "vicinity",
 		Short: "Install Vicinity in a lab, or change how it is installed",
 		Long: `Vicinity installs Vicinity in a lab that is up, by the chart that its users have, and
-returns when its controller is available and its webhooks answer. Where it is installed
-already it gets the values said here and the chart's own for all others, and its pods
-are replaced if the program vicinity-controller was built anew.
+returns when its controller is available and its webhooks answer, and its vicinity-proxy
+is ready on every node of a lab that was brought up with --proxy vicinity or both. Where it
+is installed already it gets the values said here and the chart's own for all others, and
+pods are replaced whose program was built anew.
 
 With --remove it is uninstalled. Its CRDs stay, with all that is written in them.`,
 		Example: `  vicinity lab vicinity

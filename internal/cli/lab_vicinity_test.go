@@ -15,6 +15,8 @@ func TestInstallingInALabIsRefusedEarly(t *testing.T) {
 		{"up --vicinity=false --set replicas=1", "--set has no effect: Vicinity is not installed, as asked for by --vicinity=false"},
 		{"up --control-plane-only --set replicas=1", "--set has no effect: Vicinity is not installed, pods do not run"},
 		{"up --vicinity=false --set mistake", "--set has no effect"},
+		{"up --vicinity=false --proxy both", "--proxy both has no effect: Vicinity is not installed, as asked for by --vicinity=false"},
+		{"up --control-plane-only --proxy vicinity", "--proxy vicinity has no effect: Vicinity is not installed, pods do not run"},
 		{"vicinity --set mistake", `--set: "mistake": key "mistake" has no value; write key=value`},
 		{"vicinity --set routing.mistake=1", "--set: routing: additional properties 'mistake' not allowed"},
 		{"vicinity --set replicas=1 --set replicas=0", "--set: replicas: minimum: got 0, want 1"},

@@ -29,7 +29,11 @@ func serviceListFormat(output string) (func(io.Writer, statusOutput) error, erro
 	case "yaml":
 		return func(w io.Writer, o statusOutput) error { return encodeYAML(w, statusDocumentOf(o)) }, nil
 	}
-	return nil, usageErrorf("--output %q is unknown; it must be table, wide, json or yaml", output)
+	return nil, unknownStatusFormat(output)
+}
+
+func unknownStatusFormat(output string) error {
+	return usageErrorf("--output %q is unknown; it must be table, wide, json or yaml", output)
 }
 
 func statusTable(rows []statusRow, wide bool) explain.Table {

@@ -77,11 +77,15 @@ func (w *worker) environment(ctx context.Context, l *launch) (*environment, erro
 func (w *worker) whereabouts(e *environment, l *launch) {
 	e.set("VICINITY_POD", l.pod.Name)
 	e.set("VICINITY_NAMESPACE", l.pod.Namespace)
-	e.set("VICINITY_NODE", w.node.Name)
+	name, value, _ := strings.Cut(NodeVariable(w.node.Name), "=")
+	e.set(name, value)
 	e.set("VICINITY_ZONE", w.node.Zone)
 	e.set("VICINITY_REGION", w.node.Region)
 	e.set("VICINITY_POD_IPS", addressText(podAddresses(l.pod, &l.record)))
 }
+
+// NodeVariable is the entry in the environment of every container of a node.
+func NodeVariable(node string) string { return "VICINITY_NODE=" + node }
 
 // apiService tells where the API is, as every pod of a cluster is told.
 func (w *worker) apiService(e *environment) {

@@ -44,6 +44,8 @@ type containerSpec struct {
 	Mounts   []mount `json:"mounts,omitempty"`
 	User     *uint32 `json:"user,omitempty"`
 	Group    *uint32 `json:"group,omitempty"`
+	// Forbidden are the capabilities that it may not have, by their numbers.
+	Forbidden []int `json:"forbidden,omitempty"`
 	Log      string  `json:"log"`
 	// Input lets others write to what the process reads, Terminal gives it a terminal.
 	Input    bool `json:"input,omitempty"`
@@ -160,6 +162,9 @@ func (k *keeper) start() error {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec.User, k.spec.Group)},
 	}
 	ends, err := k.connect()
+	if err == nil {
+		err = forbid(k.spec.Forbidden)
+	}
 	if err == nil {
 		err = k.cmd.Start()
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // kept is a container whose keeper runs, without a pod.
@@ -190,6 +191,23 @@ func TestContainerDoesNotGetTheReport(t *testing.T) {
 }
 
 // With a container ends all that is in it, in whatever session.
+// A container whose specification leaves it one capability cannot get another by any
+// program, and the keeper keeps its own.
+func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
+	forbid, err := forbidden(&corev1.Container{SecurityContext: &corev1.SecurityContext{
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := keepContainer(t, containerSpec{
+		Args:      []string{"grep", "-E", "^Cap(Prm|Eff|Bnd)", "/proc/self/status"},
+		Forbidden: forbid,
+	})
+	mask := fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN)
+	k.printed("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
+}
+
 func TestContainerEndsWhole(t *testing.T) {
 	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait`}})
 	daemon := k.printedProcess()

@@ -201,6 +201,9 @@ func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error
 		spec.Dir = "/"
 	}
 	spec.User, spec.Group = identity(l.pod, l.spec)
+	if spec.Forbidden, err = forbidden(l.spec); err != nil {
+		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
+	}
 	if err := writeJSON(filepath.Join(l.folder, specFile), spec); err != nil {
 		return begin{}, nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 
 	"vicinity.dev/vicinity/lab/fabric"
@@ -145,6 +146,9 @@ func (c *ControlPlane) connect(ca *Authority) error {
 	c.anyone, err = newClient(c.dial(c.namespace), ca.PEM, nil)
 	return err
 }
+
+// Inside is where components and nodes find the API, without any Service.
+func (c *ControlPlane) Inside() netip.AddrPort { return c.at.inside }
 
 // dial dials in a network namespace, or in the host's when it has no name.
 func (c *ControlPlane) dial(namespace string) dialer {

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +45,7 @@ func belonging(d state.Dir, namespaces []string) (func(pid int) bool, error) {
 
 // marked reports whether a process carries the marker of a lab.
 func marked(d state.Dir, pid int) bool {
-	// What cannot be read has ended, or is another user's and so not ours.
-	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && bytes.Contains(slices.Concat([]byte{0}, environment, []byte{0}), []byte("\x00"+Marker(d)+"\x00"))
+	return carries(pid, Marker(d))
 }
 
 // inNamespaces tells the processes in some network namespaces from all others.

@@ -59,7 +59,7 @@ type scene struct {
 }
 
 // areas are all there are, in the order in which they run.
-func areas() []area { return []area{labArea(), routingArea()} }
+func areas() []area { return []area{labArea(), routingArea(), proxyArea()} }
 
 const (
 	areaVariable = "E2E_AREA"

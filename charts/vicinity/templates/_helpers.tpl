@@ -18,6 +18,10 @@
 {{- include "vicinity.fullname" . -}}-controller
 {{- end -}}
 
+{{- define "vicinity.proxy" -}}
+{{- include "vicinity.fullname" . -}}-proxy
+{{- end -}}
+
 {{- define "vicinity.webhook" -}}
 {{- include "vicinity.fullname" . -}}-webhook
 {{- end -}}
@@ -31,14 +35,24 @@
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "vicinity.controller" . }}
 {{- end -}}
 
-{{/* Labels of all objects. */}}
+{{/* Labels of all objects but the proxy's. */}}
 {{- define "vicinity.labels" -}}
+{{ include "vicinity.commonLabels" . }}
+{{ include "vicinity.selector" . }}
+{{- end -}}
+
+{{/* Labels of the proxy's objects. */}}
+{{- define "vicinity.proxyLabels" -}}
+{{ include "vicinity.commonLabels" . }}
+{{ include "vicinity.proxySelector" . }}
+{{- end -}}
+
+{{- define "vicinity.commonLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- /* "vicinity explain" finds the Deployment by this, whatever it is called. */}}
 app.kubernetes.io/part-of: vicinity
-{{ include "vicinity.selector" . }}
 {{- end -}}
 
 {{/* Labels by which the controller's pods are found. They must never change. */}}
@@ -46,6 +60,22 @@ app.kubernetes.io/part-of: vicinity
 app.kubernetes.io/name: {{ include "vicinity.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: controller
+{{- end -}}
+
+{{/* Labels by which the proxy's pods are found. They must never change. */}}
+{{- define "vicinity.proxySelector" -}}
+app.kubernetes.io/name: {{ include "vicinity.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: proxy
+{{- end -}}
+
+{{/* What a container of the proxy may do: change the network of its node, and nothing else. */}}
+{{- define "vicinity.proxySecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  add: [NET_ADMIN]
 {{- end -}}
 
 {{/* What is installed: each is empty or "true". */}}
@@ -61,20 +91,23 @@ app.kubernetes.io/component: controller
 {{- if or (include "vicinity.mutates" .) (include "vicinity.validates" .) -}}true{{- end -}}
 {{- end -}}
 
+{{/* An image; the argument is the root and the image's values. */}}
 {{- define "vicinity.image" -}}
-{{- if .Values.image.digest -}}
-{{- .Values.image.repository }}@{{ .Values.image.digest -}}
+{{- if .image.digest -}}
+{{- .image.repository }}@{{ .image.digest -}}
 {{- else -}}
-{{- .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag -}}
+{{- .image.repository }}:{{ default .root.Chart.AppVersion .image.tag -}}
 {{- end -}}
 {{- end -}}
 
 {{/*
 90 % of the limit of memory, in bytes; empty without a limit. Kubernetes writes a quantity
-as a number, which may have a power of ten, with a unit.
+as a number, which may have a power of ten, with a unit. The argument is the resources and
+what the values call them.
 */}}
 {{- define "vicinity.heap" -}}
-{{- with dig "limits" "memory" "" .Values.resources -}}
+{{- $name := .name -}}
+{{- with dig "limits" "memory" "" .resources -}}
 {{- $quantity := . -}}
 {{- if not (kindIs "string" .) -}}
 {{- $quantity = printf "%.0f" (float64 .) -}}
@@ -83,7 +116,7 @@ as a number, which may have a power of ten, with a unit.
 {{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
       "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
 {{- if not (and (hasKey $units $unit) (regexMatch "^[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$" (trimSuffix $unit $quantity))) -}}
-{{- fail (printf "resources.limits.memory: %q is no quantity; write one such as 1Gi" $quantity) -}}
+{{- fail (printf "%s.limits.memory: %q is no quantity; write one such as 1Gi" $name $quantity) -}}
 {{- end -}}
 {{- printf "%.0f" (mulf 0.9 (float64 (trimSuffix $unit $quantity)) (get $units $unit)) -}}
 {{- end -}}

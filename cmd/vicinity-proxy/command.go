@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/proxy"
+	"vicinity.dev/vicinity/internal/proxy/accounting"
+)
+
+// command is what the command line asks for.
+type command struct {
+	settings
+	file                      string
+	cleanup, dryRun, initOnly bool
+	// switches is the folder of the kernel's switches that are set.
+	switches string
+}
+
+func newCommand() *cobra.Command {
+	c := &command{}
+	made := &cobra.Command{
+		Use:   "vicinity-proxy",
+		Short: "Serve Services on a node by topology",
+		Long: `Serve Services on a node by topology: program nftables so that clients on the node reach
+the endpoints that their zone is to use, as EndpointGroups say.
+
+It leaves the rules in place when it ends, and changes none that is right when it starts.`,
+		Version:           version(),
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+	}
+	given := pflag.NewFlagSet("", pflag.ContinueOnError)
+	given.SortFlags = false
+	c.addFlags(given)
+	made.RunE = func(made *cobra.Command, _ []string) error {
+		if err := c.settle(given); err != nil {
+			return err
+		}
+		return c.run(made.Context(), made.OutOrStdout())
+	}
+	flags := made.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&c.file, "config", "", "file with settings; flags win over it")
+	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node, and end")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have, and end")
+	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel count the bytes of connections, which takes more rights than serving Services, and end; what fails is only told")
+	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's switches for networks that --init-only sets")
+	flags.BoolP("version", "v", false, "print the version, and end")
+	flags.AddFlagSet(given)
+	return made
+}
+
+// version is what the program knows about its own version.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+// settle reads the configuration file, if there is one, and checks all settings.
+func (c *command) settle(given *pflag.FlagSet) error {
+	var fromFile map[string]bool
+	if c.file != "" {
+		var err error
+		if fromFile, err = load(c.file, given); err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+	}
+	switch wrong := c.check(); {
+	case c.cleanup && c.dryRun:
+		return errors.New("--cleanup: it is not allowed together with --dry-run")
+	case c.initOnly && (c.cleanup || c.dryRun):
+		return errors.New("--init-only: it is not allowed together with --cleanup or --dry-run")
+	case wrong == nil:
+		return nil
+	case fromFile[wrong.flag]:
+		return fmt.Errorf("--config: %s: %s: %s", c.file, fieldOf(wrong.flag), wrong.text)
+	default:
+		return fmt.Errorf("--%s: %s", wrong.flag, wrong.text)
+	}
+}
+
+// run does what is asked for.
+func (c *command) run(ctx context.Context, out io.Writer) error {
+	switch {
+	case c.initOnly:
+		return prepare(ctx, c.switches)
+	case c.cleanup:
+		return cleanUp(ctx)
+	case c.dryRun:
+		o, err := c.options()
+		if err != nil {
+			return err
+		}
+		if o.API, err = c.api(); err != nil {
+			return err
+		}
+		return proxy.DryRun(ctx, o, out)
+	}
+	return c.serve(ctx)
+}

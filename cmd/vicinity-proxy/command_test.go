@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// execute runs the command with flags.
+func execute(t *testing.T, flags ...string) (out string, err error) {
+	t.Helper()
+	for _, name := range []string{"POD_NAMESPACE", "NODE_NAME", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
+		t.Setenv(name, "")
+	}
+	command := newCommand()
+	command.SetArgs(flags)
+	var text bytes.Buffer
+	command.SetOut(&text)
+	err = command.ExecuteContext(context.Background())
+	return text.String(), err
+}
+
+// A flag that makes no sense ends the program with a sentence that names it.
+func TestFlagsAreChecked(t *testing.T) {
+	for flags, want := range map[string]string{
+		"":                           "--lease-namespace: it is empty",
+		"--masquerade-bit 32":        "--masquerade-bit: 32 is not allowed; it must be from 0 to 31",
+		"--min-sync-period -1s":      "--min-sync-period: -1s is not allowed",
+		"--sync-period 1ms":          "--sync-period: 1ms is not allowed",
+		"--log-level loud":           `--log-level: "loud" is unknown; allowed are debug, info, error`,
+		"--log-format xml":           `--log-format: "xml" is unknown; allowed are json, text`,
+		"--nodeport-addresses here":  `--nodeport-addresses: "here" is not allowed`,
+		"--cluster-cidr 10.0.0.1":    `--cluster-cidr: "10.0.0.1" is not allowed`,
+		"--cleanup --dry-run":        "--cleanup: it is not allowed together with --dry-run",
+		"--cleanup --init-only":      "--init-only: it is not allowed together with --cleanup or --dry-run",
+		"--dry-run --init-only":      "--init-only: it is not allowed together with --cleanup or --dry-run",
+		"--dry-run":                  "--kubeconfig: it is needed outside of a cluster",
+		"--dry-run --kubeconfig x/y": "finding the API server",
+		"--lease-namespace v":        "--kubeconfig: it is needed outside of a cluster",
+		"--config none.yaml":         "--config: open none.yaml",
+		"x":                          "unknown command",
+	} {
+		if _, err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", flags, err, want)
+		}
+	}
+}
+
+func TestVersionIsPrinted(t *testing.T) {
+	out, err := execute(t, "--version")
+	if err != nil || !strings.HasPrefix(out, "vicinity-proxy version ") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// config writes a file of settings.
+func config(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	head := []string{"apiVersion: " + fileVersion, "kind: " + fileKind}
+	if err := os.WriteFile(path, []byte(strings.Join(append(head, lines...), "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A file that makes no sense ends the program with a sentence that names the setting.
+func TestFilesAreChecked(t *testing.T) {
+	for lines, want := range map[string]string{
+		"masqueradeBits: 3":               "masqueradeBits: there is no such setting; there are allServices, clusterCIDR, conntrackAccounting",
+		"masqueradebit: 3":                "masqueradebit: there is no such setting",
+		"masqueradeBit: many":             `masqueradeBit: "many" is not allowed; it must be a whole number`,
+		"masqueradeBit: 40":               "masqueradeBit: 40 is not allowed; it must be from 0 to 31",
+		"masqueradeAll: 1":                "masqueradeAll: 1 is not allowed; it must be true or false",
+		"nodeName: [a]":                   `nodeName: ["a"] is not allowed; it must be a text`,
+		"nodeName:":                       "nodeName: null is not allowed; it must be a text",
+		"minSyncPeriod: 5":                "minSyncPeriod: 5 is not allowed; it must be a time such as 10s",
+		"minSyncPeriod: soon":             `minSyncPeriod: "soon" is not allowed; it must be a time such as 10s`,
+		"clusterCIDR: 10.0.0.0/8":         `clusterCIDR: "10.0.0.0/8" is not allowed; it must be a list of texts`,
+		"clusterCIDR: [x]":                `clusterCIDR: "x" is not allowed; it must be a prefix`,
+		"logLevel: info\nlogLevel: error": `key "logLevel" already set`,
+		"kind: Other":                     `key "kind" already set`,
+	} {
+		path := config(t, lines)
+		if _, err := execute(t, "--config", path); err == nil || !strings.Contains(err.Error(), "--config: "+path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", lines, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"kind: ProxyConfiguration":                              `apiVersion: "" is not understood; it must be ` + fileVersion,
+		"apiVersion: v1\nkind: ProxyConfiguration":              `apiVersion: "v1" is not understood`,
+		"apiVersion: [v1]":                                      `apiVersion: "" is not understood`,
+		"apiVersion: proxy.config.vicinity.dev/v1alpha1":        `kind: "" is not understood; it must be ProxyConfiguration`,
+		"apiVersion: proxy.config.vicinity.dev/v1alpha1\nkind:": `kind: "" is not understood`,
+		"- a list": "it must be a map of settings",
+	} {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := execute(t, "--config", path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: the error is %v, want %q", text, err, want)
+		}
+	}
+}
+
+// The file counts where the command line says nothing, and defaults where neither does.
+func TestFlagsWin(t *testing.T) {
+	path := config(t, "nodeName: from-file", "masqueradeBit: 20", "masqueradeAll: true", "clusterCIDR: [10.0.0.0/8, 2001:db8::/32]",
+		"nodePortAddresses: [192.0.2.0/24]", "minSyncPeriod: 5ms", "logLevel: error")
+	var s settings
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	s.addFlags(flags)
+	if err := flags.Parse([]string{"--masquerade-bit", "21", "--nodeport-addresses", "198.51.100.0/24", "--masquerade-all=false"}); err != nil {
+		t.Fatal(err)
+	}
+	set, err := load(path, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong := s.check(); wrong != nil {
+		t.Fatal(wrong.flag, wrong.text)
+	}
+	o, err := s.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || len(o.ClusterCIDRs) != 2 || o.MinSyncPeriod != 5*time.Millisecond ||
+		s.log.level != "error" || s.log.format != "json" || !slices.Equal(s.nodePortAddresses, []string{"198.51.100.0/24"}) {
+		t.Errorf("options %+v of settings %+v", o, s)
+	}
+	if !set["node-name"] || set["masquerade-bit"] || set["log-format"] {
+		t.Errorf("the file has set %v", set)
+	}
+	// What is wrong on the command line is not blamed on the file.
+	if _, err := execute(t, "--config", path, "--masquerade-bit", "99"); err == nil || !strings.HasPrefix(err.Error(), "--masquerade-bit: 99") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	for _, test := range []struct {
+		config    logConfig
+		visible   bool // at V(1)
+		parseable bool
+	}{
+		{logConfig{"info", "json"}, false, true},
+		{logConfig{"debug", "json"}, true, true},
+		{logConfig{"error", "json"}, false, true},
+		{logConfig{"info", "text"}, false, false},
+	} {
+		var out bytes.Buffer
+		logger := test.config.logger(&out)
+		logger.V(1).Info("detail")
+		logger.Info("programmed", "services", 2)
+		logger.Error(nil, "failed")
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if got := strings.Contains(out.String(), "detail"); got != test.visible {
+			t.Errorf("%+v: details are shown: %t", test.config, got)
+		}
+		if got := strings.Contains(out.String(), "programmed"); got != (test.config.level != "error") {
+			t.Errorf("%+v: information is shown: %t", test.config, got)
+		}
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &map[string]any{}); (err == nil) != test.parseable {
+			t.Errorf("%+v: %q: %v", test.config, lines, err)
+		}
+	}
+}

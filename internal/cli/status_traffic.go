@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// defaultMeasure is how long is measured if a rate is asked for and nothing is said. It
+// is long enough that proxies have looked a few times at connections that last.
+const defaultMeasure = time.Minute
+
+// trafficFlags are the flags of "vicinity status" about what proxies count.
+type trafficFlags struct {
+	wanted bool
+	over   time.Duration
+	perGiB float64
+}
+
+func (f *trafficFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.wanted, "traffic", false, "list what vicinity-proxy has counted, by Service")
+	flags.DurationVar(&f.over, "for", 0, fmt.Sprintf("with --traffic, measure for `TIME` from now (default %s with --cost-per-gib)", defaultMeasure))
+	flags.Float64Var(&f.perGiB, "cost-per-gib", 0, "with --traffic, `PRICE` of 1 GiB that crosses from one zone to another")
+}
+
+// check looks whether the flags make sense together, and sets those that follow.
+func (f *trafficFlags) check() error {
+	switch {
+	case f.over < 0:
+		return usageErrorf("--for %s is not allowed; it must not be negative", f.over)
+	case f.perGiB < 0 || math.IsNaN(f.perGiB) || math.IsInf(f.perGiB, 0):
+		return usageErrorf("--cost-per-gib %v is not allowed; it must be a price that is not negative", f.perGiB)
+	case !f.wanted && (f.over > 0 || f.perGiB > 0):
+		return usageErrorf("--for and --cost-per-gib are about traffic; give --traffic too")
+	}
+	if f.perGiB > 0 && f.over == 0 {
+		f.over = defaultMeasure
+	}
+	return nil
+}
+
+// runTraffic lists what proxies have counted.
+func (f *statusFlags) runTraffic(ctx context.Context, s streams, reach connector) error {
+	write, err := statusTrafficFormat(f.output)
+	if err != nil {
+		return err
+	}
+	connected, err := reach(&f.cluster)
+	if err != nil {
+		return err
+	}
+	r := &clusterReader{connection: connected, now: time.Now()}
+	pods, err := r.proxies(ctx)
+	if err != nil {
+		return err
+	}
+	readings, err := r.traffic(ctx, pods)
+	if err != nil {
+		return err
+	}
+	if f.traffic.over > 0 {
+		if readings, err = r.measure(ctx, s, trafficMeasure{pods, readings, f.traffic.over}); err != nil {
+			return err
+		}
+	}
+	r.noteLimits(readings, f.namespace())
+	o := trafficOutput{
+		rows: trafficRows(readings, f.namespace()), proxies: len(readings),
+		seconds: f.traffic.over.Seconds(), perGiB: f.traffic.perGiB,
+	}
+	o.total, o.missing = trafficTotal(o.rows), r.missing
+	r.sayMissing(s)
+	if len(o.rows) == 0 {
+		fmt.Fprintf(s.err, "no traffic of Services in %s was counted\n", where(f.namespace()))
+	}
+	return write(s.out, o)
+}
+
+// trafficMeasure is what to measure: what proxies count from a first reading on.
+type trafficMeasure struct {
+	pods  []proxyPod
+	first []proxyReading
+	over  time.Duration
+}
+
+// measure waits and reads again. The readings that it returns are those of a second.
+func (r *clusterReader) measure(ctx context.Context, s streams, m trafficMeasure) ([]proxyReading, error) {
+	fmt.Fprintf(s.err, "measuring for %s\n", m.over)
+	timer := time.NewTimer(m.over)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+	}
+	second, err := r.traffic(ctx, m.pods)
+	if err != nil {
+		return nil, err
+	}
+	rates, leftOut := trafficSince(m.first, second)
+	if len(rates) == 0 {
+		return nil, fmt.Errorf("no vicinity-proxy has answered twice")
+	}
+	if len(leftOut) > 0 {
+		r.leaveOut(fmt.Sprintf("vicinity-proxy has answered only once on %s, so the traffic from there is missing", some(leftOut)))
+	}
+	return rates, nil
+}
+
+// noteLimits says where bytes are not counted, and what may be missing of a namespace.
+func (r *clusterReader) noteLimits(readings []proxyReading, namespace string) {
+	var without []string
+	together := false
+	for i := range readings {
+		if readings[i].withoutBytes {
+			without = append(without, readings[i].node)
+		}
+		for key := range readings[i].counts {
+			together = together || key.namespace == ""
+		}
+	}
+	if len(without) > 0 {
+		r.leaveOut(fmt.Sprintf("bytes are not counted on %s (sysctl net.netfilter.nf_conntrack_acct is 0, see docs/reference/traffic.md)", some(without)))
+	}
+	if together && namespace != "" {
+		r.leaveOut(fmt.Sprintf("proxies count Services beyond a limit together, so some of namespace %q may be missing", namespace))
+	}
+}

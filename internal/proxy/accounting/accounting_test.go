@@ -1,0 +1,417 @@
+package accounting
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// accountant makes one that knows the fronts of the namespace.
+func accountant(t testing.TB, o Options) *Accountant {
+	t.Helper()
+	if o.Resolve == nil {
+		o.Resolve = resolve
+	}
+	if o.SourceZone == nil {
+		o.SourceZone = func() string { return "zone-a" }
+	}
+	a, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// counted is what an Accountant has counted.
+func counted(a *Accountant) []row {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ledger.book.rows()
+}
+
+// sum is what all rows add up to.
+func sum(rows []row) (all totals) {
+	for _, r := range rows {
+		all.connections += r.connections
+		all.moved.request += r.moved.request
+		all.moved.reply += r.moved.reply
+	}
+	return all
+}
+
+// eventually waits until something holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(deadline)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%s does not hold within %s", what, deadline)
+		}
+	}
+}
+
+// journal keeps what is logged.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) logger() logr.Logger {
+	return funcr.New(func(_, line string) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.lines = append(j.lines, line)
+	}, funcr.Options{})
+}
+
+func (j *journal) text() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines, "\n")
+}
+
+// fakeKernel is connection tracking in memory.
+type fakeKernel struct {
+	mu       sync.Mutex
+	open     [][]byte // messages
+	costs    time.Duration
+	readFail error
+	readings int
+	bytes    bool
+	ends     bool
+	countErr error
+	listened error
+
+	received chan received
+	closed   chan struct{}
+}
+
+type received struct {
+	read []byte
+	err  error
+}
+
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{bytes: true, ends: true, received: make(chan received), closed: make(chan struct{})}
+}
+
+func (k *fakeKernel) listen(int) (reports, error) { return k, k.listened }
+
+func (k *fakeKernel) receive(into []byte) (int, error) {
+	select {
+	case r := <-k.received:
+		return copy(into, r.read), r.err
+	case <-k.closed:
+		return 0, os.ErrClosed
+	}
+}
+
+func (k *fakeKernel) close() error {
+	close(k.closed)
+	return nil
+}
+
+func (k *fakeKernel) read(_ context.Context, use func([]byte)) (time.Duration, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.readings++
+	for _, message := range k.open {
+		use(framed(messageNew, message))
+	}
+	return k.costs, k.readFail
+}
+
+func (k *fakeKernel) switches() (bytes, ends bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.bytes, k.ends, nil
+}
+
+func (k *fakeKernel) countBytes() error { return k.countErr }
+
+func (k *fakeKernel) change(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f()
+}
+
+func (k *fakeKernel) timesRead() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.readings
+}
+
+// framed is a message with its header.
+func framed(kind uint16, payload []byte) []byte {
+	var read []byte
+	read = binary.NativeEndian.AppendUint32(read, uint32(headerLength+len(payload)))
+	read = binary.NativeEndian.AppendUint16(read, kind)
+	return append(append(read, make([]byte, headerLength-len(read))...), payload...)
+}
+
+// running is an Accountant that runs on a fake kernel and clock.
+type running struct {
+	*Accountant
+	kernel *fakeKernel
+	clock  *clocktesting.FakeClock
+	log    *journal
+	done   chan error
+	stop   context.CancelFunc
+}
+
+func run(t *testing.T, k *fakeKernel, o Options) *running {
+	t.Helper()
+	c, log := clocktesting.NewFakeClock(noon), &journal{}
+	o.Clock, o.Log = c, log.logger()
+	r := &running{Accountant: accountant(t, o), kernel: k, clock: c, log: log, done: make(chan error, 1)}
+	r.Accountant.kernel = k
+	ctx, stop := context.WithCancel(t.Context())
+	r.stop = stop
+	go func() { r.done <- r.Run(ctx) }()
+	t.Cleanup(stop)
+	return r
+}
+
+// looks lets it look once more, with something changed.
+func (r *running) looks(t *testing.T, change func()) {
+	t.Helper()
+	eventually(t, "that it waits", r.clock.HasWaiters)
+	before := r.kernel.timesRead()
+	r.kernel.change(change)
+	r.clock.Step(DefaultInterval)
+	eventually(t, "that it has looked again", func() bool { return r.kernel.timesRead() == before+1 && r.clock.HasWaiters() })
+}
+
+// ended waits until Run has.
+func (r *running) ended(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.done:
+		return err
+	case <-time.After(deadline):
+		t.Fatal("it does not end")
+		return nil
+	}
+}
+
+func TestOpenConnectionsCountOnceAndBytesAsTheyCome(t *testing.T) {
+	k := newFakeKernel()
+	r := run(t, k, Options{})
+	open := [][]byte{recorded(t, openTCP6), recorded(t, openUDP4), recorded(t, untranslated)}
+	want := []row{
+		{name{"shop", "four"}, route{"zone-a", "zone-b"}, totals{1, traffic{1028, 1028}}},
+		{name{"shop", "six"}, route{"zone-a", "zone-a"}, totals{1, traffic{1440, 1296}}},
+	}
+	for range 2 { // the second reading brings nothing new
+		r.looks(t, func() { k.open = open })
+		if got := counted(r.Accountant); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	}
+	ended := recorded(t, endedTCP6)
+	at := strings.Index(string(ended), "\x05\xa0") + 1 // the bytes of the request
+	ended[at]++
+	k.received <- received{read: framed(messageDelete, ended)}
+	k.received <- received{err: errLost}
+	want[1].moved.request++
+	eventually(t, "that the last byte counts", func() bool { return fmt.Sprint(counted(r.Accountant)) == fmt.Sprint(want) })
+
+	r.stop()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+	if r.health.lost != 1 {
+		t.Errorf("%d losses, want 1", r.health.lost)
+	}
+	if text := r.log.text(); text != "" {
+		t.Errorf("logged %s", text)
+	}
+}
+
+// Readings are so far apart that they take a hundredth of a processor.
+func TestReadingsTakeTheirShare(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		costs, pause time.Duration
+		err          error
+	}{
+		{"cheap ones", time.Millisecond, DefaultInterval, nil},
+		{"costly ones", 300 * time.Millisecond, 30 * time.Second, nil},
+		{"costly ones that fail", 300 * time.Millisecond, 30 * time.Second, errors.New("no memory")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := newFakeKernel()
+			k.costs, k.readFail = test.costs, test.err
+			r := run(t, k, Options{})
+			for n := 1; n < 4; n++ {
+				eventually(t, "that it waits", func() bool { return k.timesRead() == n && r.clock.HasWaiters() })
+				r.clock.Step(test.pause - 1)
+				// In this order: it waits again only after it has read.
+				if waits, got := r.clock.HasWaiters(), k.timesRead(); !waits || got != n {
+					t.Fatalf("%d readings before %s are over, want %d", got, test.pause, n)
+				}
+				r.clock.Step(1)
+			}
+			eventually(t, "that it waits", func() bool { return k.timesRead() == 4 && r.clock.HasWaiters() })
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if want := 4 * test.costs; r.health.used != want {
+				t.Errorf("readings took %s, want %s", r.health.used, want)
+			}
+		})
+	}
+}
+
+// Now and then it is looked who has the most connections.
+func TestServicesAreRanked(t *testing.T) {
+	k := newFakeKernel()
+	r := run(t, k, Options{MaxServices: 1, Resolve: numbered})
+	r.looks(t, func() {})
+	r.mu.Lock()
+	r.ledger.gone(to(1, 80, 1))
+	for key := range uint64(3) {
+		r.ledger.gone(to(10+key, 81, 1))
+	}
+	r.mu.Unlock()
+	for range int(rankEvery / DefaultInterval) {
+		r.looks(t, func() {})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if got := r.ledger.book.names(); !slices.Equal(got, []string{"service-81"}) {
+		t.Errorf("%v have series", got)
+	}
+}
+
+func TestTroubleIsSaidOnceAndWhenItIsOver(t *testing.T) {
+	k := newFakeKernel()
+	k.readFail, k.bytes, k.ends = errors.New("reading the tracked connections: no memory"), false, false
+	r := run(t, k, Options{})
+	r.looks(t, func() {})
+	r.looks(t, func() { k.readFail, k.bytes = nil, true })
+	r.looks(t, func() {})
+	r.looks(t, func() { k.ends = true })
+	r.looks(t, func() {})
+	want := []string{
+		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which new connections then have"`,
+		`"level"=0 "msg"="accounting is incomplete" "reason"="reading the tracked connections: no memory"`,
+		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not report connections that end, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2"`,
+		`"level"=0 "msg"="accounting is complete again"`,
+		`"level"=0 "msg"="accounting is complete again"`,
+	}
+	if got := r.log.text(); got != strings.Join(want, "\n") {
+		t.Errorf("logged\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	if h := r.health; h.failed != 2 || h.done != 4 {
+		t.Errorf("%d readings failed and %d did not, want 2 and 4", h.failed, h.done)
+	}
+}
+
+// The same trouble with the kernel's switches is not told of as trouble with readings,
+// and bytes that can be switched on are.
+func TestBytesAreSwitchedOnIfAsked(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		asked  bool
+		fails  error
+		counts bool
+		want   string
+	}{
+		{"not asked", false, nil, false, "the kernel does not count bytes"},
+		{"asked", true, nil, true, ""},
+		{"in vain", true, errors.New("read-only file system"), false, "bytes are not counted: read-only file system"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := newFakeKernel()
+			k.bytes, k.countErr = false, test.fails
+			r := run(t, k, Options{CountBytes: test.asked})
+			eventually(t, "that it has looked", r.clock.HasWaiters)
+			r.stop()
+			if err := r.ended(t); err != nil {
+				t.Fatal(err)
+			}
+			if text := r.log.text(); !strings.Contains(text, test.want) || (text == "") != (test.want == "") {
+				t.Errorf("logged %q, want %q", text, test.want)
+			}
+			if r.health.bytes != test.counts {
+				t.Errorf("bytes are counted: %t, want %t", r.health.bytes, test.counts)
+			}
+		})
+	}
+}
+
+func TestRunFails(t *testing.T) {
+	t.Run("without a socket", func(t *testing.T) {
+		k := newFakeKernel()
+		k.listened = errors.New("making a netlink socket: operation not permitted")
+		if err := run(t, k, Options{}).ended(t); !errors.Is(err, k.listened) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("when it is told no more, and goes on where it was", func(t *testing.T) {
+		k := newFakeKernel()
+		r := run(t, k, Options{})
+		eventually(t, "that it has looked", func() bool { return k.timesRead() == 1 && r.clock.HasWaiters() })
+		broken := errors.New("reading reports of connection tracking: bad file descriptor")
+		k.received <- received{err: broken}
+		if err := r.ended(t); !errors.Is(err, broken) {
+			t.Fatalf("got %v", err)
+		}
+		k.closed = make(chan struct{})
+		k.change(func() { k.open = [][]byte{recorded(t, openTCP6)} })
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { r.done <- r.Run(ctx) }()
+		eventually(t, "that what was opened meanwhile counts", func() bool { return len(counted(r.Accountant)) == 1 })
+		stop()
+		if err := r.ended(t); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	zone := func() string { return "" }
+	known := func(ruleset.Front, netip.Addr) (Flow, bool) { return Flow{}, false }
+	for _, test := range []struct {
+		options Options
+		want    string
+	}{
+		{Options{Resolve: known}, "accounting needs SourceZone and Resolve"},
+		{Options{SourceZone: zone}, "accounting needs SourceZone and Resolve"},
+		{Options{SourceZone: zone, Resolve: known, MaxServices: -1}, "MaxServices -1 is not allowed; it must not be negative"},
+		{Options{SourceZone: zone, Resolve: known, MaxConnections: -1}, "MaxConnections -1 is not allowed; it must not be negative"},
+		{Options{SourceZone: zone, Resolve: known, Interval: -1}, "interval -1ns is not allowed; it must not be negative"},
+		{Options{SourceZone: zone, Resolve: known, Buffer: -1}, "buffer -1 is not allowed; it must not be negative"},
+	} {
+		if _, err := New(test.options); err == nil || err.Error() != test.want {
+			t.Errorf("got %v, want %s", err, test.want)
+		}
+	}
+	a, err := New(Options{SourceZone: zone, Resolve: known})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.interval != DefaultInterval || a.buffer != DefaultBuffer || a.ledger.most != DefaultMaxConnections ||
+		a.ledger.book.most != DefaultMaxServices || a.clock != (clock.RealClock{}) {
+		t.Errorf("the defaults are not those that are documented: %+v", a)
+	}
+}

@@ -1,0 +1,168 @@
+package accounting
+
+import (
+	"net/netip"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// ledger keeps count. It is told of open connections again and again, and once of each
+// that has ended, and adds up what is new.
+type ledger struct {
+	resolve func(ruleset.Front, netip.Addr) (Flow, bool)
+	zone    func() string
+	// most is how many open connections it remembers.
+	most int
+	book book
+
+	open map[uint64]entry
+	// round is the number of the reading that is under way, or was last.
+	round uint32
+	// cleared is when connections were last forgotten, and clearedRound the reading then.
+	cleared      time.Time
+	clearedRound uint32
+	// ended are those that ended since the reading began: it may still bring them, as
+	// they were. It is nil while there is none.
+	ended map[uint64]struct{}
+	// based is set once the first reading has been. What it found was open before, and
+	// has been counted by whoever ran before.
+	based bool
+}
+
+// entry is an open connection.
+type entry struct {
+	// line is nil for one that was open from the beginning and is to no known Service.
+	line  *line
+	moved traffic
+	round uint32
+}
+
+func newLedger(o *Options) *ledger {
+	return &ledger{
+		resolve: o.Resolve, zone: o.SourceZone, most: o.MaxConnections,
+		book: newBook(o.MaxServices), open: map[uint64]entry{},
+	}
+}
+
+// begin begins a reading of all open connections.
+func (l *ledger) begin() {
+	l.round++
+	l.ended = map[uint64]struct{}{}
+}
+
+// found takes an open connection.
+func (l *ledger) found(c connection) {
+	if c.dying {
+		// The kernel reports an end before it takes the connection out of its table, so
+		// this may be known already.
+		return
+	}
+	e, known := l.open[c.key]
+	if known {
+		l.advance(&e, c)
+		e.round = l.round
+		l.open[c.key] = e
+		return
+	}
+	if _, gone := l.ended[c.key]; gone || len(l.open) >= l.most || len(l.ended) >= l.most {
+		// One without room counts when it ends. Whether it has ended may not be known
+		// either, if there was no room for that.
+		return
+	}
+	line := l.line(c)
+	switch {
+	case !l.based:
+		l.open[c.key] = entry{line, c.moved, l.round}
+	case line != nil:
+		l.open[c.key] = entry{line, c.moved, l.round}
+		line.add(1, c.moved)
+	default:
+		// It may be to a Service that is not known yet, and then counts as a whole.
+		return
+	}
+	if line != nil {
+		line.service.open++
+	}
+}
+
+// gone takes a connection that has ended.
+func (l *ledger) gone(c connection) {
+	if l.ended != nil && len(l.ended) < l.most {
+		l.ended[c.key] = struct{}{}
+	}
+	e, known := l.open[c.key]
+	if known {
+		l.advance(&e, c)
+		l.forget(c.key, e)
+		return
+	}
+	if !l.based {
+		return // it was open before, or only for a moment
+	}
+	if line := l.line(c); line != nil {
+		line.add(1, c.moved)
+	}
+}
+
+// advance counts what is new of a known connection.
+func (l *ledger) advance(e *entry, c connection) {
+	if e.line == nil {
+		if e.line = l.line(c); e.line != nil {
+			e.line.service.open++
+		}
+	}
+	moved, grown := c.moved.since(e.moved)
+	e.moved = c.moved
+	switch {
+	case e.line == nil:
+	case grown:
+		e.line.add(0, moved)
+	default:
+		// The kernel has used its memory, and so its id, for another one between the same
+		// two, and the end of the former was lost.
+		e.line.add(1, c.moved)
+	}
+}
+
+// forget removes an entry.
+func (l *ledger) forget(key uint64, e entry) {
+	delete(l.open, key)
+	if e.line != nil {
+		e.line.service.open--
+	}
+}
+
+// clearEvery is how long connections that no reading brings any more are remembered, at
+// least. It is much longer than reports wait to be read: one that is forgotten and then
+// reported counts twice.
+const clearEvery = time.Minute
+
+// finish ends a reading. Connections of which no reading has brought anything for long
+// have ended without a report. That one has not is not enough: a table that is resized
+// meanwhile may not give all.
+func (l *ledger) finish(complete bool, now time.Time) {
+	l.ended = nil
+	if !complete {
+		return
+	}
+	l.based = true
+	if now.Sub(l.cleared) < clearEvery {
+		return
+	}
+	for key, e := range l.open {
+		if e.round < l.clearedRound {
+			l.forget(key, e)
+		}
+	}
+	l.cleared, l.clearedRound = now, l.round
+}
+
+// line is where to count a connection, nil if it is to no known Service.
+func (l *ledger) line(c connection) *line {
+	flow, known := l.resolve(c.front, c.target)
+	if !known {
+		return nil
+	}
+	return l.book.line(flow, l.zone())
+}

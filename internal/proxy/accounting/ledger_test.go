@@ -1,0 +1,389 @@
+package accounting
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// numbered is a resolver to which the port of a front names a Service, and the last
+// byte of a target a zone. Port 9 is nobody's.
+func numbered(front ruleset.Front, target netip.Addr) (Flow, bool) {
+	zone := target.As4()[3]
+	return Flow{"shop", fmt.Sprint("service-", front.Port), fmt.Sprint("zone-", zone)}, front.Port != 9
+}
+
+func newTestLedger(services, connections int) *ledger {
+	return newLedger(&Options{
+		SourceZone: func() string { return "zone-0" }, Resolve: numbered, MaxServices: services, MaxConnections: connections,
+	})
+}
+
+// to is a connection with a key to a Service and zone.
+func to(key uint64, service uint16, zone byte) connection {
+	return connection{
+		key:    key,
+		front:  ruleset.Front{Address: netip.AddrFrom4([4]byte{10, 96, 0, 1}), Protocol: ruleset.TCP, Port: service},
+		target: netip.AddrFrom4([4]byte{10, 0, 0, zone}),
+	}
+}
+
+// moving is a connection that has moved bytes.
+func (c connection) moving(request, reply uint64) connection {
+	c.moved = traffic{request, reply}
+	return c
+}
+
+// reading is a complete one.
+func (l *ledger) reading(open ...connection) {
+	l.begin()
+	for _, c := range open {
+		l.found(c)
+	}
+	l.finish(true, noon)
+}
+
+// noon is when nothing else is said.
+var noon = time.Unix(1_800_000_000, 0)
+
+// based is a ledger that has had its first reading, of nothing.
+func based(services, connections int) *ledger {
+	l := newTestLedger(services, connections)
+	l.reading()
+	return l
+}
+
+func expect(t *testing.T, l *ledger, connections, request, reply uint64) {
+	t.Helper()
+	if got, want := sum(l.book.rows()), (totals{connections, traffic{request, reply}}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
+func TestShortConnectionsCountAsTheyEnd(t *testing.T) {
+	l := based(5, 10)
+	l.gone(to(1, 80, 1).moving(10, 20))
+	l.gone(to(2, 80, 1).moving(1, 2))
+	l.gone(to(3, 9, 1).moving(100, 100)) // to no Service
+	expect(t, l, 2, 11, 22)
+}
+
+func TestOpenConnectionsCountWhatIsNew(t *testing.T) {
+	l := based(5, 10)
+	c := to(1, 80, 1)
+	l.reading(c.moving(10, 20))
+	expect(t, l, 1, 10, 20)
+	l.reading(c.moving(15, 20))
+	expect(t, l, 1, 15, 20)
+	l.gone(c.moving(16, 21))
+	expect(t, l, 1, 16, 21)
+	if len(l.open) != 0 {
+		t.Errorf("%d connections are remembered", len(l.open))
+	}
+}
+
+// What was open before the first reading has been counted by whoever was there then.
+func TestWhatWasOpenBeforeCountsFromThenOn(t *testing.T) {
+	l := newTestLedger(5, 10)
+	l.begin()
+	l.found(to(1, 80, 1).moving(1000, 1000))
+	l.found(to(2, 80, 1).moving(1000, 1000))
+	l.gone(to(2, 80, 1).moving(1001, 1000))
+	l.gone(to(3, 80, 1).moving(1000, 1000)) // before it was read
+	l.finish(true, noon)
+	expect(t, l, 0, 1, 0)
+	l.reading(to(1, 80, 1).moving(1010, 1020))
+	expect(t, l, 0, 11, 20)
+}
+
+// It was open before, and its Service was not known yet.
+func TestWhatWasOpenBeforeIsRecognisedLater(t *testing.T) {
+	l := newTestLedger(5, 10)
+	known := false
+	l.resolve = func(front ruleset.Front, target netip.Addr) (Flow, bool) {
+		flow, _ := numbered(front, target)
+		return flow, known
+	}
+	c := to(1, 80, 1)
+	l.reading(c.moving(1000, 1000))
+	l.reading(c.moving(1001, 1001))
+	known = true
+	l.reading(c.moving(1003, 1005))
+	expect(t, l, 0, 2, 4)
+	if got := l.book.services[name{"shop", "service-80"}].open; got != 1 {
+		t.Errorf("%d open connections refer to the Service, want 1", got)
+	}
+}
+
+// One that came later and whose Service is known only now counts as a whole.
+func TestLateServicesGetAll(t *testing.T) {
+	l := based(5, 10)
+	known := false
+	l.resolve = func(front ruleset.Front, target netip.Addr) (Flow, bool) {
+		flow, _ := numbered(front, target)
+		return flow, known
+	}
+	c := to(1, 80, 1)
+	l.reading(c.moving(10, 10))
+	expect(t, l, 0, 0, 0)
+	known = true
+	l.reading(c.moving(12, 13))
+	expect(t, l, 1, 12, 13)
+}
+
+// A reading is made of parts, which are older than reports that came meanwhile.
+func TestWhatEndsDuringAReadingCountsOnce(t *testing.T) {
+	l := based(5, 10)
+	l.begin()
+	l.gone(to(1, 80, 1).moving(10, 10))
+	l.found(to(1, 80, 1).moving(9, 9))
+	l.finish(true, noon)
+	expect(t, l, 1, 10, 10)
+	if len(l.open) != 0 {
+		t.Errorf("%d connections are remembered", len(l.open))
+	}
+	l.reading(to(1, 80, 1).moving(1, 1)) // another one, in the place of the first
+	expect(t, l, 2, 11, 11)
+}
+
+func TestLostReportsLoseBytesOnly(t *testing.T) {
+	l := based(5, 10)
+	now := noon
+	reading := func(open ...connection) {
+		now = now.Add(clearEvery)
+		l.begin()
+		for _, c := range open {
+			l.found(c)
+		}
+		l.finish(true, now)
+	}
+	reading(to(1, 80, 1).moving(10, 10))
+	reading()
+	if len(l.open) != 1 {
+		t.Error("what one reading does not bring is forgotten")
+	}
+	reading(to(1, 80, 1).moving(11, 11))
+	expect(t, l, 1, 11, 11)
+	reading()
+	now = now.Add(-1)
+	if reading(); len(l.open) != 1 {
+		t.Error("it is forgotten before it is time")
+	}
+	if reading(); len(l.open) != 0 {
+		t.Error("what readings do not bring for long is remembered")
+	}
+	expect(t, l, 1, 11, 11)
+}
+
+// However many readings there are until a report is read, it is of a known connection.
+func TestLateReportsAreOfKnownConnections(t *testing.T) {
+	l := based(5, 10)
+	l.reading(to(1, 80, 1).moving(10, 10))
+	for range 300 {
+		l.reading()
+	}
+	l.gone(to(1, 80, 1).moving(11, 11))
+	expect(t, l, 1, 11, 11)
+}
+
+// A connection that ends is reported before it is out of the table.
+func TestWhatIsDyingHasBeenReported(t *testing.T) {
+	l := based(5, 10)
+	c := to(1, 80, 1).moving(10, 10)
+	l.gone(c)
+	c.dying = true
+	l.reading(c)
+	expect(t, l, 1, 10, 10)
+}
+
+func TestAnotherConnectionInThePlaceOfOneIsTold(t *testing.T) {
+	l := based(5, 10)
+	l.reading(to(1, 80, 1).moving(1000, 1000))
+	l.reading(to(1, 80, 1).moving(7, 1001))
+	expect(t, l, 2, 1007, 2001)
+}
+
+func TestReadingsThatFailForgetNothing(t *testing.T) {
+	l := based(5, 10)
+	l.reading(to(1, 80, 1).moving(10, 10))
+	for i := range 5 {
+		l.begin()
+		l.finish(false, noon.Add(time.Duration(i)*time.Hour))
+	}
+	if len(l.open) != 1 {
+		t.Error("it is forgotten")
+	}
+	l.reading(to(1, 80, 1).moving(11, 10))
+	expect(t, l, 1, 11, 10)
+}
+
+// Without room a connection counts later, and is not lost.
+func TestMemoryIsBounded(t *testing.T) {
+	l := based(5, 2)
+	connections := []connection{to(1, 80, 1).moving(1, 1), to(2, 80, 1).moving(1, 1), to(3, 80, 1).moving(1, 1)}
+	l.reading(connections...)
+	if len(l.open) != 2 {
+		t.Fatalf("%d connections are remembered, want 2", len(l.open))
+	}
+	expect(t, l, 2, 2, 2)
+	for _, c := range connections {
+		l.gone(c)
+	}
+	expect(t, l, 3, 3, 3)
+
+	// Nor does it remember more of those that ended while it was reading, and what it
+	// does not know it leaves to the reports.
+	l.begin()
+	for key := range uint64(4) {
+		l.gone(to(10+key, 80, 1))
+	}
+	if len(l.ended) != 2 {
+		t.Errorf("%d ended connections are remembered, want 2", len(l.ended))
+	}
+	l.found(to(13, 80, 1))
+	l.finish(true, noon)
+	expect(t, l, 7, 3, 3)
+}
+
+// all is what was ever counted, also in series that are not shown.
+func (b *book) all() totals {
+	rows := b.rows()
+	for _, s := range b.services {
+		if !s.shown {
+			for r, l := range s.lines {
+				rows = append(rows, row{s.name, r, l.own})
+			}
+		}
+	}
+	return sum(rows)
+}
+
+// TestLedgerCountsWhatHappens lets connections come, move bytes and go in any order,
+// with readings that are stale, and compares with a plain count. There are so few
+// Services that none is forgotten.
+func TestLedgerCountsWhatHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		services := rapid.IntRange(1, 4).Draw(t, "services with series")
+		l := based(services, 1000)
+		open := map[uint64]connection{}
+		var want totals
+		var stale []connection   // what the reading under way has still to bring
+		var reports []connection // of what has ended
+		reading := false
+		var next uint64
+		now := time.Unix(0, 0)
+		before := map[name]map[route]totals{}
+
+		report := func() {
+			for _, c := range reports {
+				l.gone(c)
+			}
+			reports = nil
+		}
+		pick := func(t *rapid.T) connection {
+			if len(open) == 0 {
+				t.Skip("none is open")
+			}
+			return open[rapid.SampledFrom(slices.Sorted(maps.Keys(open))).Draw(t, "connection")]
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"open": func(t *rapid.T) {
+				next++
+				c := to(next, uint16(rapid.IntRange(80, 83).Draw(t, "service")), byte(rapid.IntRange(1, 2).Draw(t, "zone")))
+				open[next] = c
+				want.connections++
+			},
+			"move": func(t *rapid.T) {
+				c := pick(t)
+				request, reply := uint64(rapid.IntRange(0, 9).Draw(t, "request")), uint64(rapid.IntRange(0, 9).Draw(t, "reply"))
+				open[c.key] = c.moving(c.moved.request+request, c.moved.reply+reply)
+				want.moved.request += request
+				want.moved.reply += reply
+			},
+			"end": func(t *rapid.T) {
+				c := pick(t)
+				delete(open, c.key)
+				reports = append(reports, c)
+			},
+			"report": func(t *rapid.T) {
+				if len(reports) == 0 {
+					t.Skip("nothing is to be reported")
+				}
+				l.gone(reports[0])
+				reports = reports[1:]
+			},
+			"begin to read": func(t *rapid.T) {
+				if reading {
+					t.Skip("a reading is under way")
+				}
+				reading = true
+				l.begin()
+				stale = slices.SortedFunc(maps.Values(open), func(a, b connection) int { return cmp.Compare(a.key, b.key) })
+			},
+			"read a part": func(t *rapid.T) {
+				if len(stale) == 0 {
+					t.Skip("nothing is left to read")
+				}
+				l.found(stale[0])
+				stale = stale[1:]
+			},
+			"rank": func(*rapid.T) {
+				now = now.Add(rankEvery)
+				l.book.rank(now)
+			},
+			"": func(t *rapid.T) {
+				if reading && len(stale) == 0 {
+					reading = false
+					l.finish(true, noon)
+				}
+				shown := map[name]bool{}
+				for _, r := range l.book.rows() {
+					shown[r.name] = true
+					old := before[r.name][r.route]
+					if _, grown := r.moved.since(old.moved); !grown || r.connections < old.connections {
+						t.Fatalf("%v has fallen from %+v", r, old)
+					}
+					if before[r.name] == nil {
+						before[r.name] = map[route]totals{}
+					}
+					before[r.name][r.route] = r.totals
+				}
+				if delete(shown, name{service: otherServices}); len(shown) > services {
+					t.Fatalf("%d Services have series, want at most %d", len(shown), services)
+				}
+			},
+		})
+		// In the end all is known.
+		report()
+		for reading && len(stale) > 0 {
+			l.found(stale[0])
+			stale = stale[1:]
+		}
+		if reading {
+			l.finish(true, noon)
+		}
+		l.reading(slices.Collect(maps.Values(open))...)
+		if got := l.book.all(); got != want {
+			t.Fatalf("counted %+v, want %+v", got, want)
+		}
+		for _, s := range l.book.services {
+			n := 0
+			for _, e := range l.open {
+				if e.line != nil && e.line.service == s {
+					n++
+				}
+			}
+			if s.open != n {
+				t.Fatalf("%d open connections refer to %v, it says %d", n, s.name, s.open)
+			}
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package accounting
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// gathered is an Accountant that has counted a connection with bytes, one without, and
+// one that has no room for series of its own.
+func gathered(t *testing.T) *Accountant {
+	t.Helper()
+	a := accountant(t, Options{MaxServices: 2, Resolve: numbered})
+	a.kernel = newFakeKernel()
+	a.look(t.Context())
+	a.ledger.begin()
+	a.ledger.found(to(1, 80, 1).moving(100, 2000))
+	a.ledger.finish(true, noon)
+	a.ledger.gone(to(2, 81, 2))
+	a.ledger.gone(to(3, 82, 2).moving(1, 2))
+	return a
+}
+
+func TestMetrics(t *testing.T) {
+	const want = `
+# HELP vicinity_proxy_accounting_enabled Whether the kernel is set to count bytes of connections, and to report their ends.
+# TYPE vicinity_proxy_accounting_enabled gauge
+vicinity_proxy_accounting_enabled{what="bytes"} 1
+vicinity_proxy_accounting_enabled{what="ends"} 1
+# HELP vicinity_proxy_accounting_losses_total Times that the kernel had no room for reports of ended connections.
+# TYPE vicinity_proxy_accounting_losses_total counter
+vicinity_proxy_accounting_losses_total 0
+# HELP vicinity_proxy_accounting_open_connections Open connections to Services that are remembered.
+# TYPE vicinity_proxy_accounting_open_connections gauge
+vicinity_proxy_accounting_open_connections 1
+# HELP vicinity_proxy_accounting_reading_cpu_seconds_total Time of a processor that readings of all open connections took.
+# TYPE vicinity_proxy_accounting_reading_cpu_seconds_total counter
+vicinity_proxy_accounting_reading_cpu_seconds_total 0
+# HELP vicinity_proxy_accounting_reading_interval_seconds Time between readings of all open connections.
+# TYPE vicinity_proxy_accounting_reading_interval_seconds gauge
+vicinity_proxy_accounting_reading_interval_seconds 15
+# HELP vicinity_proxy_accounting_readings_total Readings of all open connections, by how they ended.
+# TYPE vicinity_proxy_accounting_readings_total counter
+vicinity_proxy_accounting_readings_total{result="done"} 1
+vicinity_proxy_accounting_readings_total{result="failed"} 0
+# HELP vicinity_proxy_bytes_total Bytes of connections to Services from this node, by where they went.
+# TYPE vicinity_proxy_bytes_total counter
+vicinity_proxy_bytes_total{destination_zone="zone-1",direction="reply",namespace="shop",service="service-80",source_zone="zone-a"} 2000
+vicinity_proxy_bytes_total{destination_zone="zone-1",direction="request",namespace="shop",service="service-80",source_zone="zone-a"} 100
+vicinity_proxy_bytes_total{destination_zone="zone-2",direction="reply",namespace="",service="other",source_zone="zone-a"} 2
+vicinity_proxy_bytes_total{destination_zone="zone-2",direction="request",namespace="",service="other",source_zone="zone-a"} 1
+# HELP vicinity_proxy_connections_total Connections to Services from this node, by where they went.
+# TYPE vicinity_proxy_connections_total counter
+vicinity_proxy_connections_total{destination_zone="zone-1",namespace="shop",service="service-80",source_zone="zone-a"} 1
+vicinity_proxy_connections_total{destination_zone="zone-2",namespace="",service="other",source_zone="zone-a"} 1
+vicinity_proxy_connections_total{destination_zone="zone-2",namespace="shop",service="service-81",source_zone="zone-a"} 1
+`
+	if err := testutil.CollectAndCompare(gathered(t), strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMetricsAreWellNamed(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(gathered(t)); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Errorf("%s: %s", problem.Metric, problem.Text)
+	}
+}

@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Whatever somebody else does to the rules is put right within a second.
+func TestForeignChangesAreRepaired(t *testing.T) {
+	for name, change := range map[string]func(*fakeTable){
+		"elements flushed": func(table *fakeTable) { clear(table.sets["services"].elements) },
+		"an element deleted": func(table *fakeTable) {
+			for key := range maps.Keys(table.sets["slots"].elements) {
+				delete(table.sets["slots"].elements, key)
+				return
+			}
+		},
+		"a foreign element": func(table *fakeTable) {
+			table.sets["cluster-ips"].elements["\x0a\x00\x00\x01"] = ruleset.Element{Key: "\x0a\x00\x00\x01"}
+		},
+		"a chain flushed":  func(table *fakeTable) { table.chains["nat-prerouting"] = nil },
+		"a chain deleted":  func(table *fakeTable) { delete(table.chains, "nat-output") },
+		"a foreign chain":  func(table *fakeTable) { table.chains["mine"] = []string{""} },
+		"a set deleted":    func(table *fakeTable) { delete(table.sets, "services") },
+		"a rule put first": func(table *fakeTable) { table.chains["serve"] = append([]string{""}, table.chains["serve"]...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := many(t, 5)
+			w.right("at first")
+			w.kernel.do(change)
+			w.run(time.Second)
+			w.right(name)
+			if got := w.counter("foreign", "IPv4"); got != 1 {
+				t.Errorf("%g repairs are counted", got)
+			}
+		})
+	}
+	t.Run("the table deleted", func(t *testing.T) {
+		w := many(t, 5)
+		w.right("at first")
+		w.kernel.do(nil)
+		w.kernel.tables[ruleset.IPv4] = nil
+		w.run(time.Second)
+		w.right("the table deleted")
+	})
+}
+
+// Rules of others are nobody's business, however often they change, and cost little.
+func TestChangesOfOtherTables(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	before := w.kernel.transactions()
+	w.kernel.reads, w.kernel.shapes = 0, 0
+	// Reading takes a tenth of a second.
+	slow := &slowKernel{fakeKernel: w.kernel, take: func() { w.clock.Step(100 * time.Millisecond) }}
+	w.writer.kernel = slow
+	for range 120 {
+		w.kernel.do(nil)
+		w.run(500 * time.Millisecond)
+	}
+	if got := w.kernel.transactions(); got != before {
+		t.Errorf("%d transactions for nothing", got-before)
+	}
+	if w.kernel.reads < 2 || w.kernel.reads > 10 {
+		t.Errorf("all was read %d times in a minute", w.kernel.reads)
+	}
+	if w.kernel.shapes < 100 {
+		t.Errorf("there were %d quick looks in a minute", w.kernel.shapes)
+	}
+	// What is found at a quick look does not wait for the next full one.
+	w.kernel.do(func(table *fakeTable) { delete(table.chains, "serve") })
+	w.run(time.Second)
+	w.right("a chain was deleted meanwhile")
+}
+
+// slowKernel takes time to be read.
+type slowKernel struct {
+	*fakeKernel
+	take func()
+}
+
+func (k *slowKernel) Read(number ruleset.Family) (ruleset.Listing, error) {
+	k.take()
+	return k.fakeKernel.Read(number)
+}
+
+// Where nothing happens, nothing is read until it is time to compare everything.
+func TestNothingHappens(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	w.run(time.Minute)
+	w.kernel.reads, w.kernel.shapes = 0, 0
+	w.run(30 * time.Minute)
+	if w.kernel.reads != 0 || w.kernel.shapes != 0 {
+		t.Errorf("read %d and looked at %d times", w.kernel.reads, w.kernel.shapes)
+	}
+	w.kernel.do(func(table *fakeTable) { delete(table.chains, "serve") })
+	w.kernel.foreign = false // that it happened has escaped us
+	w.run(time.Hour)
+	w.right("after the time to compare everything")
+}

@@ -1,0 +1,236 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// addresses are those that clients of a Service connect to, in one family.
+type addresses struct {
+	cluster netip.Addr // invalid if the Service has none of the family
+	// external are its external IPs, balancer those of load balancers that leave
+	// packets as they are, and nodes those of the node that take NodePorts.
+	external, balancer, nodes []netip.Addr
+	// sources are the ranges that may connect to addresses of load balancers, nil for
+	// all.
+	sources []netip.Prefix
+}
+
+// proxied reports whether the Service is one that any proxy serves.
+func proxied(service *corev1.Service) bool {
+	spec := &service.Spec
+	return spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone && spec.Type != corev1.ServiceTypeExternalName
+}
+
+// clusterIP is the address of a Service in a family, empty if it has none. Without a
+// list of families the Service is older than that.
+func clusterIP(service *corev1.Service, family ruleset.Family) string {
+	spec := &service.Spec
+	if len(spec.IPFamilies) == 0 {
+		if address, ok := parseAddress(spec.ClusterIP); ok && familyOf(address) != family {
+			return ""
+		}
+		return spec.ClusterIP
+	}
+	for i, listed := range spec.IPFamilies {
+		if string(listed) == familyName(family) && i < len(spec.ClusterIPs) {
+			return spec.ClusterIPs[i]
+		}
+	}
+	return ""
+}
+
+// addressesOf reads the addresses of a Service in one family.
+func addressesOf(service *corev1.Service, family ruleset.Family, node *Node, notes *[]string) addresses {
+	var a addresses
+	text := clusterIP(service, family)
+	if text == "" {
+		return a
+	}
+	address, ok := parseAddress(text)
+	if !ok || familyOf(address) != family {
+		*notes = append(*notes, fmt.Sprintf("spec.clusterIPs: %q is not an %s address: the Service has none", text, familyName(family)))
+		return a
+	}
+	a.cluster = address
+	for _, text := range service.Spec.ExternalIPs {
+		if address, ok := parseAddress(text); ok && familyOf(address) == family {
+			a.external = append(a.external, address)
+		}
+	}
+	for i := range service.Status.LoadBalancer.Ingress {
+		ingress := &service.Status.LoadBalancer.Ingress[i]
+		// A load balancer that is a proxy connects to the node itself.
+		if ingress.IPMode != nil && *ingress.IPMode != corev1.LoadBalancerIPModeVIP {
+			continue
+		}
+		if address, ok := parseAddress(ingress.IP); ok && familyOf(address) == family {
+			a.balancer = append(a.balancer, address)
+		}
+	}
+	for _, address := range node.NodePortAddresses {
+		if address = address.Unmap(); familyOf(address) == family && address.IsValid() && !address.IsLoopback() {
+			a.nodes = append(a.nodes, address)
+		}
+	}
+	a.sources = sourcesOf(service, family, node, a.balancer, notes)
+	return a
+}
+
+// sourcesOf are the ranges that may connect to the addresses of load balancers. As in
+// kube-proxy only those of the family count, so that without any all may connect, and
+// the annotation that came before the field does not.
+func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balancer []netip.Addr, notes *[]string) []netip.Prefix {
+	var sources []netip.Prefix
+	for _, text := range service.Spec.LoadBalancerSourceRanges {
+		prefix, ok := parsePrefix(text)
+		switch {
+		case !ok || familyOf(prefix.Addr()) != family:
+		case prefix.Bits() == 0:
+			return nil
+		default:
+			sources = append(sources, prefix)
+		}
+	}
+	if len(sources) == 0 {
+		if len(balancer) > 0 && len(service.Spec.LoadBalancerSourceRanges) > 0 {
+			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: none of them is of family %s, so all %[1]s clients may connect", familyName(family)))
+		}
+		return nil
+	}
+	// An address of a load balancer is often one of the node's too, and then the source
+	// of what the node itself sends there.
+	if slices.ContainsFunc(node.Addresses, func(own netip.Addr) bool {
+		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(own.Unmap()) })
+	}) {
+		for _, address := range balancer {
+			sources = append(sources, netip.PrefixFrom(address, address.BitLen()))
+		}
+	}
+	slices.SortFunc(sources, netip.Prefix.Compare)
+	return slices.Compact(sources)
+}
+
+// strangeAddresses notes addresses and ranges that are none, of either family.
+func strangeAddresses(service *corev1.Service, notes *[]string) {
+	note := func(field, text, what string) {
+		if text != "" {
+			*notes = append(*notes, fmt.Sprintf("%s: %q is not %s: it is ignored", field, text, what))
+		}
+	}
+	for _, text := range service.Spec.ExternalIPs {
+		if _, ok := parseAddress(text); !ok {
+			note("spec.externalIPs", text, "an IP address")
+		}
+	}
+	for i := range service.Status.LoadBalancer.Ingress {
+		if text := service.Status.LoadBalancer.Ingress[i].IP; text != "" {
+			if _, ok := parseAddress(text); !ok {
+				note("status.loadBalancer.ingress", text, "an IP address")
+			}
+		}
+	}
+	for _, text := range service.Spec.LoadBalancerSourceRanges {
+		if _, ok := parsePrefix(text); !ok {
+			note("spec.loadBalancerSourceRanges", text, "a range of IP addresses")
+		}
+	}
+}
+
+// policy is how traffic to a Service is treated.
+type policy struct {
+	// internal is that of traffic to the cluster IP, external that of all else.
+	internal, external ruleset.Pool
+}
+
+func policyOf(service *corev1.Service) policy {
+	p := policy{internal: ruleset.PoolCluster, external: ruleset.PoolCluster}
+	if local := service.Spec.InternalTrafficPolicy; local != nil && *local == corev1.ServiceInternalTrafficPolicyLocal {
+		p.internal = ruleset.PoolLocal
+	}
+	if externalLocal(service) {
+		p.external = ruleset.PoolSplit
+	}
+	return p
+}
+
+// externalLocal reports whether traffic from outside must stay on the node. The field
+// means nothing for a Service that its type does not let clients outside reach.
+func externalLocal(service *corev1.Service) bool {
+	spec := &service.Spec
+	outside := spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
+		spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
+	return outside && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// servicePort is a port of a Service as far as all families have it.
+type servicePort struct {
+	portKey
+	fullName         string
+	number, nodePort uint16
+}
+
+// fronts are the addresses of a port, in order, with their treatment but for what
+// becomes of connections that no endpoint is for.
+func (a *addresses) fronts(port *servicePort, p policy) []ruleset.FrontEnd {
+	count := 1 + len(a.external) + len(a.balancer)
+	if port.nodePort != 0 {
+		count += len(a.nodes)
+	}
+	list := make([]ruleset.FrontEnd, 0, count)
+	front := func(address netip.Addr, number uint16) ruleset.FrontEnd {
+		return ruleset.FrontEnd{
+			Front: ruleset.Front{Address: address, Protocol: port.protocol, Port: number},
+			// What comes from outside and may leave the node again has to come back to
+			// it.
+			Pool: p.external, Masquerade: p.external == ruleset.PoolCluster,
+		}
+	}
+	cluster := front(a.cluster, port.number)
+	cluster.Pool, cluster.Masquerade, cluster.ClusterIP = p.internal, false, true
+	list = append(list, cluster)
+	for _, address := range a.external {
+		list = append(list, front(address, port.number))
+	}
+	for _, address := range a.balancer {
+		f := front(address, port.number)
+		f.Sources = a.sources
+		list = append(list, f)
+	}
+	if port.nodePort != 0 {
+		for _, address := range a.nodes {
+			list = append(list, front(address, port.nodePort))
+		}
+	}
+	return once(list)
+}
+
+// once leaves each front in the list once. A cluster IP is nothing else beside, and what
+// is restricted to some sources in any way is so.
+func once(list []ruleset.FrontEnd) []ruleset.FrontEnd {
+	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
+		switch order := compareFronts(a.Front, b.Front); {
+		case order != 0 || a.ClusterIP == b.ClusterIP:
+			return order
+		case a.ClusterIP:
+			return -1
+		}
+		return 1
+	})
+	kept := list[:1]
+	for _, f := range list[1:] {
+		last := &kept[len(kept)-1]
+		switch {
+		case last.Front != f.Front:
+			kept = append(kept, f)
+		case last.Sources == nil:
+			last.Sources = f.Sources
+		}
+	}
+	return kept
+}

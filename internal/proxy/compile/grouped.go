@@ -1,0 +1,308 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// fullWeight is the weight of an endpoint that is all the zone's own.
+const fullWeight = 1000
+
+// grouped is the endpoints of a Service as the groups have them that the node sees.
+type grouped struct {
+	roll
+	node     *Node
+	groups   []*v1alpha1.EndpointGroup
+	hasPorts []bool
+	uses     []use
+	// tiers are those of groups with endpoints that the node may use. What each of them
+	// gives the node adds up.
+	tiers []nodeTiers
+	// nearest is scratch: the nearest tier with an endpoint, for each of tiers.
+	nearest []int
+	// anyReady says that some group says that an endpoint is ready somewhere.
+	anyReady bool
+	// hard says that clients must not use what no tier reaches.
+	hard bool
+	// weighted says that some endpoints count less than others.
+	weighted bool
+}
+
+// use is what the node does with a group.
+type use struct {
+	// tiers is the place of the group's in grouped.tiers, or unused.
+	tiers  int
+	weight int
+}
+
+// unused is the place of the tiers of a group of which the node uses only what is on
+// the node itself, for traffic that must stay there.
+const unused = -1
+
+// groupsOf are the groups of a Service, in the order of names.
+func groupsOf(in Input) []*v1alpha1.EndpointGroup {
+	list := make([]*v1alpha1.EndpointGroup, 0, len(in.Groups))
+	for _, g := range in.Groups {
+		if g != nil && g.Namespace == in.Service.Namespace && g.Spec.Service == in.Service.Name {
+			list = append(list, g)
+		}
+	}
+	slices.SortFunc(list, func(a, b *v1alpha1.EndpointGroup) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// newGrouped reads the groups of a family. It is nil if there are none.
+func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node, notes *[]string) *grouped {
+	d := &grouped{roll: roll{family: family}, node: node}
+	n := 0
+	for _, g := range all {
+		if string(g.Spec.AddressType) == familyName(family) {
+			d.groups = append(d.groups, g)
+			n += len(g.Spec.Endpoints)
+		}
+	}
+	if len(d.groups) == 0 {
+		return nil
+	}
+	d.rows = make([]row, 0, n)
+	d.ports = make([]uint16, len(d.groups))
+	d.hasPorts = make([]bool, len(d.groups))
+	d.uses = make([]use, len(d.groups))
+	for i, g := range d.groups {
+		d.uses[i] = d.use(g, notes)
+		var strange ignored
+		for j := range g.Spec.Ports {
+			if _, _, ok := groupPort(&g.Spec.Ports[j]); ok {
+				d.hasPorts[i] = true
+			} else {
+				strange.add(g.Spec.Ports[j].Name)
+			}
+		}
+		strange.note(notes, "EndpointGroup", g.Name, "ports", "a protocol and number that a Service can have")
+		d.readEndpoints(i, g, notes)
+	}
+	d.nearest = make([]int, len(d.tiers))
+	d.close()
+	return d
+}
+
+func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]string) {
+	var strange ignored
+	for j := range g.Spec.Endpoints {
+		e := &g.Spec.Endpoints[j]
+		var state uint64
+		if e.Terminating {
+			state |= terminating
+		}
+		if e.NotReady {
+			state |= notReady
+		}
+		if e.NotServing {
+			state |= notServing
+		}
+		if e.Node != "" && e.Node == d.node.Name {
+			state |= onNode
+		}
+		rank := none
+		if tiers := d.uses[i].tiers; tiers != unused {
+			rank = d.tiers[tiers].rank(e)
+		}
+		state |= uint64(rank) << rankShift
+		if !d.add(e.Address, state, i, j) {
+			strange.add(e.Address)
+		}
+	}
+	strange.note(notes, "EndpointGroup", g.Name, "endpoints", neededAddress(d.family))
+}
+
+// groupPort reads a port of a group.
+func groupPort(p *v1alpha1.GroupPort) (key portKey, number uint16, ok bool) {
+	key.name = p.Name
+	if key.protocol, ok = protocolOf(p.Protocol); !ok {
+		return key, 0, false
+	}
+	number, ok = portOf(p.Port)
+	return key, number, ok
+}
+
+// use decides what the node does with a group: it uses it unless it is kept from its
+// zone, or is there for that zone only for the sake of what stays on a node.
+func (d *grouped) use(g *v1alpha1.EndpointGroup, notes *[]string) use {
+	zone := d.node.Zone
+	if zone != "" {
+		if _, hidden := g.Labels[v1alpha1.LabelNotForPrefix+zone]; hidden {
+			return use{tiers: unused}
+		}
+	}
+	d.anyReady = d.anyReady || g.Spec.AnyReady
+	d.hard = d.hard || topology.Tiers(g.Spec.Tiers).Hard()
+
+	u := use{weight: fullWeight}
+	named := slices.IndexFunc(g.Spec.Consumers, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
+	switch {
+	case zone == "":
+		// The weights are those of zones. A node outside of them uses all alike.
+	case named >= 0:
+		u.weight = d.weight(g, g.Spec.Consumers[named].Weight, notes)
+	case g.Spec.LocalOnly && slices.ContainsFunc(g.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return e.Zone == zone }):
+		return use{tiers: unused}
+	}
+	d.weighted = d.weighted || u.weight != fullWeight
+	u.tiers = slices.IndexFunc(d.tiers, func(t nodeTiers) bool { return slices.Equal(t.keys, g.Spec.Tiers) })
+	if u.tiers < 0 {
+		u.tiers = len(d.tiers)
+		d.tiers = append(d.tiers, d.node.tiers(g.Spec.Tiers))
+	}
+	return u
+}
+
+// weight is the weight that a group gives the node's zone, which is full if the group
+// does not say.
+func (d *grouped) weight(g *v1alpha1.EndpointGroup, given int32, notes *[]string) int {
+	switch {
+	case given == 0:
+		return fullWeight
+	case given < 0 || given > fullWeight:
+		*notes = append(*notes, fmt.Sprintf("EndpointGroup %s: weight %d of zone %s counts as %d; it must be 1 to %d",
+			g.Name, given, d.node.Zone, fullWeight, fullWeight))
+		return fullWeight
+	}
+	return int(given)
+}
+
+func (d *grouped) at(r row) *v1alpha1.GroupEndpoint {
+	return &d.groups[r.object()].Spec.Endpoints[r.index()]
+}
+
+func (d *grouped) endpoints() Endpoints {
+	return d.places(func(r row) string { return d.at(r).Zone })
+}
+
+func (d *grouped) localReady() int { return d.roll.localReady(d.hasPorts) }
+
+// supply takes for traffic that may go anywhere what the node's zone may use and the
+// nearest tier has, and for traffic that stays here all that are here.
+func (d *grouped) supply(port portKey, n need) supply {
+	for i, g := range d.groups {
+		d.ports[i] = 0
+		for j := range g.Spec.Ports {
+			if key, number, ok := groupPort(&g.Spec.Ports[j]); ok && key == port {
+				d.ports[i] = number
+				break
+			}
+		}
+	}
+	var seen census
+	d.visit(func(run []row, _ uint16) { seen.see(run[0]) })
+	got := seen.supply(need{local: n.local}, 0)
+	got.exists = got.exists || d.anyReady
+	if n.cluster {
+		// Those that go are for when nothing is ready that the node knows of. Elsewhere
+		// there may be what is, but until the controller has given the zone some of it,
+		// the alternative is to refuse.
+		if seen.ready == 0 {
+			d.cluster(&got, true, seen.leaving)
+		} else {
+			d.cluster(&got, false, seen.ready)
+		}
+	}
+	if n.local {
+		d.visit(func(run []row, number uint16) {
+			if seen.local(run[0]) {
+				got.local = append(got.local, d.target(run[0], number))
+			}
+		})
+	}
+	return got
+}
+
+// cluster finds the endpoints for traffic that may go anywhere, of which there are so
+// many at most.
+func (d *grouped) cluster(got *supply, lastResort bool, most int) {
+	if d.findNearest() {
+		most = 0
+		d.visit(func(run []row, _ uint16) {
+			if run[0].taking(lastResort) {
+				most += d.approach(run)
+			}
+		})
+	}
+	if most > 0 {
+		got.cluster = make([]netip.AddrPort, 0, most)
+	}
+	var weights []int
+	if d.weighted {
+		weights = make([]int, 0, most)
+	}
+	d.visit(func(run []row, number uint16) {
+		if !run[0].taking(lastResort) {
+			return
+		}
+		weight := d.weightOf(run)
+		if weight == 0 {
+			return
+		}
+		got.cluster = append(got.cluster, d.target(run[0], number))
+		if d.weighted {
+			weights = append(weights, weight)
+		}
+	})
+	if d.weighted {
+		got.cluster = repeat(got.cluster, weights, d.node.Name)
+	}
+	got.beyond = d.hard && got.exists && len(got.cluster) == 0
+}
+
+// findNearest begins to look for the nearest tiers. It reports whether there is
+// anything to look for.
+func (d *grouped) findNearest() bool {
+	constrained := false
+	for i := range d.tiers {
+		d.nearest[i] = 0
+		if len(d.tiers[i].keys) > 0 {
+			d.nearest[i], constrained = none-1, true
+		}
+	}
+	return constrained
+}
+
+// approach looks whether an endpoint is nearer than those before. It says how many
+// more there may be in the nearest tiers by it.
+func (d *grouped) approach(run []row) int {
+	more := 0
+	for _, r := range run {
+		rank := r.rank()
+		if rank == none || !d.same(r, run[0]) {
+			continue
+		}
+		if tiers := d.uses[r.object()].tiers; rank <= d.nearest[tiers] {
+			d.nearest[tiers], more = rank, 1
+		}
+	}
+	return more
+}
+
+// weightOf is the weight of an endpoint among all that the node uses: the greatest that
+// a group gives it while several have it, and zero if the node does not use it.
+func (d *grouped) weightOf(run []row) int {
+	weight := 0
+	for _, r := range run {
+		u, rank := d.uses[r.object()], r.rank()
+		if rank != none && rank == d.nearest[u.tiers] && u.weight > weight && d.same(r, run[0]) {
+			weight = u.weight
+		}
+	}
+	return weight
+}
+
+// same reports whether two rows of one address are about the same endpoint. An address
+// that passes from a pod to another is for a while in the groups of both.
+func (d *grouped) same(a, b row) bool {
+	return a == b || d.at(a).Node == d.at(b).Node
+}

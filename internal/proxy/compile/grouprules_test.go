@@ -1,0 +1,210 @@
+package compile
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// groupReader is a node that reads groups as the API documents them.
+type groupReader struct {
+	Node
+	groups []*v1alpha1.EndpointGroup // in the order of names
+}
+
+// said is what a group says of an endpoint.
+type said struct {
+	group *v1alpha1.EndpointGroup
+	v1alpha1.GroupEndpoint
+}
+
+// leaves reports whether the endpoint goes but serves.
+func (s said) leaves() bool { return s.NotReady && s.Terminating && !s.NotServing }
+
+// endpoints are all there are, by address and port, with what groups say of each: of two
+// pods that have an address one after the other only what is said of the one that stays.
+func (r groupReader) endpoints() map[string][]said {
+	all := map[string][]said{}
+	for _, g := range r.groups {
+		for _, e := range g.Spec.Endpoints {
+			at := netip.AddrPortFrom(netip.MustParseAddr(e.Address), uint16(g.Spec.Ports[0].Port)).String()
+			all[at] = append(all[at], said{g, e})
+		}
+	}
+	for at, list := range all {
+		worse := func(s said) string { return fmt.Sprint(s.Terminating, s.NotReady, s.NotServing) }
+		slices.SortStableFunc(list, func(a, b said) int { return strings.Compare(worse(a), worse(b)) })
+		counts := list[0]
+		all[at] = slices.DeleteFunc(list, func(s said) bool { return s.Node != counts.Node })
+		for i := range all[at] { // the state is that of the one that counts
+			s := &all[at][i]
+			s.NotReady, s.NotServing, s.Terminating = counts.NotReady, counts.NotServing, counts.Terminating
+		}
+	}
+	return all
+}
+
+// visible reports whether the node watches a group.
+func (r groupReader) visible(g *v1alpha1.EndpointGroup) bool {
+	return r.Zone == "" || g.Labels[v1alpha1.LabelNotForPrefix+r.Zone] == ""
+}
+
+// uses reports whether the node uses a group, and the weight of its endpoints.
+func (r groupReader) uses(g *v1alpha1.EndpointGroup) (weight float64, used bool) {
+	if !r.visible(g) {
+		return 0, false
+	}
+	for _, c := range g.Spec.Consumers {
+		if c.Zone == r.Zone && r.Zone != "" {
+			return float64(c.Weight), true
+		}
+	}
+	home := r.Zone != "" && slices.ContainsFunc(g.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return e.Zone == r.Zone })
+	return 1000, !g.Spec.LocalOnly || !home
+}
+
+// labels are those of the node of an endpoint, as far as they matter. What is on the own
+// node has its labels.
+func (r groupReader) labels(s said) topology.Labels {
+	if s.Node == r.Name {
+		return r.own()
+	}
+	labels := topology.Labels{topology.Hostname: s.Node, topology.Zone: s.Zone}
+	for key, value := range s.Domains {
+		if key != topology.Zone {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+func (r groupReader) own() topology.Labels {
+	return topology.Labels{topology.Hostname: r.Labels[topology.Hostname], topology.Zone: r.Zone, "rack": r.Labels["rack"]}
+}
+
+// cluster are the endpoints for traffic that may go anywhere, with their weights, and
+// whether there are any that hard tiers keep from the node.
+func (r groupReader) cluster() (weights map[string]float64, beyond bool) {
+	all := r.endpoints()
+	anyReady, anyLeaves, says, hard := false, false, false, false
+	for _, list := range all {
+		anyReady = anyReady || !list[0].NotReady
+		anyLeaves = anyLeaves || list[0].leaves()
+	}
+	byTiers := map[string][]said{}
+	ats := map[string][]string{}
+	for _, g := range r.groups {
+		if r.visible(g) {
+			says = says || g.Spec.AnyReady
+			hard = hard || topology.Tiers(g.Spec.Tiers).Hard()
+		}
+	}
+	for at, list := range all {
+		for _, s := range list {
+			takes := !s.NotReady
+			if !anyReady {
+				takes = s.leaves()
+			}
+			if _, used := r.uses(s.group); used && takes {
+				tiers := strings.Join(s.group.Spec.Tiers, ",")
+				byTiers[tiers], ats[tiers] = append(byTiers[tiers], s), append(ats[tiers], at)
+			}
+		}
+	}
+	weights = map[string]float64{}
+	for text, list := range byTiers {
+		var tiers topology.Tiers
+		if text != "" {
+			tiers = strings.Split(text, ",")
+		}
+		var endpoints []topology.Endpoint
+		for _, s := range list {
+			endpoints = append(endpoints, topology.Endpoint{Node: r.labels(s), Ready: true})
+		}
+		_, near := tiers.Select(r.own(), endpoints)
+		for _, i := range near {
+			weight, _ := r.uses(list[i].group)
+			weights[ats[text][i]] = max(weights[ats[text][i]], weight)
+		}
+	}
+	return weights, hard && (anyReady || anyLeaves || says) && len(weights) == 0
+}
+
+// TestAsGroupsDocument compares with a second implementation of what the API documents,
+// whatever groups say, and however little of it makes sense together.
+func TestAsGroupsDocument(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := groupReader{Node: testNodeA()}
+		r.Zone = rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "zone")
+		r.Labels = map[string]string{
+			topology.Hostname: rapid.SampledFrom([]string{"a1", "host"}).Draw(t, "hostname"),
+			"rack":            rapid.SampledFrom([]string{"r1", ""}).Draw(t, "rack"),
+		}
+		tiers := []string{"", "", "kubernetes.io/hostname,*", "topology.kubernetes.io/zone", "rack,topology.kubernetes.io/zone,*", "kubernetes.io/hostname"}
+		domains := []string{"", "", "%rack=r1", "%rack=r2", "%kubernetes.io/hostname=host", "%kubernetes.io/hostname=a1"}
+		few := rapid.IntRange(1, 2).Draw(t, "kinds of tiers")
+		for i := range rapid.IntRange(1, 6).Draw(t, "groups") {
+			text := ""
+			for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
+				text += fmt.Sprintf("%d@%s%s%s ", rapid.IntRange(1, 9).Draw(t, "address"),
+					rapid.SampledFrom([]string{"a1", "a2", "b1", "c1"}).Draw(t, "node"),
+					rapid.SampledFrom([]string{"", "", "!", "-", "~"}).Draw(t, "state"),
+					rapid.SampledFrom(domains).Draw(t, "domain"))
+			}
+			text += "->"
+			for _, zone := range anyOf(t, "consumer", "a", "b") {
+				text += fmt.Sprintf(" %s*%d", zone, rapid.SampledFrom([]int{1000, 1000, 500, 333, 77}).Draw(t, "weight"))
+			}
+			for _, zone := range anyOf(t, "not for", "a", "b") {
+				text += " not " + zone
+			}
+			if keys := tiers[rapid.IntRange(0, len(tiers)-1).Draw(t, "tiers")%(few*3)]; keys != "" {
+				text += " tiers " + keys
+			}
+			for _, word := range anyOf(t, "says", "local", "none-ready") {
+				text += " " + word
+			}
+			g := groupOf(fmt.Sprintf("g%d", i), text)
+			g.Spec.Ports[0].Port = rapid.SampledFrom([]int32{8080, 8080, 8080, 9090}).Draw(t, "port")
+			r.groups = append(r.groups, g)
+		}
+
+		got := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})
+		pool := got.Families[0].Ports[0].Cluster
+		want, beyond := r.cluster()
+		checkShares(t, pool, want)
+		if unreachable := len(got.Families[0].Unreachable) > 0; unreachable != beyond {
+			t.Fatalf("unreachable is %t, it should be %t", unreachable, beyond)
+		}
+	})
+}
+
+// checkShares compares how often targets are in a pool with what they weigh.
+func checkShares(t *rapid.T, pool []netip.AddrPort, want map[string]float64) {
+	sum, greatest := 0.0, 0.0
+	for _, weight := range want {
+		sum += weight
+		greatest = max(greatest, weight)
+	}
+	times := map[string]int{}
+	for _, target := range pool {
+		times[target.String()]++
+	}
+	for at, weight := range want {
+		share := float64(times[at]) / float64(len(pool))
+		if times[at] == 0 || math.Abs(share-weight/sum) > 0.011*greatest/sum {
+			t.Fatalf("%s has %.4f of the traffic, it should have %.4f: %v of %v", at, share, weight/sum, times, want)
+		}
+	}
+	if len(times) != len(want) {
+		t.Fatalf("got %v, want %v", times, want)
+	}
+}

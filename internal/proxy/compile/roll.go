@@ -1,0 +1,262 @@
+package compile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// roll is all endpoints of a Service in one family, in the order of addresses, whatever
+// object each comes from. It has no pointers, so that a hundred thousand of them are
+// sorted fast and cost the garbage collector nothing.
+type roll struct {
+	family ruleset.Family
+	rows   []row
+	// ports are the numbers of the port that is looked at in each object, zero where it
+	// has no such port.
+	ports []uint16
+	// run is scratch: the rows of one address with one port.
+	run []row
+}
+
+// row is one endpoint of one object.
+type row struct {
+	high, low uint64 // its address
+	// order is the state of the endpoint, then its place and then what else is known.
+	// Rows of one address are in the order in which they count: first those that are not
+	// about to go, because an address may belong to a pod that goes and already to
+	// another, then those that are ready, then those that serve, then as they come.
+	order uint64
+}
+
+// The state of an endpoint, where what is set comes later.
+const (
+	terminating uint64 = 1 << (63 - iota)
+	notReady
+	notServing
+)
+
+// The place of an endpoint: which object, and which endpoint of that.
+const (
+	objectShift, objectMask = 33, 1<<28 - 1
+	indexShift, indexMask   = 6, 1<<27 - 1
+)
+
+// What else is known of an endpoint: whether it is on the node, and of a slice which
+// hints it has, of a group which tier of the node it is in. It is read while objects are
+// read from their beginning to their end, because to look again, in the order of
+// addresses, takes longer than all the rest.
+const (
+	onNode uint64 = 1 << iota
+	nodeHints
+	zoneHints
+	forNode
+	forZone
+
+	rankShift, rankMask = 1, 1<<5 - 1
+)
+
+func (r row) ready() bool   { return r.order&notReady == 0 }
+func (r row) onNode() bool  { return r.order&onNode != 0 }
+func (r row) object() int   { return int(r.order >> objectShift & objectMask) }
+func (r row) index() int    { return int(r.order >> indexShift & indexMask) }
+func (r row) rank() int     { return int(r.order >> rankShift & rankMask) }
+func (r row) leaving() bool { return r.order&(terminating|notServing) == terminating }
+
+// taking reports whether the endpoint takes traffic, in general or, where there is
+// nothing better, on its way out.
+func (r row) taking(lastResort bool) bool {
+	if lastResort {
+		return r.leaving()
+	}
+	return r.ready()
+}
+
+func (r row) sameAddress(other row) bool {
+	return r.high == other.high && r.low == other.low
+}
+
+func compareRows(a, b row) int {
+	switch {
+	case a.high != b.high:
+		return less(a.high < b.high)
+	case a.low != b.low:
+		return less(a.low < b.low)
+	}
+	return less(a.order < b.order)
+}
+
+func less(is bool) int {
+	if is {
+		return -1
+	}
+	return 1
+}
+
+// address is the address of a row.
+func (l *roll) address(r row) netip.Addr {
+	if l.family == ruleset.IPv4 {
+		var bytes [4]byte
+		binary.BigEndian.PutUint32(bytes[:], uint32(r.low))
+		return netip.AddrFrom4(bytes)
+	}
+	var bytes [16]byte
+	binary.BigEndian.PutUint64(bytes[:8], r.high)
+	binary.BigEndian.PutUint64(bytes[8:], r.low)
+	return netip.AddrFrom16(bytes)
+}
+
+// add adds an endpoint of an object. It reports whether the address is one of the
+// family.
+func (l *roll) add(text string, state uint64, object, index int) bool {
+	address, ok := parseAddress(text)
+	if !ok || familyOf(address) != l.family {
+		return false
+	}
+	r := row{order: state | uint64(object)<<objectShift | uint64(index)<<indexShift}
+	if l.family == ruleset.IPv4 {
+		bytes := address.As4()
+		r.low = uint64(binary.BigEndian.Uint32(bytes[:]))
+	} else {
+		bytes := address.As16()
+		r.high, r.low = binary.BigEndian.Uint64(bytes[:8]), binary.BigEndian.Uint64(bytes[8:])
+	}
+	l.rows = append(l.rows, r)
+	return true
+}
+
+// close ends the adding.
+func (l *roll) close() {
+	slices.SortFunc(l.rows, compareRows)
+}
+
+// visit calls a function for each address with each number that the port has at it,
+// with all rows that say so, the one that counts first. The rows are valid until it
+// returns.
+func (l *roll) visit(see func(run []row, port uint16)) {
+	for begin, end := 0, 0; begin < len(l.rows); begin = end {
+		for end = begin + 1; end < len(l.rows) && l.rows[end].sameAddress(l.rows[begin]); end++ {
+		}
+		same := l.rows[begin:end]
+		if len(same) == 1 {
+			if port := l.ports[same[0].object()]; port != 0 {
+				see(same, port)
+			}
+			continue
+		}
+		for i, r := range same {
+			port := l.ports[r.object()]
+			if port == 0 || slices.ContainsFunc(same[:i], func(seen row) bool { return l.ports[seen.object()] == port }) {
+				continue
+			}
+			l.run = l.run[:0]
+			for _, other := range same[i:] {
+				if l.ports[other.object()] == port {
+					l.run = append(l.run, other)
+				}
+			}
+			see(l.run, port)
+		}
+	}
+}
+
+// target is where the port of an endpoint is.
+func (l *roll) target(r row, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(l.address(r), port)
+}
+
+// places are the endpoints with what a function says of where they are.
+func (l *roll) places(zoneOf func(row) string) Endpoints {
+	list := make(Endpoints, 0, len(l.rows))
+	for i, r := range l.rows {
+		if i > 0 && r.sameAddress(l.rows[i-1]) {
+			continue
+		}
+		list = append(list, Endpoint{Address: l.address(r), Zone: zoneOf(r), OnNode: r.onNode()})
+	}
+	return list
+}
+
+// localReady counts the addresses on the node that are ready, of objects with any port.
+func (l *roll) localReady(hasPorts []bool) int {
+	n, looked := 0, false
+	for i, r := range l.rows {
+		if i == 0 || !r.sameAddress(l.rows[i-1]) {
+			looked = false
+		}
+		if looked || !hasPorts[r.object()] {
+			continue
+		}
+		looked = true
+		if r.onNode() && r.ready() {
+			n++
+		}
+	}
+	return n
+}
+
+// census counts the endpoints of a port.
+type census struct {
+	ready, leaving           int
+	localReady, localLeaving int
+}
+
+func (c *census) see(r row) {
+	switch {
+	case r.ready():
+		c.ready++
+		if r.onNode() {
+			c.localReady++
+		}
+	case r.leaving():
+		c.leaving++
+		if r.onNode() {
+			c.localLeaving++
+		}
+	}
+}
+
+// local reports whether an endpoint takes the traffic that stays on the node: all that
+// are ready there do, and if none is, those that go but serve.
+func (c *census) local(r row) bool {
+	return r.onNode() && r.taking(c.localReady == 0)
+}
+
+// supply has room for what is needed, with so many for traffic that may go anywhere.
+func (c *census) supply(n need, cluster int) supply {
+	s := supply{exists: c.ready > 0 || c.leaving > 0}
+	if n.cluster && cluster > 0 {
+		s.cluster = make([]netip.AddrPort, 0, cluster)
+	}
+	local := c.localReady
+	if local == 0 {
+		local = c.localLeaving
+	}
+	if n.local && local > 0 {
+		s.local = make([]netip.AddrPort, 0, local)
+	}
+	return s
+}
+
+// ignored counts what is ignored of an object for one reason.
+type ignored struct {
+	count int
+	first string
+}
+
+func (i *ignored) add(what string) {
+	if i.count == 0 {
+		i.first = what
+	}
+	i.count++
+}
+
+// note says it in a sentence: of which object, how many of what, and what each needs.
+func (i *ignored) note(notes *[]string, object, name, what, needed string) {
+	if i.count > 0 {
+		*notes = append(*notes, fmt.Sprintf("%s %s: %s ignored: %d, the first %q; each needs %s", object, name, what, i.count, i.first, needed))
+	}
+}

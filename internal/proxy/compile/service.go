@@ -1,0 +1,229 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Service says what the rules of a node are to do for a Service.
+//
+// A Service with groups is served from them, and with Options.AllServices any other from
+// its slices, unless its label service.kubernetes.io/service-proxy-name gives it to
+// another proxy. As long as the label is not there kube-proxy serves the Service too: a
+// port for which the node knows no endpoint then stays kube-proxy's, because groups
+// come and go one by one, and the first of them may have nothing for the node.
+func Service(in Input, o Options) Result {
+	if in.Service == nil || !proxied(in.Service) {
+		return Result{}
+	}
+	name, named := in.Service.Labels[translate.LabelServiceProxyName]
+	if named && name != translate.ServiceProxyName {
+		return Result{}
+	}
+	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in)}
+	if len(c.groups) == 0 && !o.AllServices {
+		if named {
+			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", translate.LabelServiceProxyName)
+		}
+		return Result{Notes: c.notes}
+	}
+	if o.AllServices {
+		c.slices = slicesOf(in)
+	}
+	return c.result()
+}
+
+// compiler compiles one Service.
+type compiler struct {
+	service *corev1.Service
+	options *Options
+	// ours says that kube-proxy does not serve the Service.
+	ours   bool
+	groups []*v1alpha1.EndpointGroup
+	slices []*discoveryv1.EndpointSlice
+
+	name, rank string
+	affinity   time.Duration
+	policy     policy
+	ports      []servicePort
+	notes      []string
+}
+
+func (c *compiler) note(format string, args ...any) {
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
+}
+
+func (c *compiler) result() Result {
+	meta := &c.service.ObjectMeta
+	c.name = meta.Namespace + "/" + meta.Name
+	c.rank = meta.CreationTimestamp.UTC().Format(time.RFC3339) + " " + c.name
+	c.policy = policyOf(c.service)
+	c.readAffinity()
+	c.readPorts()
+	strangeAddresses(c.service, &c.notes)
+	var result Result
+	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		addresses := addressesOf(c.service, family, &c.options.Node, &c.notes)
+		if !addresses.cluster.IsValid() {
+			continue
+		}
+		if f := c.family(family, &addresses); len(f.Ports) > 0 {
+			result.Families = append(result.Families, f)
+		}
+	}
+	result.Notes = c.notes
+	return result
+}
+
+// readAffinity reads for how long a client stays with its endpoint.
+func (c *compiler) readAffinity() {
+	spec := &c.service.Spec
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return
+	}
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	if config := spec.SessionAffinityConfig; config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
+		given := *config.ClientIP.TimeoutSeconds
+		if given > 0 {
+			seconds = given
+		} else {
+			c.note("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d is ignored, clients stay for %d seconds; it must be positive", given, seconds)
+		}
+	}
+	c.affinity = time.Duration(seconds) * time.Second
+}
+
+// readPorts reads the ports of the Service.
+func (c *compiler) readPorts() {
+	spec := &c.service.Spec
+	c.ports = make([]servicePort, 0, len(spec.Ports))
+	for i := range spec.Ports {
+		given := &spec.Ports[i]
+		port := servicePort{portKey: portKey{name: given.Name}, fullName: c.name}
+		if given.Name != "" {
+			port.fullName += ":" + given.Name
+		}
+		var ok bool
+		if port.protocol, ok = protocolOf(given.Protocol); !ok {
+			c.note("spec.ports[%d]: protocol %q is not TCP, UDP or SCTP: the port is ignored", i, given.Protocol)
+			continue
+		}
+		if port.number, ok = portOf(given.Port); !ok {
+			c.note("spec.ports[%d]: port %d is not 1 to 65535: it is ignored", i, given.Port)
+			continue
+		}
+		if slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.name == port.name }) {
+			c.note("spec.ports[%d]: another port is named %q too: this one is ignored", i, port.name)
+			continue
+		}
+		if given.NodePort != 0 {
+			if port.nodePort, ok = portOf(given.NodePort); !ok {
+				port.nodePort = 0
+				c.note("spec.ports[%d]: nodePort %d is not 1 to 65535: it is ignored", i, given.NodePort)
+			}
+		}
+		c.ports = append(c.ports, port)
+	}
+}
+
+// family compiles all ports in one family.
+func (c *compiler) family(family ruleset.Family, at *addresses) Family {
+	f := Family{Family: family}
+	known, partial := c.directory(family)
+	if known == nil {
+		return f
+	}
+	var whole directory // once it is needed
+	for i := range c.ports {
+		port := &c.ports[i]
+		compiled := ruleset.ServicePort{Name: port.fullName, Rank: c.rank, Affinity: c.affinity, Fronts: at.fronts(port, c.policy)}
+		n := needOf(compiled.Fronts)
+		got := known.supply(port.portKey, n)
+		if partial && n.lacks(got) {
+			if !c.options.AllServices {
+				continue // kube-proxy's
+			}
+			if whole == nil {
+				whole = newSliced(c.slices, family, &c.options.Node, &c.notes)
+			}
+			got = whole.supply(port.portKey, n)
+		}
+		compiled.Cluster, compiled.Local = got.cluster, got.local
+		refuse(compiled.Fronts, got.exists)
+		if got.beyond {
+			f.Unreachable = append(f.Unreachable, port.fullName)
+		}
+		f.Ports = append(f.Ports, compiled)
+	}
+	if len(f.Ports) > 0 {
+		if whole != nil {
+			known = whole
+		}
+		f.Endpoints = known.endpoints()
+		f.Health = c.health(known)
+	}
+	return f
+}
+
+// directory is where the endpoints of a family are from, nil if it is kube-proxy's.
+// It is partial if it may not have what it should yet, or not any more.
+func (c *compiler) directory(family ruleset.Family) (known directory, partial bool) {
+	if groups := newGrouped(c.groups, family, &c.options.Node, &c.notes); groups != nil {
+		return groups, !c.ours
+	}
+	switch {
+	case c.options.AllServices:
+		return newSliced(c.slices, family, &c.options.Node, &c.notes), false
+	case c.ours:
+		c.note("the Service has an %s address and no EndpointGroup of that family: connections are refused", familyName(family))
+		return newSliced(nil, family, &c.options.Node, &c.notes), false
+	}
+	return nil, false
+}
+
+// needOf is which endpoints front ends need.
+func needOf(fronts []ruleset.FrontEnd) need {
+	var n need
+	for i := range fronts {
+		n.cluster = n.cluster || fronts[i].Pool != ruleset.PoolLocal
+		n.local = n.local || fronts[i].Pool != ruleset.PoolCluster
+	}
+	return n
+}
+
+// refuse says what becomes of connections that no endpoint is for. Those that a policy
+// keeps from endpoints elsewhere are dropped, so that a load balancer that has not
+// noticed yet tries again, on another node. All others learn it at once.
+func refuse(fronts []ruleset.FrontEnd, exists bool) {
+	for i := range fronts {
+		fronts[i].Empty = ruleset.Reject
+		if exists && fronts[i].Pool != ruleset.PoolCluster {
+			fronts[i].Empty = ruleset.Drop
+		}
+	}
+}
+
+// health is what a load balancer that needs to know which nodes have endpoints asks
+// for. While kube-proxy serves the Service it is kube-proxy that answers.
+func (c *compiler) health(known directory) *HealthCheck {
+	spec := &c.service.Spec
+	if spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(c.service) || !c.ours && !c.options.AllServices {
+		return nil
+	}
+	port, ok := portOf(spec.HealthCheckNodePort)
+	if !ok {
+		if note := fmt.Sprintf("spec.healthCheckNodePort: %d is not 1 to 65535: load balancers learn nothing", spec.HealthCheckNodePort); !slices.Contains(c.notes, note) {
+			c.notes = append(c.notes, note)
+		}
+		return nil
+	}
+	return &HealthCheck{Port: port, LocalEndpoints: known.localReady()}
+}

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// DryRun writes the rules that the node would have, in the syntax of nft, and changes
+// nothing.
+func DryRun(ctx context.Context, o Options, out io.Writer) error {
+	c, err := newClient(o.API)
+	if err != nil {
+		return err
+	}
+	return dryRun(ctx, c, o, out)
+}
+
+func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
+	known := newCatalogue(clock.RealClock{}, func() {})
+	if err := readAll(ctx, a, &o, known); err != nil {
+		return err
+	}
+	node, zone := known.position()
+	if node == nil {
+		return fmt.Errorf("the API does not have the node %q", o.NodeName)
+	}
+	var local []netip.Addr
+	if o.NodePortAddresses.byPrefix() {
+		var err error
+		if local, err = interfaceAddresses(); err != nil {
+			return err
+		}
+	}
+	settings := o.rules()
+	options := settings.place(node, zone, local)
+	tables := map[ruleset.Family]*ruleset.Table{}
+	for _, number := range families {
+		tables[number] = ruleset.NewTable(settings.config(number, node))
+	}
+	onNode, used := []netip.Addr{}, map[ruleset.Family]bool{}
+	for _, name := range slices.SortedFunc(maps.Keys(known.names()), compareNames) {
+		e := known.entry(name)
+		result := compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, options)
+		for _, note := range result.Notes {
+			fmt.Fprintf(out, "# %s: %s\n", name, note)
+		}
+		for i := range result.Families {
+			f := &result.Families[i]
+			used[f.Family] = true
+			for j := range f.Ports {
+				if err := tables[f.Family].Set(f.Ports[j]); err != nil {
+					fmt.Fprintf(out, "# %s: %v\n", f.Ports[j].Name, err)
+				}
+			}
+			for _, e := range f.Endpoints {
+				if e.OnNode {
+					onNode = append(onNode, e.Address)
+				}
+			}
+		}
+	}
+	for _, number := range families {
+		if used[number] {
+			tables[number].SetHairpin(onNode)
+			tables[number].Commit(time.Time{})
+			fmt.Fprint(out, tables[number].Text())
+		}
+	}
+	return nil
+}
+
+func compareNames(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
+
+// readAll reads once what the proxy watches.
+func readAll(ctx context.Context, a api, o *Options, known *catalogue) error {
+	nodes, _, err := list[*corev1.Node](ctx, a.node(o.NodeName))
+	if err != nil {
+		return fmt.Errorf("reading node %s: %w", o.NodeName, err)
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	services, version, err := list[*corev1.Service](ctx, a.services())
+	if err != nil {
+		return fmt.Errorf("reading Services: %w", err)
+	}
+	zone := nodes[0].Labels[corev1.LabelTopologyZone]
+	groups, groupVersion, err := list[*v1alpha1.EndpointGroup](ctx, a.groups(groupSelector(zone)))
+	if absent := o.AllServices && apierrors.IsNotFound(err); err != nil && !absent {
+		return fmt.Errorf("reading EndpointGroups: %w", err)
+	}
+	known.fill(func() {
+		known.setNode(nodes[0])
+		known.replaceServices(services, version)
+		known.replaceGroups(groups, groupVersion, zone)
+	})
+	if !o.AllServices {
+		return nil
+	}
+	all, version, err := list[*discoveryv1.EndpointSlice](ctx, a.slices())
+	if err != nil {
+		return fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	known.fill(func() { known.replaceSlices(all, version) })
+	return nil
+}
+
+// list reads all objects of a source.
+func list[T any](ctx context.Context, source cache.ListerWatcher) (objects []T, version string, err error) {
+	listed, err := cache.ToListerWithContext(source).ListWithContext(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, "", err
+	}
+	items, err := meta.ExtractList(listed)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, item := range items {
+		if typed, ok := item.(T); ok {
+			objects = append(objects, typed)
+		}
+	}
+	access, err := meta.ListAccessor(listed)
+	if err != nil {
+		return nil, "", err
+	}
+	return objects, access.GetResourceVersion(), nil
+}

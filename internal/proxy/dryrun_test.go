@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A dry run says what the kernel would get, in the same words each time.
+func TestDryRun(t *testing.T) {
+	a := newFakeAPI()
+	options := Options{NodeName: "node-a", AllServices: true}
+	var out bytes.Buffer
+	if err := dryRun(t.Context(), a, options, &out); err == nil || !strings.Contains(err.Error(), `the API does not have the node "node-a"`) {
+		t.Errorf("without a node: %v", err)
+	}
+	a.sources[resourceNodes].put(aNode("a"))
+	a.sources[resourceServices].put(aService("web", "10.96.0.1"))
+	a.sources[resourceServices].put(aService("none", "10.96.0.2"))
+	group := aGroup("web", "web-1", "10.1.0.1", "10.1.1.1", "not an address")
+	group.Spec.Endpoints[0].Node = "node-a"
+	a.sources[resourceGroups].put(group)
+	a.sources[resourceGroups].put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a"))
+	six := aService("six", "2001:db8::1")
+	six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+	a.sources[resourceServices].put(six)
+
+	texts := map[string]bool{}
+	for range 5 {
+		out.Reset()
+		if err := dryRun(t.Context(), a, options, &out); err != nil {
+			t.Fatal(err)
+		}
+		texts[out.String()] = true
+	}
+	if len(texts) != 1 {
+		t.Error("it says something else each time")
+	}
+	for _, want := range []string{"table ip vicinity {", "table ip6 vicinity {", "10.96.0.1", "10.1.0.1 . 10.1.0.1", "10.1.1.1 . 8080", "# shop/web: ", "10.1.0.0/24"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "10.1.2.1") {
+		t.Errorf("it has an endpoint that is not for the zone:\n%s", out.String())
+	}
+
+	a.sources[resourceGroups].absent = true
+	if err := dryRun(t.Context(), a, options, &out); err != nil {
+		t.Errorf("without groups: %v", err)
+	}
+	options.AllServices = false
+	if err := dryRun(t.Context(), a, options, &out); err == nil || !strings.Contains(err.Error(), "reading EndpointGroups") {
+		t.Errorf("without groups, and without slices: %v", err)
+	}
+}

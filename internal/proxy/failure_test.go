@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+var errRefused = errors.New("invalid argument")
+
+// many is a world with Services s0 to s(n-1), at 10.96.0.n with an endpoint 10.1.1.n.
+func many(t *testing.T, n int) *world {
+	w := newWorld(t)
+	for i := range n {
+		w.put(aService(fmt.Sprintf("s%d", i), fmt.Sprintf("10.96.0.%d", i)), aGroup(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d-1", i), fmt.Sprintf("10.1.1.%d", i)))
+	}
+	return w
+}
+
+// refusing makes the kernel refuse what touches addresses.
+func (w *world) refusing(addresses ...string) {
+	w.kernel.refuses = func(t ruleset.Transaction) error {
+		for _, address := range addresses {
+			if touches(t, address) {
+				return fmt.Errorf("adding %s: %w", address, errRefused)
+			}
+		}
+		return nil
+	}
+}
+
+// What the kernel refuses once is read anew, and works.
+func TestRefusedOnce(t *testing.T) {
+	w := many(t, 3)
+	w.right("at first")
+	reads := w.kernel.reads
+	w.kernel.refuses = func(ruleset.Transaction) error {
+		w.kernel.refuses = func(ruleset.Transaction) error { return nil }
+		return errRefused
+	}
+	w.put(aGroup("s1", "s1-1", "10.1.2.1"))
+	w.run(0)
+	if w.kernel.reads == reads {
+		t.Error("the kernel was not asked what it holds")
+	}
+	w.kernel.reads = 0
+	w.right("after one refusal")
+	if got := w.counter("transactions", "IPv4", "error"); got != 1 {
+		t.Errorf("%g failures are counted", got)
+	}
+	if got := w.counter("refused", "IPv4"); got != 0 {
+		t.Errorf("%g ports are set aside", got)
+	}
+}
+
+// One port that the kernel refuses is set aside: others go on, and it keeps what it had.
+func TestOneBadPort(t *testing.T) {
+	w := many(t, 20)
+	w.right("at first")
+	w.refusing("10.1.9.7")
+	for i := range 20 {
+		w.put(aGroup(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d-1", i), fmt.Sprintf("10.1.9.%d", i)))
+	}
+	w.run(time.Second)
+	listing := func() (found []string) {
+		read, err := w.kernel.list(ruleset.IPv4, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.wanted()[ruleset.IPv4].Differences(read)
+	}
+	if got := strings.Join(listing(), "\n"); !strings.Contains(got, "10.1.1.7:8080") || strings.Count(got, "\n") != 0 {
+		t.Errorf("not all others are programmed, or the bad one is not as it was:\n%s", got)
+	}
+	if got := w.counter("refused", "IPv4"); got != 1 {
+		t.Errorf("%g ports are set aside", got)
+	}
+	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/s7 Warning PortNotProgrammed") {
+		t.Errorf("events %q", w.events.events)
+	}
+
+	// Others change freely, and do not have the bad one tried each time.
+	before := w.counter("transactions", "IPv4", "error")
+	for i := range 10 {
+		w.put(aGroup("s3", "s3-1", fmt.Sprintf("10.1.8.%d", i)))
+		w.run(100 * time.Millisecond)
+	}
+	if got := w.counter("transactions", "IPv4", "error"); got != before {
+		t.Errorf("%g more transactions fail", got-before)
+	}
+	// It is tried again by itself, and told once.
+	w.run(time.Minute)
+	if got := w.counter("transactions", "IPv4", "error"); got == before || got > before+20 {
+		t.Errorf("%g more transactions fail in a minute", got-before)
+	}
+	if len(w.events.events) != 1 {
+		t.Errorf("events %q", w.events.events)
+	}
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes it")
+	if got := w.counter("refused", "IPv4"); got != 0 {
+		t.Errorf("%g ports are set aside still", got)
+	}
+}
+
+// A bad port that goes, or gets better, is not held against anybody.
+func TestBadPortGoes(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"it is deleted": func(w *world) { w.drop(aService("s1", "10.96.0.1")) },
+		"it is other":   func(w *world) { w.put(aGroup("s1", "s1-1", "10.1.7.1")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := many(t, 3)
+			w.refusing("10.1.1.1")
+			w.run(time.Second)
+			if got := w.counter("refused", "IPv4"); got != 1 {
+				t.Fatalf("%g ports are set aside", got)
+			}
+			change(w)
+			w.run(asideFirst)
+			w.right(name)
+			if got := w.counter("refused", "IPv4"); got != 0 {
+				t.Errorf("%g ports are set aside still", got)
+			}
+		})
+	}
+}
+
+// Two bad ports are found among many that are new, which costs few transactions.
+func TestTwoBadPorts(t *testing.T) {
+	w := many(t, 200)
+	w.refusing("10.1.1.7", "10.1.1.150")
+	w.run(time.Second)
+	if got := w.counter("refused", "IPv4"); got != 2 {
+		t.Errorf("%g ports are set aside", got)
+	}
+	if got := w.counter("transactions", "IPv4", "error"); got > 40 {
+		t.Errorf("%g transactions failed until they were found", got)
+	}
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes them")
+}
+
+// If the kernel takes nothing at all nobody is to blame, and all is tried again.
+func TestKernelThatFails(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
+	w.put(aGroup("s1", "s1-1", "10.1.2.1"))
+	w.catalogue.notice()
+	w.run(time.Minute)
+	if got := w.counter("refused", "IPv4"); got != 0 {
+		t.Errorf("%g ports are set aside", got)
+	}
+	failed := w.counter("transactions", "IPv4", "error")
+	if failed < 10 || failed > 200 {
+		t.Errorf("%g transactions failed within a minute", failed)
+	}
+	if !w.health.Healthy() {
+		t.Error("unhealthy after a minute")
+	}
+	w.run(health.Timeout)
+	if w.health.Healthy() {
+		t.Error("healthy though nothing works for minutes")
+	}
+	w.refusing()
+	w.run(2 * retryMost)
+	w.right("when the kernel works")
+	if !w.health.Healthy() {
+		t.Error("unhealthy though all is programmed")
+	}
+}
+
+// The same if it cannot even be read.
+func TestKernelThatIsNotRead(t *testing.T) {
+	w := many(t, 5)
+	w.kernel.unreadable = errRefused
+	w.run(time.Minute)
+	if got := w.kernel.transactions(); got != 0 {
+		t.Errorf("%d transactions though nobody knows what there is", got)
+	}
+	w.kernel.unreadable = nil
+	w.run(2 * retryMost)
+	w.right("when the kernel is read")
+}
+
+// More bad ports than can be told apart do not stop the others for good.
+func TestManyBadPorts(t *testing.T) {
+	w := many(t, 60)
+	var bad []string
+	for i := range 30 {
+		bad = append(bad, fmt.Sprintf("10.1.1.%d", i))
+	}
+	w.refusing(bad...)
+	w.run(time.Minute)
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes all")
+}

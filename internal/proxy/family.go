@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// kernel is what the rules are programmed into.
+type kernel interface {
+	Apply(context.Context, ruleset.Transaction) error
+	Read(ruleset.Family) (ruleset.Listing, error)
+	Shape(ruleset.Family) (ruleset.Listing, error)
+	Foreign() (bool, error)
+	Forget(ruleset.Family, []ruleset.Forget) error
+}
+
+// family is what is programmed for one address family.
+type family struct {
+	number ruleset.Family
+	table  *ruleset.Table
+	// active says that there is, or has been, something to program. Before, the kernel
+	// need not know the family.
+	active bool
+	// doubtful says that what the kernel holds is not known.
+	doubtful bool
+
+	// programmed are the ServicePorts that the kernel has, and staged those that it is
+	// yet to get, nil if they are to go.
+	programmed map[string]*ruleset.ServicePort
+	staged     map[string]*ruleset.ServicePort
+	// aside are those that the kernel refuses.
+	aside map[string]*refused
+
+	failures int
+	retry    time.Time
+	forget   []ruleset.Forget // what is still to be forgotten
+}
+
+// refused is a ServicePort that the kernel refuses. What it had before stays.
+type refused struct {
+	port     *ruleset.ServicePort
+	failures int
+	retry    time.Time
+}
+
+// How long to wait before what failed is tried again: at first, and at most.
+const (
+	retryFirst  = 100 * time.Millisecond
+	retryMost   = 10 * time.Second
+	asideFirst  = 5 * time.Second
+	asideMost   = 5 * time.Minute
+	mostTries   = 200 // transactions to find what the kernel refuses
+	mostRefused = 20  // ServicePorts, of which each has its own cause
+)
+
+// backoff doubles with every failure after the first.
+func backoff(first, most time.Duration, failures int) time.Duration {
+	wait := first
+	for i := 1; i < failures && wait < most; i++ {
+		wait *= 2
+	}
+	return min(wait, most)
+}
+
+func newFamily(config ruleset.Config) *family {
+	return &family{
+		number: config.Family, table: ruleset.NewTable(config), doubtful: true,
+		programmed: map[string]*ruleset.ServicePort{}, staged: map[string]*ruleset.ServicePort{}, aside: map[string]*refused{},
+	}
+}
+
+// stage asks for a ServicePort, or has it go if port is nil. The error says what of it no
+// rule can be made of.
+func (f *family) stage(name string, port *ruleset.ServicePort) error {
+	f.staged[name] = port
+	if port == nil {
+		f.table.Remove(name)
+		return nil
+	}
+	f.active = true
+	return f.table.Set(*port)
+}
+
+// unstage asks for what the kernel has of a ServicePort.
+func (f *family) unstage(name string) {
+	if before := f.programmed[name]; before != nil {
+		// It was taken before as it is.
+		_ = f.table.Set(*before)
+	} else {
+		f.table.Remove(name)
+	}
+	delete(f.staged, name)
+}
+
+// settled notes that the kernel has all that was staged.
+func (f *family) settled() {
+	for name, port := range f.staged {
+		if port == nil {
+			delete(f.programmed, name)
+		} else {
+			f.programmed[name] = port
+		}
+		delete(f.aside, name)
+	}
+	clear(f.staged)
+	f.failures, f.retry = 0, time.Time{}
+}
+
+// pending reports whether the kernel lacks what was asked for a ServicePort.
+func (f *family) pending(name string) bool {
+	_, staged := f.staged[name]
+	return staged || f.aside[name] != nil
+}
+
+// adopt reads what the kernel holds.
+func (f *family) adopt(k kernel) error {
+	listing, err := k.Read(f.number)
+	if err != nil {
+		f.doubtful = true
+		return fmt.Errorf("reading the rules of %s: %w", f, err)
+	}
+	f.table.Adopt(listing)
+	f.active = f.active || listing.Exists
+	f.doubtful = false
+	return nil
+}
+
+// String is the name of the family in the API.
+func (f *family) String() string { return familyName(f.number) }
+
+func familyName(number ruleset.Family) string {
+	if number == ruleset.IPv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// next is when the family has to be looked at again, zero if a change will tell.
+func (f *family) next() time.Time {
+	at := f.retry
+	if !f.active {
+		return at
+	}
+	if due, some := f.table.Due(); some && f.failures == 0 {
+		at = earlier(at, due)
+	}
+	for _, one := range f.aside {
+		at = earlier(at, one.retry)
+	}
+	return at
+}
+
+// earlier is the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// waits reports whether a ServicePort is one that the kernel refused, and notes what it is
+// to be when that is tried again. Another one than before is tried sooner.
+func (f *family) waits(port *ruleset.ServicePort, now time.Time) bool {
+	one := f.aside[port.Name]
+	if one == nil {
+		return false
+	}
+	one.port = port
+	one.retry = earlier(one.retry, now.Add(asideFirst))
+	return true
+}
+
+// restage asks again for what the kernel refused, as far as it is time.
+func (f *family) restage(now time.Time) {
+	for name, one := range f.aside {
+		if _, staged := f.staged[name]; !staged && !one.retry.After(now) {
+			_ = f.stage(name, one.port) // what is wrong with it was said when it came
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// inHandOver is a Service that kube-proxy still serves.
+func inHandOver(name, address string) *corev1.Service {
+	service := aService(name, address)
+	service.Labels = nil
+	return service
+}
+
+func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
+	w := newWorld(t)
+	told := func(when string, want uint64) {
+		t.Helper()
+		w.run(time.Second)
+		if w.version != want {
+			t.Errorf("%s: %d is acknowledged, want %d", when, w.version, want)
+		}
+	}
+	w.put(aService("served", "10.96.0.9"), aGroup("served", "served-1", "10.1.1.9")) // 1, 2
+	told("nothing is in hand-over", 0)
+	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1"))) // 3, 4
+	told("a group", 4)
+	w.put(handedOver(aGroup("web", "web-2", "10.1.1.2")), handedOver(aGroup("web", "web-3", "10.1.1.3"))) // 5, 6
+	told("more groups", 6)
+	w.drop(handedOver(aGroup("web", "web-3"))) // 7
+	told("a group that went, of which the controller may know", 7)
+
+	// Groups may come before their Service.
+	w.put(handedOver(aGroup("late", "late-1", "10.1.1.4"))) // 8
+	told("a group without its Service", 7)
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.5"))) // 9
+	told("and a later one", 7)
+	w.put(inHandOver("late", "10.96.0.2")) // 10
+	told("with its Service", 9)
+	orphan := handedOver(aGroup("gone", "gone-1", "10.1.1.6")) // 11
+	w.put(orphan)
+	told("an orphan", 9)
+	w.drop(orphan) // 12
+	told("an orphan that went", 12)
+
+	// What is not programmed is not acknowledged, nor is anything later.
+	w.refusing("10.1.9.1")
+	w.put(handedOver(aGroup("web", "web-1", "10.1.9.1")))   // 13
+	w.put(handedOver(aGroup("late", "late-1", "10.1.1.7"))) // 14
+	told("the kernel refuses one", 12)
+	w.refusing()
+	w.run(asideMost)
+	told("the kernel takes it", 14)
+
+	// A Service that another proxy has needs nothing.
+	other := inHandOver("other", "10.96.0.3") // 15
+	other.Spec.ClusterIP, other.Spec.ClusterIPs = corev1.ClusterIPNone, nil
+	w.put(other, handedOver(aGroup("other", "other-1", "10.1.1.8"))) // 16
+	told("a Service with nothing to program", 16)
+}
+
+// After a restart all groups in hand-over are acknowledged when all is programmed.
+func TestAcknowledgedAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	list := []*v1alpha1.EndpointGroup{handedOver(aGroup("web", "web-1", "10.1.1.1")), handedOver(aGroup("web", "web-2", "10.1.1.2"))}
+	list[0].ResourceVersion, list[1].ResourceVersion = "70", "60"
+	w.put(inHandOver("web", "10.96.0.1"))
+	w.catalogue.fill(func() { w.catalogue.replaceGroups(list, "80", "a") })
+	w.run(time.Second)
+	if w.version != 70 {
+		t.Errorf("%d is acknowledged", w.version)
+	}
+}
+
+// A version says nothing in a cluster that was restored from what it was before.
+func TestRestoredCluster(t *testing.T) {
+	w := newWorld(t)
+	group := handedOver(aGroup("web", "web-1", "10.1.1.1"))
+	group.ResourceVersion = "70"
+	w.put(inHandOver("web", "10.96.0.1"))
+	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
+	w.run(time.Second)
+	again := handedOver(aGroup("web", "web-1", "10.1.1.2"))
+	again.ResourceVersion = "30"
+	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
+	w.run(time.Second)
+	if w.version != 30 {
+		t.Errorf("%d is acknowledged", w.version)
+	}
+	w.right("after it was restored")
+}
+
+// While the groups are those of the zone that the node was in before, nothing is
+// acknowledged: the controller takes the node for one of its new zone already.
+func TestAnotherZone(t *testing.T) {
+	w := newWorld(t)
+	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	w.right("in zone a")
+	if w.version != 2 {
+		t.Fatalf("%d is acknowledged", w.version)
+	}
+	w.put(aNode("b"))
+	w.run(time.Second)
+	if w.version != 0 {
+		t.Errorf("%d is acknowledged on the way to another zone", w.version)
+	}
+	if got := w.options.Node.Zone; got != "a" {
+		t.Errorf("the groups are taken for those of zone %s", got)
+	}
+	w.right("on the way")
+	group := handedOver(aGroup("web", "web-b", "10.1.2.1"))
+	group.ResourceVersion = "1"
+	group.Spec.Consumers[0].Zone, group.Spec.Endpoints[0].Zone = "b", "b"
+	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "9", "b") })
+	w.right("in zone b")
+	if w.version != 1 || w.options.Node.Zone != "b" {
+		t.Errorf("%d is acknowledged in zone %s", w.version, w.options.Node.Zone)
+	}
+}
+
+// A Service whose endpoints are all out of reach is told of once, and once when it is not.
+func TestUnreachableServicesAreTold(t *testing.T) {
+	w := newWorld(t)
+	group := func(zone string) *v1alpha1.EndpointGroup {
+		group := aGroup("web", "web-1", "10.1.1.1")
+		group.Spec.Tiers = []string{topology.Zone}
+		group.Spec.Endpoints[0].Zone = zone
+		return group
+	}
+	w.put(aService("web", "10.96.0.1"), group("b"))
+	w.run(warnAfter / 2)
+	w.put(group("a"))
+	w.run(time.Minute)
+	if len(w.events.events) != 0 {
+		t.Errorf("events for a moment: %q", w.events.events)
+	}
+	for range 3 {
+		w.put(group("b"))
+		w.run(time.Minute)
+	}
+	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TopologyUnreachable: clients on node node-a do not reach shop/web") {
+		t.Errorf("events %q", w.events.events)
+	}
+	for range 3 {
+		w.put(group("a"))
+		w.run(time.Minute)
+	}
+	if len(w.events.events) != 2 || !strings.Contains(w.events.events[1], "shop/web Normal TopologyReachable") {
+		t.Errorf("events %q", w.events.events)
+	}
+	if len(w.warnings.states) != 0 {
+		t.Errorf("states %v", w.warnings.states)
+	}
+}

@@ -1,0 +1,50 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// Handler answers /healthz, /livez and /readyz: all with 503 while a change waits for too
+// long. /healthz does so too while the node is about to go, so that load balancers leave
+// it, and /readyz until everything was programmed for the first time.
+func (s *State) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		made, eligible := s.report(), s.nodeEligible()
+		made.NodeEligible = &eligible
+		answer(w, made, made.Healthy && eligible)
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		made := s.report()
+		answer(w, made, made.Healthy)
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		made := s.report()
+		answer(w, made, made.Healthy && s.Programmed())
+	})
+	return mux
+}
+
+// answer writes a report. Readers of kube-proxy's take the time of its last update for a
+// sign of life, so that of a healthy proxy is now.
+func answer(w http.ResponseWriter, made report, healthy bool) {
+	code := http.StatusServiceUnavailable
+	if healthy {
+		code, made.LastUpdated = http.StatusOK, made.CurrentTime
+	}
+	text, err := json.Marshal(made)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	write(w, code, text)
+}
+
+// write answers with JSON. Whoever asked may have gone, which is not our failure.
+func write(w http.ResponseWriter, code int, text []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(text)
+}

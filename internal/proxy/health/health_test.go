@@ -1,0 +1,150 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// ask is what a path answers: the code and the decoded body.
+func ask(t *testing.T, handler http.Handler, path string) (code int, body map[string]any) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	if err := json.Unmarshal(recorder.Body.Bytes(), &body); err != nil {
+		t.Fatalf("%s: %v in %q", path, err, recorder.Body)
+	}
+	if kind := recorder.Header().Get("Content-Type"); kind != "application/json" {
+		t.Errorf("%s: the content is %q", path, kind)
+	}
+	return recorder.Code, body
+}
+
+func TestHealth(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a-1"}}
+	tainted := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, {Key: taintToBeDeleted}}}}
+	going := &corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: start}}}
+	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	for name, test := range map[string]struct {
+		node                  *corev1.Node
+		do                    func(*State, *clocktesting.FakePassiveClock)
+		healthz, livez, ready int
+	}{
+		"starting": {node: node, healthz: 200, livez: 200, ready: 503},
+		"starting for too long": {
+			node: node, healthz: 503, livez: 503, ready: 503,
+			do: func(s *State, c *clocktesting.FakePassiveClock) {
+				s.Queued(both...)
+				c.SetTime(start.Add(Timeout))
+			},
+		},
+		"nothing to do for long": {
+			node: node, healthz: 200, livez: 200, ready: 200,
+			do: func(s *State, c *clocktesting.FakePassiveClock) {
+				s.Updated(both...)
+				c.SetTime(start.Add(time.Hour))
+			},
+		},
+		"a change waits a little": {
+			node: node, healthz: 200, livez: 200, ready: 200,
+			do: func(s *State, c *clocktesting.FakePassiveClock) {
+				s.Updated(both...)
+				s.Queued(both...)
+				c.SetTime(start.Add(Timeout - 1))
+			},
+		},
+		"a change waits for too long, another came later": {
+			node: node, healthz: 503, livez: 503, ready: 503,
+			do: func(s *State, c *clocktesting.FakePassiveClock) {
+				s.Updated(both...)
+				s.Queued(both...)
+				c.SetTime(start.Add(Timeout / 2))
+				s.Queued(both...)
+				c.SetTime(start.Add(Timeout))
+			},
+		},
+		"one family fails": {
+			node: node, healthz: 503, livez: 503, ready: 503,
+			do: func(s *State, c *clocktesting.FakePassiveClock) {
+				s.Updated(both...)
+				s.Queued(both...)
+				s.Updated(corev1.IPv4Protocol)
+				c.SetTime(start.Add(Timeout))
+			},
+		},
+		"it caught up": {
+			node: node, healthz: 200, livez: 200, ready: 200,
+			do: func(s *State, c *clocktesting.FakePassiveClock) {
+				s.Queued(both...)
+				c.SetTime(start.Add(Timeout))
+				s.Updated(both...)
+			},
+		},
+		"the node is about to be removed": {
+			node: tainted, healthz: 503, livez: 200, ready: 200,
+			do: func(s *State, _ *clocktesting.FakePassiveClock) { s.Updated(both...) },
+		},
+		"the node is being deleted": {
+			node: going, healthz: 503, livez: 200, ready: 200,
+			do: func(s *State, _ *clocktesting.FakePassiveClock) { s.Updated(both...) },
+		},
+		"there is no node": {
+			healthz: 503, livez: 200, ready: 200,
+			do: func(s *State, _ *clocktesting.FakePassiveClock) { s.Updated(both...) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(start)
+			state := NewState(clock)
+			state.SetNode(test.node)
+			if test.do != nil {
+				test.do(state, clock)
+			}
+			for path, want := range map[string]int{"/healthz": test.healthz, "/livez": test.livez, "/readyz": test.ready} {
+				if code, body := ask(t, state.Handler(), path); code != want {
+					t.Errorf("%s is %d, want %d: %v", path, code, want, body)
+				}
+			}
+			if got := state.Healthy(); got != (test.livez == 200) {
+				t.Errorf("healthy is %t", got)
+			}
+		})
+	}
+}
+
+// The bodies have what readers of kube-proxy's look for.
+func TestBodies(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(start)
+	state := NewState(clock)
+	state.SetNode(&corev1.Node{})
+	state.Updated(corev1.IPv4Protocol)
+	later := start.Add(time.Minute)
+	clock.SetTime(later)
+
+	_, body := ask(t, state.Handler(), "/healthz")
+	now := later.Format(time.RFC3339)
+	if body["currentTime"] != now || body["lastUpdated"] != now || body["nodeEligible"] != true || body["healthy"] != true {
+		t.Errorf("of a healthy proxy: %v", body)
+	}
+	family, ok := body["status"].(map[string]any)["IPv4"].(map[string]any)
+	if !ok || family["lastUpdated"] != start.Format(time.RFC3339) || family["healthy"] != true {
+		t.Errorf("of its family: %v", body)
+	}
+	if _, body := ask(t, state.Handler(), "/livez"); body["nodeEligible"] != nil {
+		t.Errorf("/livez speaks of the node: %v", body)
+	}
+
+	state.Queued(corev1.IPv4Protocol)
+	clock.SetTime(later.Add(Timeout))
+	if _, body := ask(t, state.Handler(), "/livez"); body["lastUpdated"] != start.Format(time.RFC3339) || body["healthy"] != false {
+		t.Errorf("of one that is behind: %v", body)
+	}
+}

@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+func TestIndex(t *testing.T) {
+	x := newIndex()
+	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.TCP, Port: 80}
+	one, two := netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("10.1.2.2")
+	family := func(port, rank string, endpoints ...compile.Endpoint) []compile.Family {
+		return []compile.Family{{
+			Family: ruleset.IPv4, Endpoints: endpoints,
+			Ports: []ruleset.ServicePort{{Name: port, Rank: rank, Fronts: []ruleset.FrontEnd{{Front: front}}}},
+		}}
+	}
+	web, other := types.NamespacedName{Namespace: "shop", Name: "web"}, types.NamespacedName{Namespace: "shop", Name: "other"}
+	is := func(when string, target netip.Addr, want accounting.Flow) {
+		t.Helper()
+		if got, found := x.resolve(front, target); got != want || found != (want.Service != "") {
+			t.Errorf("%s: %+v, %t", when, got, found)
+		}
+	}
+	is("nothing is known", one, accounting.Flow{})
+	x.set(web, family("shop/web", "2", compile.Endpoint{Address: one, Zone: "a"}, compile.Endpoint{Address: two, Zone: "b"}), start)
+	is("an endpoint", two, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "b"})
+	is("an unknown endpoint", netip.MustParseAddr("10.1.9.9"), accounting.Flow{Namespace: "shop", Service: "web"})
+
+	x.set(web, family("shop/web", "2", compile.Endpoint{Address: one, Zone: "a"}), start)
+	is("an endpoint that went", two, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "b"})
+	x.set(other, family("shop/other", "3"), start.Add(goneFor))
+	is("an endpoint that went long ago", two, accounting.Flow{Namespace: "shop", Service: "web"})
+	is("a front that two want", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
+
+	x.set(other, family("shop/other", "1"), start.Add(goneFor))
+	is("a front that went to the other", one, accounting.Flow{Namespace: "shop", Service: "other"})
+	x.set(other, nil, start.Add(goneFor))
+	is("a front that came back", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
+	x.set(web, nil, start.Add(goneFor))
+	is("a front that nobody wants", one, accounting.Flow{})
+	x.set(web, nil, start.Add(3*goneFor))
+	if len(x.fronts) != 0 || len(x.services) != 0 || len(x.gone) != 0 {
+		t.Errorf("%v, %v, %v are left", x.fronts, x.services, x.gone)
+	}
+
+	var none *index
+	none.set(web, family("shop/web", "1"), time.Time{})
+}

@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// indexed holds objects that belong to Services.
+type indexed[T metav1.Object] struct {
+	owner func(T) types.NamespacedName // the Service, with an empty name if there is none
+
+	all   map[types.NamespacedName]T
+	owned map[types.NamespacedName][]T
+}
+
+func newIndexed[T metav1.Object](owner func(T) types.NamespacedName) *indexed[T] {
+	return &indexed[T]{owner: owner, all: map[types.NamespacedName]T{}, owned: map[types.NamespacedName][]T{}}
+}
+
+func keyOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// of are the objects of a Service. The list is not changed any more once it is given out.
+func (x *indexed[T]) of(service types.NamespacedName) []T { return x.owned[service] }
+
+// set puts an object into the place of the one of its name, which it returns.
+func (x *indexed[T]) set(object T) (before T, found bool) {
+	before, found = x.remove(keyOf(object))
+	x.all[keyOf(object)] = object
+	if service := x.owner(object); service.Name != "" {
+		x.owned[service] = append(slices.Clip(x.owned[service]), object)
+	}
+	return before, found
+}
+
+// remove takes out an object, which it returns.
+func (x *indexed[T]) remove(key types.NamespacedName) (before T, found bool) {
+	before, found = x.all[key]
+	if !found {
+		return before, false
+	}
+	delete(x.all, key)
+	service := x.owner(before)
+	rest := make([]T, 0, len(x.owned[service]))
+	for _, other := range x.owned[service] {
+		if keyOf(other) != key {
+			rest = append(rest, other)
+		}
+	}
+	if len(rest) > 0 {
+		x.owned[service] = rest
+	} else {
+		delete(x.owned, service)
+	}
+	return before, true
+}

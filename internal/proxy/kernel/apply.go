@@ -1,0 +1,238 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Apply does what a transaction says, all of it or nothing. Packets see the table as it was
+// before, or as it is after; one that is on its way may see first the one and then the
+// other. New chains come first, see stages.
+//
+// A *Refusal says that the kernel has done nothing of it, and why. After any other error
+// it may have, and Read tells.
+//
+// Where the kernel does not permit so long a transaction, which takes a process that lacks
+// a capability that all other changes need too, it is done in parts, one after another.
+func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
+	if t.Empty() {
+		return nil
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if err := c.apply(ctx, ruleset.TableName, t); err != nil {
+		return fmt.Errorf("changing table %s %s: %w", familyName(t.Family), ruleset.TableName, err)
+	}
+	return nil
+}
+
+// apply does what a transaction says to a table of any name.
+func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) error {
+	first, rest := stages(t)
+	if len(first) == 0 {
+		return c.applySome(ctx, table, t, rest)
+	}
+	if err := c.applySome(ctx, table, t, first); err != nil {
+		return err
+	}
+	err := c.applySome(ctx, table, t, rest)
+	var refusal *Refusal
+	if err == nil || !errors.As(err, &refusal) && ctx.Err() == nil {
+		return err
+	}
+	// What came first leads nowhere without the rest.
+	back := undo(t, first)
+	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
+		return fmt.Errorf("%s; what had to be added before it stays: %w", err.Error(), left)
+	}
+	return err
+}
+
+// applySome has the kernel do some of a transaction's changes.
+func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transaction, changes []int) error {
+	m := &c.messages
+	m.reset()
+	m.reserve(t)
+	defer m.release()
+	e := encoder{messages: m, name: table, family: t.Family, origins: make([]origin, 1)}
+	m.beginBatch()
+	for _, i := range changes {
+		if err := e.change(i, &t.Changes[i]); err != nil {
+			return err
+		}
+	}
+	m.endBatch()
+	err := c.commit(ctx, m)
+	var f *failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	refusal := e.refusal(t, f)
+	if errors.As(err, &partly{}) {
+		// It is no longer true that nothing was done.
+		return fmt.Errorf("%s: %w, after a part of the transaction was done", refusal.What, f)
+	}
+	return refusal
+}
+
+// reserve makes room for the elements of a transaction, which is where its length is.
+func (m *messages) reserve(t ruleset.Transaction) {
+	const headers = 6 * unix.SizeofNlAttr
+	room := 0
+	for i := range t.Changes {
+		elements := t.Changes[i].Elements
+		room += len(elements) * headers
+		for j := range elements {
+			e := &elements[j]
+			room += len(e.Key) + len(e.Data) + len(e.Verdict.Chain)
+		}
+	}
+	m.bytes = slices.Grow(m.bytes, room)
+}
+
+// encoder writes the messages of a transaction.
+type encoder struct {
+	messages *messages
+	name     string // of the table
+	family   ruleset.Family
+	// origins are what each of the messages is of; the first begins the batch.
+	origins []origin
+	// sets counts the sets that are added: within a transaction they have numbers.
+	sets uint32
+}
+
+// origin is what a message is of: a change, and the first of its elements.
+type origin struct {
+	change, element int
+}
+
+func (e *encoder) begin(o origin, kind, flags uint16) {
+	e.origins = append(e.origins, o)
+	e.messages.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(e.family), 0)
+}
+
+// change writes one change.
+func (e *encoder) change(index int, c *ruleset.Change) error {
+	o := origin{change: index}
+	switch c.Kind {
+	case ruleset.AddTable:
+		e.table(o, unix.NFT_MSG_NEWTABLE)
+	case ruleset.DeleteTable:
+		// To delete what is not there is an error, to add what is there is none.
+		e.table(o, unix.NFT_MSG_NEWTABLE)
+		e.table(o, unix.NFT_MSG_DELTABLE)
+	case ruleset.AddSet:
+		e.addSet(o, c.Set)
+	case ruleset.DeleteSet:
+		e.begin(o, unix.NFT_MSG_DELSET, 0)
+		e.messages.name(unix.NFTA_SET_TABLE, e.name)
+		e.messages.name(unix.NFTA_SET_NAME, c.Set.Name)
+		e.messages.end()
+	case ruleset.AddChain:
+		e.addChain(o, c.Chain)
+		return e.rules(o, c.Chain)
+	case ruleset.DeleteChain:
+		e.begin(o, unix.NFT_MSG_DELCHAIN, 0)
+		e.messages.name(unix.NFTA_CHAIN_TABLE, e.name)
+		e.messages.name(unix.NFTA_CHAIN_NAME, c.Chain.Name)
+		e.messages.end()
+	case ruleset.ReplaceRules:
+		e.begin(o, unix.NFT_MSG_DELRULE, 0)
+		e.messages.name(unix.NFTA_RULE_TABLE, e.name)
+		e.messages.name(unix.NFTA_RULE_CHAIN, c.Chain.Name)
+		e.messages.end()
+		return e.rules(o, c.Chain)
+	case ruleset.AddElements:
+		e.elements(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c)
+	case ruleset.DeleteElements:
+		e.elements(o, unix.NFT_MSG_DELSETELEM, 0, c)
+	default:
+		return fmt.Errorf("change %d has the unknown kind %d", index, c.Kind)
+	}
+	return nil
+}
+
+func (e *encoder) table(o origin, kind uint16) {
+	e.begin(o, kind, unix.NLM_F_CREATE)
+	e.messages.name(unix.NFTA_TABLE_NAME, e.name)
+	e.messages.end()
+}
+
+// addChain writes a chain without its rules.
+func (e *encoder) addChain(o origin, chain *ruleset.Chain) {
+	m := e.messages
+	e.begin(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	m.name(unix.NFTA_CHAIN_TABLE, e.name)
+	m.name(unix.NFTA_CHAIN_NAME, chain.Name)
+	if base := chain.Base; base != nil {
+		hook := m.nest(unix.NFTA_CHAIN_HOOK)
+		m.number32(unix.NFTA_HOOK_HOOKNUM, hookNumber(base.Hook))
+		m.number32(unix.NFTA_HOOK_PRIORITY, uint32(int32(base.Priority)))
+		m.nested(hook)
+		kind := "filter"
+		if base.NAT {
+			kind = "nat"
+		}
+		m.name(unix.NFTA_CHAIN_TYPE, kind)
+	}
+	m.end()
+}
+
+// rules writes the rules of a chain, each with its fingerprint.
+func (e *encoder) rules(o origin, chain *ruleset.Chain) error {
+	if len(chain.Rules) == 0 {
+		return nil
+	}
+	prints := chain.Fingerprints()
+	for i := range chain.Rules {
+		m := e.messages
+		e.begin(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+		m.name(unix.NFTA_RULE_TABLE, e.name)
+		m.name(unix.NFTA_RULE_CHAIN, chain.Name)
+		list := m.nest(unix.NFTA_RULE_EXPRESSIONS)
+		if err := (&rule{messages: m, family: e.family}).write(chain.Rules[i].Statements); err != nil {
+			return fmt.Errorf("rule %d of chain %s: %w", i+1, chain.Name, err)
+		}
+		m.nested(list)
+		m.raw(unix.NFTA_RULE_USERDATA, comment(ruleComment, prints[i]))
+		m.end()
+	}
+	return nil
+}
+
+// hookNumber is the kernel's number of a hook.
+func hookNumber(hook ruleset.Hook) uint32 {
+	switch hook {
+	case ruleset.Input:
+		return unix.NF_INET_LOCAL_IN
+	case ruleset.Forward:
+		return unix.NF_INET_FORWARD
+	case ruleset.Output:
+		return unix.NF_INET_LOCAL_OUT
+	case ruleset.Postrouting:
+		return unix.NF_INET_POST_ROUTING
+	}
+	return unix.NF_INET_PRE_ROUTING
+}
+
+// familyNumber is the kernel's number of a family.
+func familyNumber(family ruleset.Family) uint8 {
+	if family == ruleset.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+// familyName is what nft calls a family.
+func familyName(family ruleset.Family) string {
+	if family == ruleset.IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}

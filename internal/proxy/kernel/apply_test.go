@@ -1,0 +1,517 @@
+package kernel_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
+
+// key is the bytes of a key or of data, each part padded to a multiple of four.
+func key(parts ...any) string {
+	var b []byte
+	for _, part := range parts {
+		switch part := part.(type) {
+		case netip.Addr:
+			b = append(b, part.AsSlice()...)
+		case ruleset.Protocol:
+			b = append(b, byte(part), 0, 0, 0)
+		case uint16:
+			b = append(binary.BigEndian.AppendUint16(b, part), 0, 0)
+		case uint32:
+			b = binary.NativeEndian.AppendUint32(b, part)
+		}
+	}
+	return string(b)
+}
+
+// things are one of each kind of thing that a table holds.
+type things struct {
+	family                                                ruleset.Family
+	ips, fronts, verdicts, refused, slots, pairs, clients ruleset.Set
+	address, endpoint                                     netip.Addr
+	prefix, host                                          netip.Prefix
+}
+
+func newThings(family ruleset.Family) things {
+	const (
+		address  = ruleset.FieldAddress
+		protocol = ruleset.FieldProtocol
+		port     = ruleset.FieldPort
+	)
+	fields := func(fields ...ruleset.Field) []ruleset.Field { return fields }
+	th := things{
+		family:   family,
+		ips:      ruleset.Set{Name: "ips", Key: fields(address)},
+		fronts:   ruleset.Set{Name: "fronts", Key: fields(address, protocol, port)},
+		verdicts: ruleset.Set{Name: "verdicts", Key: fields(address, protocol, port), Verdicts: true},
+		refused:  ruleset.Set{Name: "refused", Key: fields(address, protocol, port), Verdicts: true},
+		slots:    ruleset.Set{Name: "slots", Key: fields(address, protocol, port, ruleset.FieldSlot), Data: fields(address, port)},
+		pairs:    ruleset.Set{Name: "pairs", Key: fields(address, address)},
+		clients:  ruleset.Set{Name: "clients-of/some.service", Key: fields(address), Data: fields(address, port), Size: 7},
+		address:  netip.MustParseAddr("10.96.0.10"), endpoint: netip.MustParseAddr("10.128.1.2"),
+		prefix: netip.MustParsePrefix("10.128.0.0/9"), host: netip.MustParsePrefix("192.0.2.1/32"),
+	}
+	if family == ruleset.IPv6 {
+		th.address, th.endpoint = netip.MustParseAddr("fd00:96::10"), netip.MustParseAddr("fd00:128::1:2")
+		th.prefix, th.host = netip.MustParsePrefix("fd00:128::/33"), netip.MustParsePrefix("2001:db8::1/128")
+	}
+	return th
+}
+
+func (th things) sets() []*ruleset.Set {
+	return []*ruleset.Set{&th.ips, &th.fronts, &th.verdicts, &th.refused, &th.slots, &th.pairs, &th.clients}
+}
+
+// chains have a rule of each kind.
+func (th things) chains() []*ruleset.Chain {
+	front := []ruleset.Value{ruleset.DestinationAddress, ruleset.TransportProtocol, ruleset.DestinationPort}
+	original := []ruleset.Value{ruleset.OriginalAddress, ruleset.TransportProtocol, ruleset.OriginalPort}
+	rules := func(all ...[]ruleset.Statement) []ruleset.Rule {
+		var rules []ruleset.Rule
+		for _, one := range all {
+			rules = append(rules, ruleset.Rule{Family: th.family, Statements: one})
+		}
+		return rules
+	}
+	decide := func(kind ruleset.VerdictKind, chain string) ruleset.Statement {
+		return ruleset.Decide{Verdict: ruleset.Verdict{Kind: kind, Chain: chain}}
+	}
+	type rule = []ruleset.Statement
+	return []*ruleset.Chain{
+		{Name: "refuse", Rules: rules(
+			rule{ruleset.HasProtocol{Protocol: ruleset.TCP}, ruleset.Refuse{Reset: true}},
+			rule{ruleset.Refuse{}},
+		)},
+		{Name: "pick-3", Rules: rules(
+			rule{ruleset.Translate{Key: front, Slots: 3, Map: th.slots.Name}},
+			rule{decide(ruleset.VerdictDrop, "")},
+		)},
+		{Name: "sticky", Rules: rules(
+			rule{ruleset.HasProtocol{Protocol: ruleset.SCTP}, ruleset.Translate{Key: []ruleset.Value{ruleset.SourceAddress}, Map: th.clients.Name}},
+		)},
+		{Name: "remember", Rules: rules(
+			rule{ruleset.Remember{Map: th.clients.Name, Timeout: 3 * time.Hour}},
+		)},
+		{Name: "sources", Rules: rules(
+			rule{ruleset.InPrefix{Value: ruleset.SourceAddress, Prefix: th.prefix}, decide(ruleset.VerdictReturn, "")},
+			rule{ruleset.InPrefix{Value: ruleset.SourceAddress, Prefix: th.host, Not: true}, decide(ruleset.VerdictDrop, "")},
+		)},
+		{Name: "serve", Rules: rules(
+			rule{ruleset.InSet{Key: front, Set: th.fronts.Name}, ruleset.FromNode{}, ruleset.SetMark{Bits: 0x2000}},
+			rule{ruleset.InSet{Key: front[:1], Set: th.ips.Name}, decide(ruleset.VerdictGoto, "pick-3")},
+			rule{ruleset.LookUp{Key: front, Map: th.verdicts.Name}},
+		)},
+		{Name: "nat-prerouting", Base: &ruleset.Base{NAT: true, Hook: ruleset.Prerouting, Priority: -101}, Rules: rules(
+			rule{decide(ruleset.VerdictJump, "serve")},
+		)},
+		{Name: "nat-output", Base: &ruleset.Base{NAT: true, Hook: ruleset.Output, Priority: -101}, Rules: rules(
+			rule{decide(ruleset.VerdictJump, "serve")},
+		)},
+		{Name: "nat-postrouting", Base: &ruleset.Base{NAT: true, Hook: ruleset.Postrouting, Priority: 99}, Rules: rules(
+			rule{ruleset.Marked{Bits: 0x2000}, ruleset.FlipMark{Bits: 0x2000}, ruleset.Masquerade{}},
+			rule{ruleset.Translated{}, ruleset.InSet{Key: []ruleset.Value{ruleset.SourceAddress, ruleset.DestinationAddress}, Set: th.pairs.Name}, ruleset.Masquerade{}},
+		)},
+		{Name: "remember-output", Base: &ruleset.Base{Hook: ruleset.Output, Priority: -99}, Rules: rules(
+			rule{ruleset.NewConnection{}, ruleset.Translated{}, ruleset.LookUp{Key: original, Map: th.refused.Name}},
+		)},
+		{Name: "refuse-input", Base: &ruleset.Base{Hook: ruleset.Input, Priority: -1}, Rules: rules(
+			rule{ruleset.NewConnection{}, ruleset.LookUp{Key: front, Map: th.refused.Name}},
+		)},
+		{Name: "refuse-forward", Base: &ruleset.Base{Hook: ruleset.Forward, Priority: -1}, Rules: rules(
+			rule{decide(ruleset.VerdictJump, "refuse")},
+		)},
+	}
+}
+
+// elements are some of each set that packets do not add to.
+func (th things) elements() map[string][]ruleset.Element {
+	element := func(key, data string) ruleset.Element { return ruleset.Element{Key: key, Data: data} }
+	verdict := func(key string, kind ruleset.VerdictKind, chain string) ruleset.Element {
+		return ruleset.Element{Key: key, Verdict: ruleset.Verdict{Kind: kind, Chain: chain}}
+	}
+	front := func(port uint16) string { return key(th.address, ruleset.UDP, port) }
+	return map[string][]ruleset.Element{
+		th.ips.Name:    {element(key(th.address), "")},
+		th.fronts.Name: {element(front(53), ""), element(front(54), "")},
+		th.pairs.Name:  {element(key(th.endpoint, th.endpoint), "")},
+		th.slots.Name: {
+			element(front(53)+key(uint32(0)), key(th.endpoint, uint16(5353))),
+			element(front(53)+key(uint32(70000)), key(th.address, uint16(65535))),
+		},
+		th.verdicts.Name: {
+			verdict(front(53), ruleset.VerdictGoto, "pick-3"), verdict(front(54), ruleset.VerdictJump, "sources"),
+			verdict(front(55), ruleset.VerdictDrop, ""), verdict(front(56), ruleset.VerdictReturn, ""),
+		},
+		th.refused.Name: {verdict(front(57), ruleset.VerdictGoto, "refuse")},
+	}
+}
+
+// make is what adds all of it.
+func (th things) make() ruleset.Transaction {
+	t := ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{{Kind: ruleset.DeleteTable}, {Kind: ruleset.AddTable}}}
+	for _, set := range th.sets() {
+		t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.AddSet, Set: set})
+	}
+	for _, chain := range th.chains() {
+		t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: chain})
+	}
+	elements := th.elements()
+	for _, set := range th.sets() {
+		t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.AddElements, Set: set, Elements: elements[set.Name]})
+	}
+	return t
+}
+
+// listing is what the kernel should say that it holds of sets, chains, and elements of sets.
+func (th things) listing(sets []*ruleset.Set, chains []*ruleset.Chain, elements map[string][]ruleset.Element) ruleset.Listing {
+	l := ruleset.Listing{Family: th.family, Exists: true}
+	for _, set := range sets {
+		l.Sets = append(l.Sets, ruleset.ListedSet{Name: set.Name, Fingerprint: set.Fingerprint(), Elements: elements[set.Name]})
+	}
+	for _, chain := range chains {
+		l.Chains = append(l.Chains, ruleset.ListedChain{Name: chain.Name, Fingerprints: chain.Fingerprints()})
+	}
+	return l
+}
+
+// wantListing compares what the kernel holds with what it should hold.
+func wantListing(t *testing.T, c *kernel.Conn, want ruleset.Listing) {
+	t.Helper()
+	got, err := c.Read(want.Family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := differences(got, want); found != "" {
+		t.Fatalf("what the kernel holds differs:\n%s", found)
+	}
+}
+
+// differences are what only one of two listings has, a line each.
+func differences(got, want ruleset.Listing) string {
+	has := make(map[any]int)
+	count := func(l ruleset.Listing, n int) {
+		type inSet struct {
+			set     string
+			element ruleset.Element
+		}
+		has[fmt.Sprint("family ", l.Family, " ", l.Exists)] += n
+		for _, chain := range l.Chains {
+			has[fmt.Sprint("chain ", chain.Name, " ", chain.Fingerprints)] += n
+		}
+		for _, set := range l.Sets {
+			has[fmt.Sprint("set ", set.Name, " ", set.Fingerprint)] += n
+			for _, e := range set.Elements {
+				has[inSet{set.Name, e}] += n
+			}
+		}
+	}
+	count(got, 1)
+	count(want, -1)
+	var lines []string
+	for what, n := range has {
+		switch {
+		case n > 0:
+			lines = append(lines, fmt.Sprintf("has %q\n", what))
+		case n < 0:
+			lines = append(lines, fmt.Sprintf("lacks %q\n", what))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines[:min(len(lines), 20)], "")
+}
+
+func TestReadGivesWhatApplyMade(t *testing.T) {
+	n := newNamespace(t)
+	c := n.open(t)
+	for _, family := range families {
+		wantListing(t, c, ruleset.Listing{Family: family})
+	}
+	// Both are there at the same time, with the same names.
+	for _, family := range families {
+		apply(t, c, newThings(family).make())
+	}
+	for _, family := range families {
+		th := newThings(family)
+		wantListing(t, c, th.listing(th.sets(), th.chains(), th.elements()))
+		shape, err := c.Shape(family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := differences(shape, th.listing(th.sets(), th.chains(), nil)); found != "" {
+			t.Errorf("Shape differs:\n%s", found)
+		}
+	}
+	// What a program that knows nothing of all this lists must not fail.
+	if list := n.nft(t, "list", "ruleset"); strings.Count(list, "table ") != len(families) {
+		t.Errorf("nft lists\n%s", list)
+	}
+	for _, family := range families {
+		t.Run(fmt.Sprint("changes in ", family), func(t *testing.T) { changesAreMade(t, c, newThings(family)) })
+	}
+}
+
+// changesAreMade makes all kinds of changes of what is there.
+func changesAreMade(t *testing.T, c *kernel.Conn, th things) {
+	sets, chains, elements := th.sets(), th.chains(), th.elements()
+
+	// A slot gets another target and another one goes, in one transaction with new rules
+	// of a chain.
+	slot := elements[th.slots.Name]
+	replaced := ruleset.Element{Key: slot[0].Key, Data: key(th.address, uint16(1))}
+	pick := *chains[1]
+	pick.Rules = pick.Rules[1:]
+	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
+		{Kind: ruleset.DeleteElements, Set: &th.slots, Elements: slot},
+		{Kind: ruleset.AddElements, Set: &th.slots, Elements: []ruleset.Element{replaced}},
+		{Kind: ruleset.ReplaceRules, Chain: &pick},
+	}})
+	chains[1] = &pick
+	elements[th.slots.Name] = []ruleset.Element{replaced}
+	wantListing(t, c, th.listing(sets, chains, elements))
+
+	// A chain goes with the element that leads to it.
+	verdicts := elements[th.verdicts.Name]
+	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
+		{Kind: ruleset.DeleteElements, Set: &th.verdicts, Elements: verdicts[1:2]},
+	}})
+	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
+		{Kind: ruleset.DeleteChain, Chain: chains[4]},
+		{Kind: ruleset.DeleteChain, Chain: chains[3]},
+		{Kind: ruleset.DeleteChain, Chain: chains[2]},
+		{Kind: ruleset.DeleteSet, Set: &th.clients},
+	}})
+	elements[th.verdicts.Name] = slices.Concat(verdicts[:1], verdicts[2:])
+	chains = slices.Delete(chains, 2, 5)
+	sets = sets[:len(sets)-1]
+	wantListing(t, c, th.listing(sets, chains, elements))
+
+	// A table may be deleted that is not there.
+	for range 2 {
+		apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{{Kind: ruleset.DeleteTable}}})
+		wantListing(t, c, ruleset.Listing{Family: th.family})
+	}
+}
+
+func TestCleanupLeavesTablesOfOthers(t *testing.T) {
+	n := newNamespace(t)
+	c := n.open(t)
+	n.nft(t, "add table ip kube-proxy; add table inet vicinity")
+	before := n.nft(t, "list", "ruleset")
+	for _, family := range families {
+		apply(t, c, newThings(family).make())
+	}
+	if err := c.Cleanup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := n.nft(t, "list", "ruleset"); after != before {
+		t.Errorf("Cleanup left\n%s\nwant\n%s", after, before)
+	}
+}
+
+// manySlots are more slots of one front than a message has room for, in a table of their own.
+func manySlots(th things, many int) (ruleset.Transaction, ruleset.Listing) {
+	elements := make([]ruleset.Element, many)
+	for i := range elements {
+		elements[i] = ruleset.Element{Key: key(th.address, ruleset.TCP, uint16(80), uint32(i)), Data: key(th.endpoint, uint16(i))}
+	}
+	slots := []*ruleset.Set{&th.slots}
+	return ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
+		{Kind: ruleset.DeleteTable},
+		{Kind: ruleset.AddTable},
+		{Kind: ruleset.AddSet, Set: slots[0]},
+		{Kind: ruleset.AddElements, Set: slots[0], Elements: elements},
+	}}, th.listing(slots, nil, map[string][]ruleset.Element{slots[0].Name: elements})
+}
+
+func TestManyElements(t *testing.T) {
+	many := map[ruleset.Family]int{ruleset.IPv4: 100_000, ruleset.IPv6: 10_000}
+	if testing.Short() {
+		many[ruleset.IPv4] = 10_000
+	}
+	for _, family := range families {
+		c := newNamespace(t).open(t)
+		add, want := manySlots(newThings(family), many[family])
+		apply(t, c, add)
+		wantListing(t, c, want)
+	}
+}
+
+func TestLongTransactionsAreSplitWhereTheKernelPermitsNoneOfThem(t *testing.T) {
+	c := newNamespace(t).open(t)
+	c.ForbidLong()
+	th := newThings(ruleset.IPv4)
+	add, want := manySlots(th, 30_000)
+	apply(t, c, add)
+	wantListing(t, c, want)
+
+	// What is refused after a part of it was done is no Refusal, which would say that
+	// nothing was.
+	bad := ruleset.Change{Kind: ruleset.AddElements, Set: &th.ips, Elements: []ruleset.Element{{Key: key(th.address)}}}
+	add.Changes = append(add.Changes, bad)
+	err := c.Apply(t.Context(), add)
+	var refusal *kernel.Refusal
+	if !errors.Is(err, unix.ENOENT) || errors.As(err, &refusal) || !strings.Contains(err.Error(), "to set ips") {
+		t.Errorf("Apply = %v, want one that is no Refusal but names the set and says that it is not there", err)
+	}
+	left, err := c.Read(th.family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Sets) != 1 || len(left.Sets[0].Elements) == 0 {
+		t.Errorf("nothing is left of what was done before the refusal: %v", left)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	th := newThings(ruleset.IPv4)
+	slots, verdicts := th.elements()[th.slots.Name], th.elements()[th.verdicts.Name]
+	missing := ruleset.Set{Name: "missing", Key: th.ips.Key}
+	another := slots[1]
+	another.Data = slots[0].Data
+	loop := ruleset.Chain{Name: "sources", Rules: []ruleset.Rule{{Family: th.family, Statements: []ruleset.Statement{
+		ruleset.Decide{Verdict: ruleset.Verdict{Kind: ruleset.VerdictJump, Chain: "serve"}},
+	}}}}
+	// Each fails, so that there are more answers than the socket has room for.
+	var failing ruleset.Chain
+	failing.Name = "failing"
+	for range 5000 {
+		failing.Rules = append(failing.Rules, ruleset.Rule{Family: th.family, Statements: []ruleset.Statement{
+			ruleset.InSet{Key: []ruleset.Value{ruleset.SourceAddress}, Set: missing.Name},
+		}})
+	}
+	for _, test := range []struct {
+		name   string
+		change ruleset.Change
+		errno  unix.Errno
+		want   string
+	}{
+		{
+			"an element of no set",
+			ruleset.Change{Kind: ruleset.AddElements, Set: &missing, Elements: []ruleset.Element{{Key: key(th.address)}}},
+			unix.ENOENT, "adding elements to set missing",
+		},
+		{
+			"another value",
+			ruleset.Change{Kind: ruleset.AddElements, Set: &th.slots, Elements: []ruleset.Element{slots[0], another}},
+			unix.EEXIST, "adding element 10.96.0.10 . udp . 53 . 70000 to set slots",
+		},
+		{
+			"a chain that is not there",
+			ruleset.Change{Kind: ruleset.AddElements, Set: &th.verdicts, Elements: []ruleset.Element{
+				verdicts[0],
+				{Key: key(th.address, ruleset.TCP, uint16(99)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "pick-99"}},
+			}},
+			unix.ENOENT, "adding element 10.96.0.10 . tcp . 99 to set verdicts",
+		},
+		{
+			"a set in use",
+			ruleset.Change{Kind: ruleset.DeleteSet, Set: &th.slots},
+			unix.EBUSY, "deleting set slots",
+		},
+		{
+			"a chain in use",
+			ruleset.Change{Kind: ruleset.DeleteChain, Chain: th.chains()[1]},
+			unix.EBUSY, "deleting chain pick-3",
+		},
+		{
+			"a loop",
+			ruleset.Change{Kind: ruleset.ReplaceRules, Chain: &loop},
+			unix.EMLINK, "replacing the rules of chain sources",
+		},
+		{
+			"a chain in the wrong place",
+			ruleset.Change{Kind: ruleset.AddElements, Set: &th.refused, Elements: []ruleset.Element{
+				{Key: key(th.address, ruleset.TCP, uint16(99)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "pick-3"}},
+			}},
+			unix.EOPNOTSUPP, "adding elements to set refused",
+		},
+		{
+			"answers without end",
+			ruleset.Change{Kind: ruleset.AddChain, Chain: &failing},
+			unix.ENOENT, "adding chain failing",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newNamespace(t).open(t)
+			apply(t, c, th.make())
+			err := c.Apply(t.Context(), ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
+				{Kind: ruleset.DeleteElements, Set: &th.pairs, Elements: th.elements()[th.pairs.Name]}, test.change,
+			}})
+			var refusal *kernel.Refusal
+			if !errors.As(err, &refusal) || !errors.Is(err, test.errno) || !strings.Contains(err.Error(), "changing table ip vicinity: "+test.want) {
+				t.Fatalf("Apply = %v (%#v), want a Refusal of %q with %v", err, refusal, test.want, test.errno)
+			}
+			if refusal.Change != 1 {
+				t.Errorf("change %d was refused, want 1", refusal.Change)
+			}
+			wantListing(t, c, th.listing(th.sets(), th.chains(), th.elements()))
+		})
+	}
+}
+
+func TestRefusalsTakeBackWhatCameFirst(t *testing.T) {
+	c := newNamespace(t).open(t)
+	th := newThings(ruleset.IPv4)
+	apply(t, c, th.make())
+	more := ruleset.Set{Name: "more-clients", Key: th.clients.Key, Data: th.clients.Data, Size: 7}
+	chain := ruleset.Chain{Name: "more", Rules: []ruleset.Rule{{Family: th.family, Statements: []ruleset.Statement{
+		ruleset.Remember{Map: more.Name, Timeout: time.Hour},
+	}}}}
+	lead := ruleset.Change{Kind: ruleset.AddElements, Set: &th.verdicts, Elements: []ruleset.Element{
+		{Key: key(th.address, ruleset.TCP, uint16(80)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: chain.Name}},
+	}}
+	add := []ruleset.Change{{Kind: ruleset.AddSet, Set: &more}, {Kind: ruleset.AddChain, Chain: &chain}, lead}
+	refused := ruleset.Change{Kind: ruleset.DeleteSet, Set: &th.slots}
+	err := c.Apply(t.Context(), ruleset.Transaction{Family: th.family, Changes: append(slices.Clone(add), refused)})
+	var refusal *kernel.Refusal
+	if !errors.As(err, &refusal) || refusal.Change != len(add) {
+		t.Fatalf("Apply = %v, want a Refusal of change %d", err, len(add))
+	}
+	wantListing(t, c, th.listing(th.sets(), th.chains(), th.elements()))
+
+	// Without what is refused it is done, and so is what replaces a chain by another of its
+	// name.
+	apply(t, c, ruleset.Transaction{Family: th.family, Changes: add})
+	other := chain
+	other.Rules = []ruleset.Rule{{Family: th.family, Statements: []ruleset.Statement{ruleset.Refuse{}}}}
+	lead.Kind = ruleset.DeleteElements
+	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
+		lead, {Kind: ruleset.DeleteChain, Chain: &chain}, {Kind: ruleset.AddChain, Chain: &other},
+	}})
+	wantListing(t, c, th.listing(append(th.sets(), &more), append(th.chains(), &other), th.elements()))
+}
+
+func TestApplyEndsWithItsContext(t *testing.T) {
+	c := newNamespace(t).open(t)
+	th := newThings(ruleset.IPv4)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Apply(ctx, th.make()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Apply = %v, want %v", err, context.Canceled)
+	}
+	wantListing(t, c, ruleset.Listing{Family: th.family})
+}
+
+func TestUnknownChanges(t *testing.T) {
+	c := newNamespace(t).open(t)
+	if err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4}); err != nil {
+		t.Errorf("Apply of nothing = %v", err)
+	}
+	err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: 99}}})
+	if err == nil || !strings.Contains(err.Error(), "change 0 has the unknown kind 99") {
+		t.Errorf("Apply = %v, want one that names the change", err)
+	}
+}

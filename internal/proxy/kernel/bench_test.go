@@ -1,0 +1,148 @@
+package kernel_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// numbered is the n-th address of a range.
+func numbered(first string, n int) netip.Addr {
+	bytes := netip.MustParseAddr(first).As4()
+	binary.BigEndian.PutUint32(bytes[:], binary.BigEndian.Uint32(bytes[:])+uint32(n))
+	return netip.AddrFrom4(bytes)
+}
+
+// servicePort is a port of a Service with as many endpoints.
+func servicePort(n, endpoints int) ruleset.ServicePort {
+	p := ruleset.ServicePort{
+		Name: fmt.Sprintf("default/service-%d:http", n),
+		Fronts: []ruleset.FrontEnd{{
+			Front:     ruleset.Front{Address: numbered("10.96.0.0", n), Protocol: ruleset.TCP, Port: 80},
+			ClusterIP: true,
+		}},
+	}
+	for i := range endpoints {
+		p.Cluster = append(p.Cluster, netip.AddrPortFrom(numbered("10.128.0.0", n*endpoints+i), 8080))
+	}
+	return p
+}
+
+// loaded is a table with so many Services of ten endpoints, not committed.
+func loaded(b *testing.B, services int) *ruleset.Table {
+	b.Helper()
+	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
+	for n := range services {
+		if err := table.Set(servicePort(n, 10)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return table
+}
+
+func apply(tb testing.TB, c *kernel.Conn, t ruleset.Transaction) {
+	tb.Helper()
+	if err := c.Apply(tb.Context(), t); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+var sizes = []int{1000, 10000}
+
+// BenchmarkLoad is what it takes to have the kernel hold everything.
+func BenchmarkLoad(b *testing.B) {
+	for _, services := range sizes {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			c := newNamespace(b).open(b)
+			t := loaded(b, services).Commit(time.Now()).Transaction
+			for b.Loop() {
+				apply(b, c, t)
+			}
+		})
+	}
+}
+
+// BenchmarkRead is what it takes to read everything back.
+func BenchmarkRead(b *testing.B) {
+	for _, services := range sizes {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			c := newNamespace(b).open(b)
+			apply(b, c, loaded(b, services).Commit(time.Now()).Transaction)
+			for b.Loop() {
+				if _, err := c.Read(ruleset.IPv4); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkShape is what it takes to read all but the elements back.
+func BenchmarkShape(b *testing.B) {
+	c := newNamespace(b).open(b)
+	apply(b, c, loaded(b, 10000).Commit(time.Now()).Transaction)
+	for b.Loop() {
+		if _, err := c.Shape(ruleset.IPv4); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkForeign is what it takes to learn that nobody has changed anything.
+func BenchmarkForeign(b *testing.B) {
+	c := newNamespace(b).open(b)
+	for b.Loop() {
+		if _, err := c.Foreign(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReplaceEndpoint is what it takes to replace one endpoint of one Service.
+func BenchmarkReplaceEndpoint(b *testing.B) {
+	for _, services := range sizes {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			c := newNamespace(b).open(b)
+			table := loaded(b, services)
+			now := time.Now()
+			apply(b, c, table.Commit(now).Transaction)
+			n := 0
+			for b.Loop() {
+				p := servicePort(n%services, 10)
+				p.Cluster[n%10] = netip.AddrPortFrom(numbered("10.250.0.0", n%65536), 8080)
+				if err := table.Set(p); err != nil {
+					b.Fatal(err)
+				}
+				apply(b, c, table.Commit(now).Transaction)
+				n++
+			}
+		})
+	}
+}
+
+// BenchmarkChangeNumber is what it takes to give one Service one endpoint more, or one
+// less, which changes what its fronts lead to.
+func BenchmarkChangeNumber(b *testing.B) {
+	for _, services := range sizes {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			c := newNamespace(b).open(b)
+			table := loaded(b, services)
+			now := time.Now()
+			apply(b, c, table.Commit(now).Transaction)
+			n := 0
+			for b.Loop() {
+				if err := table.Set(servicePort(0, 10+n%2)); err != nil {
+					b.Fatal(err)
+				}
+				now = now.Add(time.Second)
+				apply(b, c, table.Commit(now).Transaction)
+				n++
+			}
+		})
+	}
+}

@@ -1,0 +1,314 @@
+package kernel_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// front is a front end for TCP that anybody may use.
+func (a addresses) front(n int, port uint16) ruleset.FrontEnd {
+	return ruleset.FrontEnd{Front: ruleset.Front{Address: a.service(n), Protocol: ruleset.TCP, Port: port}, ClusterIP: true}
+}
+
+// all are all endpoints that listen.
+func (a addresses) all(ns ...int) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, n := range ns {
+		all = append(all, a.endpoint(n))
+	}
+	return all
+}
+
+// stage stages ServicePorts and has the kernel do all that is staged.
+func stage(t testing.TB, c *kernel.Conn, table *ruleset.Table, all ...ruleset.ServicePort) ruleset.Commit {
+	t.Helper()
+	for _, p := range all {
+		if err := table.Set(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return commit(t, c, table, time.Now())
+}
+
+// inWorlds runs a test with either family.
+func inWorlds(t *testing.T, f func(*testing.T, *world, *ruleset.Table)) {
+	for _, a := range worlds {
+		t.Run(fmt.Sprint("family ", a.family), func(t *testing.T) {
+			w := newWorld(t, a)
+			w.serve(t)
+			f(t, w, ruleset.NewTable(a.config()))
+		})
+	}
+}
+
+// to is where to connect to a front.
+func to(f ruleset.FrontEnd) netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }
+
+// reach connects often, and wants all endpoints to answer and no other, and to see the
+// connection come from an address.
+func reach(t *testing.T, connect func() (seen, error), from netip.Addr, endpoints []netip.AddrPort) {
+	t.Helper()
+	got := make(map[netip.AddrPort]bool)
+	for i := 0; i < 20 || len(got) < len(endpoints); i++ {
+		s, err := connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(endpoints, s.endpoint) {
+			t.Fatalf("%s answered, want one of %s", s.endpoint, endpoints)
+		}
+		if s.from.Addr() != from {
+			t.Fatalf("the connection came from %s, want %s", s.from.Addr(), from)
+		}
+		if got[s.endpoint] = true; i > 1000 {
+			t.Fatalf("only %v answered in %d connections, want %s", got, i, endpoints)
+		}
+	}
+}
+
+func TestConnections(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		cluster, local := w.all(1, 2, 3), w.all(2)
+		clusterIP := w.front(1, 80)
+		udp := w.front(1, 80)
+		udp.Protocol = ruleset.UDP
+		loadBalancer := w.front(2, 80)
+		loadBalancer.ClusterIP, loadBalancer.Masquerade = false, true
+		nodePort := loadBalancer
+		nodePort.Address, nodePort.Port = w.outer, 30080
+		split := w.front(3, 80)
+		split.ClusterIP, split.Pool, split.Masquerade = false, ruleset.PoolSplit, true
+		internal := w.front(4, 80)
+		internal.Pool = ruleset.PoolLocal
+		stage(t, w.conn, table, ruleset.ServicePort{
+			Name: "a/b:tcp", Fronts: []ruleset.FrontEnd{clusterIP, loadBalancer, nodePort, split, internal},
+			Cluster: cluster, Local: local,
+		}, ruleset.ServicePort{
+			Name: "a/b:udp", Fronts: []ruleset.FrontEnd{udp}, Cluster: cluster,
+		})
+		tcp := func(n *namespace, from netip.Addr, f ruleset.FrontEnd) func() (seen, error) {
+			return func() (seen, error) { return n.connect(from, to(f), patience) }
+		}
+		packet := func(n *namespace, from netip.Addr) func() (seen, error) {
+			return func() (seen, error) { return n.send(from, to(udp), patience) }
+		}
+		nobody := netip.Addr{}
+		for _, test := range []struct {
+			name      string
+			connect   func() (seen, error)
+			from      netip.Addr
+			endpoints []netip.AddrPort
+		}{
+			{"a pod, by TCP", tcp(w.client, w.pod, clusterIP), w.pod, cluster},
+			{"a pod, by UDP", packet(w.client, w.pod), w.pod, cluster},
+			{"a stranger, by TCP", tcp(w.client, w.stranger, clusterIP), w.inner, cluster},
+			{"a stranger, by UDP", packet(w.client, w.stranger), w.inner, cluster},
+			{"the node, by TCP", tcp(w.node, nobody, clusterIP), w.inner, cluster},
+			{"the node, by UDP", packet(w.node, nobody), w.inner, cluster},
+			{"a stranger to a load balancer", tcp(w.client, w.stranger, loadBalancer), w.inner, cluster},
+			{"a pod to a load balancer", tcp(w.client, w.pod, loadBalancer), w.inner, cluster},
+			{"a stranger to a node port", tcp(w.client, w.stranger, nodePort), w.inner, cluster},
+			{"the node to its own port", tcp(w.node, nobody, nodePort), w.inner, cluster},
+			{"a stranger to a front that is split", tcp(w.client, w.stranger, split), w.stranger, local},
+			{"a pod to a front that is split", tcp(w.client, w.pod, split), w.pod, cluster},
+			{"the node to a front that is split", tcp(w.node, nobody, split), w.inner, cluster},
+			{"a pod to endpoints on the node", tcp(w.client, w.pod, internal), w.pod, local},
+		} {
+			t.Run(test.name, func(t *testing.T) { reach(t, test.connect, test.from, test.endpoints) })
+		}
+	})
+}
+
+func TestHairpin(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		front, own := w.front(1, 80), w.endpoint(1)
+		table.SetHairpin([]netip.Addr{own.Addr()})
+		stage(t, w.conn, table, ruleset.ServicePort{
+			Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: []netip.AddrPort{own},
+		})
+		reach(t, func() (seen, error) { return w.endpoints.connect(own.Addr(), to(front), patience) }, w.inner, []netip.AddrPort{own})
+	})
+}
+
+func TestAffinity(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		front := w.front(1, 80)
+		p := ruleset.ServicePort{
+			Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1, 2, 3, 4, 5, 6), Affinity: time.Hour,
+		}
+		stage(t, w.conn, table, p)
+		answers := func(from netip.Addr) netip.AddrPort {
+			t.Helper()
+			s, err := w.client.connect(from, to(front), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.endpoint
+		}
+		first := answers(w.stranger)
+		for range 30 {
+			if now := answers(w.stranger); now != first {
+				t.Fatalf("%s answered, and %s before", now, first)
+			}
+		}
+		// Each client has its own.
+		reach(t, func() (seen, error) {
+			if err := w.conn.Forget(w.family, []ruleset.Forget{{Set: affinityMap(t, w)}}); err != nil {
+				return seen{}, err
+			}
+			return w.client.connect(w.pod, to(front), patience)
+		}, w.pod, p.Cluster)
+
+		// A client whose endpoint goes is forgotten, others are not.
+		pod := answers(w.pod)
+		first = answers(w.stranger)
+		for pod == first {
+			if err := w.conn.Forget(w.family, []ruleset.Forget{{Set: affinityMap(t, w)}}); err != nil {
+				t.Fatal(err)
+			}
+			pod, first = answers(w.pod), answers(w.stranger)
+		}
+		p.Cluster = slices.DeleteFunc(p.Cluster, func(a netip.AddrPort) bool { return a == first })
+		done := stage(t, w.conn, table, p)
+		if len(done.Forget) == 0 {
+			t.Fatal("nothing is to be forgotten")
+		}
+		if err := w.conn.Forget(w.family, done.Forget); err != nil {
+			t.Fatal(err)
+		}
+		if now := answers(w.stranger); now == first {
+			t.Errorf("%s answered, which is no endpoint any more", now)
+		}
+		for range 10 {
+			if now := answers(w.pod); now != pod {
+				t.Fatalf("%s answered, and %s before", now, pod)
+			}
+		}
+
+		// A map that is gone has nothing to forget.
+		if err := w.conn.Forget(w.family, []ruleset.Forget{{Set: "affinity-gone"}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// affinityMap is the name of the only map that packets add to.
+func affinityMap(t *testing.T, w *world) string {
+	t.Helper()
+	shape, err := w.conn.Shape(w.family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range shape.Sets {
+		if strings.HasPrefix(set.Name, "affinity-") {
+			return set.Name
+		}
+	}
+	t.Fatal("there is no map of clients")
+	return ""
+}
+
+func TestAffinityEndsWithItsTimeout(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		front := w.front(1, 80)
+		stage(t, w.conn, table, ruleset.ServicePort{
+			Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1, 2, 3, 4, 5, 6, 7, 8), Affinity: 20 * time.Millisecond,
+		})
+		got := make(map[netip.AddrPort]bool)
+		for deadline := time.Now().Add(patience); len(got) < 2; {
+			s, err := w.client.connect(w.stranger, to(front), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[s.endpoint] = true; time.Now().After(deadline) {
+				t.Fatalf("only %v has answered in %s", got, patience)
+			}
+			waitFor(t, "the client is forgotten", func() bool {
+				return !strings.Contains(w.node.nft(t, "list", "map", familyName(w.family), "vicinity", affinityMap(t, w)), "elements")
+			})
+		}
+	})
+}
+
+func familyName(family ruleset.Family) string {
+	return map[ruleset.Family]string{ruleset.IPv4: "ip", ruleset.IPv6: "ip6"}[family]
+}
+
+// waitFor waits for a condition.
+func waitFor(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	look, late := time.NewTicker(time.Millisecond), time.After(patience)
+	defer look.Stop()
+	for !done() {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatalf("not in %s: %s", patience, what)
+		}
+	}
+}
+
+func TestRefusedConnections(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		empty, emptyUDP, dropped := w.front(1, 80), w.front(1, 80), w.front(2, 80)
+		emptyUDP.Protocol = ruleset.UDP
+		dropped.Empty = ruleset.Drop
+		nodePort := empty
+		nodePort.Address, nodePort.Port, nodePort.ClusterIP = w.outer, 30080, false
+		guarded, open := w.front(3, 80), w.front(4, 80)
+		guarded.Sources = []netip.Prefix{netip.PrefixFrom(w.stranger, w.stranger.BitLen())}
+		stage(t, w.conn, table,
+			ruleset.ServicePort{Name: "a/empty:tcp", Fronts: []ruleset.FrontEnd{empty, nodePort, dropped}},
+			ruleset.ServicePort{Name: "a/empty:udp", Fronts: []ruleset.FrontEnd{emptyUDP}},
+			ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{guarded, open}, Cluster: w.all(1, 2)},
+		)
+		unused := w.front(4, 81)
+		nobody := netip.Addr{}
+		for name, connect := range map[string]func() (seen, error){
+			"a client":                   func() (seen, error) { return w.client.connect(w.pod, to(empty), patience) },
+			"the node":                   func() (seen, error) { return w.node.connect(nobody, to(empty), patience) },
+			"a client, by UDP":           func() (seen, error) { return w.client.send(w.pod, to(empty), patience) },
+			"a client of a node port":    func() (seen, error) { return w.client.connect(w.stranger, to(nodePort), patience) },
+			"a client of an unused port": func() (seen, error) { return w.client.connect(w.pod, to(unused), patience) },
+			"the node to an unused port": func() (seen, error) { return w.node.connect(nobody, to(unused), patience) },
+		} {
+			t.Run("refused/"+name, func(t *testing.T) {
+				if s, err := connect(); !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Errorf("%v answered, %v, want %v", s, err, syscall.ECONNREFUSED)
+				}
+			})
+		}
+		// The kernel tells a process on the node before it tells it what the answer was.
+		if s, err := w.node.send(nobody, to(empty), patience); !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%v answered the node by UDP, %v, want %v", s, err, syscall.EPERM)
+		}
+		const briefly = 300 * time.Millisecond
+		for name, connect := range map[string]func() (seen, error){
+			"no endpoints":   func() (seen, error) { return w.client.connect(w.pod, to(dropped), briefly) },
+			"a wrong source": func() (seen, error) { return w.client.connect(w.pod, to(guarded), briefly) },
+		} {
+			t.Run("dropped/"+name, func(t *testing.T) {
+				var timeout net.Error
+				if s, err := connect(); !errors.As(err, &timeout) || !timeout.Timeout() {
+					t.Errorf("%v answered, %v, want nothing in time", s, err)
+				}
+			})
+		}
+		reach(t, func() (seen, error) { return w.client.connect(w.stranger, to(guarded), patience) }, w.inner, w.all(1, 2))
+		reach(t, func() (seen, error) { return w.client.connect(w.pod, to(open), patience) }, w.pod, w.all(1, 2))
+
+		// Endpoints that come take what was refused.
+		stage(t, w.conn, table, ruleset.ServicePort{Name: "a/empty:tcp", Fronts: []ruleset.FrontEnd{empty}, Cluster: w.all(3)})
+		reach(t, func() (seen, error) { return w.client.connect(w.pod, to(empty), patience) }, w.pod, w.all(3))
+	})
+}

@@ -1,0 +1,214 @@
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Read lists what the kernel holds of a family's table, as it was at one moment.
+func (c *Conn) Read(family ruleset.Family) (ruleset.Listing, error) {
+	return c.list(family, true)
+}
+
+// Shape lists what the kernel holds of a family's table without elements of sets, which
+// costs little: but for the rules of affinity and of source ranges there are few.
+func (c *Conn) Shape(family ruleset.Family) (ruleset.Listing, error) {
+	return c.list(family, false)
+}
+
+func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	var listing ruleset.Listing
+	err := again(func() error {
+		before, err := c.readGeneration()
+		if err != nil {
+			return err
+		}
+		r := reader{conn: c, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
+		if err := r.read(elements); err != nil {
+			return err
+		}
+		after, err := c.readGeneration()
+		if err != nil {
+			return err
+		}
+		if before != after {
+			return errChanged
+		}
+		listing = r.listing
+		return nil
+	})
+	if err != nil {
+		return ruleset.Listing{}, fmt.Errorf("listing table %s %s: %w", familyName(family), ruleset.TableName, err)
+	}
+	return listing, nil
+}
+
+// reader fills a listing.
+type reader struct {
+	conn    *Conn
+	listing ruleset.Listing
+	// strings are those that occur many times.
+	strings map[string]string
+}
+
+func (r *reader) read(elements bool) error {
+	err := r.ask(unix.NFT_MSG_GETTABLE, 0, [2]uint16{unix.NFTA_TABLE_NAME}, "", func([]byte) {})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	r.listing.Exists = true
+	if err := r.chains(); err != nil {
+		return err
+	}
+	ours, err := r.sets()
+	if err != nil || !elements {
+		return err
+	}
+	for i := range r.listing.Sets {
+		if !ours[i] {
+			continue
+		}
+		if err := r.elements(&r.listing.Sets[i]); err != nil {
+			return fmt.Errorf("elements of %s: %w", r.listing.Sets[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// ask asks for something of the table, whose name goes by the first kind of attribute,
+// and of the thing by a name, if it has one, which goes by the second.
+func (r *reader) ask(kind, flags uint16, names [2]uint16, name string, each func(content []byte)) error {
+	return r.conn.ask(func(m *messages) {
+		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(r.listing.Family), 0)
+		m.name(names[0], ruleset.TableName)
+		if name != "" {
+			m.name(names[1], name)
+		}
+	}, each)
+}
+
+// intern is a string of bytes that are likely to occur again.
+func (r *reader) intern(b []byte) string {
+	if s, ok := r.strings[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	r.strings[s] = s
+	return s
+}
+
+// chains lists the chains, and what their rules carry.
+func (r *reader) chains() error {
+	places := make(map[string]int)
+	err := r.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_CHAIN_TABLE}, "", func(content []byte) {
+		// The kernel lists the chains of all tables.
+		if text(attribute(content, unix.NFTA_CHAIN_TABLE)) == ruleset.TableName {
+			name := text(attribute(content, unix.NFTA_CHAIN_NAME))
+			places[name] = len(r.listing.Chains)
+			r.listing.Chains = append(r.listing.Chains, ruleset.ListedChain{Name: name})
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("chains: %w", err)
+	}
+	err = r.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_RULE_TABLE}, "", func(content []byte) {
+		if text(attribute(content, unix.NFTA_RULE_TABLE)) != ruleset.TableName {
+			return
+		}
+		if at, ok := places[text(attribute(content, unix.NFTA_RULE_CHAIN))]; ok {
+			chain := &r.listing.Chains[at]
+			chain.Fingerprints = append(chain.Fingerprints, commented(ruleComment, attribute(content, unix.NFTA_RULE_USERDATA)))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	return nil
+}
+
+// sets lists the sets, and tells which have elements that are ours: not those that packets
+// add to, nor those of ranges, which somebody else has added.
+func (r *reader) sets() (ours []bool, err error) {
+	err = r.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_SET_TABLE}, "", func(content []byte) {
+		if text(attribute(content, unix.NFTA_SET_TABLE)) != ruleset.TableName {
+			return
+		}
+		r.listing.Sets = append(r.listing.Sets, ruleset.ListedSet{
+			Name:        text(attribute(content, unix.NFTA_SET_NAME)),
+			Fingerprint: commented(setComment, attribute(content, unix.NFTA_SET_USERDATA)),
+		})
+		flags := count(attribute(content, unix.NFTA_SET_FLAGS))
+		ours = append(ours, flags&(unix.NFT_SET_EVAL|unix.NFT_SET_INTERVAL) == 0)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sets: %w", err)
+	}
+	return ours, nil
+}
+
+// elements lists the elements of a set.
+func (r *reader) elements(set *ruleset.ListedSet) error {
+	seen := make(map[string]struct{})
+	err := r.eachElement(set.Name, func(e ruleset.Element) {
+		seen[e.Key] = struct{}{}
+		set.Elements = append(set.Elements, e)
+	})
+	if err != nil {
+		return err
+	}
+	// A set that has grown is moved to a wider place in memory some time afterwards. The
+	// kernel lists sets in pieces, so if it is just doing this some elements come twice, in
+	// the place of others.
+	if len(seen) < len(set.Elements) {
+		return errChanged
+	}
+	return nil
+}
+
+// eachElement calls a function with the elements of a set.
+func (r *reader) eachElement(set string, each func(ruleset.Element)) error {
+	names := [2]uint16{unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET}
+	return r.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, names, set, func(content []byte) {
+		for _, one := range attributes(attribute(content, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			each(r.element(one))
+		}
+	})
+}
+
+func (r *reader) element(content []byte) ruleset.Element {
+	e := ruleset.Element{Key: string(attribute(attribute(content, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))}
+	for kind, data := range attributes(attribute(content, unix.NFTA_SET_ELEM_DATA)) {
+		switch kind {
+		case unix.NFTA_DATA_VALUE:
+			e.Data = r.intern(data)
+		case unix.NFTA_DATA_VERDICT:
+			e.Verdict = r.verdict(data)
+		}
+	}
+	return e
+}
+
+func (r *reader) verdict(content []byte) ruleset.Verdict {
+	var v ruleset.Verdict
+	switch int32(count(attribute(content, unix.NFTA_VERDICT_CODE))) {
+	case netfilterDrop:
+		v.Kind = ruleset.VerdictDrop
+	case unix.NFT_JUMP:
+		v.Kind = ruleset.VerdictJump
+	case unix.NFT_GOTO:
+		v.Kind = ruleset.VerdictGoto
+	case unix.NFT_RETURN:
+		v.Kind = ruleset.VerdictReturn
+	}
+	v.Chain = r.intern(bytes.TrimSuffix(attribute(content, unix.NFTA_VERDICT_CHAIN), []byte{0}))
+	return v
+}

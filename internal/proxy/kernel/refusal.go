@@ -1,0 +1,110 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Refusal is a transaction that the kernel has refused, and has done nothing of.
+type Refusal struct {
+	// Change is the first of the transaction's changes that it has refused, and -1 if it
+	// has refused not a certain one but what all of them would come to.
+	Change int
+	// What is what the kernel would not do.
+	What string
+	// Errno is the kernel's reason.
+	Errno unix.Errno
+	// Words are what it has to say about it, if anything.
+	Words string
+}
+
+func (r *Refusal) Error() string {
+	if r.Words != "" {
+		return fmt.Sprintf("%s: %s (%s)", r.What, r.Errno.Error(), r.Words)
+	}
+	return fmt.Sprintf("%s: %s", r.What, r.Errno.Error())
+}
+
+// Unwrap makes the kernel's reason one that errors.Is finds.
+func (r *Refusal) Unwrap() error { return r.Errno }
+
+// refusal makes a failure one that names what it is about.
+func (e *encoder) refusal(t ruleset.Transaction, f *failure) *Refusal {
+	r := &Refusal{Change: -1, What: "committing a transaction", Errno: f.errno, Words: f.text}
+	if f.message == 0 || f.message >= len(e.origins) {
+		return r
+	}
+	o := e.origins[f.message]
+	r.Change = o.change
+	c := t.Changes[o.change]
+	switch c.Kind {
+	case ruleset.AddTable:
+		r.What = "adding the table"
+	case ruleset.DeleteTable:
+		r.What = "deleting the table"
+	case ruleset.AddSet:
+		r.What = "adding set " + c.Set.Name
+	case ruleset.DeleteSet:
+		r.What = "deleting set " + c.Set.Name
+	case ruleset.AddChain:
+		r.What = "adding chain " + c.Chain.Name
+	case ruleset.DeleteChain:
+		r.What = "deleting chain " + c.Chain.Name
+	case ruleset.ReplaceRules:
+		r.What = "replacing the rules of chain " + c.Chain.Name
+	case ruleset.AddElements:
+		r.What = "adding " + e.describe(f, c) + " to set " + c.Set.Name
+	case ruleset.DeleteElements:
+		r.What = "deleting " + e.describe(f, c) + " from set " + c.Set.Name
+	}
+	return r
+}
+
+// describe says which of the elements of a message a failure is about.
+func (e *encoder) describe(f *failure, c ruleset.Change) string {
+	m := e.messages
+	start := m.starts[f.message]
+	body := m.bytes[start+unix.SizeofNlMsghdr+netfilterHeader : start+m.length(f.message)]
+	list := attribute(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	at := len(body) - len(list) + unix.SizeofNlMsghdr + netfilterHeader
+	element := e.origins[f.message].element
+	for _, one := range attributes(list) {
+		if at == f.offset && element < len(c.Elements) {
+			return "element " + describeKey(e.family, c.Set.Key, c.Elements[element].Key)
+		}
+		at += align(unix.SizeofNlAttr + len(one))
+		element++
+	}
+	return "elements"
+}
+
+// describeKey is a key as nft writes it.
+func describeKey(family ruleset.Family, fields []ruleset.Field, key string) string {
+	var parts []string
+	for _, f := range fields {
+		_, length := field(family, f)
+		if int(length) > len(key) {
+			return fmt.Sprintf("%x", key)
+		}
+		part := []byte(key[:length])
+		key = key[min(align(int(length)), len(key)):]
+		switch f {
+		case ruleset.FieldAddress:
+			address, _ := netip.AddrFromSlice(part)
+			parts = append(parts, address.String())
+		case ruleset.FieldProtocol:
+			parts = append(parts, ruleset.Protocol(part[0]).String())
+		case ruleset.FieldPort:
+			parts = append(parts, fmt.Sprint(binary.BigEndian.Uint16(part)))
+		case ruleset.FieldSlot:
+			parts = append(parts, fmt.Sprint(binary.NativeEndian.Uint32(part)))
+		}
+	}
+	return strings.Join(parts, " . ")
+}

@@ -1,0 +1,341 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// The kernel computes with sixteen words of four bytes. A value is loaded to where the
+// next one may begin, so that values that are loaded one after another are a key.
+const (
+	firstWord = 0
+	// dataWord is where what is remembered with a key begins.
+	dataWord = 4
+	// verdictRegister is not of the words: what is loaded to it becomes of the packet.
+	verdictRegister = unix.NFT_REG_VERDICT
+)
+
+// Constants of the kernel that the package unix has no names for.
+const (
+	netfilterDrop        = 0      // NF_DROP
+	connectionNew        = 1 << 3 // the bit of IP_CT_NEW in NFT_CT_STATE
+	connectionTranslated = 1 << 5 // IPS_DST_NAT
+	originalDirection    = 0      // IP_CT_DIR_ORIGINAL
+	fullyRandom          = 1 << 4 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
+	portUnreachable      = 3      // ICMP_PORT_UNREACH
+	portUnreachableIPv6  = 4      // ICMPV6_PORT_UNREACH
+)
+
+// register is the number of a word.
+func register(word int) uint32 { return unix.NFT_REG32_00 + uint32(word) }
+
+// rule writes the expressions of a rule.
+type rule struct {
+	messages *messages
+	family   ruleset.Family
+}
+
+func (r *rule) write(statements []ruleset.Statement) error {
+	for _, s := range statements {
+		if err := r.statement(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rule) statement(s ruleset.Statement) error {
+	switch s := s.(type) {
+	case ruleset.InPrefix:
+		r.inPrefix(s)
+	case ruleset.InSet:
+		r.load(firstWord, s.Key)
+		r.lookUp(s.Set, nil)
+	case ruleset.FromNode:
+		r.expression("fib", func(m *messages) {
+			m.number32(unix.NFTA_FIB_DREG, register(firstWord))
+			m.number32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
+			m.number32(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR)
+		})
+		r.compare(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL))
+	case ruleset.HasProtocol:
+		r.value(firstWord, ruleset.TransportProtocol)
+		r.compare(unix.NFT_CMP_EQ, string([]byte{byte(s.Protocol)}))
+	case ruleset.NewConnection:
+		r.connection(firstWord, unix.NFT_CT_STATE)
+		r.anyBit(connectionNew)
+	case ruleset.Translated:
+		r.connection(firstWord, unix.NFT_CT_STATUS)
+		r.anyBit(connectionTranslated)
+	case ruleset.Marked:
+		r.meta(firstWord, unix.NFT_META_MARK)
+		r.bits(native(s.Bits), native(0))
+		r.compare(unix.NFT_CMP_EQ, native(s.Bits))
+	case ruleset.SetMark:
+		r.changeMark(^s.Bits, s.Bits)
+	case ruleset.FlipMark:
+		r.changeMark(^uint32(0), s.Bits)
+	case ruleset.Decide:
+		r.decide(s.Verdict)
+	case ruleset.LookUp:
+		r.load(firstWord, s.Key)
+		r.lookUp(s.Map, destination(verdictRegister))
+	case ruleset.Translate:
+		r.translate(s)
+	case ruleset.Masquerade:
+		r.expression("masq", func(m *messages) { m.number32(unix.NFTA_MASQ_FLAGS, fullyRandom) })
+	case ruleset.Refuse:
+		r.refuse(s)
+	case ruleset.Remember:
+		r.remember(s)
+	default:
+		return fmt.Errorf("statement %T is unknown", s)
+	}
+	return nil
+}
+
+// expression writes one of the steps that the kernel makes statements of.
+func (r *rule) expression(name string, content func(*messages)) {
+	one := r.messages.nest(unix.NFTA_LIST_ELEM)
+	r.messages.name(unix.NFTA_EXPR_NAME, name)
+	data := r.messages.nest(unix.NFTA_EXPR_DATA)
+	content(r.messages)
+	r.messages.nested(data)
+	r.messages.nested(one)
+}
+
+// native is a number as the kernel computes with it.
+func native(n uint32) string {
+	return string(binary.NativeEndian.AppendUint32(nil, n))
+}
+
+// load loads values one behind another, and returns the word after them.
+func (r *rule) load(word int, values []ruleset.Value) int {
+	for _, v := range values {
+		r.value(word, v)
+		word += r.words(v.Field())
+	}
+	return word
+}
+
+// words is how many words a field takes.
+func (r *rule) words(f ruleset.Field) int {
+	_, length := field(r.family, f)
+	return align(int(length)) / 4
+}
+
+// value loads a value.
+func (r *rule) value(word int, v ruleset.Value) {
+	source, target, length := uint32(12), uint32(16), uint32(4)
+	original := uint32(unix.NFT_CT_DST_IP)
+	if r.family == ruleset.IPv6 {
+		source, target, length = 8, 24, 16
+		original = unix.NFT_CT_DST_IP6
+	}
+	switch v {
+	case ruleset.SourceAddress:
+		r.payload(word, unix.NFT_PAYLOAD_NETWORK_HEADER, source, length)
+	case ruleset.DestinationAddress:
+		r.payload(word, unix.NFT_PAYLOAD_NETWORK_HEADER, target, length)
+	case ruleset.TransportProtocol:
+		r.meta(word, unix.NFT_META_L4PROTO)
+	case ruleset.DestinationPort:
+		r.payload(word, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
+	case ruleset.OriginalAddress:
+		r.original(word, original)
+	case ruleset.OriginalPort:
+		r.original(word, unix.NFT_CT_PROTO_DST)
+	}
+}
+
+// payload loads bytes of the packet.
+func (r *rule) payload(word int, base, offset, length uint32) {
+	r.expression("payload", func(m *messages) {
+		m.number32(unix.NFTA_PAYLOAD_DREG, register(word))
+		m.number32(unix.NFTA_PAYLOAD_BASE, base)
+		m.number32(unix.NFTA_PAYLOAD_OFFSET, offset)
+		m.number32(unix.NFTA_PAYLOAD_LEN, length)
+	})
+}
+
+// meta loads what the kernel keeps beside the packet.
+func (r *rule) meta(word int, key uint32) {
+	r.expression("meta", func(m *messages) {
+		m.number32(unix.NFTA_META_KEY, key)
+		m.number32(unix.NFTA_META_DREG, register(word))
+	})
+}
+
+// connection loads something of the packet's connection.
+func (r *rule) connection(word int, key uint32) {
+	r.expression("ct", func(m *messages) {
+		m.number32(unix.NFTA_CT_KEY, key)
+		m.number32(unix.NFTA_CT_DREG, register(word))
+	})
+}
+
+// original loads something that the packet's connection has for each direction, for that
+// of its first packet.
+func (r *rule) original(word int, key uint32) {
+	r.expression("ct", func(m *messages) {
+		m.number32(unix.NFTA_CT_KEY, key)
+		m.number32(unix.NFTA_CT_DREG, register(word))
+		m.raw(unix.NFTA_CT_DIRECTION, string([]byte{originalDirection}))
+	})
+}
+
+// compare goes on if the value in the first word is the operand, or is not.
+func (r *rule) compare(operator uint32, operand string) {
+	r.expression("cmp", func(m *messages) {
+		m.number32(unix.NFTA_CMP_SREG, register(firstWord))
+		m.number32(unix.NFTA_CMP_OP, operator)
+		data := m.nest(unix.NFTA_CMP_DATA)
+		m.raw(unix.NFTA_DATA_VALUE, operand)
+		m.nested(data)
+	})
+}
+
+// bits keeps some bits of the value in the first word, and then flips some.
+func (r *rule) bits(keep, flip string) {
+	r.expression("bitwise", func(m *messages) {
+		m.number32(unix.NFTA_BITWISE_SREG, register(firstWord))
+		m.number32(unix.NFTA_BITWISE_DREG, register(firstWord))
+		m.number32(unix.NFTA_BITWISE_LEN, uint32(len(keep)))
+		mask := m.nest(unix.NFTA_BITWISE_MASK)
+		m.raw(unix.NFTA_DATA_VALUE, keep)
+		m.nested(mask)
+		exclusive := m.nest(unix.NFTA_BITWISE_XOR)
+		m.raw(unix.NFTA_DATA_VALUE, flip)
+		m.nested(exclusive)
+	})
+}
+
+// anyBit goes on if the value in the first word has any of the bits.
+func (r *rule) anyBit(bits uint32) {
+	r.bits(native(bits), native(0))
+	r.compare(unix.NFT_CMP_NEQ, native(0))
+}
+
+// changeMark keeps some bits of the packet's mark, and then flips some.
+func (r *rule) changeMark(keep, flip uint32) {
+	r.meta(firstWord, unix.NFT_META_MARK)
+	r.bits(native(keep), native(flip))
+	r.expression("meta", func(m *messages) {
+		m.number32(unix.NFTA_META_KEY, unix.NFT_META_MARK)
+		m.number32(unix.NFTA_META_SREG, register(firstWord))
+	})
+}
+
+func (r *rule) inPrefix(s ruleset.InPrefix) {
+	r.value(firstWord, s.Value)
+	prefix := s.Prefix.Masked()
+	if !prefix.IsSingleIP() {
+		mask := make([]byte, prefix.Addr().BitLen()/8)
+		for bit := range prefix.Bits() {
+			mask[bit/8] |= 0x80 >> (bit % 8)
+		}
+		r.bits(string(mask), string(make([]byte, len(mask))))
+	}
+	operator := uint32(unix.NFT_CMP_EQ)
+	if s.Not {
+		operator = unix.NFT_CMP_NEQ
+	}
+	r.compare(operator, string(prefix.Addr().AsSlice()))
+}
+
+func (r *rule) decide(v ruleset.Verdict) {
+	r.expression("immediate", func(m *messages) {
+		m.number32(unix.NFTA_IMMEDIATE_DREG, verdictRegister)
+		data := m.nest(unix.NFTA_IMMEDIATE_DATA)
+		writeVerdict(m, v)
+		m.nested(data)
+	})
+}
+
+// writeVerdict writes a verdict.
+func writeVerdict(m *messages, v ruleset.Verdict) {
+	verdict := m.nest(unix.NFTA_DATA_VERDICT)
+	m.number32(unix.NFTA_VERDICT_CODE, verdictCode(v.Kind))
+	if v.Chain != "" {
+		m.name(unix.NFTA_VERDICT_CHAIN, v.Chain)
+	}
+	m.nested(verdict)
+}
+
+// verdictCode is the kernel's number of a verdict.
+func verdictCode(kind ruleset.VerdictKind) uint32 {
+	code := int32(netfilterDrop)
+	switch kind {
+	case ruleset.VerdictJump:
+		code = unix.NFT_JUMP
+	case ruleset.VerdictGoto:
+		code = unix.NFT_GOTO
+	case ruleset.VerdictReturn:
+		code = unix.NFT_RETURN
+	}
+	return uint32(code)
+}
+
+// destination is where a look-up puts what it finds.
+func destination(number uint32) *uint32 { return &number }
+
+// lookUp looks up the key that was loaded, in a set or in a map.
+func (r *rule) lookUp(set string, to *uint32) {
+	r.expression("lookup", func(m *messages) {
+		m.name(unix.NFTA_LOOKUP_SET, set)
+		m.number32(unix.NFTA_LOOKUP_SREG, register(firstWord))
+		if to != nil {
+			m.number32(unix.NFTA_LOOKUP_DREG, *to)
+		}
+	})
+}
+
+func (r *rule) translate(s ruleset.Translate) {
+	next := r.load(firstWord, s.Key)
+	if s.Slots > 0 {
+		r.expression("numgen", func(m *messages) {
+			m.number32(unix.NFTA_NG_DREG, register(next))
+			m.number32(unix.NFTA_NG_MODULUS, s.Slots)
+			m.number32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+			m.number32(unix.NFTA_NG_OFFSET, 0)
+		})
+	}
+	r.lookUp(s.Map, destination(register(firstWord)))
+	r.expression("nat", func(m *messages) {
+		m.number32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
+		m.number32(unix.NFTA_NAT_FAMILY, uint32(familyNumber(r.family)))
+		m.number32(unix.NFTA_NAT_REG_ADDR_MIN, register(firstWord))
+		m.number32(unix.NFTA_NAT_REG_PROTO_MIN, register(firstWord+r.words(ruleset.FieldAddress)))
+	})
+}
+
+func (r *rule) refuse(s ruleset.Refuse) {
+	r.expression("reject", func(m *messages) {
+		if s.Reset {
+			m.number32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST)
+			return
+		}
+		code := byte(portUnreachable)
+		if r.family == ruleset.IPv6 {
+			code = portUnreachableIPv6
+		}
+		m.number32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
+		m.raw(unix.NFTA_REJECT_ICMP_CODE, string([]byte{code}))
+	})
+}
+
+func (r *rule) remember(s ruleset.Remember) {
+	r.load(firstWord, []ruleset.Value{ruleset.SourceAddress})
+	r.load(dataWord, []ruleset.Value{ruleset.DestinationAddress, ruleset.DestinationPort})
+	r.expression("dynset", func(m *messages) {
+		m.name(unix.NFTA_DYNSET_SET_NAME, s.Map)
+		m.number32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+		m.number32(unix.NFTA_DYNSET_SREG_KEY, register(firstWord))
+		m.number32(unix.NFTA_DYNSET_SREG_DATA, register(dataWord))
+		m.number64(unix.NFTA_DYNSET_TIMEOUT, uint64(s.Timeout.Milliseconds()))
+	})
+}

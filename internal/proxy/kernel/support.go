@@ -1,0 +1,111 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// MinimumKernel is the oldest version of Linux that is supported. It is that of kube-proxy's
+// nftables mode.
+const MinimumKernel = "5.13"
+
+// trialTable is the name of a table that exists for the time of a transaction.
+const trialTable = ruleset.TableName + "-trial"
+
+// CheckSupport tries whether the kernel can do all that rules of a family ask it for. Its
+// error is one sentence that says what is missing.
+func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
+	if err := checkVersion(); err != nil {
+		return err
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	t := trial(family)
+	err := c.apply(ctx, trialTable, t)
+	var refusal *Refusal
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return errors.New("changing nftables is not permitted: the capability NET_ADMIN is missing")
+	case !errors.As(err, &refusal):
+		return err
+	case refusal.Change >= 0 && t.Changes[refusal.Change].Kind == ruleset.AddChain:
+		chain := t.Changes[refusal.Change].Chain
+		return fmt.Errorf("the kernel's nftables cannot do %q, its module %s may be missing: %w", chain.Rules[0], chain.Name, refusal.Errno)
+	}
+	return fmt.Errorf("the kernel's nftables is not as it must be: %w", err)
+}
+
+// checkVersion compares the kernel's version with the oldest that will do.
+func checkVersion() error {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return fmt.Errorf("asking for the version of the kernel: %w", err)
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	if older(release, MinimumKernel) {
+		return fmt.Errorf("the kernel is Linux %s, at least %s is needed", release, MinimumKernel)
+	}
+	return nil
+}
+
+// older compares two versions of the kernel, by their first two numbers. What is not of
+// this form is not older.
+func older(release, minimum string) bool {
+	var has, wants [2]int
+	if _, err := fmt.Sscanf(release, "%d.%d", &has[0], &has[1]); err != nil {
+		return false
+	}
+	if _, err := fmt.Sscanf(minimum, "%d.%d", &wants[0], &wants[1]); err != nil {
+		return false
+	}
+	return has[0] < wants[0] || has[0] == wants[0] && has[1] < wants[1]
+}
+
+// trial is a transaction of all kinds of statements that leaves nothing behind. Each has a
+// chain of its own, named after the module of the kernel that has it.
+func trial(family ruleset.Family) ruleset.Transaction {
+	front := []ruleset.Value{ruleset.DestinationAddress, ruleset.TransportProtocol, ruleset.DestinationPort}
+	frontFields := []ruleset.Field{ruleset.FieldAddress, ruleset.FieldProtocol, ruleset.FieldPort}
+	target := []ruleset.Field{ruleset.FieldAddress, ruleset.FieldPort}
+	verdicts := ruleset.Set{Name: "verdicts", Key: frontFields, Verdicts: true}
+	slots := ruleset.Set{Name: "slots", Key: append(slices.Clone(frontFields), ruleset.FieldSlot), Data: target}
+	clients := ruleset.Set{Name: "clients", Key: []ruleset.Field{ruleset.FieldAddress}, Data: target, Size: 1}
+	half := netip.PrefixFrom(netip.IPv4Unspecified(), 1)
+	if family == ruleset.IPv6 {
+		half = netip.PrefixFrom(netip.IPv6Unspecified(), 1)
+	}
+	t := ruleset.Transaction{Family: family, Changes: []ruleset.Change{
+		{Kind: ruleset.DeleteTable},
+		{Kind: ruleset.AddTable},
+		{Kind: ruleset.AddSet, Set: &verdicts},
+		{Kind: ruleset.AddSet, Set: &slots},
+		{Kind: ruleset.AddSet, Set: &clients},
+	}}
+	for _, try := range []struct {
+		module    string
+		base      *ruleset.Base
+		statement ruleset.Statement
+	}{
+		{"nf_tables", nil, ruleset.InPrefix{Value: ruleset.SourceAddress, Prefix: half}},
+		{"nft_fib", nil, ruleset.FromNode{}},
+		{"nft_ct", nil, ruleset.LookUp{Key: []ruleset.Value{ruleset.OriginalAddress, ruleset.TransportProtocol, ruleset.OriginalPort}, Map: verdicts.Name}},
+		{"nft_numgen", &ruleset.Base{NAT: true, Hook: ruleset.Prerouting}, ruleset.Translate{Key: front, Slots: 2, Map: slots.Name}},
+		{"nft_nat", &ruleset.Base{NAT: true, Hook: ruleset.Output}, ruleset.Translate{Key: []ruleset.Value{ruleset.SourceAddress}, Map: clients.Name}},
+		{"nft_masq", &ruleset.Base{NAT: true, Hook: ruleset.Postrouting}, ruleset.Masquerade{}},
+		{"nft_reject", &ruleset.Base{Hook: ruleset.Forward}, ruleset.Refuse{}},
+		{"nft_dynset", nil, ruleset.Remember{Map: clients.Name, Timeout: 1}},
+	} {
+		t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: &ruleset.Chain{
+			Name: try.module, Base: try.base, Rules: []ruleset.Rule{{Family: family, Statements: []ruleset.Statement{try.statement}}},
+		}})
+	}
+	t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.DeleteTable})
+	return t
+}

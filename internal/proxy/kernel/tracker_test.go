@@ -1,0 +1,173 @@
+package kernel_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// track opens a tracker in the namespace.
+func (n *namespace) track(t testing.TB, o kernel.TrackerOptions) *kernel.Tracker {
+	t.Helper()
+	var tracker *kernel.Tracker
+	err := n.do(func() (err error) {
+		tracker, err = kernel.OpenTracker(o)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tracker.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tracker
+}
+
+// flow is a socket that goes on sending to a front from one port.
+type flow struct {
+	net.Conn
+}
+
+func newFlow(t testing.TB, w *world, f ruleset.FrontEnd) flow {
+	t.Helper()
+	conn, err := w.client.dial(net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.pod, 0))}, "udp", to(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return flow{conn}
+}
+
+// answer sends a packet and waits for an answer.
+func (f flow) answer(timeout time.Duration) (seen, error) {
+	if _, err := f.Write([]byte("?")); err != nil {
+		return seen{}, err
+	}
+	return ask(f, timeout)
+}
+
+// wantAnswer wants an answer of an endpoint.
+func (f flow) wantAnswer(t *testing.T, want netip.AddrPort) {
+	t.Helper()
+	if s, err := f.answer(patience); err != nil || s.endpoint != want {
+		t.Fatalf("%s answered, %v, want %s", s.endpoint, err, want)
+	}
+}
+
+// forget has connection tracking forget what a commit has made stale.
+func forget(t *testing.T, tracker *kernel.Tracker, stale []ruleset.Stale, want int) {
+	t.Helper()
+	deleted, err := tracker.Delete(t.Context(), stale)
+	if err != nil || deleted != want {
+		t.Fatalf("Delete(%v) = %d, %v, want %d", stale, deleted, err, want)
+	}
+}
+
+func TestFlowsMoveToOtherEndpoints(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		tracker := w.node.track(t, kernel.TrackerOptions{})
+		front, other := w.front(1, 53), w.front(2, 53)
+		front.Protocol, other.Protocol = ruleset.UDP, ruleset.UDP
+		with := func(n int) ruleset.ServicePort {
+			return ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(n)}
+		}
+		stage(t, w.conn, table, with(1), ruleset.ServicePort{Name: "a/c:", Fronts: []ruleset.FrontEnd{other}, Cluster: w.all(1)})
+		moving, staying := newFlow(t, w, front), newFlow(t, w, other)
+		moving.wantAnswer(t, w.endpoint(1))
+		staying.wantAnswer(t, w.endpoint(1))
+
+		done := stage(t, w.conn, table, with(2))
+		// The flow goes on where it went, until it is forgotten.
+		moving.wantAnswer(t, w.endpoint(1))
+		forget(t, tracker, done.Stale, 1)
+		moving.wantAnswer(t, w.endpoint(2))
+		staying.wantAnswer(t, w.endpoint(1))
+		forget(t, tracker, done.Stale, 0)
+
+		// Without endpoints there is nothing left of it.
+		done = stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}})
+		forget(t, tracker, done.Stale, 1)
+		if s, err := moving.answer(patience); err == nil {
+			t.Errorf("%s answered, which is no endpoint any more", s.endpoint)
+		}
+		staying.wantAnswer(t, w.endpoint(1))
+	})
+}
+
+func TestFlowsFromBeforeTheFirstEndpoint(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		tracker := w.node.track(t, kernel.TrackerOptions{})
+		front := w.front(1, 53)
+		front.Protocol = ruleset.UDP
+		// The rules follow connections, but there is no Service yet.
+		stage(t, w.conn, table)
+		early := newFlow(t, w, front)
+		const briefly = 200 * time.Millisecond
+		if s, err := early.answer(briefly); err == nil {
+			t.Fatalf("%s answered, and there is no Service", s.endpoint)
+		}
+		done := stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1)})
+		if s, err := early.answer(briefly); err == nil {
+			t.Fatalf("%s answered a flow that is not forgotten: this test shows nothing", s.endpoint)
+		}
+		forget(t, tracker, done.Stale, 1)
+		early.wantAnswer(t, w.endpoint(1))
+	})
+}
+
+func TestManyFlowsMoveAtOnce(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		tracker := w.node.track(t, kernel.TrackerOptions{})
+		const services, each = 20, 20
+		var flows []flow
+		port := func(n, endpoint int) ruleset.ServicePort {
+			front := w.front(n+1, 53)
+			front.Protocol = ruleset.UDP
+			return ruleset.ServicePort{Name: fmt.Sprint("a/", n, ":"), Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(endpoint)}
+		}
+		var before, after []ruleset.ServicePort
+		for n := range services {
+			before, after = append(before, port(n, 1)), append(after, port(n, 2))
+		}
+		stage(t, w.conn, table, before...)
+		for n := range services {
+			for range each {
+				f := newFlow(t, w, before[n].Fronts[0])
+				f.wantAnswer(t, w.endpoint(1))
+				flows = append(flows, f)
+			}
+		}
+		done := stage(t, w.conn, table, after...)
+		forget(t, tracker, done.Stale, len(flows))
+		for _, f := range flows {
+			f.wantAnswer(t, w.endpoint(2))
+		}
+	})
+}
+
+func TestConnectionsAreForgottenIfAskedFor(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		front := w.front(1, 80)
+		with := func(n int) ruleset.ServicePort {
+			return ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(n)}
+		}
+		stage(t, w.conn, table, with(1))
+		if _, err := w.client.connect(w.pod, to(front), patience); err != nil {
+			t.Fatal(err)
+		}
+		done := stage(t, w.conn, table, with(2))
+		forget(t, w.node.track(t, kernel.TrackerOptions{}), done.Stale, 0)
+		forget(t, w.node.track(t, kernel.TrackerOptions{TCP: true}), done.Stale, 1)
+	})
+}

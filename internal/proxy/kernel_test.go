@@ -1,0 +1,196 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// fakeKernel holds tables as a kernel does: it carries transactions out, all of them or
+// nothing, and refuses what makes no sense.
+type fakeKernel struct {
+	mu     sync.Mutex
+	tables map[ruleset.Family]*fakeTable
+	// refuses says what is wrong with a transaction, besides what a kernel finds.
+	refuses func(ruleset.Transaction) error
+	// unreadable is why nothing can be read.
+	unreadable error
+	foreign    bool
+	// reads and shapes count what was asked, applied what was done.
+	reads, shapes int
+	applied       []ruleset.Transaction
+	forgotten     []ruleset.Forget
+}
+
+type fakeTable struct {
+	chains map[string][]string // fingerprints
+	sets   map[string]*fakeSet
+}
+
+type fakeSet struct {
+	print    string
+	dynamic  bool
+	elements map[string]ruleset.Element // by key
+}
+
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }}
+}
+
+func (t *fakeTable) clone() *fakeTable {
+	if t == nil {
+		return nil
+	}
+	c := &fakeTable{chains: maps.Clone(t.chains), sets: map[string]*fakeSet{}}
+	for name, set := range t.sets {
+		c.sets[name] = &fakeSet{set.print, set.dynamic, maps.Clone(set.elements)}
+	}
+	return c
+}
+
+func (k *fakeKernel) Apply(_ context.Context, t ruleset.Transaction) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.refuses(t); err != nil {
+		return err
+	}
+	table := k.tables[t.Family].clone()
+	for i, c := range t.Changes {
+		var err error
+		if table, err = table.change(c); err != nil {
+			return fmt.Errorf("change %d: %w", i, err)
+		}
+	}
+	k.tables[t.Family] = table
+	k.applied = append(k.applied, t)
+	return nil
+}
+
+var errNotThere = errors.New("there is no such thing")
+
+func (t *fakeTable) change(c ruleset.Change) (*fakeTable, error) {
+	switch c.Kind {
+	case ruleset.DeleteTable:
+		return nil, nil
+	case ruleset.AddTable:
+		if t == nil {
+			t = &fakeTable{chains: map[string][]string{}, sets: map[string]*fakeSet{}}
+		}
+		return t, nil
+	}
+	if t == nil {
+		return nil, errNotThere
+	}
+	switch c.Kind {
+	case ruleset.AddSet:
+		t.sets[c.Set.Name] = &fakeSet{c.Set.Fingerprint(), c.Set.Size > 0, map[string]ruleset.Element{}}
+	case ruleset.DeleteSet:
+		if t.sets[c.Set.Name] == nil {
+			return nil, fmt.Errorf("set %s: %w", c.Set.Name, errNotThere)
+		}
+		delete(t.sets, c.Set.Name)
+	case ruleset.AddChain:
+		t.chains[c.Chain.Name] = c.Chain.Fingerprints()
+	case ruleset.ReplaceRules, ruleset.DeleteChain:
+		if _, found := t.chains[c.Chain.Name]; !found {
+			return nil, fmt.Errorf("chain %s: %w", c.Chain.Name, errNotThere)
+		}
+		t.chains[c.Chain.Name] = c.Chain.Fingerprints()
+		if c.Kind == ruleset.DeleteChain {
+			delete(t.chains, c.Chain.Name)
+		}
+	case ruleset.AddElements, ruleset.DeleteElements:
+		set := t.sets[c.Set.Name]
+		if set == nil {
+			return nil, fmt.Errorf("set %s: %w", c.Set.Name, errNotThere)
+		}
+		for _, e := range c.Elements {
+			have, found := set.elements[e.Key]
+			switch {
+			case c.Kind == ruleset.DeleteElements && !found:
+				return nil, fmt.Errorf("element %x of %s: %w", e.Key, c.Set.Name, errNotThere)
+			case c.Kind == ruleset.DeleteElements:
+				delete(set.elements, e.Key)
+			case found && have != e:
+				return nil, fmt.Errorf("element %x of %s is there with another value", e.Key, c.Set.Name)
+			default:
+				set.elements[e.Key] = e
+			}
+		}
+	}
+	return t, nil
+}
+
+func (k *fakeKernel) Read(number ruleset.Family) (ruleset.Listing, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.reads++
+	return k.list(number, true)
+}
+
+func (k *fakeKernel) Shape(number ruleset.Family) (ruleset.Listing, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.shapes++
+	return k.list(number, false)
+}
+
+func (k *fakeKernel) list(number ruleset.Family, elements bool) (ruleset.Listing, error) {
+	listing := ruleset.Listing{Family: number}
+	table := k.tables[number]
+	if table == nil || k.unreadable != nil {
+		return listing, k.unreadable
+	}
+	listing.Exists = true
+	for _, name := range slices.Sorted(maps.Keys(table.chains)) {
+		listing.Chains = append(listing.Chains, ruleset.ListedChain{Name: name, Fingerprints: table.chains[name]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(table.sets)) {
+		set := table.sets[name]
+		listed := ruleset.ListedSet{Name: name, Fingerprint: set.print}
+		if elements && !set.dynamic {
+			for _, key := range slices.Sorted(maps.Keys(set.elements)) {
+				listed.Elements = append(listed.Elements, set.elements[key])
+			}
+		}
+		listing.Sets = append(listing.Sets, listed)
+	}
+	return listing, nil
+}
+
+func (k *fakeKernel) Foreign() (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	foreign := k.foreign
+	k.foreign = false
+	return foreign, k.unreadable
+}
+
+func (k *fakeKernel) Forget(_ ruleset.Family, all []ruleset.Forget) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forgotten = append(k.forgotten, all...)
+	return nil
+}
+
+// do is what somebody else does to the table of IPv4, or to another table if it is nil.
+func (k *fakeKernel) do(change func(*fakeTable)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if change != nil {
+		change(k.tables[ruleset.IPv4])
+	}
+	k.foreign = true
+}
+
+// transactions is how many were carried out until now.
+func (k *fakeKernel) transactions() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.applied)
+}

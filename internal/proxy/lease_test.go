@@ -1,0 +1,217 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+// fakeLeases hold one Lease, as the API does. Tests look at it while nobody runs.
+type fakeLeases struct {
+	mu     sync.Mutex
+	stored *coordinationv1.Lease
+	fail   error
+	// versions are those of all writes.
+	versions []string
+}
+
+func (l *fakeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return nil, l.fail
+	}
+	if l.stored == nil || l.stored.Name != name {
+		return nil, apierrors.NewNotFound(leaseResource, name)
+	}
+	return l.stored.DeepCopy(), nil
+}
+
+func (l *fakeLeases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stored != nil {
+		return nil, apierrors.NewAlreadyExists(leaseResource, lease.Name)
+	}
+	return l.store(lease)
+}
+
+func (l *fakeLeases) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stored == nil {
+		return nil, apierrors.NewNotFound(leaseResource, lease.Name)
+	}
+	if lease.ResourceVersion != l.stored.ResourceVersion {
+		return nil, apierrors.NewConflict(leaseResource, lease.Name, errors.New("it was written"))
+	}
+	return l.store(lease)
+}
+
+func (l *fakeLeases) store(lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	if l.fail != nil {
+		return nil, l.fail
+	}
+	l.stored = lease.DeepCopy()
+	l.versions = append(l.versions, lease.Annotations[routing.AnnotationProgrammed])
+	l.stored.ResourceVersion = versionText(len(l.versions))
+	return l.stored.DeepCopy(), nil
+}
+
+// leased runs a keeper in a time of its own.
+func leased(t *testing.T, test func(*keeper, *fakeLeases)) {
+	synctest.Test(t, func(t *testing.T) {
+		stored := &fakeLeases{}
+		k := &keeper{
+			leases: stored, node: "node-a", owner: func() *metav1.OwnerReference { return &metav1.OwnerReference{Kind: "Node", Name: "node-a"} }, alive: func() bool { return true },
+			clock: clock.RealClock{}, metrics: newMetrics(func(string) int { return 0 }), log: logr.Discard(),
+			wake: make(chan struct{}, 1), budget: budget{burst: tellBurst, every: tellEvery},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go k.run(ctx)
+		test(k, stored)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// pass lets time pass, and returns what there is then: the Lease, and which versions it
+// was written with.
+func (l *fakeLeases) pass(d time.Duration) (lease *coordinationv1.Lease, written []string) {
+	<-time.After(d)
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stored.DeepCopy(), slices.Clone(l.versions)
+}
+
+// set changes what there is.
+func (l *fakeLeases) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
+func TestLease(t *testing.T) {
+	leased(t, func(k *keeper, stored *fakeLeases) {
+		if _, written := stored.pass(time.Minute); len(written) != 0 {
+			t.Fatal("a Lease is written before anything is programmed")
+		}
+		k.tell(0)
+		lease, _ := stored.pass(0)
+		if lease == nil {
+			t.Fatal("no Lease is written when all is programmed")
+		}
+		if lease.Name != "vicinity-proxy-node-a" || lease.Labels["vicinity.dev/proxy"] != "true" || *lease.Spec.HolderIdentity != "node-a" ||
+			*lease.Spec.LeaseDurationSeconds != 45 || !lease.Spec.RenewTime.Time.Equal(time.Now()) || len(lease.OwnerReferences) != 1 {
+			t.Errorf("Lease %+v", lease)
+		}
+		if _, found := lease.Annotations[routing.AnnotationProgrammed]; found {
+			t.Error("something is acknowledged")
+		}
+		lease, written := stored.pass(time.Minute)
+		if len(written) != 7 {
+			t.Errorf("%d writes in a minute, want one every ten seconds", len(written))
+		}
+		if got := time.Since(lease.Spec.RenewTime.Time); got > renewEvery {
+			t.Errorf("renewed %s ago", got)
+		}
+	})
+}
+
+func TestProgrammedVersionsAreTold(t *testing.T) {
+	leased(t, func(k *keeper, stored *fakeLeases) {
+		last := func(written []string) string { return written[len(written)-1] }
+		k.tell(0)
+		stored.pass(time.Second)
+		k.tell(41)
+		if _, written := stored.pass(tellWithin); last(written) != "41" || len(written) != 2 {
+			t.Errorf("told %q", written)
+		}
+		k.tell(41)
+		if _, written := stored.pass(tellWithin); len(written) != 2 {
+			t.Errorf("told again: %q", written)
+		}
+		// Many are told together, and none is forgotten.
+		for version := range uint64(2000) {
+			k.tell(42 + version)
+			stored.pass(10 * time.Millisecond)
+		}
+		_, written := stored.pass(tellEvery)
+		if got := len(written); got > 2+tellBurst+8 {
+			t.Errorf("%d writes in 20 s: %q", got, written)
+		}
+		if last(written) != "2041" {
+			t.Errorf("told %q in the end", written)
+		}
+		k.tell(0)
+		if _, written := stored.pass(renewEvery); last(written) != "" {
+			t.Errorf("told %q though no version says anything", written)
+		}
+	})
+}
+
+// A proxy that does not do its work does not say that it lives.
+func TestLeaseOfASickProxy(t *testing.T) {
+	leased(t, func(k *keeper, stored *fakeLeases) {
+		var sick atomic.Bool
+		k.alive = func() bool { return !sick.Load() }
+		k.tell(1)
+		stored.pass(0)
+		sick.Store(true)
+		if _, written := stored.pass(time.Minute); len(written) != 1 {
+			t.Errorf("%d writes", len(written))
+		}
+		sick.Store(false)
+		if _, written := stored.pass(renewEvery); len(written) != 2 {
+			t.Errorf("%d writes when it is well", len(written))
+		}
+	})
+}
+
+func TestLeaseThatCannotBeWritten(t *testing.T) {
+	leased(t, func(k *keeper, stored *fakeLeases) {
+		stored.set(func() { stored.fail = errors.New("the API is away") })
+		k.tell(7)
+		stored.pass(10 * time.Second)
+		failed := testutil.ToFloat64(k.metrics.failures.WithLabelValues(stepLease))
+		if failed < 5 || failed > 15 {
+			t.Errorf("%g writes failed in ten seconds", failed)
+		}
+		stored.set(func() { stored.fail = nil })
+		if _, written := stored.pass(writeAgain); len(written) != 1 || written[0] != "7" {
+			t.Fatalf("told %q when the API is back", written)
+		}
+		// Somebody else writes it, and says more.
+		stored.set(func() {
+			stored.stored.ResourceVersion = "999"
+			stored.stored.Annotations["note"] = "kept"
+		})
+		k.tell(8)
+		lease, written := stored.pass(5 * time.Second)
+		if written[len(written)-1] != "8" || lease.Annotations["note"] != "kept" {
+			t.Errorf("told %q, %v after a conflict", written, lease.Annotations)
+		}
+		stored.set(func() { stored.stored = nil })
+		if lease, _ := stored.pass(renewEvery + writeAgain); lease == nil {
+			t.Error("a Lease that was deleted is not made again")
+		}
+	})
+}

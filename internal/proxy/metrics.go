@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Results of a transaction, of a sync and of deleting connections.
+const (
+	resultDone  = "done"
+	resultError = "error"
+)
+
+// Steps of the work that can fail without holding the rest up.
+const (
+	stepCompile = "compile"
+	stepForget  = "forget"
+	stepTrack   = "connections"
+	stepCheck   = "check"
+	stepHealth  = "health-check-port"
+	stepLease   = "lease"
+)
+
+var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease}
+
+// metrics are those of the proxy.
+type metrics struct {
+	syncs       *prometheus.HistogramVec
+	latency     prometheus.Histogram
+	programming prometheus.Histogram
+	sizes       *prometheus.HistogramVec
+	results     *prometheus.CounterVec
+	failures    *prometheus.CounterVec
+	foreign     *prometheus.CounterVec
+	deleted     *prometheus.CounterVec
+	received    *prometheus.CounterVec
+
+	services    prometheus.Gauge
+	ports       *prometheus.GaugeVec
+	endpoints   *prometheus.GaugeVec
+	unreachable prometheus.Gauge
+	refused     *prometheus.GaugeVec
+	disputed    *prometheus.GaugeVec
+	synced      prometheus.Gauge
+	objects     []prometheus.GaugeFunc
+}
+
+// newMetrics makes metrics, of which some count the objects of resources.
+func newMetrics(count func(resource string) int) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vicinity_proxy_" + name, Help: help}, labels)
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vicinity_proxy_" + name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "vicinity_proxy_" + name, Help: help})
+	}
+	milliseconds := prometheus.ExponentialBuckets(0.001, 2, 14)
+	m := &metrics{
+		syncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "vicinity_proxy_sync_duration_seconds", Help: "How long it takes to program what has changed.", Buckets: milliseconds,
+		}, []string{"result"}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first news of a change of a Service until it is programmed.", Buckets: milliseconds,
+		}),
+		programming: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as EndpointSlices tell it, until it is programmed.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
+		}),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "vicinity_proxy_transaction_changes", Help: "Changes of rules and elements in a transaction of the kernel.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 10),
+		}, []string{"family"}),
+		results:   counter("transactions_total", "Transactions of the kernel by how they ended.", "family", "result"),
+		failures:  counter("failures_total", "Work that failed and did not hold up programming, by what it was.", "step"),
+		foreign:   counter("foreign_changes_total", "Times that rules were found changed by somebody else, and put right.", "family"),
+		deleted:   counter("connection_cleanups_total", "Times that tracked connections to endpoints that went were looked for, by how that ended.", "result"),
+		received:  counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
+		services:  gauge("services", "Services that the rules serve."),
+		ports:     gauges("service_ports", "Ports of Services that the rules serve.", "family"),
+		endpoints: gauges("endpoints", "Endpoints of the Services that the rules serve, as far as this node knows them.", "family"),
+		unreachable: gauge("unreachable_service_ports",
+			"Ports of Services that clients of this node do not reach, since all endpoints are beyond what the Service allows."),
+		refused:  gauges("refused_service_ports", "Ports of Services that the kernel refuses.", "family"),
+		disputed: gauges("disputed_fronts", "Addresses and ports that several Services want, of which one gets each.", "family"),
+		synced:   gauge("last_sync_timestamp_seconds", "When all changes that had come were programmed last."),
+	}
+	for _, number := range families {
+		for _, result := range []string{resultDone, resultError} {
+			m.results.WithLabelValues(familyName(number), result)
+		}
+		m.sizes.WithLabelValues(familyName(number))
+		m.foreign.WithLabelValues(familyName(number))
+		for _, one := range []*prometheus.GaugeVec{m.ports, m.endpoints, m.refused, m.disputed} {
+			one.WithLabelValues(familyName(number))
+		}
+	}
+	for _, result := range []string{resultDone, resultError} {
+		m.syncs.WithLabelValues(result)
+		m.deleted.WithLabelValues(result)
+	}
+	for _, step := range steps {
+		m.failures.WithLabelValues(step)
+	}
+	for _, resource := range resources {
+		m.received.WithLabelValues(resource)
+		m.objects = append(m.objects, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "vicinity_proxy_objects", Help: "Objects that are known, by resource.", ConstLabels: prometheus.Labels{"resource": resource},
+		}, func() float64 { return float64(count(resource)) }))
+	}
+	return m
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	all := []prometheus.Collector{
+		m.syncs, m.latency, m.programming, m.sizes, m.results, m.failures, m.foreign, m.deleted, m.received,
+		m.services, m.ports, m.endpoints, m.unreachable, m.refused, m.disputed, m.synced,
+	}
+	for _, objects := range m.objects {
+		all = append(all, objects)
+	}
+	return all
+}
+
+func resultOf(err error) string {
+	if err != nil {
+		return resultError
+	}
+	return resultDone
+}
+
+func (m *metrics) transaction(number ruleset.Family, size int, err error) {
+	m.results.WithLabelValues(familyName(number), resultOf(err)).Inc()
+	if err == nil {
+		m.sizes.WithLabelValues(familyName(number)).Observe(float64(size))
+	}
+}
+
+func (m *metrics) failed(step string) { m.failures.WithLabelValues(step).Inc() }
+
+func (m *metrics) synchronised(took time.Duration, err error) {
+	m.syncs.WithLabelValues(resultOf(err)).Observe(took.Seconds())
+}

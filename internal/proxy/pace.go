@@ -1,0 +1,32 @@
+package proxy
+
+import "time"
+
+// pace says when changes are programmed: the first at once, those that come soon after it
+// together. A sync that takes long is followed by a rest as long, so that changes that
+// come without end take half of one CPU at most.
+type pace struct {
+	// period is the least time from the beginning of one sync to that of the next.
+	period time.Duration
+
+	next time.Time
+}
+
+// longestRest bounds what one slow sync costs the changes after it.
+const longestRest = time.Second
+
+// ready is when the next sync may begin, now or later.
+func (p *pace) ready(now time.Time) time.Time {
+	if p.next.After(now) {
+		return p.next
+	}
+	return now
+}
+
+// ran notes a sync.
+func (p *pace) ran(began, ended time.Time) {
+	p.next = began.Add(p.period)
+	if rested := ended.Add(min(ended.Sub(began), longestRest)); rested.After(p.next) {
+		p.next = rested
+	}
+}

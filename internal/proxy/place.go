@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// families are those that rules are made for, each in a table of its own, and apiFamilies
+// the same as the API names them.
+var (
+	families    = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
+	apiFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+)
+
+// perFamily has a value for each of the families, in their order.
+type perFamily[T any] [2]T
+
+// rules is what holds for all Services, besides what the own node is.
+type rules struct {
+	allServices    bool
+	masqueradeAll  bool
+	masqueradeMark uint32
+	// clusterCIDRs are where pods get their addresses from. Without any they are where
+	// those of the own node do, which are all whose traffic begins here.
+	clusterCIDRs      []netip.Prefix
+	nodePortAddresses NodePortAddresses
+}
+
+func (r *rules) config(number ruleset.Family, node *corev1.Node) ruleset.Config {
+	c := ruleset.Config{Family: number, MasqueradeMark: r.masqueradeMark, MasqueradeAll: r.masqueradeAll, ClusterCIDRs: r.clusterCIDRs}
+	if len(c.ClusterCIDRs) == 0 && node != nil {
+		c.ClusterCIDRs = podPrefixes(node)
+	}
+	return c
+}
+
+// place is what Services are compiled for: a node with a zone, which is that of the
+// groups that are known, and the addresses of its interfaces.
+func (r *rules) place(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
+	named := addressesOf(node)
+	return compile.Options{
+		AllServices: r.allServices,
+		Node: compile.Node{
+			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
+			NodePortAddresses: r.nodePortAddresses.of(local, named),
+		},
+	}
+}
+
+// samePlace reports whether Services are compiled alike for both.
+func samePlace(a, b *compile.Node) bool {
+	return a.Name == b.Name && a.Zone == b.Zone && maps.Equal(a.Labels, b.Labels) &&
+		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.NodePortAddresses, b.NodePortAddresses)
+}
+
+// locate looks at what the own node is, and reports whether all Services have to be
+// compiled for that again.
+func (p *programmer) locate() bool {
+	node, zone := p.catalogue.position()
+	if node == nil {
+		return false
+	}
+	p.mu.Lock()
+	local := p.local
+	p.mu.Unlock()
+	if p.node == nil || !slices.Equal(podPrefixes(node), podPrefixes(p.node)) {
+		for _, f := range p.families {
+			f.table.Configure(p.rules.config(f.number, node))
+		}
+	}
+	options := p.rules.place(node, zone, local)
+	same := p.node != nil && samePlace(&options.Node, &p.options.Node)
+	p.node, p.options = node, options
+	return !same
+}

@@ -1,0 +1,415 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// programmer has the kernel do what the catalogue says. All its work is done by the
+// goroutine of run, but for what is said to be for any.
+type programmer struct {
+	rules     rules
+	catalogue *catalogue
+	clock     clock.WithDelayedExecution
+	metrics   *metrics
+	log       logr.Logger
+	health    *health.State
+	doors     *doors
+	warnings  *warnings
+	index     *index // nil if nobody asks
+	// told is given the resource version to acknowledge, 0 if there is none, whenever
+	// something was programmed.
+	told func(version uint64)
+
+	writer   *writer
+	pace     pace
+	checks   checks
+	families []*family
+	options  compile.Options
+	node     *corev1.Node
+	records  map[types.NamespacedName]*record
+	totals   totals
+	// onNode are the endpoints on this node, with how many Services have them.
+	onNode        map[netip.Addr]int
+	onNodeChanged bool
+	answers       map[types.NamespacedName]health.Service
+	versions      *acknowledgements
+	// orphans are Services that have groups, and are not known themselves.
+	orphans map[types.NamespacedName]bool
+	// underway are changes on their way to the kernel.
+	underway map[types.NamespacedName]*change
+	started  time.Time
+
+	wake <-chan struct{}
+	// local are the addresses of interfaces.
+	mu    sync.Mutex
+	local []netip.Addr
+}
+
+// record is what is known of a Service that the rules serve.
+type record struct {
+	ports       perFamily[[]string]
+	endpoints   perFamily[int]
+	onNode      []netip.Addr
+	unreachable []string
+	health      *health.Service
+	notes       []string
+}
+
+// totals are sums over all records.
+type totals struct {
+	services, unreachable int
+	endpoints             perFamily[int]
+}
+
+// add adds a record, or takes it out by -1.
+func (t *totals) add(r *record, by int) {
+	if len(r.ports[0])+len(r.ports[1]) > 0 {
+		t.services += by
+	}
+	t.unreachable += by * len(r.unreachable)
+	for i, n := range r.endpoints {
+		t.endpoints[i] += by * n
+	}
+}
+
+// begin makes what the programmer needs to work with.
+func (p *programmer) begin() {
+	for _, number := range families {
+		p.families = append(p.families, newFamily(p.rules.config(number, nil)))
+	}
+	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
+	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*change{}
+	p.versions = newAcknowledgements()
+}
+
+// setLocal notes the addresses of interfaces, for any goroutine.
+func (p *programmer) setLocal(addresses []netip.Addr) {
+	p.mu.Lock()
+	same := slices.Equal(addresses, p.local)
+	p.local = addresses
+	p.mu.Unlock()
+	if !same {
+		p.catalogue.fill(func() { p.catalogue.changes.node = true })
+	}
+}
+
+// run programs until the context ends. What the kernel holds then stays there.
+func (p *programmer) run(ctx context.Context) {
+	p.started = p.clock.Now()
+	for ctx.Err() == nil {
+		timer := p.clock.NewTimer(p.step(ctx))
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+	p.doors.close()
+}
+
+// step does what is to be done now, and says how long it may take until the next.
+func (p *programmer) step(ctx context.Context) time.Duration {
+	now := p.clock.Now()
+	if at := p.next(now); !at.IsZero() && !at.After(now) {
+		p.sync(ctx, now)
+		ended := p.clock.Now()
+		p.pace.ran(now, ended)
+		now = ended
+	}
+	if !p.checks.next.After(now) {
+		p.check(now)
+		p.doors.retry(ctx)
+		p.warnings.tell(now)
+		now = p.clock.Now()
+	}
+	return max(0, earlier(p.next(now), p.checks.next).Sub(now))
+}
+
+// next is when there is something to program, zero if that is not known yet.
+func (p *programmer) next(now time.Time) time.Time {
+	var at time.Time
+	if p.catalogue.changed() {
+		at = now
+	}
+	for _, f := range p.families {
+		at = earlier(at, f.next())
+	}
+	if at.IsZero() {
+		return at
+	}
+	return p.pace.ready(at)
+}
+
+// sync programs what has changed.
+func (p *programmer) sync(ctx context.Context, now time.Time) {
+	taken := p.catalogue.take()
+	if !taken.empty() {
+		p.health.Queued(apiFamilies...)
+	}
+	if taken.anew {
+		p.versions = newAcknowledgements()
+	}
+	for name, one := range taken.services {
+		p.versions.wait(name, one.handOver)
+		p.underway[name] = one.before(p.underway[name])
+	}
+	for name := range p.affected(taken) {
+		p.compile(name, now)
+	}
+	p.stageHairpin()
+
+	var failure error
+	for _, f := range p.families {
+		if f.retry.After(now) {
+			failure = errWaiting
+			continue
+		}
+		if err := p.writer.write(ctx, f, now); err != nil {
+			failure = err
+			if ctx.Err() == nil {
+				p.log.Error(err, "Rules could not be programmed", "family", f.String(), "failures", f.failures)
+			}
+			continue
+		}
+		p.health.Updated(corev1.IPFamily(f.String()))
+	}
+	if ctx.Err() == nil {
+		p.finish(ctx, now, failure)
+	}
+}
+
+// errWaiting is that a family is not written since that failed a moment ago.
+var errWaiting = errors.New("waiting to try again")
+
+// before joins a change with one that came before it.
+func (c *change) before(earlier *change) *change {
+	if earlier == nil {
+		return c
+	}
+	return &change{noticed: earlier.noticed, triggered: append(earlier.triggered, c.triggered...)}
+}
+
+// affected are the Services that have to be compiled again.
+func (p *programmer) affected(taken *changes) map[types.NamespacedName]bool {
+	if taken.node && p.locate() {
+		all := p.catalogue.names()
+		for name := range p.records {
+			all[name] = true
+		}
+		return all
+	}
+	names := make(map[types.NamespacedName]bool, len(taken.services))
+	for name := range taken.services {
+		names[name] = true
+	}
+	return names
+}
+
+// compile stages what the rules are to do for a Service.
+func (p *programmer) compile(name types.NamespacedName, now time.Time) {
+	e := p.catalogue.entry(name)
+	result := compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, p.options)
+	before := p.records[name]
+	if before == nil {
+		before = &record{}
+	}
+	after := &record{notes: result.Notes}
+	for i := range result.Families {
+		p.read(after, &result.Families[i])
+	}
+	for i, f := range p.families {
+		p.stage(f, before.ports[i], result.Families, now)
+	}
+	if !slices.Equal(before.onNode, after.onNode) {
+		p.count(before.onNode, -1)
+		p.count(after.onNode, 1)
+		p.onNodeChanged = true
+	}
+	p.totals.add(before, -1)
+	p.totals.add(after, 1)
+	if after.health != nil {
+		p.answers[name] = *after.health
+	} else {
+		delete(p.answers, name)
+	}
+	if e.service == nil && len(e.groups) > 0 {
+		p.orphans[name] = true
+	} else {
+		delete(p.orphans, name)
+	}
+	if len(after.notes) > 0 && !slices.Equal(before.notes, after.notes) {
+		p.log.Info("Parts of a Service are left out", "service", name.String(), "notes", after.notes)
+	}
+	p.warnings.unreachable(name, after.unreachable, now)
+	p.index.set(name, result.Families, now)
+	if len(result.Families) > 0 || len(result.Notes) > 0 {
+		p.records[name] = after
+	} else {
+		delete(p.records, name)
+	}
+}
+
+// read notes what is to be known of one family of a Service.
+func (*programmer) read(r *record, c *compile.Family) {
+	at := slices.Index(families, c.Family)
+	names := make([]string, len(c.Ports))
+	for i := range c.Ports {
+		names[i] = c.Ports[i].Name
+	}
+	r.ports[at], r.endpoints[at] = names, len(c.Endpoints)
+	for _, e := range c.Endpoints {
+		if e.OnNode {
+			r.onNode = append(r.onNode, e.Address)
+		}
+	}
+	for _, port := range c.Unreachable {
+		if !slices.Contains(r.unreachable, port) {
+			r.unreachable = append(r.unreachable, port)
+		}
+	}
+	if c.Health != nil {
+		local := c.Health.LocalEndpoints
+		if r.health != nil {
+			local = max(local, r.health.LocalEndpoints)
+		}
+		r.health = &health.Service{Port: c.Health.Port, LocalEndpoints: local}
+	}
+}
+
+// stage asks for the ports of a Service in one family, and has those go that it had
+// before.
+func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) {
+	wanted := map[string]bool{}
+	for i := range compiled {
+		if compiled[i].Family != f.number {
+			continue
+		}
+		for j := range compiled[i].Ports {
+			port := &compiled[i].Ports[j]
+			wanted[port.Name] = true
+			if f.waits(port, now) {
+				continue
+			}
+			if err := f.stage(port.Name, port); err != nil {
+				p.metrics.failed(stepCompile)
+				p.log.Error(err, "A part of a Service cannot be programmed", "family", f.String(), "port", port.Name)
+			}
+		}
+	}
+	for _, name := range before {
+		if !wanted[name] {
+			_ = f.stage(name, nil) // which cannot fail
+		}
+	}
+}
+
+// count counts Services that have endpoints on this node.
+func (p *programmer) count(addresses []netip.Addr, by int) {
+	for _, address := range addresses {
+		p.onNode[address] += by
+		if p.onNode[address] == 0 {
+			delete(p.onNode, address)
+		}
+	}
+}
+
+// stageHairpin tells the tables which endpoints may connect to themselves.
+func (p *programmer) stageHairpin() {
+	if !p.onNodeChanged {
+		return
+	}
+	p.onNodeChanged = false
+	sorted := slices.SortedFunc(maps.Keys(p.onNode), netip.Addr.Compare)
+	for _, f := range p.families {
+		f.table.SetHairpin(slices.DeleteFunc(slices.Clone(sorted), func(address netip.Addr) bool {
+			return address.Is6() != (f.number == ruleset.IPv6)
+		}))
+	}
+}
+
+// finish tells about what is programmed now.
+func (p *programmer) finish(ctx context.Context, began time.Time, failure error) {
+	now := p.clock.Now()
+	p.metrics.synchronised(now.Sub(began), failure)
+	for name, one := range p.underway {
+		if !p.programmed(name) {
+			continue
+		}
+		delete(p.underway, name)
+		if p.records[name] == nil {
+			continue // nobody asked for anything, or it is gone
+		}
+		p.metrics.latency.Observe(now.Sub(one.noticed).Seconds())
+		for _, at := range one.triggered {
+			if at.After(p.started) {
+				p.metrics.programming.Observe(now.Sub(at).Seconds())
+			}
+		}
+	}
+	p.versions.settle(p.settled)
+	p.told(p.acknowledged())
+	p.doors.set(ctx, p.options.Node.NodePortAddresses, p.answers)
+	p.gauge()
+	if failure == nil {
+		p.metrics.synced.Set(float64(now.UnixNano()) / float64(time.Second))
+	}
+}
+
+// programmed reports whether the kernel has all that was asked for a Service.
+func (p *programmer) programmed(name types.NamespacedName) bool {
+	known := p.records[name]
+	for i, f := range p.families {
+		if len(f.staged) > 0 && known == nil {
+			return false // the Service may be among what is to go
+		}
+		if known != nil && slices.ContainsFunc(known.ports[i], f.pending) {
+			return false
+		}
+	}
+	return true
+}
+
+// settled reports whether the groups of a Service are programmed as they were when it was
+// compiled last. Groups without their Service cannot be: it is yet to come, or they are to
+// go.
+func (p *programmer) settled(name types.NamespacedName) bool {
+	return !p.orphans[name] && p.programmed(name)
+}
+
+// acknowledged is the resource version to tell. While the groups are those of a zone that
+// the node is not in any more, there is none.
+func (p *programmer) acknowledged() uint64 {
+	node, zone := p.catalogue.position()
+	if node == nil || node.Labels[corev1.LabelTopologyZone] != zone {
+		return 0
+	}
+	return p.versions.version
+}
+
+// gauge sets the metrics of what there is.
+func (p *programmer) gauge() {
+	p.metrics.services.Set(float64(p.totals.services))
+	p.metrics.unreachable.Set(float64(p.totals.unreachable))
+	for i, f := range p.families {
+		p.metrics.ports.WithLabelValues(f.String()).Set(float64(len(f.programmed)))
+		p.metrics.refused.WithLabelValues(f.String()).Set(float64(len(f.aside)))
+		p.metrics.disputed.WithLabelValues(f.String()).Set(float64(len(f.table.Disputed())))
+		p.metrics.endpoints.WithLabelValues(f.String()).Set(float64(p.totals.endpoints[i]))
+	}
+}

@@ -1,0 +1,249 @@
+// Package proxy has the kernel of a node serve Services: it watches the API, has what
+// changes compiled, and writes the difference to nftables.
+//
+// It decides when something is programmed, and what becomes of that when the API or the
+// kernel fails. What the rules of a Service are to do is decided by package compile, what
+// rules there are for that by package ruleset, and package kernel carries it out.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/proxy/health"
+)
+
+// Defaults of Options.
+const (
+	// DefaultMinSyncPeriod keeps changes that come alone below a few milliseconds, and
+	// those that come by the thousand below a tenth of a second.
+	DefaultMinSyncPeriod = 20 * time.Millisecond
+	DefaultSyncPeriod    = 10 * time.Minute
+	// DefaultMasqueradeBit is not that of kube-proxy, which is 14.
+	DefaultMasqueradeBit = 13
+)
+
+// Options are what a proxy goes by.
+type Options struct {
+	// NodeName is the name of the node that the proxy runs on.
+	NodeName string
+	// API says how to reach the API server.
+	API *rest.Config
+
+	// AllServices has Services without groups served too, by their EndpointSlices, as
+	// kube-proxy does.
+	AllServices bool
+	// NodePortAddresses are those of the node that take NodePorts.
+	NodePortAddresses NodePortAddresses
+	// ClusterCIDRs are where pods get their addresses from; without any, where those of
+	// the node do.
+	ClusterCIDRs []netip.Prefix
+	// MasqueradeAll gives all connections to addresses of Services the node's address as
+	// their source.
+	MasqueradeAll bool
+	// MasqueradeMark is the bit of packet marks by which that is done.
+	MasqueradeMark uint32
+
+	// MinSyncPeriod is the least time between two syncs.
+	MinSyncPeriod time.Duration
+	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
+	// seems to have changed them.
+	SyncPeriod time.Duration
+	// LeaseNamespace is where the Lease of the proxy is.
+	LeaseNamespace string
+	// Accounting counts connections to Services by zone.
+	Accounting bool
+
+	// Kernel is what is programmed, and Tracker what forgets connections.
+	Kernel  kernel
+	Tracker tracker
+	// Registry is given the metrics.
+	Registry prometheus.Registerer
+	Log      logr.Logger
+}
+
+// Proxy serves Services on a node.
+type Proxy struct {
+	options    Options
+	client     *client
+	metrics    *metrics
+	catalogue  *catalogue
+	watches    *watches
+	programmer *programmer
+	cleaner    *cleaner
+	keeper     *keeper
+	health     *health.State
+	events     events.EventBroadcaster
+	accountant *accounting.Accountant
+}
+
+// New makes a proxy that does nothing until it runs.
+func New(o Options) (*Proxy, error) {
+	p := &Proxy{options: o, health: health.NewState(clock.RealClock{})}
+	wake := make(chan struct{}, 1)
+	p.catalogue = newCatalogue(clock.RealClock{}, func() {
+		p.health.Queued(apiFamilies...)
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	p.metrics = newMetrics(p.catalogue.count)
+	for _, c := range p.metrics.all() {
+		if err := o.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	var err error
+	if p.client, err = newClient(counted(o.API, p.metrics.received)); err != nil {
+		return nil, err
+	}
+	p.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: p.client.core.EventsV1()})
+	p.cleaner = newCleaner(o.Tracker, p.metrics, o.Log)
+	p.keeper = p.newKeeper()
+	p.programmer = p.newProgrammer(wake)
+	if o.Accounting {
+		if err := p.account(); err != nil {
+			return nil, err
+		}
+	}
+	p.watches = newWatches(p.client, p.catalogue, o.NodeName, o.Log)
+	p.watches.withSlices = o.AllServices
+	p.watches.nodeChanged = p.health.SetNode
+	return p, nil
+}
+
+func (p *Proxy) newKeeper() *keeper {
+	return &keeper{
+		leases: p.client.core.CoordinationV1().Leases(p.options.LeaseNamespace), node: p.options.NodeName,
+		owner: p.owner, alive: p.health.Healthy, clock: clock.RealClock{}, metrics: p.metrics, log: p.options.Log,
+		wake: make(chan struct{}, 1), budget: budget{burst: tellBurst, every: tellEvery},
+	}
+}
+
+// owner is the node, with which the proxy's Lease goes.
+func (p *Proxy) owner() *metav1.OwnerReference {
+	node, _ := p.catalogue.position()
+	if node == nil {
+		return nil
+	}
+	return &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID}
+}
+
+// account has connections counted.
+func (p *Proxy) account() error {
+	p.programmer.index = newIndex()
+	var err error
+	p.accountant, err = accounting.New(accounting.Options{
+		SourceZone: func() string {
+			_, zone := p.catalogue.position()
+			return zone
+		},
+		Resolve: p.programmer.index.resolve, CountBytes: true, Log: p.options.Log.WithName("accounting"),
+	})
+	if err != nil {
+		return fmt.Errorf("setting up accounting: %w", err)
+	}
+	if err := p.options.Registry.Register(p.accountant); err != nil {
+		return fmt.Errorf("registering metrics of accounting: %w", err)
+	}
+	return nil
+}
+
+func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
+	o := &p.options
+	recorder := p.events.NewRecorder(scheme.Scheme, "vicinity-proxy")
+	w := newWarnings(func(about *corev1.ObjectReference, kind, reason, note string) {
+		recorder.Eventf(about, nil, kind, reason, "Programming", "%s", note)
+	}, clock.RealClock{}, o.NodeName, p.reference)
+	made := &programmer{
+		rules: o.rules(), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
+		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod}, wake: wake,
+		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
+		writer: &writer{
+			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, stale: p.cleaner.add, refused: w.refused,
+		},
+	}
+	made.begin()
+	return made
+}
+
+func (o *Options) rules() rules {
+	return rules{
+		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
+		clusterCIDRs: o.ClusterCIDRs, nodePortAddresses: o.NodePortAddresses,
+	}
+}
+
+// reference is what an event about a Service refers to, nil if there is no such Service.
+func (p *Proxy) reference(name types.NamespacedName) *corev1.ObjectReference {
+	service := p.catalogue.entry(name).service
+	if service == nil {
+		return nil
+	}
+	return &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Service", Namespace: name.Namespace, Name: name.Name, UID: service.UID}
+}
+
+// Health answers /healthz, /livez and /readyz.
+func (p *Proxy) Health() http.Handler { return p.health.Handler() }
+
+// Run serves Services until the context ends. The rules stay as they are then.
+func (p *Proxy) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+
+	if err := p.events.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("writing events: %w", err)
+	}
+	running.Go(func() { p.watches.run(ctx) })
+	running.Go(func() { p.cleaner.run(ctx) })
+	running.Go(func() { p.keeper.run(ctx) })
+	if p.options.NodePortAddresses.byPrefix() {
+		running.Go(func() { followInterfaces(ctx, p.options.Log, p.programmer.setLocal) })
+	}
+	if p.accountant != nil {
+		running.Go(func() { p.runAccountant(ctx) })
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.watches.ready:
+	}
+	p.options.Log.Info("All that is to be programmed is known", "node", p.options.NodeName)
+	p.programmer.run(ctx)
+	return nil
+}
+
+// accountAgain is how long to wait before counting is tried again.
+const accountAgain = 30 * time.Second
+
+func (p *Proxy) runAccountant(ctx context.Context) {
+	for {
+		if err := p.accountant.Run(ctx); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			p.options.Log.Error(err, "Connections are not counted")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(accountAgain):
+		}
+	}
+}

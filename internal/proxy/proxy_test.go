@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/client-go/rest"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// leads reports whether the kernel leads connections to an endpoint.
+func (k *fakeKernel) leads(endpoint string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	table := k.tables[ruleset.IPv4]
+	if table == nil || table.sets["slots"] == nil {
+		return false
+	}
+	for _, e := range table.sets["slots"].elements {
+		if touches(ruleset.Transaction{Changes: []ruleset.Change{{Elements: []ruleset.Element{{Data: e.Data}}}}}, endpoint) {
+			return true
+		}
+	}
+	return false
+}
+
+// A proxy programs what an API server says, acknowledges it, goes on when the server is
+// away, and leaves the rules when it ends.
+func TestProxy(t *testing.T) {
+	server := &fakeServer{t: t, api: newFakeAPI()}
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	sources := server.api.sources
+	sources[resourceNodes].put(aNode("a"))
+	sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
+	sources[resourceGroups].put(handedOver(aGroup("web", "web-1", "10.1.1.1")))
+
+	k := newFakeKernel()
+	registry := prometheus.NewPedanticRegistry()
+	p, err := New(Options{
+		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: 1 << DefaultMasqueradeBit,
+		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
+		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: registry, Log: logr.Discard(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func(path string) int {
+		recorder := httptest.NewRecorder()
+		p.Health().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		return recorder.Code
+	}
+	if got := status("/readyz"); got != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is %d before it runs", got)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+
+	eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") })
+	eventually(t, "it is acknowledged", func() bool { return numberOf(server.programmed()) == 1 }) // the first write of a group
+	for _, path := range []string{"/readyz", "/healthz", "/livez"} {
+		if got := status(path); got != http.StatusOK {
+			t.Errorf("%s is %d", path, got)
+		}
+	}
+	sources[resourceGroups].put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	eventually(t, "a change is programmed", func() bool { return k.leads("10.1.1.2") && !k.leads("10.1.1.1") })
+	eventually(t, "it is acknowledged", func() bool { return numberOf(server.programmed()) == 2 })
+
+	// A hard Service that nobody reaches has an event.
+	sources[resourceServices].put(aService("web", "10.96.0.1"))
+	hard := aGroup("web", "web-1", "10.1.1.3")
+	hard.Spec.Tiers, hard.Spec.Endpoints[0].Zone = []string{topology.Zone}, "b"
+	sources[resourceGroups].put(hard)
+	eventually(t, "it is told that nobody reaches the Service", func() bool {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		return len(server.events) == 1 && server.events[0].Reason == "TopologyUnreachable" && server.events[0].Regarding.Name == "web"
+	})
+	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.4"))
+	eventually(t, "it is reached again", func() bool { return k.leads("10.1.1.4") })
+
+	// The API server goes away with all its watches.
+	server.away.Store(true)
+	web.CloseClientConnections()
+	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.5"))
+	k.do(func(table *fakeTable) { clear(table.sets["slots"].elements) })
+	eventually(t, "rules are repaired without the API", func() bool { return k.leads("10.1.1.4") })
+	server.away.Store(false)
+	eventually(t, "what has changed meanwhile is programmed", func() bool { return k.leads("10.1.1.5") })
+
+	text, err := testutil.GatherAndCount(registry, "vicinity_proxy_services", "vicinity_proxy_objects")
+	if err != nil || text < 5 {
+		t.Errorf("%d metrics: %v", text, err)
+	}
+	before := k.transactions()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !k.leads("10.1.1.5") || k.transactions() != before {
+		t.Error("the rules are others when the proxy has ended")
+	}
+}
+
+// Somebody else's failure is a sentence.
+func TestProxyThatCannotBeMade(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	options := Options{NodeName: "node-a", API: &rest.Config{Host: "https://127.0.0.1:1"}, Kernel: newFakeKernel(), Registry: registry, Log: logr.Discard()}
+	if _, err := New(options); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(options); err == nil || !strings.Contains(err.Error(), "registering metrics") {
+		t.Errorf("twice: %v", err)
+	}
+	options.Registry = prometheus.NewPedanticRegistry()
+	options.API = &rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("nonsense")}}
+	if _, err := New(options); err == nil || !strings.Contains(err.Error(), "making a client") {
+		t.Errorf("with a wrong authority: %v", err)
+	}
+}
+
+func TestServe(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })
+	failed := make(chan error, 10)
+	free := httptest.NewServer(handler)
+	address := strings.TrimPrefix(free.URL, "http://")
+	free.Close()
+	if err := Serve(ctx, address, handler, func(err error) { failed <- err }); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.Get("http://" + address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := Serve(ctx, address, handler, func(err error) { failed <- err }); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("at an address that is taken: %v", err)
+	}
+	stop()
+	eventually(t, "nobody answers", func() bool {
+		response, err := http.Get("http://" + address)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return err != nil
+	})
+	if len(failed) > 0 {
+		t.Error(<-failed)
+	}
+}

@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+)
+
+// The resources that are watched, as the API names them.
+const (
+	resourceServices = "services"
+	resourceGroups   = "endpointgroups"
+	resourceSlices   = "endpointslices"
+	resourceNodes    = "nodes"
+)
+
+var resources = []string{resourceServices, resourceGroups, resourceSlices, resourceNodes}
+
+// counted is a configuration of clients that count the bytes which the API sends of the
+// watched resources, as they are after decompression.
+func counted(api *rest.Config, bytes *prometheus.CounterVec) *rest.Config {
+	api = rest.CopyConfig(api)
+	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return &countingTransport{next, bytes} })
+	return api
+}
+
+type countingTransport struct {
+	next  http.RoundTripper
+	bytes *prometheus.CounterVec
+}
+
+// RoundTrip counts what comes in answer to a request.
+func (t *countingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err != nil {
+		return response, err
+	}
+	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	if resource := parts[len(parts)-1]; request.Method == http.MethodGet && slices.Contains(resources, resource) {
+		response.Body = &countingBody{response.Body, t.bytes.WithLabelValues(resource)}
+	}
+	return response, nil
+}
+
+// WrappedRoundTripper lets the client library reach what it wants to cancel or close.
+func (t *countingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+type countingBody struct {
+	io.ReadCloser
+	bytes prometheus.Counter
+}
+
+// Read reads, and counts what was read.
+func (b *countingBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	b.bytes.Add(float64(n))
+	return n, err
+}

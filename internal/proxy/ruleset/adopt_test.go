@@ -1,0 +1,360 @@
+package ruleset
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// again is another table for the same kernel, as after a restart, for which all has been
+// staged.
+func (b *bed) again(t *testing.T, ports ...ServicePort) *bed {
+	t.Helper()
+	other := &bed{Table: NewTable(b.config), kernel: b.kernel}
+	other.Adopt(b.kernel.list(b.config.Family))
+	other.stage(t, ports...)
+	return other
+}
+
+func TestAdoptLeavesWhatIsRight(t *testing.T) {
+	for _, family := range []Family{IPv4, IPv6} {
+		b := newBed(Config{Family: family})
+		b.program(t, start, every(family)...)
+		c := b.again(t, every(family)...).Commit(start)
+		expectLines(t, describe(c.Transaction))
+		if len(c.Stale) > 0 {
+			t.Errorf("%s: stale are %v", family, c.Stale)
+		}
+	}
+}
+
+func TestAdoptKeepsSlots(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("5"))
+	b.program(t, start, dnsPort("51"))
+	b.program(t, start, dnsPort("512"))
+	other := b.again(t, dnsPort("253"))
+	c := other.Commit(start)
+	expectLines(t, describe(c.Transaction),
+		"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.3 . 8080")
+	if want := []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
+		t.Errorf("stale are %v, want %v", c.Stale, want)
+	}
+}
+
+func TestAdoptAfterARefusal(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	b.stage(t, dnsPort("13"))
+	refused := b.Commit(start)
+	b.Adopt(b.kernel.list(IPv4))
+	c := b.Commit(start)
+	if !reflect.DeepEqual(c, refused) {
+		t.Errorf("the second try is %v instead of %v", c, refused)
+	}
+	b.do(t, c)
+}
+
+func TestAdoptEndsWhatLingered(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("123"))
+	b.program(t, start, dnsPort("1"))
+	other := b.again(t, dnsPort("1"))
+	other.do(t, other.Commit(start))
+	due, ok := other.Due()
+	if !ok {
+		t.Fatal("nothing is due")
+	}
+	c := other.Commit(due)
+	expectLines(t, describe(c.Transaction),
+		"delete from slots: 10.96.0.10 . udp . 53 . 1", "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain pick-3")
+	other.do(t, c)
+}
+
+func TestAdoptDoesNotTrustWhatLingers(t *testing.T) {
+	split := sticky("12", "1")
+	split.Fronts = split.Fronts[2:]
+	split.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, split)
+	b.Remove(split.Name)
+	b.do(t, b.Commit(start))
+	// Another table has another Config, and the port comes again while its chains linger.
+	b.config.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	other := b.again(t)
+	other.do(t, other.Commit(start))
+	c := other.program(t, start, split)
+	if lines := describe(c.Transaction); !slices.Contains(lines, "replace rules of split-2-1") {
+		t.Errorf("the rules of split-2-1 stay:\n%s", strings.Join(lines, "\n"))
+	}
+	other.do(t, other.Commit(start.Add(time.Second)))
+	if due, ok := other.Due(); ok {
+		t.Errorf("something is due at %s though all is used", due)
+	}
+}
+
+func TestAdoptMendsWhatOthersDid(t *testing.T) {
+	split := dnsPort("12")
+	split.Local, split.Fronts[0].Pool = targets("1"), PoolSplit
+	for _, test := range []struct {
+		name   string
+		tamper func(*fakeKernel)
+		// differs is what a difference says, empty if there is none.
+		differs string
+		want    []string
+	}{
+		{
+			"an element is gone",
+			func(k *fakeKernel) { clear(k.sets["cluster-ips"].elements) },
+			"cluster-ips misses 10.96.0.10",
+			[]string{"add to cluster-ips: 10.96.0.10"},
+		},
+		{
+			"an address is there that is nobody's",
+			func(k *fakeKernel) {
+				key := addressKey(netip.MustParseAddr("10.1.0.9"))
+				k.sets["cluster-ips"].elements[key] = Element{Key: key}
+			},
+			"cluster-ips holds 10.1.0.9, which it should not",
+			[]string{"delete from cluster-ips: 10.1.0.9"},
+		},
+		{
+			"a target is another",
+			func(k *fakeKernel) {
+				key := slotKey(dns, 1)
+				k.sets["slots"].elements[key] = Element{Key: key, Data: targetData(targets("9")[0])}
+			},
+			"slots of 10.96.0.10:53/udp are [10.1.0.1:8080 10.1.0.9:8080] instead of [10.1.0.1:8080 10.1.0.2:8080]",
+			[]string{"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.2 . 8080"},
+		},
+		{
+			"the first slot is gone",
+			func(k *fakeKernel) { delete(k.sets["slots"].elements, slotKey(dns, 0)) },
+			"slots of 10.96.0.10:53/udp has [1], which no number is drawn for",
+			[]string{
+				"delete from slots: 10.96.0.10 . udp . 53 . 1",
+				"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.1 . 8080",
+				"add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.2 . 8080",
+			},
+		},
+		{
+			"a front leads elsewhere",
+			func(k *fakeKernel) {
+				key := frontKey(dns)
+				k.sets["services"].elements[key] = Element{Key: key, Verdict: Verdict{Kind: VerdictDrop}}
+			},
+			"services leads 10.96.0.10:53/udp to drop instead of goto split-2-1",
+			[]string{
+				"delete from services: 10.96.0.10 . udp . 53",
+				"add to services: 10.96.0.10 . udp . 53 : goto split-2-1",
+				"delete from slots: 10.96.0.10 . udp . 53 . 0",
+				"delete from slots: 10.96.0.10 . udp . 53 . 1",
+				"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.1 . 8080",
+				"add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.2 . 8080",
+				"delete from local-slots: 10.96.0.10 . udp . 53 . 0",
+				"add to local-slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.1 . 8080",
+			},
+		},
+		{
+			"a membership is gone",
+			func(k *fakeKernel) { clear(k.sets["masqueraded-node"].elements) },
+			"masqueraded-node holds 10.96.0.10:53/udp: false instead of true",
+			[]string{"add to masqueraded-node: 10.96.0.10 . udp . 53"},
+		},
+		{
+			"an element makes no sense",
+			func(k *fakeKernel) { k.sets["hairpin"].elements["odd"] = Element{Key: "odd"} },
+			"hairpin has 1 elements that are not of this table",
+			[]string{"delete from hairpin: the bytes 6f6464"},
+		},
+		{
+			"a chain has a rule more",
+			func(k *fakeKernel) {
+				c := *k.chains[serveChain]
+				c.Rules = append(slices.Clone(c.Rules), Rule{Family: IPv4, Statements: []Statement{NewConnection{}}})
+				k.chains[serveChain] = &c
+			},
+			"the chain serve has other rules",
+			[]string{"replace rules of serve"},
+		},
+		{
+			"a base chain has a rule more",
+			func(k *fakeKernel) {
+				c := *k.chains["nat-output"]
+				c.Rules = append(slices.Clone(c.Rules), Rule{Family: IPv4, Statements: []Statement{NewConnection{}}})
+				k.chains["nat-output"] = &c
+			},
+			"the chain nat-output has other rules",
+			[]string{"delete chain nat-output", "add chain nat-output"},
+		},
+		{
+			"a pick chain is empty",
+			func(k *fakeKernel) { k.chains["pick-2"] = &Chain{Name: "pick-2"} },
+			"the chain pick-2 has other rules",
+			[]string{"replace rules of pick-2"},
+		},
+		{
+			"a base chain is gone",
+			func(k *fakeKernel) { delete(k.chains, "nat-output") },
+			"the chain nat-output is missing",
+			[]string{"add chain nat-output"},
+		},
+		{
+			"a chain is there that nothing leads to",
+			func(k *fakeKernel) { k.chains["pick-7"] = Config{Family: IPv4}.pick("pick-7", setSlots, 7) },
+			"nothing leads to pick-7",
+			nil,
+		},
+		{
+			"nothing",
+			func(*fakeKernel) {},
+			"",
+			nil,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(Config{Family: IPv4})
+			b.program(t, start, split)
+			test.tamper(b.kernel)
+			l := b.kernel.list(IPv4)
+			differences := b.Differences(l)
+			if test.differs == "" && len(differences) > 0 || test.differs != "" && !slices.Contains(differences, test.differs) {
+				t.Errorf("the differences are\n%s\nwithout\n%s", strings.Join(differences, "\n"), test.differs)
+			}
+			if b.Holds(l) != (test.differs == "") {
+				t.Errorf("the kernel holds the table: %t", b.Holds(l))
+			}
+			b.Adopt(l)
+			c := b.Commit(start)
+			expectLines(t, describe(c.Transaction), test.want...)
+			if err := b.kernel.apply(c.Transaction); err != nil {
+				t.Fatal(err)
+			}
+			if l := b.kernel.list(IPv4); !b.Holds(l) {
+				t.Errorf("the kernel still differs: %v", b.compare(l, true))
+			}
+		})
+	}
+}
+
+func TestAdoptOfWhatCannotBeMendedBeginsAnew(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		tamper func(*fakeKernel)
+		want   string
+	}{
+		{"no table", func(k *fakeKernel) { *k = fakeKernel{} }, "there is no table ip vicinity"},
+		{"a chain of another", func(k *fakeKernel) { k.chains["x"] = &Chain{Name: "x"} }, "the chain x is not of this table"},
+		{"a chain with the name of a map", func(k *fakeKernel) { k.chains["affinity-x"] = &Chain{Name: "affinity-x"} }, "the chain affinity-x is not of this table"},
+		{"a pick chain without a number", func(k *fakeKernel) { k.chains["pick-x"] = &Chain{Name: "pick-x"} }, "the chain pick-x is not of this table"},
+		{"a split chain of nothing", func(k *fakeKernel) { k.chains["split-1-x"] = &Chain{Name: "split-1-x"} }, "the chain split-1-x is not of this table"},
+		{"a set of another", func(k *fakeKernel) { k.sets["x"] = &fakeSet{Set: Set{Name: "x"}} }, "the set x is not of this table"},
+		{"a set of another definition", func(k *fakeKernel) { k.sets["slots"].Key = nil }, "the set slots is not of this table"},
+		{"a memory of another definition", func(k *fakeKernel) { k.sets["affinity-x"] = &fakeSet{Set: Set{Name: "affinity-x"}} }, "the set affinity-x is not of this table"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(Config{Family: IPv4})
+			b.program(t, start, dnsPort("12"))
+			test.tamper(b.kernel)
+			l := b.kernel.list(IPv4)
+			if differences := b.Differences(l); !slices.Contains(differences, test.want) {
+				t.Errorf("the differences are %v, without %s", differences, test.want)
+			}
+			b.Adopt(l)
+			c := b.Commit(start)
+			if kind := c.Transaction.Changes[0].Kind; kind != DeleteTable {
+				t.Errorf("the first change is %d instead of %d", kind, DeleteTable)
+			}
+			if err := b.kernel.apply(c.Transaction); err != nil {
+				t.Fatal(err)
+			}
+			if !b.Holds(b.kernel.list(IPv4)) {
+				t.Error("the kernel does not hold the table")
+			}
+		})
+	}
+}
+
+func TestHoldsLooksAtWhatLingers(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("1234"))
+	b.program(t, start, dnsPort("12"))
+	for _, test := range []struct {
+		name   string
+		tamper func(*fakeKernel)
+	}{
+		{"one slot", func(k *fakeKernel) { delete(k.sets["slots"].elements, slotKey(dns, 2)) }},
+		{"all slots", func(k *fakeKernel) {
+			delete(k.sets["slots"].elements, slotKey(dns, 2))
+			delete(k.sets["slots"].elements, slotKey(dns, 3))
+		}},
+		{"a chain", func(k *fakeKernel) { delete(k.chains, "pick-4") }},
+	} {
+		k := b.kernel.clone()
+		test.tamper(k)
+		l := k.list(IPv4)
+		if b.Holds(l) {
+			t.Errorf("%s is gone that lingers, and the kernel holds the table", test.name)
+		}
+		if differences := b.Differences(l); len(differences) > 0 {
+			t.Errorf("it makes a difference: %v", differences)
+		}
+	}
+	// Another table does not know why it is there.
+	other := newBed(Config{Family: IPv4})
+	other.program(t, start, dnsPort("12"))
+	expectLines(t, other.Differences(b.kernel.list(IPv4)), "nothing leads to pick-4",
+		"slots of 10.96.0.10:53/udp has [2 3], which no number is drawn for")
+}
+
+func TestDifferencesDoNotLookAtTheOrderOfSlots(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("3"))
+	b.program(t, start, dnsPort("32"))
+	b.program(t, start, dnsPort("321"))
+	b.do(t, b.Commit(start.Add(time.Second)))
+	other := newBed(Config{Family: IPv4})
+	other.program(t, start, dnsPort("123"))
+	l := b.kernel.list(IPv4)
+	if differences := other.Differences(l); len(differences) > 0 {
+		t.Errorf("it makes a difference: %v", differences)
+	}
+	if other.Holds(l) {
+		t.Error("the slots are what that table let them be")
+	}
+}
+
+func TestHoldsShapeNeedsNoElements(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, every(IPv4)...)
+	shape := func() Listing {
+		l := b.kernel.list(IPv4)
+		for i := range l.Sets {
+			l.Sets[i].Elements = nil
+		}
+		return l
+	}
+	if !b.HoldsShape(shape()) {
+		t.Error("the shape is not what it is")
+	}
+	for _, tamper := range []func(){
+		func() { delete(b.kernel.sets, "affinity-6ebdafae-shop/web/http") },
+		func() { delete(b.kernel.sets, "slots") },
+		func() { b.kernel.chains["pick-2"] = &Chain{Name: "pick-2"} },
+		func() { *b.kernel = fakeKernel{} },
+	} {
+		before := b.kernel.clone()
+		tamper()
+		if b.HoldsShape(shape()) {
+			t.Errorf("the shape is the same as before though it is not: %v", shape())
+		}
+		*b.kernel = *before
+	}
+	b.Adopt(b.kernel.list(IPv4))
+	if b.HoldsShape(shape()) || b.Holds(b.kernel.list(IPv4)) {
+		t.Error("the table knows what the kernel holds before it has committed that")
+	}
+}

@@ -1,0 +1,72 @@
+package ruleset
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// arrange puts the wanted targets, which are sorted, into slots, each as often as it is
+// wanted, so that as few slots as possible differ from before. Slots that are not to
+// change keep their numbers; what is left fills the others in order. Neither argument is
+// changed, and the result may be one of them.
+func arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
+	if len(before) == 0 || len(wanted) == 0 {
+		return wanted
+	}
+	arranged := make([]netip.AddrPort, len(wanted))
+	// taken counts, where a run of one target begins, how many of it have a slot.
+	taken := make([]int32, len(wanted))
+	kept := 0
+	for slot, target := range before[:min(len(before), len(wanted))] {
+		run, found := slices.BinarySearchFunc(wanted, target, netip.AddrPort.Compare)
+		if !found {
+			continue
+		}
+		if next := run + int(taken[run]); next < len(wanted) && wanted[next] == target {
+			taken[run]++
+			arranged[slot] = target
+			kept++
+		}
+	}
+	if kept == len(wanted) && len(before) == len(wanted) {
+		return before
+	}
+	slot := 0
+	for run := 0; run < len(wanted); {
+		end := run + 1
+		for end < len(wanted) && wanted[end] == wanted[run] {
+			end++
+		}
+		for range end - run - int(taken[run]) {
+			for arranged[slot].IsValid() {
+				slot++
+			}
+			arranged[slot] = wanted[run]
+		}
+		run = end
+	}
+	return arranged
+}
+
+// without are the targets, each once and sorted, that are in some of the first slots but
+// in none of the others.
+func without(some, others []netip.AddrPort) []netip.AddrPort {
+	if slices.Equal(some, others) {
+		return nil
+	}
+	rest := distinct(others)
+	var gone []netip.AddrPort
+	for _, target := range some {
+		if _, found := slices.BinarySearchFunc(rest, target, netip.AddrPort.Compare); !found {
+			gone = append(gone, target)
+		}
+	}
+	return distinct(gone)
+}
+
+// distinct are targets, sorted and each once.
+func distinct(targets ...[]netip.AddrPort) []netip.AddrPort {
+	all := slices.Concat(targets...)
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
+}

@@ -1,0 +1,109 @@
+package ruleset
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// claim is a port's wish for one of its fronts.
+type claim struct {
+	port  *port
+	index int // of the front
+}
+
+// end is the front with its treatment.
+func (c claim) end() *FrontEnd { return &c.port.fronts[c.index] }
+
+// claims tell whose a front is.
+type claims struct {
+	winners map[Front]claim
+	// contested are all claims to fronts that several ports want.
+	contested map[Front][]claim
+}
+
+func newClaims() claims {
+	return claims{winners: make(map[Front]claim), contested: make(map[Front][]claim)}
+}
+
+// add adds the claims of a port.
+func (c *claims) add(p *port) {
+	for i := range p.fronts {
+		mine := claim{p, i}
+		front := mine.end().Front
+		winner, taken := c.winners[front]
+		if !taken {
+			c.winners[front] = mine
+			continue
+		}
+		all := c.contested[front]
+		if all == nil {
+			all = []claim{winner}
+		}
+		c.contest(front, append(all, mine))
+	}
+}
+
+// remove removes the claims of a port.
+func (c *claims) remove(p *port) {
+	for i := range p.fronts {
+		front := p.fronts[i].Front
+		all, contested := c.contested[front]
+		if !contested {
+			delete(c.winners, front)
+			continue
+		}
+		c.contest(front, slices.DeleteFunc(all, func(other claim) bool { return other.port == p }))
+	}
+}
+
+// contest decides between claims.
+func (c *claims) contest(front Front, all []claim) {
+	c.winners[front] = slices.MinFunc(all, compareClaims)
+	if len(all) == 1 {
+		delete(c.contested, front)
+		return
+	}
+	c.contested[front] = all
+}
+
+func compareClaims(a, b claim) int {
+	return cmp.Or(cmp.Compare(a.port.rank, b.port.rank), cmp.Compare(a.port.name, b.port.name))
+}
+
+// entry is what a front needs, nothing if no port wants it.
+func (c *claims) entry(front Front) *entry {
+	winner, ok := c.winners[front]
+	if !ok {
+		return nothing
+	}
+	return winner.port.entry(winner.end())
+}
+
+// disputes are the contested fronts, in order.
+func (c *claims) disputes() []Dispute {
+	var disputes []Dispute
+	for front, all := range c.contested {
+		winner := c.winners[front]
+		for _, other := range all {
+			if other != winner {
+				disputes = append(disputes, Dispute{Front: front, Winner: winner.port.name, Loser: other.port.name})
+			}
+		}
+	}
+	slices.SortFunc(disputes, func(a, b Dispute) int {
+		return cmp.Or(compareFronts(a.Front, b.Front), cmp.Compare(a.Loser, b.Loser))
+	})
+	return disputes
+}
+
+// compareFronts orders fronts by address, protocol and port.
+func compareFronts(a, b Front) int {
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+}
+
+// own is the front itself as a target.
+func (f Front) own() netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }
+
+// String is the front as people write it: 10.96.0.10:53/udp.
+func (f Front) String() string { return f.own().String() + "/" + f.Protocol.String() }

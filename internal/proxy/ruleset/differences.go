@@ -1,0 +1,192 @@
+package ruleset
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Differences are how what the kernel holds differs from what the table wants as of the
+// last Commit, in words. Which of its slots a target has makes no difference, so that any
+// table can be asked whether the kernel holds what it wants. What lingers does make one,
+// unless it is this table that lets it linger.
+func (t *Table) Differences(l Listing) []string {
+	return t.compare(l, false)
+}
+
+// Holds reports whether the kernel holds just what the transactions of this table left
+// there, down to the slots and to what lingers. If not, the next transaction may be
+// refused, or miss something: Adopt is called for.
+func (t *Table) Holds(l Listing) bool {
+	return t.listing == nil && len(t.compare(l, true)) == 0
+}
+
+// HoldsShape is Holds for a listing without elements: it looks at chains and sets alone.
+func (t *Table) HoldsShape(l Listing) bool {
+	c := t.newComparison(l, true)
+	c.shape()
+	return t.listing == nil && len(c.found) == 0
+}
+
+func (t *Table) compare(l Listing, exact bool) []string {
+	if !l.Exists {
+		return []string{fmt.Sprintf("there is no table %s %s", t.config.Family, TableName)}
+	}
+	c := t.newComparison(l, exact)
+	c.shape()
+	c.elements()
+	return c.found
+}
+
+// comparison is a Table beside what the kernel holds.
+type comparison struct {
+	*Table
+	held  *holding
+	exact bool
+	found []string
+}
+
+func (t *Table) newComparison(l Listing, exact bool) *comparison {
+	return &comparison{Table: t, held: hold(t.config.Family, l), exact: exact}
+}
+
+func (c *comparison) differ(format string, args ...any) {
+	c.found = append(c.found, fmt.Sprintf(format, args...))
+}
+
+// shape compares chains and sets.
+func (c *comparison) shape() {
+	for _, foreign := range c.held.foreign {
+		c.differ("the %s is not of this table", foreign)
+	}
+	for _, set := range sets {
+		if !c.held.sets[set.Name] {
+			c.differ("the set %s is missing", set.Name)
+		}
+	}
+	for _, chain := range c.config.chains() {
+		c.chain(chain)
+	}
+	there := make(map[string]bool, len(c.held.parts))
+	for _, p := range c.held.parts {
+		there[p.name] = true
+		if c.parts[p.name] == nil {
+			c.differ("nothing leads to %s", p.name)
+		}
+	}
+	for _, p := range c.usedParts() {
+		if p.kind != affinityPart {
+			c.chain(p.chain(c.config))
+		} else if !there[p.name] {
+			c.differ("the set %s is missing", p.name)
+		}
+	}
+	if !c.exact {
+		return
+	}
+	for _, p := range slices.SortedFunc(maps.Values(c.parts), compareParts) {
+		if p.refs == 0 && !there[p.name] {
+			c.differ("%s is gone too early", p.name)
+		}
+	}
+}
+
+// chain compares a chain.
+func (c *comparison) chain(want *Chain) {
+	switch prints, there := c.held.chains[want.Name]; {
+	case !there:
+		c.differ("the chain %s is missing", want.Name)
+	case !slices.Equal(prints, want.Fingerprints()):
+		c.differ("the chain %s has other rules", want.Name)
+	}
+}
+
+// elements compares the elements of the sets that every table has.
+func (c *comparison) elements() {
+	fronts := slices.Collect(maps.Keys(c.held.entries))
+	for front := range c.claims.winners {
+		if c.held.entries[front] == nil {
+			fronts = append(fronts, front)
+		}
+	}
+	slices.SortFunc(fronts, compareFronts)
+	for _, front := range fronts {
+		held := c.held.entries[front]
+		if held == nil {
+			held = nothing
+		}
+		c.front(front, held, c.claims.entry(front))
+	}
+	c.strays()
+	for id, junk := range c.held.junk {
+		if len(junk) > 0 {
+			c.differ("%s has %d elements that are not of this table", sets[id].Name, len(junk))
+		}
+	}
+	c.addresses(setClusterIPs, c.held.addresses, slices.Collect(maps.Keys(c.clusterIPs)))
+	c.addresses(setHairpin, c.held.hairpin, c.hairpin)
+}
+
+// front compares the elements of a front.
+func (c *comparison) front(front Front, held, want *entry) {
+	for id := range verdictMaps {
+		if held.verdicts[id] != want.verdicts[id] {
+			c.differ("%s leads %s to %s instead of %s", sets[id].Name, front, held.verdicts[id], want.verdicts[id])
+		}
+	}
+	for i := range memberships {
+		if held.members[i] != want.members[i] {
+			c.differ("%s holds %s: %t instead of %t", sets[setMasqueraded+i].Name, front, held.members[i], want.members[i])
+		}
+	}
+	for i := range slotMaps {
+		have, wanted := held.slots[i], want.slots[i]
+		if !c.exact {
+			have, wanted = slices.Clone(have), slices.Clone(wanted)
+			slices.SortFunc(have, netip.AddrPort.Compare)
+			slices.SortFunc(wanted, netip.AddrPort.Compare)
+		}
+		if !slices.Equal(have, wanted) {
+			c.differ("%s of %s are %v instead of %v", sets[setSlots+i].Name, front, have, wanted)
+		}
+	}
+}
+
+// strays compares the slots that no number is drawn for.
+func (c *comparison) strays() {
+	lingering := maps.Clone(c.lingering.slots)
+	for _, s := range c.held.strays {
+		var known []uint32
+		if surplus := lingering[s.of]; surplus != nil {
+			known = surplus.slots
+		}
+		delete(lingering, s.of)
+		if c.exact && !slices.Equal(s.slots, known) ||
+			slices.ContainsFunc(s.slots, func(slot uint32) bool { return !slices.Contains(known, slot) }) {
+			c.differ("%s of %s has %v, which no number is drawn for", sets[setSlots+setID(s.of.pool)].Name, s.of.front, s.slots)
+		}
+	}
+	if c.exact {
+		for of := range lingering {
+			c.differ("slots of %s are gone too early", of.front)
+		}
+	}
+}
+
+// addresses compares a set of addresses.
+func (c *comparison) addresses(id setID, held, want []netip.Addr) {
+	there := make(map[netip.Addr]bool, len(held))
+	for _, address := range held {
+		there[address] = true
+	}
+	for _, address := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
+		if !there[address] {
+			c.differ("%s misses %s", sets[id].Name, address)
+		}
+		delete(there, address)
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(there), netip.Addr.Compare) {
+		c.differ("%s holds %s, which it should not", sets[id].Name, address)
+	}
+}

@@ -1,0 +1,34 @@
+package ruleset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// Fingerprints are what the chain's rules carry in the kernel, one each, in order. They
+// differ where the chains differ, be it in another rule, so that a chain has not only
+// the right rules if it has the right fingerprints but no others, and in the right order.
+func (c *Chain) Fingerprints() []string {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%q\n", c.Name)
+	if c.Base != nil {
+		fmt.Fprintf(hash, "%+v\n", *c.Base)
+	}
+	for _, r := range c.Rules {
+		fmt.Fprintf(hash, "%d %s\n", r.Family, r)
+	}
+	sum := hex.EncodeToString(hash.Sum(nil)[:8])
+	prints := make([]string, len(c.Rules))
+	for i := range c.Rules {
+		prints[i] = fmt.Sprintf("%s-%d", sum, i)
+	}
+	return prints
+}
+
+// Fingerprint is what the set carries in the kernel. It differs where sets differ in
+// anything but their elements.
+func (s *Set) Fingerprint() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", *s))
+	return hex.EncodeToString(sum[:8])
+}

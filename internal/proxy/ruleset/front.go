@@ -1,0 +1,162 @@
+package ruleset
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// reviseFront changes what the kernel holds for a front into what is wanted.
+func (r *revision) reviseFront(front Front, old, wanted *entry) {
+	key := frontKey(front)
+	for id := range verdictMaps {
+		r.reviseVerdict(front, id, old, wanted)
+		if have, want := old.verdicts[id], wanted.verdicts[id]; have != want {
+			if have.Kind != 0 {
+				r.removals[id] = append(r.removals[id], Element{Key: key})
+			}
+			if want.Kind != 0 {
+				r.adds[id] = append(r.adds[id], Element{Key: key, Verdict: want})
+			}
+		}
+	}
+	for i := range memberships {
+		if have, want := old.members[i], wanted.members[i]; have != want {
+			r.change(setMasqueraded+i, Element{Key: key}, want)
+		}
+	}
+	for pool := range old.slots {
+		r.reviseSlots(slotsOf{front, pool}, old.slots[pool], wanted.slots[pool])
+	}
+	if old.counted && old.clusterIP {
+		r.count(front.Address, -1)
+	}
+	if wanted.clusterIP {
+		r.count(front.Address, 1)
+	}
+	r.findStale(front, old, wanted)
+}
+
+// change adds an element or removes it.
+func (r *revision) change(id setID, e Element, add bool) {
+	if add {
+		r.adds[id] = append(r.adds[id], e)
+	} else {
+		r.removals[id] = append(r.removals[id], e)
+	}
+}
+
+// reviseVerdict counts what a verdict leads to.
+func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
+	have, want := old.verdicts[id], wanted.verdicts[id]
+	same := old.counted && have == want
+	if old.counted && !same && have.leadsToPart() {
+		p := r.parts[have.Chain]
+		p.refs--
+		p.left = r.due
+		r.touch(p)
+	}
+	if !want.leadsToPart() || same && id != setRemember {
+		return
+	}
+	p := r.parts[want.Chain]
+	if !same {
+		p = r.use(want.Chain)
+	}
+	winner := r.claims.winners[front]
+	switch id {
+	case setAffinity:
+		p.protocol = front.Protocol
+	case setRemember:
+		if p.timeout != winner.port.affinity {
+			p.timeout = winner.port.affinity
+			p.outdated = true
+			r.touch(p)
+		}
+	case setFirewall:
+		p.sources = winner.end().Sources
+	}
+}
+
+// leadsToPart reports whether a verdict leads to a part.
+func (v Verdict) leadsToPart() bool { return v.Chain != "" && v.Chain != refuseChain }
+
+// reviseSlots changes the slots of a front. Elements cannot be changed in place.
+func (r *revision) reviseSlots(of slotsOf, old, wanted []netip.AddrPort) {
+	if len(old) == len(wanted) && (len(old) == 0 || &old[0] == &wanted[0]) {
+		return
+	}
+	id := setSlots + setID(of.pool)
+	for slot, target := range wanted {
+		n := uint32(slot)
+		if slot < len(old) && old[slot] == target {
+			continue
+		}
+		key := slotKey(of.front, n)
+		if slot < len(old) || r.lingering.takeSlot(of, n) {
+			r.removals[id] = append(r.removals[id], Element{Key: key})
+		}
+		r.adds[id] = append(r.adds[id], Element{Key: key, Data: targetData(target)})
+	}
+	if len(old) <= len(wanted) {
+		return
+	}
+	unused := make([]uint32, 0, len(old)-len(wanted))
+	for slot := len(wanted); slot < len(old); slot++ {
+		unused = append(unused, uint32(slot))
+	}
+	r.lingering.deferSlots(of, unused, r.due)
+}
+
+// count counts fronts for which an address is one of a Service.
+func (r *revision) count(address netip.Addr, by int32) {
+	if _, ok := r.addresses[address]; !ok {
+		r.addresses[address] = r.clusterIPs[address] > 0
+	}
+	if r.clusterIPs[address] += by; r.clusterIPs[address] == 0 {
+		delete(r.clusterIPs, address)
+	}
+}
+
+// reviseAddresses changes the set of addresses of Services.
+func (r *revision) reviseAddresses() {
+	for _, address := range slices.SortedFunc(maps.Keys(r.addresses), netip.Addr.Compare) {
+		if want := r.clusterIPs[address] > 0; want != r.addresses[address] {
+			r.change(setClusterIPs, Element{Key: addressKey(address)}, want)
+		}
+	}
+}
+
+// reviseHairpin changes the set of endpoints on this node.
+func (r *revision) reviseHairpin() {
+	old := r.hairpin
+	if r.held != nil {
+		old = r.held.hairpin
+	}
+	if r.stagedHairpin != nil {
+		r.hairpin = *r.stagedHairpin
+	}
+	wanted := r.hairpin
+	for len(old) > 0 || len(wanted) > 0 {
+		order := 0
+		switch {
+		case len(old) == 0:
+			order = 1
+		case len(wanted) == 0:
+			order = -1
+		default:
+			order = old[0].Compare(wanted[0])
+		}
+		if order < 0 {
+			r.change(setHairpin, Element{Key: addressKey(old[0], old[0])}, false)
+		} else if order > 0 {
+			r.change(setHairpin, Element{Key: addressKey(wanted[0], wanted[0])}, true)
+		}
+		if order <= 0 {
+			old = old[1:]
+		}
+		if order >= 0 {
+			wanted = wanted[1:]
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package ruleset
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// holding is what the kernel holds, in the terms of a table.
+type holding struct {
+	// anew says that it is nothing that anything can be made of.
+	anew bool
+	// foreign are the chains and sets that no table has, or that are not what they are
+	// in any table.
+	foreign []string
+
+	sets    map[string]bool
+	chains  map[string][]string // their fingerprints
+	parts   []*part             // in order
+	entries map[Front]*entry
+	// sticky are the entries whose clients are remembered, by the chain for them.
+	sticky map[string][]*entry
+	// strays are slots that no number is drawn for.
+	strays    []stray
+	addresses []netip.Addr // of Services
+	hairpin   []netip.Addr // sorted
+	// junk are elements that cannot be those of a table.
+	junk [setCount][]Element
+}
+
+// stray are the slots of a front that no number is drawn for.
+type stray struct {
+	of    slotsOf
+	slots []uint32 // sorted
+}
+
+// filled is a slot with its target.
+type filled struct {
+	slot   uint32
+	target netip.AddrPort
+}
+
+// hold reads a listing.
+func hold(family Family, l Listing) *holding {
+	h := &holding{
+		sets:    make(map[string]bool),
+		chains:  make(map[string][]string),
+		entries: make(map[Front]*entry),
+		sticky:  make(map[string][]*entry),
+	}
+	h.holdChains(l.Chains)
+	fixed := make(map[string]setID)
+	for id, set := range sets {
+		fixed[set.Name] = setID(id)
+	}
+	filled := make(map[slotsOf][]filled)
+	for _, set := range l.Sets {
+		id, ok := fixed[set.Name]
+		if !ok {
+			p := parsePart(set.Name)
+			if p == nil || p.kind != affinityPart || set.Fingerprint != affinitySet(set.Name).Fingerprint() {
+				h.foreign = append(h.foreign, "set "+set.Name)
+				continue
+			}
+			p.held = true
+			h.parts = append(h.parts, p)
+			continue
+		}
+		if set.Fingerprint != sets[id].Fingerprint() {
+			h.foreign = append(h.foreign, "set "+set.Name)
+			continue
+		}
+		h.sets[set.Name] = true
+		for _, e := range set.Elements {
+			if !h.holdElement(family, id, e, filled) {
+				h.junk[id] = append(h.junk[id], Element{Key: e.Key})
+			}
+		}
+	}
+	h.holdSlots(filled)
+	for _, e := range h.entries {
+		if chain := e.verdicts[setAffinity].Chain; chain != "" {
+			h.sticky[chain] = append(h.sticky[chain], e)
+		}
+	}
+	slices.SortFunc(h.parts, compareParts)
+	slices.SortFunc(h.hairpin, netip.Addr.Compare)
+	return h
+}
+
+// holdChains reads the chains.
+func (h *holding) holdChains(chains []ListedChain) {
+	fixed := make(map[string]bool)
+	for _, c := range (Config{}).chains() {
+		fixed[c.Name] = true
+	}
+	for _, c := range chains {
+		if !fixed[c.Name] {
+			p := parsePart(c.Name)
+			if p == nil || p.kind == affinityPart {
+				h.foreign = append(h.foreign, "chain "+c.Name)
+				continue
+			}
+			p.held = true
+			h.parts = append(h.parts, p)
+		}
+		h.chains[c.Name] = c.Fingerprints
+	}
+}
+
+// holdElement reads an element of a set that every table has. It is false for one that
+// no table can have.
+func (h *holding) holdElement(family Family, id setID, e Element, slots map[slotsOf][]filled) bool {
+	switch id {
+	case setClusterIPs:
+		address, rest, ok := family.takeAddress(e.Key)
+		if !ok || rest != "" {
+			return false
+		}
+		h.addresses = append(h.addresses, address)
+		return true
+	case setHairpin:
+		address, _, ok := family.takeAddress(e.Key)
+		if !ok || e.Key != addressKey(address, address) {
+			return false
+		}
+		h.hairpin = append(h.hairpin, address)
+		return true
+	}
+	front, rest, ok := family.takeFront(e.Key)
+	if !ok {
+		return false
+	}
+	if id == setSlots || id == setLocalSlots {
+		slot, ok := takeSlot(rest)
+		if !ok {
+			return false
+		}
+		of := slotsOf{front, int(id - setSlots)}
+		slots[of] = append(slots[of], filled{slot, family.takeTarget(e.Data)})
+		return true
+	}
+	if rest != "" {
+		return false
+	}
+	found := h.entry(front)
+	if id < verdictMaps {
+		found.verdicts[id] = e.Verdict
+	} else {
+		found.members[id-setMasqueraded] = true
+	}
+	return true
+}
+
+// entry is the entry of a front.
+func (h *holding) entry(front Front) *entry {
+	found := h.entries[front]
+	if found == nil {
+		found = &entry{}
+		h.entries[front] = found
+	}
+	return found
+}
+
+// holdSlots finds which slots numbers are drawn for.
+func (h *holding) holdSlots(slots map[slotsOf][]filled) {
+	for of, all := range slots {
+		slices.SortFunc(all, func(a, b filled) int { return cmp.Compare(a.slot, b.slot) })
+		found := h.entry(of.front)
+		drawn := found.verdicts[setServices].drawn(of.pool)
+		n := 0
+		for n < len(all) && all[n].slot == uint32(n) && uint32(n) < drawn {
+			found.slots[of.pool] = append(found.slots[of.pool], all[n].target)
+			n++
+		}
+		if n < len(all) {
+			unused := stray{of: of}
+			for _, f := range all[n:] {
+				unused.slots = append(unused.slots, f.slot)
+			}
+			h.strays = append(h.strays, unused)
+		}
+	}
+	slices.SortFunc(h.strays, func(a, b stray) int {
+		return cmp.Or(compareFronts(a.of.front, b.of.front), cmp.Compare(a.of.pool, b.of.pool))
+	})
+}
+
+// remembered are the targets that a group of clients may be remembered with.
+func (h *holding) remembered(group string) [slotMaps][]netip.AddrPort {
+	var all [slotMaps][]netip.AddrPort
+	for _, e := range h.sticky[stickyPrefix+group] {
+		for pool, targets := range e.slots {
+			all[pool] = append(all[pool], targets...)
+		}
+	}
+	return all
+}
+
+// drawn is the number of slots that a verdict of a front counts on.
+func (v Verdict) drawn(pool int) uint32 {
+	p := parsePart(v.Chain)
+	switch {
+	case p == nil:
+		return 0
+	case pool == 0:
+		return p.cluster
+	default:
+		return p.local
+	}
+}

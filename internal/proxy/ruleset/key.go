@@ -1,0 +1,112 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// The lengths of keys in bytes.
+const (
+	wordLength  = 4
+	frontLength = 2 * wordLength // without the address
+)
+
+// appendAddress adds the bytes of an address.
+func appendAddress(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	sixteen := a.As16()
+	return append(b, sixteen[:]...)
+}
+
+// appendPort adds the bytes of a port.
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
+
+// appendFront adds the bytes of a front.
+func appendFront(b []byte, f Front) []byte {
+	b = appendAddress(b, f.Address)
+	b = append(b, byte(f.Protocol), 0, 0, 0)
+	return appendPort(b, f.Port)
+}
+
+// frontKey is the key of a front.
+func frontKey(f Front) string {
+	var room [16 + frontLength]byte
+	return string(appendFront(room[:0], f))
+}
+
+// slotKey is the key of a slot of a front.
+func slotKey(f Front, slot uint32) string {
+	var room [16 + frontLength + wordLength]byte
+	return string(binary.NativeEndian.AppendUint32(appendFront(room[:0], f), slot))
+}
+
+// targetData is the value of a slot.
+func targetData(target netip.AddrPort) string {
+	var room [16 + wordLength]byte
+	return string(appendPort(appendAddress(room[:0], target.Addr()), target.Port()))
+}
+
+// addressKey is the key of an address, or of several.
+func addressKey(addresses ...netip.Addr) string {
+	var room [2 * 16]byte
+	b := room[:0]
+	for _, a := range addresses {
+		b = appendAddress(b, a)
+	}
+	return string(b)
+}
+
+// takeAddress reads an address that begins a key, and gives what follows it.
+func (f Family) takeAddress(key string) (netip.Addr, string, bool) {
+	length := 4
+	if f == IPv6 {
+		length = 16
+	}
+	if len(key) < length {
+		return netip.Addr{}, "", false
+	}
+	a, ok := netip.AddrFromSlice([]byte(key[:length]))
+	return a, key[length:], ok
+}
+
+// takeFront reads a front that begins a key, and gives what follows it. It is false for
+// bytes that no front has.
+func (f Family) takeFront(key string) (Front, string, bool) {
+	address, rest, ok := f.takeAddress(key)
+	if !ok || len(rest) < frontLength {
+		return Front{}, "", false
+	}
+	found := Front{
+		Address:  address,
+		Protocol: Protocol(rest[0]),
+		Port:     binary.BigEndian.Uint16([]byte(rest[wordLength:])),
+	}
+	end := len(key) - len(rest) + frontLength
+	return found, key[end:], frontKey(found) == key[:end]
+}
+
+// takeTarget reads the value of a slot. It is invalid for bytes that no target has.
+func (f Family) takeTarget(data string) netip.AddrPort {
+	address, rest, ok := f.takeAddress(data)
+	if !ok || len(rest) != wordLength {
+		return netip.AddrPort{}
+	}
+	target := netip.AddrPortFrom(address, binary.BigEndian.Uint16([]byte(rest)))
+	if targetData(target) != data {
+		return netip.AddrPort{}
+	}
+	return target
+}
+
+// takeSlot reads the number of a slot, which is all that is left of a key.
+func takeSlot(rest string) (uint32, bool) {
+	if len(rest) != wordLength {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32([]byte(rest)), true
+}

@@ -1,0 +1,563 @@
+package ruleset
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// model is a naive proxy: it looks at all ServicePorts for each packet.
+type model struct {
+	config  Config
+	ports   map[string]ServicePort
+	hairpin []netip.Addr
+}
+
+// winner is the ServicePort that has a front.
+func (m *model) winner(front Front) (ServicePort, FrontEnd, bool) {
+	var found ServicePort
+	var end FrontEnd
+	ok := false
+	for _, name := range slices.Sorted(maps.Keys(m.ports)) {
+		sp := m.ports[name]
+		for _, e := range sp.Fronts {
+			if e.Front == front {
+				if !ok || sp.Rank < found.Rank {
+					found, end, ok = sp, e, true
+				}
+				break
+			}
+		}
+	}
+	return found, end, ok
+}
+
+func (m *model) clusterIP(address netip.Addr) bool {
+	for _, sp := range m.ports {
+		for _, end := range sp.Fronts {
+			if end.Address == address && end.ClusterIP {
+				if winner, winning, _ := m.winner(end.Front); winner.Name == sp.Name && winning.ClusterIP {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func within(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// pool are the targets for a packet, as often as they are drawn.
+func (m *model) pool(p packet) []netip.AddrPort {
+	sp, end, ok := m.winner(p.front)
+	local := end.Pool == PoolLocal || end.Pool == PoolSplit && !p.fromNode && !within(m.config.ClusterCIDRs, p.source)
+	switch {
+	case !ok:
+		return nil
+	case local:
+		return sp.Local
+	default:
+		return sp.Cluster
+	}
+}
+
+// fates are those of a packet, sorted.
+func (m *model) fates(p packet) []fate {
+	_, end, ok := m.winner(p.front)
+	refusal := fate{end: rejected}
+	if p.front.Protocol == TCP {
+		refusal.end = reset
+	}
+	if !ok {
+		if m.clusterIP(p.front.Address) && !p.toNode {
+			return []fate{refusal}
+		}
+		return []fate{{target: p.front.own()}}
+	}
+	if end.Sources != nil && !within(end.Sources, p.source) {
+		return []fate{{end: dropped}}
+	}
+	if end.Empty == Drop {
+		refusal.end = dropped
+	}
+	pool := m.pool(p)
+	if len(pool) == 0 {
+		return []fate{refusal}
+	}
+	masquerade := end.Pool != PoolSplit && end.Masquerade || end.Pool == PoolSplit && p.fromNode
+	if m.clusterIP(p.front.Address) {
+		masquerade = masquerade || m.config.MasqueradeAll ||
+			len(m.config.ClusterCIDRs) > 0 && !within(m.config.ClusterCIDRs, p.source)
+	}
+	var fates []fate
+	for _, target := range pool {
+		hairpin := target.Addr() == p.source && slices.Contains(m.hairpin, p.source)
+		fates = append(fates, fate{target: target, masquerade: masquerade || hairpin})
+	}
+	return sortedFates(fates)
+}
+
+func sortedFates(fates []fate) []fate {
+	slices.SortFunc(fates, func(a, b fate) int { return a.target.Compare(b.target) })
+	return fates
+}
+
+// fresh is a table of the same that never was different.
+func (m *model) fresh(t failer) *Table {
+	table := NewTable(m.config)
+	for _, name := range slices.Sorted(maps.Keys(m.ports)) {
+		if err := table.Set(m.ports[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.SetHairpin(m.hairpin)
+	table.Commit(time.Time{})
+	return table
+}
+
+// world is what the addresses of a model are drawn from.
+type world struct {
+	family   Family
+	fronts   []Front
+	targets  []netip.AddrPort
+	cidrs    []netip.Prefix
+	clients  []packet // without fronts
+	prefixes []netip.Prefix
+}
+
+func newWorld(family Family) *world {
+	w := &world{family: family}
+	address := func(four, six string) netip.Addr {
+		if family == IPv6 {
+			return netip.MustParseAddr(six)
+		}
+		return netip.MustParseAddr(four)
+	}
+	for i := 1; i <= 3; i++ {
+		for _, port := range []uint16{53, 80} {
+			for _, protocol := range []Protocol{TCP, UDP} {
+				w.fronts = append(w.fronts, Front{
+					Address: address(fmt.Sprintf("10.96.0.%d", i), fmt.Sprintf("fd96::%d", i)), Protocol: protocol, Port: port,
+				})
+			}
+		}
+	}
+	pod := address("10.1.0.1", "fd01::1")
+	for i := range 6 {
+		w.targets = append(w.targets, netip.AddrPortFrom(pod, 8080))
+		if i%2 == 0 {
+			w.targets = append(w.targets, netip.AddrPortFrom(pod, 9090))
+		}
+		pod = pod.Next()
+	}
+	w.cidrs = []netip.Prefix{netip.PrefixFrom(address("10.1.0.0", "fd01::"), 16), netip.PrefixFrom(address("10.2.0.0", "fd02::"), 16)}
+	outside, node := address("192.0.2.1", "2001:db8::1"), address("172.18.0.2", "fd18::2")
+	w.clients = []packet{
+		{source: w.targets[0].Addr()},
+		{source: w.targets[4].Addr()},
+		{source: outside},
+		{source: outside, toNode: true},
+		{source: node, fromNode: true},
+	}
+	for _, c := range w.clients {
+		w.prefixes = append(w.prefixes, netip.PrefixFrom(c.source, 24).Masked())
+	}
+	return w
+}
+
+func (w *world) config() *rapid.Generator[Config] {
+	return rapid.Custom(func(t *rapid.T) Config {
+		return Config{
+			Family:         w.family,
+			MasqueradeMark: rapid.SampledFrom([]uint32{0x2000, 0x8000}).Draw(t, "mark"),
+			MasqueradeAll:  rapid.Bool().Draw(t, "all"),
+			ClusterCIDRs:   rapid.SampledFrom([][]netip.Prefix{nil, w.cidrs[:1], w.cidrs}).Draw(t, "CIDRs"),
+			Linger:         rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond}).Draw(t, "linger"),
+		}
+	})
+}
+
+func (w *world) servicePort() *rapid.Generator[ServicePort] {
+	targets := rapid.SliceOfN(rapid.SampledFrom(w.targets), 0, 5)
+	return rapid.Custom(func(t *rapid.T) ServicePort {
+		sp := ServicePort{
+			Name:     rapid.SampledFrom([]string{"a/x:", "a/x:http", "b/y:dns", "b/z:", "c/z:"}).Draw(t, "name"),
+			Rank:     rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "rank"),
+			Cluster:  targets.Draw(t, "cluster"),
+			Local:    targets.Draw(t, "local"),
+			Affinity: rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "affinity"),
+		}
+		for _, front := range rapid.SliceOfNDistinct(rapid.SampledFrom(w.fronts), 0, 3, rapid.ID[Front]).Draw(t, "fronts") {
+			end := FrontEnd{
+				Front:      front,
+				Pool:       rapid.SampledFrom([]Pool{PoolCluster, PoolLocal, PoolSplit}).Draw(t, "pool"),
+				ClusterIP:  rapid.Bool().Draw(t, "cluster IP"),
+				Masquerade: rapid.Bool().Draw(t, "masquerade"),
+				Empty:      rapid.SampledFrom([]Refusal{Reject, Drop}).Draw(t, "empty"),
+			}
+			if rapid.IntRange(0, 3).Draw(t, "guarded") == 0 {
+				end.Sources = rapid.SliceOfNDistinct(rapid.SampledFrom(w.prefixes), 0, 3, rapid.ID[netip.Prefix]).Draw(t, "sources")
+			}
+			sp.Fronts = append(sp.Fronts, end)
+		}
+		return sp
+	})
+}
+
+// connection is a tracked one.
+type connection struct {
+	packet packet
+	target netip.AddrPort
+}
+
+// machine is a table under test with what is known of it.
+type machine struct {
+	*bed
+	world *world
+	// wanted is what was staged, done what the kernel was told last, and before what it
+	// was told before that.
+	wanted, done, before model
+	now                  time.Time
+	connections          map[connection]bool
+	// intact says that nobody else changed the table since the last Commit.
+	intact bool
+	// moved says that clients may be remembered with targets of the wrong one of two pools.
+	moved bool
+}
+
+// TestTableDoesWhatItIsTold changes tables in all ways at random, and sends packets after
+// every transaction.
+func TestTableDoesWhatItIsTold(t *testing.T) {
+	for _, family := range []Family{IPv4, IPv6} {
+		t.Run(family.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { runMachine(t, newWorld(family)) })
+		})
+	}
+}
+
+func runMachine(t *rapid.T, w *world) {
+	config := w.config().Draw(t, "config")
+	m := &machine{
+		bed: newBed(config), world: w, now: time.Unix(1e9, 0), connections: make(map[connection]bool), intact: true,
+		wanted: model{config: config, ports: make(map[string]ServicePort)},
+	}
+	m.commit(t)
+	t.Repeat(map[string]func(*rapid.T){
+		"set":       m.set,
+		"set more":  m.set,
+		"similar":   m.similar,
+		"remove":    m.remove,
+		"hairpin":   m.setHairpin,
+		"configure": m.configure,
+		"commit":    m.commit,
+		"wait":      m.wait,
+		"refuse":    m.refuse,
+		"restart":   m.restart,
+		"tamper":    m.tamper,
+	})
+	m.commit(t)
+	m.drain(t)
+}
+
+func (m *machine) set(t *rapid.T) {
+	sp := m.world.servicePort().Draw(t, "port")
+	if err := m.Set(sp); err != nil {
+		t.Fatal(err)
+	}
+	m.wanted.ports[sp.Name] = sp
+}
+
+// similar changes the endpoints of a ServicePort alone.
+func (m *machine) similar(t *rapid.T) {
+	if len(m.wanted.ports) == 0 {
+		return
+	}
+	sp := m.wanted.ports[rapid.SampledFrom(slices.Sorted(maps.Keys(m.wanted.ports))).Draw(t, "name")]
+	other := m.world.servicePort().Draw(t, "other")
+	if rapid.Bool().Draw(t, "endpoints") {
+		sp.Cluster, sp.Local = other.Cluster, other.Local
+	} else {
+		sp.Affinity = other.Affinity
+	}
+	if err := m.Set(sp); err != nil {
+		t.Fatal(err)
+	}
+	m.wanted.ports[sp.Name] = sp
+}
+
+func (m *machine) remove(t *rapid.T) {
+	name := m.world.servicePort().Draw(t, "port").Name
+	m.Remove(name)
+	delete(m.wanted.ports, name)
+}
+
+func (m *machine) setHairpin(t *rapid.T) {
+	m.wanted.hairpin = nil
+	for _, target := range rapid.SliceOf(rapid.SampledFrom(m.world.targets)).Draw(t, "endpoints") {
+		m.wanted.hairpin = append(m.wanted.hairpin, target.Addr())
+	}
+	m.SetHairpin(m.wanted.hairpin)
+}
+
+func (m *machine) configure(t *rapid.T) {
+	old := m.wanted.config
+	m.wanted.config = m.world.config().Draw(t, "config")
+	m.moved = m.moved || len(old.ClusterCIDRs) != len(m.wanted.config.ClusterCIDRs)
+	m.Configure(m.wanted.config)
+}
+
+// commit commits and looks at all that there is to see.
+func (m *machine) commit(t *rapid.T) {
+	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "ms")) * time.Millisecond)
+	c := m.Commit(m.now)
+	if names := m.Staged(); len(names) > 0 {
+		t.Fatalf("still staged: %v", names)
+	}
+	before := m.kernel.clone()
+	if err := m.kernel.apply(c.Transaction); err != nil {
+		t.Fatal(err)
+	}
+	if m.intact {
+		if err := m.kernel.check(before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.before, m.done = m.done, m.wanted
+	m.done.ports = maps.Clone(m.wanted.ports)
+	m.kernel.forget(m.world.family, c.Forget)
+	if m.intact {
+		m.lookAtConnections(t, c.Stale)
+	}
+	m.intact = true
+	m.look(t)
+	m.connect()
+}
+
+// look compares the kernel with the model.
+func (m *machine) look(t *rapid.T) {
+	l := m.kernel.list(m.world.family)
+	if !m.Holds(l) || !m.HoldsShape(l) {
+		t.Fatalf("the kernel holds something else: %v", m.compare(l, true))
+	}
+	if differences := m.Differences(l); len(differences) > 0 {
+		t.Fatalf("%v", differences)
+	}
+	if again := m.Commit(m.now); !again.Transaction.Empty() || again.Stale != nil || again.Forget != nil {
+		t.Fatalf("a Commit of nothing has %v", again)
+	}
+	for _, front := range m.world.fronts {
+		for _, p := range m.world.clients {
+			p.front = front
+			m.lookAtPacket(t, p)
+		}
+	}
+}
+
+// lookAtPacket sends a packet so often that it draws every number.
+func (m *machine) lookAtPacket(t *rapid.T, p packet) {
+	want := m.done.fates(p)
+	got := sortedFates(m.kernel.fates(p, len(want)))
+	// A client that is remembered goes where it went before. That is among what the model
+	// tells, which does not remember.
+	if sp, end, _ := m.done.winner(p.front); sp.Affinity > 0 {
+		for _, f := range got {
+			if !slices.Contains(want, f) && (end.Pool != PoolSplit || !m.moved) {
+				t.Fatalf("%v goes to %v; it may go to %v", p, f, want)
+			}
+		}
+		return
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%v goes to %v instead of %v", p, got, want)
+	}
+}
+
+// lookAtConnections looks for connections that cannot go on but do, and for those that
+// could.
+func (m *machine) lookAtConnections(t *rapid.T, stale []Stale) {
+	for c := range m.connections {
+		front := c.packet.front
+		ended := slices.ContainsFunc(stale, func(s Stale) bool {
+			return s.Front == front && (!s.Target.IsValid() || s.Target == c.target)
+		})
+		if want := !m.mayGoOn(c); ended != want {
+			t.Fatalf("the connection of %v to %s has ended: %t instead of %t", c.packet, c.target, ended, want)
+		}
+	}
+}
+
+// mayGoOn reports whether a connection from before the last Commit may go on after it.
+func (m *machine) mayGoOn(c connection) bool {
+	before, after := m.before.pools(c.packet.front), m.done.pools(c.packet.front)
+	some := func(pools [2][]netip.AddrPort) bool { return len(pools[0])+len(pools[1]) > 0 }
+	switch {
+	case !some(after):
+		return !some(before)
+	case c.target == c.packet.front.own():
+		_, end, _ := m.before.winner(c.packet.front)
+		incomplete := end.Pool == PoolSplit && (len(before[0]) == 0 || len(before[1]) == 0)
+		return some(before) && (!incomplete || (len(before[0]) > 0 || len(after[0]) == 0) && (len(before[1]) > 0 || len(after[1]) == 0))
+	default:
+		return slices.Contains(after[0], c.target) || slices.Contains(after[1], c.target)
+	}
+}
+
+// pools are the targets that connections to a front may have.
+func (m *model) pools(front Front) [2][]netip.AddrPort {
+	sp, end, _ := m.winner(front)
+	switch end.Pool {
+	case PoolCluster:
+		return [2][]netip.AddrPort{sp.Cluster, nil}
+	case PoolLocal:
+		return [2][]netip.AddrPort{nil, sp.Local}
+	default:
+		return [2][]netip.AddrPort{sp.Cluster, sp.Local}
+	}
+}
+
+// connect makes connections anew, which some sets remember.
+func (m *machine) connect() {
+	clear(m.connections)
+	for _, front := range m.world.fronts {
+		for _, p := range m.world.clients {
+			p.front = front
+			for draw := range uint32(5) {
+				if f := m.kernel.send(p, draw); f.target.IsValid() {
+					m.connections[connection{p, f.target}] = true
+				} else {
+					// It was there before anything was refused.
+					m.connections[connection{p, p.front.own()}] = true
+				}
+			}
+		}
+	}
+}
+
+// wait lets all that lingers go.
+func (m *machine) wait(t *rapid.T) {
+	if due, ok := m.Due(); ok && due.After(m.now) {
+		m.now = due
+	}
+	m.commit(t)
+}
+
+// drain waits until nothing lingers. Then the table is as one that was never different.
+func (m *machine) drain(t *rapid.T) {
+	for range 5 {
+		if _, ok := m.Due(); !ok {
+			break
+		}
+		m.wait(t)
+	}
+	if due, ok := m.Due(); ok {
+		t.Fatalf("something is still due at %s", due)
+	}
+	fresh := m.done.fresh(t)
+	if differences := fresh.Differences(m.kernel.list(m.world.family)); len(differences) > 0 {
+		t.Fatalf("the kernel differs from a fresh table: %v", differences)
+	}
+	want, got := fresh.Want(), m.Want()
+	for i, set := range want.Sets {
+		if len(got.Sets[i].Elements) != len(set.Elements) {
+			t.Fatalf("%s has %d elements instead of %d", set.Name, len(got.Sets[i].Elements), len(set.Elements))
+		}
+	}
+	if len(m.lingering.slots)+len(m.lingering.queue) > 0 {
+		t.Fatalf("nothing is due but %v", m.lingering)
+	}
+}
+
+// refuse is a kernel that does not take a transaction.
+func (m *machine) refuse(t *rapid.T) {
+	m.Commit(m.now)
+	m.Adopt(m.kernel.list(m.world.family))
+	if rapid.Bool().Draw(t, "commit") {
+		m.commit(t)
+	}
+}
+
+// restart begins with another table.
+func (m *machine) restart(t *rapid.T) {
+	m.Table = NewTable(m.wanted.config)
+	first := rapid.Bool().Draw(t, "adopt first")
+	if first {
+		m.Adopt(m.kernel.list(m.world.family))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.wanted.ports)) {
+		if err := m.Set(m.wanted.ports[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.SetHairpin(m.wanted.hairpin)
+	if !first {
+		m.Adopt(m.kernel.list(m.world.family))
+	}
+	m.commit(t)
+}
+
+// tamper is somebody else who changes the table.
+func (m *machine) tamper(t *rapid.T) {
+	before := m.kernel.list(m.world.family)
+	held := m.Holds(before)
+	for range rapid.IntRange(1, 3).Draw(t, "times") {
+		m.tamperOnce(t)
+	}
+	after := m.kernel.list(m.world.family)
+	if reflect.DeepEqual(before, after) && held != m.Holds(after) {
+		t.Fatalf("the kernel holds the same as before, which is right: %t", held)
+	}
+	// A table that finds nothing wrong goes on as ever.
+	if !m.Holds(after) {
+		// What clients are remembered of is among what may be gone.
+		m.intact, m.moved = false, true
+		m.Adopt(after)
+	}
+	m.commit(t)
+}
+
+func (m *machine) tamperOnce(t *rapid.T) {
+	if !m.kernel.exists {
+		return
+	}
+	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.kernel.sets))).Draw(t, "set")
+	set := m.kernel.sets[name]
+	if set == nil || set.Size > 0 {
+		return
+	}
+	keys := slices.Sorted(maps.Keys(set.elements))
+	if len(keys) == 0 {
+		keys = []string{""}
+	}
+	key := rapid.SampledFrom(keys).Draw(t, "key")
+	other := set.elements[rapid.SampledFrom(keys).Draw(t, "other key")]
+	switch rapid.IntRange(0, 6).Draw(t, "kind") {
+	case 0:
+		delete(set.elements, key)
+	case 1:
+		if e, ok := set.elements[key]; ok {
+			e.Data, e.Verdict = other.Data, other.Verdict
+			set.elements[key] = e
+		}
+	case 2:
+		junk := key + "junk"
+		set.elements[junk] = Element{Key: junk, Data: other.Data, Verdict: other.Verdict}
+	case 3:
+		clear(set.elements)
+	case 4:
+		c := *m.kernel.chains[serveChain]
+		c.Rules = append(slices.Clone(c.Rules), Rule{Family: m.world.family, Statements: []Statement{NewConnection{}}})
+		m.kernel.chains[serveChain] = &c
+	case 5:
+		m.kernel.chains["foreign"] = &Chain{Name: "foreign"}
+	default:
+		delete(m.kernel.chains, "nat-prerouting")
+	}
+}

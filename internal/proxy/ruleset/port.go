@@ -1,0 +1,120 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// port is a ServicePort in a table. It does not change once it is in it.
+type port struct {
+	name, rank string
+	fronts     []FrontEnd
+	// pools are the targets of ServicePort.Cluster and Local, by the numbers of their
+	// maps from setSlots. They are sorted until the port is in the table, and then in
+	// their slots.
+	pools    [slotMaps][]netip.AddrPort
+	affinity time.Duration
+}
+
+// newPort makes a port of a ServicePort, without sharing memory with it. The error says
+// what is left out.
+func newPort(family Family, sp ServicePort) (*port, error) {
+	left := &omissions{name: sp.Name}
+	p := &port{name: sp.Name, rank: sp.Rank, affinity: sp.Affinity}
+	if p.affinity < 0 {
+		left.add("affinity %s: allowed is a time from zero", p.affinity)
+		p.affinity = 0
+	}
+	p.fronts = family.fronts(sp.Fronts, left)
+	p.pools[0] = family.targets("cluster", sp.Cluster, left)
+	p.pools[1] = family.targets("local", sp.Local, left)
+	return p, left.err()
+}
+
+// fronts are the fronts that rules can be made of, each once.
+func (f Family) fronts(all []FrontEnd, left *omissions) []FrontEnd {
+	fronts := make([]FrontEnd, 0, len(all))
+	var seen map[Front]bool
+	if len(all) > 1 {
+		seen = make(map[Front]bool, len(all))
+	}
+	for _, end := range all {
+		switch {
+		case !f.holds(end.Address) || end.Port == 0:
+			left.add("front %s port %d: allowed is an IPv%d address with a port", end.Address, end.Port, f)
+			continue
+		case end.Protocol != TCP && end.Protocol != UDP && end.Protocol != SCTP:
+			left.add("front %s protocol %s: allowed are TCP, UDP and SCTP", end.Address, end.Protocol)
+			continue
+		case end.Pool > PoolSplit:
+			left.add("front %s pool %d: allowed are those up to %d", end.Address, end.Pool, PoolSplit)
+			continue
+		case seen[end.Front]:
+			left.add("front %s port %d: it is there twice", end.Address, end.Port)
+			continue
+		case seen != nil:
+			seen[end.Front] = true
+		}
+		end.Sources = f.sources(end, left)
+		fronts = append(fronts, end)
+	}
+	return fronts
+}
+
+// sources are those that may connect to a front, nil if all may.
+func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
+	if end.Sources == nil {
+		return nil
+	}
+	for _, s := range end.Sources {
+		switch {
+		case !s.IsValid() || !f.holds(s.Addr()):
+			left.add("front %s source %s: allowed are prefixes of IPv%d", end.Address, s, f)
+		case s.Bits() == 0:
+			return nil
+		}
+	}
+	// It is not nil even if none is left: then nobody may connect.
+	return append([]netip.Prefix{}, prefixes(f, end.Sources)...)
+}
+
+// targets are the endpoints that packets can be sent to, sorted.
+func (f Family) targets(pool string, all []netip.AddrPort, left *omissions) []netip.AddrPort {
+	targets := make([]netip.AddrPort, 0, len(all))
+	for _, target := range all {
+		if !f.holds(target.Addr()) || target.Port() == 0 {
+			left.add("endpoint %s of the %s pool: allowed is an IPv%d address with a port", target, pool, f)
+			continue
+		}
+		targets = append(targets, target)
+	}
+	slices.SortFunc(targets, netip.AddrPort.Compare)
+	return targets
+}
+
+// omissions are what a port does without.
+type omissions struct {
+	name  string
+	first string
+	count int
+}
+
+func (o *omissions) add(format string, args ...any) {
+	if o.count == 0 {
+		o.first = fmt.Sprintf(format, args...)
+	}
+	o.count++
+}
+
+func (o *omissions) err() error {
+	switch o.count {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("leaving out of %s: %s", o.name, o.first)
+	default:
+		return fmt.Errorf("leaving out of %s: %s; and %d more", o.name, o.first, o.count-1)
+	}
+}

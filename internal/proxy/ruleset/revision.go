@@ -1,0 +1,236 @@
+package ruleset
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// revision is a Commit at work.
+type revision struct {
+	*Table
+	now, due time.Time
+	// held is what the kernel holds, nil if that is what the last Commit left.
+	held *holding
+
+	revised []portRevision
+	fronts  []frontRevision
+	seen    map[Front]int // the index in fronts
+	// addresses tells of those that are looked at whether the kernel has them as
+	// addresses of Services.
+	addresses map[netip.Addr]bool
+	// touched are the parts that are looked at.
+	touched [partKinds][]*part
+
+	created  []*part
+	outdated []*part
+	deleted  []Change
+	removals [setCount][]Element
+	adds     [setCount][]Element
+	stale    []Stale
+	forget   []Forget
+}
+
+// portRevision is a port that is staged.
+type portRevision struct {
+	old, new *port // nil if there is none
+}
+
+// frontRevision is a front with what the kernel holds for it.
+type frontRevision struct {
+	front Front
+	old   *entry
+}
+
+func newRevision(t *Table, now time.Time) *revision {
+	return &revision{Table: t, now: now, seen: make(map[Front]int), addresses: make(map[netip.Addr]bool)}
+}
+
+// commit brings the table up to date and tells how.
+func (r *revision) commit() Commit {
+	before := r.config
+	if r.stagedConfig != nil {
+		r.config = *r.stagedConfig
+	}
+	r.due = r.now.Add(r.config.Linger)
+	if r.listing != nil {
+		r.adopt()
+	}
+	r.revisePorts()
+	for _, f := range r.fronts {
+		r.reviseFront(f.front, f.old, r.claims.entry(f.front))
+	}
+	r.reviseAddresses()
+	r.reviseHairpin()
+	r.reviseMemories()
+	r.settle()
+	r.expire()
+	transaction := Transaction{Family: r.config.Family, Changes: r.changes(before)}
+	r.listing, r.stagedConfig, r.stagedHairpin = nil, nil, nil
+	// A map that was cleared would stay as large as it was, and be as slow to look through.
+	r.staged = make(map[string]*port)
+	return Commit{Transaction: transaction, Stale: r.stale, Forget: r.forget}
+}
+
+// adopt makes what the kernel holds what the table has, so that all that is wanted is
+// looked at.
+func (r *revision) adopt() {
+	r.held = hold(r.config.Family, *r.listing)
+	if len(r.held.foreign) > 0 || !r.listing.Exists {
+		r.held = &holding{anew: true}
+	}
+	for name, p := range r.ports {
+		if _, ok := r.staged[name]; !ok {
+			again := *p
+			for pool, targets := range p.pools {
+				again.pools[pool] = slices.SortedFunc(slices.Values(targets), netip.AddrPort.Compare)
+			}
+			r.staged[name] = &again
+		}
+	}
+	clear(r.clusterIPs)
+	for _, address := range r.held.addresses {
+		r.addresses[address] = true
+	}
+	r.removals = r.held.junk
+	r.lingering = newLingering()
+	for _, s := range r.held.strays {
+		r.lingering.deferSlots(s.of, s.slots, r.due)
+	}
+	clear(r.parts)
+	for _, p := range r.held.parts {
+		r.parts[p.name] = p
+		r.touch(p)
+	}
+}
+
+// revisePorts puts the staged ports in the place of those that are there, and finds the
+// fronts that may change by that.
+func (r *revision) revisePorts() {
+	names := r.Staged()
+	for _, name := range names {
+		for _, p := range []*port{r.ports[name], r.staged[name]} {
+			if p != nil {
+				for i := range p.fronts {
+					r.find(p.fronts[i].Front)
+				}
+			}
+		}
+	}
+	if r.held != nil {
+		for _, front := range slices.SortedFunc(maps.Keys(r.held.entries), compareFronts) {
+			r.find(front)
+		}
+	}
+	for _, name := range names {
+		change := portRevision{old: r.ports[name], new: r.staged[name]}
+		if change.old != nil {
+			r.claims.remove(change.old)
+			delete(r.ports, name)
+		}
+		if change.new != nil {
+			for pool, targets := range change.new.pools {
+				change.new.pools[pool] = arrange(r.before(change, pool), targets)
+			}
+			r.claims.add(change.new)
+			r.ports[name] = change.new
+		}
+		r.revised = append(r.revised, change)
+	}
+}
+
+// find notes what the kernel holds for a front, before anything is changed.
+func (r *revision) find(front Front) {
+	if _, ok := r.seen[front]; ok {
+		return
+	}
+	old := nothing
+	if r.held == nil {
+		old = r.claims.entry(front)
+	} else if e := r.held.entries[front]; e != nil {
+		old = e
+	}
+	r.seen[front] = len(r.fronts)
+	r.fronts = append(r.fronts, frontRevision{front, old})
+}
+
+// before finds the slots that those of a port are to be like: its own, or those that the
+// kernel holds for its fronts. All of its fronts have the same, but for what others did.
+func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
+	if r.held == nil && change.old != nil && len(change.old.pools[pool]) > 0 {
+		return change.old.pools[pool]
+	}
+	for i := range change.new.fronts {
+		if held := r.fronts[r.seen[change.new.fronts[i].Front]].old.slots[pool]; len(held) > 0 {
+			return held
+		}
+	}
+	return nil
+}
+
+// changes puts the transaction together: things are made before what leads to them, and
+// deleted after.
+func (r *revision) changes(before Config) []Change {
+	var changes []Change
+	anew := r.held != nil && r.held.anew
+	if anew {
+		changes = append(changes, Change{Kind: DeleteTable}, Change{Kind: AddTable})
+	}
+	for _, set := range sets {
+		if anew || r.held != nil && !r.held.sets[set.Name] {
+			changes = append(changes, Change{Kind: AddSet, Set: set})
+		}
+	}
+	for _, p := range r.created {
+		if p.kind == affinityPart {
+			changes = append(changes, Change{Kind: AddSet, Set: affinitySet(p.name)})
+		} else {
+			changes = append(changes, Change{Kind: AddChain, Chain: p.chain(r.config)})
+		}
+	}
+	chains, replaced := r.fixedChains(before)
+	changes = append(changes, chains...)
+	for id, set := range sets {
+		if elements := r.removals[id]; len(elements) > 0 {
+			changes = append(changes, Change{Kind: DeleteElements, Set: set, Elements: elements})
+		}
+		if elements := r.adds[id]; len(elements) > 0 {
+			changes = append(changes, Change{Kind: AddElements, Set: set, Elements: elements})
+		}
+	}
+	changes = append(changes, replaced...)
+	for _, p := range r.outdatedParts(before) {
+		changes = append(changes, Change{Kind: ReplaceRules, Chain: p.chain(r.config)})
+	}
+	return append(changes, r.deleted...)
+}
+
+// fixedChains are the changes of the chains that every table has: those that make chains,
+// and those that give them other rules.
+func (r *revision) fixedChains(before Config) (made, replaced []Change) {
+	if r.held == nil && before.equal(r.config) {
+		return nil, nil
+	}
+	old := before.chains()
+	for i, c := range r.config.chains() {
+		if r.held == nil {
+			if !slices.Equal(c.Fingerprints(), old[i].Fingerprints()) {
+				replaced = append(replaced, Change{Kind: ReplaceRules, Chain: c})
+			}
+			continue
+		}
+		prints, there := r.held.chains[c.Name]
+		switch {
+		case !there:
+			made = append(made, Change{Kind: AddChain, Chain: c})
+		case slices.Equal(prints, c.Fingerprints()):
+		case c.Base != nil:
+			// It may have another hook or priority, which cannot be changed.
+			made = append(made, Change{Kind: DeleteChain, Chain: c}, Change{Kind: AddChain, Chain: c})
+		default:
+			replaced = append(replaced, Change{Kind: ReplaceRules, Chain: c})
+		}
+	}
+	return made, replaced
+}

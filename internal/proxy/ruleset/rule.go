@@ -1,0 +1,279 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Rule is what is done with a packet: its statements, in order, until one does not
+// match the packet or decides on it.
+type Rule struct {
+	Family     Family
+	Statements []Statement
+}
+
+// String writes the rule as nft does.
+func (r Rule) String() string {
+	texts := make([]string, len(r.Statements))
+	for i, s := range r.Statements {
+		texts[i] = s.text(r.Family)
+	}
+	return strings.Join(texts, " ")
+}
+
+// Statement is a part of a rule. Its types are those of this package: InPrefix, InSet,
+// FromNode, HasProtocol, NewConnection, Translated, Marked, SetMark, FlipMark, Decide,
+// LookUp, Translate, Masquerade, Refuse and Remember.
+type Statement interface {
+	text(Family) string
+}
+
+// Value is something of a packet that rules look at.
+type Value uint8
+
+// The values. Their fields in keys are those of the same names.
+const (
+	SourceAddress Value = iota + 1
+	DestinationAddress
+	TransportProtocol // of the layer 4 header, as the kernel found it
+	DestinationPort
+	// OriginalAddress and OriginalPort are where the packet's connection was to go
+	// before it was translated, in the direction of its first packet.
+	OriginalAddress
+	OriginalPort
+)
+
+// text is the value in nft's words.
+func (v Value) text(family Family) string {
+	switch v {
+	case SourceAddress:
+		return family.String() + " saddr"
+	case DestinationAddress:
+		return family.String() + " daddr"
+	case TransportProtocol:
+		return "meta l4proto"
+	case DestinationPort:
+		return "th dport"
+	case OriginalAddress:
+		return "ct original " + family.String() + " daddr"
+	default:
+		return "ct original proto-dst"
+	}
+}
+
+// Field is the field that holds the value in keys.
+func (v Value) Field() Field {
+	switch v {
+	case TransportProtocol:
+		return FieldProtocol
+	case DestinationPort, OriginalPort:
+		return FieldPort
+	default:
+		return FieldAddress
+	}
+}
+
+// concatenation is the values as one key.
+func concatenation(family Family, values []Value) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = v.text(family)
+	}
+	return strings.Join(texts, " . ")
+}
+
+// InPrefix matches packets with an address in a prefix, or not in it.
+type InPrefix struct {
+	Value  Value // SourceAddress or DestinationAddress
+	Prefix netip.Prefix
+	Not    bool
+}
+
+func (s InPrefix) text(family Family) string {
+	operator := " "
+	if s.Not {
+		operator = " != "
+	}
+	prefix := s.Prefix.String()
+	if s.Prefix.IsSingleIP() {
+		prefix = s.Prefix.Addr().String()
+	}
+	return s.Value.text(family) + operator + prefix
+}
+
+// InSet matches packets whose key is in a set.
+type InSet struct {
+	Key []Value
+	Set string
+}
+
+func (s InSet) text(family Family) string {
+	return concatenation(family, s.Key) + " @" + s.Set
+}
+
+// FromNode matches packets whose source is an address of the node.
+type FromNode struct{}
+
+func (FromNode) text(Family) string { return "fib saddr type local" }
+
+// HasProtocol matches packets of a transport protocol.
+type HasProtocol struct {
+	Protocol Protocol
+}
+
+func (s HasProtocol) text(Family) string { return "meta l4proto " + s.Protocol.String() }
+
+// NewConnection matches packets whose connection is new.
+type NewConnection struct{}
+
+func (NewConnection) text(Family) string { return "ct state new" }
+
+// Translated matches packets whose connection has another destination than they came
+// with.
+type Translated struct{}
+
+func (Translated) text(Family) string { return "ct status dnat" }
+
+// Marked matches packets whose mark has all the bits.
+type Marked struct {
+	Bits uint32
+}
+
+func (s Marked) text(Family) string {
+	return fmt.Sprintf("meta mark & 0x%08[1]x == 0x%08[1]x", s.Bits)
+}
+
+// SetMark sets bits of a packet's mark.
+type SetMark struct {
+	Bits uint32
+}
+
+func (s SetMark) text(Family) string {
+	return fmt.Sprintf("meta mark set meta mark | 0x%08x", s.Bits)
+}
+
+// FlipMark flips bits of a packet's mark.
+type FlipMark struct {
+	Bits uint32
+}
+
+func (s FlipMark) text(Family) string {
+	return fmt.Sprintf("meta mark set meta mark ^ 0x%08x", s.Bits)
+}
+
+// Decide says what becomes of the packet.
+type Decide struct {
+	Verdict Verdict
+}
+
+func (s Decide) text(Family) string { return s.Verdict.String() }
+
+// LookUp says that a map tells what becomes of the packet. The next rule follows if it
+// does not.
+type LookUp struct {
+	Key []Value
+	Map string
+}
+
+func (s LookUp) text(family Family) string {
+	return concatenation(family, s.Key) + " vmap @" + s.Map
+}
+
+// Translate gives the packet the destination that a map has for it. The next rule
+// follows if it has none.
+type Translate struct {
+	Key []Value
+	// Slots, unless zero, makes a random number below it the last part of the key, a
+	// FieldSlot.
+	Slots uint32
+	Map   string
+}
+
+func (s Translate) text(family Family) string {
+	key := concatenation(family, s.Key)
+	if s.Slots > 0 {
+		key += fmt.Sprintf(" . numgen random mod %d", s.Slots)
+	}
+	return "dnat " + family.String() + " to " + key + " map @" + s.Map
+}
+
+// Masquerade gives the packet an address of the node as its source, and a random port.
+type Masquerade struct{}
+
+func (Masquerade) text(Family) string { return "masquerade fully-random" }
+
+// Refuse answers that there is nothing at the packet's destination.
+type Refuse struct {
+	// Reset says so by a TCP reset instead of an ICMP message about the port.
+	Reset bool
+}
+
+func (s Refuse) text(Family) string {
+	if s.Reset {
+		return "reject with tcp reset"
+	}
+	return "reject"
+}
+
+// Remember adds the packet's source address to a map of addresses to targets, with the
+// packet's destination, or begins its time anew and changes its target if it is there.
+type Remember struct {
+	Map     string
+	Timeout time.Duration
+}
+
+func (s Remember) text(family Family) string {
+	return fmt.Sprintf("update @%s { %s timeout %s : %s . %s }", s.Map,
+		SourceAddress.text(family), timeText(s.Timeout), DestinationAddress.text(family), DestinationPort.text(family))
+}
+
+// timeText writes a duration as nft does: 1d2h3m4s5ms.
+func timeText(d time.Duration) string {
+	var b strings.Builder
+	rest := d.Milliseconds()
+	for _, unit := range []struct {
+		name string
+		size int64
+	}{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}, {"ms", 1}} {
+		if n := rest / unit.size; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, unit.name)
+			rest %= unit.size
+		}
+	}
+	if b.Len() == 0 {
+		return "0s"
+	}
+	return b.String()
+}
+
+// String writes the verdict as nft does.
+func (v Verdict) String() string {
+	switch v.Kind {
+	case VerdictDrop:
+		return "drop"
+	case VerdictJump:
+		return "jump " + v.Chain
+	case VerdictGoto:
+		return "goto " + v.Chain
+	case VerdictReturn:
+		return "return"
+	default:
+		return "no verdict"
+	}
+}
+
+// String is the name of the protocol.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	default:
+		return fmt.Sprint(uint8(p))
+	}
+}

@@ -1,0 +1,131 @@
+package ruleset
+
+import (
+	"slices"
+	"time"
+)
+
+// use counts one that leads to a part.
+func (r *revision) use(name string) *part {
+	p := r.parts[name]
+	if p == nil {
+		p = parsePart(name)
+		r.parts[name] = p
+	}
+	p.refs++
+	r.touch(p)
+	return p
+}
+
+// touch notes that a part is to be looked at.
+func (r *revision) touch(p *part) {
+	if !p.touched {
+		p.touched = true
+		r.touched[p.kind] = append(r.touched[p.kind], p)
+	}
+}
+
+// settle finds the parts to be made, and lets those linger that nothing leads to. Parts
+// that lead to others come first, so that those are complete when their turn comes.
+func (r *revision) settle() {
+	for kind := partKinds - 1; kind >= 0; kind-- {
+		for _, p := range r.touched[kind] {
+			p.touched = false
+			if !p.leads && (p.refs > 0 || p.held) {
+				p.leads = true
+				for _, name := range p.leadsTo() {
+					r.use(name)
+				}
+			}
+			switch {
+			case p.refs > 0 && !p.held:
+				p.held, p.outdated = true, false
+				r.created = append(r.created, p)
+			case p.refs > 0:
+				p.due = time.Time{}
+				if p.outdated {
+					p.outdated = false
+					r.outdated = append(r.outdated, p)
+				}
+			case !p.held:
+				delete(r.parts, p.name)
+			case p.due.IsZero():
+				p.left = r.due
+				r.lingering.deferPart(p, r.due)
+			}
+		}
+	}
+	slices.SortFunc(r.created, compareParts)
+}
+
+// expire deletes what has lingered for long enough. What a part leads to goes with it if
+// nothing else leads there.
+func (r *revision) expire() {
+	var expired [partKinds][]*part
+	for {
+		due, ok := r.lingering.next()
+		if !ok || due.After(r.now) {
+			break
+		}
+		item := r.lingering.queue[0]
+		r.lingering.queue = r.lingering.queue[1:]
+		if item.part != nil {
+			expired[item.part.kind] = append(expired[item.part.kind], item.part)
+			continue
+		}
+		id := setSlots + setID(item.slots.pool)
+		for _, slot := range r.lingering.slots[item.slots].slots {
+			r.removals[id] = append(r.removals[id], Element{Key: slotKey(item.slots.front, slot)})
+		}
+		delete(r.lingering.slots, item.slots)
+	}
+	for kind := partKinds - 1; kind >= 0; kind-- {
+		slices.SortFunc(expired[kind], compareParts)
+		for _, p := range expired[kind] {
+			delete(r.parts, p.name)
+			if p.kind == affinityPart {
+				r.deleted = append(r.deleted, Change{Kind: DeleteSet, Set: affinitySet(p.name)})
+			} else {
+				r.deleted = append(r.deleted, Change{Kind: DeleteChain, Chain: &Chain{Name: p.name}})
+			}
+			for _, name := range p.leadsTo() {
+				other := r.parts[name]
+				other.refs--
+				switch {
+				case other.refs > 0:
+				case other.left.After(r.now):
+					r.lingering.deferPart(other, other.left)
+				default:
+					expired[other.kind] = append(expired[other.kind], other)
+				}
+			}
+		}
+	}
+}
+
+// outdatedParts are the parts that the kernel holds with other rules, in order.
+func (r *revision) outdatedParts(before Config) []*part {
+	outdated := r.outdated
+	switch {
+	case r.held != nil:
+		outdated = nil
+		for _, p := range r.held.parts {
+			switch {
+			case p.kind == affinityPart || slices.Equal(r.held.chains[p.name], p.chain(r.config).Fingerprints()):
+			case p.refs == 0:
+				// It is about to go, and not all that its rules should say is known.
+				p.outdated = true
+			default:
+				outdated = append(outdated, p)
+			}
+		}
+	case !slices.Equal(before.ClusterCIDRs, r.config.ClusterCIDRs):
+		for _, p := range r.parts {
+			if p.kind == splitPart && !slices.Contains(r.created, p) {
+				outdated = append(outdated, p)
+			}
+		}
+	}
+	slices.SortFunc(outdated, compareParts)
+	return outdated
+}

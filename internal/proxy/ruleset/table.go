@@ -1,0 +1,121 @@
+package ruleset
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Table is the rules of one family: what is wanted of them, and what the kernel holds of
+// them. It is not safe for use by several goroutines at once.
+type Table struct {
+	config  Config
+	ports   map[string]*port
+	claims  claims
+	hairpin []netip.Addr // sorted
+
+	// parts are the chains and maps that the kernel holds, or will with the next Commit,
+	// besides those that every table has.
+	parts map[string]*part
+	// clusterIPs count the fronts for which an address is one of a Service.
+	clusterIPs map[netip.Addr]int32
+	lingering  lingering
+
+	// staged are the ports that the next Commit changes, nil where one goes.
+	staged        map[string]*port
+	stagedConfig  *Config
+	stagedHairpin *[]netip.Addr
+	// listing is what the kernel holds, if the next Commit has to go by that instead of
+	// by the last one.
+	listing *Listing
+}
+
+// NewTable is a table without ServicePorts. Its first Commit makes everything anew,
+// whatever the kernel holds, unless Adopt says what that is.
+func NewTable(config Config) *Table {
+	return &Table{
+		config:     config.normal(),
+		ports:      make(map[string]*port),
+		claims:     newClaims(),
+		parts:      make(map[string]*part),
+		clusterIPs: make(map[netip.Addr]int32),
+		lingering:  newLingering(),
+		staged:     make(map[string]*port),
+		listing:    &Listing{},
+	}
+}
+
+// Set stages a ServicePort, be it new or another than before. The error says what of it
+// no rule can be made of and is left out: the rest is staged all the same.
+func (t *Table) Set(sp ServicePort) error {
+	p, err := newPort(t.config.Family, sp)
+	t.staged[sp.Name] = p
+	return err
+}
+
+// Remove stages that a ServicePort goes.
+func (t *Table) Remove(name string) {
+	if t.ports[name] == nil {
+		delete(t.staged, name)
+		return
+	}
+	t.staged[name] = nil
+}
+
+// SetHairpin stages which addresses endpoints on this node have, all of them. A
+// connection from one of them to itself is masqueraded, so that its answers come back
+// through the node. Addresses of another family are left out.
+func (t *Table) SetHairpin(addresses []netip.Addr) {
+	mine := make([]netip.Addr, 0, len(addresses))
+	for _, a := range addresses {
+		if t.config.Family.holds(a) {
+			mine = append(mine, a)
+		}
+	}
+	slices.SortFunc(mine, netip.Addr.Compare)
+	mine = slices.Compact(mine)
+	t.stagedHairpin = &mine
+}
+
+// Configure stages another Config. The family stays.
+func (t *Table) Configure(config Config) {
+	config.Family = t.config.Family
+	config = config.normal()
+	t.stagedConfig = &config
+}
+
+// Adopt makes the next Commit go by what the kernel holds, be it after a restart, because
+// it refused a transaction, or because somebody else changed the table. What is right
+// stays, targets keep their slots where they can, and the rest is put right. If there is
+// no table, or one that holds what cannot be told apart, all is made anew in one
+// transaction, which also deletes what there is: an empty Listing asks for just that. The
+// table keeps the listing until the next Commit.
+func (t *Table) Adopt(listing Listing) {
+	t.listing = &listing
+}
+
+// Staged are the names of the ServicePorts that the next Commit changes, in order.
+func (t *Table) Staged() []string {
+	return slices.Sorted(maps.Keys(t.staged))
+}
+
+// Commit is the smallest transaction for all that is staged and for all deletions that
+// are due. The table goes on as if the kernel had taken it: if it has not, Adopt says what
+// it holds instead, and nothing needs to be staged again. What nothing leads to any more
+// is deleted by a later Commit, see Due.
+func (t *Table) Commit(now time.Time) Commit {
+	return newRevision(t, now).commit()
+}
+
+// Due is when the next Commit is due that deletes what an earlier one left to packets on
+// their way. It is false if there is nothing to delete.
+func (t *Table) Due() (time.Time, bool) {
+	return t.lingering.next()
+}
+
+// Disputed are the fronts that several ServicePorts want, with each that goes without, in
+// order, as of the last Commit.
+func (t *Table) Disputed() []Dispute {
+	return t.claims.disputes()
+}

@@ -1,0 +1,534 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func frontOf(address string, protocol Protocol, port uint16) Front {
+	return Front{Address: netip.MustParseAddr(address), Protocol: protocol, Port: port}
+}
+
+var dns = frontOf("10.96.0.10", UDP, 53)
+
+// dnsPort is a ServicePort with one front.
+func dnsPort(cluster string) ServicePort {
+	return ServicePort{Name: "kube-system/dns:udp", Cluster: targets(cluster), Fronts: []FrontEnd{{Front: dns, ClusterIP: true}}}
+}
+
+// stage stages ServicePorts.
+func (b *bed) stage(t *testing.T, ports ...ServicePort) {
+	t.Helper()
+	for _, sp := range ports {
+		if err := b.Set(sp); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// program stages ServicePorts and commits.
+func (b *bed) program(t *testing.T, now time.Time, ports ...ServicePort) Commit {
+	t.Helper()
+	b.stage(t, ports...)
+	c := b.Commit(now)
+	b.do(t, c)
+	return c
+}
+
+// describe is a transaction in words.
+func describe(transaction Transaction) []string {
+	kinds := map[ChangeKind]string{
+		AddTable: "add table", DeleteTable: "delete table", AddSet: "add set", DeleteSet: "delete set",
+		AddChain: "add chain", DeleteChain: "delete chain", ReplaceRules: "replace rules of",
+		AddElements: "add to", DeleteElements: "delete from",
+	}
+	var lines []string
+	for _, change := range transaction.Changes {
+		line := kinds[change.Kind]
+		switch {
+		case change.Chain != nil:
+			line += " " + change.Chain.Name
+		case change.Set != nil:
+			line += " " + change.Set.Name
+		}
+		if len(change.Elements) == 0 {
+			lines = append(lines, line)
+		}
+		for _, e := range change.Elements {
+			text := transaction.Family.elementText(change.Set, e)
+			if change.Kind == DeleteElements {
+				text = transaction.Family.bytesText(change.Set.Key, e.Key)
+			}
+			lines = append(lines, line+": "+text)
+		}
+	}
+	return lines
+}
+
+func expectLines(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestFirstCommitMakesTheTable(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.kernel.exists = true
+	b.kernel.chains = map[string]*Chain{"foreign": {Name: "foreign"}}
+	c := b.Commit(start)
+	if kind := c.Transaction.Changes[0].Kind; kind != DeleteTable {
+		t.Errorf("the first change is %d instead of %d", kind, DeleteTable)
+	}
+	if err := b.kernel.apply(c.Transaction); err != nil {
+		t.Fatal(err)
+	}
+	if !b.Holds(b.kernel.list(IPv4)) {
+		t.Error("the kernel does not hold the table")
+	}
+	if again := b.Commit(start); !again.Transaction.Empty() {
+		t.Errorf("it changes again: %v", describe(again.Transaction))
+	}
+}
+
+func TestChangesAreSmall(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("123"))
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		port  ServicePort
+		want  []string
+	}{
+		{"an endpoint is replaced", 0, dnsPort("134"), []string{
+			"delete from slots: 10.96.0.10 . udp . 53 . 1",
+			"add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.4 . 8080",
+		}},
+		{"nothing changes", 0, dnsPort("431"), nil},
+		{"an endpoint comes", 0, dnsPort("1345"), []string{
+			"add chain pick-4",
+			"delete from services: 10.96.0.10 . udp . 53",
+			"add to services: 10.96.0.10 . udp . 53 : goto pick-4",
+			"add to slots: 10.96.0.10 . udp . 53 . 3 : 10.1.0.5 . 8080",
+		}},
+		{"an endpoint goes, and the chain before is due", 100 * time.Millisecond, dnsPort("345"), []string{
+			"delete from services: 10.96.0.10 . udp . 53",
+			"add to services: 10.96.0.10 . udp . 53 : goto pick-3",
+			"delete from slots: 10.96.0.10 . udp . 53 . 0",
+			"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.5 . 8080",
+		}},
+		{"its slot is due", 200 * time.Millisecond, dnsPort("345"), []string{
+			"delete from slots: 10.96.0.10 . udp . 53 . 3",
+			"delete chain pick-4",
+		}},
+		{"an endpoint goes", 300 * time.Millisecond, dnsPort("34"), []string{
+			"add chain pick-2",
+			"delete from services: 10.96.0.10 . udp . 53",
+			"add to services: 10.96.0.10 . udp . 53 : goto pick-2",
+			"delete from slots: 10.96.0.10 . udp . 53 . 0",
+			"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.3 . 8080",
+		}},
+		{"it comes again while its slot lingers", 350 * time.Millisecond, dnsPort("345"), []string{
+			"delete from services: 10.96.0.10 . udp . 53",
+			"add to services: 10.96.0.10 . udp . 53 : goto pick-3",
+			"delete from slots: 10.96.0.10 . udp . 53 . 2",
+			"add to slots: 10.96.0.10 . udp . 53 . 2 : 10.1.0.5 . 8080",
+		}},
+		{"what lingers is due", time.Second, dnsPort("345"), []string{"delete chain pick-2"}},
+		{"all endpoints go", time.Second, dnsPort(""), []string{
+			"delete from services: 10.96.0.10 . udp . 53",
+			"add to refused: 10.96.0.10 . udp . 53 : goto refuse",
+		}},
+		{"their slots are due", 2 * time.Second, dnsPort(""), []string{
+			"delete from slots: 10.96.0.10 . udp . 53 . 0",
+			"delete from slots: 10.96.0.10 . udp . 53 . 1",
+			"delete from slots: 10.96.0.10 . udp . 53 . 2",
+			"delete chain pick-3",
+		}},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			c := b.program(t, start.Add(step.after), step.port)
+			expectLines(t, describe(c.Transaction), step.want...)
+		})
+	}
+}
+
+func TestDueTellsWhenToCommitNext(t *testing.T) {
+	b := newBed(Config{Family: IPv4, Linger: 20 * time.Millisecond})
+	b.program(t, start, dnsPort("123"))
+	if due, ok := b.Due(); ok {
+		t.Errorf("something is due at %s though nothing went", due)
+	}
+	b.program(t, start, dnsPort("12"))
+	due, ok := b.Due()
+	if want := start.Add(20 * time.Millisecond); !ok || !due.Equal(want) {
+		t.Fatalf("due at %s (%t), want %s", due, ok, want)
+	}
+	early := b.Commit(due.Add(-1))
+	if !early.Transaction.Empty() {
+		t.Errorf("before its time: %v", describe(early.Transaction))
+	}
+	c := b.Commit(due)
+	expectLines(t, describe(c.Transaction), "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain pick-3")
+	b.do(t, c)
+	if due, ok := b.Due(); ok {
+		t.Errorf("something is due at %s though all is gone", due)
+	}
+}
+
+func TestChainsStayForWhoeverWasLedThereLast(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	port := func(name string, pool Pool) ServicePort {
+		end := FrontEnd{Front: frontOf("10.96.0."+name, TCP, 80), Pool: pool}
+		return ServicePort{Name: name, Cluster: targets("1"), Local: targets("123"), Fronts: []FrontEnd{end}}
+	}
+	b.program(t, start, port("1", PoolSplit), port("2", PoolLocal))
+	b.Remove("1")
+	b.do(t, b.Commit(start))
+	// The chain that leads to the one of port 2 goes when port 2 goes.
+	b.Remove("2")
+	c := b.Commit(start.Add(DefaultLinger))
+	expectLines(t, describe(c.Transaction),
+		"delete from services: 10.96.0.2 . tcp . 80",
+		"delete from slots: 10.96.0.1 . tcp . 80 . 0",
+		"delete from local-slots: 10.96.0.1 . tcp . 80 . 0",
+		"delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
+		"delete from local-slots: 10.96.0.1 . tcp . 80 . 2",
+		"delete chain split-1-3",
+		"delete chain pick-1")
+	b.do(t, c)
+	c = b.Commit(start.Add(2 * DefaultLinger))
+	expectLines(t, describe(c.Transaction),
+		"delete from local-slots: 10.96.0.2 . tcp . 80 . 0",
+		"delete from local-slots: 10.96.0.2 . tcp . 80 . 1",
+		"delete from local-slots: 10.96.0.2 . tcp . 80 . 2",
+		"delete chain pick-local-3")
+	b.do(t, c)
+}
+
+func TestRemovedPortsLeaveNothing(t *testing.T) {
+	for _, family := range []Family{IPv4, IPv6} {
+		b := newBed(Config{Family: family})
+		b.do(t, b.Commit(start))
+		empty := b.kernel.list(family)
+		ports := every(family)
+		b.program(t, start, ports...)
+		for _, sp := range ports {
+			b.Remove(sp.Name)
+		}
+		b.SetHairpin(nil)
+		for due, ok := start, true; ok; due, ok = b.Due() {
+			b.do(t, b.Commit(due))
+		}
+		if got := b.kernel.list(family); fmt.Sprint(got) != fmt.Sprint(empty) {
+			t.Errorf("%s: left are %v, while an empty table has %v", family, got, empty)
+		}
+		if len(b.parts)+len(b.clusterIPs)+len(b.claims.winners)+len(b.claims.contested)+len(b.ports)+len(b.lingering.slots) > 0 {
+			t.Errorf("%s: the table still knows of something", family)
+		}
+	}
+}
+
+func TestRemoveOfWhatIsNotThere(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start)
+	b.Remove("a/b:c")
+	b.stage(t, dnsPort("1"))
+	b.Remove(dnsPort("1").Name)
+	if staged := b.Staged(); len(staged) > 0 {
+		t.Errorf("staged: %v", staged)
+	}
+	if c := b.Commit(start); !c.Transaction.Empty() {
+		t.Errorf("it changes: %v", describe(c.Transaction))
+	}
+}
+
+func TestStagedNamesPorts(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("1"))
+	b.stage(t, ServicePort{Name: "b/b:"}, ServicePort{Name: "a/a:"})
+	b.Remove(dnsPort("").Name)
+	expectLines(t, b.Staged(), "a/a:", "b/b:", "kube-system/dns:udp")
+	b.Commit(start)
+	expectLines(t, b.Staged())
+}
+
+func TestConfigureReplacesRules(t *testing.T) {
+	config := Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	b := newBed(config)
+	split := dnsPort("12")
+	split.Local, split.Fronts[0].Pool = targets("1"), PoolSplit
+	b.program(t, start, split)
+	for _, step := range []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"nothing", func(*Config) {}, nil},
+		{"another family", func(c *Config) { c.Family = IPv6 }, nil},
+		{"prefixes of the other family", func(c *Config) {
+			c.Family = IPv4
+			c.ClusterCIDRs = append(c.ClusterCIDRs, netip.MustParsePrefix("fd00::/8"))
+		}, nil},
+		{"the mark", func(c *Config) { c.MasqueradeMark = 0x10 }, []string{"replace rules of serve", "replace rules of nat-postrouting"}},
+		{"all", func(c *Config) { c.MasqueradeAll = true }, []string{"replace rules of serve"}},
+		{"the linger time", func(c *Config) { c.Linger = time.Second }, nil},
+		{"no prefixes", func(c *Config) { c.ClusterCIDRs, c.MasqueradeAll = nil, false }, []string{"replace rules of serve", "replace rules of split-2-1"}},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			step.change(&config)
+			b.Configure(config)
+			c := b.Commit(start)
+			expectLines(t, describe(c.Transaction), step.want...)
+			b.do(t, c)
+		})
+	}
+}
+
+func TestHairpinFollowsEndpoints(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start)
+	for _, step := range []struct {
+		addresses []string
+		want      []string
+	}{
+		{[]string{"10.1.0.2", "10.1.0.1", "10.1.0.2", "fd00::1"}, []string{"add to hairpin: 10.1.0.1 . 10.1.0.1", "add to hairpin: 10.1.0.2 . 10.1.0.2"}},
+		{[]string{"10.1.0.1", "10.1.0.3"}, []string{"delete from hairpin: 10.1.0.2 . 10.1.0.2", "add to hairpin: 10.1.0.3 . 10.1.0.3"}},
+		{[]string{"10.1.0.3", "10.1.0.1"}, nil},
+		{nil, []string{"delete from hairpin: 10.1.0.1 . 10.1.0.1", "delete from hairpin: 10.1.0.3 . 10.1.0.3"}},
+	} {
+		var addresses []netip.Addr
+		for _, a := range step.addresses {
+			addresses = append(addresses, netip.MustParseAddr(a))
+		}
+		b.SetHairpin(addresses)
+		c := b.Commit(start)
+		expectLines(t, describe(c.Transaction), step.want...)
+		b.do(t, c)
+	}
+}
+
+func TestClusterIPsAreSharedByPorts(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	tcp := dnsPort("1")
+	tcp.Name, tcp.Fronts = "kube-system/dns:tcp", []FrontEnd{{Front: frontOf("10.96.0.10", TCP, 53), ClusterIP: true}}
+	b.program(t, start, dnsPort("1"), tcp)
+	b.Remove(tcp.Name)
+	c := b.Commit(start)
+	expectLines(t, describe(c.Transaction), "delete from services: 10.96.0.10 . tcp . 53")
+	b.do(t, c)
+	b.Remove(dnsPort("1").Name)
+	c = b.Commit(start)
+	expectLines(t, describe(c.Transaction), "delete from services: 10.96.0.10 . udp . 53", "delete from cluster-ips: 10.96.0.10")
+}
+
+// What leaves without being translated may be another proxy's.
+func TestFrontsWithoutEndpointsAreNotTouched(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	sp := sticky("", "")
+	for i := range sp.Fronts {
+		sp.Fronts[i].Masquerade = true
+	}
+	b.program(t, start, sp)
+	for name, set := range b.kernel.sets {
+		if len(set.elements) > 0 && name != "refused" {
+			t.Errorf("%s has %d elements", name, len(set.elements))
+		}
+	}
+	if n := len(b.kernel.sets["refused"].elements); n != len(sp.Fronts) {
+		t.Errorf("%d fronts are refused instead of %d", n, len(sp.Fronts))
+	}
+	if len(b.parts) > 0 {
+		t.Errorf("chains and maps are made: %v", b.usedParts())
+	}
+}
+
+func TestDisputesAreDecidedByRank(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	port := func(name, rank, cluster string) ServicePort {
+		sp := dnsPort(cluster)
+		sp.Name, sp.Rank = name, rank
+		return sp
+	}
+	holds := func(want string) {
+		t.Helper()
+		p := packet{source: netip.MustParseAddr("192.0.2.1"), front: dns}
+		if got := b.kernel.fates(p, 1)[0].target; got != targets(want)[0] {
+			t.Errorf("the front goes to %s, want %s", got, targets(want)[0])
+		}
+	}
+	b.program(t, start, port("b/b:", "2", "1"))
+	holds("1")
+	b.program(t, start, port("c/c:", "1", "2"))
+	holds("2")
+	b.program(t, start, port("a/a:", "1", "3"))
+	holds("3")
+	want := []Dispute{{dns, "a/a:", "b/b:"}, {dns, "a/a:", "c/c:"}}
+	if got := b.Disputed(); !slices.Equal(got, want) {
+		t.Errorf("disputed are %v, want %v", got, want)
+	}
+	// A loser may change, and go.
+	c := b.program(t, start, port("b/b:", "2", "456"))
+	expectLines(t, describe(c.Transaction))
+	b.Remove("a/a:")
+	b.do(t, b.Commit(start))
+	holds("2")
+	b.program(t, start, port("c/c:", "3", "2"))
+	holds("4")
+	b.Remove("c/c:")
+	b.do(t, b.Commit(start))
+	if got := b.Disputed(); got != nil {
+		t.Errorf("still disputed: %v", got)
+	}
+	holds("4")
+}
+
+func TestBadInputIsLeftOut(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	for _, test := range []struct {
+		name string
+		port ServicePort
+		want string
+		left ServicePort
+	}{
+		{
+			"a front of the other family",
+			ServicePort{Fronts: []FrontEnd{{Front: frontOf("fd00::1", TCP, 80)}}},
+			"front fd00::1 port 80: allowed is an IPv4 address with a port",
+			ServicePort{},
+		},
+		{
+			"a front without an address",
+			ServicePort{Fronts: []FrontEnd{{Front: Front{Protocol: TCP, Port: 80}}}},
+			"front invalid IP port 80",
+			ServicePort{},
+		},
+		{
+			"an address in the clothes of the other family",
+			ServicePort{Fronts: []FrontEnd{{Front: frontOf("::ffff:10.0.0.1", TCP, 80)}}},
+			"front ::ffff:10.0.0.1 port 80",
+			ServicePort{},
+		},
+		{
+			"a front without a port",
+			ServicePort{Fronts: []FrontEnd{{Front: frontOf("10.0.0.1", TCP, 0)}}},
+			"front 10.0.0.1 port 0",
+			ServicePort{},
+		},
+		{
+			"a protocol that is none of Services",
+			ServicePort{Fronts: []FrontEnd{{Front: frontOf("10.0.0.1", 1, 80)}}},
+			"front 10.0.0.1 protocol 1: allowed are TCP, UDP and SCTP",
+			ServicePort{},
+		},
+		{
+			"a pool that is none",
+			ServicePort{Fronts: []FrontEnd{{Front: dns, Pool: 9}}},
+			"front 10.96.0.10 pool 9",
+			ServicePort{},
+		},
+		{
+			"a front twice",
+			ServicePort{Fronts: []FrontEnd{{Front: dns}, {Front: dns, ClusterIP: true}}},
+			"front 10.96.0.10 port 53: it is there twice",
+			ServicePort{Fronts: []FrontEnd{{Front: dns}}},
+		},
+		{
+			"endpoints of the other family, and without a port",
+			ServicePort{Fronts: []FrontEnd{{Front: dns}}, Cluster: append(targets("1"), netip.MustParseAddrPort("[fd00::1]:80"), netip.MustParseAddrPort("10.0.0.1:0"))},
+			"endpoint [fd00::1]:80 of the cluster pool: allowed is an IPv4 address with a port; and 1 more",
+			ServicePort{Fronts: []FrontEnd{{Front: dns}}, Cluster: targets("1")},
+		},
+		{
+			"an endpoint of no family",
+			ServicePort{Local: []netip.AddrPort{{}}},
+			"endpoint invalid AddrPort of the local pool",
+			ServicePort{},
+		},
+		{
+			"a negative affinity",
+			ServicePort{Affinity: -1},
+			"affinity -1ns: allowed is a time from zero",
+			ServicePort{},
+		},
+		{
+			"sources of the other family, after which nobody may connect",
+			ServicePort{Fronts: []FrontEnd{{Front: dns, Sources: []netip.Prefix{prefix("fd00::/8"), prefix("::/0"), {}}}}, Cluster: targets("1")},
+			"front 10.96.0.10 source fd00::/8: allowed are prefixes of IPv4; and 2 more",
+			ServicePort{Fronts: []FrontEnd{{Front: dns, Sources: []netip.Prefix{}}}, Cluster: targets("1")},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.port.Name, test.left.Name = "a/b:c", "a/b:c"
+			b := newBed(Config{Family: IPv4})
+			err := b.Set(test.port)
+			if err == nil || !strings.Contains(err.Error(), "leaving out of a/b:c: "+test.want) {
+				t.Errorf("the error is %v, want %s", err, test.want)
+			}
+			b.do(t, b.Commit(start))
+			other := newBed(Config{Family: IPv4})
+			other.program(t, start, test.left)
+			if got, want := b.Text(), other.Text(); got != want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestPortsOfNothing(t *testing.T) {
+	b := newBed(Config{})
+	b.program(t, start, ServicePort{}, ServicePort{Name: "a/a:", Fronts: []FrontEnd{}}, ServicePort{Name: "b/b:", Cluster: targets("12")})
+	b.SetHairpin([]netip.Addr{})
+	c := b.Commit(start)
+	expectLines(t, describe(c.Transaction))
+	b.Remove("")
+	b.do(t, b.Commit(start))
+}
+
+func TestVeryManyEndpoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: a kernel made of maps is slow")
+	}
+	sp := dnsPort("")
+	address := netip.MustParseAddr("10.2.0.0")
+	for range 100_000 {
+		sp.Cluster = append(sp.Cluster, netip.AddrPortFrom(address, 80))
+		address = address.Next()
+	}
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sp)
+	sp.Cluster = append(sp.Cluster[:500:500], sp.Cluster[501:]...)
+	c := b.program(t, start, sp)
+	if lines := describe(c.Transaction); len(lines) != 5 {
+		t.Errorf("one endpoint goes by %d changes instead of 5: %v", len(lines), lines)
+	}
+	b.Remove(sp.Name)
+	b.do(t, b.Commit(start))
+	b.do(t, b.Commit(start.Add(time.Second)))
+	if n := len(b.kernel.sets["slots"].elements); n > 0 {
+		t.Errorf("%d slots are left", n)
+	}
+}
+
+func TestSetKeepsNothingOfItsArguments(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	sp := dnsPort("321")
+	sp.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	b.stage(t, sp)
+	if got := digits(sp.Cluster); got != "321" {
+		t.Errorf("the endpoints are now %s", got)
+	}
+	sp.Cluster[0] = targets("9")[0]
+	sp.Fronts[0].Port = 12345
+	sp.Fronts[0].Sources[0] = netip.MustParsePrefix("10.9.0.0/16")
+	b.do(t, b.Commit(start))
+	if text := b.Text(); strings.Contains(text, "10.1.0.9") || strings.Contains(text, "12345") || strings.Contains(text, "10.9.0.0") {
+		t.Errorf("the table has changed with what it was given:\n%s", text)
+	}
+}

@@ -1,0 +1,101 @@
+package ruleset
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Want is what the kernel holds once it has taken the transaction of the last Commit, but
+// for what nothing leads to any more. Chains, sets and elements are in an order that does
+// not depend on how the table came about.
+func (t *Table) Want() Listing {
+	l := Listing{Family: t.config.Family, Exists: true}
+	for _, c := range t.chains() {
+		l.Chains = append(l.Chains, ListedChain{Name: c.Name, Fingerprints: c.Fingerprints()})
+	}
+	elements := t.elements()
+	for id, set := range sets {
+		l.Sets = append(l.Sets, ListedSet{Name: set.Name, Fingerprint: set.Fingerprint(), Elements: elements[id]})
+	}
+	for _, set := range t.affinitySets() {
+		l.Sets = append(l.Sets, ListedSet{Name: set.Name, Fingerprint: set.Fingerprint()})
+	}
+	return l
+}
+
+// chains are all chains that something leads to, each after those that it leads to.
+func (t *Table) chains() []*Chain {
+	var chains []*Chain
+	for _, p := range t.usedParts() {
+		if p.kind != affinityPart {
+			chains = append(chains, p.chain(t.config))
+		}
+	}
+	return append(chains, t.config.chains()...)
+}
+
+// affinitySets are the maps that remember chains add to.
+func (t *Table) affinitySets() []*Set {
+	var memories []*Set
+	for _, p := range t.usedParts() {
+		if p.kind == affinityPart {
+			memories = append(memories, affinitySet(p.name))
+		}
+	}
+	return memories
+}
+
+// usedParts are the parts that something leads to that does not linger itself, as they
+// are made.
+func (t *Table) usedParts() []*part {
+	idle := make(map[string]int)
+	for _, p := range t.parts {
+		if p.refs == 0 {
+			for _, name := range p.leadsTo() {
+				idle[name]++
+			}
+		}
+	}
+	var used []*part
+	for _, p := range t.parts {
+		if p.refs > idle[p.name] {
+			used = append(used, p)
+		}
+	}
+	slices.SortFunc(used, compareParts)
+	return used
+}
+
+// elements are the elements of the sets that every table has, in the order of their
+// fronts or addresses, and slots.
+func (t *Table) elements() [setCount][]Element {
+	var all [setCount][]Element
+	add := func(id setID, e Element) { all[id] = append(all[id], e) }
+	for _, front := range slices.SortedFunc(maps.Keys(t.claims.winners), compareFronts) {
+		e := t.claims.entry(front)
+		key := frontKey(front)
+		for id := range verdictMaps {
+			if v := e.verdicts[id]; v.Kind != 0 {
+				add(id, Element{Key: key, Verdict: v})
+			}
+		}
+		for i := range memberships {
+			if e.members[i] {
+				add(setMasqueraded+i, Element{Key: key})
+			}
+		}
+		for i := range slotMaps {
+			for slot, target := range e.slots[i] {
+				add(setSlots+i, Element{Key: slotKey(front, uint32(slot)), Data: targetData(target)})
+			}
+		}
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(t.clusterIPs), netip.Addr.Compare) {
+		add(setClusterIPs, Element{Key: addressKey(address)})
+	}
+	for _, address := range t.hairpin {
+		add(setHairpin, Element{Key: addressKey(address, address)})
+	}
+	return all
+}

@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+var (
+	keptServiceLabels = []string{translate.LabelServiceProxyName, corev1.IsHeadlessService}
+	keptSliceLabels   = []string{discoveryv1.LabelServiceName, translate.LabelServiceProxyName, corev1.IsHeadlessService}
+)
+
+// trimmer makes small objects of those that the API sends: a node holds all Services and
+// all endpoints of its zone. What many of them say is kept once. Trimming what was trimmed
+// changes nothing. Its methods may be called by several goroutines.
+type trimmer struct {
+	mu       sync.Mutex
+	strings  map[string]*string
+	labelled map[string]map[string]string
+}
+
+// meta keeps what tells objects apart, and some labels.
+func (t *trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: t.text(meta.Namespace), Name: meta.Name, UID: meta.UID, ResourceVersion: meta.ResourceVersion,
+		CreationTimestamp: meta.CreationTimestamp, DeletionTimestamp: meta.DeletionTimestamp, Labels: t.labels(meta.Labels, labels),
+	}
+}
+
+// service drops what the rules do not depend on.
+func (t *trimmer) service(object any) (any, error) {
+	service, ok := object.(*corev1.Service)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Service{ObjectMeta: t.meta(&service.ObjectMeta, keptServiceLabels), Spec: service.Spec}
+	trimmed.Annotations = only(service.Annotations, corev1.AnnotationLoadBalancerSourceRangesKey)
+	trimmed.Spec.Selector = nil
+	trimmed.Status.LoadBalancer = service.Status.LoadBalancer
+	return trimmed, nil
+}
+
+// slice drops the same of a slice. Zones, nodes and conditions, which many endpoints
+// have in common, are kept once.
+func (t *trimmer) slice(object any) (any, error) {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &discoveryv1.EndpointSlice{
+		ObjectMeta:  t.meta(&slice.ObjectMeta, nil),
+		AddressType: slice.AddressType, Ports: slice.Ports, Endpoints: make([]discoveryv1.Endpoint, len(slice.Endpoints)),
+	}
+	trimmed.Labels = only(slice.Labels, keptSliceLabels...)
+	trimmed.Annotations = only(slice.Annotations, corev1.EndpointsLastChangeTriggerTime)
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		trimmed.Endpoints[i] = discoveryv1.Endpoint{
+			Addresses: e.Addresses, NodeName: t.pointer(e.NodeName), Zone: t.pointer(e.Zone), Hints: e.Hints,
+			Conditions: discoveryv1.EndpointConditions{
+				Ready: truth(e.Conditions.Ready), Serving: truth(e.Conditions.Serving), Terminating: truth(e.Conditions.Terminating),
+			},
+		}
+	}
+	return trimmed, nil
+}
+
+// group drops the same of a group.
+func (t *trimmer) group(object any) (any, error) {
+	group, ok := object.(*v1alpha1.EndpointGroup)
+	if !ok {
+		return object, nil
+	}
+	kept := make([]string, 0, len(group.Labels))
+	for label := range group.Labels {
+		if label == v1alpha1.LabelHandOver || strings.HasPrefix(label, v1alpha1.LabelNotForPrefix) {
+			kept = append(kept, label)
+		}
+	}
+	slices.Sort(kept)
+	trimmed := &v1alpha1.EndpointGroup{ObjectMeta: t.meta(&group.ObjectMeta, kept), Spec: group.Spec}
+	spec := &trimmed.Spec
+	spec.Tiers = t.texts(spec.Tiers)
+	spec.Ports = append([]v1alpha1.GroupPort(nil), spec.Ports...)
+	for i := range spec.Ports {
+		spec.Ports[i].Name = t.text(spec.Ports[i].Name)
+		spec.Ports[i].Protocol = corev1.Protocol(t.text(string(spec.Ports[i].Protocol)))
+	}
+	spec.Consumers = append([]v1alpha1.GroupConsumer(nil), spec.Consumers...)
+	for i := range spec.Consumers {
+		spec.Consumers[i].Zone = t.text(spec.Consumers[i].Zone)
+	}
+	spec.Endpoints = append([]v1alpha1.GroupEndpoint(nil), spec.Endpoints...)
+	for i := range spec.Endpoints {
+		e := &spec.Endpoints[i]
+		e.Zone, e.Node = t.text(e.Zone), t.text(e.Node)
+	}
+	return trimmed, nil
+}
+
+// node keeps of the own node what it is called, where it is and whether it stays.
+func (*trimmer) node(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
+		},
+		Spec:   corev1.NodeSpec{PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs, Taints: node.Spec.Taints},
+		Status: corev1.NodeStatus{Addresses: node.Status.Addresses},
+	}, nil
+}
+
+var yes, no = true, false
+
+// truth is a pointer that all who say the same have.
+func truth(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return &yes
+	}
+	return &no
+}
+
+// poolSize is when what is kept once is begun anew, since nodes come and go.
+const poolSize = 20000
+
+// pointer is one to the only copy of a text.
+func (t *trimmer) pointer(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if kept := t.strings[*text]; kept != nil {
+		return kept
+	}
+	if len(t.strings) >= poolSize || t.strings == nil {
+		t.strings = map[string]*string{}
+	}
+	kept := strings.Clone(*text)
+	t.strings[kept] = &kept
+	return &kept
+}
+
+func (t *trimmer) text(text string) string {
+	if text == "" {
+		return ""
+	}
+	return *t.pointer(&text)
+}
+
+func (t *trimmer) texts(list []string) []string {
+	if list == nil {
+		return nil
+	}
+	kept := make([]string, len(list))
+	for i := range list {
+		kept[i] = t.text(list[i])
+	}
+	return kept
+}
+
+// labels are some of all labels, in a map that all have together who have the same.
+func (t *trimmer) labels(all map[string]string, keys []string) map[string]string {
+	kept := only(all, keys...)
+	if kept == nil {
+		return nil
+	}
+	var sum strings.Builder
+	for _, key := range keys {
+		if value, found := kept[key]; found {
+			sum.WriteString(key + "=" + value + ",")
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.labelled[sum.String()]; known != nil {
+		return known
+	}
+	if len(t.labelled) >= poolSize || t.labelled == nil {
+		t.labelled = map[string]map[string]string{}
+	}
+	t.labelled[sum.String()] = kept
+	return kept
+}
+
+// only are some of all labels or annotations, nil if there are none.
+func only(all map[string]string, keys ...string) map[string]string {
+	var kept map[string]string
+	for _, key := range keys {
+		if value, found := all[key]; found {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[strings.Clone(key)] = strings.Clone(value)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,278 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// world is a programmer with all that it works on, in a time of its own.
+type world struct {
+	*programmer
+	t       *testing.T
+	clock   *clocktesting.FakeClock
+	kernel  *fakeKernel
+	events  *fakeRecorder
+	stale   []ruleset.Stale
+	version uint64 // that was told last
+	next    int    // resource version
+}
+
+// fakeRecorder keeps events as they are written.
+type fakeRecorder struct{ events []string }
+
+func (r *fakeRecorder) record(about *corev1.ObjectReference, kind, reason, note string) {
+	r.events = append(r.events, fmt.Sprintf("%s/%s %s %s: %s", about.Namespace, about.Name, kind, reason, note))
+}
+
+// fakeDoors keeps which ports are wanted.
+type fakeDoors struct {
+	addresses []netip.Addr
+	services  map[types.NamespacedName]health.Service
+	fail      map[types.NamespacedName]error
+	calls     int
+}
+
+func (d *fakeDoors) Set(_ context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) map[types.NamespacedName]error {
+	d.addresses, d.services = addresses, services
+	d.calls++
+	return d.fail
+}
+
+func (*fakeDoors) Close() {}
+
+// newWorld is a world with a node in zone a.
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, clock: clocktesting.NewFakeClock(start), kernel: newFakeKernel(), events: &fakeRecorder{}}
+	w.restart()
+	w.catalogue.fill(func() {
+		w.catalogue.setNode(aNode("a"))
+		w.catalogue.replaceGroups(nil, "", "a")
+	})
+	return w
+}
+
+// restart makes a programmer that knows nothing, in front of the same kernel.
+func (w *world) restart() {
+	known := newCatalogue(w.clock, func() {})
+	numbers := newMetrics(known.count)
+	p := &programmer{
+		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: w.clock, metrics: numbers,
+		log: logr.Discard(), health: health.NewState(w.clock), told: func(version uint64) { w.version = version },
+		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour}, started: w.clock.Now(),
+		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
+		writer: &writer{
+			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),
+			stale: func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
+		},
+	}
+	p.warnings = newWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
+		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
+	})
+	p.writer.refused = p.warnings.refused
+	p.begin()
+	w.programmer = p
+}
+
+func aNode(zone string) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{}}}
+	if zone != "" {
+		node.Labels[corev1.LabelTopologyZone] = zone
+	}
+	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	return node
+}
+
+// aService is one of port 80, which vicinity-proxy serves alone.
+func aService(name, address string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: address, ClusterIPs: []string{address}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
+		},
+	}
+}
+
+// aGroup has endpoints of zone a at addresses, for zone a.
+func aGroup(service, name string, addresses ...string) *v1alpha1.EndpointGroup {
+	group := &v1alpha1.EndpointGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec: v1alpha1.EndpointGroupSpec{
+			Service: service, AddressType: corev1.IPv4Protocol, AnyReady: true,
+			Consumers: []v1alpha1.GroupConsumer{{Zone: "a", Weight: 1000}},
+			Ports:     []v1alpha1.GroupPort{{Protocol: corev1.ProtocolTCP, Port: 8080}},
+		},
+	}
+	for _, address := range addresses {
+		group.Spec.Endpoints = append(group.Spec.Endpoints, v1alpha1.GroupEndpoint{Address: address, Zone: "a", Node: "node-b"})
+	}
+	return group
+}
+
+func handedOver(group *v1alpha1.EndpointGroup) *v1alpha1.EndpointGroup {
+	group.Labels = map[string]string{v1alpha1.LabelHandOver: "true"}
+	return group
+}
+
+func (w *world) stamp(object metav1.Object) {
+	w.next++
+	object.SetResourceVersion(strconv.Itoa(w.next))
+}
+
+// put has the API say something new.
+func (w *world) put(objects ...metav1.Object) {
+	w.catalogue.fill(func() {
+		for _, object := range objects {
+			w.stamp(object)
+			switch o := object.(type) {
+			case *corev1.Service:
+				w.catalogue.setService(o)
+			case *v1alpha1.EndpointGroup:
+				w.catalogue.setGroup(o)
+			case *discoveryv1.EndpointSlice:
+				w.catalogue.setSlice(o)
+			case *corev1.Node:
+				w.catalogue.setNode(o)
+			}
+		}
+	})
+}
+
+// drop has the API say that something is gone.
+func (w *world) drop(objects ...metav1.Object) {
+	w.catalogue.fill(func() {
+		for _, object := range objects {
+			switch o := object.(type) {
+			case *corev1.Service:
+				w.catalogue.removeService(keyOf(o))
+			case *v1alpha1.EndpointGroup:
+				gone := o.DeepCopy()
+				w.stamp(gone)
+				w.catalogue.removeGroup(gone)
+			case *discoveryv1.EndpointSlice:
+				w.catalogue.removeSlice(keyOf(o))
+			}
+		}
+	})
+}
+
+// run lets time pass, in which all is done that there is to do.
+func (w *world) run(d time.Duration) {
+	w.t.Helper()
+	end := w.clock.Now().Add(d)
+	for range 10000 {
+		wait := w.step(w.t.Context())
+		at := w.clock.Now().Add(wait)
+		if at.After(end) {
+			w.clock.SetTime(end)
+			return
+		}
+		w.clock.SetTime(at)
+	}
+	w.t.Fatal("there is always something to do at once")
+}
+
+// wanted is what the kernel should have, made anew.
+func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
+	w.t.Helper()
+	node, zone := w.catalogue.position()
+	options := w.rules.place(node, zone, w.local)
+	tables := map[ruleset.Family]*ruleset.Table{}
+	var onNode []netip.Addr
+	for _, number := range families {
+		tables[number] = ruleset.NewTable(w.rules.config(number, node))
+	}
+	for name := range w.catalogue.names() {
+		e := w.catalogue.entry(name)
+		result := compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, options)
+		for i := range result.Families {
+			for _, port := range result.Families[i].Ports {
+				if err := tables[result.Families[i].Family].Set(port); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			for _, one := range result.Families[i].Endpoints {
+				if one.OnNode {
+					onNode = append(onNode, one.Address)
+				}
+			}
+		}
+	}
+	for _, table := range tables {
+		table.SetHairpin(onNode)
+		table.Commit(start)
+	}
+	return tables
+}
+
+// right fails the test if the kernel does not have just what it should.
+func (w *world) right(when string) {
+	w.t.Helper()
+	w.run(time.Second) // what lingers goes
+	for number, table := range w.wanted() {
+		listing, err := w.kernel.list(number, true)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if !listing.Exists && len(w.family(number).programmed) == 0 && !strings.Contains(table.Text(), "elements") {
+			continue // nothing asks for it
+		}
+		if differences := table.Differences(listing); len(differences) > 0 {
+			w.t.Errorf("%s: %s: %s", when, familyName(number), strings.Join(differences, "\n\t"))
+		}
+	}
+}
+
+func (w *world) family(number ruleset.Family) *family {
+	return w.families[slices.Index(families, number)]
+}
+
+// counter is the value of a metric.
+func (w *world) counter(name string, labels ...string) float64 {
+	w.t.Helper()
+	switch name {
+	case "transactions":
+		return testutil.ToFloat64(w.metrics.results.WithLabelValues(labels...))
+	case "failures":
+		return testutil.ToFloat64(w.metrics.failures.WithLabelValues(labels...))
+	case "foreign":
+		return testutil.ToFloat64(w.metrics.foreign.WithLabelValues(labels...))
+	case "refused":
+		return testutil.ToFloat64(w.metrics.refused.WithLabelValues(labels...))
+	}
+	w.t.Fatalf("no metric %q", name)
+	return 0
+}
+
+// touches reports whether a transaction changes anything of an address.
+func touches(t ruleset.Transaction, address string) bool {
+	raw := string(netip.MustParseAddr(address).AsSlice())
+	return slices.ContainsFunc(t.Changes, func(c ruleset.Change) bool {
+		return slices.ContainsFunc(c.Elements, func(e ruleset.Element) bool {
+			return strings.Contains(e.Key, raw) || strings.Contains(e.Data, raw)
+		})
+	})
+}

@@ -1,0 +1,214 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// writer writes what is staged to the kernel. What the kernel refuses it finds out and sets
+// aside, so that one ServicePort does not hold up the others.
+type writer struct {
+	kernel  kernel
+	clock   clock.PassiveClock
+	metrics *metrics
+	log     logr.Logger
+	// stale is told which connections the rules no longer lead where they go.
+	stale func([]ruleset.Stale)
+	// refused is told of ServicePorts that the kernel refuses.
+	refused func(name string, cause error)
+}
+
+// write writes all that is staged and due. It is tried again at f.next() if it fails.
+func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
+	if !f.active && !f.doubtful {
+		f.settled() // there was nothing to do and there is nothing
+		return nil
+	}
+	f.restage(now)
+	err := w.try(ctx, f, now)
+	if err != nil && ctx.Err() == nil && !f.doubtful {
+		err = w.isolate(ctx, f, now, err)
+	}
+	if err == nil {
+		f.settled()
+		w.forgetClients(f)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f.failures++
+	// To look for what is refused may have taken long.
+	ended := w.clock.Now()
+	f.retry = ended.Add(max(backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
+	return err
+}
+
+// try writes once, and once more from what the kernel really holds if that fails.
+func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
+	if f.doubtful {
+		if err := f.adopt(w.kernel); err != nil {
+			return err
+		}
+		if !f.active {
+			return nil
+		}
+	}
+	first := w.commit(ctx, f, now)
+	if first == nil || ctx.Err() != nil {
+		return first
+	}
+	if err := f.adopt(w.kernel); err != nil {
+		return errors.Join(first, err)
+	}
+	second := w.commit(ctx, f, now)
+	if second == nil {
+		w.log.Info("Rules were not as expected", "family", f.String(), "cause", first.Error())
+		return nil
+	}
+	if err := f.adopt(w.kernel); err != nil {
+		return errors.Join(second, err)
+	}
+	return second
+}
+
+// commit writes one transaction. If the kernel refuses it, the table does not say what the
+// kernel holds until that is read.
+func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
+	commit := f.table.Commit(now)
+	if !commit.Transaction.Empty() {
+		if err := w.kernel.Apply(ctx, commit.Transaction); err != nil {
+			f.doubtful = true
+			w.metrics.transaction(f.number, 0, err)
+			return err
+		}
+		w.metrics.transaction(f.number, sizeOf(commit.Transaction), nil)
+	}
+	if len(commit.Stale) > 0 {
+		w.stale(commit.Stale)
+	}
+	f.forget = append(f.forget, commit.Forget...)
+	return nil
+}
+
+// sizeOf counts what a transaction adds, replaces and deletes.
+func sizeOf(t ruleset.Transaction) int {
+	n := 0
+	for i := range t.Changes {
+		n += max(1, len(t.Changes[i].Elements))
+	}
+	return n
+}
+
+// forgetClients has affinity maps forget clients of endpoints that went. That this is not
+// done holds nothing up.
+func (w *writer) forgetClients(f *family) {
+	if len(f.forget) == 0 {
+		return
+	}
+	if err := w.kernel.Forget(f.number, f.forget); err != nil {
+		w.metrics.failed(stepForget)
+		w.log.Error(err, "Clients of endpoints that went are not forgotten", "family", f.String())
+	}
+	f.forget = nil
+}
+
+// isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and has
+// the others written. The kernel's state is known when it begins.
+func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause error) error {
+	all := maps.Clone(f.staged)
+	for name := range all {
+		f.unstage(name)
+	}
+	tries := mostTries
+	try := func() error {
+		if tries--; tries < 0 {
+			return errTooManyTries
+		}
+		err := w.commit(ctx, f, now)
+		if err == nil {
+			return nil
+		}
+		return errors.Join(err, f.adopt(w.kernel))
+	}
+	giveUp := func() error {
+		for name, port := range all {
+			if f.programmed[name] != port {
+				_ = f.stage(name, port) // what is wrong with it was said when it came
+			}
+		}
+		return cause
+	}
+	// If nothing can be written without them either, they are not to blame.
+	if len(all) == 0 || try() != nil || w.answers(ctx, f) != nil {
+		return giveUp()
+	}
+	var refusals []refusal
+	queue := [][]string{slices.Sorted(maps.Keys(all))}
+	for len(queue) > 0 {
+		names := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for _, name := range names {
+			_ = f.stage(name, all[name])
+		}
+		err := try()
+		switch {
+		case err == nil:
+			f.settled()
+			continue
+		case ctx.Err() != nil || f.doubtful || errors.Is(err, errTooManyTries):
+			return giveUp()
+		}
+		for _, name := range names {
+			f.unstage(name)
+		}
+		if len(names) == 1 {
+			refusals = append(refusals, refusal{names[0], err})
+			if len(refusals) > mostRefused {
+				return giveUp()
+			}
+			continue
+		}
+		half := len(names) / 2
+		queue = append(queue, names[half:], names[:half])
+	}
+	for _, one := range refusals {
+		w.setAside(f, one, all[one.name], now)
+	}
+	return nil
+}
+
+// answers has the kernel do what is done already: to add the table that is there.
+func (w *writer) answers(ctx context.Context, f *family) error {
+	return w.kernel.Apply(ctx, ruleset.Transaction{Family: f.number, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
+}
+
+// errTooManyTries ends a search that takes too long.
+var errTooManyTries = errors.New("too many transactions fail")
+
+// refusal is a ServicePort that the kernel refuses, and what it says.
+type refusal struct {
+	name  string
+	cause error
+}
+
+func (w *writer) setAside(f *family, r refusal, port *ruleset.ServicePort, now time.Time) {
+	one := f.aside[r.name]
+	if one == nil {
+		one = &refused{}
+		f.aside[r.name] = one
+		w.log.Error(r.cause, "The kernel refuses a port of a Service", "family", f.String(), "port", r.name)
+		w.refused(r.name, r.cause)
+	}
+	one.port = port
+	one.failures++
+	one.retry = now.Add(backoff(asideFirst, asideMost, one.failures))
+}

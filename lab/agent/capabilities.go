@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// capabilityNames are the kernel's, as Kubernetes writes them, by their numbers.
+var capabilityNames = []string{
+	unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_DAC_READ_SEARCH: "DAC_READ_SEARCH",
+	unix.CAP_FOWNER: "FOWNER", unix.CAP_FSETID: "FSETID", unix.CAP_KILL: "KILL", unix.CAP_SETGID: "SETGID",
+	unix.CAP_SETUID: "SETUID", unix.CAP_SETPCAP: "SETPCAP", unix.CAP_LINUX_IMMUTABLE: "LINUX_IMMUTABLE",
+	unix.CAP_NET_BIND_SERVICE: "NET_BIND_SERVICE", unix.CAP_NET_BROADCAST: "NET_BROADCAST", unix.CAP_NET_ADMIN: "NET_ADMIN",
+	unix.CAP_NET_RAW: "NET_RAW", unix.CAP_IPC_LOCK: "IPC_LOCK", unix.CAP_IPC_OWNER: "IPC_OWNER",
+	unix.CAP_SYS_MODULE: "SYS_MODULE", unix.CAP_SYS_RAWIO: "SYS_RAWIO", unix.CAP_SYS_CHROOT: "SYS_CHROOT",
+	unix.CAP_SYS_PTRACE: "SYS_PTRACE", unix.CAP_SYS_PACCT: "SYS_PACCT", unix.CAP_SYS_ADMIN: "SYS_ADMIN",
+	unix.CAP_SYS_BOOT: "SYS_BOOT", unix.CAP_SYS_NICE: "SYS_NICE", unix.CAP_SYS_RESOURCE: "SYS_RESOURCE",
+	unix.CAP_SYS_TIME: "SYS_TIME", unix.CAP_SYS_TTY_CONFIG: "SYS_TTY_CONFIG", unix.CAP_MKNOD: "MKNOD",
+	unix.CAP_LEASE: "LEASE", unix.CAP_AUDIT_WRITE: "AUDIT_WRITE", unix.CAP_AUDIT_CONTROL: "AUDIT_CONTROL",
+	unix.CAP_SETFCAP: "SETFCAP", unix.CAP_MAC_OVERRIDE: "MAC_OVERRIDE", unix.CAP_MAC_ADMIN: "MAC_ADMIN",
+	unix.CAP_SYSLOG: "SYSLOG", unix.CAP_WAKE_ALARM: "WAKE_ALARM", unix.CAP_BLOCK_SUSPEND: "BLOCK_SUSPEND",
+	unix.CAP_AUDIT_READ: "AUDIT_READ", unix.CAP_PERFMON: "PERFMON", unix.CAP_BPF: "BPF",
+	unix.CAP_CHECKPOINT_RESTORE: "CHECKPOINT_RESTORE",
+}
+
+// allCapabilities is how a container says that it means all of them.
+const allCapabilities = "ALL"
+
+// forbidden are the numbers of the capabilities that a container may never have. A
+// container that says nothing has what the agent has.
+func forbidden(spec *corev1.Container) ([]int, error) {
+	if spec.SecurityContext == nil || spec.SecurityContext.Capabilities == nil {
+		return nil, nil
+	}
+	said := spec.SecurityContext.Capabilities
+	for _, name := range slices.Concat(said.Add, said.Drop) {
+		if name != allCapabilities && !slices.Contains(capabilityNames, plain(name)) {
+			return nil, fmt.Errorf("capability %q: the kernel has no such capability; write %s or one without CAP_, such as NET_ADMIN", name, allCapabilities)
+		}
+	}
+	has := func(list []corev1.Capability, name string) bool {
+		return slices.ContainsFunc(list, func(c corev1.Capability) bool { return c == allCapabilities || plain(c) == name })
+	}
+	var numbers []int
+	for number, name := range capabilityNames {
+		if has(said.Drop, name) && !has(said.Add, name) {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers, nil
+}
+
+// plain is a capability without the prefix that the kernel's names have.
+func plain(c corev1.Capability) string { return strings.TrimPrefix(string(c), "CAP_") }
+
+// forbid takes capabilities from what the thread starts from now on.
+func forbid(numbers []int) error {
+	for _, number := range numbers {
+		// A kernel may be too old for one.
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(number), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("dropping capability %s: %w", capabilityNames[number], err)
+		}
+	}
+	return nil
+}

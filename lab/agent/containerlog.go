@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// ContainerLog is what the containers of an image printed on a node, oldest first, as
+// far as the state folder still has it: for those who ask while the API does not answer.
+// Without any the error is fs.ErrNotExist.
+func ContainerLog(d state.Dir, image, node string) ([]byte, error) {
+	found, err := filepath.Glob(filepath.Join(d.Pods(), "*", containersFolder, "*", "*", specFile))
+	if err != nil {
+		return nil, err
+	}
+	type log struct {
+		path string
+		info fs.FileInfo
+	}
+	var logs []log
+	for _, path := range found {
+		var spec containerSpec
+		if err := readJSON(path, &spec); errors.Is(err, fs.ErrNotExist) {
+			continue // the pod went
+		} else if err != nil {
+			return nil, err
+		}
+		if shape.Image(spec.Image) != image || !slices.Contains(spec.Env, NodeVariable(node)) {
+			continue
+		}
+		if info, err := os.Stat(spec.Log); err == nil {
+			logs = append(logs, log{spec.Log, info})
+		}
+	}
+	if len(logs) == 0 {
+		return nil, fs.ErrNotExist
+	}
+	slices.SortFunc(logs, func(a, b log) int { return a.info.ModTime().Compare(b.info.ModTime()) })
+	var all []byte
+	for _, l := range logs {
+		text, err := os.ReadFile(l.path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, printed(text)...)
+	}
+	return all, nil
+}
+
+// printed is a log without what it says about its lines.
+func printed(log []byte) []byte {
+	var all []byte
+	for line := range bytes.Lines(log) {
+		// The time, the stream, whether the line is whole, and what was printed.
+		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 4)
+		if len(parts) < 4 {
+			continue
+		}
+		all = append(all, parts[3]...)
+		if string(parts[2]) == "F" {
+			all = append(all, '\n')
+		}
+	}
+	return all
+}

@@ -1,0 +1,119 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/lab/agent"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// proxyImage is the image of vicinity-proxy, the name of its program, and how the names
+// of the components begin that it is on each node.
+//
+// As a component it is what kube-proxy is, but a pod of Vicinity's chart: the cluster
+// runs it, and starts it again when it ends.
+const proxyImage = "vicinity-proxy"
+
+// proxyHealthPort is the port of each node on which vicinity-proxy is asked how it is.
+const proxyHealthPort = 10266
+
+// proxies are the names of the vicinity-proxies of nodes, in labs that have any.
+func (c *Cluster) proxies(nodes ...shape.Node) []string {
+	if !c.Shape().Proxy.Vicinity() || c.Shape().ControlPlaneOnly {
+		return nil
+	}
+	var names []string
+	for _, node := range nodes {
+		names = append(names, proxyImage+"-"+node.Name)
+	}
+	return names
+}
+
+// proxied is the node whose vicinity-proxy a component is.
+func (c *Cluster) proxied(component string) (shape.Node, bool) {
+	name, ok := strings.CutPrefix(component, proxyImage+"-")
+	if !ok || !c.Shape().Proxy.Vicinity() || c.Shape().ControlPlaneOnly {
+		return shape.Node{}, false
+	}
+	return c.Shape().Node(name)
+}
+
+// findProxy finds the process of a node's vicinity-proxy. The error is
+// process.ErrNotFound where none runs.
+func (c *Cluster) findProxy(node shape.Node) (*process.Process, error) {
+	return process.FindContained(c.dir, proxyImage+"-"+node.Name, proxyImage, agent.NodeVariable(node.Name))
+}
+
+// proxyReady is an error until a node's vicinity-proxy says that it has written its
+// rules.
+func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
+	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return fabric.Dial(ctx, namespace, network, address)
+		},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(proxyHealthPort)+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	const most = 512
+	said, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("it answers %s: %s", response.Status, strings.TrimSpace(string(said)))
+}
+
+// waitProxy waits until a node's vicinity-proxy runs and is ready. One that ended is
+// started again by its node.
+func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
+	return Wait(ctx, proxyImage+"-"+node.Name+" to be ready", func(ctx context.Context) (string, error) {
+		if _, err := c.findProxy(node); err != nil {
+			return "", err
+		}
+		return "", c.proxyReady(ctx, node)
+	})
+}
+
+// endProxy ends a node's vicinity-proxy, in order or at once. Its node starts another.
+func (c *Cluster) endProxy(ctx context.Context, node shape.Node, grace time.Duration) error {
+	running, err := c.findProxy(node)
+	if err != nil {
+		return err
+	}
+	return running.Stop(ctx, grace)
+}
+
+// holdProxy pauses a node's vicinity-proxy, or has it go on and waits until it is ready.
+func (c *Cluster) holdProxy(ctx context.Context, node shape.Node, pause bool) error {
+	running, err := c.findProxy(node)
+	if err != nil {
+		return err
+	}
+	if pause {
+		return running.Pause()
+	}
+	if err := running.Resume(); err != nil {
+		return err
+	}
+	return c.waitProxy(ctx, node)
+}

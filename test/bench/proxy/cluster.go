@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// writers is how many requests are under way while objects are made: enough for the API
+// server to be what takes the time.
+const writers = 50
+
+// cluster is a lab without proxies and controller.
+type cluster struct {
+	*lab.Cluster
+	client *lab.Client
+	api    kubernetes.Interface
+	groups dynamic.NamespaceableResourceInterface
+	dir    state.Dir
+	// node is where the proxies run, ends are where the endpoints listen.
+	node shape.Node
+	ends [2]end
+	// made is how many Services there are.
+	made int
+	// addresses of the two Services.
+	live, direct netip.AddrPort
+}
+
+// end is an endpoint that listens, and says a letter to whoever connects.
+type end struct {
+	address  netip.Addr
+	node     shape.Node
+	letter   byte
+	listener net.Listener
+}
+
+// bringUp makes the lab, whose files are in the folder, with the two Services.
+func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
+	looks, err := shape.FromOptions(shape.Options{
+		Name: fmt.Sprintf("bench-proxy-%d", os.Getpid()), NodesPerZone: []int{1}, Proxy: string(shape.ProxyNone),
+	})
+	if err != nil {
+		return nil, err
+	}
+	up, err := lab.Up(ctx, looks, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
+	if err != nil {
+		return nil, fmt.Errorf("bringing a lab up: %w", err)
+	}
+	c := &cluster{Cluster: up, node: looks.Nodes()[0]}
+	if err := c.prepare(ctx, folder); err != nil {
+		return nil, errors.Join(err, c.takeDown(ctx))
+	}
+	return c, nil
+}
+
+func (c *cluster) takeDown(ctx context.Context) error {
+	for _, end := range c.ends {
+		if end.listener != nil {
+			_ = end.listener.Close() // whoever accepts ends by that
+		}
+	}
+	// The context may have ended: that is why there is no more to do.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return c.Down(ctx)
+}
+
+func (c *cluster) prepare(ctx context.Context, folder string) error {
+	var err error
+	if c.dir, err = state.Open(folder, c.Shape().Name); err != nil {
+		return err
+	}
+	if c.client, err = c.Client(); err != nil {
+		return err
+	}
+	config := c.client.Config()
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	c.groups = untyped.Resource(v1alpha1.GroupVersion.WithResource("endpointgroups"))
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	if c.api, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if err := c.applyCRDs(ctx); err != nil {
+		return err
+	}
+	if err := c.client.Apply(ctx, "", role); err != nil {
+		return err
+	}
+	// A Service is handed over when the proxies of all schedulable nodes have it.
+	for i, node := range c.Shape().Nodes()[1:] {
+		if _, err := c.api.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		if err := c.listen(i, node); err != nil {
+			return err
+		}
+	}
+	return c.makeLive(ctx)
+}
+
+// applyCRDs has the API server serve what the chart brings.
+func (c *cluster) applyCRDs(ctx context.Context) error {
+	crds, err := release.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := c.client.Apply(ctx, "", crd); err != nil {
+			return fmt.Errorf("applying CRDs: %w", err)
+		}
+	}
+	return lab.Wait(ctx, "groups to be served", func(ctx context.Context) (string, error) {
+		_, err := c.groups.List(ctx, metav1.ListOptions{Limit: 1})
+		return "", err
+	})
+}
+
+// listen makes an end on a node.
+func (c *cluster) listen(index int, node shape.Node) error {
+	e := &c.ends[index]
+	e.address, e.node, e.letter = c.Shape().NodeAddrs(node)[0], node, byte('a'+index)
+	var err error
+	e.listener, err = fabric.Listen(shape.NodeNamespace(c.Shape().Name, node.Index), "tcp", netip.AddrPortFrom(e.address, endpointPort).String())
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			conn, err := e.listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				// Whoever asked may have gone.
+				_, _ = conn.Write([]byte{e.letter})
+				_ = conn.Close()
+			}
+		}
+	}()
+	return nil
+}
+
+// makeLive makes the Services whose endpoints listen.
+func (c *cluster) makeLive(ctx context.Context) error {
+	for _, name := range []string{liveName, directName, crowdName, release.Namespace} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := c.api.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	for _, one := range []struct {
+		name    string
+		address *netip.AddrPort
+	}{{liveName, &c.live}, {directName, &c.direct}} {
+		made, err := c.api.CoreV1().Services(one.name).Create(ctx, newService(one.name, one.name), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		address, err := netip.ParseAddr(made.Spec.ClusterIP)
+		if err != nil {
+			return err
+		}
+		*one.address = netip.AddrPortFrom(address, servicePort)
+	}
+	slice := newSlice(liveName, liveName, 0, nil)
+	slice.Endpoints = append(slice.Endpoints, endpoint(c.ends[0].address, c.ends[0].node))
+	if _, err := c.api.DiscoveryV1().EndpointSlices(liveName).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return c.client.Apply(ctx, "", directGroup(c.ends[0].address, c.ends[0].node))
+}
+
+// fill makes Services until there are so many.
+func (c *cluster) fill(ctx context.Context, size int) error {
+	first := c.made
+	for i := (first + perNamespace - 1) / perNamespace; i*perNamespace < size; i++ {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(i * perNamespace)}}
+		if _, err := c.api.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("making namespaces: %w", err)
+		}
+	}
+	nodes := c.Shape().Nodes()
+	err := inParallel(ctx, size-first, func(ctx context.Context, i int) error {
+		service := serviceAt(first + i)
+		if _, err := c.api.CoreV1().Services(service.Namespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		slice := newSlice(service.Namespace, service.Name, 0, endpointsOf(first+i, nodes))
+		_, err := c.api.DiscoveryV1().EndpointSlices(service.Namespace).Create(ctx, slice, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("making Services: %w", err)
+	}
+	c.made = size
+	return nil
+}
+
+// annotate gives all Services but the two annotations, as JSON.
+func (c *cluster) annotate(ctx context.Context, patch string) error {
+	return inParallel(ctx, c.made, func(ctx context.Context, i int) error {
+		service := serviceAt(i)
+		_, err := c.api.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	})
+}
+
+// crowd makes a Service of so many endpoints.
+func (c *cluster) crowd(ctx context.Context, endpoints int) error {
+	if _, err := c.api.CoreV1().Services(crowdName).Create(ctx, newService(crowdName, crowdName), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	nodes := c.Shape().Nodes()
+	return inParallel(ctx, (endpoints+perSlice-1)/perSlice, func(ctx context.Context, i int) error {
+		slice := newSlice(crowdName, crowdName, i, nil)
+		for n := i * perSlice; n < min((i+1)*perSlice, endpoints); n++ {
+			slice.Endpoints = append(slice.Endpoints, endpoint(addressAt(11, n), nodes[n%len(nodes)]))
+		}
+		_, err := c.api.DiscoveryV1().EndpointSlices(crowdName).Create(ctx, slice, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// counted is how many Services vicinity-proxy alone serves, and how many groups and
+// endpoints in them there are.
+type counted struct{ served, groups, endpoints int }
+
+func (c *cluster) count(ctx context.Context) (n counted, err error) {
+	services, err := c.api.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		LabelSelector: "service.kubernetes.io/service-proxy-name=vicinity", ResourceVersion: "0",
+	})
+	if err != nil {
+		return n, err
+	}
+	n.served = len(services.Items)
+	list, err := c.groups.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return n, err
+	}
+	n.groups = len(list.Items)
+	for i := range list.Items {
+		text, err := json.Marshal(list.Items[i].Object["spec"])
+		if err != nil {
+			return n, err
+		}
+		var spec struct{ Endpoints []struct{} }
+		if err := json.Unmarshal(text, &spec); err != nil {
+			return n, err
+		}
+		n.endpoints += len(spec.Endpoints)
+	}
+	return n, nil
+}
+
+// look is how often all objects are counted: that costs the API server time, too.
+const look = time.Second
+
+// until waits until a count is as wanted.
+func (c *cluster) until(ctx context.Context, what string, missing func(counted) string) error {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		n, err := c.count(ctx)
+		if err != nil {
+			return err
+		}
+		text := missing(n)
+		if text == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s (%s): %w", what, text, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// inParallel does n things, many at a time, until one fails.
+func inParallel(ctx context.Context, n int, do func(context.Context, int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var wait sync.WaitGroup
+	for range min(n, writers) {
+		wait.Go(func() {
+			for i := range next {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	wait.Wait()
+	return context.Cause(ctx)
+}

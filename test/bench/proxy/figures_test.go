@@ -1,0 +1,72 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestQuantile(t *testing.T) {
+	var hundred []time.Duration
+	for i := range 100 {
+		hundred = append(hundred, time.Duration(100-i))
+	}
+	for _, test := range []struct {
+		times []time.Duration
+		share float64
+		want  time.Duration
+	}{{nil, 0.5, 0}, {hundred[:1], 0.5, 100}, {hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}} {
+		if got := quantile(test.times, test.share); got != test.want {
+			t.Errorf("%g of %d times: %d, want %d", test.share, len(test.times), got, test.want)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	f := &figures{}
+	peer := f.of(kubeProxy, 1000)
+	peer.changes, peer.starts = []time.Duration{time.Second, 2 * time.Second}, []time.Duration{3 * time.Second}
+	peer.cpu, peer.costed, peer.memory = time.Second, 4, 100<<20
+	own := f.of(vicinity, 1000)
+	own.changes, own.groupChanges = []time.Duration{10 * time.Millisecond}, []time.Duration{1500 * time.Microsecond}
+	own.connects = []time.Duration{45 * time.Microsecond}
+	if f.of(vicinity, 1000) != own || f.of(vicinity, 5000) == own {
+		t.Error("what was measured of a proxy with a number of Services is not found again")
+	}
+	f.contests = f.contests[:2]
+	f.zones, f.own, f.all = 3, received{1 << 20, 10, 5 << 20}, received{3 << 20, 30, 7 << 20}
+	f.crowd, f.crowded = 100000, 9*time.Second
+	text := f.String()
+	for _, want := range []string{
+		"\nRESULT proxy=kube-proxy services=1000 start_s=3.00 change_p50_ms=1000.0 change_p99_ms=2000.0 group_p50_ms=- cpu_per_change_ms=250.00 rss_mib=100 connect_p50_us=0.0\n",
+		"\nRESULT proxy=vicinity services=1000 start_s=0.00 change_p50_ms=10.0 change_p99_ms=10.0 group_p50_ms=1.50 cpu_per_change_ms=0.00 rss_mib=0 connect_p50_us=45.0\n",
+		"\nRESULT subsetting zones=3 endpoints=10 bytes_mib=1.0 rss_mib=5 all_endpoints=30 all_bytes_mib=3.0 all_rss_mib=7\n",
+		"\nRESULT crowd endpoints=100000 programmed_s=9.0 ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	stat := "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 100 200 15 16 17"
+	if got, err := parseChildren(stat); err != nil || got != 3*time.Second {
+		t.Errorf("children: %v, %v", got, err)
+	}
+	if _, err := parseChildren("12 (a) S"); err == nil {
+		t.Error("a status with few fields is read")
+	}
+	if got, err := parseResident("VmHWM:\t 9 kB\nVmRSS:\t    2048 kB\n"); err != nil || got != 2<<20 {
+		t.Errorf("memory: %v, %v", got, err)
+	}
+	if _, err := parseResident("VmHWM:\t 9 kB\n"); err == nil {
+		t.Error("memory is read from nothing")
+	}
+	metrics := "# HELP a b\na{x=\"1\",y=\"2\"} 3\na{x=\"2\"} 4.5\nab{x=\"1\"} 100\na 7\n"
+	for label, want := range map[string]float64{"": 14.5, `x="1"`: 3, `x="3"`: 0} {
+		if got, err := sumMetric(strings.NewReader(metrics), "a", label); err != nil || got != want {
+			t.Errorf("%q: %v, %v, want %v", label, got, err, want)
+		}
+	}
+}

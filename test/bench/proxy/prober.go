@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/fabric"
+)
+
+// prober opens connections in the network of a node, on one thread and without anything
+// between it and the kernel.
+type prober struct{ namespace string }
+
+// connectTime is how long a connection may take before it counts as failed.
+const connectTime = 250 * time.Millisecond
+
+// until opens a connection to an address again and again until one is answered by a
+// letter, and returns how long that took from a moment on. Between two connections it
+// waits for a pause.
+func (p prober) until(ctx context.Context, to netip.AddrPort, want byte, since time.Time, pause time.Duration) (took time.Duration, err error) {
+	err = fabric.InNamespace(p.namespace, func() error {
+		last := errors.New("not tried")
+		for ctx.Err() == nil {
+			letter, _, err := connect(to)
+			if err == nil && letter == want {
+				took = time.Since(since)
+				return nil
+			}
+			if last = err; err == nil {
+				last = fmt.Errorf("it is answered by %q", letter)
+			}
+			time.Sleep(pause)
+		}
+		return fmt.Errorf("waiting for %s to be answered by %q (%w): %w", to, want, last, context.Cause(ctx))
+	})
+	return took, err
+}
+
+// times opens connections one after the other and returns how long each took.
+func (p prober) times(ctx context.Context, to netip.AddrPort, number int) (all []time.Duration, err error) {
+	err = fabric.InNamespace(p.namespace, func() error {
+		for range number {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			_, took, err := connect(to)
+			if err != nil {
+				return fmt.Errorf("connecting to %s: %w", to, err)
+			}
+			all = append(all, took)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// connect opens a connection, and returns what it was answered and how long opening it
+// took.
+func connect(to netip.AddrPort) (letter byte, took time.Duration, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(fd)
+	limit := unix.NsecToTimeval(connectTime.Nanoseconds())
+	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
+			return 0, 0, err
+		}
+	}
+	// What was closed leaves no port taken: thousands of connections come one after the
+	// other.
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	for {
+		if err = unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	took = time.Since(begun)
+	if err != nil {
+		return 0, took, err
+	}
+	buffer := make([]byte, 1)
+	n, err := unix.Read(fd, buffer)
+	if err == nil && n == 0 {
+		err = errors.New("it was closed without an answer")
+	}
+	return buffer[0], took, err
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+const (
+	// settleTime is how long the controller may take for all Services. It is far more
+	// than it takes.
+	settleTime = 20 * time.Minute
+	// startTime and changeTime are how long a proxy may take to start and for a change.
+	startTime, changeTime = 2 * time.Minute, time.Minute
+	// often is the pause between two looks at whether a change has come into effect, and
+	// seldom that while CPU is measured, which connections that are counted would cost.
+	often, seldom = 200 * time.Microsecond, 20 * time.Millisecond
+)
+
+// bench is a run of the benchmark.
+type bench struct {
+	*options
+	folder  string
+	cluster *cluster
+	prober  prober
+	figures figures
+	begun   time.Time
+	lost    context.CancelCauseFunc
+	// turn counts changes: each is to the other end.
+	turn int
+}
+
+// run runs the benchmark and prints what came of it.
+func (o *options) run(ctx context.Context, out io.Writer) (err error) {
+	b := &bench{options: o, begun: time.Now()}
+	if b.folder, err = os.MkdirTemp("", "bench-proxy-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.folder)) }()
+	if b.cluster, err = b.bringUp(ctx, b.folder); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.cluster.takeDown(ctx)) }()
+	b.prober = prober{shape.NodeNamespace(b.cluster.Shape().Name, b.cluster.node.Index)}
+	ctx, b.lost = context.WithCancelCause(ctx)
+	defer b.lost(nil)
+	for _, size := range o.sizes {
+		b.say("%d Services with %d endpoints each", size, perService)
+		if err := b.cluster.fill(ctx, size); err != nil {
+			return err
+		}
+		for range o.rounds {
+			if err := b.takeTurns(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.extras(ctx); err != nil {
+		return err
+	}
+	b.say("done")
+	_, err = io.WriteString(out, b.figures.String())
+	return err
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.log, "%5.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// takeTurns measures one proxy and then the other.
+func (b *bench) takeTurns(ctx context.Context) error {
+	if err := b.withController(ctx, false, nil); err != nil {
+		return err
+	}
+	figures := b.figures.of(kubeProxy, b.cluster.made)
+	err := b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
+		if err := b.changes(ctx, b.peerChanges, often, &figures.changes); err != nil {
+			return err
+		}
+		return b.costs(ctx, p, figures, b.peerChanges)
+	})
+	if err != nil {
+		return err
+	}
+	return b.withController(ctx, true, func() error {
+		figures := b.figures.of(vicinity, b.cluster.made)
+		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
+			// The two Services, too; the hand-made group's is left to kube-proxy's name.
+			if err := b.served(ctx, b.cluster.made+1); err != nil {
+				return err
+			}
+			if err := b.changes(ctx, b.options.changes, often, &figures.changes); err != nil {
+				return err
+			}
+			if err := b.groupChanges(ctx, b.options.changes, &figures.groupChanges); err != nil {
+				return err
+			}
+			return b.costs(ctx, p, figures, b.options.changes)
+		})
+	})
+}
+
+// withController runs the controller, which gives Services to vicinity-proxy or back to
+// kube-proxy, and when that has come to its end does something meanwhile.
+func (b *bench) withController(ctx context.Context, groups bool, do func() error) (err error) {
+	args := []string{
+		filepath.Join(b.bin, "vicinity-controller"), "--kubeconfig", b.cluster.Kubeconfig(), "--namespace", "vicinity-system",
+		"--leader-elect=false", "--health-probe-bind-address", "0", "--metrics-bind-address", "0",
+		"--kube-api-qps", "2000", "--kube-api-burst", "4000", "--hand-back-grace", "0s",
+		"--exclude-namespaces", directName, fmt.Sprintf("--groups=%t", groups),
+	}
+	controller, err := start("controller", "", b.folder, b.lost, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, controller.stop()) }()
+	limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
+	defer cancel()
+	err = b.cluster.until(limited, "groups", func(n counted) string {
+		// Beside the hand-made one there is one for each, or none.
+		want := 1
+		if groups {
+			want += b.cluster.made + 1
+		}
+		if n.groups != want || !groups && n.served > 0 {
+			return fmt.Sprintf("there are %d groups, want %d, and %d Services are vicinity-proxy's alone", n.groups, want, n.served)
+		}
+		return ""
+	})
+	if err != nil || do == nil {
+		return err
+	}
+	return do()
+}
+
+// served waits until vicinity-proxy alone serves so many Services.
+func (b *bench) served(ctx context.Context, number int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the hand-over takes too long"))
+	defer cancel()
+	return b.cluster.until(ctx, "the hand-over", func(n counted) string {
+		if n.served != number {
+			return fmt.Sprintf("%d of %d Services are handed over", n.served, number)
+		}
+		return ""
+	})
+}
+
+// withProxy runs a proxy on a node without rules, measures how long it takes to write the
+// first of them, and does something meanwhile.
+func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do func(*program) error) (err error) {
+	if err := b.clear(ctx); err != nil {
+		return err
+	}
+	end, err := b.current(ctx)
+	if err != nil {
+		return err
+	}
+	b.say("%s starts", who)
+	proxy, err := b.contend(who)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx))) }()
+	limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", who))
+	defer cancel()
+	took, err := b.prober.until(limited, b.cluster.live, end.letter, proxy.began, often)
+	if err != nil {
+		return err
+	}
+	figures.starts = append(figures.starts, took)
+	if err := do(proxy); err != nil {
+		return err
+	}
+	held, err := proxy.memory()
+	if err != nil {
+		return err
+	}
+	figures.memory = max(figures.memory, held)
+	connects, err := b.prober.times(ctx, b.cluster.live, b.connects)
+	if err != nil {
+		return err
+	}
+	figures.connects = append(figures.connects, connects...)
+	return nil
+}
+
+// current is where the slice of the live Service leads now.
+func (b *bench) current(ctx context.Context) (end, error) {
+	slice, err := b.cluster.api.DiscoveryV1().EndpointSlices(liveName).Get(ctx, liveName+"-0", metav1.GetOptions{})
+	if err != nil {
+		return end{}, err
+	}
+	for _, e := range b.cluster.ends {
+		if slice.Endpoints[0].Addresses[0] == e.address.String() {
+			return e, nil
+		}
+	}
+	return end{}, fmt.Errorf("the live Service leads to %v", slice.Endpoints[0].Addresses)
+}
+
+// changes has the endpoint of the live Service change by its slice, and notes how long
+// each change takes from before it is sent.
+func (b *bench) changes(ctx context.Context, number int, pause time.Duration, took *[]time.Duration) error {
+	return b.change(ctx, number, pause, took, b.cluster.live, b.patchSlice)
+}
+
+// patchSlice has the live Service lead to an end.
+func (b *bench) patchSlice(ctx context.Context, to end) error {
+	_, err := b.cluster.api.DiscoveryV1().EndpointSlices(liveName).
+		Patch(ctx, liveName+"-0", types.JSONPatchType, patchOf(to.address, to.node), metav1.PatchOptions{})
+	return err
+}
+
+// groupChanges has the endpoint of the other Service change by its group.
+func (b *bench) groupChanges(ctx context.Context, number int, took *[]time.Duration) error {
+	return b.change(ctx, number, often, took, b.cluster.direct, func(ctx context.Context, to end) error {
+		patch := fmt.Appendf(nil, `{"spec":{"endpoints":[{"address":%q,"zone":%q,"node":%q}]}}`, to.address, to.node.Zone, to.node.Name)
+		_, err := b.cluster.groups.Namespace(directName).Patch(ctx, directName, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// change makes changes one after the other, each as soon as the one before is in effect.
+func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, at netip.AddrPort, write func(context.Context, end) error) error {
+	for range number {
+		b.turn++
+		to := b.cluster.ends[b.turn%2]
+		limited, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("a change takes too long"))
+		sent := time.Now()
+		written := make(chan error, 1)
+		go func() { written <- write(limited, to) }()
+		effect, err := b.prober.until(limited, at, to.letter, sent, pause)
+		err = errors.Join(err, <-written)
+		cancel()
+		if err != nil {
+			return err
+		}
+		*took = append(*took, effect)
+	}
+	return nil
+}
+
+// costs measures what changes cost a proxy that is asked for little else.
+func (b *bench) costs(ctx context.Context, p *program, figures *contest, number int) error {
+	before, err := p.cpu()
+	if err != nil {
+		return err
+	}
+	var took []time.Duration
+	if err := b.changes(ctx, number, seldom, &took); err != nil {
+		return err
+	}
+	after, err := p.cpu()
+	figures.cpu += after - before
+	figures.costed += number
+	return err
+}
+
+// extras measures what only vicinity-proxy does, with all Services that there are.
+func (b *bench) extras(ctx context.Context) error {
+	if b.subsets {
+		if err := b.measureSubsets(ctx); err != nil {
+			return err
+		}
+	}
+	if b.options.endpoints > 0 {
+		return b.measureCrowd(ctx)
+	}
+	return nil
+}
+
+// measureSubsets has all Services require the zone, so that each zone has groups of its
+// own, and measures what a proxy of one zone receives and holds beside one that sees all.
+func (b *bench) measureSubsets(ctx context.Context) error {
+	b.say("traffic stays in its zone")
+	if err := b.cluster.annotate(ctx, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`); err != nil {
+		return err
+	}
+	zones := len(b.cluster.Shape().Zones)
+	return b.withController(ctx, true, func() error {
+		if err := b.subsetsSettled(ctx, zones); err != nil {
+			return err
+		}
+		b.figures.zones = zones
+		for _, one := range []struct {
+			into *received
+			zone string
+		}{{&b.figures.own, fmt.Sprintf("%q", b.cluster.node.Zone)}, {&b.figures.all, "null"}} {
+			label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%s}}}`, one.zone)
+			if _, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
+				return err
+			}
+			ignored := &contest{}
+			err := b.withProxy(ctx, vicinity, ignored, func(p *program) (err error) {
+				if one.into.bytes, err = b.metric(ctx, "vicinity_proxy_received_bytes_total", `resource="endpointgroups"`); err != nil {
+					return err
+				}
+				if one.into.endpoints, err = b.metric(ctx, "vicinity_proxy_endpoints", `family="IPv4"`); err != nil {
+					return err
+				}
+				one.into.memory, err = p.memory()
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%q}}}`, b.cluster.node.Zone)
+		_, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+		return err
+	})
+}
+
+// subsetsSettled waits until each zone has a group of its own of every Service.
+func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
+	defer cancel()
+	return b.cluster.until(ctx, "groups for each zone", func(n counted) string {
+		if want := zones*b.cluster.made + 2; n.groups < want || n.endpoints != perService*b.cluster.made+2 {
+			return fmt.Sprintf("there are %d groups with %d endpoints, want %d with %d", n.groups, n.endpoints, want, perService*b.cluster.made+2)
+		}
+		return ""
+	})
+}
+
+// measureCrowd gives one Service as many endpoints as were asked for, and measures how
+// long it takes until all are programmed.
+func (b *bench) measureCrowd(ctx context.Context) error {
+	return b.withController(ctx, true, func() error {
+		return b.withProxy(ctx, vicinity, &contest{}, func(p *program) error {
+			limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the endpoints take too long"))
+			defer cancel()
+			before, err := b.metric(limited, "vicinity_proxy_endpoints", `family="IPv4"`)
+			if err != nil {
+				return err
+			}
+			cpu, err := p.cpu()
+			if err != nil {
+				return err
+			}
+			b.say("a Service of %d endpoints", b.options.endpoints)
+			begun := time.Now()
+			if err := b.cluster.crowd(limited, b.options.endpoints); err != nil {
+				return err
+			}
+			ticker := time.NewTicker(seldom)
+			defer ticker.Stop()
+			for {
+				now, err := b.metric(limited, "vicinity_proxy_endpoints", `family="IPv4"`)
+				if err != nil {
+					return err
+				}
+				if now >= before+float64(b.options.endpoints) {
+					break
+				}
+				select {
+				case <-limited.Done():
+					return fmt.Errorf("%.0f endpoints are programmed: %w", now-before, context.Cause(limited))
+				case <-ticker.C:
+				}
+			}
+			b.figures.crowd, b.figures.crowded = b.options.endpoints, time.Since(begun)
+			spent, err := p.cpu()
+			if err != nil {
+				return err
+			}
+			b.figures.crowdCPU = spent - cpu
+			b.figures.crowdMemory, err = p.memory()
+			return err
+		})
+	})
+}

@@ -1,0 +1,658 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// proxySwitches turns a Service from one mode to another and back under load, once and
+// again.
+func proxySwitches(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, ""); err != nil {
+		return "", err
+	}
+	steps := []struct {
+		patch string
+		inZone,
+		all bool
+	}{
+		{annotated(zoneAnnotation, "Require"), true, false},
+		{annotated(zoneAnnotation, "Balanced"), false, true},
+		{annotated(zoneAnnotation, "Prefer"), true, false},
+		{annotated(zoneAnnotation, "Require"), true, false},
+		{annotated(zoneAnnotation, "", keysAnnotation, zoneKey+",*"), true, false},
+		{annotated(keysAnnotation, zoneKey), true, false},
+		{annotated(keysAnnotation, hostnameKey+","+zoneKey+",*"), true, false},
+		{annotated(keysAnnotation, ""), false, true},
+		{annotated(zoneAnnotation, "Prefer"), true, false},
+		{annotated(zoneAnnotation, ""), false, true},
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		for i, step := range steps {
+			if err := s.PatchService(ctx, s.namespace, "echo", step.patch); err != nil {
+				return err
+			}
+			err := lab.Wait(ctx, fmt.Sprintf("traffic to follow step %d", i+1), func(ctx context.Context) (string, error) {
+				result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 300 * time.Millisecond}})
+				if err != nil {
+					return "", err
+				}
+				if near := result.InZone(); step.inZone && near < 1 || step.all && near > 0.6 {
+					return fmt.Sprintf("%.0f %% stays in its zone", 100*near), nil
+				}
+				return failures(result), nil
+			})
+			if err != nil {
+				return err
+			}
+			if err := t.more(ctx, newRate); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("switched %d times between Balanced, Prefer, Require and keys; %s", len(steps), u), nil
+}
+
+// handOverUnderLoad gives a Service from proxy to proxy.
+func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
+	const times = 3
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		for range times {
+			for _, vicinity := range []bool{true, false} {
+				patch := byKubeProxy
+				if vicinity {
+					patch = byVicinity
+				}
+				if err := s.PatchService(ctx, s.namespace, "echo", patch); err != nil {
+					return err
+				}
+				if err := s.servedBy(ctx, "echo", vicinity); err != nil {
+					return err
+				}
+				if err := t.more(ctx, newRate); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("handed over %d times there and back; %s", times, u), nil
+}
+
+// proxyRollingUpdate replaces all endpoints.
+func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
+		return "", err
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return s.restartPods(ctx, "echo") })
+	if err != nil {
+		return "", err
+	}
+	return "12 endpoints replaced; " + u.String(), nil
+}
+
+// proxyKilled kills the proxy of each node, one after the other. The next one finds the
+// rules right and changes none.
+func proxyKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	// What a change of before defers is done by then.
+	if err := s.rulesRest(ctx); err != nil {
+		return "", err
+	}
+	before, err := s.ruleHandles(ctx)
+	if err != nil {
+		return "", err
+	}
+	nodes := s.cluster.Shape().Nodes()
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+		for _, node := range nodes {
+			name := "vicinity-proxy-" + node.Name
+			if err := errors.Join(s.cluster.KillComponent(ctx, name), s.cluster.StartComponent(ctx, name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	after, err := s.ruleHandles(ctx)
+	if err != nil {
+		return "", err
+	}
+	for name, text := range before {
+		if after[name] != text {
+			return "", fmt.Errorf("a restart changed the rules of %s: they were\n%s\nand are\n%s", name, text, after[name])
+		}
+	}
+	if err := s.scale(ctx, "echo", 15); err != nil {
+		return "", err
+	}
+	if err := s.answersFrom(ctx, 15); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the proxies of %d nodes killed: %s; no rule changed by a restart, and the next change followed", len(nodes), u), nil
+}
+
+// answersFrom waits until so many pods answer.
+func (s *scene) answersFrom(ctx context.Context, pods int) error {
+	return lab.Wait(ctx, fmt.Sprintf("%d pods to answer", pods), func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 800, Duration: 500 * time.Millisecond}})
+		if err != nil {
+			return "", err
+		}
+		seen := map[string]bool{}
+		for _, flow := range result.Flows {
+			seen[flow.To.Pod] = true
+		}
+		if len(seen) != pods {
+			return fmt.Sprintf("%d do", len(seen)), nil
+		}
+		return failures(result), nil
+	})
+}
+
+// ruleHandles are the tables of all nodes with the numbers that the kernel gives to what
+// is made in it: what is made again has others.
+func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	for _, node := range s.cluster.Shape().Nodes() {
+		for _, family := range []string{"ip", "ip6"} {
+			text, err := s.nft(ctx, node, "-a", "list", "table", family, "vicinity")
+			if err != nil {
+				return nil, err
+			}
+			all[node.Name+" "+family] = text
+		}
+	}
+	return all, nil
+}
+
+// rulesRest waits until the rules of all nodes are what they were a while before.
+func (s *scene) rulesRest(ctx context.Context) error {
+	last, err := s.ruleHandles(ctx)
+	if err != nil {
+		return err
+	}
+	since := time.Now()
+	return lab.Wait(ctx, "rules to be left alone", func(ctx context.Context) (string, error) {
+		now, err := s.ruleHandles(ctx)
+		if err != nil {
+			return "", err
+		}
+		for name, text := range now {
+			if text != last[name] {
+				last, since = now, time.Now()
+			}
+		}
+		if time.Since(since) < 2*time.Second {
+			return "they changed just now", nil
+		}
+		return "", nil
+	})
+}
+
+// proxyReplaced has the DaemonSet replace all proxies.
+func proxyReplaced(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, ""); err != nil {
+		return "", err
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
+		if _, err := s.AppsV1().DaemonSets(vicinityNamespace).Patch(ctx, proxyDaemonSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return s.WaitDaemonSet(ctx, vicinityNamespace, proxyDaemonSet)
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("all pods of the DaemonSet replaced in turn; %s", u), nil
+}
+
+// proxyDaemonSet is what the chart calls it.
+const proxyDaemonSet = "vicinity-proxy"
+
+// zoneChanged moves a node to another zone by its label, and back.
+func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
+	const node = "zone-a-2"
+	// None on the node itself, which would be in the zone as the node is.
+	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
+	if err := s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...); err != nil {
+		return "", err
+	}
+	if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.setZone(context.WithoutCancel(ctx), node, "zone-a")) }()
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
+			if err := s.setZone(ctx, node, zone); err != nil {
+				return err
+			}
+			if err := s.answersOnlyFrom(ctx, node, zone); err != nil {
+				return err
+			}
+			if err := t.more(ctx, newRate); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a node in three zones, one after the other, and served by each; %s", u), nil
+}
+
+// answersOnlyFrom waits until the clients of a node are answered from one zone, and by
+// more than one endpoint of it.
+func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
+	return lab.Wait(ctx, fmt.Sprintf("%s to be answered from %s", node, zone), func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
+		if err != nil {
+			return "", err
+		}
+		pods := map[string]bool{}
+		for _, flow := range result.Flows {
+			pods[flow.To.Pod] = true
+			if flow.To.Zone != zone {
+				return "it is answered from " + flow.To.Zone, nil
+			}
+		}
+		if len(pods) < 2 {
+			return fmt.Sprintf("it is answered by %d endpoints", len(pods)), nil
+		}
+		return failures(result), nil
+	})
+}
+
+// apiServerAway takes the API server away for a minute.
+func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
+		return "", err
+	}
+	const component, away = "kube-apiserver", time.Minute
+	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		if err := s.cluster.KillComponent(ctx, component); err != nil {
+			return err
+		}
+		if err := t.more(ctx, int64(newRate*away.Seconds())); err != nil {
+			return err
+		}
+		return s.cluster.StartComponent(ctx, component)
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := s.WaitNodes(ctx, true); err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	if err := s.scale(ctx, "echo", 15); err != nil {
+		return "", err
+	}
+	if err := s.answersFrom(ctx, 15); err != nil {
+		return "", err
+	}
+	for _, node := range s.cluster.Shape().Nodes() {
+		if err := s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("for a minute no API server: %s; a change after it was followed within %.1f s", u, time.Since(begun).Seconds()), nil
+}
+
+// foreignFlush has somebody else take rules away, in several ways, and measures how long
+// connections of that node fail.
+func foreignFlush(ctx context.Context, s *scene) (string, error) {
+	if err := s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"); err != nil {
+		return "", err
+	}
+	if _, err := s.reaches(ctx, reach{"zone-a-1": {"zone-a-1", "zone-b-1", "zone-c-1"}}); err != nil {
+		return "", err
+	}
+	node, _ := s.cluster.Shape().Node("zone-a-1")
+	if err := s.rulesRest(ctx); err != nil {
+		return "", err
+	}
+	if _, err := s.nft(ctx, node, "add table ip other; add chain ip other kept; add rule ip other kept counter drop"); err != nil {
+		return "", err
+	}
+	other, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other")
+	if err != nil {
+		return "", err
+	}
+	before, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
+	if err != nil {
+		return "", err
+	}
+	attacks := []string{
+		"flush table ip vicinity", "delete table ip vicinity", "flush chain ip vicinity serve",
+		"flush map ip vicinity services", "flush map ip vicinity slots", "delete table ip vicinity; add table ip vicinity",
+		"delete chain ip vicinity nat-prerouting",
+	}
+	worst, how := time.Duration(0), ""
+	for _, attack := range attacks {
+		took, err := s.recovery(ctx, node, func() error {
+			_, err := s.nft(ctx, node, attack)
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", attack, err)
+		}
+		if took > worst {
+			worst, how = took, attack
+		}
+	}
+	if err := s.rulesRest(ctx); err != nil {
+		return "", err
+	}
+	after, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
+	if err != nil {
+		return "", err
+	}
+	if sortedLines(before) != sortedLines(after) {
+		return "", fmt.Errorf("the rules were\n%s\nand are\n%s", before, after)
+	}
+	if kept, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other"); err != nil || kept != other {
+		return "", errors.Join(err, fmt.Errorf("the table of somebody else was\n%s\nand is\n%s", other, kept))
+	}
+	if _, err := s.nft(ctx, node, "delete table ip other"); err != nil {
+		return "", err
+	}
+	const most = time.Second
+	if worst > most {
+		return "", fmt.Errorf("after %q connections failed for %d ms; at most %d are allowed", how, worst.Milliseconds(), most.Milliseconds())
+	}
+	return fmt.Sprintf("%d ways to take rules away: connections failed for %d ms at most (%s); the rules are as before, and the table of somebody else was left alone",
+		len(attacks), worst.Milliseconds(), how), nil
+}
+
+// sortedLines is a text whose lines are in an order of their own: sets are listed in any.
+func sortedLines(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' || r == '\t' || r == '{' || r == '}' })
+	for i := range words {
+		words[i] = strings.TrimSpace(words[i])
+	}
+	return strings.Join(sortedCopy(words), "\n")
+}
+
+// recovery does something to a node and measures for how long connections fail then, as
+// its client sees it. What never failed took no time.
+func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) (time.Duration, error) {
+	service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	client, err := s.CoreV1().Pods(s.namespace).Get(ctx, "client-"+node.Name, metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	p := probe{
+		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
+		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: 250 * time.Millisecond,
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	last := begun
+	// It has recovered when nothing failed for as long as it may take to notice.
+	err = lab.Wait(ctx, "connections to work again", func(ctx context.Context) (string, error) {
+		sent := time.Now()
+		if _, _, err := exchange(ctx, p); err != nil {
+			last = sent
+			return err.Error(), nil
+		}
+		if time.Since(last) < 3*time.Second {
+			return "they work since a moment", nil
+		}
+		return "", nil
+	})
+	return last.Sub(begun), err
+}
+
+// udpFollows has endpoints go from under flows of datagrams, and come to flows that had
+// none: the flows follow, although the kernel would go on with what it tracks.
+func udpFollows(ctx context.Context, s *scene) (string, error) {
+	text := tablePods
+	for _, letter := range []string{"a", "b"} {
+		text += backendPod(letter)
+	}
+	if err := s.Apply(ctx, s.namespace, text); err != nil {
+		return "", err
+	}
+	if err := s.podsReady(ctx, 6); err != nil {
+		return "", err
+	}
+	pods := map[string]*corev1.Pod{}
+	for _, name := range []string{"client-with", "be-a", "be-b"} {
+		pod, err := s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		pods[name] = pod
+	}
+	slice := func(name, letter, conditions string) string {
+		return fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, labels: {kubernetes.io/service-name: %s, endpointslice.kubernetes.io/managed-by: test}}\naddressType: IPv4\nports: [{name: udp, port: 8082, protocol: UDP}]\nendpoints: [{addresses: [%q], nodeName: %s, zone: %s, conditions: %s}]\n",
+			name, name, podAddress(pods["be-"+letter], corev1.IPv4Protocol), backends[letter], strings.TrimSuffix(backends[letter], "-1"), conditions)
+	}
+	var figures []string
+	for _, by := range servers {
+		name := "udp-" + by.suffix
+		manifest := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv4], ports: [{name: udp, port: 82, targetPort: 8082, protocol: UDP}]}\n---\n", name, by.annotations)
+		if err := s.Apply(ctx, s.namespace, manifest+slice(name, "a", "{ready: false, serving: false}")); err != nil {
+			return "", err
+		}
+		if by.annotations != "" {
+			if err := s.servedBy(ctx, name, true); err != nil {
+				return "", err
+			}
+		}
+		service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		flow, err := s.cluster.DialFromPod(ctx, pods["client-with"], "udp", service.Spec.ClusterIP+":82")
+		if err != nil {
+			return "", err
+		}
+		defer flow.Close()
+		for i, letter := range []string{"a", "b", "a"} {
+			if err := s.Apply(ctx, s.namespace, slice(name, letter, "{ready: true}")); err != nil {
+				return "", err
+			}
+			begun := time.Now()
+			err := lab.Wait(ctx, fmt.Sprintf("%s to bring datagrams of one flow to %s", by.name, letter), func(context.Context) (string, error) {
+				if err := flow.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+					return "", err
+				}
+				// Refused as long as there is no endpoint.
+				if _, err := flow.Write([]byte("x")); err != nil && !refusedOrLate(err) {
+					return "", err
+				}
+				buffer := make([]byte, 4096)
+				n, err := flow.Read(buffer)
+				if err != nil {
+					return "no answer: " + err.Error(), nil
+				}
+				answer, err := load.ParseAnswer(buffer[:n])
+				if err != nil || answer.Pod != letter {
+					return fmt.Sprintf("%s answers", answer.Pod), err
+				}
+				return "", nil
+			})
+			if err != nil {
+				return "", err
+			}
+			if i > 0 {
+				figures = append(figures, fmt.Sprintf("%d ms", time.Since(begun).Milliseconds()))
+			}
+		}
+	}
+	return fmt.Sprintf("one flow of datagrams followed from no endpoint to one, to another and back; the last two after %s by kube-proxy, %s by vicinity-proxy",
+		strings.Join(figures[:2], " and "), strings.Join(figures[2:], " and ")), nil
+}
+
+// affinityTimeout has a client stay with its endpoint as long as it comes back within the
+// time, and be free to get another one afterwards.
+func affinityTimeout(ctx context.Context, s *scene) (string, error) {
+	const stay = 2 * time.Second
+	text := tablePods
+	for _, letter := range []string{"a", "b", "c"} {
+		text += backendPod(letter)
+	}
+	for _, by := range servers {
+		text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: sticky-%s, annotations: {%s}}\nspec:\n  selector: {app: be}\n  ports: [{name: tcp, port: 81, targetPort: tcp}]\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n",
+			by.suffix, by.annotations, int(stay.Seconds()))
+	}
+	if err := s.Apply(ctx, s.namespace, text); err != nil {
+		return "", err
+	}
+	if err := s.podsReady(ctx, 8); err != nil {
+		return "", err
+	}
+	client, err := s.CoreV1().Pods(s.namespace).Get(ctx, "client-with", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, by := range servers {
+		name := "sticky-" + by.suffix
+		if by.annotations != "" {
+			if err := s.servedBy(ctx, name, true); err != nil {
+				return "", err
+			}
+		}
+		service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		p := probe{
+			namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
+			to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
+		}
+		if err := comesBack(ctx, p, stay); err != nil {
+			return "", fmt.Errorf("%s: %w", by.name, err)
+		}
+		if err := leaves(ctx, p, stay); err != nil {
+			return "", fmt.Errorf("%s: %w", by.name, err)
+		}
+	}
+	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not; with both proxies", nil
+}
+
+// comesBack comes back again and again for longer than the affinity lasts, each time well
+// within it, and is an error when another endpoint answers.
+func comesBack(ctx context.Context, p probe, stay time.Duration) error {
+	var first string
+	var begun time.Time
+	var left error
+	err := lab.Wait(ctx, "the client to come back often enough", func(ctx context.Context) (string, error) {
+		answer, _, err := exchange(ctx, p)
+		switch {
+		case err != nil && first == "":
+			return err.Error(), nil // not programmed yet
+		case err != nil:
+			left = err
+			return "", nil
+		case first == "":
+			first, begun = answer.Pod, time.Now()
+		case first != answer.Pod:
+			left = fmt.Errorf("after %.1f s %s answers in place of %s, although the client came back all the time", time.Since(begun).Seconds(), answer.Pod, first)
+			return "", nil
+		}
+		if time.Since(begun) < 2*stay {
+			return "it has not yet", nil
+		}
+		return "", nil
+	})
+	return errors.Join(err, left)
+}
+
+// leaves comes back after the affinity has ended until another endpoint answers.
+func leaves(ctx context.Context, p probe, stay time.Duration) error {
+	var first string
+	var last time.Time
+	return lab.Wait(ctx, "another endpoint to answer after the affinity has ended", func(ctx context.Context) (string, error) {
+		if time.Since(last) < stay+500*time.Millisecond {
+			return "the time is not over", nil
+		}
+		answer, _, err := exchange(ctx, p)
+		last = time.Now()
+		if err != nil {
+			return "", err
+		}
+		if first == "" {
+			first = answer.Pod
+		}
+		if answer.Pod == first {
+			return "it was the same", nil
+		}
+		return "", nil
+	})
+}
+
+// confined looks at what the proxies may do that run: change the network of their node,
+// and nothing else.
+func confined(ctx context.Context, s *scene) (string, error) {
+	status, err := s.cluster.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := 0
+	for _, component := range status.Components {
+		if !strings.HasPrefix(component.Name, "vicinity-proxy-") {
+			continue
+		}
+		found++
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(component.PID) + "/status")
+		if err != nil {
+			return "", err
+		}
+		const netAdmin = 1 << 12
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(line, ":")
+			if name != "CapPrm" && name != "CapEff" && name != "CapBnd" {
+				continue
+			}
+			if mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err != nil || mask != netAdmin {
+				return "", errors.Join(err, fmt.Errorf("%s has %s", component.Name, strings.TrimSpace(line)))
+			}
+		}
+	}
+	if want := len(s.cluster.Shape().Nodes()); found != want {
+		return "", fmt.Errorf("%d proxies are there, want %d", found, want)
+	}
+	return fmt.Sprintf("%d proxies work with NET_ADMIN and no other capability", found), nil
+}

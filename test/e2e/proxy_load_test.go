@@ -1,0 +1,202 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+)
+
+const (
+	// newRate is how many connections a second are opened while something is done to the
+	// proxies, and longNumber how many are open all the time.
+	newRate    = 500
+	longNumber = 200
+	// longBeat is how often each of these asks, longPatience how long it waits.
+	longBeat     = 250 * time.Millisecond
+	longPatience = 5 * time.Second
+	// longest is longer than anything that is done meanwhile takes.
+	longest = 20 * time.Minute
+)
+
+// under is what went on while something was done.
+type under struct {
+	result   load.Result
+	replaced int
+}
+
+func (u under) String() string {
+	text := fmt.Sprintf("%d new and %d long connections, 0 lost", u.result.Answered, longNumber)
+	if u.replaced > 0 {
+		text += fmt.Sprintf(" (%d long ones ended in order and were opened again)", u.replaced)
+	}
+	return text
+}
+
+// unharmed has 500 new connections a second and 200 long ones to the echo Service while
+// something is done, and for a while before and after it. None may be lost.
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (u under, err error) {
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
+	if err != nil {
+		return u, err
+	}
+	held, err := s.holdLong(ctx)
+	if err != nil {
+		return u, err
+	}
+	flow, stop := context.WithCancel(ctx)
+	defer stop()
+	t := &traffic{}
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		u.result, err = job.Run(flow, load.Watch{Progress: func(p load.Progress) { t.answered.Store(p.Total.Answered) }})
+		ended <- err
+	}()
+	err = t.more(ctx, 2*newRate)
+	if err == nil {
+		err = do(ctx, t)
+	}
+	if err == nil {
+		err = t.more(ctx, 4*newRate)
+	}
+	stop()
+	err = errors.Join(err, <-ended)
+	replaced, lost := held.end()
+	u.replaced = replaced
+	if text := failures(u.result); text != "" {
+		err = errors.Join(err, errors.New(text), s.keepConnections())
+	}
+	return u, errors.Join(err, lost)
+}
+
+// traffic is what goes on meanwhile.
+type traffic struct{ answered atomic.Int64 }
+
+// more waits until so many more connections were answered.
+func (t *traffic) more(ctx context.Context, number int64) error {
+	goal := t.answered.Load() + number
+	return lab.Wait(ctx, fmt.Sprintf("%d more answers", number), func(context.Context) (string, error) {
+		if missing := goal - t.answered.Load(); missing > 0 {
+			return fmt.Sprintf("%d are missing", missing), nil
+		}
+		return "", nil
+	})
+}
+
+// long are connections that stay open.
+type long struct {
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	mu       sync.Mutex
+	lost     int
+	first    error
+	replaced int
+}
+
+// holdLong opens long connections from all clients in turn, each of which asks again and
+// again.
+func (s *scene) holdLong(ctx context.Context) (*long, error) {
+	job, err := s.planLoad(ctx, lab.LoadOptions{Port: "tcp", Plan: load.Plan{Protocol: load.TCP, Rate: 1, Duration: time.Second}})
+	if err != nil {
+		return nil, err
+	}
+	target := job.Plan.Targets[0].String()
+	ctx, stop := context.WithCancel(ctx)
+	l := &long{stop: stop}
+	opened := make(chan error, longNumber)
+	for i := range longNumber {
+		source := job.Sources[i%len(job.Sources)]
+		dial := func() (net.Conn, error) { return source.Dial(ctx, "tcp", target) }
+		l.running.Go(func() {
+			conn, err := dial()
+			opened <- err
+			for err == nil {
+				if err = l.converse(ctx, conn); err == nil {
+					conn, err = dial()
+				}
+			}
+			l.note(ctx, source.Pod, err)
+		})
+	}
+	for range longNumber {
+		if failed := <-opened; failed != nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		l.end()
+		return nil, fmt.Errorf("opening long connections: %w", err)
+	}
+	return l, nil
+}
+
+// converse asks until the other side closes the connection in order, for which there is
+// no error.
+func (l *long) converse(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	lines := bufio.NewReader(conn)
+	beat := time.NewTicker(longBeat)
+	defer beat.Stop()
+	for {
+		if err := conn.SetDeadline(time.Now().Add(longPatience)); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, err := io.WriteString(conn, "x\n"); err != nil {
+			return err
+		}
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		answer, err := load.ParseAnswer(line)
+		if err != nil {
+			return err
+		}
+		if answer.Last {
+			l.mu.Lock()
+			l.replaced++
+			l.mu.Unlock()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-beat.C:
+		}
+	}
+}
+
+// note notes a connection that ended, unless that was meant.
+func (l *long) note(ctx context.Context, pod string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost++; l.first == nil {
+		l.first = fmt.Errorf("from %s: %w", pod, err)
+	}
+}
+
+// end ends the connections. It is an error if one was lost before.
+func (l *long) end() (replaced int, err error) {
+	l.stop()
+	l.running.Wait()
+	if l.lost > 0 {
+		err = fmt.Errorf("%d of %d long connections were lost, the first %w", l.lost, longNumber, l.first)
+	}
+	return l.replaced, err
+}

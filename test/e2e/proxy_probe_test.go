@@ -1,0 +1,307 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// nodeOf are the nodes of which one has an endpoint of each Service of the table.
+var nodeOf = map[string]string{"with": "zone-a-1", "without": "zone-a-2"}
+
+const (
+	// draws are enough connections for each of three endpoints to be among those that
+	// answer: that one is not is as likely as one in 30 million.
+	draws = 45
+	// few are enough where nobody is to answer.
+	few = 3
+	// patient is how long one may take to answer that is to answer, stubborn one that is
+	// to refuse, and impatient one that is to do neither.
+	patient   = 5 * time.Second
+	stubborn  = 20 * time.Second
+	impatient = 700 * time.Millisecond
+	// unusedPort is one that no Service of the table has.
+	unusedPort = 9999
+)
+
+// do makes the connections of a try, and says in a few words what came of them.
+func (st *stage) do(ctx context.Context, service string, t try, family corev1.IPFamily, want string) (string, error) {
+	namespace, err := st.namespaceOf(t.from)
+	if err != nil {
+		return "", err
+	}
+	target, err := st.target(service, t, family)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case strings.HasPrefix(t.to, "health"):
+		return st.checkHealth(ctx, namespace, target)
+	case t.port == "sctp":
+		return st.sctp(ctx, namespace, target, family)
+	}
+	network, number, timeout := "tcp", draws, patient
+	if strings.HasSuffix(t.port, "udp") {
+		network = "udp"
+	}
+	switch want {
+	case refused:
+		number, timeout = 1, stubborn
+	case noAnswer:
+		number, timeout = few, impatient
+	}
+	seen := map[string]bool{}
+	who, as := map[string]bool{}, map[string]bool{}
+	for range number {
+		answer, local, err := exchange(ctx, probe{
+			namespace: namespace, network: network, to: target, http: t.port == "http", timeout: timeout, insist: want == refused,
+		})
+		if err != nil {
+			seen[outcomeOf(err)] = true
+		} else {
+			who[answer.Pod] = true
+			as[st.client(answer.Client, local)] = true
+		}
+		// What is wrong already need not be waited for again and again.
+		if err != nil && outcomeOf(err) != want {
+			break
+		}
+	}
+	if len(who) > 0 {
+		names := strings.Join(slices.Sorted(maps.Keys(who)), " ")
+		if strings.HasPrefix(want, "always the same") && len(who) == 1 {
+			names = "always the same"
+		}
+		seen[names+" as "+strings.Join(slices.Sorted(maps.Keys(as)), ", ")] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(seen)), " or "), nil
+}
+
+// namespaceOf is the network namespace that connections are from.
+func (st *stage) namespaceOf(from string) (string, error) {
+	name := st.cluster.Shape().Name
+	place, where, _ := strings.Cut(from, "-")
+	switch {
+	case from == "outside":
+		return shape.FabricNamespace(name), nil
+	case from == "endpoint":
+		return shape.PodNamespace(name, string(st.pods["be-a"].UID)), nil
+	case place == "pod":
+		return shape.PodNamespace(name, string(st.pods["client-"+where].UID)), nil
+	case place == "node":
+		node, ok := st.cluster.Shape().Node(nodeOf[where])
+		if ok {
+			return shape.NodeNamespace(name, node.Index), nil
+		}
+	}
+	return "", fmt.Errorf("there is no place %q to connect from", from)
+}
+
+// target is where the connections of a try go to.
+func (st *stage) target(service string, t try, family corev1.IPFamily) (netip.AddrPort, error) {
+	object := st.services[service]
+	is4 := family == corev1.IPv4Protocol
+	end, where, _ := strings.Cut(t.to, "@")
+	port := corev1.ServicePort{Port: unusedPort}
+	for _, p := range object.Spec.Ports {
+		if p.Name == t.portName() {
+			port = p
+		}
+	}
+	var candidates []netip.Addr
+	number := port.Port
+	switch end {
+	case "cluster":
+		for _, text := range object.Spec.ClusterIPs {
+			candidates = append(candidates, netip.MustParseAddr(text))
+		}
+	case "external", "load-balancer":
+		candidates = st.addresses[service][t.to]
+	case "node-port", "health":
+		number = port.NodePort
+		if end == "health" {
+			number = object.Spec.HealthCheckNodePort
+		}
+		candidates = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+		if node, ok := st.cluster.Shape().Node(nodeOf[where]); ok {
+			candidates = st.cluster.Shape().NodeAddrs(node)
+		}
+	}
+	i := slices.IndexFunc(candidates, func(a netip.Addr) bool { return a.Is4() == is4 })
+	if i < 0 || number == 0 {
+		return netip.AddrPort{}, fmt.Errorf("%s has no %s address and port for %s", service, family, t.to)
+	}
+	return netip.AddrPortFrom(candidates[i], uint16(number)), nil
+}
+
+// client says whose address an endpoint saw: that of whoever connected, or of a node.
+func (st *stage) client(seen string, local netip.Addr) string {
+	address, err := netip.ParseAddrPort(seen)
+	if err != nil {
+		return seen
+	}
+	if address.Addr().Unmap() == local {
+		return "itself"
+	}
+	for _, node := range st.cluster.Shape().Nodes() {
+		if slices.Contains(st.cluster.Shape().NodeAddrs(node), address.Addr().Unmap()) {
+			return node.Name
+		}
+	}
+	return address.Addr().String()
+}
+
+// probe is one connection to be made.
+type probe struct {
+	namespace, network string
+	to                 netip.AddrPort
+	http               bool
+	timeout            time.Duration
+	// insist sends a datagram again and again: the kernel bounds how many refusals it
+	// sends to a host in a second.
+	insist bool
+}
+
+// exchange connects, asks who is there, and returns the answer and the address that the
+// connection was from.
+func exchange(ctx context.Context, p probe) (answer load.Answer, local netip.Addr, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	conn, err := fabric.Dial(ctx, p.namespace, p.network, p.to.String())
+	if err != nil {
+		return answer, local, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(p.timeout)); err != nil {
+		return answer, local, err
+	}
+	if from, err := netip.ParseAddrPort(conn.LocalAddr().String()); err == nil {
+		local = from.Addr().Unmap()
+	}
+	request := "x " + load.CloseWord + "\n"
+	switch {
+	case p.http:
+		request = "GET /?id=x HTTP/1.0\r\n\r\n"
+	case p.network == "udp":
+		request = "x"
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		return answer, local, err
+	}
+	line, err := readAnswer(conn, p)
+	if err != nil {
+		return answer, local, err
+	}
+	answer, err = load.ParseAnswer(line)
+	return answer, local, err
+}
+
+func readAnswer(conn net.Conn, p probe) ([]byte, error) {
+	if p.network == "udp" {
+		return readDatagram(conn, p)
+	}
+	reader := bufio.NewReader(conn)
+	if p.http {
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer response.Body.Close()
+		return io.ReadAll(response.Body)
+	}
+	return reader.ReadBytes('\n')
+}
+
+func readDatagram(conn net.Conn, p probe) ([]byte, error) {
+	buffer := make([]byte, 4096)
+	for deadline := time.Now().Add(p.timeout); ; {
+		if p.insist {
+			if err := conn.SetReadDeadline(time.Now().Add(impatient)); err != nil {
+				return nil, err
+			}
+		}
+		n, err := conn.Read(buffer)
+		if !p.insist || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
+			return buffer[:n], err
+		}
+		if _, err := io.WriteString(conn, "x"); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// outcomeOf is the error of a connection in a word or two.
+func outcomeOf(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.EHOSTUNREACH),
+		errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ETIMEDOUT):
+		return noAnswer
+	}
+	return err.Error()
+}
+
+// checkHealth asks as a load balancer does whether a node has endpoints of a Service.
+func (st *stage) checkHealth(ctx context.Context, namespace string, target netip.AddrPort) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	conn, err := fabric.Dial(ctx, namespace, "tcp", target.String())
+	if err != nil {
+		return outcomeOf(err), nil
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patient)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var body struct {
+		Service             struct{ Namespace, Name string }
+		LocalEndpoints      int
+		ServiceProxyHealthy bool
+	}
+	if err := json.NewDecoder(response.Body).Decode(&body); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("%d: %d local", response.StatusCode, body.LocalEndpoints)
+	if body.Service.Namespace != st.namespace || !body.ServiceProxyHealthy || response.Header.Get("X-Load-Balancing-Endpoint-Weight") != strconv.Itoa(body.LocalEndpoints) {
+		text += fmt.Sprintf(", of %v, healthy %t, weight %q", body.Service, body.ServiceProxyHealthy, response.Header.Get("X-Load-Balancing-Endpoint-Weight"))
+	}
+	return text, nil
+}
+
+// refusedOrLate reports whether a datagram could not be sent, or was not answered in time,
+// which may change.
+func refusedOrLate(err error) bool {
+	word := outcomeOf(err)
+	return word == refused || word == noAnswer
+}
+
+// sortedCopy is a list in order.
+func sortedCopy(list []string) []string { return slices.Sorted(slices.Values(list)) }
