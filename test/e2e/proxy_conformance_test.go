@@ -531,15 +531,15 @@ func podAddress(pod *corev1.Pod, family corev1.IPFamily) netip.Addr {
 	return netip.Addr{}
 }
 
-// atOnce is how many tries are under way.
-const atOnce = 6
+// triesAtOnce is how many tries are under way.
+const triesAtOnce = 6
 
 // all tries all rows, each try again until it is as it should be or the patience is
 // over, and says what is not.
 func (st *stage) all(ctx context.Context, patience time.Duration) []string {
 	var mu sync.Mutex
 	var wrong []string
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, triesAtOnce)
 	var running sync.WaitGroup
 	deadline := time.Now().Add(patience)
 	for i := range st.rows {
