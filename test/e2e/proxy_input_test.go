@@ -488,7 +488,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.WaitHints(ctx, alone.namespace, "echo", true); err != nil {
 		return "", err
 	}
-	if err := alone.stays(ctx, lab.LoadOptions{}); err != nil {
+	if err := alone.stays(ctx); err != nil {
 		return "", err
 	}
 	near, err := alone.flawless(ctx, lab.LoadOptions{Plan: plenty()})
