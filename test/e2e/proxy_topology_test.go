@@ -282,7 +282,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err := s.Apply(ctx, s.namespace, policy); err != nil {
 			return "", err
 		}
-		if err := s.deployUneven(ctx, byVicinity, 7, 5, 2); err != nil {
+		if err := s.routeUneven(ctx, byVicinity, 7, 5, 2); err != nil {
 			return "", err
 		}
 		if err := s.servedBy(ctx, "echo", true); err != nil {
