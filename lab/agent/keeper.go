@@ -45,8 +45,8 @@ type containerSpec struct {
 	User     *uint32 `json:"user,omitempty"`
 	Group    *uint32 `json:"group,omitempty"`
 	// Forbidden are the capabilities that it may not have, by their numbers.
-	Forbidden []int `json:"forbidden,omitempty"`
-	Log      string  `json:"log"`
+	Forbidden []int  `json:"forbidden,omitempty"`
+	Log       string `json:"log"`
 	// Input lets others write to what the process reads, Terminal gives it a terminal.
 	Input    bool `json:"input,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`

@@ -289,7 +289,8 @@ func table() []row {
 			{from: "pod-with", to: "cluster", want: "a b as itself"},
 		}},
 		{name: "address-twice", endpoints: []handmade{
-			{letter: "a", conditions: "{ready: true}"}, {letter: "b", conditions: "{ready: true}"},
+			{letter: "a", conditions: "{ready: true}"},
+			{letter: "b", conditions: "{ready: true}"},
 			{letter: "a", conditions: "{ready: true}", slice: "two"},
 		}, tries: []try{{from: "pod-with", to: "cluster", want: "a b as itself"}}},
 		{name: "domain-names", endpoints: []handmade{

@@ -108,7 +108,7 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
 		return "", err
 	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return s.restartPods(ctx, "echo") })
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return s.restartPods(ctx) })
 	if err != nil {
 		return "", err
 	}

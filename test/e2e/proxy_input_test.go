@@ -426,7 +426,7 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 	}
 	replaced := 0
 	for begun := time.Now(); time.Since(begun) < duration/2; replaced++ {
-		if err := s.restartPods(ctx, "echo"); err != nil {
+		if err := s.restartPods(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -509,7 +509,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.handOverEcho(ctx, ""); err != nil {
 		return "", err
 	}
-	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.restartPods(ctx, "echo") })
+	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.restartPods(ctx) })
 	if err != nil {
 		return "", err
 	}

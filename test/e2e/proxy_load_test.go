@@ -133,8 +133,8 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 		}
 	}
 	if err != nil {
-		l.end()
-		return nil, fmt.Errorf("opening long connections: %w", err)
+		_, endErr := l.end()
+		return nil, fmt.Errorf("opening long connections: %w", errors.Join(err, endErr))
 	}
 	return l, nil
 }

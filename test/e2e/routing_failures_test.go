@@ -164,7 +164,7 @@ func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	defer l.end()
-	if err := s.restartPods(ctx, "echo"); err != nil {
+	if err := s.restartPods(ctx); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
@@ -178,13 +178,13 @@ func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 		l.events["echo"], l.events["auto"], l.events["plain"], l.moves["echo"], l.moves["auto"]), nil
 }
 
-// restartPods replaces all pods of a Deployment, as kubectl rollout restart does.
-func (s *scene) restartPods(ctx context.Context, deployment string) error {
+// restartPods replaces all pods of the echo Deployment, as kubectl rollout restart does.
+func (s *scene) restartPods(ctx context.Context) error {
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
-	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	return s.WaitDeployment(ctx, s.namespace, deployment)
+	return s.WaitDeployment(ctx, s.namespace, "echo")
 }
 
 // churn kills pods for a while, first with a Service that is balanced, then with it near.

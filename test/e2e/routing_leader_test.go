@@ -146,7 +146,7 @@ spec: {hard: {pods: "0"}}
 // for every proxy to notice, also while updates of slices wait for a webhook that is gone.
 func (s *scene) drainSlowly(ctx context.Context, deployment string) error {
 	const patch = `{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":30,"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":"12s"}]}]}}}}`
-	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("changing Deployment %s: %w", deployment, err)
 	}
 	return s.WaitDeployment(ctx, s.namespace, deployment)

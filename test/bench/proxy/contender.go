@@ -70,7 +70,7 @@ func start(name, namespace, folder string, lost context.CancelCauseFunc, args ..
 	go func() {
 		defer close(p.ended)
 		if err := p.command.Wait(); !p.told.Load() {
-			lost(fmt.Errorf("%s ended (%v): %s", name, err, lastWords(p.log)))
+			lost(fmt.Errorf("%s ended (%w): %s", name, err, lastWords(p.log)))
 		}
 	}()
 	return p, nil

@@ -66,7 +66,7 @@ func connect(to netip.AddrPort) (letter byte, took time.Duration, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	limit := unix.NsecToTimeval(connectTime.Nanoseconds())
 	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {

@@ -211,7 +211,7 @@ func (b *bench) current(ctx context.Context) (end, error) {
 // changes has the endpoint of the live Service change by its slice, and notes how long
 // each change takes from before it is sent.
 func (b *bench) changes(ctx context.Context, number int, pause time.Duration, took *[]time.Duration) error {
-	return b.change(ctx, number, pause, took, b.cluster.live, b.patchSlice)
+	return b.change(ctx, number, pause, took, written{b.cluster.live, b.patchSlice})
 }
 
 // patchSlice has the live Service lead to an end.
@@ -223,24 +223,30 @@ func (b *bench) patchSlice(ctx context.Context, to end) error {
 
 // groupChanges has the endpoint of the other Service change by its group.
 func (b *bench) groupChanges(ctx context.Context, number int, took *[]time.Duration) error {
-	return b.change(ctx, number, often, took, b.cluster.direct, func(ctx context.Context, to end) error {
+	return b.change(ctx, number, often, took, written{b.cluster.direct, func(ctx context.Context, to end) error {
 		patch := fmt.Appendf(nil, `{"spec":{"endpoints":[{"address":%q,"zone":%q,"node":%q}]}}`, to.address, to.node.Zone, to.node.Name)
 		_, err := b.cluster.groups.Namespace(directName).Patch(ctx, directName, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
-	})
+	}})
+}
+
+// written is how a change is made, and the address at which its effect shows.
+type written struct {
+	at    netip.AddrPort
+	write func(context.Context, end) error
 }
 
 // change makes changes one after the other, each as soon as the one before is in effect.
-func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, at netip.AddrPort, write func(context.Context, end) error) error {
+func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, w written) error {
 	for range number {
 		b.turn++
 		to := b.cluster.ends[b.turn%2]
 		limited, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("a change takes too long"))
 		sent := time.Now()
-		written := make(chan error, 1)
-		go func() { written <- write(limited, to) }()
-		effect, err := b.prober.until(limited, at, to.letter, sent, pause)
-		err = errors.Join(err, <-written)
+		done := make(chan error, 1)
+		go func() { done <- w.write(limited, to) }()
+		effect, err := b.prober.until(limited, w.at, to.letter, sent, pause)
+		err = errors.Join(err, <-done)
 		cancel()
 		if err != nil {
 			return err
@@ -273,7 +279,7 @@ func (b *bench) extras(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.options.endpoints > 0 {
+	if b.endpoints > 0 {
 		return b.measureCrowd(ctx)
 	}
 	return nil
@@ -348,9 +354,9 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.say("a Service of %d endpoints", b.options.endpoints)
+			b.say("a Service of %d endpoints", b.endpoints)
 			begun := time.Now()
-			if err := b.cluster.crowd(limited, b.options.endpoints); err != nil {
+			if err := b.cluster.crowd(limited, b.endpoints); err != nil {
 				return err
 			}
 			ticker := time.NewTicker(seldom)
@@ -360,7 +366,7 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				if now >= before+float64(b.options.endpoints) {
+				if now >= before+float64(b.endpoints) {
 					break
 				}
 				select {
@@ -369,7 +375,7 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 				case <-ticker.C:
 				}
 			}
-			b.figures.crowd, b.figures.crowded = b.options.endpoints, time.Since(begun)
+			b.figures.crowd, b.figures.crowded = b.endpoints, time.Since(begun)
 			spent, err := p.cpu()
 			if err != nil {
 				return err
