@@ -3,6 +3,7 @@ package allocate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -69,33 +70,42 @@ func Survivors(endpoints []Endpoint) Plan {
 // It returns how many endpoints changed from one set of zones to another. If the
 // endpoints are not those that the plan was made for, nothing is assigned.
 func Assign(plan Plan, endpoints []Endpoint) (moved int, err error) {
-	order := make([]int, len(endpoints))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		x, y := &endpoints[a], &endpoints[b]
-		return cmp.Or(cmp.Compare(x.Zone, y.Zone), cmp.Compare(x.ID, y.ID))
-	})
-	for i := 1; i < len(order); i++ {
-		if a, b := &endpoints[order[i-1]], &endpoints[order[i]]; a.Zone == b.Zone && a.ID == b.ID {
-			return 0, fmt.Errorf("endpoint %q of zone %q is given twice", a.ID, a.Zone)
+	homes := byHome(endpoints)
+	zones := slices.Sorted(maps.Keys(homes))
+	for _, zone := range zones {
+		order := homes[zone]
+		for i := 1; i < len(order); i++ {
+			if id := endpoints[order[i]].ID; id == endpoints[order[i-1]].ID {
+				return 0, fmt.Errorf("endpoint %q of zone %q is given twice", id, zone)
+			}
 		}
 	}
 	a := newAssigner(plan)
-	if err := a.check(endpoints); err != nil {
+	if err := a.check(homes); err != nil {
 		return 0, err
 	}
-	for start := 0; start < len(order); {
-		end := start
-		home := endpoints[order[start]].Zone
-		for end < len(order) && endpoints[order[end]].Zone == home {
-			end++
-		}
-		moved += a.home(home, endpoints, order[start:end])
-		start = end
+	for _, zone := range zones {
+		moved += a.home(zone, endpoints, homes[zone])
 	}
 	return moved, nil
+}
+
+// byHome are the indexes of the endpoints of each home, in the order of IDs. Most
+// callers have them in that order, of whom there is nothing to sort.
+func byHome(endpoints []Endpoint) map[string][]int {
+	homes := map[string][]int{}
+	ordered := true
+	for i := range endpoints {
+		zone := endpoints[i].Zone
+		ordered = ordered && (i == 0 || endpoints[i-1].ID <= endpoints[i].ID)
+		homes[zone] = append(homes[zone], i)
+	}
+	if !ordered {
+		for _, order := range homes {
+			slices.SortFunc(order, func(a, b int) int { return cmp.Compare(endpoints[a].ID, endpoints[b].ID) })
+		}
+	}
+	return homes
 }
 
 // assigner is a plan arranged for looking up groups by set and members by home.
@@ -140,22 +150,17 @@ func (a *assigner) stillPresent(set ConsumerSet) ConsumerSet {
 }
 
 // check compares the number of endpoints in each home with the plan.
-func (a *assigner) check(endpoints []Endpoint) error {
+func (a *assigner) check(homes map[string][]int) error {
 	missing := map[string]int{}
 	for i := range a.plan.Groups {
 		for _, m := range a.plan.Groups[i].Members {
 			missing[a.plan.Zones[m.Zone]] += m.Endpoints
 		}
 	}
-	for i := range endpoints {
-		missing[endpoints[i].Zone]--
+	for zone, order := range homes {
+		missing[zone] -= len(order)
 	}
-	zones := make([]string, 0, len(missing))
-	for zone := range missing {
-		zones = append(zones, zone)
-	}
-	slices.Sort(zones)
-	for _, zone := range zones {
+	for _, zone := range slices.Sorted(maps.Keys(missing)) {
 		if n := missing[zone]; n != 0 {
 			return fmt.Errorf("the plan is not for these endpoints: zone %q has %+d endpoints compared to the plan", zone, -n)
 		}
@@ -184,11 +189,17 @@ func (a *assigner) home(zone string, endpoints []Endpoint, order []int) (moved i
 		e.Assigned, assigned[i] = a.sets[g], true
 	}
 	keep := func(groups func(ConsumerSet) []int) {
+		// Neighbours are often assigned alike.
+		var last ConsumerSet
+		known := groups(last)
 		for i, e := range order {
 			if assigned[i] {
 				continue
 			}
-			for _, g := range groups(endpoints[e].Assigned) {
+			if set := endpoints[e].Assigned; set != last {
+				last, known = set, groups(set)
+			}
+			for _, g := range known {
 				if a.left[g] > 0 {
 					assign(i, g)
 					break

@@ -156,9 +156,16 @@ func (f *FamilyDecision) decide(cluster *translate.Cluster, capacity translate.C
 	if f.Moved, err = allocate.Assign(plan, endpoints); err != nil {
 		return err
 	}
-	f.Assigned = make(map[string]allocate.ConsumerSet, len(endpoints))
+	// What was assigned before is nobody else's, and has the same addresses as a rule.
+	f.Assigned = before.assigned
 	for i := range endpoints {
 		f.Assigned[endpoints[i].ID] = endpoints[i].Assigned
+	}
+	if len(f.Assigned) > len(endpoints) {
+		f.Assigned = make(map[string]allocate.ConsumerSet, len(endpoints))
+		for i := range endpoints {
+			f.Assigned[endpoints[i].ID] = endpoints[i].Assigned
+		}
 	}
 	return nil
 }

@@ -32,20 +32,28 @@ type Families map[corev1.IPFamily][]Endpoint
 func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families {
 	ordered := slices.Clone(eps)
 	slices.SortFunc(ordered, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	// Names are not load balanced.
+	ordered = slices.DeleteFunc(ordered, func(slice *discoveryv1.EndpointSlice) bool {
+		return slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6
+	})
+	sizes := map[discoveryv1.AddressType]int{}
+	for _, slice := range ordered {
+		sizes[slice.AddressType] += len(slice.Endpoints)
+	}
 	families := Families{}
 	for _, slice := range ordered {
-		if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
-			continue // names are not load balanced
-		}
 		family := corev1.IPFamily(slice.AddressType)
-		families[family] = append(families[family], readyEndpoints(slice, cluster)...)
+		if families[family] == nil {
+			families[family] = make([]Endpoint, 0, sizes[slice.AddressType])
+		}
+		families[family] = appendReady(families[family], slice, cluster)
 	}
 	families.tidy()
 	return families
 }
 
-func readyEndpoints(slice *discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
-	var endpoints []Endpoint
+// appendReady appends the ready endpoints of a slice.
+func appendReady(endpoints []Endpoint, slice *discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
 		if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
@@ -139,7 +147,31 @@ func familyOf(address string) corev1.IPFamily {
 // tidy orders the endpoints and drops all but the first with the same address.
 func (f Families) tidy() {
 	for family, endpoints := range f {
-		slices.SortStableFunc(endpoints, func(a, b Endpoint) int { return cmp.Compare(a.Address, b.Address) })
-		f[family] = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Address == b.Address })
+		f[family] = inOrder(endpoints)
 	}
+}
+
+// inOrder are the endpoints in the order of addresses, the first of each. There may be
+// thousands: where they are is sorted, and not what they are.
+func inOrder(endpoints []Endpoint) []Endpoint {
+	type key struct {
+		address string
+		at      int
+	}
+	keys := make([]key, len(endpoints))
+	for i := range endpoints {
+		keys[i] = key{endpoints[i].Address, i}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		if order := strings.Compare(a.address, b.address); order != 0 {
+			return order
+		}
+		return cmp.Compare(a.at, b.at)
+	})
+	keys = slices.CompactFunc(keys, func(a, b key) bool { return a.address == b.address })
+	list := slices.Grow([]Endpoint(nil), len(keys))
+	for _, k := range keys {
+		list = append(list, endpoints[k.at])
+	}
+	return list
 }
