@@ -42,6 +42,10 @@ func (c *command) serve(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
+	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {
+		o.WithoutIPv6 = true
+		log.Info("Services do not have IPv6 on this node", "cause", err.Error())
+	}
 	tracker, err := kernel.OpenTracker(kernel.TrackerOptions{TCP: c.conntrackTCPCleanup})
 	if err != nil {
 		return err
@@ -86,9 +90,6 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	}
 	if err := conn.CheckSupport(ctx, ruleset.IPv4); err != nil {
 		return nil, errors.Join(err, conn.Close())
-	}
-	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {
-		log.Info("Services cannot have IPv6 on this node", "cause", err.Error())
 	}
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		found, err := kernel.Findings(os.DirFS("/proc/sys"), family)

@@ -21,9 +21,12 @@ const (
 	// lookPeriod is how often to look. Together with what it takes to compare and repair,
 	// it is less than a second.
 	lookPeriod = 500 * time.Millisecond
-	// restFactor bounds what comparing takes where others, such as kube-proxy, change rules
-	// of their own all the time: a hundredth of a CPU.
-	restFactor = 99
+	// restFactor bounds what comparing takes, and how often changes wait for it, where
+	// others, such as kube-proxy, change rules of their own all the time: every 200th
+	// moment.
+	restFactor = 199
+	// longestTrust is how long it takes at most until what others did is seen.
+	longestTrust = time.Minute
 )
 
 // check looks whether somebody else has changed the rules, and puts them right.
@@ -56,7 +59,7 @@ func (p *programmer) check(now time.Time) {
 	if everything {
 		ended := p.clock.Now()
 		c.suspicious = false
-		c.rested = ended.Add(restFactor * ended.Sub(now))
+		c.rested = ended.Add(min(restFactor*ended.Sub(now), longestTrust))
 		c.full = ended.Add(c.period)
 	}
 }
@@ -84,7 +87,8 @@ func (p *programmer) compare(f *family, everything bool) error {
 	p.metrics.foreign.WithLabelValues(f.String()).Inc()
 	p.log.Info("Somebody else has changed the rules, which are put right", "family", f.String(),
 		"differences", len(differences), "first", differences[:min(len(differences), mostDifferences)])
-	f.doubtful, f.retry = true, p.clock.Now()
+	f.table.Adopt(listing)
+	f.retry = p.clock.Now()
 	return nil
 }
 

@@ -78,7 +78,7 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 			}
 		}
 	}
-	for _, number := range families {
+	for _, number := range settings.families() {
 		if used[number] {
 			tables[number].SetHairpin(onNode)
 			tables[number].Commit(time.Time{})

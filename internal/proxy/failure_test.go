@@ -84,10 +84,10 @@ func TestOneBadPort(t *testing.T) {
 		t.Errorf("events %q", w.events.events)
 	}
 
-	// Others change freely, and do not have the bad one tried each time.
+	// Neither others that change freely nor its own Service have it tried each time.
 	before := w.counter("transactions", "IPv4", "error")
 	for i := range 10 {
-		w.put(aGroup("s3", "s3-1", fmt.Sprintf("10.1.8.%d", i)))
+		w.put(aGroup("s3", "s3-1", fmt.Sprintf("10.1.8.%d", i)), aGroup("s7", "s7-1", "10.1.9.7", fmt.Sprintf("10.1.8.%d", i)))
 		w.run(100 * time.Millisecond)
 	}
 	if got := w.counter("transactions", "IPv4", "error"); got != before {
@@ -191,7 +191,7 @@ func TestKernelThatIsNotRead(t *testing.T) {
 	w.right("when the kernel is read")
 }
 
-// More bad ports than can be told apart do not stop the others for good.
+// Where many are bad only some are looked for at a time, until all are found.
 func TestManyBadPorts(t *testing.T) {
 	w := many(t, 60)
 	var bad []string
@@ -199,8 +199,36 @@ func TestManyBadPorts(t *testing.T) {
 		bad = append(bad, fmt.Sprintf("10.1.1.%d", i))
 	}
 	w.refusing(bad...)
-	w.run(time.Minute)
+	w.run(0)
+	if got := w.counter("refused", "IPv4"); got != mostRefused {
+		t.Errorf("%g ports are set aside at once", got)
+	}
+	w.run(2 * time.Second)
+	if got := w.counter("refused", "IPv4"); got != 30 {
+		t.Errorf("%g ports are set aside", got)
+	}
+	if got := len(w.families[0].programmed); got != 30 {
+		t.Errorf("%d ports are programmed", got)
+	}
+	failed := w.counter("transactions", "IPv4", "error")
+	w.run(10 * time.Minute)
+	if got := w.counter("transactions", "IPv4", "error") - failed; got > 2000 {
+		t.Errorf("%g transactions fail in ten minutes", got)
+	}
 	w.refusing()
 	w.run(asideMost)
 	w.right("when the kernel takes all")
+}
+
+// A search for what is bad takes no more transactions than it may.
+func TestTooManyTries(t *testing.T) {
+	w := many(t, 19)
+	w.refusing("10.1.1.1")
+	f := w.families[0]
+	w.run(0)
+	s := &search{writer: w.writer, family: f, now: w.clock.Now(), tries: 2}
+	all := map[string]*ruleset.ServicePort{"shop/s1": f.aside["shop/s1"].port, "shop/s2": f.programmed["shop/s2"]}
+	if err := s.among(t.Context(), all); !errors.Is(err, errTooMany) {
+		t.Errorf("the error is %v", err)
+	}
 }

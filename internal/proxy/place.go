@@ -11,12 +11,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// families are those that rules are made for, each in a table of its own, and apiFamilies
-// the same as the API names them.
-var (
-	families    = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
-	apiFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-)
+// families are those that rules are made for, each in a table of its own.
+var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 
 // perFamily has a value for each of the families, in their order.
 type perFamily[T any] [2]T
@@ -30,6 +26,15 @@ type rules struct {
 	// those of the own node do, which are all whose traffic begins here.
 	clusterCIDRs      []netip.Prefix
 	nodePortAddresses NodePortAddresses
+	withoutIPv6       bool
+}
+
+// families are those that the node has.
+func (r *rules) families() []ruleset.Family {
+	if r.withoutIPv6 {
+		return families[:1]
+	}
+	return families
 }
 
 func (r *rules) config(number ruleset.Family, node *corev1.Node) ruleset.Config {

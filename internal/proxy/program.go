@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type programmer struct {
 	pace     pace
 	checks   checks
 	families []*family
+	named    []corev1.IPFamily // the same as the API names them
 	options  compile.Options
 	node     *corev1.Node
 	records  map[types.NamespacedName]*record
@@ -89,12 +91,16 @@ func (t *totals) add(r *record, by int) {
 
 // begin makes what the programmer needs to work with.
 func (p *programmer) begin() {
-	for _, number := range families {
-		p.families = append(p.families, newFamily(p.rules.config(number, nil)))
+	for _, number := range p.rules.families() {
+		f := newFamily(p.rules.config(number, nil))
+		p.families = append(p.families, f)
+		p.named = append(p.named, corev1.IPFamily(f.String()))
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*change{}
 	p.versions = newAcknowledgements()
+	// What is read at first need not be compared.
+	p.checks.full = p.clock.Now().Add(p.checks.period)
 }
 
 // setLocal notes the addresses of interfaces, for any goroutine.
@@ -111,8 +117,11 @@ func (p *programmer) setLocal(addresses []netip.Addr) {
 // run programs until the context ends. What the kernel holds then stays there.
 func (p *programmer) run(ctx context.Context) {
 	p.started = p.clock.Now()
-	for ctx.Err() == nil {
-		timer := p.clock.NewTimer(p.step(ctx))
+	wait := p.step(ctx)
+	// Of all memory the first sync needs most, of what is needed only once.
+	debug.FreeOSMemory()
+	for ; ctx.Err() == nil; wait = p.step(ctx) {
+		timer := p.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
@@ -160,7 +169,7 @@ func (p *programmer) next(now time.Time) time.Time {
 func (p *programmer) sync(ctx context.Context, now time.Time) {
 	taken := p.catalogue.take()
 	if !taken.empty() {
-		p.health.Queued(apiFamilies...)
+		p.health.Queued(p.named...)
 	}
 	if taken.anew {
 		p.versions = newAcknowledgements()
@@ -234,7 +243,7 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 		p.read(after, &result.Families[i])
 	}
 	for i, f := range p.families {
-		p.stage(f, before.ports[i], result.Families, now)
+		after.notes = append(after.notes, p.stage(f, before.ports[i], result.Families, now)...)
 	}
 	if !slices.Equal(before.onNode, after.onNode) {
 		p.count(before.onNode, -1)
@@ -258,7 +267,7 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 	}
 	p.warnings.unreachable(name, after.unreachable, now)
 	p.index.set(name, result.Families, now)
-	if len(result.Families) > 0 || len(result.Notes) > 0 {
+	if len(result.Families) > 0 || len(after.notes) > 0 {
 		p.records[name] = after
 	} else {
 		delete(p.records, name)
@@ -293,8 +302,8 @@ func (*programmer) read(r *record, c *compile.Family) {
 }
 
 // stage asks for the ports of a Service in one family, and has those go that it had
-// before.
-func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) {
+// before. It returns what no rule can be made of.
+func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) (notes []string) {
 	wanted := map[string]bool{}
 	for i := range compiled {
 		if compiled[i].Family != f.number {
@@ -308,7 +317,7 @@ func (p *programmer) stage(f *family, before []string, compiled []compile.Family
 			}
 			if err := f.stage(port.Name, port); err != nil {
 				p.metrics.failed(stepCompile)
-				p.log.Error(err, "A part of a Service cannot be programmed", "family", f.String(), "port", port.Name)
+				notes = append(notes, err.Error())
 			}
 		}
 	}
@@ -317,6 +326,7 @@ func (p *programmer) stage(f *family, before []string, compiled []compile.Family
 			_ = f.stage(name, nil) // which cannot fail
 		}
 	}
+	return notes
 }
 
 // count counts Services that have endpoints on this node.

@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -151,4 +154,119 @@ func TestFamiliesThatNobodyUses(t *testing.T) {
 	if w.kernel.tables[ruleset.IPv6] == nil {
 		t.Error("there is no table of IPv6")
 	}
+}
+
+// On a node without IPv6 Services have IPv4 alone.
+func TestNodeWithoutIPv6(t *testing.T) {
+	w := newWorld(t)
+	w.rules.withoutIPv6 = true
+	w.families, w.named = nil, nil
+	w.begin()
+	dual := aService("web", "10.96.0.1")
+	dual.Spec.ClusterIPs = append(dual.Spec.ClusterIPs, "2001:db8::1")
+	dual.Spec.IPFamilies = append(dual.Spec.IPFamilies, corev1.IPv6Protocol)
+	six := aGroup("web", "web-6", "2001:db8:1::1")
+	six.Spec.AddressType = corev1.IPv6Protocol
+	w.kernel.refuses = func(t ruleset.Transaction) error {
+		if t.Family == ruleset.IPv6 {
+			return errRefused
+		}
+		return nil
+	}
+	w.put(dual, handedOver(aGroup("web", "web-4", "10.1.1.1")), handedOver(six))
+	w.run(time.Hour)
+	if !w.kernel.leads("10.1.1.1") || w.counter("transactions", "IPv6", "error") != 0 || !w.health.Healthy() || w.version != 3 {
+		t.Errorf("IPv4 is not served: healthy is %t, %d is acknowledged", w.health.Healthy(), w.version)
+	}
+}
+
+// Metrics say what is served now.
+func TestGauges(t *testing.T) {
+	w := newWorld(t)
+	are := func(when string, services, ports, endpoints, disputed float64) {
+		t.Helper()
+		w.run(time.Second)
+		m := w.metrics
+		for what, got := range map[string][2]float64{
+			"services":  {testutil.ToFloat64(m.services), services},
+			"ports":     {testutil.ToFloat64(m.ports.WithLabelValues("IPv4")), ports},
+			"endpoints": {testutil.ToFloat64(m.endpoints.WithLabelValues("IPv4")), endpoints},
+			"disputed":  {testutil.ToFloat64(m.disputed.WithLabelValues("IPv4")), disputed},
+		} {
+			if got[0] != got[1] {
+				t.Errorf("%s: %s %g, want %g", when, what, got[0], got[1])
+			}
+		}
+	}
+	are("nothing", 0, 0, 0, 0)
+	web := aService("web", "10.96.0.1")
+	w.put(web, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	are("a Service", 1, 1, 2, 0)
+	w.put(aGroup("web", "web-1", "10.1.1.1"))
+	are("an endpoint less", 1, 1, 1, 0)
+	w.put(aService("rival", "10.96.0.1"), aGroup("rival", "rival-1", "10.1.1.1"))
+	are("a rival", 2, 2, 2, 1)
+	w.drop(web)
+	are("a Service less", 1, 1, 1, 0)
+}
+
+// A group that is another Service's from now on changes both.
+func TestGroupOfAnotherService(t *testing.T) {
+	w := newWorld(t)
+	w.put(aService("web", "10.96.0.1"), aService("more", "10.96.0.2"), aGroup("web", "group", "10.1.1.1"))
+	w.right("of the first")
+	w.put(aGroup("more", "group", "10.1.1.1"))
+	w.right("of the second")
+}
+
+// Clients with session affinity to an endpoint that went are forgotten.
+func TestClientsAreForgotten(t *testing.T) {
+	w := newWorld(t)
+	service := aService("web", "10.96.0.1")
+	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	w.right("at first")
+	w.kernel.forgotten = nil
+	w.put(aGroup("web", "web-1", "10.1.1.2"))
+	w.right("an endpoint less")
+	if len(w.kernel.forgotten) == 0 {
+		t.Error("clients are remembered")
+	}
+	w.kernel.forgotten = nil
+	w.put(aService("more", "10.96.0.2"), aGroup("more", "more-1", "10.1.1.3"))
+	w.right("something else")
+	if len(w.kernel.forgotten) > 0 {
+		t.Errorf("clients are forgotten again: %+v", w.kernel.forgotten)
+	}
+}
+
+// NodePorts follow the addresses of the node.
+func TestAddressesOfTheNodeChange(t *testing.T) {
+	w := newWorld(t)
+	addresses, err := ParseNodePortAddresses([]string{"192.0.2.0/24"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.rules.nodePortAddresses = addresses
+	service := aService("web", "10.96.0.1")
+	service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+	w.put(service, aGroup("web", "web-1", "10.1.1.1"))
+	w.right("without an address")
+	fronts := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, front := range w.families[0].programmed["shop/web"].Fronts {
+			got = append(got, front.Address.String())
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("the fronts are %v, want %v", got, want)
+		}
+	}
+	fronts("10.96.0.1")
+	w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("198.51.100.1")})
+	w.right("with an address")
+	fronts("10.96.0.1", "192.0.2.7")
+	w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.8")})
+	w.right("with another")
+	fronts("10.96.0.1", "192.0.2.8")
 }

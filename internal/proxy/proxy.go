@@ -60,6 +60,10 @@ type Options struct {
 	// MasqueradeMark is the bit of packet marks by which that is done.
 	MasqueradeMark uint32
 
+	// WithoutIPv6 says that the node's kernel does not have IPv6, so that Services have
+	// IPv4 alone.
+	WithoutIPv6 bool
+
 	// MinSyncPeriod is the least time between two syncs.
 	MinSyncPeriod time.Duration
 	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
@@ -98,7 +102,7 @@ func New(o Options) (*Proxy, error) {
 	p := &Proxy{options: o, health: health.NewState(clock.RealClock{})}
 	wake := make(chan struct{}, 1)
 	p.catalogue = newCatalogue(clock.RealClock{}, func() {
-		p.health.Queued(apiFamilies...)
+		p.health.Queued(p.programmer.named...)
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -187,7 +191,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 func (o *Options) rules() rules {
 	return rules{
 		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
-		clusterCIDRs: o.ClusterCIDRs, nodePortAddresses: o.NodePortAddresses,
+		clusterCIDRs: o.ClusterCIDRs, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
 	}
 }
 

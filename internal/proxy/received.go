@@ -40,7 +40,7 @@ func (t *countingTransport) RoundTrip(request *http.Request) (*http.Response, er
 		return response, err
 	}
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
-	if resource := parts[len(parts)-1]; request.Method == http.MethodGet && slices.Contains(resources, resource) {
+	if resource := parts[len(parts)-1]; slices.Contains(resources, resource) {
 		response.Body = &countingBody{response.Body, t.bytes.WithLabelValues(resource)}
 	}
 	return response, nil

@@ -122,82 +122,96 @@ func (w *writer) forgetClients(f *family) {
 }
 
 // isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and has
-// the others written. The kernel's state is known when it begins.
+// the others written. The kernel's state is known when it begins. Where there are too many
+// it sets aside what it has found, and the rest is tried next time.
 func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause error) error {
 	all := maps.Clone(f.staged)
 	for name := range all {
 		f.unstage(name)
 	}
-	tries := mostTries
-	try := func() error {
-		if tries--; tries < 0 {
-			return errTooManyTries
-		}
-		err := w.commit(ctx, f, now)
-		if err == nil {
-			return nil
-		}
-		return errors.Join(err, f.adopt(w.kernel))
+	s := &search{writer: w, family: f, now: now, tries: mostTries}
+	// If nothing can be written without them either, they are not to blame.
+	if len(all) > 0 && s.try(ctx) == nil && w.answers(ctx, f) == nil {
+		cause = s.among(ctx, all)
 	}
-	giveUp := func() error {
+	for _, one := range s.refusals {
+		w.setAside(f, one, all[one.name], now)
+		delete(all, one.name)
+	}
+	if cause != nil {
 		for name, port := range all {
 			if f.programmed[name] != port {
 				_ = f.stage(name, port) // what is wrong with it was said when it came
 			}
 		}
-		return cause
 	}
-	// If nothing can be written without them either, they are not to blame.
-	if len(all) == 0 || try() != nil || w.answers(ctx, f) != nil {
-		return giveUp()
-	}
-	var refusals []refusal
-	queue := [][]string{slices.Sorted(maps.Keys(all))}
-	for len(queue) > 0 {
-		names := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		for _, name := range names {
-			_ = f.stage(name, all[name])
-		}
-		err := try()
-		switch {
-		case err == nil:
-			f.settled()
-			continue
-		case ctx.Err() != nil || f.doubtful || errors.Is(err, errTooManyTries):
-			return giveUp()
-		}
-		for _, name := range names {
-			f.unstage(name)
-		}
-		if len(names) == 1 {
-			refusals = append(refusals, refusal{names[0], err})
-			if len(refusals) > mostRefused {
-				return giveUp()
-			}
-			continue
-		}
-		half := len(names) / 2
-		queue = append(queue, names[half:], names[:half])
-	}
-	for _, one := range refusals {
-		w.setAside(f, one, all[one.name], now)
-	}
-	return nil
+	return cause
 }
 
-// answers has the kernel do what is done already: to add the table that is there.
-func (w *writer) answers(ctx context.Context, f *family) error {
-	return w.kernel.Apply(ctx, ruleset.Transaction{Family: f.number, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
+// search looks for what the kernel refuses.
+type search struct {
+	*writer
+	family   *family
+	now      time.Time
+	tries    int
+	refusals []refusal
 }
-
-// errTooManyTries ends a search that takes too long.
-var errTooManyTries = errors.New("too many transactions fail")
 
 // refusal is a ServicePort that the kernel refuses, and what it says.
 type refusal struct {
 	name  string
 	cause error
+}
+
+// errTooMany ends a search that takes too long.
+var errTooMany = errors.New("the kernel refuses more ports of Services than can be told apart at once")
+
+// among writes ServicePorts, in halves and halves of these where that fails, until each
+// that fails is known.
+func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
+	queue := [][]string{slices.Sorted(maps.Keys(all))}
+	for len(queue) > 0 {
+		if s.tries == 0 || len(s.refusals) == mostRefused {
+			return errTooMany
+		}
+		names := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for _, name := range names {
+			_ = s.family.stage(name, all[name]) // what is wrong with it was said when it came
+		}
+		err := s.try(ctx)
+		if err == nil {
+			s.family.settled()
+			continue
+		}
+		if ctx.Err() != nil || s.family.doubtful {
+			return err
+		}
+		for _, name := range names {
+			s.family.unstage(name)
+		}
+		if half := len(names) / 2; half > 0 {
+			queue = append(queue, names[half:], names[:half])
+		} else {
+			s.refusals = append(s.refusals, refusal{names[0], err})
+		}
+	}
+	return nil
+}
+
+// try writes what is staged, and reads what the kernel holds if that fails.
+func (s *search) try(ctx context.Context) error {
+	s.tries--
+	err := s.commit(ctx, s.family, s.now)
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, s.family.adopt(s.kernel))
+}
+
+// answers has the kernel do what is done already: to add the table that is there.
+func (w *writer) answers(ctx context.Context, f *family) error {
+	return w.kernel.Apply(ctx, ruleset.Transaction{Family: f.number, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
 }
 
 func (w *writer) setAside(f *family, r refusal, port *ruleset.ServicePort, now time.Time) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -151,7 +152,7 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 	}
 	for name, text := range before {
 		if after[name] != text {
-			return "", fmt.Errorf("a restart changed the rules of %s: they were\n%s\nand are\n%s", name, text, after[name])
+			return "", fmt.Errorf("a restart changed the rules of %s: %s", name, changedLines(text, after[name]))
 		}
 	}
 	if err := s.scale(ctx, "echo", 15); err != nil {
@@ -197,8 +198,20 @@ func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// rulesRest waits until the rules of all nodes are what they were a while before.
+// rulesRest waits until the rules of all nodes are what they were a while before, and what
+// earlier promises made has gone from them.
 func (s *scene) rulesRest(ctx context.Context) error {
+	namespaces, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range namespaces.Items {
+		if namespaces.Items[i].DeletionTimestamp != nil {
+			if err := s.WaitGone(ctx, namespaces.Items[i].Name); err != nil {
+				return err
+			}
+		}
+	}
 	last, err := s.ruleHandles(ctx)
 	if err != nil {
 		return err
@@ -383,10 +396,10 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	if sortedLines(before) != sortedLines(after) {
-		return "", fmt.Errorf("the rules were\n%s\nand are\n%s", before, after)
+		return "", fmt.Errorf("the rules are not as before: %s", changedLines(sortedLines(before), sortedLines(after)))
 	}
 	if kept, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other"); err != nil || kept != other {
-		return "", errors.Join(err, fmt.Errorf("the table of somebody else was\n%s\nand is\n%s", other, kept))
+		return "", errors.Join(err, fmt.Errorf("the table of somebody else is not as before: %s", changedLines(other, kept)))
 	}
 	if _, err := s.nft(ctx, node, "delete table ip other"); err != nil {
 		return "", err
@@ -406,6 +419,23 @@ func sortedLines(text string) string {
 		words[i] = strings.TrimSpace(words[i])
 	}
 	return strings.Join(sortedCopy(words), "\n")
+}
+
+// changedLines are the lines that only one of two texts has.
+func changedLines(before, after string) string {
+	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
+	var all []string
+	for _, line := range was {
+		if !slices.Contains(is, line) {
+			all = append(all, "-"+strings.TrimSpace(line))
+		}
+	}
+	for _, line := range is {
+		if !slices.Contains(was, line) {
+			all = append(all, "+"+strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(all, " | ")
 }
 
 // recovery does something to a node and measures for how long connections fail then, as

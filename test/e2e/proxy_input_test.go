@@ -303,6 +303,9 @@ func (s *scene) crowdIsServed(ctx context.Context) error {
 	})
 }
 
+// accountingRest is longer than the time between two readings of all connections.
+const accountingRest = 20 * time.Second
+
 // proxyAccounting compares what proxies count with what clients and endpoints did.
 func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	if err := s.deployed(ctx, 12, ""); err != nil {
@@ -349,7 +352,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 		if total(now) != total(before) || bytes != bytesBefore {
 			before, bytesBefore, since = now, bytes, time.Now()
 		}
-		if time.Since(since) < 3*time.Second {
+		if time.Since(since) < accountingRest {
 			return "they changed just now", nil
 		}
 		return "", nil
@@ -396,7 +399,7 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 	if soaking() {
 		each = 100_000
 	}
-	if err := s.deploy(ctx); err != nil {
+	if err := s.deployPatient(ctx, echoes); err != nil {
 		return "", err
 	}
 	if err := s.Apply(ctx, s.namespace, twin("twin", `vicinity.dev/proxy: "true"`)); err != nil {
@@ -482,7 +485,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := tried.tryAll(ctx, rows, []server{{name: "vicinity-proxy alone", suffix: "s"}}); err != nil {
 		return "", err
 	}
-	if err := alone.deploy(ctx, "trafficDistribution: PreferSameZone", "type: NodePort"); err != nil {
+	if err := alone.deployPatient(ctx, echoes, "trafficDistribution: PreferSameZone", "type: NodePort"); err != nil {
 		return "", err
 	}
 	if err := alone.WaitHints(ctx, alone.namespace, "echo", true); err != nil {

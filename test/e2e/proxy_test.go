@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -161,8 +162,20 @@ func (s *scene) whyNotServed(_ context.Context, service *corev1.Service) string 
 // deployed runs an echo Service of so many endpoints, and clients on all nodes, has the
 // Service say what a patch says, and waits until vicinity-proxy serves it.
 func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error {
-	manifests := lab.EchoManifests("echo", endpoints) + "---\n" + lab.ClientManifests("client", clients)
-	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
+	if err := s.deployPatient(ctx, endpoints); err != nil {
+		return err
+	}
+	return s.handOverEcho(ctx, patch)
+}
+
+// deployPatient is deploy with endpoints that serve on for 10 s when they are to end: for
+// longer than the news of it takes to all nodes, also on a machine that does much else.
+func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
+	manifests := strings.NewReplacer(
+		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 20",
+		"        env:\n", "        env:\n        - {name: ECHO_DRAIN, value: 10s}\n",
+	).Replace(lab.EchoManifests("echo", endpoints, spec...))
+	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
 		return err
 	}
 	for _, name := range []string{"echo", "client"} {
@@ -173,7 +186,7 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
 		return err
 	}
-	return s.handOverEcho(ctx, patch)
+	return s.settled(ctx, lab.LoadOptions{})
 }
 
 // handOverEcho has the echo Service served by vicinity-proxy and say what a patch says.

@@ -42,8 +42,8 @@ type cluster struct {
 	ends [2]end
 	// made is how many Services there are.
 	made int
-	// addresses of the two Services.
-	live, direct netip.AddrPort
+	// live is the address of the Service whose endpoint listens.
+	live netip.AddrPort
 }
 
 // end is an endpoint that listens, and says a letter to whoever connects.
@@ -54,7 +54,8 @@ type end struct {
 	listener net.Listener
 }
 
-// bringUp makes the lab, whose files are in the folder, with the two Services.
+// bringUp makes the lab, whose files are in the folder, with the Service whose endpoint
+// listens.
 func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
 	looks, err := shape.FromOptions(shape.Options{
 		Name: fmt.Sprintf("bench-proxy-%d", os.Getpid()), NodesPerZone: []int{1}, Proxy: string(shape.ProxyNone),
@@ -163,34 +164,27 @@ func (c *cluster) listen(index int, node shape.Node) error {
 	return nil
 }
 
-// makeLive makes the Services whose endpoints listen.
+// makeLive makes the Service whose endpoint listens.
 func (c *cluster) makeLive(ctx context.Context) error {
-	for _, name := range []string{liveName, directName, crowdName, release.Namespace} {
+	for _, name := range []string{liveName, crowdName, release.Namespace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := c.api.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
-	for _, one := range []struct {
-		name    string
-		address *netip.AddrPort
-	}{{liveName, &c.live}, {directName, &c.direct}} {
-		made, err := c.api.CoreV1().Services(one.name).Create(ctx, newService(one.name, one.name), metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-		address, err := netip.ParseAddr(made.Spec.ClusterIP)
-		if err != nil {
-			return err
-		}
-		*one.address = netip.AddrPortFrom(address, servicePort)
-	}
-	slice := newSlice(liveName, liveName, 0, nil)
-	slice.Endpoints = append(slice.Endpoints, endpoint(c.ends[0].address, c.ends[0].node))
-	if _, err := c.api.DiscoveryV1().EndpointSlices(liveName).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+	made, err := c.api.CoreV1().Services(liveName).Create(ctx, newService(liveName, liveName), metav1.CreateOptions{})
+	if err != nil {
 		return err
 	}
-	return c.client.Apply(ctx, "", directGroup(c.ends[0].address, c.ends[0].node))
+	address, err := netip.ParseAddr(made.Spec.ClusterIP)
+	if err != nil {
+		return err
+	}
+	c.live = netip.AddrPortFrom(address, servicePort)
+	slice := newSlice(liveName, liveName, 0, nil)
+	slice.Endpoints = append(slice.Endpoints, endpoint(c.ends[0].address, c.ends[0].node))
+	_, err = c.api.DiscoveryV1().EndpointSlices(liveName).Create(ctx, slice, metav1.CreateOptions{})
+	return err
 }
 
 // fill makes Services until there are so many.
@@ -219,7 +213,7 @@ func (c *cluster) fill(ctx context.Context, size int) error {
 	return nil
 }
 
-// annotate gives all Services but the two annotations, as JSON.
+// annotate gives all Services but the one that is live annotations, as JSON.
 func (c *cluster) annotate(ctx context.Context, patch string) error {
 	return inParallel(ctx, c.made, func(ctx context.Context, i int) error {
 		service := serviceAt(i)
@@ -245,8 +239,9 @@ func (c *cluster) crowd(ctx context.Context, endpoints int) error {
 }
 
 // counted is how many Services vicinity-proxy alone serves, and how many groups and
-// endpoints in them there are.
-type counted struct{ served, groups, endpoints int }
+// endpoints in them there are. Groups that are passing are of Services that are being
+// handed over.
+type counted struct{ served, groups, passing, endpoints int }
 
 func (c *cluster) count(ctx context.Context) (n counted, err error) {
 	services, err := c.api.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
@@ -262,6 +257,9 @@ func (c *cluster) count(ctx context.Context) (n counted, err error) {
 	}
 	n.groups = len(list.Items)
 	for i := range list.Items {
+		if _, passing := list.Items[i].GetLabels()[v1alpha1.LabelHandOver]; passing {
+			n.passing++
+		}
 		text, err := json.Marshal(list.Items[i].Object["spec"])
 		if err != nil {
 			return n, err

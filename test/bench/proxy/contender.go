@@ -85,7 +85,7 @@ func lastWords(log *os.File) string {
 	return strings.TrimSpace(string(data[max(0, len(data)-1000):]))
 }
 
-// stop ends a program and waits for its end.
+// stop ends a program and waits for its end. It is to be called once.
 func (p *program) stop() error {
 	p.told.Store(true)
 	err := p.command.Process.Signal(syscall.SIGTERM)

@@ -1,6 +1,6 @@
 // Command proxy measures what a node's proxy costs and how fast it is: kube-proxy and
 // vicinity-proxy take turns on a node of a lab with thousands of Services, as objects of a
-// real API server, and two Services whose endpoints really listen.
+// real API server, and one Service whose endpoint really listens.
 //
 // Both clocks start when the change of an EndpointSlice is sent, and stop when a new
 // connection from the node reaches the new endpoint. With vicinity-proxy the change goes

@@ -27,12 +27,11 @@ const (
 	endpointPort = 18080
 )
 
-// The Services whose endpoints listen, each in a namespace of its own: the slices of one
-// change, the group of the other, which the controller leaves alone.
+// The Service whose endpoint listens, and the one with as many endpoints as are asked for,
+// each in a namespace of its own.
 const (
-	liveName   = "live"
-	directName = "direct"
-	crowdName  = "crowd"
+	liveName  = "live"
+	crowdName = "crowd"
 )
 
 // annotations have vicinity-proxy serve a Service.
@@ -94,20 +93,6 @@ func endpointsOf(index int, nodes []shape.Node) []discoveryv1.Endpoint {
 // pods of the lab.
 func addressAt(first byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{first, byte(n >> 16), byte(n >> 8), byte(n)})
-}
-
-// directGroup is the hand-made group of the Service that the controller leaves alone.
-func directGroup(address netip.Addr, node shape.Node) string {
-	return fmt.Sprintf(`apiVersion: vicinity.dev/v1alpha1
-kind: EndpointGroup
-metadata: {namespace: %[1]s, name: %[1]s, labels: {vicinity.dev/service-name: %[1]s}}
-spec:
-  service: %[1]s
-  addressType: IPv4
-  anyReady: true
-  ports: [{name: %[2]s, protocol: TCP, port: %[3]d}]
-  endpoints: [{address: %[4]s, zone: %[5]s, node: %[6]s}]
-`, directName, portName, endpointPort, address, node.Zone, node.Name)
 }
 
 // patchOf replaces the endpoints of a slice, as JSON.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +25,9 @@ const (
 	// often is the pause between two looks at whether a change has come into effect, and
 	// seldom that while CPU is measured, which connections that are counted would cost.
 	often, seldom = 200 * time.Microsecond, 20 * time.Millisecond
+	// apart is the pause between two changes, longer than that which proxies make between
+	// two syncs, but for kube-proxy's of a second.
+	apart = 100 * time.Millisecond
 )
 
 // bench is a run of the benchmark.
@@ -79,11 +82,13 @@ func (b *bench) say(format string, args ...any) {
 
 // takeTurns measures one proxy and then the other.
 func (b *bench) takeTurns(ctx context.Context) error {
-	if err := b.withController(ctx, false, nil); err != nil {
+	// Services go back to kube-proxy, which needs no controller then.
+	err := b.withController(ctx, false, func(func() error) error { return nil })
+	if err != nil {
 		return err
 	}
 	figures := b.figures.of(kubeProxy, b.cluster.made)
-	err := b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
+	err = b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
 		if err := b.changes(ctx, b.peerChanges, often, &figures.changes); err != nil {
 			return err
 		}
@@ -92,64 +97,64 @@ func (b *bench) takeTurns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.withController(ctx, true, func() error {
+	return b.withController(ctx, true, func(stop func() error) error {
 		figures := b.figures.of(vicinity, b.cluster.made)
 		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
-			// The two Services, too; the hand-made group's is left to kube-proxy's name.
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
 				return err
 			}
 			if err := b.changes(ctx, b.options.changes, often, &figures.changes); err != nil {
 				return err
 			}
-			if err := b.groupChanges(ctx, b.options.changes, &figures.groupChanges); err != nil {
+			if err := b.costs(ctx, p, figures, b.options.changes); err != nil {
 				return err
 			}
-			return b.costs(ctx, p, figures, b.options.changes)
+			// It would put a group right that somebody else changes.
+			if err := stop(); err != nil {
+				return err
+			}
+			return b.groupChanges(ctx, b.options.changes, &figures.groupChanges)
 		})
 	})
 }
 
 // withController runs the controller, which gives Services to vicinity-proxy or back to
-// kube-proxy, and when that has come to its end does something meanwhile.
-func (b *bench) withController(ctx context.Context, groups bool, do func() error) (err error) {
+// kube-proxy, and when that has come to its end does something, which may stop it.
+func (b *bench) withController(ctx context.Context, groups bool, do func(stop func() error) error) (err error) {
 	args := []string{
 		filepath.Join(b.bin, "vicinity-controller"), "--kubeconfig", b.cluster.Kubeconfig(), "--namespace", "vicinity-system",
 		"--leader-elect=false", "--health-probe-bind-address", "0", "--metrics-bind-address", "0",
-		"--kube-api-qps", "2000", "--kube-api-burst", "4000", "--hand-back-grace", "0s",
-		"--exclude-namespaces", directName, fmt.Sprintf("--groups=%t", groups),
+		"--kube-api-qps", "2000", "--kube-api-burst", "4000", "--hand-back-grace", "0s", fmt.Sprintf("--groups=%t", groups),
 	}
 	controller, err := start("controller", "", b.folder, b.lost, args...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, controller.stop()) }()
+	stop := sync.OnceValue(controller.stop)
+	defer func() { err = errors.Join(err, stop()) }()
 	limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	err = b.cluster.until(limited, "groups", func(n counted) string {
-		// Beside the hand-made one there is one for each, or none.
-		want := 1
-		if groups {
-			want += b.cluster.made + 1
-		}
-		if n.groups != want || !groups && n.served > 0 {
-			return fmt.Sprintf("there are %d groups, want %d, and %d Services are vicinity-proxy's alone", n.groups, want, n.served)
+		// There is at least one for each, or none.
+		if groups && n.groups < b.cluster.made+1 || !groups && n.groups+n.served > 0 {
+			return fmt.Sprintf("there are %d groups, and %d Services are vicinity-proxy's alone", n.groups, n.served)
 		}
 		return ""
 	})
-	if err != nil || do == nil {
+	if err != nil {
 		return err
 	}
-	return do()
+	return do(stop)
 }
 
-// served waits until vicinity-proxy alone serves so many Services.
+// served waits until vicinity-proxy alone serves so many Services, and nothing is left to
+// do about that.
 func (b *bench) served(ctx context.Context, number int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the hand-over takes too long"))
 	defer cancel()
 	return b.cluster.until(ctx, "the hand-over", func(n counted) string {
-		if n.served != number {
-			return fmt.Sprintf("%d of %d Services are handed over", n.served, number)
+		if n.served != number || n.passing > 0 {
+			return fmt.Sprintf("%d of %d Services are handed over, and %d groups say that they are being", n.served, number, n.passing)
 		}
 		return ""
 	})
@@ -211,7 +216,7 @@ func (b *bench) current(ctx context.Context) (end, error) {
 // changes has the endpoint of the live Service change by its slice, and notes how long
 // each change takes from before it is sent.
 func (b *bench) changes(ctx context.Context, number int, pause time.Duration, took *[]time.Duration) error {
-	return b.change(ctx, number, pause, took, written{b.cluster.live, b.patchSlice})
+	return b.change(ctx, number, pause, took, b.patchSlice)
 }
 
 // patchSlice has the live Service lead to an end.
@@ -221,32 +226,41 @@ func (b *bench) patchSlice(ctx context.Context, to end) error {
 	return err
 }
 
-// groupChanges has the endpoint of the other Service change by its group.
+// groupChanges has the endpoint of the live Service change by its group.
 func (b *bench) groupChanges(ctx context.Context, number int, took *[]time.Duration) error {
-	return b.change(ctx, number, often, took, written{b.cluster.direct, func(ctx context.Context, to end) error {
-		patch := fmt.Appendf(nil, `{"spec":{"endpoints":[{"address":%q,"zone":%q,"node":%q}]}}`, to.address, to.node.Zone, to.node.Name)
-		_, err := b.cluster.groups.Namespace(directName).Patch(ctx, directName, types.MergePatchType, patch, metav1.PatchOptions{})
+	groups := b.cluster.groups.Namespace(liveName)
+	list, err := groups.List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return err
-	}})
+	}
+	if len(list.Items) != 1 {
+		return fmt.Errorf("the live Service has %d groups, want 1", len(list.Items))
+	}
+	name := list.Items[0].GetName()
+	return b.change(ctx, number, often, took, func(ctx context.Context, to end) error {
+		patch := fmt.Appendf(nil, `{"spec":{"endpoints":[{"address":%q,"zone":%q,"node":%q}]}}`, to.address, to.node.Zone, to.node.Name)
+		_, err := groups.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
 }
 
-// written is how a change is made, and the address at which its effect shows.
-type written struct {
-	at    netip.AddrPort
-	write func(context.Context, end) error
-}
-
-// change makes changes one after the other, each as soon as the one before is in effect.
-func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, w written) error {
+// change makes changes one after the other, each a moment after the one before is in
+// effect.
+func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, write func(context.Context, end) error) error {
 	for range number {
 		b.turn++
 		to := b.cluster.ends[b.turn%2]
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(apart):
+		}
 		limited, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("a change takes too long"))
 		sent := time.Now()
-		done := make(chan error, 1)
-		go func() { done <- w.write(limited, to) }()
-		effect, err := b.prober.until(limited, w.at, to.letter, sent, pause)
-		err = errors.Join(err, <-done)
+		written := make(chan error, 1)
+		go func() { written <- write(limited, to) }()
+		effect, err := b.prober.until(limited, b.cluster.live, to.letter, sent, pause)
+		err = errors.Join(err, <-written)
 		cancel()
 		if err != nil {
 			return err
@@ -293,7 +307,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 		return err
 	}
 	zones := len(b.cluster.Shape().Zones)
-	return b.withController(ctx, true, func() error {
+	return b.withController(ctx, true, func(func() error) error {
 		if err := b.subsetsSettled(ctx, zones); err != nil {
 			return err
 		}
@@ -332,8 +346,8 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	return b.cluster.until(ctx, "groups for each zone", func(n counted) string {
-		if want := zones*b.cluster.made + 2; n.groups < want || n.endpoints != perService*b.cluster.made+2 {
-			return fmt.Sprintf("there are %d groups with %d endpoints, want %d with %d", n.groups, n.endpoints, want, perService*b.cluster.made+2)
+		if want := zones*b.cluster.made + 1; n.groups < want || n.endpoints != perService*b.cluster.made+1 {
+			return fmt.Sprintf("there are %d groups with %d endpoints, want %d with %d", n.groups, n.endpoints, want, perService*b.cluster.made+1)
 		}
 		return ""
 	})
@@ -342,7 +356,7 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 // measureCrowd gives one Service as many endpoints as were asked for, and measures how
 // long it takes until all are programmed.
 func (b *bench) measureCrowd(ctx context.Context) error {
-	return b.withController(ctx, true, func() error {
+	return b.withController(ctx, true, func(func() error) error {
 		return b.withProxy(ctx, vicinity, &contest{}, func(p *program) error {
 			limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the endpoints take too long"))
 			defer cancel()
