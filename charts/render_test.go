@@ -60,6 +60,12 @@ func render(t *testing.T, assignments ...string) (*release.Release, error) {
 
 func renderValues(t *testing.T, values map[string]any) (*release.Release, error) {
 	t.Helper()
+	return renderIn(t, namespace, values)
+}
+
+// renderIn is a release in a namespace.
+func renderIn(t *testing.T, namespace string, values map[string]any) (*release.Release, error) {
+	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
 	install.ReleaseName, install.Namespace = "vicinity", namespace
 	install.DryRunStrategy, install.KubeVersion = action.DryRunClient, oldest

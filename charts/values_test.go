@@ -133,7 +133,7 @@ func (v value) other(t *testing.T) any {
 	case bool:
 		return !was
 	case float64:
-		return int(was) + 1
+		return int(was) + 2 // the number behind a port is another's
 	case string:
 		for _, allowed := range v.Enum {
 			if allowed != was {
@@ -266,10 +266,54 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"proxy.healthPort=0", "/proxy/healthPort"},
 		{"proxy.maxUnavailable=0", "/proxy/maxUnavailable"},
 		{"proxy.maxUnavailable=101%", "/proxy/maxUnavailable"},
+		{"metrics.port=8081", "metrics.port: 8081 is the port of the health checks already; give another"},
+		{"webhooks.port=8081", "webhooks.port: 8081 is the port of the health checks already; give another"},
+		{"webhooks.port=8080", "webhooks.port: 8080 is the port of metrics.port already; give another"},
+		{"webhooks.port=6060,profiling.enabled=true", "webhooks.port: 6060 is the port of profiling already; give another"},
+		{"fullnameOverride=UPPER", `"UPPER", which names of objects begin with`},
+		{"nameOverride=Bad_Name", `"vicinity-Bad_Name", which names of objects begin with`},
+		{"fullnameOverride=1st", `"1st", which names of objects begin with`},
 	} {
 		if _, err := render(t, test.set); err == nil || !strings.Contains(err.Error(), test.names) {
 			t.Errorf("%s is not refused by name: %v", test.set, err)
 		}
+	}
+}
+
+// A port that nobody listens on is anybody's.
+func TestPortsOfWhatIsOffAreFree(t *testing.T) {
+	for _, set := range []string{
+		"webhooks.port=6060", "webhooks.port=8080,metrics.enabled=false",
+		"metrics.port=9443,webhooks.endpointSlices.enabled=false,webhooks.services.enabled=false,webhooks.policies.enabled=false",
+	} {
+		objects(t, rendered(t, set))
+	}
+}
+
+// Names and labels that YAML takes for numbers and truth values are text.
+func TestNamesThatLookLikeSomethingElse(t *testing.T) {
+	for _, test := range []struct {
+		namespace string
+		values    map[string]any
+	}{
+		{"123", nil},
+		{"1e5", map[string]any{"nameOverride": "on", "fullnameOverride": "vicinity", "priorityClassName": "1e3"}},
+		{"true", map[string]any{"fullnameOverride": "true"}},
+		{"vicinity-system", map[string]any{"nameOverride": "1e3"}},
+	} {
+		r, err := renderIn(t, test.namespace, test.values)
+		if err != nil {
+			t.Errorf("namespace %s, %v: %v", test.namespace, test.values, err)
+			continue
+		}
+		objects(t, r)
+	}
+}
+
+// Null takes a default away and puts nothing in its place.
+func TestNullIsNothing(t *testing.T) {
+	for _, set := range []string{"resources=null", "resources.limits=null", "routing.excludedNamespaces=null", "nodeSelector=null", "tolerations=null", "podLabels=null"} {
+		objects(t, rendered(t, set))
 	}
 }
 

@@ -26,6 +26,8 @@ type controllerSettings struct {
 	routing.Settings
 	// leftAlone are the Services that it leaves alone.
 	leftAlone translate.LeftAlone
+	// stopped is why no controller runs; it is empty if one does, or if that is not known.
+	stopped string
 }
 
 func defaultSettings() controllerSettings {
@@ -43,14 +45,16 @@ func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error
 	case err != nil:
 		return settings, r.optional("Deployments", "vicinity-controller is taken to have its default flags", err)
 	case len(list) == 0:
-		r.leaveOut("no vicinity-controller is installed, so nothing is written; its default flags are assumed")
+		settings.stopped = "no vicinity-controller is installed"
+		r.leaveOut(settings.stopped + ", so nothing is written; its default flags are assumed")
 		return settings, nil
 	}
 	first := slices.MinFunc(list, func(a, b *appsv1.Deployment) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	if first.Status.ReadyReplicas == 0 {
-		r.leaveOut(fmt.Sprintf("Deployment %s/%s has no ready pod, so nothing is written", first.Namespace, first.Name))
+		settings.stopped = fmt.Sprintf("Deployment %s/%s has no ready pod", first.Namespace, first.Name)
+		r.leaveOut(settings.stopped + ", so nothing is written")
 	}
 	settings.leftAlone.Own = first.Namespace
 	for _, container := range first.Spec.Template.Spec.Containers {

@@ -57,15 +57,21 @@ without Vicinity being installed, and says what is missing.`,
 // serviceKinds are the words for Services, as kubectl knows them.
 var serviceKinds = []string{"svc", "service", "services"}
 
+func isServiceKind(word string) bool { return slices.Contains(serviceKinds, strings.ToLower(word)) }
+
 // explainArgs takes SERVICE, in one word or two.
 func explainArgs(_ *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		return fmt.Errorf("no Service is named; give svc/NAME")
-	case len(args) == 1 || len(args) == 2 && slices.Contains(serviceKinds, args[0]):
-		return nil
 	}
-	return fmt.Errorf("unexpected argument %q: one Service is explained at a time", args[1])
+	words := 1
+	if isServiceKind(args[0]) {
+		words = 2
+	}
+	if len(args) > words {
+		return fmt.Errorf("unexpected argument %q: one Service is explained at a time", args[words])
+	}
+	return nil
 }
 
 // serviceName is the name in the arguments.
@@ -74,7 +80,7 @@ func serviceName(args []string) (string, error) {
 	switch {
 	case !qualified:
 		return kind, nil
-	case !slices.Contains(serviceKinds, strings.ToLower(kind)):
+	case !isServiceKind(kind):
 		return "", usageErrorf("%q is no Service; give svc/NAME, with -n for its namespace", strings.Join(args, " "))
 	case name == "" || strings.Contains(name, "/"):
 		return "", usageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))

@@ -107,7 +107,7 @@ type explainPort struct {
 
 type explainStockRow struct {
 	Zone  string            `json:"zone"`
-	Nodes int               `json:"nodes"`
+	Nodes int               `json:"nodes,omitempty"` // none if that is unknown
 	Mode  routing.StockMode `json:"mode"`
 	Why   string            `json:"why,omitempty"`
 	Uses  map[string]int    `json:"uses"` // by the zone of the endpoints
@@ -153,7 +153,11 @@ func explainDocumentOf(e *explanation) explainDocument {
 		if e.blind() {
 			family = explainFamily{Family: family.Family, State: "unknown", Stock: family.Stock}
 			for j := range family.Stock {
-				family.Stock[j].Expected = nil
+				stock := &family.Stock[j]
+				stock.Expected = nil
+				for k := range stock.Zones {
+					stock.Zones[k].Nodes = 0
+				}
 			}
 		}
 		document.Families = append(document.Families, family)

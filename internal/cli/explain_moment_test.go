@@ -113,6 +113,7 @@ func TestExplainMeanwhile(t *testing.T) {
 		wants                   []string
 		undelivered             bool
 		state                   string
+		status                  []string
 	}{
 		{
 			"soft", translate.AnnotationSameZone, translate.Prefer,
@@ -120,16 +121,20 @@ func TestExplainMeanwhile(t *testing.T) {
 				"delivery: Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (0 groups so far)\n" +
 					"  until then: hints for them; allocated; optimal: a new plan, overload 0 %, below the threshold of 50 %\n  condition",
 				"\n  written:\n    not written yet: 3 groups differ from the plan\n",
+				"expected once vicinity-proxy serves it: 100 % of the traffic stays in its zone",
 			},
 			false, "allocated",
+			[]string{"allocated", "12", "3", "100.0", "0.0", "Groups", "stock proxies serve it until every node has vicinity-proxy"},
 		},
 		{
 			"hard", translate.AnnotationSameZone, translate.Require,
 			[]string{
 				"  until then: there are no hints, which cannot express it, so that all zones use all endpoints\n",
 				"not written yet: the hints of 12 endpoints in 1 slice differ from the plan\n",
+				"expected once vicinity-proxy serves it: 100 % of the traffic stays in its zone",
 			},
 			true, "allocated",
+			[]string{"undelivered", "12", "3", "33.3", "0.0", "Groups", "stock proxies serve it until every node has vicinity-proxy"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -147,6 +152,10 @@ func TestExplainMeanwhile(t *testing.T) {
 			m := document.Meanwhile
 			if m.Undelivered != test.undelivered || len(m.Families) != 1 || m.Families[0].State != test.state || len(m.Families[0].Endpoints) != 12 {
 				t.Errorf("meanwhile %+v", m)
+			}
+			_, stdout, _ = c.run(t.Context(), "status")
+			if row := strings.Join(strings.Fields(stdout), " "); !strings.Contains(row, strings.Join(test.status, " ")) {
+				t.Errorf("the status is not of what stock proxies do, %q:\n%s", test.status, stdout)
 			}
 		})
 	}

@@ -264,6 +264,25 @@ func compareGolden(t *testing.T, dir, name, got string) {
 	}
 }
 
+// A fault of a policy is said with the policy that has it.
+func TestExplainFailingCapacity(t *testing.T) {
+	c := newFakeCluster(t)
+	policies := c.dynamic.Resource(v1alpha1.GroupVersion.WithResource("routingpolicies")).Namespace("ops")
+	policy, err := policies.Get(t.Context(), "near-by", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	capacity := map[string]any{"type": string(v1alpha1.CapacityExpression), "expression": "1 / 0"}
+	if err := unstructured.SetNestedMap(policy.Object, capacity, "spec", "capacity"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policies.Update(t.Context(), policy, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, stderr := c.run(t.Context(), "explain", "governed", "-n", "ops")
+	wants(t, stdout+stderr, "\n  warning: RoutingPolicy near-by: spec.capacity.expression: zone \"zone-a\": division by zero; nodes are counted instead\n")
+}
+
 func TestExplainGolden(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -375,6 +394,35 @@ func TestExplainDoesWithout(t *testing.T) {
 	}
 }
 
+// Where nodes may not be read one is made up for each zone, which nobody is told of.
+func TestExplainCountsNoNodesThatItMayNotRead(t *testing.T) {
+	for _, blind := range []bool{false, true} {
+		c := newFakeCluster(t)
+		if blind {
+			c.refuse("nodes", forbidden("", "nodes"))
+		}
+		_, stdout, _ := c.run(t.Context(), "explain", "web", "-o", "json")
+		var document explainDocument
+		if err := json.Unmarshal([]byte(stdout), &document); err != nil {
+			t.Fatal(err)
+		}
+		rows := 0
+		for _, family := range document.Families {
+			for _, stock := range family.Stock {
+				for _, row := range stock.Zones {
+					rows++
+					if (row.Nodes == 0) != blind {
+						t.Errorf("blind %t: zone %q has %d nodes", blind, row.Zone, row.Nodes)
+					}
+				}
+			}
+		}
+		if rows == 0 || strings.Contains(stdout, `"nodes": 0`) {
+			t.Errorf("blind %t: the document is\n%s", blind, stdout)
+		}
+	}
+}
+
 func TestExplainFails(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -385,6 +433,7 @@ func TestExplainFails(t *testing.T) {
 	}{
 		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
 		{name: "two Services", args: []string{"web", "near"}, code: 2, want: `unexpected argument "near": one Service is explained at a time (see "vicinity explain --help")`},
+		{name: "two Services after the kind", args: []string{"SVC", "web", "near"}, code: 2, want: `unexpected argument "near": one Service is explained at a time (see "vicinity explain --help")`},
 		{name: "another kind", args: []string{"pod/web"}, code: 2, want: `"pod/web" is no Service; give svc/NAME, with -n for its namespace (see "vicinity explain --help")`},
 		{name: "half a name", args: []string{"svc/"}, code: 2, want: `"svc/" names no Service; give svc/NAME (see "vicinity explain --help")`},
 		{name: "an unknown format", args: []string{"web", "-o", "wide"}, code: 2, want: `--output "wide" is unknown; it must be text, json or yaml (see "vicinity explain --help")`},

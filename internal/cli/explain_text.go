@@ -81,10 +81,10 @@ func (e *explanation) delivery() string {
 		return "Hints, which cannot express it, so there are none"
 	case d.Delivery == routing.DeliveryHints:
 		return "Hints, for any proxy"
-	case d.Delivery == routing.DeliveryGroups && e.input.Service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName:
-		return fmt.Sprintf("Groups, for vicinity-proxy, which serves the Service from %s", groupCount(e))
-	case d.Delivery == routing.DeliveryGroups:
+	case awaitsProxy(e.input.Service, d.Delivery):
 		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groupCount(e))
+	case d.Delivery == routing.DeliveryGroups:
+		return fmt.Sprintf("Groups, for vicinity-proxy, which serves the Service from %s", groupCount(e))
 	case e.input.alone != "":
 		return "None: vicinity-controller leaves the Service alone, since " + e.input.alone
 	case d.Request.Upstream:
@@ -158,6 +158,8 @@ func (f *familyExplanation) state() []string {
 	switch {
 	case f.undelivered:
 		word, expected = "undelivered", "expected if it were delivered: "
+	case f.awaited:
+		expected = "expected once vicinity-proxy serves it: "
 	case !f.decided:
 		word = "not Vicinity's"
 	}

@@ -50,6 +50,9 @@ type familyExplanation struct {
 	decided bool
 	// undelivered says that the plan cannot be expressed, so that it is not in force.
 	undelivered bool
+	// awaited says that the plan is for vicinity-proxy and stock proxies still serve
+	// the Service, so that it is not in force either.
+	awaited bool
 	// assigned has the zones that use each endpoint, by address.
 	assigned map[string]allocate.ConsumerSet
 	limits   []explain.Limit
@@ -110,9 +113,12 @@ func newExplanation(in reading, nodes []*corev1.Node, r *clusterReader) (*explan
 // family explains one family.
 func (e *explanation) family(family corev1.IPFamily, ready []translate.Endpoint) (familyExplanation, error) {
 	service, request := e.input.Service, e.decision.Request
-	f := familyExplanation{ipFamily: family, undelivered: e.decision.Undelivered, planSection: planSection{
-		namespace: service.Namespace, name: service.Name, request: request, capacity: request.Capacity,
-	}}
+	f := familyExplanation{
+		ipFamily: family, undelivered: e.decision.Undelivered, awaited: awaitsProxy(service, e.decision.Delivery),
+		planSection: planSection{
+			namespace: service.Namespace, name: service.Name, request: request, capacity: request.Capacity,
+		},
+	}
 	f.question = e.question(ready)
 	decided := slices.IndexFunc(e.decision.Families, func(d routing.FamilyDecision) bool { return d.Family == family })
 	if decided >= 0 {
@@ -196,12 +202,16 @@ func (e *explanation) limits() []explain.Limit {
 // warnings are what is wrong with what is written or with the nodes, and what cannot
 // be delivered.
 func (e *explanation) warnings() []string {
-	warnings := slices.Concat(e.decision.Request.Warnings, e.decision.Notes)
+	var warnings []string
+	if sentence := e.input.abandoned(); sentence != "" {
+		warnings = append(warnings, sentence)
+	}
+	warnings = slices.Concat(warnings, e.decision.Request.Warnings, e.decision.Notes)
 	if !e.blind() {
 		warnings = append(warnings, e.input.Cluster.Warnings()...)
 	}
 	if fault := e.input.Cluster.Fault(e.decision.Request.Capacity); fault != "" {
-		warnings = append(warnings, fault)
+		warnings = append(warnings, fmt.Sprintf("RoutingPolicy %s: spec.%s", e.decision.Request.Policy, fault))
 	}
 	var once []string
 	for _, warning := range warnings {
@@ -326,7 +336,7 @@ func (e *explanation) meanwhile() []string {
 func pendingGroups(in routing.Input, d routing.Decision, now time.Time) []string {
 	var sentences []string
 	changes := routing.Groups(in, d, routing.GroupState{
-		Now: now, HandOver: in.Service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName,
+		Now: now, HandOver: awaitsProxy(in.Service, d.Delivery),
 	})
 	if n := changes.Writes(); n > 0 {
 		sentences = append(sentences, "not written yet: "+count(int64(n), "group differs from the plan", "groups differ from the plan"))

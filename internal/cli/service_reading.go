@@ -16,11 +16,23 @@ type reading struct {
 	routing.Input
 	// alone is why vicinity-controller leaves the Service alone; it is empty for most.
 	alone string
+	// stopped is why no vicinity-controller runs, as far as that is known.
+	stopped string
 }
 
 func (s *controllerSettings) reading(in routing.Input) reading {
 	in.Settings = s.Settings
-	return reading{Input: in, alone: s.leftAlone.Why(in.Service.Namespace, in.Service.Name)}
+	return reading{Input: in, alone: s.leftAlone.Why(in.Service.Namespace, in.Service.Name), stopped: s.stopped}
+}
+
+// abandoned says, of a Service that kube-proxy leaves to vicinity-proxy, that its groups
+// follow nothing any more. It is empty for most.
+func (in *reading) abandoned() string {
+	if in.stopped == "" || in.Service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+		return ""
+	}
+	return fmt.Sprintf("vicinity-proxy serves it from groups that do not follow its pods any more, since %s; kube-proxy takes it back when the label %s is removed",
+		in.stopped, translate.LabelServiceProxyName)
 }
 
 // decide decides as the controller does. Of a Service that it leaves alone the request
@@ -36,6 +48,12 @@ func (in *reading) decide() (routing.Decision, error) {
 			cmp.Or(asked.Source, "annotation "+translate.AnnotationProxy), in.alone))
 	}
 	return d, nil
+}
+
+// awaitsProxy reports whether stock proxies serve a Service whose plan is for
+// vicinity-proxy.
+func awaitsProxy(service *corev1.Service, delivery routing.Delivery) bool {
+	return delivery == routing.DeliveryGroups && service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName
 }
 
 // withoutAddresses says why there is no family to plan for.

@@ -206,11 +206,24 @@ type statusRow struct {
 	why              string
 	// notes are what is worth a look, what matters most first.
 	notes []string
+	// certain are those of them that hold whatever is known of the nodes.
+	certain []string
 }
 
 // statusRows are those of one Service: one, or one for each of its families if they
 // differ.
 func (r *clusterReader) statusRows(in reading) ([]statusRow, error) {
+	rows, err := r.plannedRows(in)
+	if sentence := in.abandoned(); sentence != "" {
+		for i := range rows {
+			rows[i].tell(sentence)
+		}
+	}
+	return rows, err
+}
+
+// plannedRows are the rows of a Service as vicinity-controller decides about it.
+func (r *clusterReader) plannedRows(in reading) ([]statusRow, error) {
 	decision, err := in.decide()
 	if err != nil {
 		return nil, err
@@ -220,6 +233,12 @@ func (r *clusterReader) statusRows(in reading) ([]statusRow, error) {
 		request: decision.Request, delivery: decision.Delivery, state: "-",
 	}
 	row.notes = slices.Concat(pending(in.Input, decision, r), decision.Notes, decision.Request.Warnings)
+	row.certain = decision.Request.Warnings
+	inForce := &decision
+	if awaitsProxy(in.Service, decision.Delivery) {
+		inForce = decision.Hinted()
+		row.tell("stock proxies serve it until every node has vicinity-proxy")
+	}
 	if decision.Request.NoPlan != "" {
 		row.notes = append([]string{decision.Request.NoPlan}, row.notes...)
 		return []statusRow{row}, nil
@@ -235,7 +254,7 @@ func (r *clusterReader) statusRows(in reading) ([]statusRow, error) {
 		if len(endpoints) > 1 {
 			one.family = family
 		}
-		if err := one.fill(in.Input, &decision, familyOf{family, ready}); err != nil {
+		if err := one.fill(in.Input, inForce, familyOf{family, ready}); err != nil {
 			return nil, err
 		}
 		if slices.Contains(r.unread, kindNodes) {
@@ -296,6 +315,9 @@ func (r *statusRow) fill(in routing.Input, decision *routing.Decision, of family
 		}
 	}
 	r.why = explain.Outcome(outcome)
+	if outcome.Figures.Unreached > 0 && len(of.ready) > 0 {
+		r.notes = append([]string{explain.Unreached(outcome.Figures.Unreached)}, r.notes...)
+	}
 	if outcome.IsBalanced() && outcome.Rule != allocate.RuleAsked {
 		r.notes = append(slices.Clone(r.notes), r.why)
 	}
@@ -305,9 +327,16 @@ func (r *statusRow) fill(in routing.Input, decision *routing.Decision, of family
 	return nil
 }
 
+// tell notes what matters more than all that is noted already, and holds whatever is known
+// of the nodes.
+func (r *statusRow) tell(sentence string) {
+	r.notes = append([]string{sentence}, r.notes...)
+	r.certain = append([]string{sentence}, r.certain...)
+}
+
 // forget drops what nobody can know without the nodes.
 func (r *statusRow) forget() {
-	r.figures, r.why, r.notes = allocate.Figures{}, "", r.request.Warnings
+	r.figures, r.why, r.notes = allocate.Figures{}, "", r.certain
 	if r.delivery != routing.DeliveryNone {
 		r.state = "unknown"
 	}

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubetesting "k8s.io/client-go/testing"
@@ -64,6 +66,50 @@ func TestStatusDoesWithout(t *testing.T) {
 		}
 	}
 	t.Errorf("ops/both is missing in\n%s", stdout)
+}
+
+// Who kube-proxy left to vicinity-proxy is in trouble when nobody writes groups, and that
+// is said before all else, also to those who may not read nodes.
+func TestStatusOfTheAbandoned(t *testing.T) {
+	const said = "vicinity-proxy serves it from groups that do not follow its pods any more, since %s; kube-proxy takes it back when the label service.kubernetes.io/service-proxy-name is removed"
+	deployments := appsv1.SchemeGroupVersion.WithResource("deployments")
+	for _, test := range []struct {
+		since   string
+		prepare func(*fakeCluster) error
+	}{
+		{"no vicinity-controller is installed", func(c *fakeCluster) error {
+			return c.typed.Tracker().Delete(deployments, "vicinity-system", "vicinity-controller")
+		}},
+		{"Deployment vicinity-system/vicinity-controller has no ready pod", func(c *fakeCluster) error {
+			stopped := aController()
+			stopped.Status.ReadyReplicas = 0
+			return c.typed.Tracker().Update(deployments, stopped, stopped.Namespace)
+		}},
+	} {
+		for _, blind := range []bool{false, true} {
+			c := newFakeCluster(t)
+			if err := test.prepare(c); err != nil {
+				t.Fatal(err)
+			}
+			if blind {
+				c.refuse("nodes", forbidden("", "nodes"))
+			}
+			want := fmt.Sprintf(said, test.since)
+			_, stdout, _ := c.run(t.Context(), "explain", "grouped")
+			wants(t, stdout, "\n  warning: "+want+"\n")
+			_, stdout, _ = c.run(t.Context(), "status")
+			told := 0
+			for line := range strings.Lines(stdout) {
+				if strings.Contains(line, want) {
+					told++
+					wants(t, line, "shop       grouped ", "Groups    "+want)
+				}
+			}
+			if told != 1 {
+				t.Errorf("blind %t: %d Services are said to be abandoned in\n%s", blind, told, stdout)
+			}
+		}
+	}
 }
 
 func TestStatusFails(t *testing.T) {

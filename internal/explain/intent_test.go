@@ -99,6 +99,11 @@ func TestWarnings(t *testing.T) {
 			want:   []string{"1 endpoint without a zone: no traffic to it counts as in-zone"},
 		},
 		{
+			name:   "several without a zone",
+			region: zones(allocate.Zone{Endpoints: 2}, allocate.Zone{Name: "a", Capacity: 1, Endpoints: 4}),
+			want:   []string{"2 endpoints without a zone: no traffic to them counts as in-zone"},
+		},
+		{
 			name:   "in a zone without nodes",
 			region: zones(allocate.Zone{Name: "a", Capacity: 1, Endpoints: 4}, allocate.Zone{Name: "x", Endpoints: 2}),
 			want:   []string{"endpoints are in zones without a node that counts: x"},

@@ -102,6 +102,9 @@ func TestUses(t *testing.T) {
 		{map[string]int{"a": 4}, "a", 4, "4 own"},
 		{map[string]int{"a": 4}, "b", 4, "all 4"},
 		{map[string]int{"": 2, "a": 1}, "", 4, "2 of (none) + 1 of a"},
+		{map[string]int{"": 3}, "a", 3, "all 3"},
+		{map[string]int{"b\x1b[31m\n": 2}, "a", 4, `2 of "b\x1b[31m\n"`},
+		{map[string]int{"": 2, "b": 1}, "a", 4, "2 of (none) + 1 of b"},
 		{map[string]int{}, "a", 4, "none"},
 	} {
 		if got := Uses(test.byHome, test.zone, test.endpoints); got != test.want {

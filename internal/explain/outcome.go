@@ -13,6 +13,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"vicinity.dev/vicinity/internal/allocate"
 )
@@ -93,14 +94,18 @@ func load(o allocate.Outcome) string {
 
 // reach names zones that a hard request leaves without an endpoint.
 func reach(o allocate.Outcome) string {
-	switch n := o.Figures.Unreached; n {
-	case 0:
-		return ""
-	case 1:
-		return "; 1 zone reaches no endpoint"
-	default:
-		return fmt.Sprintf("; %d zones reach no endpoint", n)
+	if n := o.Figures.Unreached; n > 0 {
+		return "; " + Unreached(n)
 	}
+	return ""
+}
+
+// Unreached says how many zones a hard request leaves without an endpoint.
+func Unreached(zones int) string {
+	if zones == 1 {
+		return "1 zone reaches no endpoint"
+	}
+	return fmt.Sprintf("%d zones reach no endpoint", zones)
 }
 
 func asked(o allocate.Outcome) string {
@@ -118,10 +123,13 @@ func where(zone string) string {
 }
 
 // ZoneName is how a zone is shown: endpoints whose zone is unknown are in one that
-// has no name.
+// has no name. Slices have whatever somebody wrote, which is not let loose on a terminal.
 func ZoneName(zone string) string {
-	if zone == "" {
+	switch {
+	case zone == "":
 		return "(none)"
+	case strings.ContainsFunc(zone, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return strconv.Quote(zone)
 	}
 	return zone
 }

@@ -187,16 +187,15 @@ func (u usage) text(names []string, zone, endpoints int) string {
 // their number by the zone that they are in: "3 own + 1 of zone-b", or "all 12".
 func Uses(byHome map[string]int, zone string, endpoints int) string {
 	homes := slices.Sorted(maps.Keys(byHome))
+	u := usage{whole: true}
+	for _, home := range homes {
+		u.byHome = append(u.byHome, float64(byHome[home]))
+	}
 	at := slices.Index(homes, zone)
 	if at < 0 || zone == "" {
-		// Nobody is at home where nobody knows where it is.
-		homes, at = append(homes, ""), len(homes)
-	}
-	u := usage{byHome: make([]float64, len(homes)), whole: true}
-	for i, home := range homes {
-		if i != at || zone != "" {
-			u.byHome[i] = float64(byHome[home])
-		}
+		// None is at home there, and nobody is where nobody knows where it is.
+		homes, at = append(homes, zone), len(homes)
+		u.byHome = append(u.byHome, 0)
 	}
 	return u.text(homes, at, endpoints)
 }

@@ -79,7 +79,11 @@ func Limits(region allocate.Region) []Limit {
 		limits = append(limits, Limit{LimitFewEndpoints, fmt.Sprintf("%d endpoints are fewer than the %d zones: some traffic has to leave its zone", endpoints, withCapacity)})
 	}
 	if without > 0 {
-		limits = append(limits, Limit{LimitEndpointsNoZone, fmt.Sprintf("%s without a zone: no traffic to it counts as in-zone", count(without, "endpoint"))})
+		them := "them"
+		if without == 1 {
+			them = "it"
+		}
+		limits = append(limits, Limit{LimitEndpointsNoZone, fmt.Sprintf("%s without a zone: no traffic to %s counts as in-zone", count(without, "endpoint"), them)})
 	}
 	if len(idle) > 0 {
 		limits = append(limits, Limit{LimitZonesWithoutNodes, "endpoints are in zones without a node that counts: " + strings.Join(idle, ", ")})

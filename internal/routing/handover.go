@@ -26,7 +26,8 @@ const (
 // HandOver is what passing a Service between kube-proxy and vicinity-proxy depends
 // on.
 type HandOver struct {
-	// Wanted says that groups are to deliver the Service's plan.
+	// Wanted says that groups are to deliver the Service's plan, which another proxy's
+	// never asks for.
 	Wanted bool
 	// ProxyName is the name of the proxy that the Service's label gives it to, empty
 	// for kube-proxy.
@@ -113,7 +114,7 @@ func (h HandOver) Next(now time.Time) HandOverStep {
 	switch {
 	case h.Wanted && ours:
 		return h.served(now)
-	case h.Wanted && h.ProxyName == "":
+	case h.Wanted:
 		return h.taking(now)
 	case ours:
 		return HandOverStep{
@@ -168,27 +169,23 @@ func (h HandOver) begun() bool {
 
 // returning goes on after the label was taken off, or given to another proxy.
 func (h HandOver) returning(now time.Time) HandOverStep {
-	var notes []string
-	if h.Wanted {
-		notes = []string{fmt.Sprintf("the label %s gives the Service to the proxy %q, so that it has no groups", translate.LabelServiceProxyName, h.ProxyName)}
-	}
 	if len(h.Groups) == 0 {
-		return HandOverStep{Phase: PhaseIdle, Notes: notes}
+		return HandOverStep{Phase: PhaseIdle}
 	}
 	if h.Hidden != "" {
 		// The time that kube-proxy needs begins when the last slice is its own again,
 		// which an event will tell.
-		return HandOverStep{Phase: PhaseReturning, Notes: append(notes, fmt.Sprintf(
-			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, translate.LabelServiceProxyName))}
+		return HandOverStep{Phase: PhaseReturning, Notes: []string{fmt.Sprintf(
+			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, translate.LabelServiceProxyName)}}
 	}
 	since := h.Memory.Returned
 	if since.IsZero() {
 		since = now
 	}
 	if left := since.Add(h.Grace).Sub(now); left > 0 {
-		return HandOverStep{Phase: PhaseReturning, After: left, Memory: HandOverMemory{Returned: since}, Notes: notes}
+		return HandOverStep{Phase: PhaseReturning, After: left, Memory: HandOverMemory{Returned: since}}
 	}
-	return HandOverStep{Phase: PhaseLeft, Notes: notes}
+	return HandOverStep{Phase: PhaseLeft}
 }
 
 // missing are the nodes whose proxy does not live or has not programmed what it sees.

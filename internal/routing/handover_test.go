@@ -119,13 +119,13 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name:  "another proxy's",
-			state: HandOver{Wanted: true, ProxyName: "other"},
-			want:  "Idle", note: `the proxy "other"`,
+			state: HandOver{ProxyName: "other"},
+			want:  "Idle",
 		},
 		{
 			name:  "given to another proxy",
-			state: HandOver{Wanted: true, ProxyName: "other", Groups: groups, Grace: time.Second},
-			want:  "Returning 1s", note: `the proxy "other"`,
+			state: HandOver{ProxyName: "other", Groups: groups, Grace: time.Second},
+			want:  "Returning 1s",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -368,7 +368,13 @@ func BenchmarkDecide(b *testing.B) {
 		condition := first.Condition()
 		settled.Service = settled.Service.DeepCopy()
 		settled.Service.Status.Conditions = []metav1.Condition{condition}
-		for name, in := range map[string]Input{"first": in, "settled": settled} {
+		again := settled
+		last, err := Decide(settled)
+		if err != nil {
+			b.Fatal(err)
+		}
+		again.Last = last.Essence()
+		for name, in := range map[string]Input{"first": in, "settled": settled, "again": again} {
 			b.Run(fmt.Sprintf("%s/endpoints=%d", name, size), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

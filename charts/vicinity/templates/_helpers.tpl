@@ -1,17 +1,24 @@
-{{/* Names and labels that templates share. */}}
+{{/*
+Names and labels that templates share. toYaml has what would be a number or a truth value
+as text: "123" is a name that namespaces, releases and labels can have.
+*/}}
 
 {{- define "vicinity.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "vicinity.fullname" -}}
+{{- $name := .Release.Name -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains (include "vicinity.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "vicinity.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Values.fullnameOverride -}}
+{{- else if not (contains (include "vicinity.name" .) $name) -}}
+{{- $name = printf "%s-%s" $name (include "vicinity.name" .) -}}
 {{- end -}}
+{{- $name = $name | trunc 40 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%q, which names of objects begin with, is made of the release's name, nameOverride and fullnameOverride: it must begin with a letter and have nothing but lower-case letters, digits and hyphens; fullnameOverride can say another" $name) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{- define "vicinity.controller" -}}
@@ -57,15 +64,15 @@ app.kubernetes.io/part-of: vicinity
 
 {{/* Labels by which the controller's pods are found. They must never change. */}}
 {{- define "vicinity.selector" -}}
-app.kubernetes.io/name: {{ include "vicinity.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
+app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end -}}
 
 {{/* Labels by which the proxy's pods are found. They must never change. */}}
 {{- define "vicinity.proxySelector" -}}
-app.kubernetes.io/name: {{ include "vicinity.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
+app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 app.kubernetes.io/component: proxy
 {{- end -}}
 
@@ -107,7 +114,7 @@ what the values call them.
 */}}
 {{- define "vicinity.heap" -}}
 {{- $name := .name -}}
-{{- with dig "limits" "memory" "" .resources -}}
+{{- with dig "limits" "memory" "" (default dict .resources) -}}
 {{- $quantity := . -}}
 {{- if not (kindIs "string" .) -}}
 {{- $quantity = printf "%.0f" (float64 .) -}}
@@ -122,12 +129,34 @@ what the values call them.
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses two things on one port of a pod of the controller, which could not start. */}}
+{{- define "vicinity.ports" -}}
+{{- $taken := dict "8081" "the health checks" -}}
+{{- if .Values.profiling.enabled -}}
+{{- $_ := set $taken "6060" "profiling" -}}
+{{- end -}}
+{{- if .Values.metrics.enabled -}}
+{{- include "vicinity.port" (dict "taken" $taken "name" "metrics.port" "port" .Values.metrics.port) -}}
+{{- end -}}
+{{- if include "vicinity.admits" . -}}
+{{- include "vicinity.port" (dict "taken" $taken "name" "webhooks.port" "port" .Values.webhooks.port) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.port" -}}
+{{- $port := printf "%v" .port -}}
+{{- with get .taken $port -}}
+{{- fail (printf "%s: %s is the port of %s already; give another" $.name $port .) -}}
+{{- end -}}
+{{- $_ := set .taken $port .name -}}
+{{- end -}}
+
 {{/* Where the API server finds a webhook; the argument is the root and a path. */}}
 {{- define "vicinity.clientConfig" -}}
 clientConfig:
   service:
     name: {{ include "vicinity.webhook" .root }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ toYaml .root.Release.Namespace }}
     path: {{ .path }}
     port: 443
 {{- end -}}
@@ -138,5 +167,5 @@ namespaceSelector:
   matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
-    values: {{ append .Values.routing.excludedNamespaces .Release.Namespace | uniq | sortAlpha | toJson }}
+    values: {{ append (default list .Values.routing.excludedNamespaces) .Release.Namespace | uniq | sortAlpha | toJson }}
 {{- end -}}

@@ -39,7 +39,7 @@ func newGroupWriter(c client.Client, now clock.PassiveClock, grace time.Duration
 // groupRecord is what is known of a Service's groups between syncs.
 type groupRecord struct {
 	// written are groups as they were written, by name, as long as the cache may not
-	// show them. They are nil if they were deleted.
+	// show them.
 	written map[string]*v1alpha1.EndpointGroup
 	// deleted are the UIDs of groups that the cache may still show.
 	deleted map[types.UID]bool
@@ -77,7 +77,7 @@ func (w *groupWriter) rest(key types.NamespacedName, r *record) {
 // current are the groups as they are by now: the cache is behind what was written.
 // Without this, a group that the cache does not show would be created twice.
 func (r *groupRecord) current(cached []*v1alpha1.EndpointGroup, now time.Time) []*v1alpha1.EndpointGroup {
-	if now.Sub(r.at) > trustWritten {
+	if now.Sub(r.at) >= trustWritten {
 		clear(r.written)
 		clear(r.deleted)
 	}
@@ -111,6 +111,16 @@ func (r *groupRecord) current(cached []*v1alpha1.EndpointGroup, now time.Time) [
 	return current
 }
 
+// trusted is how long what the cache does not show still counts, zero if there is no
+// such thing. No event tells that it will never be shown, as when somebody deletes a
+// group that has just been made.
+func (r *groupRecord) trusted(now time.Time) time.Duration {
+	if len(r.written)+len(r.deleted) == 0 {
+		return 0
+	}
+	return r.at.Add(trustWritten).Sub(now)
+}
+
 // groupSync is one sync of a Service's groups.
 type groupSync struct {
 	*groupWriter
@@ -139,7 +149,7 @@ func (s *groupSync) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if wanted && (name == "" || name == translate.ServiceProxyName) || len(s.in.Groups) > 0 {
+	if wanted || len(s.in.Groups) > 0 {
 		var err error
 		if written, err = s.write(ctx, routing.GroupState{Now: s.now, HandOver: wanted && name == ""}); err != nil {
 			return err

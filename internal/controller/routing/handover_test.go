@@ -72,7 +72,7 @@ func (w *world) acknowledge(programmed string) {
 
 // newest is the highest resource version of the groups of the Service web.
 func (w *world) newest() string {
-	versions := []string{}
+	versions := []string{""}
 	for _, group := range w.groups() {
 		versions = append(versions, fmt.Sprintf("%9s", group.ResourceVersion))
 	}
@@ -306,6 +306,23 @@ func TestDeletedGroupIsRememberedWhileShown(t *testing.T) {
 	w.sync("web")
 	if len(w.reconciler.memory.services) != 0 {
 		t.Error("remembered for nothing")
+	}
+}
+
+// A group that somebody deletes before the cache has ever shown how it was written last
+// is made again, though there is no event any more when that is noticed.
+func TestGroupThatGoesUnseenIsMadeAgain(t *testing.T) {
+	w := newServedWorld(t)
+	w.replace()
+	w.sync("web")
+	for _, group := range w.groups() {
+		if err := w.client.Delete(context.Background(), group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.settle("web")
+	if got, want := w.grouped("a"), "10.99.0.1 10.99.0.2 10.99.0.3"; got != want {
+		t.Errorf("zone a has %q, want %q", got, want)
 	}
 }
 

@@ -155,6 +155,14 @@ func (m *memory) sync(key types.NamespacedName) {
 	}
 }
 
+// gone notes that there is no such Service any more, of which nobody asks whether it
+// was synced.
+func (m *memory) gone(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.synced, key)
+}
+
 // haveSynced reports whether all of the Services were synced since the start. Once
 // they were it is so for good.
 func (m *memory) haveSynced(keys []types.NamespacedName) bool {

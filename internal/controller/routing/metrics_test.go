@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +130,47 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 			families := w.reconciler.memory.views[types.NamespacedName{Namespace: "shop", Name: "web"}].report.families
 			if len(families) != 1 || math.Abs(families[0].figures.InZone-test.inZone) > 1e-9 {
 				t.Errorf("%+v, want %g in the zone", families, test.inZone)
+			}
+		})
+	}
+}
+
+// Endpoints that change their zones count however the plan is delivered.
+func TestMovedEndpointsAreCounted(t *testing.T) {
+	for name, service := range map[string]*corev1.Service{
+		"hints": preferring("web"), "groups": proxied(translate.AnnotationSameZone, translate.Prefer),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
+			registry := prometheus.NewPedanticRegistry()
+			registry.MustRegister(w.reconciler.metrics.reallocated)
+			moved := func() float64 {
+				t.Helper()
+				families, err := registry.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return families[0].GetMetric()[0].GetHistogram().GetSampleSum()
+			}
+			w.pass(0)
+			w.copyLabel("web")
+			w.acknowledge(w.newest())
+			w.settle("web")
+			if got := moved(); got != 0 {
+				t.Errorf("%g endpoints are counted before any has moved", got)
+			}
+			slice := w.slices("web")[0]
+			slice.Endpoints = slices.Delete(slice.Endpoints, 4, 7) // one is left in zone b
+			w.update(slice)
+			w.acknowledge("")
+			w.settle("web")
+			before := moved()
+			if before < 1 || before > 9 {
+				t.Errorf("%g endpoints are counted, want some of the nine", before)
+			}
+			w.settle("web")
+			if got := moved(); got != before {
+				t.Errorf("%g endpoints are counted again", got-before)
 			}
 		})
 	}

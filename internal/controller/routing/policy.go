@@ -81,11 +81,17 @@ type policyReconciler struct {
 	// looked at last.
 	complete bool
 	checked  time.Time
+	// written are the resource versions that the last writes of statuses made.
+	written map[types.NamespacedName]string
+}
+
+func newPolicyReconciler(r *reconciler) *policyReconciler {
+	return &policyReconciler{reconciler: r, written: map[types.NamespacedName]string{}}
 }
 
 // addPolicies watches policies, and what syncs ask for.
 func (r *reconciler) addPolicies(mgr manager.Manager) error {
-	p := &policyReconciler{reconciler: r}
+	p := newPolicyReconciler(r)
 	warm := true
 	return builder.ControllerManagedBy(mgr).
 		Named("routingpolicy").
@@ -135,7 +141,13 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	defer p.syncs.begin("RoutingPolicy " + request.String())()
 	policy := new(v1alpha1.RoutingPolicy)
 	if err := p.client.Get(ctx, request.NamespacedName, policy); err != nil {
+		if apierrors.IsNotFound(err) {
+			delete(p.written, request.NamespacedName)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if behind(policy, p.written[request.NamespacedName]) {
+		return reconcile.Result{RequeueAfter: policyPause}, nil
 	}
 	status, err := p.status(ctx, policy)
 	if err != nil {
@@ -154,9 +166,13 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	}
 	written := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: policy.Namespace, Name: policy.Name}}
 	err = p.client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body))
-	if err != nil && !apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("writing the status of the policy: %w", err)
 	}
+	p.written[request.NamespacedName] = written.ResourceVersion
 	return result, nil
 }
 

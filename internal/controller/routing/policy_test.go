@@ -47,7 +47,7 @@ func aPolicy(name string, spec v1alpha1.RoutingPolicySpec) *v1alpha1.RoutingPoli
 func (w *world) policyStatus(name string) v1alpha1.RoutingPolicyStatus {
 	w.t.Helper()
 	key := types.NamespacedName{Namespace: "shop", Name: name}
-	p := &policyReconciler{reconciler: w.reconciler}
+	p := newPolicyReconciler(w.reconciler)
 	if _, err := p.Reconcile(context.Background(), reconcile.Request{NamespacedName: key}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestPolicyStatusAfterRestart(t *testing.T) {
 		t.Fatalf("%d Services, want 2", got)
 	}
 	w.start(testOptions())
-	p := &policyReconciler{reconciler: w.reconciler}
+	p := newPolicyReconciler(w.reconciler)
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	w.sent()
 	for i := 0; i <= len(names); i++ {
@@ -159,6 +159,54 @@ func TestPolicyStatusAfterRestart(t *testing.T) {
 	w.sync("two")
 	if got := w.policyStatus("web").Services; got != 1 {
 		t.Errorf("%d Services, want 1", got)
+	}
+}
+
+// A status that the cache shows and that is not the one written last is not taken for
+// what is there.
+func TestPolicyStatusWhileTheCacheIsBehind(t *testing.T) {
+	one, two := aService("one"), aService("two")
+	for _, service := range []*corev1.Service{one, two} {
+		service.Labels = map[string]string{"tier": "web"}
+	}
+	w := newWorld(t, append(threeZones(), one,
+		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))...)
+	w.settle("one")
+	w.policyStatus("web")
+	cache := newLagging(w)
+	p := newPolicyReconciler(w.reconciler)
+	reconciled := func(want int32) (again time.Duration) {
+		t.Helper()
+		p.client = cache
+		defer func() { p.client = w.client }()
+		result, err := p.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := new(v1alpha1.RoutingPolicy)
+		if err := w.client.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web"}, policy); err != nil {
+			t.Fatal(err)
+		}
+		if got := policy.Status.Services; got != want {
+			t.Errorf("%d Services, want %d", got, want)
+		}
+		return result.RequeueAfter
+	}
+	w.create(two)
+	w.settle("two")
+	reconciled(2)
+	if err := w.client.Delete(context.Background(), w.service("two")); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("two")
+	if again := reconciled(2); again == 0 {
+		t.Error("nobody looks again")
+	}
+	if err := cache.catchUp(&v1alpha1.RoutingPolicyList{}); err != nil {
+		t.Fatal(err)
+	}
+	if again := reconciled(1); again != 0 {
+		t.Errorf("looks again after %s", again)
 	}
 }
 
@@ -191,7 +239,7 @@ func TestNodesAskForFewPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	var delayed delayedQueue
-	(&policyReconciler{reconciler: w.reconciler}).enqueue(context.Background(), &delayed)
+	newPolicyReconciler(w.reconciler).enqueue(context.Background(), &delayed)
 	if !slices.Equal(delayed.names, []string{"computed"}) {
 		t.Errorf("asked for %v", delayed.names)
 	}

@@ -41,8 +41,10 @@ const (
 	// behindWait is when to look again at a cache that is behind a write, should its
 	// event be lost.
 	behindWait = 5 * time.Second
-	// conflictWait is when to try again what somebody else's write came before.
-	conflictWait = 100 * time.Millisecond
+	// conflictWait is when to try again what somebody else's write came before, should
+	// its event be lost. As long as the cache does not show that write, which is long
+	// when the API server has too much to do already, each attempt fails like the last.
+	conflictWait = time.Second
 	// quiet is how long an outcome must last to be told: a Service that has two
 	// address families, or is being rolled out, changes in several steps.
 	quiet = time.Second
@@ -63,16 +65,21 @@ type pass struct {
 // Reconcile syncs one Service.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
-	defer r.memory.sync(key)
 	defer r.syncs.begin("Service " + key.String())()
 	service := new(corev1.Service)
 	err := r.client.Get(ctx, key, service)
-	if apierrors.IsNotFound(err) || err == nil && service.DeletionTimestamp != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		r.forget(key)
+		r.memory.gone(key)
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
+	}
+	defer r.memory.sync(key)
+	if service.DeletionTimestamp != nil {
 		r.forget(key)
 		return reconcile.Result{}, nil
-	}
-	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
 	}
 	s := &pass{reconciler: r, now: r.clock.Now()}
 	err = s.run(ctx, key, service)
@@ -179,6 +186,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 		Settings: s.options.Settings,
 		Last:     s.record.last,
 	}
+	s.come(s.record.groups.trusted(s.now))
 	return nil
 }
 
@@ -218,11 +226,24 @@ func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, er
 	s.slices += progress.writes
 	if d.Delivery == routing.DeliveryGroups {
 		s.record.grouped(d)
+		if progress.writes > 0 {
+			s.count(d)
+		}
 	}
 	if progress.given {
 		s.come(behindWait)
 	}
 	return progress.given, nil
+}
+
+// count counts the endpoints that what was written gives to other zones. Those that both
+// groups and hints give away count once.
+func (s *pass) count(d *routing.Decision) {
+	moved := 0
+	for i := range d.Families {
+		moved += d.Families[i].Moved
+	}
+	s.moved = max(s.moved, moved)
 }
 
 // follow asks for a look at the policies that a Service has followed and follows now.

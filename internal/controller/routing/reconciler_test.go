@@ -141,7 +141,8 @@ func TestConflictsAreQuiet(t *testing.T) {
 			w.sync("web")
 			w.copyLabel("web")
 			result, err := w.reconciler.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
-			if test.quiet && (err != nil || result.RequeueAfter == 0) || !test.quiet && err == nil {
+			// The event of the other write comes first, as a rule.
+			if test.quiet && (err != nil || result.RequeueAfter < time.Second) || !test.quiet && err == nil {
 				t.Errorf("result %+v, error %v", result, err)
 			}
 			if told := w.told(); len(told) > 0 {
@@ -273,8 +274,8 @@ func TestDeletedServiceIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.sync("web")
-	if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.views) != 0 {
-		t.Error("the Service is still remembered")
+	if m := w.reconciler.memory; len(m.services) != 0 || len(m.views) != 0 || len(m.synced) != 0 {
+		t.Errorf("the Service is still remembered: %v, %v, %v", m.services, m.views, m.synced)
 	}
 }
 

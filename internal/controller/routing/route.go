@@ -141,10 +141,8 @@ func (s *pass) step(ctx context.Context, d routing.Decision) error {
 		s.record.stay.written = s.now
 		s.slices++
 	}
-	for i := range d.Families {
-		if len(step.Writes) > 0 {
-			s.moved += d.Families[i].Moved
-		}
+	if len(step.Writes) > 0 {
+		s.count(&d)
 	}
 	switch {
 	case step.Held == 0:

@@ -47,7 +47,7 @@ func TestSyncsAreNoted(t *testing.T) {
 		return errors.New("no")
 	}
 	request := serviceNamed("shop", "web")[0]
-	for name, one := range map[string]reconcile.Reconciler{"a Service": w.reconciler, "a policy": &policyReconciler{reconciler: w.reconciler}} {
+	for name, one := range map[string]reconcile.Reconciler{"a Service": w.reconciler, "a policy": newPolicyReconciler(w.reconciler)} {
 		most = 0
 		if _, err := one.Reconcile(context.Background(), request); err == nil {
 			t.Errorf("%s: no error", name)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +66,8 @@ type scene struct {
 	*testing.T
 	*lab.Client
 	options Options
+	// log is where replicas log; that of the test, if there is none.
+	log logr.Logger
 	// calls are the requests that the webhooks had.
 	calls atomic.Int64
 }
@@ -156,8 +159,12 @@ func (s *scene) replica(i, port int) func(context.Context) error {
 	if err != nil {
 		s.Fatal(err)
 	}
+	logger := s.log
+	if logger.GetSink() == nil {
+		logger = testr.NewWithOptions(s.T, testr.Options{LogTimestamp: true})
+	}
 	mgr, err := manager.New(s.Config(), manager.Options{
-		Logger:        testr.NewWithOptions(s.T, testr.Options{LogTimestamp: true}),
+		Logger:        logger,
 		Metrics:       metricsserver.Options{BindAddress: "0"},
 		WebhookServer: webhook.NewServer(webhook.Options{Host: "localhost", Port: port, TLSOpts: []func(*tls.Config){c.Configure}}),
 	})
@@ -323,6 +330,48 @@ func TestNewAuthority(t *testing.T) {
 		t.Error("the authority is the first again")
 	}
 	t.Logf("%d of %d calls failed before the change was seen; all answer %v after it", failed, calls, time.Since(begin).Round(time.Millisecond))
+}
+
+// TestDeletedSecret has a replica go on, and say that the next one will not.
+func TestDeletedSecret(t *testing.T) {
+	s := start(t, 0, Options{})
+	port := freePort(t)
+	s.register("lone.vicinity.dev", port, true)
+	s.options.Mutating = []string{"lone.vicinity.dev"}
+	said := make(chan string, 1)
+	s.log = funcr.New(func(_, args string) {
+		if strings.Contains(args, "is gone") {
+			select {
+			case said <- args:
+			default:
+			}
+		}
+	}, funcr.Options{})
+	run := s.replica(0, port)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	s.settled()
+	if err := s.CoreV1().Secrets(namespace).Delete(t.Context(), s.options.Secret.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case args := <-said:
+		if !strings.Contains(args, s.options.Secret.Name) || !strings.Contains(args, "cannot start without the Secret") {
+			t.Errorf("what is said is %s", args)
+		}
+	case err := <-ended:
+		t.Fatalf("the replica ended: %v", err)
+	case <-time.After(patience):
+		t.Error("nobody says that the Secret is gone")
+	}
+	if err := s.call(t.Context()); err != nil {
+		t.Errorf("a call failed without the Secret: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestMissingSecret has a replica say what it lacks.

@@ -3,6 +3,7 @@ package certificates
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,10 +53,18 @@ func (l *loader) Start(ctx context.Context) error {
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    l.load,
 		UpdateFunc: func(_, object any) { l.load(object) },
+		DeleteFunc: l.gone,
 	}); err != nil {
 		return fmt.Errorf("watching Secret %s: %w", secret, err)
 	}
 	return watched.Start(ctx)
+}
+
+var errGone = errors.New("webhooks are served as long as this process lives, and the next one cannot start without the Secret: upgrade the chart's release to have it made")
+
+// gone says that the Secret was deleted, which nobody notices until a process starts.
+func (l *loader) gone(any) {
+	l.log.Error(errGone, "Secret of the certificate is gone", "secret", l.certificates.options.Secret)
 }
 
 // load takes a certificate in. What is not one is left, and the one before stays.
