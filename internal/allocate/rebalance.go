@@ -41,9 +41,10 @@ func (p *Planner) remember(previous Plan) {
 // carryOver makes the plan in which everyone stays where the prior plan had them
 // and each new endpoint joins the group of its own zone. It reports whether there
 // is such a plan. A zone that has no group of its own does not get one by and by:
-// what it shares would grow for ever.
+// what it shares would grow for ever. A plan that divides nothing, as is made while a
+// single zone has traffic, would never end.
 func (p *Planner) carryOver() bool {
-	if len(p.prior.Groups) == 0 {
+	if len(p.prior.Groups) == 0 || p.dividesNothing() {
 		return false
 	}
 	n, groups := len(p.zones), len(p.prior.Groups)
@@ -86,6 +87,24 @@ func (p *Planner) carryOver() bool {
 		p.plan.close()
 	}
 	return true
+}
+
+// dividesNothing reports whether the prior plan has all zones use all endpoints, though
+// there are several that have traffic.
+func (p *Planner) dividesNothing() bool {
+	traffic := 0
+	for z := range p.zones {
+		if p.shares[z] == 0 {
+			continue
+		}
+		traffic++
+		for g := range p.prior.Groups {
+			if !p.prior.Groups[g].Consumes(z) {
+				return false
+			}
+		}
+	}
+	return traffic > 1
 }
 
 // ownGroup is the group that only the zone uses, or -1, and whether the zone uses

@@ -46,16 +46,37 @@ func (d Decision) Condition() metav1.Condition {
 		words, outcomes, allocated := d.states()
 		condition.Reason = strings.Join(words, ",")
 		sentences = outcomes
-		if d.Undelivered {
+		switch {
+		case d.Undelivered:
 			condition.Reason += "," + wordNeedsGroups
 			sentences = nil
-		} else if allocated {
+		case d.Meanwhile != nil && d.Meanwhile.Undelivered:
+			condition.Reason += "," + wordAwaitsProxy
+			sentences = []string{awaitsProxy}
+		case allocated:
 			condition.Status = metav1.ConditionTrue
+		}
+		if condition.Status == metav1.ConditionTrue && d.leavesZones() {
+			sentences = append(sentences, unreached)
 		}
 	}
 	sentences = slices.Concat(sentences, d.Notes, d.Request.Warnings)
 	condition.Message = cut(strings.Join(sentences, ". "))
 	return condition
+}
+
+// awaitsProxy is what the condition says while nobody does what is asked for.
+const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints"
+
+// unreached is what the condition says of zones that what is asked for keeps from all
+// endpoints.
+const unreached = "there are zones that reach no endpoint, since what is asked for allows no farther one"
+
+// leavesZones reports whether there are endpoints, and zones that reach none.
+func (d Decision) leavesZones() bool {
+	return slices.ContainsFunc(d.Families, func(f FamilyDecision) bool {
+		return f.Outcome.Figures.Unreached > 0 && len(f.Endpoints) > 0
+	})
 }
 
 // states are the words and the sentences of the families, one if all agree. A Service

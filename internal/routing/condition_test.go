@@ -51,6 +51,21 @@ func TestCondition(t *testing.T) {
 			message: `what is asked for requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; so there are no hints, and delivery by groups (annotation vicinity.dev/proxy: "true") is needed`,
 		},
 		{
+			name: "what hints cannot and nobody does yet", service: routedService(sameZone, "Require", translate.AnnotationProxy, "true"), endpoints: "a b c",
+			reported: true, status: "False", reason: "Allocated,AwaitsProxy",
+			message: "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints",
+		},
+		{
+			name: "what hints can until a proxy does", service: routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), endpoints: "a a a a b b b b c c c c",
+			reported: true, status: "True", reason: "Allocated",
+			message: "endpoints are divided among zones by optimal, the overload stays below 50 %",
+		},
+		{
+			name: "what a proxy does", service: servedService(sameZone, "Require", translate.AnnotationProxy, "true"), endpoints: "a b",
+			reported: true, status: "True", reason: "Allocated",
+			message: "each zone uses its nearest endpoints. there are zones that reach no endpoint, since what is asked for allows no farther one",
+		},
+		{
 			name: "an unknown value", service: routedService(sameZone, "Prefre"), endpoints: "a",
 			reported: true, status: "False", reason: "NotRouted",
 			message: `annotation endpointslice.kubernetes.io/same-zone: "Prefre" is unknown; allowed are Balanced, Prefer and Require`,
@@ -95,6 +110,13 @@ func TestCondition(t *testing.T) {
 			}
 		})
 	}
+}
+
+// servedService is one that vicinity-proxy serves.
+func servedService(annotations ...string) *corev1.Service {
+	service := routedService(annotations...)
+	service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+	return service
 }
 
 func TestStatesOfUnknownReasonsAreWaiting(t *testing.T) {

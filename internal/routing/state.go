@@ -27,6 +27,7 @@ func (s states) of(family corev1.IPFamily) allocate.State {
 const (
 	wordNeedsGroups = "NeedsGroups"
 	wordHintsLost   = "HintsLost"
+	wordAwaitsProxy = "AwaitsProxy"
 	wordNotRouted   = "NotRouted"
 	wordNotWritten  = "NotWritten"
 )

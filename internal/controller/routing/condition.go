@@ -139,6 +139,8 @@ func eventOf(d *routing.Decision, condition *metav1.Condition) (kind, reason str
 	switch last := words[len(words)-1]; {
 	case last == "HintsLost" || last == "NeedsGroups" || last == "NotWritten":
 		return corev1.EventTypeWarning, "Topology" + last
+	case last == "AwaitsProxy":
+		return kind, "Topology" + last
 	case len(words) > 1:
 		return kind, "TopologyRouting" // the families differ
 	case last == "Downgraded":

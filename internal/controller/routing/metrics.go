@@ -150,7 +150,7 @@ func reportOf(d *routing.Decision, service *corev1.Service, lost bool) report {
 	switch {
 	case lost:
 		made.state = stateHintsLost
-	case d.Undelivered:
+	case d.Hinted().Undelivered:
 		made.state = stateUndelivered
 	}
 	return made

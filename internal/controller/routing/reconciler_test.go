@@ -513,6 +513,7 @@ func TestEventOfConditions(t *testing.T) {
 		"Allocated,HintsLost":         {"Warning", "TopologyHintsLost"},
 		"Allocated,NotWritten":        {"Warning", "TopologyNotWritten"},
 		"Allocated,NeedsGroups":       {"Warning", "TopologyNeedsGroups"},
+		"Allocated,AwaitsProxy":       {"Normal", "TopologyAwaitsProxy"},
 		"IPv4:Allocated,IPv6:Waiting": {"Normal", "TopologyRouting"},
 		"NotRouted":                   {"Normal", "TopologyNotRouted"},
 	} {
