@@ -84,7 +84,7 @@ func (c *command) serve(ctx context.Context) error {
 
 // openKernel connects to the kernel, and sees whether it can do what it has to.
 func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
-	conn, err := kernel.Open()
+	conn, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +103,18 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	return conn, nil
 }
 
+// open connects to the kernel.
+func open() (*kernel.Conn, error) {
+	conn, err := kernel.Open()
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("the capability NET_ADMIN is missing: %w", err)
+	}
+	return conn, err
+}
+
 // cleanUp deletes all rules.
 func cleanUp(ctx context.Context) error {
-	conn, err := kernel.Open()
+	conn, err := open()
 	if err != nil {
 		return err
 	}
