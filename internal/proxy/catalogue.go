@@ -16,7 +16,7 @@ import (
 type change struct {
 	// noticed is when the first of it came.
 	noticed time.Time
-	// triggered are when changes of endpoints happened, as far as slices say so.
+	// triggered are when changes of endpoints happened, as far as slices or groups say so.
 	triggered []time.Time
 	// handOver are resource versions of groups that proxies acknowledge.
 	handOver []uint64

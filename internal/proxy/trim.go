@@ -87,6 +87,7 @@ func (t *trimmer) group(object any) (any, error) {
 	}
 	slices.Sort(kept)
 	trimmed := &v1alpha1.EndpointGroup{ObjectMeta: t.meta(&group.ObjectMeta, kept), Spec: group.Spec}
+	trimmed.Annotations = only(group.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	spec := &trimmed.Spec
 	spec.Tiers = t.texts(spec.Tiers)
 	spec.Ports = append([]v1alpha1.GroupPort(nil), spec.Ports...)
