@@ -20,7 +20,9 @@ type fakeKernel struct {
 	refuses func(ruleset.Transaction) error
 	// unreadable is why nothing can be read.
 	unreadable error
-	foreign    bool
+	// takes is called while a transaction is carried out, for as long as that takes.
+	takes   func()
+	foreign bool
 	// reads and shapes count what was asked, applied what was done.
 	reads, shapes int
 	applied       []ruleset.Transaction
@@ -39,7 +41,7 @@ type fakeSet struct {
 }
 
 func newFakeKernel() *fakeKernel {
-	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }}
+	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }, takes: func() {}}
 }
 
 func (t *fakeTable) clone() *fakeTable {
@@ -66,6 +68,7 @@ func (k *fakeKernel) Apply(_ context.Context, t ruleset.Transaction) error {
 			return fmt.Errorf("change %d: %w", i, err)
 		}
 	}
+	k.takes()
 	k.tables[t.Family] = table
 	k.applied = append(k.applied, t)
 	return nil

@@ -90,6 +90,28 @@ func TestBurstsAreProgrammedTogether(t *testing.T) {
 	w.right("after the burst")
 }
 
+// What packets may be on their way to stays for its time, even if the kernel takes longer
+// than that to do what leads no more there.
+func TestSlowKernel(t *testing.T) {
+	w := newWorld(t)
+	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1", "10.1.1.2", "10.1.1.3"))
+	w.right("at first")
+	w.kernel.takes = func() { w.clock.Step(ruleset.DefaultLinger * 2 / 3) }
+	w.put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	w.step(t.Context())
+	w.kernel.takes = func() {}
+	slots := func() int { return len(w.kernel.tables[ruleset.IPv4].sets["slots"].elements) }
+	w.run(ruleset.DefaultLinger - 1)
+	if got := slots(); got != 3 {
+		t.Errorf("%d slots while one lingers", got)
+	}
+	w.run(1)
+	if got := slots(); got != 2 {
+		t.Errorf("%d slots when none lingers", got)
+	}
+	w.right("in the end")
+}
+
 func TestPace(t *testing.T) {
 	p := pace{period: 20 * time.Millisecond}
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }

@@ -231,7 +231,7 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 // right fails the test if the kernel does not have just what it should.
 func (w *world) right(when string) {
 	w.t.Helper()
-	w.run(time.Second) // what lingers goes
+	w.run(3 * ruleset.DefaultLinger) // what lingers goes
 	for number, table := range w.wanted() {
 		listing, err := w.kernel.list(number, true)
 		if err != nil {

@@ -90,6 +90,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 			w.metrics.transaction(f.number, 0, err)
 			return err
 		}
+		f.table.Written(w.clock.Now())
 		w.metrics.transaction(f.number, sizeOf(commit.Transaction), nil)
 	}
 	if len(commit.Stale) > 0 {

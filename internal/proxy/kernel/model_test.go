@@ -67,10 +67,6 @@ type model struct {
 	config  ruleset.Config
 	ports   map[string]ruleset.ServicePort
 	hairpin []netip.Addr
-	// applying is how long the kernel has taken for transactions. The clock of the table
-	// stands still meanwhile, since what lingers is to do so from when the kernel has done
-	// what makes it linger.
-	applying time.Duration
 	// live says how many endpoints the fronts with traffic have.
 	live int
 }
@@ -175,12 +171,11 @@ func (m *model) somePort(name string) ruleset.ServicePort {
 // commit has the kernel do what is staged and due.
 func (m *model) commit() {
 	m.t.Helper()
-	began := time.Now()
-	done := m.table.Commit(began.Add(-m.applying))
+	done := m.table.Commit(time.Now())
 	if !done.Transaction.Empty() {
 		apply(m.t, m.conn, done.Transaction)
+		m.table.Written(time.Now())
 	}
-	m.applying += time.Since(began)
 	if err := m.conn.Forget(m.family, done.Forget); err != nil {
 		m.t.Fatal(err)
 	}

@@ -10,7 +10,9 @@ import (
 const (
 	// DefaultMasqueradeMark is a bit that kube-proxy does not use.
 	DefaultMasqueradeMark = 0x2000
-	DefaultLinger         = 100 * time.Millisecond
+	// DefaultLinger is long beside what a packet needs for two lookups, even where it is
+	// put off between them.
+	DefaultLinger = time.Second
 )
 
 // Config is what the whole table of a family goes by.

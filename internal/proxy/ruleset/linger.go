@@ -68,6 +68,25 @@ func (l *lingering) deferPart(p *part, due time.Time) {
 	l.queue = append(l.queue, deferral{due: due, part: p})
 }
 
+// extend has what was to linger until a time linger until a later one.
+func (l *lingering) extend(due, until time.Time) {
+	for i := range l.queue {
+		d := &l.queue[i]
+		if !d.due.Equal(due) || l.overtaken(*d) {
+			continue
+		}
+		d.due = until
+		if d.part == nil {
+			l.slots[d.slots].due = until
+			continue
+		}
+		if d.part.left.Equal(due) {
+			d.part.left = until
+		}
+		d.part.due = until
+	}
+}
+
 // overtaken reports whether there is nothing to be done for an item of the queue.
 func (l *lingering) overtaken(d deferral) bool {
 	if d.part != nil {

@@ -10,7 +10,7 @@ import (
 // revision is a Commit at work.
 type revision struct {
 	*Table
-	now, due time.Time
+	now time.Time
 	// held is what the kernel holds, nil if that is what the last Commit left.
 	held *holding
 

@@ -98,7 +98,7 @@ func TestFirstCommitMakesTheTable(t *testing.T) {
 }
 
 func TestChangesAreSmall(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
+	b := newBed(Config{Family: IPv4, Linger: 100 * time.Millisecond})
 	b.program(t, start, dnsPort("123"))
 	for _, step := range []struct {
 		name  string
@@ -176,6 +176,35 @@ func TestDueTellsWhenToCommitNext(t *testing.T) {
 	}
 	c := b.Commit(due)
 	expectLines(t, describe(c.Transaction), "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain pick-3")
+	b.do(t, c)
+	if due, ok := b.Due(); ok {
+		t.Errorf("something is due at %s though all is gone", due)
+	}
+}
+
+func TestWhatGoesLingersFromWhenTheKernelKnows(t *testing.T) {
+	const linger, slow = 20 * time.Millisecond, 226 * time.Millisecond
+	b := newBed(Config{Family: IPv4, Linger: linger})
+	split := func(cluster, local string) ServicePort {
+		return ServicePort{Name: "web", Cluster: targets(cluster), Local: targets(local), Fronts: []FrontEnd{
+			{Front: frontOf("10.96.0.1", TCP, 80), Pool: PoolSplit},
+		}}
+	}
+	b.program(t, start, split("123", "12"))
+	b.program(t, start, split("12", "1"))
+	at := start.Add(slow)
+	b.Written(at)
+	if due, ok := b.Due(); !ok || !due.Equal(at.Add(linger)) {
+		t.Errorf("due at %s (%t), want %s", due, ok, at.Add(linger))
+	}
+	if early := b.Commit(at.Add(linger - 1)); !early.Transaction.Empty() {
+		t.Errorf("before its time: %v", describe(early.Transaction))
+	}
+	b.Written(start) // as if a clock had been set back
+	c := b.Commit(at.Add(linger))
+	expectLines(t, describe(c.Transaction),
+		"delete from slots: 10.96.0.1 . tcp . 80 . 2", "delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
+		"delete chain split-3-2", "delete chain pick-local-2", "delete chain pick-3")
 	b.do(t, c)
 	if due, ok := b.Due(); ok {
 		t.Errorf("something is due at %s though all is gone", due)
