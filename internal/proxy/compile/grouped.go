@@ -203,14 +203,16 @@ func (d *grouped) supply(port portKey, n need) supply {
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
-		// Those that go are for when nothing is ready that the node knows of. Elsewhere
+		// Those that go are for when nothing is ready that the node may use. Elsewhere
 		// there may be what is, but until the controller has given the zone some of it,
-		// the alternative is to refuse.
-		if seen.ready == 0 {
-			d.cluster(&got, true, seen.leaving)
-		} else {
+		// and where tiers are hard, the alternative is to refuse.
+		if seen.ready > 0 {
 			d.cluster(&got, false, seen.ready)
 		}
+		if len(got.cluster) == 0 && seen.leaving > 0 {
+			d.cluster(&got, true, seen.leaving)
+		}
+		got.beyond = d.hard && got.exists && len(got.cluster) == 0
 	}
 	if n.local {
 		d.visit(func(run []row, number uint16) {
@@ -256,7 +258,6 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.weighted {
 		got.cluster = repeat(got.cluster, weights, d.node.Name)
 	}
-	got.beyond = d.hard && got.exists && len(got.cluster) == 0
 }
 
 // findNearest begins to look for the nearest tiers. It reports whether there is

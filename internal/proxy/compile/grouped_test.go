@@ -53,6 +53,9 @@ func TestGroupsOfCluster(t *testing.T) {
 		{name: "none ready that is seen", groups: []string{"1@a1- 2@a1! -> a"}, want: []string{"  cluster 1"}},
 		{name: "none ready, says one group already", groups: []string{"1@a1- -> a", "2@b1- -> a none-ready"}, want: []string{"  cluster 1 2"}},
 		{name: "none ready, says one group still", groups: []string{"1@a1- -> a none-ready", "2@b1 -> b local"}, want: []string{"  cluster 2"}},
+		{name: "none ready that the zone uses", groups: []string{"1@a1- 2@a2! -> a", "3@a1 -> b local"}, want: []string{"  cluster 1"}},
+		{name: "none ready in hard tiers", groups: []string{"1@a1- 2@a2 3@b1- -> a tiers kubernetes.io/hostname"}, want: []string{"  cluster 1"}},
+		{name: "none ready in the nearest of soft tiers", groups: []string{"1@a1- 2@a2 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 2"}},
 		{name: "an empty group", groups: []string{"-> a"}, want: nil},
 		{name: "tiers: the node", groups: []string{"1@a1 2@a2 3@b1 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 1"}},
 		{name: "tiers: not the node", groups: []string{"1@a1! 2@a2 3@b1 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 2 3"}},
@@ -183,7 +186,7 @@ func TestGroupsOfLocal(t *testing.T) {
 		{
 			name:   "a rack is required, and only what terminates is on the node",
 			groups: []string{"1@a1- 2@a2%rack=r2 -> a tiers rack"},
-			want:   []string{"  local 1", "  unreachable", "health 32000: 0"},
+			want:   []string{"  cluster 1", "  local 1", "health 32000: 0"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
