@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // checks say when to look whether somebody else has changed the rules.
@@ -15,6 +17,9 @@ type checks struct {
 	// rested is when there may be a comparison of everything for that.
 	suspicious bool
 	rested     time.Time
+	// certain says that it was rules of ours, for which there is one sooner.
+	certain bool
+	soon    time.Time
 }
 
 const (
@@ -22,29 +27,28 @@ const (
 	// it is less than a second.
 	lookPeriod = 500 * time.Millisecond
 	// restFactor bounds what comparing takes, and how often changes wait for it, where
-	// others, such as kube-proxy, change rules of their own all the time: every 200th
-	// moment.
+	// others, such as kube-proxy, change so many rules of their own that it is not known
+	// whether there are any of ours among them: every 200th moment.
 	restFactor = 199
 	// longestTrust is how long it takes at most until what others did is seen.
 	longestTrust = time.Minute
+	// soonFactor does the same where somebody changes rules of ours again and again.
+	soonFactor = 4
 )
 
 // check looks whether somebody else has changed the rules, and puts them right.
 func (p *programmer) check(now time.Time) {
 	c := &p.checks
 	c.next = now.Add(lookPeriod)
-	foreign, err := p.writer.kernel.Foreign()
+	found, err := p.writer.kernel.Interference()
 	if err != nil {
 		p.checkFailed(err)
 		return
 	}
-	c.suspicious = c.suspicious || foreign
-	due := !c.full.After(now)
-	if !c.suspicious && !due {
-		return
-	}
-	everything := due || !c.rested.After(now)
-	if !everything && !foreign {
+	c.suspicious = c.suspicious || found != ruleset.NoInterference
+	c.certain = c.certain || found == ruleset.Interfered
+	everything := !c.full.After(now) || c.suspicious && !c.rested.After(now) || c.certain && !c.soon.After(now)
+	if !everything && found == ruleset.NoInterference {
 		return // what is cheap to see was seen
 	}
 	for _, f := range p.families {
@@ -58,8 +62,9 @@ func (p *programmer) check(now time.Time) {
 	}
 	if everything {
 		ended := p.clock.Now()
-		c.suspicious = false
+		c.suspicious, c.certain = false, false
 		c.rested = ended.Add(min(restFactor*ended.Sub(now), longestTrust))
+		c.soon = ended.Add(min(soonFactor*ended.Sub(now), longestTrust))
 		c.full = ended.Add(c.period)
 	}
 }

@@ -80,6 +80,33 @@ func TestChangesOfOtherTables(t *testing.T) {
 	w.right("a chain was deleted meanwhile")
 }
 
+// An element that somebody changes is found at once, though others keep us from comparing
+// everything all the time. If that goes on, it does not take all of our time.
+func TestElementsChangeBesideOtherTables(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	w.writer.kernel = &slowKernel{fakeKernel: w.kernel, take: func() { w.clock.Step(100 * time.Millisecond) }}
+	for range 3 {
+		w.kernel.do(nil)
+		w.run(500 * time.Millisecond)
+	}
+	flush := func(table *fakeTable) { clear(table.sets["slots"].elements) }
+	w.kernel.do(flush)
+	w.run(time.Second)
+	if !w.kernel.leads("10.1.1.1") {
+		t.Error("after a second the elements are not there")
+	}
+	w.kernel.reads = 0
+	for range 120 {
+		w.kernel.do(flush)
+		w.run(500 * time.Millisecond)
+	}
+	if w.kernel.reads < 40 || w.kernel.reads > 130 {
+		t.Errorf("all was read %d times in a minute", w.kernel.reads)
+	}
+	w.right("in the end")
+}
+
 // slowKernel takes time to be read.
 type slowKernel struct {
 	*fakeKernel
@@ -102,7 +129,7 @@ func TestNothingHappens(t *testing.T) {
 		t.Errorf("read %d and looked at %d times", w.kernel.reads, w.kernel.shapes)
 	}
 	w.kernel.do(func(table *fakeTable) { delete(table.chains, "serve") })
-	w.kernel.foreign = false // that it happened has escaped us
+	w.kernel.interference = ruleset.NoInterference // that it happened has escaped us
 	w.run(time.Hour)
 	w.right("after the time to compare everything")
 }

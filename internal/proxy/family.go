@@ -13,7 +13,7 @@ type kernel interface {
 	Apply(context.Context, ruleset.Transaction) error
 	Read(ruleset.Family) (ruleset.Listing, error)
 	Shape(ruleset.Family) (ruleset.Listing, error)
-	Foreign() (bool, error)
+	Interference() (ruleset.Interference, error)
 	Forget(ruleset.Family, []ruleset.Forget) error
 }
 

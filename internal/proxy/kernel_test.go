@@ -21,8 +21,8 @@ type fakeKernel struct {
 	// unreadable is why nothing can be read.
 	unreadable error
 	// takes is called while a transaction is carried out, for as long as that takes.
-	takes   func()
-	foreign bool
+	takes        func()
+	interference ruleset.Interference
 	// reads and shapes count what was asked, applied what was done.
 	reads, shapes int
 	applied       []ruleset.Transaction
@@ -166,12 +166,12 @@ func (k *fakeKernel) list(number ruleset.Family, elements bool) (ruleset.Listing
 	return listing, nil
 }
 
-func (k *fakeKernel) Foreign() (bool, error) {
+func (k *fakeKernel) Interference() (ruleset.Interference, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	foreign := k.foreign
-	k.foreign = false
-	return foreign, k.unreadable
+	found := k.interference
+	k.interference = ruleset.NoInterference
+	return found, k.unreadable
 }
 
 func (k *fakeKernel) Forget(_ ruleset.Family, all []ruleset.Forget) error {
@@ -181,14 +181,17 @@ func (k *fakeKernel) Forget(_ ruleset.Family, all []ruleset.Forget) error {
 	return nil
 }
 
-// do is what somebody else does to the table of IPv4, or to another table if it is nil.
+// do is what somebody else does to the table of IPv4, or, if it is nil, to so many other
+// tables that it is not known what all of it was.
 func (k *fakeKernel) do(change func(*fakeTable)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	found := ruleset.PossibleInterference
 	if change != nil {
 		change(k.tables[ruleset.IPv4])
+		found = ruleset.Interfered
 	}
-	k.foreign = true
+	k.interference = max(k.interference, found)
 }
 
 // transactions is how many were carried out until now.

@@ -26,8 +26,11 @@ type Conn struct {
 	socket   *socket
 	messages messages
 	// generation is the number that the kernel's rules have if nobody else has changed any
-	// since Foreign was called, or the connection opened.
+	// since Interference was called, or the connection opened.
 	generation uint32
+	// At others the kernel tells what others change, if it has been asked to.
+	others   *socket
+	informed bool
 }
 
 // Open connects to the kernel, which takes the capability NET_ADMIN.
@@ -36,9 +39,13 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{socket: s}
-	if c.generation, err = c.readGeneration(); err != nil {
+	others, err := dial()
+	if err != nil {
 		return nil, errors.Join(err, s.close())
+	}
+	c := &Conn{socket: s, others: others}
+	if c.generation, err = c.readGeneration(); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
@@ -47,7 +54,7 @@ func Open() (*Conn, error) {
 func (c *Conn) Close() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return c.socket.close()
+	return errors.Join(c.socket.close(), c.others.close())
 }
 
 // Cleanup deletes the tables of both families.
@@ -59,21 +66,6 @@ func (c *Conn) Cleanup(ctx context.Context) error {
 		}))
 	}
 	return errors.Join(errs...)
-}
-
-// Foreign reports whether anybody else has changed rules of any table in the kernel since
-// it was called before, or since the connection was opened. It costs the kernel nothing;
-// what has changed, if it is anything of ours at all, Shape and Read tell.
-func (c *Conn) Foreign() (bool, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	now, err := c.readGeneration()
-	if err != nil {
-		return false, err
-	}
-	foreign := now != c.generation
-	c.generation = now
-	return foreign, nil
 }
 
 // readGeneration asks for the number of the kernel's rules, which is another after each

@@ -22,8 +22,8 @@ func TestCheckSupportLeavesNothing(t *testing.T) {
 	if list := n.nft(t, "list", "ruleset"); list != "" {
 		t.Errorf("CheckSupport left\n%s", list)
 	}
-	if isForeign(t, c) {
-		t.Error("CheckSupport is taken for a foreign change")
+	if got := interference(t, c); got != ruleset.NoInterference {
+		t.Errorf("CheckSupport is taken for a foreign change: %d", got)
 	}
 }
 

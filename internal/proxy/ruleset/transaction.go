@@ -170,6 +170,17 @@ type ListedSet struct {
 	Elements []Element
 }
 
+// Interference is what is known of changes that somebody else has made.
+type Interference uint8
+
+// What is known: that there was none of this table, that somebody has changed something and
+// maybe this table, and that it is this table.
+const (
+	NoInterference Interference = iota
+	PossibleInterference
+	Interfered
+)
+
 // Front is an address that clients connect to.
 type Front struct {
 	Address  netip.Addr
