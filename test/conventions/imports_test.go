@@ -20,6 +20,11 @@ var layers = [][]string{
 	{"internal/report"},
 	{"internal/translate"},
 	{"internal/routing"},
+	// What a node's rules are, as the proxy makes them and as the command line explains
+	// them.
+	{"internal/proxy/ruleset"},
+	{"internal/proxy/compile", "internal/proxy/kernel"},
+	{"internal/proxy/view"},
 	{"lab"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
@@ -164,6 +169,17 @@ func TestImportViolationsAreFound(t *testing.T) {
 			imports: []string{"vicinity.dev/vicinity/internal/proxy/ruleset", "k8s.io/api/core/v1"},
 		},
 		{
+			name:    "what a node's rules are in the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/view", "vicinity.dev/vicinity/internal/proxy/kernel"},
+		},
+		{
+			name:    "the proxy in the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy"},
+			want:    []string{"internal/cli imports internal/proxy: the two must not know each other"},
+		},
+		{
 			name:    "a shell of another",
 			path:    "internal/cli",
 			imports: []string{"vicinity.dev/vicinity/internal/controller/routing"},
@@ -213,7 +229,10 @@ func TestImportViolationsAreFound(t *testing.T) {
 			name:    "the proxy in what it decides",
 			path:    "internal/proxy/ruleset",
 			imports: []string{"vicinity.dev/vicinity/internal/proxy/kernel", "vicinity.dev/vicinity/internal/topology"},
-			want:    []string{"internal/proxy/ruleset imports vicinity.dev/vicinity/internal/proxy/kernel: the core uses the standard library"},
+			want: []string{
+				"internal/proxy/ruleset imports internal/proxy/kernel: imports run the other way",
+				"internal/proxy/ruleset imports vicinity.dev/vicinity/internal/proxy/kernel: the core uses the standard library",
+			},
 		},
 		{
 			name:    "a logger",
