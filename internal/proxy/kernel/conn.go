@@ -33,8 +33,17 @@ type Conn struct {
 	informed bool
 }
 
-// Open connects to the kernel, which takes the capability NET_ADMIN.
+// Open connects to the kernel, which takes the capability NET_ADMIN. Its error says what is
+// missing.
 func Open() (*Conn, error) {
+	if err := checkVersion(); err != nil {
+		return nil, err
+	}
+	c, err := open()
+	return c, missing(err)
+}
+
+func open() (*Conn, error) {
 	s, err := dial()
 	if err != nil {
 		return nil, err

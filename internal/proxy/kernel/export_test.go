@@ -21,6 +21,9 @@ func (c *Conn) ForbidLong() {
 // Older is the comparison of versions.
 var Older = older
 
+// Missing says what a connection is for want of.
+var Missing = missing
+
 // NarrowNotices leaves room for hardly any notice of what others change.
 func (c *Conn) NarrowNotices(t testing.TB) {
 	t.Helper()

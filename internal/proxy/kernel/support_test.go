@@ -1,11 +1,15 @@
 package kernel_test
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -46,6 +50,23 @@ func TestVersionsAreCompared(t *testing.T) {
 		if older := kernel.Older(test.release, kernel.MinimumKernel); older != test.older {
 			t.Errorf("%s is older than %s: %t, want %t", test.release, kernel.MinimumKernel, older, test.older)
 		}
+	}
+}
+
+// What a kernel answers that lacks something says little by itself.
+func TestMissing(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{
+		unix.EPROTONOSUPPORT: "the kernel does not have netfilter's netlink, its module nfnetlink may be missing: opening: protocol not supported",
+		unix.EINVAL:          "the kernel does not have nftables, its module nf_tables may be missing: opening: invalid argument",
+		unix.EPERM:           "opening: operation not permitted",
+	} {
+		err := kernel.Missing(fmt.Errorf("opening: %w", errno))
+		if err.Error() != want || !errors.Is(err, errno) {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	}
+	if err := kernel.Missing(nil); err != nil {
+		t.Error(err)
 	}
 }
 
