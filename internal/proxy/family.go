@@ -54,6 +54,9 @@ const (
 	asideMost   = 5 * time.Minute
 	mostTries   = 200 // transactions to find what the kernel refuses
 	mostRefused = 20  // ServicePorts, of which each has its own cause
+	// longestSearch bounds how long changes wait for a search. The next one goes on with
+	// what is left.
+	longestSearch = 5 * time.Second
 )
 
 // backoff doubles with every failure after the first.
@@ -115,17 +118,31 @@ func (f *family) pending(name string) bool {
 	return staged || f.aside[name] != nil
 }
 
-// adopt reads what the kernel holds.
+// adopt reads what the kernel holds, and goes on from there.
 func (f *family) adopt(k kernel) error {
+	listing, err := f.read(k)
+	if err != nil {
+		return err
+	}
+	f.take(listing)
+	return nil
+}
+
+// read reads what the kernel holds.
+func (f *family) read(k kernel) (ruleset.Listing, error) {
 	listing, err := k.Read(f.number)
 	if err != nil {
 		f.doubtful = true
-		return fmt.Errorf("reading the rules of %s: %w", f, err)
+		return listing, fmt.Errorf("reading the rules of %s: %w", f, err)
 	}
+	return listing, nil
+}
+
+// take goes on from what the kernel holds.
+func (f *family) take(listing ruleset.Listing) {
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
 	f.doubtful = false
-	return nil
 }
 
 // String is the name of the family in the API.

@@ -130,7 +130,7 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	for name := range all {
 		f.unstage(name)
 	}
-	s := &search{writer: w, family: f, now: now, tries: mostTries}
+	s := &search{writer: w, family: f, now: now, tries: mostTries, until: w.clock.Now().Add(longestSearch)}
 	// If nothing can be written without them either, they are not to blame.
 	if len(all) > 0 && s.try(ctx) == nil && w.answers(ctx, f) == nil {
 		cause = s.among(ctx, all)
@@ -155,7 +155,10 @@ type search struct {
 	family   *family
 	now      time.Time
 	tries    int
+	until    time.Time
 	refusals []refusal
+	// listing is what the kernel holds, nil if that is not known.
+	listing *ruleset.Listing
 }
 
 // refusal is a ServicePort that the kernel refuses, and what it says.
@@ -172,7 +175,7 @@ var errTooMany = errors.New("the kernel refuses more ports of Services than can 
 func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
 	queue := [][]string{slices.Sorted(maps.Keys(all))}
 	for len(queue) > 0 {
-		if s.tries == 0 || len(s.refusals) == mostRefused {
+		if s.tries == 0 || len(s.refusals) == mostRefused || s.clock.Now().After(s.until) {
 			return errTooMany
 		}
 		names := queue[len(queue)-1]
@@ -200,14 +203,27 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 	return nil
 }
 
-// try writes what is staged, and reads what the kernel holds if that fails.
+// try writes what is staged. If that fails, it finds out what the kernel holds: what it held
+// before if the kernel has refused all of it, which costs less than to read it.
 func (s *search) try(ctx context.Context) error {
 	s.tries--
 	err := s.commit(ctx, s.family, s.now)
 	if err == nil {
+		s.listing = nil
 		return nil
 	}
-	return errors.Join(err, s.family.adopt(s.kernel))
+	var refused interface{ NothingDone() bool }
+	if s.listing != nil && errors.As(err, &refused) && refused.NothingDone() {
+		s.family.take(*s.listing)
+		return err
+	}
+	listing, unread := s.family.read(s.kernel)
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	s.listing = &listing
+	s.family.take(listing)
+	return err
 }
 
 // answers has the kernel do what is done already: to add the table that is there.

@@ -49,7 +49,8 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 	// What came first leads nowhere without the rest.
 	back := undo(t, first)
 	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
-		return fmt.Errorf("%s; what had to be added before it stays: %w", err.Error(), left)
+		// It is not one that says that nothing was done.
+		return errors.New(err.Error() + "; what had to be added before it stays: " + left.Error())
 	}
 	return err
 }
