@@ -16,8 +16,14 @@ import (
 // between it and the kernel.
 type prober struct{ namespace string }
 
-// connectTime is how long a connection may take before it counts as failed.
-const connectTime = 250 * time.Millisecond
+const (
+	// probeTime is how long a connection may take that is one of many: another comes at
+	// once.
+	probeTime = 250 * time.Millisecond
+	// connectTime is how long one may take whose time is what is asked for. A packet that
+	// is lost is sent again after a second.
+	connectTime = 10 * time.Second
+)
 
 // until opens a connection to an address again and again until one is answered by a
 // letter, and returns how long that took from a moment on. Between two connections it
@@ -26,7 +32,7 @@ func (p prober) until(ctx context.Context, to netip.AddrPort, want byte, since t
 	err = fabric.InNamespace(p.namespace, func() error {
 		last := errors.New("not tried")
 		for ctx.Err() == nil {
-			letter, _, err := connect(to)
+			letter, _, err := connect(to, probeTime)
 			if err == nil && letter == want {
 				took = time.Since(since)
 				return nil
@@ -41,18 +47,22 @@ func (p prober) until(ctx context.Context, to netip.AddrPort, want byte, since t
 	return took, err
 }
 
-// times opens connections one after the other and returns how long each took.
-func (p prober) times(ctx context.Context, to netip.AddrPort, number int) (all []time.Duration, err error) {
+// times opens connections to some addresses in turn, one after the other, and returns how
+// long those to each took.
+func (p prober) times(ctx context.Context, number int, to ...netip.AddrPort) (all [][]time.Duration, err error) {
+	all = make([][]time.Duration, len(to))
 	err = fabric.InNamespace(p.namespace, func() error {
 		for range number {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			_, took, err := connect(to)
-			if err != nil {
-				return fmt.Errorf("connecting to %s: %w", to, err)
+			for i, address := range to {
+				_, took, err := connect(address, connectTime)
+				if err != nil {
+					return fmt.Errorf("connecting to %s for %.3f s: %w", address, took.Seconds(), err)
+				}
+				all[i] = append(all[i], took)
 			}
-			all = append(all, took)
 		}
 		return nil
 	})
@@ -61,13 +71,13 @@ func (p prober) times(ctx context.Context, to netip.AddrPort, number int) (all [
 
 // connect opens a connection, and returns what it was answered and how long opening it
 // took.
-func connect(to netip.AddrPort) (letter byte, took time.Duration, err error) {
+func connect(to netip.AddrPort, patience time.Duration) (letter byte, took time.Duration, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	limit := unix.NsecToTimeval(connectTime.Nanoseconds())
+	limit := unix.NsecToTimeval(patience.Nanoseconds())
 	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
 			return 0, 0, err
