@@ -22,15 +22,15 @@ import (
 
 // Conn is a connection to nftables. It can be used by several goroutines at once.
 type Conn struct {
-	mutex    sync.Mutex
-	socket   *socket
-	messages messages
-	// generation is the number that the kernel's rules have if nobody else has changed any
-	// since Interference was called, or the connection opened.
-	generation uint32
-	// At others the kernel tells what others change, if it has been asked to.
-	others   *socket
-	informed bool
+	mutex sync.Mutex
+	asker
+	// At others the kernel tells what others change.
+	others *socket
+	// lists is what listings are asked for by, which changes need not wait for.
+	lists struct {
+		sync.Mutex
+		asker
+	}
 }
 
 // Open connects to the kernel, which takes the capability NET_ADMIN. Its error says what is
@@ -44,17 +44,19 @@ func Open() (*Conn, error) {
 }
 
 func open() (*Conn, error) {
-	s, err := dial()
-	if err != nil {
-		return nil, err
+	c := &Conn{}
+	for _, s := range []**socket{&c.socket, &c.others, &c.lists.socket} {
+		var err error
+		if *s, err = dial(); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
-	others, err := dial()
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	c := &Conn{socket: s, others: others}
-	if c.generation, err = c.readGeneration(); err != nil {
+	// That nftables is there is seen by this.
+	if _, err := c.readGeneration(); err != nil {
 		return nil, errors.Join(err, c.Close())
+	}
+	if err := c.others.listen(c.socket.port); err != nil {
+		return nil, errors.Join(fmt.Errorf("asking for notices of changes: %w", err), c.Close())
 	}
 	return c, nil
 }
@@ -63,7 +65,9 @@ func open() (*Conn, error) {
 func (c *Conn) Close() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return errors.Join(c.socket.close(), c.others.close())
+	c.lists.Lock()
+	defer c.lists.Unlock()
+	return errors.Join(c.socket.close(), c.others.close(), c.lists.socket.close())
 }
 
 // Cleanup deletes the tables of both families.
@@ -79,9 +83,9 @@ func (c *Conn) Cleanup(ctx context.Context) error {
 
 // readGeneration asks for the number of the kernel's rules, which is another after each
 // transaction.
-func (c *Conn) readGeneration() (uint32, error) {
+func (a *asker) readGeneration() (uint32, error) {
 	var generation uint32
-	err := c.ask(func(m *messages) {
+	err := a.ask(func(m *messages) {
 		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.AF_UNSPEC, 0)
 	}, func(content []byte) {
 		generation = count(attribute(content, unix.NFTA_GEN_ID))

@@ -50,10 +50,10 @@ func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 			t.Errorf("%s: %d, want %d", when, got, want)
 		}
 	}
-	// Before anybody has asked, the kernel need not have told all.
+	n.nft(t, "add table ip vicinity")
+	is("a change before the first question", ruleset.Interfered)
 	n.nft(t, "add table ip another")
-	is("a change before the first question", ruleset.PossibleInterference)
-	is("nothing", ruleset.NoInterference)
+	is("a change of another table", ruleset.NoInterference)
 	for i := range 10 {
 		if err := table.Set(servicePort(i, i)); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,9 @@ func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 		commit(t, c, table, time.Now())
 		is("an own change", ruleset.NoInterference)
 	}
-	// A refusal changes nothing.
+	// What changes nothing, or is refused, hides nothing that comes after it.
+	apply(t, c, ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
+	is("an own change that changes nothing", ruleset.NoInterference)
 	err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{
 		{Kind: ruleset.DeleteSet, Set: &ruleset.Set{Name: "nothing"}},
 	}})

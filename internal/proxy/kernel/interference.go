@@ -73,42 +73,14 @@ func aboutOurs(kind uint16, content []byte) bool {
 func (c *Conn) Interference() (ruleset.Interference, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	informed := c.informed
-	if !informed {
-		if err := c.others.listen(c.socket.port); err != nil {
-			return ruleset.NoInterference, fmt.Errorf("asking for notices of changes: %w", err)
-		}
-		c.informed = true
-	}
-	// The kernel has another number before it has told all, so what has yet to be told is
-	// found the next time.
-	changed, err := c.changedByOthers()
-	if err != nil {
-		return ruleset.NoInterference, err
-	}
 	ours, err := c.others.notices()
 	switch {
 	case ours:
 		return ruleset.Interfered, nil
 	case errors.Is(err, errLost):
-		informed = false
+		return ruleset.PossibleInterference, nil
 	case err != nil:
 		return ruleset.NoInterference, fmt.Errorf("reading notices of changes: %w", err)
 	}
-	if changed && !informed {
-		return ruleset.PossibleInterference, nil
-	}
 	return ruleset.NoInterference, nil
-}
-
-// changedByOthers reports whether anybody else has changed rules of any table, by their
-// number.
-func (c *Conn) changedByOthers() (bool, error) {
-	now, err := c.readGeneration()
-	if err != nil {
-		return false, err
-	}
-	changed := now != c.generation
-	c.generation = now
-	return changed, nil
 }

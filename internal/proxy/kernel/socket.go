@@ -100,7 +100,12 @@ func (s *socket) widen(length int) error {
 	return s.measure()
 }
 
-func (s *socket) close() error { return unix.Close(s.fd) }
+func (s *socket) close() error {
+	if s == nil {
+		return nil // it was never opened
+	}
+	return unix.Close(s.fd)
+}
 
 // send sends messages, again if the kernel lacks memory for them at the moment.
 func (s *socket) send(b []byte) error {
