@@ -55,10 +55,18 @@ func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// fromPod reports whether a packet is known to be a pod's.
+func (m *model) fromPod(p packet) bool {
+	if m.config.PodInterfaces.Name != "" {
+		return m.config.PodInterfaces.hold(p.in)
+	}
+	return within(m.config.ClusterCIDRs, p.source)
+}
+
 // pool are the targets for a packet, as often as they are drawn.
 func (m *model) pool(p packet) []netip.AddrPort {
 	sp, end, ok := m.winner(p.front)
-	local := end.Pool == PoolLocal || end.Pool == PoolSplit && !p.fromNode && !within(m.config.ClusterCIDRs, p.source)
+	local := end.Pool == PoolLocal || end.Pool == PoolSplit && !p.fromNode && !m.fromPod(p)
 	switch {
 	case !ok:
 		return nil
@@ -95,7 +103,7 @@ func (m *model) fates(p packet) []fate {
 	masquerade := end.Pool != PoolSplit && end.Masquerade || end.Pool == PoolSplit && p.fromNode
 	if m.clusterIP(p.front.Address) {
 		masquerade = masquerade || m.config.MasqueradeAll ||
-			len(m.config.ClusterCIDRs) > 0 && !within(m.config.ClusterCIDRs, p.source)
+			(m.config.PodInterfaces.Name != "" || len(m.config.ClusterCIDRs) > 0) && !m.fromPod(p)
 	}
 	var fates []fate
 	for _, target := range pool {
@@ -161,10 +169,10 @@ func newWorld(family Family) *world {
 	w.cidrs = []netip.Prefix{netip.PrefixFrom(address("10.1.0.0", "fd01::"), 16), netip.PrefixFrom(address("10.2.0.0", "fd02::"), 16)}
 	outside, node := address("192.0.2.1", "2001:db8::1"), address("172.18.0.2", "fd18::2")
 	w.clients = []packet{
-		{source: w.targets[0].Addr()},
-		{source: w.targets[4].Addr()},
-		{source: outside},
-		{source: outside, toNode: true},
+		{source: w.targets[0].Addr(), in: "pod0"},
+		{source: w.targets[4].Addr(), in: "pod4"},
+		{source: outside, in: "eth0"},
+		{source: outside, in: "eth0", toNode: true},
 		{source: node, fromNode: true},
 	}
 	for _, c := range w.clients {
@@ -180,6 +188,7 @@ func (w *world) config() *rapid.Generator[Config] {
 			MasqueradeMark: rapid.SampledFrom([]uint32{0x2000, 0x8000}).Draw(t, "mark"),
 			MasqueradeAll:  rapid.Bool().Draw(t, "all"),
 			ClusterCIDRs:   rapid.SampledFrom([][]netip.Prefix{nil, w.cidrs[:1], w.cidrs}).Draw(t, "CIDRs"),
+			PodInterfaces:  rapid.SampledFrom([]Interfaces{{}, {}, {Name: "pod0"}, {Name: "pod", Prefix: true}}).Draw(t, "interfaces"),
 			Linger:         rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond}).Draw(t, "linger"),
 		}
 	})
@@ -310,7 +319,7 @@ func (m *machine) setHairpin(t *rapid.T) {
 func (m *machine) configure(t *rapid.T) {
 	old := m.wanted.config
 	m.wanted.config = m.world.config().Draw(t, "config")
-	m.moved = m.moved || len(old.ClusterCIDRs) != len(m.wanted.config.ClusterCIDRs)
+	m.moved = m.moved || !old.samePods(m.wanted.config)
 	m.Configure(m.wanted.config)
 }
 

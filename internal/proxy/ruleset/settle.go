@@ -119,7 +119,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 				outdated = append(outdated, p)
 			}
 		}
-	case !slices.Equal(before.ClusterCIDRs, r.config.ClusterCIDRs):
+	case !before.samePods(r.config):
 		for _, p := range r.parts {
 			if p.kind == splitPart && !slices.Contains(r.created, p) {
 				outdated = append(outdated, p)
