@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"time"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -20,6 +21,23 @@ type checks struct {
 	// certain says that it was rules of ours, for which there is one sooner.
 	certain bool
 	soon    time.Time
+
+	// aside does something that takes long beside all else, and ends is told of what came
+	// of it. underway says that there is something to come, and missed how often in a row
+	// it was of no use, because rules were programmed meanwhile.
+	aside    func(func())
+	ends     chan []reading
+	underway bool
+	missed   int
+}
+
+// reading is what the kernel held for a family, which then had been written so many times.
+type reading struct {
+	family  *family
+	writes  int
+	took    time.Duration
+	listing ruleset.Listing
+	err     error
 }
 
 const (
@@ -47,26 +65,93 @@ func (p *programmer) check(now time.Time) {
 	}
 	c.suspicious = c.suspicious || found != ruleset.NoInterference
 	c.certain = c.certain || found == ruleset.Interfered
-	everything := !c.full.After(now) || c.suspicious && !c.rested.After(now) || c.certain && !c.soon.After(now)
+	everything := c.suspicious && !c.rested.After(now) || (c.certain || !c.full.After(now)) && !c.soon.After(now)
 	if !everything && found == ruleset.NoInterference {
 		return // what is cheap to see was seen
 	}
-	for _, f := range p.families {
-		if !f.active || f.doubtful {
-			continue
-		}
-		if err := p.compare(f, everything); err != nil {
+	if c.underway {
+		return
+	}
+	if everything {
+		p.compareAll()
+		return
+	}
+	for _, f := range p.comparable() {
+		if err := p.compareShape(f); err != nil {
 			p.checkFailed(err)
 			return
 		}
 	}
-	if everything {
-		ended := p.clock.Now()
-		c.suspicious, c.certain = false, false
-		c.rested = ended.Add(min(restFactor*ended.Sub(now), longestTrust))
-		c.soon = ended.Add(min(soonFactor*ended.Sub(now), longestTrust))
-		c.full = ended.Add(c.period)
+}
+
+// comparable are the families that have something in the kernel, of which it is known what.
+func (p *programmer) comparable() []*family {
+	return slices.DeleteFunc(slices.Clone(p.families), func(f *family) bool { return !f.active || f.doubtful })
+}
+
+// mostMissed is how often rules are read in vain before changes wait for it.
+const mostMissed = 3
+
+// compareAll begins to compare everything. To read all rules of a large cluster takes
+// almost half a second, for which changes do not wait.
+func (p *programmer) compareAll() {
+	c := &p.checks
+	var all []reading
+	for _, f := range p.comparable() {
+		all = append(all, reading{family: f, writes: f.writes})
 	}
+	c.suspicious, c.certain, c.underway = false, false, true
+	read := func() {
+		for i := range all {
+			began := p.clock.Now()
+			all[i].listing, all[i].err = p.writer.kernel.Read(all[i].family.number)
+			all[i].took = p.clock.Now().Sub(began)
+		}
+		c.ends <- all
+	}
+	if c.missed < mostMissed {
+		c.aside(read)
+	} else {
+		read()
+	}
+	select {
+	case all := <-c.ends:
+		p.compared(all)
+	default:
+	}
+}
+
+// compared takes what was read, and puts right what differs.
+func (p *programmer) compared(all []reading) {
+	c := &p.checks
+	c.underway = false
+	var took time.Duration
+	missed := false
+	for i := range all {
+		one := &all[i]
+		took += one.took
+		switch {
+		case one.family.doubtful:
+		case one.writes != one.family.writes:
+			missed = true
+		case one.err != nil:
+			p.checkFailed(one.err)
+			missed = true
+		default:
+			p.compare(one.family, one.listing)
+		}
+	}
+	now := p.clock.Now()
+	c.rested = now.Add(min(restFactor*took, longestTrust))
+	c.soon = now.Add(min(soonFactor*took, longestTrust))
+	if missed {
+		// What there was to be found is there still.
+		c.missed = (c.missed + 1) % (mostMissed + 1)
+		c.certain = true
+		return
+	}
+	c.missed = 0
+	c.full = now.Add(c.period)
 }
 
 func (p *programmer) checkFailed(err error) {
@@ -74,19 +159,26 @@ func (p *programmer) checkFailed(err error) {
 	p.log.Error(err, "Whether somebody else has changed the rules is not known")
 }
 
-// compare compares a family's rules with what the kernel holds: with its chains, rules and
-// maps, which costs little, or with everything. What differs is put right next.
-func (p *programmer) compare(f *family, everything bool) error {
+// compareShape compares a family's chains, rules and maps with what the kernel holds, which
+// costs little, and all else only if these are not right.
+func (p *programmer) compareShape(f *family) error {
 	k := p.writer.kernel
-	if !everything {
-		listing, err := k.Shape(f.number)
-		if err != nil || f.table.HoldsShape(listing) {
-			return err
-		}
-	}
-	listing, err := k.Read(f.number)
-	if err != nil || f.table.Holds(listing) {
+	listing, err := k.Shape(f.number)
+	if err != nil || f.table.HoldsShape(listing) {
 		return err
+	}
+	if listing, err = k.Read(f.number); err != nil {
+		return err
+	}
+	p.compare(f, listing)
+	return nil
+}
+
+// compare compares a family's rules with what the kernel holds. What differs is put right
+// next.
+func (p *programmer) compare(f *family, listing ruleset.Listing) {
+	if f.table.Holds(listing) {
+		return
 	}
 	differences := f.table.Differences(listing)
 	p.metrics.foreign.WithLabelValues(f.String()).Inc()
@@ -94,7 +186,6 @@ func (p *programmer) compare(f *family, everything bool) error {
 		"differences", len(differences), "first", differences[:min(len(differences), mostDifferences)])
 	f.table.Adopt(listing)
 	f.retry = p.clock.Now()
-	return nil
 }
 
 // mostDifferences is how many are told.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -132,4 +133,46 @@ func TestNothingHappens(t *testing.T) {
 	w.kernel.interference = ruleset.NoInterference // that it happened has escaped us
 	w.run(time.Hour)
 	w.right("after the time to compare everything")
+}
+
+// What takes long to read is read beside the changes. If there were some meanwhile, it is
+// read again, and in the end changes wait for it.
+func TestChangesDoNotWaitForAComparison(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	var beside []func()
+	w.checks.aside = func(do func()) { beside = append(beside, do) }
+	reads := w.kernel.reads
+	flush := func(table *fakeTable) { clear(table.sets["slots"].elements) }
+	w.kernel.do(flush)
+	for i := range mostMissed {
+		w.run(time.Second)
+		if len(beside) != 1 || w.kernel.reads != reads {
+			t.Fatalf("%d readings beside, and %d that changes waited for", len(beside), w.kernel.reads-reads)
+		}
+		endpoint := fmt.Sprintf("10.1.7.%d", i)
+		w.put(aService("busy", "10.96.0.99"), aGroup("busy", "busy-1", endpoint))
+		w.run(100 * time.Millisecond)
+		if !w.kernel.leads(endpoint) {
+			t.Fatal("a change waits for the reading")
+		}
+		beside[0]()
+		beside, reads = nil, w.kernel.reads
+		w.compared(<-w.checks.ends)
+		if w.kernel.leads("10.1.1.1") {
+			t.Fatal("rules are put right by what was before a change")
+		}
+	}
+	w.run(time.Second)
+	if len(beside) != 0 || w.kernel.reads == reads {
+		t.Error("it is not read in the end")
+	}
+	w.right("in the end")
+
+	// Where nothing happens meanwhile the first reading counts.
+	w.kernel.do(flush)
+	w.run(time.Second)
+	beside[0]()
+	w.compared(<-w.checks.ends)
+	w.right("after a quiet reading")
 }

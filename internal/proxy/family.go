@@ -34,6 +34,8 @@ type family struct {
 	// aside are those that the kernel refuses.
 	aside map[string]*refused
 
+	// writes is how often something was written.
+	writes   int
 	failures int
 	retry    time.Time
 	forget   []ruleset.Forget // what is still to be forgotten

@@ -99,6 +99,7 @@ func (p *programmer) begin() {
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*change{}
 	p.versions = newAcknowledgements()
+	p.checks.ends = make(chan []reading, 1)
 	// What is read at first need not be compared.
 	p.checks.full = p.clock.Now().Add(p.checks.period)
 }
@@ -125,6 +126,8 @@ func (p *programmer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
+		case all := <-p.checks.ends:
+			p.compared(all)
 		case <-timer.C():
 		}
 		timer.Stop()

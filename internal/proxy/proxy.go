@@ -178,7 +178,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	}, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
 		rules: o.rules(), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod}, wake: wake,
+		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, stale: p.cleaner.add, refused: w.refused,

@@ -80,7 +80,7 @@ func (w *world) restart() {
 	p := &programmer{
 		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), told: func(version uint64) { w.version = version },
-		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour}, started: w.clock.Now(),
+		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),

@@ -85,6 +85,7 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	commit := f.table.Commit(now)
 	if !commit.Transaction.Empty() {
+		f.writes++
 		if err := w.kernel.Apply(ctx, commit.Transaction); err != nil {
 			f.doubtful = true
 			w.metrics.transaction(f.number, 0, err)

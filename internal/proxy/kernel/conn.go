@@ -30,6 +30,7 @@ type Conn struct {
 	lists struct {
 		sync.Mutex
 		asker
+		closed bool
 	}
 }
 
@@ -61,12 +62,14 @@ func open() (*Conn, error) {
 	return c, nil
 }
 
-// Close ends the connection. What the kernel holds stays.
+// Close ends the connection, when what is being listed is listed. What the kernel holds
+// stays.
 func (c *Conn) Close() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.lists.Lock()
 	defer c.lists.Unlock()
+	c.lists.closed = true
 	return errors.Join(c.socket.close(), c.others.close(), c.lists.socket.close())
 }
 

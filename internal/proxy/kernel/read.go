@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,9 @@ const listTimes = 8
 func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, error) {
 	c.lists.Lock()
 	defer c.lists.Unlock()
+	if c.lists.closed {
+		return ruleset.Listing{}, net.ErrClosed
+	}
 	a := &c.lists.asker
 	var listing ruleset.Listing
 	err := again(listTimes, func() error {
