@@ -61,7 +61,7 @@ test: browser build kubernetes vet lint ## All that CI runs: check, the long tes
 	@$(MAKE) e2e
 
 .PHONY: up
-up: build kubernetes ## Bring a lab up and see what traffic between zones costs
+up: build kubernetes ## Bring a lab up with Vicinity, and see what traffic between zones costs before and after
 	bin/vicinity lab demo
 
 .PHONY: down
@@ -117,9 +117,14 @@ lint: $(TOOLS)/golangci-lint ## Lint
 	$(TOOLS)/golangci-lint run --allow-parallel-runners
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, the command reference and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
-	$(GO) test ./charts ./cmd/vicinity-controller ./cmd/vicinity-proxy ./internal/cli ./internal/proxy/ruleset ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
+	$(GO) test $$($(MAKE) golden) -update >/dev/null
+
+# All packages of the tree whose tests can write what they would compare.
+.PHONY: golden
+golden:
+	@grep -rl --include='*_test.go' '^var update = flag.Bool("update"' . | xargs -n 1 dirname | sort -u
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format
