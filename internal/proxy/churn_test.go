@@ -113,8 +113,8 @@ func newChurn(t *testing.T) *churn {
 		running.Wait()
 	})
 	c.programmer = liveProgrammer(writer)
-	cleaner := newCleaner(tracker, c.metrics, logr.Discard())
-	c.writer.stale = cleaner.add
+	cleaner := newCleaner(tracker, writer, c.metrics, logr.Discard())
+	c.writer.stale, c.writer.forget = cleaner.disconnect, cleaner.forget
 	c.catalogue.fill(func() {
 		c.catalogue.setNode(aNode("a"))
 		c.catalogue.replaceGroups(nil, "", "a")
@@ -141,7 +141,10 @@ func liveProgrammer(k kernel) *programmer {
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},
 		warnings: newWarnings((&fakeRecorder{}).record, clock.RealClock{}, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil }),
 	}
-	p.writer = &writer{kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(), refused: func(string, error) {}}
+	p.writer = &writer{
+		kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(), refused: func(string, error) {},
+		stale: func([]ruleset.Stale) {}, forget: func(ruleset.Family, []ruleset.Forget) {},
+	}
 	p.begin()
 	return p
 }

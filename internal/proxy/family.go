@@ -14,7 +14,7 @@ type kernel interface {
 	Read(ruleset.Family) (ruleset.Listing, error)
 	Shape(ruleset.Family) (ruleset.Listing, error)
 	Interference() (ruleset.Interference, error)
-	Forget(ruleset.Family, []ruleset.Forget) error
+	memory
 }
 
 // family is what is programmed for one address family.
@@ -38,7 +38,6 @@ type family struct {
 	writes   int
 	failures int
 	retry    time.Time
-	forget   []ruleset.Forget // what is still to be forgotten
 }
 
 // refused is a ServicePort that the kernel refuses. What it had before stays.

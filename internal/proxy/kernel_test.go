@@ -27,6 +27,8 @@ type fakeKernel struct {
 	reads, shapes int
 	applied       []ruleset.Transaction
 	forgotten     []ruleset.Forget
+	// unforgetful is why nothing can be forgotten.
+	unforgetful error
 }
 
 type fakeTable struct {
@@ -178,7 +180,7 @@ func (k *fakeKernel) Forget(_ ruleset.Family, all []ruleset.Forget) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgotten = append(k.forgotten, all...)
-	return nil
+	return k.unforgetful
 }
 
 // do is what somebody else does to the table of IPv4, or, if it is nil, to so many other

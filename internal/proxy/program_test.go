@@ -248,17 +248,17 @@ func TestClientsAreForgotten(t *testing.T) {
 	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
 	w.right("at first")
-	w.kernel.forgotten = nil
+	w.forgotten = nil
 	w.put(aGroup("web", "web-1", "10.1.1.2"))
 	w.right("an endpoint less")
-	if len(w.kernel.forgotten) == 0 {
+	if len(w.forgotten) == 0 {
 		t.Error("clients are remembered")
 	}
-	w.kernel.forgotten = nil
+	w.forgotten = nil
 	w.put(aService("more", "10.96.0.2"), aGroup("more", "more-1", "10.1.1.3"))
 	w.right("something else")
-	if len(w.kernel.forgotten) > 0 {
-		t.Errorf("clients are forgotten again: %+v", w.kernel.forgotten)
+	if len(w.forgotten) > 0 {
+		t.Errorf("clients are forgotten again: %+v", w.forgotten)
 	}
 }
 

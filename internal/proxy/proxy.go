@@ -119,7 +119,7 @@ func New(o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: p.client.core.EventsV1()})
-	p.cleaner = newCleaner(o.Tracker, p.metrics, o.Log)
+	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = p.newKeeper()
 	p.programmer = p.newProgrammer(wake)
 	if o.Accounting {
@@ -181,7 +181,8 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{
-			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, stale: p.cleaner.add, refused: w.refused,
+			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
+			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.refused,
 		},
 	}
 	made.begin()

@@ -30,13 +30,15 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // world is a programmer with all that it works on, in a time of its own.
 type world struct {
 	*programmer
-	t       *testing.T
-	clock   *clocktesting.FakeClock
-	kernel  *fakeKernel
-	events  *fakeRecorder
-	stale   []ruleset.Stale
-	version uint64 // that was told last
-	next    int    // resource version
+	t      *testing.T
+	clock  *clocktesting.FakeClock
+	kernel *fakeKernel
+	events *fakeRecorder
+	stale  []ruleset.Stale
+	// forgotten are the clients that are to be.
+	forgotten []ruleset.Forget
+	version   uint64 // that was told last
+	next      int    // resource version
 }
 
 // fakeRecorder keeps events as they are written.
@@ -84,7 +86,8 @@ func (w *world) restart() {
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),
-			stale: func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
+			stale:  func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
+			forget: func(_ ruleset.Family, all []ruleset.Forget) { w.forgotten = append(w.forgotten, all...) },
 		},
 	}
 	p.warnings = newWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {

@@ -20,8 +20,10 @@ type writer struct {
 	clock   clock.PassiveClock
 	metrics *metrics
 	log     logr.Logger
-	// stale is told which connections the rules no longer lead where they go.
-	stale func([]ruleset.Stale)
+	// stale is told which connections the rules no longer lead where they go, and forget
+	// which clients stay with endpoints that went.
+	stale  func([]ruleset.Stale)
+	forget func(ruleset.Family, []ruleset.Forget)
 	// refused is told of ServicePorts that the kernel refuses.
 	refused func(name string, cause error)
 }
@@ -39,7 +41,6 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	}
 	if err == nil {
 		f.settled()
-		w.forgetClients(f)
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -97,7 +98,9 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	if len(commit.Stale) > 0 {
 		w.stale(commit.Stale)
 	}
-	f.forget = append(f.forget, commit.Forget...)
+	if len(commit.Forget) > 0 {
+		w.forget(f.number, commit.Forget)
+	}
 	return nil
 }
 
@@ -108,19 +111,6 @@ func sizeOf(t ruleset.Transaction) int {
 		n += max(1, len(t.Changes[i].Elements))
 	}
 	return n
-}
-
-// forgetClients has affinity maps forget clients of endpoints that went. That this is not
-// done holds nothing up.
-func (w *writer) forgetClients(f *family) {
-	if len(f.forget) == 0 {
-		return
-	}
-	if err := w.kernel.Forget(f.number, f.forget); err != nil {
-		w.metrics.failed(stepForget)
-		w.log.Error(err, "Clients of endpoints that went are not forgotten", "family", f.String())
-	}
-	f.forget = nil
 }
 
 // isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and has
