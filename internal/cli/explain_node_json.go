@@ -195,16 +195,16 @@ func (e *nodeExplanation) endpoints(f *compile.Family, pool []netip.AddrPort) []
 func (e *nodeExplanation) front(family ruleset.Family, port *ruleset.ServicePort, front *ruleset.FrontEnd) nodeFront {
 	n := nodeFront{
 		Address: netip.AddrPortFrom(front.Address, front.Port).String(), Kind: e.kind(front),
-		Empty: "rejected",
-	}
-	if front.Empty == ruleset.Drop {
-		n.Empty = "dropped"
+		Empty: map[ruleset.Refusal]string{
+			ruleset.Reject: "rejected", ruleset.Drop: "dropped",
+			ruleset.DropOutside: "dropped if from outside, else rejected", ruleset.Ignore: "left to kube-proxy",
+		}[front.Empty],
 	}
 	config := e.settings.Config(family, e.node)
 	switch {
 	case front.ClusterIP && config.MasqueradeAll, front.Masquerade:
 		n.Source = "the node's"
-	case front.ClusterIP && slices.ContainsFunc(config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() == front.Address.Is4() }):
+	case front.ClusterIP && config.TellsPods():
 		n.Source = "kept for pods, else the node's"
 	case front.Pool == ruleset.PoolSplit:
 		n.Source = "kept, but of what the node sends"

@@ -386,7 +386,7 @@ func (heldRules) Close() error { return nil }
 // heldFor are the rules that the kernel of node a1 holds for some Services.
 func heldFor(t *testing.T, inputs ...compile.Input) heldRules {
 	t.Helper()
-	settings := view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	settings := view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit, Pods: podsFrom(t, "10.0.0.0/8")}
 	node := proxiedNode("a1", "192.0.2.1")
 	options := settings.Options(node, "zone-a", nil)
 	var compiled []compile.Family
@@ -433,7 +433,7 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 				pause:     func(context.Context, time.Duration) error { pauses++; return nil },
 			}
 			if test.held[ruleset.IPv4].Exists {
-				test.held[ruleset.IPv6] = emptyTable(ruleset.IPv6)
+				test.held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
 			}
 			code, stdout, stderr := c.explain(t.Context(), "a1")
 			if code != test.code || !strings.Contains(stdout, test.want) {
@@ -446,11 +446,21 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 	}
 }
 
+// podsFrom tells pods by their addresses.
+func podsFrom(t *testing.T, prefixes ...string) view.Pods {
+	t.Helper()
+	pods, wrong := view.PodFlags{ClusterCIDRs: prefixes}.Pods()
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	return pods
+}
+
 // emptyTable is a table without Services.
-func emptyTable(family ruleset.Family) ruleset.Listing {
+func emptyTable(t *testing.T, family ruleset.Family) ruleset.Listing {
 	var settings view.Settings
 	settings.MasqueradeMark = 1 << defaultMasqueradeBit
-	settings.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	settings.Pods = podsFrom(t, "10.0.0.0/8")
 	table, _ := view.Table(settings.Config(family, nil), nil)
 	return table.Want()
 }
@@ -465,11 +475,11 @@ func TestExplainNodeLooksAgain(t *testing.T) {
 		rules:     func() (rulesOfNode, error) { return held, nil },
 		pause: func(context.Context, time.Duration) error {
 			held = heldFor(t, compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}})
-			held[ruleset.IPv6] = emptyTable(ruleset.IPv6)
+			held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
 			return nil
 		},
 	}
-	held[ruleset.IPv6] = emptyTable(ruleset.IPv6)
+	held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
 	if code, stdout, stderr := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "holds what it should") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -160,7 +159,11 @@ func (in *nodeInput) apply(args []string) error {
 	flags.BoolVar(&given.MasqueradeAll, "masquerade-all", false, "")
 	bit := flags.Uint("masquerade-bit", defaultMasqueradeBit, "")
 	nodePorts := flags.StringSlice("nodeport-addresses", nil, "")
-	pods := flags.StringSlice("cluster-cidr", nil, "")
+	var pods view.PodFlags
+	flags.StringVar(&pods.Mode, view.FlagPodMode, "", "")
+	flags.StringSliceVar(&pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "")
+	flags.StringVar(&pods.Bridge, view.FlagPodBridge, "", "")
+	flags.StringVar(&pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "")
 	file := flags.String("config", "", "")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -170,12 +173,9 @@ func (in *nodeInput) apply(args []string) error {
 	if given.NodePorts, err = view.ParseNodePorts(*nodePorts); err != nil {
 		return fmt.Errorf("--nodeport-addresses: %w", err)
 	}
-	for _, text := range *pods {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return fmt.Errorf("--cluster-cidr: %w", err)
-		}
-		given.ClusterCIDRs = append(given.ClusterCIDRs, prefix.Masked())
+	var wrong *view.FlagError
+	if given.Pods, wrong = pods.Pods(); wrong != nil {
+		return wrong
 	}
 	if *file != "" {
 		in.r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))

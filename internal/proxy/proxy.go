@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // Defaults of Options.
@@ -51,9 +51,8 @@ type Options struct {
 	AllServices bool
 	// NodePortAddresses are those of the node that take NodePorts.
 	NodePortAddresses NodePortAddresses
-	// ClusterCIDRs are where pods get their addresses from; without any, where those of
-	// the node do.
-	ClusterCIDRs []netip.Prefix
+	// Pods tells traffic of pods from other traffic.
+	Pods view.Pods
 	// MasqueradeAll gives all connections to addresses of Services the node's address as
 	// their source.
 	MasqueradeAll bool
@@ -192,7 +191,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 func (o *Options) rules() rules {
 	return rules{
 		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
-		clusterCIDRs: o.ClusterCIDRs, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
+		pods: o.Pods, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
 	}
 }
 

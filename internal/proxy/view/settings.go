@@ -24,19 +24,16 @@ type Settings struct {
 	// their source, and MasqueradeMark is the bit of packet marks that says so.
 	MasqueradeAll  bool
 	MasqueradeMark uint32
-	// ClusterCIDRs are where pods get their addresses from. Without any they are where
-	// those of the node do, which are all whose traffic begins there.
-	ClusterCIDRs []netip.Prefix
+	// Pods tells traffic of pods from other traffic.
+	Pods Pods
 	// NodePorts are the addresses that take NodePorts.
 	NodePorts NodePorts
 }
 
 // Config is what the table of a family goes by on a node.
 func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Config {
-	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll, ClusterCIDRs: s.ClusterCIDRs}
-	if len(c.ClusterCIDRs) == 0 && node != nil {
-		c.ClusterCIDRs = PodPrefixes(node)
-	}
+	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll}
+	s.Pods.Configure(&c, node)
 	return c
 }
 

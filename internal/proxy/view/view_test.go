@@ -60,12 +60,7 @@ func TestOptions(t *testing.T) {
 		!slices.Equal(o.Node.Addresses, addresses("192.0.2.1", "198.51.100.1")) || !slices.Equal(o.Node.NodePortAddresses, addresses("192.0.2.1")) {
 		t.Errorf("got %+v", o)
 	}
-	pods, all := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")
-	if c := settings.Config(ruleset.IPv4, node); !slices.Equal(c.ClusterCIDRs, []netip.Prefix{pods}) || c.MasqueradeMark != 4 {
-		t.Errorf("got %+v", c)
-	}
-	settings.ClusterCIDRs = []netip.Prefix{all}
-	if c := settings.Config(ruleset.IPv6, node); !slices.Equal(c.ClusterCIDRs, []netip.Prefix{all}) || c.Family != ruleset.IPv6 {
+	if c := settings.Config(ruleset.IPv4, node); !slices.Equal(c.ClusterCIDRs, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}) || c.MasqueradeMark != 4 || c.Family != ruleset.IPv4 {
 		t.Errorf("got %+v", c)
 	}
 }
