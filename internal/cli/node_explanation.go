@@ -56,7 +56,25 @@ func newNodeExplanation(in *nodeInput, local []netip.Addr) *nodeExplanation {
 		}
 	}
 	e.locate()
+	if !e.served() {
+		e.odd = append(e.odd, e.keptLocal()...)
+	}
 	return e
+}
+
+// keptLocal says which connections kube-proxy sends to endpoints on the node alone, where
+// the rules of hints do not count.
+func (e *nodeExplanation) keptLocal() []string {
+	const consequence = " Local: kube-proxy sends them to endpoints on the node alone, whatever hints say"
+	spec := &e.service.Spec
+	var sentences []string
+	if policy := spec.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
+		sentences = append(sentences, "connections to the cluster IP have internalTrafficPolicy"+consequence)
+	}
+	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		sentences = append(sentences, "connections from outside have externalTrafficPolicy"+consequence)
+	}
+	return sentences
 }
 
 func (e *nodeExplanation) input(groups []*v1alpha1.EndpointGroup) compile.Input {
