@@ -109,6 +109,9 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 		if e.Node != "" && e.Node == d.node.Name {
 			state |= onNode
 		}
+		if e.Zone != d.node.Zone {
+			state |= away
+		}
 		rank := none
 		if tiers := d.uses[i].tiers; tiers != unused {
 			rank = d.tiers[tiers].rank(e)
@@ -221,6 +224,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 			}
 		})
 	}
+	d.known(&got, d.node.Zone)
 	return got
 }
 

@@ -68,7 +68,7 @@ func every(family Family) []ServicePort {
 			Name: "shop/web:http",
 			Fronts: []FrontEnd{
 				{Front: front("10.96.0.20", "fd96::20", TCP, 80), ClusterIP: true},
-				{Front: front(node, node6, TCP, 30080), Pool: PoolSplit, Empty: Drop},
+				{Front: front(node, node6, TCP, 30080), Pool: PoolSplit, Empty: DropOutside},
 				{
 					Front: front(balancer, balancer6, TCP, 80), Pool: PoolSplit, Empty: Drop,
 					Sources: []netip.Prefix{prefix("198.51.100.0/24", "2001:db8:1::/48"), prefix(balancer+"/32", balancer6+"/128")},

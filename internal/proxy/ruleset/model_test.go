@@ -79,7 +79,7 @@ func (m *model) pool(p packet) []netip.AddrPort {
 
 // fates are those of a packet, sorted.
 func (m *model) fates(p packet) []fate {
-	_, end, ok := m.winner(p.front)
+	sp, end, ok := m.winner(p.front)
 	refusal := fate{end: rejected}
 	if p.front.Protocol == TCP {
 		refusal.end = reset
@@ -93,11 +93,16 @@ func (m *model) fates(p packet) []fate {
 	if end.Sources != nil && !within(end.Sources, p.source) {
 		return []fate{{end: dropped}}
 	}
-	if end.Empty == Drop {
-		refusal.end = dropped
-	}
 	pool := m.pool(p)
 	if len(pool) == 0 {
+		switch {
+		case end.Empty == Drop, end.Empty == DropOutside && !p.fromNode && !m.fromPod(p):
+			refusal.end = dropped
+		case end.Empty == Ignore && (!m.clusterIP(p.front.Address) || p.toNode):
+			// What the node sends is marked before it is known where it goes.
+			marked := p.fromNode && end.Pool == PoolSplit && len(sp.Local) > 0
+			refusal = fate{target: p.front.own(), masquerade: marked}
+		}
 		return []fate{refusal}
 	}
 	masquerade := end.Pool != PoolSplit && end.Masquerade || end.Pool == PoolSplit && p.fromNode
@@ -203,6 +208,10 @@ func (w *world) servicePort() *rapid.Generator[ServicePort] {
 			Cluster:  targets.Draw(t, "cluster"),
 			Local:    targets.Draw(t, "local"),
 			Affinity: rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "affinity"),
+			Known: Known{
+				Serving: targets.Draw(t, "serving"), Silent: targets.Draw(t, "silent"),
+				View: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "view"), Fleeting: targets.Draw(t, "fleeting"),
+			},
 		}
 		for _, front := range rapid.SliceOfNDistinct(rapid.SampledFrom(w.fronts), 0, 3, rapid.ID[Front]).Draw(t, "fronts") {
 			end := FrontEnd{
@@ -210,7 +219,7 @@ func (w *world) servicePort() *rapid.Generator[ServicePort] {
 				Pool:       rapid.SampledFrom([]Pool{PoolCluster, PoolLocal, PoolSplit}).Draw(t, "pool"),
 				ClusterIP:  rapid.Bool().Draw(t, "cluster IP"),
 				Masquerade: rapid.Bool().Draw(t, "masquerade"),
-				Empty:      rapid.SampledFrom([]Refusal{Reject, Drop}).Draw(t, "empty"),
+				Empty:      rapid.SampledFrom([]Refusal{Reject, Drop, DropOutside, Ignore}).Draw(t, "empty"),
 			}
 			if rapid.IntRange(0, 3).Draw(t, "guarded") == 0 {
 				end.Sources = rapid.SliceOfNDistinct(rapid.SampledFrom(w.prefixes), 0, 3, rapid.ID[netip.Prefix]).Draw(t, "sources")
@@ -240,6 +249,9 @@ type machine struct {
 	intact bool
 	// moved says that clients may be remembered with targets of the wrong one of two pools.
 	moved bool
+	// forgetful says that the table knows less, or more, of what was than the last Commit
+	// that was done.
+	forgetful bool
 }
 
 // TestTableDoesWhatItIsTold changes tables in all ways at random, and sends packets after
@@ -292,7 +304,7 @@ func (m *machine) similar(t *rapid.T) {
 	sp := m.wanted.ports[rapid.SampledFrom(slices.Sorted(maps.Keys(m.wanted.ports))).Draw(t, "name")]
 	other := m.world.servicePort().Draw(t, "other")
 	if rapid.Bool().Draw(t, "endpoints") {
-		sp.Cluster, sp.Local = other.Cluster, other.Local
+		sp.Cluster, sp.Local, sp.Known = other.Cluster, other.Local, other.Known
 	} else {
 		sp.Affinity = other.Affinity
 	}
@@ -345,7 +357,7 @@ func (m *machine) commit(t *rapid.T) {
 	if m.intact {
 		m.lookAtConnections(t, c.Stale)
 	}
-	m.intact = true
+	m.intact, m.forgetful = true, false
 	m.look(t)
 	m.connect()
 }
@@ -393,30 +405,55 @@ func (m *machine) lookAtPacket(t *rapid.T, p packet) {
 // could.
 func (m *machine) lookAtConnections(t *rapid.T, stale []Stale) {
 	for c := range m.connections {
-		front := c.packet.front
-		ended := slices.ContainsFunc(stale, func(s Stale) bool {
-			return s.Front == front && (!s.Target.IsValid() || s.Target == c.target)
-		})
-		if want := !m.mayGoOn(c); ended != want {
+		ended := slices.Contains(stale, Stale{c.packet.front, c.target})
+		if want, certain := m.mayNotGoOn(c); ended != want && (certain || ended && !want && m.serves(c)) {
 			t.Fatalf("the connection of %v to %s has ended: %t instead of %t", c.packet, c.target, ended, want)
 		}
 	}
 }
 
-// mayGoOn reports whether a connection from before the last Commit may go on after it.
-func (m *machine) mayGoOn(c connection) bool {
-	before, after := m.before.pools(c.packet.front), m.done.pools(c.packet.front)
-	some := func(pools [2][]netip.AddrPort) bool { return len(pools[0])+len(pools[1]) > 0 }
+// serves reports whether the endpoint of a connection serves.
+func (m *machine) serves(c connection) bool {
+	after, _, _ := m.done.winner(c.packet.front)
+	return slices.Contains(after.alive(), c.target)
+}
+
+func (sp ServicePort) alive() []netip.AddrPort {
+	return slices.Concat(sp.Cluster, sp.Local, sp.Known.Serving)
+}
+
+// mayNotGoOn reports whether a connection from before the last Commit must end with it,
+// and whether the table can know that.
+func (m *machine) mayNotGoOn(c connection) (ends, certain bool) {
+	front := c.packet.front
+	was, _, some := m.before.winner(front)
+	is, _, still := m.done.winner(front)
 	switch {
-	case !some(after):
-		return !some(before)
-	case c.target == c.packet.front.own():
-		_, end, _ := m.before.winner(c.packet.front)
-		incomplete := end.Pool == PoolSplit && (len(before[0]) == 0 || len(before[1]) == 0)
-		return some(before) && (!incomplete || (len(before[0]) > 0 || len(after[0]) == 0) && (len(before[1]) > 0 || len(after[1]) == 0))
+	case !still:
+		return false, true
+	case c.target == front.own():
+		return m.translated(front), true
+	case len(is.alive()) == 0 || slices.Contains(is.alive(), c.target):
+		return false, true
+	case some && was.Name != is.Name:
+		return true, !m.forgetful
+	case slices.Contains(is.Known.Silent, c.target) || is.Known.View == "":
+		return true, true
 	default:
-		return slices.Contains(after[0], c.target) || slices.Contains(after[1], c.target)
+		return was.Known.View == is.Known.View && !slices.Contains(was.Known.Fleeting, c.target), !m.forgetful
 	}
+}
+
+// translated reports whether some packets to a front are since the last Commit that were
+// not before.
+func (m *machine) translated(front Front) bool {
+	before, after := m.before.pools(front), m.done.pools(front)
+	_, end, _ := m.before.winner(front)
+	some := func(pools [2][]netip.AddrPort) bool { return len(pools[0])+len(pools[1]) > 0 }
+	if some(before) && end.Pool != PoolSplit {
+		return false
+	}
+	return len(before[0]) == 0 && len(after[0]) > 0 || len(before[1]) == 0 && len(after[1]) > 0
 }
 
 // pools are the targets that connections to a front may have.
@@ -488,6 +525,7 @@ func (m *machine) drain(t *rapid.T) {
 func (m *machine) refuse(t *rapid.T) {
 	m.Commit(m.now)
 	m.Adopt(m.kernel.list(m.world.family))
+	m.forgetful = true
 	if rapid.Bool().Draw(t, "commit") {
 		m.commit(t)
 	}
@@ -496,6 +534,7 @@ func (m *machine) refuse(t *rapid.T) {
 // restart begins with another table.
 func (m *machine) restart(t *rapid.T) {
 	m.Table = NewTable(m.wanted.config)
+	m.forgetful = true
 	first := rapid.Bool().Draw(t, "adopt first")
 	if first {
 		m.Adopt(m.kernel.list(m.world.family))

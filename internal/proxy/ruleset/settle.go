@@ -69,8 +69,12 @@ func (r *revision) expire() {
 		}
 		item := r.lingering.queue[0]
 		r.lingering.queue = r.lingering.queue[1:]
-		if item.part != nil {
+		switch {
+		case item.part != nil:
 			expired[item.part.kind] = append(expired[item.part.kind], item.part)
+			continue
+		case item.look != nil:
+			r.lookAgain(item.look)
 			continue
 		}
 		id := setSlots + setID(item.slots.pool)

@@ -307,12 +307,12 @@ func TestConfigureReplacesRules(t *testing.T) {
 		}, nil},
 		{"the mark", func(c *Config) { c.MasqueradeMark = 0x10 }, []string{"replace rules of serve", "replace rules of nat-postrouting"}},
 		{"all", func(c *Config) { c.MasqueradeAll = true }, []string{"replace rules of serve"}},
-		{"interfaces", func(c *Config) { c.MasqueradeAll, c.PodInterfaces = false, Interfaces{Name: "cni0"} }, []string{"replace rules of serve", "replace rules of split-2-1"}},
+		{"interfaces", func(c *Config) { c.MasqueradeAll, c.PodInterfaces = false, Interfaces{Name: "cni0"} }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
 		{"prefixes beside interfaces", func(c *Config) { c.ClusterCIDRs = c.ClusterCIDRs[:1] }, nil},
-		{"interfaces by a prefix", func(c *Config) { c.PodInterfaces.Prefix = true }, []string{"replace rules of serve", "replace rules of split-2-1"}},
+		{"interfaces by a prefix", func(c *Config) { c.PodInterfaces.Prefix = true }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
 		{"the linger time", func(c *Config) { c.Linger = time.Second }, nil},
-		{"no interfaces", func(c *Config) { c.PodInterfaces.Name = "" }, []string{"replace rules of serve", "replace rules of split-2-1"}},
-		{"no prefixes", func(c *Config) { c.ClusterCIDRs = nil }, []string{"replace rules of serve", "replace rules of split-2-1"}},
+		{"no interfaces", func(c *Config) { c.PodInterfaces.Name = "" }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
+		{"no prefixes", func(c *Config) { c.ClusterCIDRs = nil }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			step.change(&config)
