@@ -45,6 +45,7 @@ func proxyArea() area {
 			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
+			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute},
 			{name: "churn", keep: endpointChurn, within: churnTime() + 4*time.Minute},
 			{name: "no-cause", keep: failuresWithoutCause, within: 15 * time.Minute},
