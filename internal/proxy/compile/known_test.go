@@ -74,6 +74,11 @@ func TestKnown(t *testing.T) {
 			expect: "serving 2 3; silent ; fleeting 3; view a",
 		},
 		{
+			name: "while kube-proxy serves it too", node: node,
+			in:     Input{Service: testService(), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2- 3@a1~ -> a")}},
+			expect: "serving 2; silent 3; fleeting 1 2; view some groups",
+		},
+		{
 			name: "on a node without a zone", node: nowhere,
 			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b not c")}},
 			expect: "serving ; silent ; fleeting ; view ",

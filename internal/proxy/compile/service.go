@@ -157,6 +157,9 @@ func (c *compiler) family(family ruleset.Family, at *addresses) Family {
 		compiled.Cluster, compiled.Local, compiled.Known = got.cluster, got.local, got.known
 		refuse(compiled.Fronts, got.exists)
 		if partial && whole == nil {
+			// That a group has gone, or is yet to come, is no matter of its endpoints.
+			compiled.Known.View = partialView
+			compiled.Known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
 			compiled.Fronts = served(compiled.Fronts, got)
 			ignore(compiled.Fronts)
 		}
@@ -177,6 +180,10 @@ func (c *compiler) family(family ruleset.Family, at *addresses) Family {
 	}
 	return f
 }
+
+// partialView is what a node is shown of the endpoints of a Service while its groups come
+// or go.
+const partialView = "some groups"
 
 // directory is where the endpoints of a family are from, nil if it is kube-proxy's, and
 // one that has all endpoints if the first may not and there is one. The first is partial
