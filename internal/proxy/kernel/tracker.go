@@ -112,37 +112,30 @@ type network struct {
 	protocol ruleset.Protocol
 }
 
-// targets are where connections of a front may not go: somewhere, or anywhere.
-type targets struct {
-	all   bool
-	these map[netip.AddrPort]bool
-}
+// targets are where connections of a front may not go.
+type targets map[netip.AddrPort]bool
 
 // byNetwork sorts what is stale.
-func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]*targets {
-	sorted := make(map[network]map[netip.AddrPort]*targets)
+func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
+	sorted := make(map[network]map[netip.AddrPort]targets)
 	for _, s := range stale {
 		n := network{ruleset.IPv4, s.Front.Protocol}
 		if s.Front.Address.Is6() {
 			n.family = ruleset.IPv6
 		}
 		if sorted[n] == nil {
-			sorted[n] = make(map[netip.AddrPort]*targets)
+			sorted[n] = make(map[netip.AddrPort]targets)
 		}
 		front := netip.AddrPortFrom(s.Front.Address, s.Front.Port)
 		if sorted[n][front] == nil {
-			sorted[n][front] = &targets{these: make(map[netip.AddrPort]bool)}
+			sorted[n][front] = make(targets)
 		}
-		if s.Target.IsValid() {
-			sorted[n][front].these[s.Target] = true
-		} else {
-			sorted[n][front].all = true
-		}
+		sorted[n][front][s.Target] = true
 	}
 	return sorted
 }
 
-func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPort]*targets) (int, error) {
+func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPort]targets) (int, error) {
 	questions := []netip.AddrPort{{}}
 	if len(fronts) <= fewFronts {
 		questions = slices.Collect(maps.Keys(fronts))
@@ -169,7 +162,7 @@ func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPo
 
 // find asks for the connections of a front, or for all if it is none, and picks those that
 // go where they may not. They are as a message that deletes them has them.
-func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPort]*targets) ([]string, error) {
+func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPort]targets) ([]string, error) {
 	m := &t.messages
 	m.reset()
 	m.begin(unix.NFNL_SUBSYS_CTNETLINK<<8|trackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
@@ -190,7 +183,7 @@ func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPor
 			return
 		}
 		stale := fronts[to]
-		if protocol == n.protocol && stale != nil && (stale.all || stale.these[from]) {
+		if protocol == n.protocol && stale[from] {
 			found = append(found, deletion(content))
 		}
 	})

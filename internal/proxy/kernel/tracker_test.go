@@ -95,13 +95,21 @@ func TestFlowsMoveToOtherEndpoints(t *testing.T) {
 		staying.wantAnswer(t, w.endpoint(1))
 		forget(t, tracker, done.Stale, 0)
 
-		// Without endpoints there is nothing left of it.
+		// Without endpoints it stays where it is, until there is another.
 		done = stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}})
+		forget(t, tracker, done.Stale, 0)
+		moving.wantAnswer(t, w.endpoint(2))
+		done = stage(t, w.conn, table, with(3))
 		forget(t, tracker, done.Stale, 1)
-		if s, err := moving.answer(patience); err == nil {
-			t.Errorf("%s answered, which is no endpoint any more", s.endpoint)
-		}
+		moving.wantAnswer(t, w.endpoint(3))
 		staying.wantAnswer(t, w.endpoint(1))
+
+		// One that serves without new connections keeps what it has.
+		serving := with(1)
+		serving.Known.Serving = w.all(3)
+		done = stage(t, w.conn, table, serving)
+		forget(t, tracker, done.Stale, 0)
+		moving.wantAnswer(t, w.endpoint(3))
 	})
 }
 
