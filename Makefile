@@ -13,6 +13,9 @@ BENCHCOUNT ?= 6
 # The packages that decide; they are the ones worth measuring.
 CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
 
+# The packages whose tests can write what they would compare.
+GOLDEN = $(shell grep -rl --include='*_test.go' '^var update = flag.Bool' . | xargs -n 1 dirname | sort -u)
+
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
 # does not know or does not trust the tree, the go command would refuse to build.
 BUILDVCS := $(if $(shell git rev-parse --quiet --verify HEAD 2>/dev/null),auto,false)
@@ -119,12 +122,7 @@ lint: $(TOOLS)/golangci-lint ## Lint
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
-	$(GO) test $$($(MAKE) golden) -update >/dev/null
-
-# All packages of the tree whose tests can write what they would compare.
-.PHONY: golden
-golden:
-	@grep -rl --include='*_test.go' '^var update = flag.Bool("update"' . | xargs -n 1 dirname | sort -u
+	$(GO) test $(GOLDEN) -update >/dev/null
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format
