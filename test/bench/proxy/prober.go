@@ -25,24 +25,36 @@ const (
 	connectTime = 10 * time.Second
 )
 
-// until opens a connection to an address again and again until one is answered by a
-// letter, and returns how long that took from a moment on. Between two connections it
-// waits for a pause.
-func (p prober) until(ctx context.Context, to netip.AddrPort, want byte, since time.Time, pause time.Duration) (took time.Duration, err error) {
+// aim is what connections are to come to: one to an address, or so many in a row, are
+// answered by a letter. Between two of them is a pause.
+type aim struct {
+	to    netip.AddrPort
+	want  byte
+	inRow int
+	pause time.Duration
+}
+
+// until opens connections until they came to what they are to come to, and returns how
+// long that took from a moment on.
+func (p prober) until(ctx context.Context, a aim, since time.Time) (took time.Duration, err error) {
 	err = fabric.InNamespace(p.namespace, func() error {
 		last := errors.New("not tried")
-		for ctx.Err() == nil {
-			letter, _, err := connect(to, probeTime)
-			if err == nil && letter == want {
-				took = time.Since(since)
-				return nil
+		for row := 0; ctx.Err() == nil; {
+			letter, _, err := connect(a.to, probeTime)
+			if err == nil && letter == a.want {
+				if row++; row >= a.inRow {
+					took = time.Since(since)
+					return nil
+				}
+				continue
 			}
+			row = 0
 			if last = err; err == nil {
 				last = fmt.Errorf("it is answered by %q", letter)
 			}
-			time.Sleep(pause)
+			time.Sleep(a.pause)
 		}
-		return fmt.Errorf("waiting for %s to be answered by %q (%w): %w", to, want, last, context.Cause(ctx))
+		return fmt.Errorf("waiting for %s to be answered by %q (%w): %w", a.to, a.want, last, context.Cause(ctx))
 	})
 	return took, err
 }

@@ -33,6 +33,9 @@ const (
 	// apart is the pause between two changes, longer than that which vicinity-proxy makes
 	// between two syncs.
 	apart = 50 * time.Millisecond
+	// alone is how many connections in a row must be answered by one end for the other to
+	// be none of the endpoints any more.
+	alone = 12
 )
 
 // bench is a run of the benchmark.
@@ -176,7 +179,7 @@ func (b *bench) answering(ctx context.Context) (end, error) {
 	to := b.cluster.ends[b.turn%2]
 	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("the last change is not in effect"))
 	defer cancel()
-	_, err := b.prober.until(ctx, b.cluster.live, to.letter, time.Now(), often)
+	_, err := b.prober.until(ctx, aim{to: b.cluster.live, want: to.letter, inRow: alone, pause: often}, time.Now())
 	return to, err
 }
 
@@ -246,7 +249,7 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 	defer func() { err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx))) }()
 	limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", who))
 	defer cancel()
-	took, err := b.prober.until(limited, b.cluster.live, end.letter, proxy.began, often)
+	took, err := b.prober.until(limited, aim{to: b.cluster.live, want: end.letter, inRow: 1, pause: often}, proxy.began)
 	if err != nil {
 		return err
 	}
@@ -318,10 +321,16 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 		case <-time.After(apart):
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("a change takes too long"))
+		// None may reach the end already that this change is to lead to.
+		from := b.cluster.ends[(b.turn+1)%2]
+		if _, err := b.prober.until(limited, aim{to: b.cluster.live, want: from.letter, inRow: alone, pause: often}, time.Now()); err != nil {
+			cancel()
+			return err
+		}
 		sent := time.Now()
 		written := make(chan error, 1)
 		go func() { written <- write(limited, to) }()
-		effect, err := b.prober.until(limited, b.cluster.live, to.letter, sent, pause)
+		effect, err := b.prober.until(limited, aim{to: b.cluster.live, want: to.letter, inRow: 1, pause: pause}, sent)
 		err = errors.Join(err, <-written)
 		cancel()
 		if err != nil {
@@ -370,7 +379,9 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 	}
 	zones := len(b.cluster.Shape().Zones)
 	return b.withController(ctx, true, func(func() error) error {
-		if err := b.subsetsSettled(ctx, zones); err != nil {
+		// Services that are kube-proxy's are handed over only while a proxy runs.
+		err := b.withProxy(ctx, vicinity, &contest{}, func(*program) error { return b.subsetsSettled(ctx, zones) })
+		if err != nil {
 			return err
 		}
 		b.figures.zones = zones
@@ -398,7 +409,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 			}
 		}
 		label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%q}}}`, b.cluster.node.Zone)
-		_, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+		_, err = b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
 		return err
 	})
 }
