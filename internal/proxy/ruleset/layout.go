@@ -24,11 +24,15 @@ const (
 
 // The kinds of those sets.
 const (
-	verdictMaps  = setRefused + 1                          // from the first
-	memberships  = setMasqueradedNode - setMasqueraded + 1 // from setMasqueraded
-	slotMaps     = setLocalSlots - setSlots + 1            // from setSlots
-	affinitySize = 65_535
+	verdictMaps = setRefused + 1                          // from the first
+	memberships = setMasqueradedNode - setMasqueraded + 1 // from setMasqueraded
+	slotMaps    = setLocalSlots - setSlots + 1            // from setSlots
 )
+
+// affinitySize is how many clients of a Service port are remembered. Of more, those that
+// come later are not until others expire. The kernel may make room for all of them at
+// once, which takes it 4 MiB.
+const affinitySize = 1 << 18
 
 // frontValues are the key that a packet's destination is looked up by.
 var frontValues = []Value{DestinationAddress, TransportProtocol, DestinationPort}
