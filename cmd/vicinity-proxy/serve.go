@@ -42,9 +42,14 @@ func (c *command) serve(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {
+	// A node that has IPv6 must not go without it because something else failed: its rules
+	// would stay as an earlier run has left them.
+	switch err := conn.CheckSupport(ctx, ruleset.IPv6); {
+	case kernel.Lacking(err):
 		o.WithoutIPv6 = true
 		log.Info("Services do not have IPv6 on this node", "cause", err.Error())
+	case err != nil:
+		return fmt.Errorf("finding out whether the kernel has IPv6: %w", err)
 	}
 	tracker, err := kernel.OpenTracker(kernel.TrackerOptions{TCP: c.conntrackTCPCleanup})
 	if err != nil {

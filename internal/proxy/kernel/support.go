@@ -42,6 +42,14 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	return fmt.Errorf("the kernel's nftables is not as it must be: %w", err)
 }
 
+// Lacking reports whether an error of CheckSupport says that the kernel does not have
+// something, and not that it was kept from trying.
+func Lacking(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{
+		unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.EPROTO,
+	}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
+}
+
 // missing says what it is that a connection to nftables is for want of.
 func missing(err error) error {
 	switch {

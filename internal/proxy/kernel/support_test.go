@@ -70,6 +70,23 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// That a kernel is busy does not mean that it lacks something.
+func TestLacking(t *testing.T) {
+	for errno, want := range map[unix.Errno]bool{
+		unix.ENOENT: true, unix.EOPNOTSUPP: true, unix.EAFNOSUPPORT: true, unix.EPROTONOSUPPORT: true,
+		unix.EBUSY: false, unix.ENOMEM: false, unix.EINTR: false, unix.EAGAIN: false, unix.EPERM: false,
+	} {
+		for _, err := range []error{&kernel.Refusal{Errno: errno}, fmt.Errorf("trying: %w", errno)} {
+			if got := kernel.Lacking(err); got != want {
+				t.Errorf("%s: %t, want %t", err, got, want)
+			}
+		}
+	}
+	if kernel.Lacking(nil) {
+		t.Error("something is lacking though nothing failed")
+	}
+}
+
 func TestFindings(t *testing.T) {
 	settings := func(ipv4, ipv6, bridge string) fs.FS {
 		return fstest.MapFS{
