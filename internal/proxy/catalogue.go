@@ -84,6 +84,14 @@ func (c *catalogue) changed() bool {
 	return !c.changes.empty()
 }
 
+// renewed reports whether there is something to take after which resource versions from
+// before say nothing any more.
+func (c *catalogue) renewed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changes.anew
+}
+
 // entry is what there is of a Service.
 type entry struct {
 	service *corev1.Service

@@ -21,6 +21,8 @@ type checks struct {
 	// certain says that it was rules of ours, for which there is one sooner.
 	certain bool
 	soon    time.Time
+	// failing says that the last one failed.
+	failing bool
 
 	// aside does something that takes long beside all else, and ends is told of what came
 	// of it. underway says that there is something to come, and missed how often in a row
@@ -67,7 +69,10 @@ func (p *programmer) check(now time.Time) {
 	c.certain = c.certain || found == ruleset.Interfered
 	everything := c.suspicious && !c.rested.After(now) || (c.certain || !c.full.After(now)) && !c.soon.After(now)
 	if !everything && found == ruleset.NoInterference {
-		return // what is cheap to see was seen
+		if !c.suspicious && !c.certain && !c.underway {
+			p.checkSucceeded() // what is cheap to see was seen
+		}
+		return
 	}
 	if c.underway {
 		return
@@ -154,9 +159,21 @@ func (p *programmer) compared(all []reading) {
 	c.full = now.Add(c.period)
 }
 
+// checkFailed counts each failure, and tells of the first in a row.
 func (p *programmer) checkFailed(err error) {
 	p.metrics.failed(stepCheck)
-	p.log.Error(err, "Whether somebody else has changed the rules is not known")
+	if !p.checks.failing {
+		p.log.Error(err, "Whether somebody else has changed the rules is not known")
+	}
+	p.checks.failing = true
+}
+
+// checkSucceeded ends a row of failures.
+func (p *programmer) checkSucceeded() {
+	if p.checks.failing {
+		p.log.Info("Whether somebody else has changed the rules is known again")
+	}
+	p.checks.failing = false
 }
 
 // compareShape compares a family's chains, rules and maps with what the kernel holds, which

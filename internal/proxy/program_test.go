@@ -273,6 +273,7 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 	service := aService("web", "10.96.0.1")
 	service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 	w.put(service, aGroup("web", "web-1", "10.1.1.1"))
+	w.setLocal(nil)
 	w.right("without an address")
 	fronts := func(want ...string) {
 		t.Helper()
@@ -291,4 +292,44 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 	w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.8")})
 	w.right("with another")
 	fronts("10.96.0.1", "192.0.2.8")
+}
+
+// A proxy that starts anew makes no rules before it knows the addresses that take NodePorts:
+// it would take away what the one before has made.
+func TestNodePortsSurviveARestart(t *testing.T) {
+	w := newWorld(t)
+	addresses, err := ParseNodePortAddresses([]string{"192.0.2.0/24"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func() {
+		w.rules.nodePortAddresses = addresses
+		service := aService("web", "10.96.0.1")
+		service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+		w.put(service, aGroup("web", "web-1", "10.1.1.1"), aNode("a"))
+		w.catalogue.fill(func() { w.catalogue.zone = "a" })
+	}
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	fill()
+	w.setLocal(own)
+	w.right("before")
+	w.restart()
+	before := len(w.kernel.applied)
+	fill()
+	w.run(5 * time.Second)
+	if len(w.kernel.applied) > before {
+		t.Error("rules are made before the addresses are known")
+	}
+	w.setLocal(own)
+	w.right("after")
+	for _, transaction := range w.kernel.applied[before:] {
+		if touches(transaction, "192.0.2.7") {
+			t.Errorf("the restart touches NodePorts: %+v", transaction.Changes)
+		}
+	}
+	// No address is one answer as well.
+	w.restart()
+	fill()
+	w.setLocal(nil)
+	w.right("without any")
 }

@@ -211,6 +211,7 @@ func (p *Proxy) Health() http.Handler { return p.health.Handler() }
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
+	defer p.events.Shutdown()
 	defer running.Wait()
 	defer cancel()
 

@@ -38,7 +38,8 @@ type world struct {
 	// forgotten are the clients that are to be.
 	forgotten []ruleset.Forget
 	version   uint64 // that was told last
-	next      int    // resource version
+	except    []types.NamespacedName
+	next      int // resource version
 }
 
 // fakeRecorder keeps events as they are written.
@@ -81,7 +82,7 @@ func (w *world) restart() {
 	numbers := newMetrics(known.count)
 	p := &programmer{
 		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: w.clock, metrics: numbers,
-		log: logr.Discard(), health: health.NewState(w.clock), told: func(version uint64) { w.version = version },
+		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
 		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
