@@ -46,6 +46,7 @@ func proxyArea() area {
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
 			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
+			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute},
 			{name: "churn", keep: endpointChurn, within: churnTime() + 4*time.Minute},
 			{name: "no-cause", keep: failuresWithoutCause, within: 15 * time.Minute},
