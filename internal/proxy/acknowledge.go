@@ -46,7 +46,7 @@ func (a *acknowledgements) wait(service types.NamespacedName, versions []uint64)
 		return
 	}
 	// Of what waits already the first counts, and the last.
-	all := append(a.waiting[service], versions...)
+	all := slices.Concat(a.waiting[service], versions)
 	a.waiting[service] = []uint64{slices.Min(all), slices.Max(all)}
 }
 

@@ -27,7 +27,7 @@ func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if err := c.apply(ctx, ruleset.TableName, t); err != nil {
-		return fmt.Errorf("changing table %s %s: %w", familyName(t.Family), ruleset.TableName, err)
+		return fmt.Errorf("changing table %s %s: %w", t.Family, ruleset.TableName, err)
 	}
 	return nil
 }
@@ -228,12 +228,4 @@ func familyNumber(family ruleset.Family) uint8 {
 		return unix.NFPROTO_IPV6
 	}
 	return unix.NFPROTO_IPV4
-}
-
-// familyName is what nft calls a family.
-func familyName(family ruleset.Family) string {
-	if family == ruleset.IPv6 {
-		return "ip6"
-	}
-	return "ip"
 }

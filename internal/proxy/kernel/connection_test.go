@@ -234,14 +234,10 @@ func TestAffinityEndsWithItsTimeout(t *testing.T) {
 				t.Fatalf("only %v has answered in %s", got, patience)
 			}
 			waitFor(t, "the client is forgotten", func() bool {
-				return !strings.Contains(w.node.nft(t, "list", "map", familyName(w.family), "vicinity", affinityMap(t, w)), "elements")
+				return !strings.Contains(w.node.nft(t, "list", "map", w.family.String(), "vicinity", affinityMap(t, w)), "elements")
 			})
 		}
 	})
-}
-
-func familyName(family ruleset.Family) string {
-	return map[ruleset.Family]string{ruleset.IPv4: "ip", ruleset.IPv6: "ip6"}[family]
 }
 
 // waitFor waits for a condition.

@@ -23,7 +23,7 @@ func (c *Conn) Forget(family ruleset.Family, all []ruleset.Forget) error {
 	var errs []error
 	for _, f := range all {
 		if err := c.forget(family, f); err != nil {
-			errs = append(errs, fmt.Errorf("forgetting clients in map %s of table %s %s: %w", f.Set, familyName(family), ruleset.TableName, err))
+			errs = append(errs, fmt.Errorf("forgetting clients in map %s of table %s %s: %w", f.Set, family, ruleset.TableName, err))
 		}
 	}
 	return errors.Join(errs...)

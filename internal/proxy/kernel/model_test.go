@@ -292,7 +292,7 @@ func newTraffic(t testing.TB, w *world, packets, connections ruleset.FrontEnd) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.node.nft(t, strings.NewReplacer("FAMILY", familyName(w.family), "FRONT", packets.Address.String()).Replace(watch))
+	w.node.nft(t, strings.NewReplacer("FAMILY", w.family.String(), "FRONT", packets.Address.String()).Replace(watch))
 
 	tr := &traffic{world: w}
 	tr.onBursts("sending packets", func(many int) error {
@@ -374,7 +374,7 @@ func (tr *traffic) stop(t *testing.T) {
 		t.Error(*err)
 	}
 	packets := func(counter string) int {
-		list := tr.world.node.nft(t, "list", "counter", familyName(tr.world.family), "watch", counter)
+		list := tr.world.node.nft(t, "list", "counter", tr.world.family.String(), "watch", counter)
 		n, err := strconv.Atoi(counted.FindStringSubmatch(list)[1])
 		if err != nil {
 			t.Fatal(err)

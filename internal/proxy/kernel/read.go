@@ -55,7 +55,7 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 		return nil
 	})
 	if err != nil {
-		return ruleset.Listing{}, fmt.Errorf("listing table %s %s: %w", familyName(family), ruleset.TableName, err)
+		return ruleset.Listing{}, fmt.Errorf("listing table %s %s: %w", family, ruleset.TableName, err)
 	}
 	return listing, nil
 }

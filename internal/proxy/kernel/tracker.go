@@ -100,7 +100,7 @@ func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error
 		n, err := t.delete(ctx, network, fronts)
 		deleted += n
 		if err != nil {
-			errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", network.protocol, familyName(network.family), err))
+			errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", network.protocol, network.family, err))
 		}
 	}
 	return deleted, errors.Join(errs...)
