@@ -53,6 +53,7 @@ func TestConnectionsOutliveChangesThatEndNoEndpoint(t *testing.T) {
 			service.Spec.ExternalIPs = []string{"203.0.113.1"}
 			group.Spec.Endpoints[1].Node = "node-a"
 			group.Spec.Endpoints[2].Zone = "b"
+			group.Labels = map[string]string{v1alpha1.LabelNotForPrefix + "c": "true"}
 			w.put(service, group)
 			w.put(aGroup("web", "web-2", "10.1.1.4"))
 			w.run(time.Second)

@@ -30,6 +30,9 @@ type grouped struct {
 	anyReady bool
 	// hard says that clients must not use what no tier reaches.
 	hard bool
+	// view is the zone whose endpoints the groups show, empty if they keep none from any
+	// zone.
+	view string
 	// weighted says that some endpoints count less than others.
 	weighted bool
 }
@@ -76,6 +79,11 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 	d.uses = make([]use, len(d.groups))
 	for i, g := range d.groups {
 		d.uses[i] = d.use(g, notes)
+		for label := range g.Labels {
+			if strings.HasPrefix(label, v1alpha1.LabelNotForPrefix) {
+				d.view = node.Zone
+			}
+		}
 		var strange ignored
 		for j := range g.Spec.Ports {
 			if _, _, ok := groupPort(&g.Spec.Ports[j]); ok {
@@ -224,7 +232,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 			}
 		})
 	}
-	d.known(&got, d.node.Zone)
+	d.known(&got, d.view)
 	return got
 }
 

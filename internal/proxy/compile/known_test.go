@@ -35,48 +35,53 @@ func TestKnown(t *testing.T) {
 	}{
 		{
 			name: "the zone's own", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 -> a")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 -> a not c")}},
 			expect: "serving ; silent ; fleeting ; view a",
 		},
 		{
 			name: "of another zone", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b not c")}},
 			expect: "serving ; silent ; fleeting 2; view a",
 		},
 		{
 			name: "given to another zone", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a"), groupOf("h", "2@a2 3@b1 -> b local")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2 3@b1 -> b local")}},
 			expect: "serving 2 3; silent ; fleeting 3; view a",
 		},
 		{
 			name: "which go", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a"), groupOf("h", "2@a2- 3@b1- -> a b")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2- 3@b1- -> a b")}},
 			expect: "serving 2 3; silent ; fleeting ; view a",
 		},
 		{
 			name: "which do not serve", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a"), groupOf("h", "2@a2~ 3@b1~ -> a b")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2~ 3@b1~ -> a b")}},
 			expect: "serving ; silent 2 3; fleeting ; view a",
 		},
 		{
 			name: "one address of two pods", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1~ -> a"), groupOf("h", "1@b1 -> b local")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1~ -> a not c"), groupOf("h", "1@b1 -> b local")}},
 			expect: "serving ; silent ; fleeting ; view a",
 		},
 		{
 			name: "by policy", node: node,
-			in:     Input{Service: inside, Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 3@b1 -> a b")}},
+			in:     Input{Service: inside, Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 3@b1 -> a b not c")}},
 			expect: "serving 2 3; silent ; fleeting 3; view a",
 		},
 		{
 			name: "by tiers", node: node,
-			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 3@b1 -> a b tiers kubernetes.io/hostname")}},
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 3@b1 -> a b tiers kubernetes.io/hostname not c")}},
 			expect: "serving 2 3; silent ; fleeting 3; view a",
 		},
 		{
 			name: "while kube-proxy serves it too", node: node,
 			in:     Input{Service: testService(), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2- 3@a1~ -> a")}},
 			expect: "serving 2; silent 3; fleeting 1 2; view some groups",
+		},
+		{
+			name: "of which none are kept from any zone", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b")}},
+			expect: "serving ; silent ; fleeting ; view ",
 		},
 		{
 			name: "on a node without a zone", node: nowhere,
