@@ -220,9 +220,11 @@ func (e *nodeExplanation) handOver() string {
 	proxy := routing.NodeProxy{Node: e.node.Name, Zone: e.zone}
 	if e.lease != nil && e.lease.Spec.RenewTime != nil {
 		proxy.Seen = e.lease.Spec.RenewTime.Time
-		proxy.Programmed = e.lease.Annotations[routing.AnnotationProgrammed]
+		proxy.Programmed, proxy.Except = e.lease.Annotations[routing.AnnotationProgrammed], e.lease.Annotations[routing.AnnotationExcept]
 	}
-	step := routing.HandOver{Wanted: true, Groups: e.groups, Written: true, Proxies: []routing.NodeProxy{proxy}}.Next(e.r.now)
+	step := routing.HandOver{
+		Service: e.service.Namespace + "/" + e.service.Name, Wanted: true, Groups: e.groups, Written: true, Proxies: []routing.NodeProxy{proxy},
+	}.Next(e.r.now)
 	if len(step.Missing) > 0 {
 		return "it waits for this node, whose proxy has not said that it has programmed all groups"
 	}

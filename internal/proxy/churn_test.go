@@ -136,7 +136,7 @@ func liveProgrammer(k kernel) *programmer {
 	numbers := newMetrics(known.count)
 	p := &programmer{
 		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: clock.RealClock{}, metrics: numbers,
-		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(uint64) {}, index: newIndex(),
+		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(acknowledgement) {}, index: newIndex(),
 		pace: pace{period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},
 		warnings: newWarnings((&fakeRecorder{}).record, clock.RealClock{}, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil }),
