@@ -42,7 +42,8 @@ func (c *changes) empty() bool { return len(c.services) == 0 && !c.node && !c.an
 // fill it. Its objects are shared and never changed.
 type catalogue struct {
 	clock clock.PassiveClock
-	// notice is called, by any goroutine, when something has changed.
+	// notice is called, by any goroutine, when something has changed, and must not ask the
+	// catalogue anything.
 	notice func()
 
 	mu       sync.Mutex

@@ -13,13 +13,13 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// fill does what a watch says, and tells about it.
+// fill does what a watch says, and tells about it before anybody can take it: to hear of
+// work that is done already would look as if it were never done.
 func (c *catalogue) fill(do func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	do()
-	changed := !c.changes.empty()
-	c.mu.Unlock()
-	if changed {
+	if !c.changes.empty() {
 		c.notice()
 	}
 }

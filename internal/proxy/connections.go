@@ -98,11 +98,25 @@ func (c *cleaner) run(ctx context.Context) {
 		}
 		failures++
 		again = nil
+		began := c.clock.Now()
 		if c.clean(ctx) {
 			failures = 0
 		} else {
 			again = c.clock.After(backoff(cleanFirst, cleanMost, failures))
 		}
+		c.rest(ctx, c.clock.Since(began))
+	}
+}
+
+// rest waits as long as the last clean-up took, for which the kernel looks at all
+// connections that there are: what comes meanwhile is cleaned up together.
+func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
+	if worked <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-c.clock.After(worked):
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -71,6 +73,36 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	eventually(t, "the failure is counted", func() bool {
 		return testutil.ToFloat64(c.metrics.deleted.WithLabelValues(resultError)) == 1 && testutil.ToFloat64(c.metrics.failures.WithLabelValues(stepTrack)) == 1
 	})
+}
+
+// After a clean-up that took long nothing is cleaned up for as long.
+func TestCleaningRests(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	tracker := &slowTracker{clock: now}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	background(t, c.run)
+	for port := range uint16(2) {
+		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53 + port}}})
+		eventually(t, "it rests", now.HasWaiters)
+	}
+	if n := tracker.calls.Load(); n != 1 {
+		t.Errorf("%d clean-ups without a rest", n)
+	}
+	now.Step(3 * time.Second)
+	eventually(t, "the second is done", func() bool { return tracker.calls.Load() == 2 })
+}
+
+// slowTracker takes three seconds.
+type slowTracker struct {
+	clock *clocktesting.FakeClock
+	calls atomic.Int32
+}
+
+func (s *slowTracker) Delete(context.Context, []ruleset.Stale) (int, error) {
+	s.clock.Step(3 * time.Second)
+	s.calls.Add(1)
+	return 0, nil
 }
 
 // What fails is done later, together with what was asked for since.

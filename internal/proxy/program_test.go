@@ -333,3 +333,21 @@ func TestNodePortsSurviveARestart(t *testing.T) {
 	w.setLocal(nil)
 	w.right("without any")
 }
+
+// Nobody hears of a change that was programmed already: it would count as waiting until
+// something else changes.
+func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
+	w := newWorld(t)
+	told, taken := false, false
+	w.catalogue.notice = func() {
+		if w.catalogue.mu.TryLock() {
+			taken = true
+			w.catalogue.mu.Unlock()
+		}
+		told = true
+	}
+	w.put(inHandOver("web", "10.96.0.1"))
+	if !told || taken {
+		t.Errorf("told: %t, could be taken before: %t", told, taken)
+	}
+}
