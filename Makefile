@@ -13,6 +13,9 @@ BENCHCOUNT ?= 6
 # The packages that decide; they are the ones worth measuring.
 CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
 
+# The packages whose tests can write what they would compare.
+GOLDEN = $(shell grep -rl --include='*_test.go' '^var update = flag.Bool' . | xargs -n 1 dirname | sort -u)
+
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
 # does not know or does not trust the tree, the go command would refuse to build.
 BUILDVCS := $(if $(shell git rev-parse --quiet --verify HEAD 2>/dev/null),auto,false)
@@ -61,7 +64,7 @@ test: browser build kubernetes vet lint ## All that CI runs: check, the long tes
 	@$(MAKE) e2e
 
 .PHONY: up
-up: build kubernetes ## Bring a lab up and see what traffic between zones costs
+up: build kubernetes ## Bring a lab up with Vicinity, and see what traffic between zones costs before and after
 	bin/vicinity lab demo
 
 .PHONY: down
@@ -117,9 +120,9 @@ lint: $(TOOLS)/golangci-lint ## Lint
 	$(TOOLS)/golangci-lint run --allow-parallel-runners
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, the command reference and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
-	$(GO) test ./charts ./cmd/vicinity-controller ./cmd/vicinity-proxy ./internal/cli ./internal/proxy/ruleset ./internal/explain ./internal/report ./internal/simulate -update >/dev/null
+	$(GO) test $(GOLDEN) -update >/dev/null
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format

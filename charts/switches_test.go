@@ -61,6 +61,11 @@ func TestProxyInstallsItsOwnAndNothingElse(t *testing.T) {
 		"ClusterRole vicinity-proxy", "ClusterRoleBinding vicinity-proxy", "DaemonSet vicinity-proxy", "Role vicinity-proxy",
 		"RoleBinding vicinity-proxy", "Service vicinity-proxy-metrics", "ServiceAccount vicinity-proxy",
 	}
+	policy := []string{"ValidatingAdmissionPolicy vicinity-proxy-leases", "ValidatingAdmissionPolicyBinding vicinity-proxy-leases"}
+	if got := names(t, "proxy.enabled=true,routing.enabled=false,proxy.guardLeases=false"); !slices.Equal(got, own) {
+		t.Errorf("the proxy without the policy for its Leases installs %q, want %q", got, own)
+	}
+	own = append(own, policy...)
 	for _, name := range own {
 		if slices.Contains(without, name) {
 			t.Errorf("%s is there without anybody asking for the proxy", name)

@@ -149,6 +149,8 @@ func (v value) other(t *testing.T) any {
 	switch strings.TrimPrefix(v.name(), "proxy.") {
 	case "resources":
 		return map[string]any{"limits": map[string]any{"memory": "3Gi"}}
+	case "detectLocal.mode":
+		return "NodeCIDR"
 	case "clusterCIDRs", "nodePortAddresses":
 		return []any{"192.0.2.0/24"}
 	case "image.pullSecrets":
@@ -260,6 +262,9 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"proxy.apiServer=https://10.0.0.1:443", "/proxy/apiServer"},
 		{"proxy.apiServer=fd00::1:443", "/proxy/apiServer"},
 		{"proxy.clusterCIDRs={10.0.0.0}", "/proxy/clusterCIDRs/0"},
+		{"proxy.detectLocal.mode=bridge", "/proxy/detectLocal/mode"},
+		{"proxy.detectLocal.bridgeInterface=sixteen-letters-", "/proxy/detectLocal/bridgeInterface"},
+		{"proxy.detectLocal.interfaceNamePrefix=veth*", "/proxy/detectLocal/interfaceNamePrefix"},
 		{"proxy.nodePortAddresses={eth0}", "/proxy/nodePortAddresses/0"},
 		{"proxy.masquerade.bit=32", "/proxy/masquerade/bit"},
 		{"proxy.minSyncPeriod=2h", "/proxy/minSyncPeriod"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // execute runs the command with flags.
@@ -31,22 +34,26 @@ func execute(t *testing.T, flags ...string) (out string, err error) {
 // A flag that makes no sense ends the program with a sentence that names it.
 func TestFlagsAreChecked(t *testing.T) {
 	for flags, want := range map[string]string{
-		"":                           "--lease-namespace: it is empty",
-		"--masquerade-bit 32":        "--masquerade-bit: 32 is not allowed; it must be from 0 to 31",
-		"--min-sync-period -1s":      "--min-sync-period: -1s is not allowed",
-		"--sync-period 1ms":          "--sync-period: 1ms is not allowed",
-		"--log-level loud":           `--log-level: "loud" is unknown; allowed are debug, info, error`,
-		"--log-format xml":           `--log-format: "xml" is unknown; allowed are json, text`,
-		"--nodeport-addresses here":  `--nodeport-addresses: "here" is not allowed`,
-		"--cluster-cidr 10.0.0.1":    `--cluster-cidr: "10.0.0.1" is not allowed`,
-		"--cleanup --dry-run":        "--cleanup: it is not allowed together with --dry-run",
-		"--cleanup --init-only":      "--init-only: it is not allowed together with --cleanup or --dry-run",
-		"--dry-run --init-only":      "--init-only: it is not allowed together with --cleanup or --dry-run",
-		"--dry-run":                  "--kubeconfig: it is needed outside of a cluster",
-		"--dry-run --kubeconfig x/y": "finding the API server",
-		"--lease-namespace v":        "--kubeconfig: it is needed outside of a cluster",
-		"--config none.yaml":         "--config: open none.yaml",
-		"x":                          "unknown command",
+		"":                                    "--lease-namespace: it is empty",
+		"--masquerade-bit 32":                 "--masquerade-bit: 32 is not allowed; it must be from 0 to 31",
+		"--min-sync-period -1s":               "--min-sync-period: -1s is not allowed",
+		"--sync-period 1ms":                   "--sync-period: 1ms is not allowed",
+		"--log-level loud":                    `--log-level: "loud" is unknown; allowed are debug, info, error`,
+		"--log-format xml":                    `--log-format: "xml" is unknown; allowed are json, text`,
+		"--nodeport-addresses here":           `--nodeport-addresses: "here" is not allowed`,
+		"--cluster-cidr 10.0.0.1":             `--cluster-cidr: "10.0.0.1" is not allowed`,
+		"--detect-local-mode bridge":          `--detect-local-mode: "bridge" is unknown; allowed are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix`,
+		"--detect-local-mode=BridgeInterface": "--pod-bridge-interface: it is needed with --detect-local-mode=BridgeInterface",
+		"--pod-interface-name-prefix=veth":    "--pod-interface-name-prefix: it is not allowed without --detect-local-mode=InterfaceNamePrefix",
+		"--detect-local-mode=NodeCIDR --cluster-cidr=::/0": "--cluster-cidr: it is not allowed without --detect-local-mode=ClusterCIDR",
+		"--cleanup --dry-run":                              "--cleanup: it is not allowed together with --dry-run",
+		"--cleanup --init-only":                            "--init-only: it is not allowed together with --cleanup or --dry-run",
+		"--dry-run --init-only":                            "--init-only: it is not allowed together with --cleanup or --dry-run",
+		"--dry-run":                                        "--kubeconfig: it is needed outside of a cluster",
+		"--dry-run --kubeconfig x/y":                       "finding the API server",
+		"--lease-namespace v":                              "--kubeconfig: it is needed outside of a cluster",
+		"--config none.yaml":                               "--config: open none.yaml",
+		"x":                                                "unknown command",
 	} {
 		if _, err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", flags, err, want)
@@ -75,19 +82,21 @@ func config(t *testing.T, lines ...string) string {
 // A file that makes no sense ends the program with a sentence that names the setting.
 func TestFilesAreChecked(t *testing.T) {
 	for lines, want := range map[string]string{
-		"masqueradeBits: 3":               "masqueradeBits: there is no such setting; there are allServices, clusterCIDR, conntrackAccounting",
-		"masqueradebit: 3":                "masqueradebit: there is no such setting",
-		"masqueradeBit: many":             `masqueradeBit: "many" is not allowed; it must be a whole number`,
-		"masqueradeBit: 40":               "masqueradeBit: 40 is not allowed; it must be from 0 to 31",
-		"masqueradeAll: 1":                "masqueradeAll: 1 is not allowed; it must be true or false",
-		"nodeName: [a]":                   `nodeName: ["a"] is not allowed; it must be a text`,
-		"nodeName:":                       "nodeName: null is not allowed; it must be a text",
-		"minSyncPeriod: 5":                "minSyncPeriod: 5 is not allowed; it must be a time such as 10s",
-		"minSyncPeriod: soon":             `minSyncPeriod: "soon" is not allowed; it must be a time such as 10s`,
-		"clusterCIDR: 10.0.0.0/8":         `clusterCIDR: "10.0.0.0/8" is not allowed; it must be a list of texts`,
-		"clusterCIDR: [x]":                `clusterCIDR: "x" is not allowed; it must be a prefix`,
-		"logLevel: info\nlogLevel: error": `key "logLevel" already set`,
-		"kind: Other":                     `key "kind" already set`,
+		"masqueradeBits: 3":       "masqueradeBits: there is no such setting; there are allServices, clusterCIDR, conntrackAccounting",
+		"masqueradebit: 3":        "masqueradebit: there is no such setting",
+		"masqueradeBit: many":     `masqueradeBit: "many" is not allowed; it must be a whole number`,
+		"masqueradeBit: 40":       "masqueradeBit: 40 is not allowed; it must be from 0 to 31",
+		"masqueradeAll: 1":        "masqueradeAll: 1 is not allowed; it must be true or false",
+		"nodeName: [a]":           `nodeName: ["a"] is not allowed; it must be a text`,
+		"nodeName:":               "nodeName: null is not allowed; it must be a text",
+		"minSyncPeriod: 5":        "minSyncPeriod: 5 is not allowed; it must be a time such as 10s",
+		"minSyncPeriod: soon":     `minSyncPeriod: "soon" is not allowed; it must be a time such as 10s`,
+		"clusterCIDR: 10.0.0.0/8": `clusterCIDR: "10.0.0.0/8" is not allowed; it must be a list of texts`,
+		"clusterCIDR: [x]":        `clusterCIDR: "x" is not allowed; it must be a prefix`,
+		"detectLocalMode: NodeCIDR\npodBridgeInterface: cni0":                 "podBridgeInterface: it is not allowed without --detect-local-mode=BridgeInterface",
+		"detectLocalMode: InterfaceNamePrefix\npodInterfaceNamePrefix: veth/": `podInterfaceNamePrefix: "veth/" is not allowed; it must have at most 15`,
+		"logLevel: info\nlogLevel: error":                                     `key "logLevel" already set`,
+		"kind: Other":                                                         `key "kind" already set`,
 	} {
 		path := config(t, lines)
 		if _, err := execute(t, "--config", path); err == nil || !strings.Contains(err.Error(), "--config: "+path) || !strings.Contains(err.Error(), want) {
@@ -133,9 +142,17 @@ func TestFlagsWin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || len(o.ClusterCIDRs) != 2 || o.MinSyncPeriod != 5*time.Millisecond ||
+	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond ||
 		s.log.level != "error" || s.log.format != "json" || !slices.Equal(s.nodePortAddresses, []string{"198.51.100.0/24"}) {
 		t.Errorf("options %+v of settings %+v", o, s)
+	}
+	var pods [2]ruleset.Config
+	for i, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		pods[i].Family = family
+		o.Pods.Configure(&pods[i], nil)
+	}
+	if got := fmt.Sprint(pods[0].ClusterCIDRs, pods[1].ClusterCIDRs); got != "[10.0.0.0/8] [2001:db8::/32]" {
+		t.Errorf("pods are told by %s", got)
 	}
 	if !set["node-name"] || set["masquerade-bit"] || set["log-format"] {
 		t.Errorf("the file has set %v", set)
@@ -143,6 +160,30 @@ func TestFlagsWin(t *testing.T) {
 	// What is wrong on the command line is not blamed on the file.
 	if _, err := execute(t, "--config", path, "--masquerade-bit", "99"); err == nil || !strings.HasPrefix(err.Error(), "--masquerade-bit: 99") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// The interfaces of pods may come from a file.
+func TestPodsAreToldAsTheFileSays(t *testing.T) {
+	for want, lines := range map[ruleset.Interfaces][]string{
+		{Name: "cni0"}:               {"detectLocalMode: BridgeInterface", "podBridgeInterface: cni0"},
+		{Name: "veth", Prefix: true}: {"detectLocalMode: InterfaceNamePrefix", "podInterfaceNamePrefix: veth"},
+		{}:                           {"detectLocalMode: \"\"", "podBridgeInterface: \"\""},
+	} {
+		var s settings
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		s.addFlags(flags)
+		if _, err := load(config(t, lines...), flags); err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c ruleset.Config
+		if o.Pods.Configure(&c, nil); c.PodInterfaces != want {
+			t.Errorf("%q: %+v, want %+v", lines, c.PodInterfaces, want)
+		}
 	}
 }
 

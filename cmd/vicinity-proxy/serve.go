@@ -42,9 +42,14 @@ func (c *command) serve(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {
+	// A node that has IPv6 must not go without it because something else failed: its rules
+	// would stay as an earlier run has left them.
+	switch err := conn.CheckSupport(ctx, ruleset.IPv6); {
+	case kernel.Lacking(err):
 		o.WithoutIPv6 = true
 		log.Info("Services do not have IPv6 on this node", "cause", err.Error())
+	case err != nil:
+		return fmt.Errorf("finding out whether the kernel has IPv6: %w", err)
 	}
 	tracker, err := kernel.OpenTracker(kernel.TrackerOptions{TCP: c.conntrackTCPCleanup})
 	if err != nil {
@@ -84,7 +89,7 @@ func (c *command) serve(ctx context.Context) error {
 
 // openKernel connects to the kernel, and sees whether it can do what it has to.
 func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
-	conn, err := kernel.Open()
+	conn, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +108,18 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	return conn, nil
 }
 
+// open connects to the kernel.
+func open() (*kernel.Conn, error) {
+	conn, err := kernel.Open()
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("the capability NET_ADMIN is missing: %w", err)
+	}
+	return conn, err
+}
+
 // cleanUp deletes all rules.
 func cleanUp(ctx context.Context) error {
-	conn, err := kernel.Open()
+	conn, err := open()
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/proxy"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // settings are what flags and the configuration file say.
@@ -22,7 +21,7 @@ type settings struct {
 
 	allServices       bool
 	nodePortAddresses []string
-	clusterCIDR       []string
+	pods              view.PodFlags
 	masqueradeAll     bool
 	masqueradeBit     int
 
@@ -41,7 +40,10 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Vicinity, in which the proxy keeps its Lease; the POD_NAMESPACE variable by default")
 	flags.BoolVar(&s.allServices, "all-services", false, "serve Services without EndpointGroups too, by their EndpointSlices, instead of kube-proxy")
 	flags.StringSliceVar(&s.nodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of the node's addresses that take NodePorts, or primary for those that the node's object names first")
-	flags.StringSliceVar(&s.clusterCIDR, "cluster-cidr", nil, "prefixes that pods get their addresses from; by default those of the node's own pods")
+	flags.StringVar(&s.pods.Mode, view.FlagPodMode, "", "how traffic of pods is told from other traffic, as kube-proxy does: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix; by default by --cluster-cidr, and by the prefixes of the node's own pods for IPv4 or IPv6 where that has none")
+	flags.StringSliceVar(&s.pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes that pods get their addresses from; by default those of the node's own pods")
+	flags.StringVar(&s.pods.Bridge, view.FlagPodBridge, "", "bridge that traffic of pods comes in by, with --detect-local-mode=BridgeInterface")
+	flags.StringVar(&s.pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "what the names of interfaces begin with that traffic of pods comes in by, with --detect-local-mode=InterfaceNamePrefix")
 	flags.BoolVar(&s.masqueradeAll, "masquerade-all", false, "give all connections to addresses of Services the node's address as their source")
 	flags.IntVar(&s.masqueradeBit, "masquerade-bit", proxy.DefaultMasqueradeBit, "bit of packet marks by which connections are chosen that get the node's address as their source, 0 to 31; nobody else may use it, and kube-proxy has 14")
 	flags.DurationVar(&s.minSyncPeriod, "min-sync-period", proxy.DefaultMinSyncPeriod, "least time between two syncs: the first change is programmed at once, those that follow within that time together")
@@ -85,8 +87,8 @@ func (s *settings) check() *fault {
 	if _, err := proxy.ParseNodePortAddresses(s.nodePortAddresses); err != nil {
 		return faultf("nodeport-addresses", "%s", err)
 	}
-	if _, err := s.clusterCIDRs(); err != nil {
-		return faultf("cluster-cidr", "%s", err)
+	if _, wrong := s.pods.Pods(); wrong != nil {
+		return &fault{wrong.Flag, wrong.Text}
 	}
 	return nil
 }
@@ -99,26 +101,20 @@ func hostname() string {
 	return strings.ToLower(strings.TrimSpace(name))
 }
 
-func (s *settings) clusterCIDRs() ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range s.clusterCIDR {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not allowed; it must be a prefix such as 10.0.0.0/8", text)
-		}
-		all = append(all, prefix.Masked())
-	}
-	return all, nil
-}
-
 // options are the settings as package proxy has them. They were checked.
 func (s *settings) options() (proxy.Options, error) {
 	ports, err := proxy.ParseNodePortAddresses(s.nodePortAddresses)
-	pods, otherErr := s.clusterCIDRs()
+	if err != nil {
+		return proxy.Options{}, err
+	}
+	pods, wrong := s.pods.Pods()
+	if wrong != nil {
+		return proxy.Options{}, wrong
+	}
 	return proxy.Options{
-		NodeName: s.nodeName, AllServices: s.allServices, NodePortAddresses: ports, ClusterCIDRs: pods,
+		NodeName: s.nodeName, AllServices: s.allServices, NodePortAddresses: ports, Pods: pods,
 		MasqueradeAll: s.masqueradeAll, MasqueradeMark: 1 << s.masqueradeBit,
 		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
 		LeaseNamespace: s.leaseNamespace, Accounting: s.conntrackAccounting,
-	}, errors.Join(err, otherErr)
+	}, nil
 }

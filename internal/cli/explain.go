@@ -23,10 +23,11 @@ import (
 // explainFlags are the flags of "vicinity explain" as they are given.
 type explainFlags struct {
 	cluster clusterFlags
+	node    string
 	output  string
 }
 
-func newExplainCommand(s streams, reach connector) *cobra.Command {
+func newExplainCommand(s streams, reach connector, here machine) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE",
@@ -37,19 +38,33 @@ whom, how much traffic is expected to stay in its zone and what overload that ma
 what other algorithms would give, what stock kube-proxies make of the hints as they are
 stored, and where no plan can help.
 
+With --node it says what the rules of one node do for the Service: who serves it there,
+the addresses that clients connect to and what becomes of their connections, and the
+endpoints that get them, each with its share. Run on that node as root it compares that
+with what the kernel holds too, and fails if they differ.
+
 SERVICE is svc/NAME, service/NAME or NAME. Explain reads only; what it must be allowed
 to read is in docs/reference/permissions.md. It does without what it may not read, and
 without Vicinity being installed, and says what is missing.`,
 		Example: `  vicinity explain svc/web -n shop
-  vicinity explain web --context production -o yaml`,
+  vicinity explain web --context production -o yaml
+  vicinity explain svc/web -n shop --node worker-1`,
 		Args: explainArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), s, reach, args)
+			if !cmd.Flags().Changed("node") {
+				return f.run(cmd.Context(), s, reach, args)
+			}
+			name, err := serviceName(args)
+			if err != nil {
+				return err
+			}
+			return f.runNode(cmd.Context(), s, reach, here, name)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.cluster.add(flags, "the `NAMESPACE` of the Service (default that of the context)")
+	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
 	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
 	return cmd
 }

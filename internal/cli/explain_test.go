@@ -37,6 +37,7 @@ import (
 type fakeCluster struct {
 	typed   *fake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
+	here    machine // where commands run
 }
 
 // newFakeCluster has three zones of two nodes, with CPU that differs, and a node of
@@ -121,11 +122,16 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		t.Fatal(err)
 	}
 	return &fakeCluster{
-		typed: fake.NewClientset(objects...),
-		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-			v1alpha1.GroupVersion.WithResource("routingpolicies"): "RoutingPolicyList",
-			v1alpha1.GroupVersion.WithResource("endpointgroups"):  "EndpointGroupList",
-		}, &unstructured.Unstructured{Object: content}),
+		typed:   fake.NewClientset(objects...),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), &unstructured.Unstructured{Object: content}),
+	}
+}
+
+// listKinds are the lists of Vicinity's own API.
+func listKinds() map[schema.GroupVersionResource]string {
+	return map[schema.GroupVersionResource]string{
+		v1alpha1.GroupVersion.WithResource("routingpolicies"): "RoutingPolicyList",
+		v1alpha1.GroupVersion.WithResource("endpointgroups"):  "EndpointGroupList",
 	}
 }
 
@@ -227,7 +233,7 @@ func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout
 	s := streams{in: strings.NewReader(""), out: &out, err: &errs}
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.AddCommand(newExplainCommand(s, c.connect), newStatusCommand(s, c.connect))
+	root.AddCommand(newExplainCommand(s, c.connect, c.here), newStatusCommand(s, c.connect))
 	code = execute(ctx, root, args)
 	return code, out.String(), errs.String()
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
@@ -35,13 +38,16 @@ func newLabDemoCommand(s streams, lf *labFlags) *cobra.Command {
 		Use:   "demo",
 		Short: "See traffic between zones, what it costs, and what keeps it near",
 		Long: `Demo brings a lab up, unless it is, and runs an echo Service with endpoints and clients
-in each zone. It sends traffic and shows, zone by zone, who answers whom, how many bytes
-cross zones as the lab's fabric counts them, and what that would cost in a month. Then
-it asks Vicinity to keep the Service's traffic in its zone, by the annotation
-endpointslice.kubernetes.io/same-zone: Prefer, and shows the change.
+in each zone, which vicinity-proxy serves. It sends traffic and shows, zone by zone, who
+answers whom and how many bytes cross zones as the lab's fabric counts them. Then it asks
+Vicinity to keep the Service's traffic in its zone, by the annotation
+endpointslice.kubernetes.io/same-zone: Prefer, and shows the change, with what
+vicinity-proxy counted on the nodes and what that would cost in a month.
 
 The lab is up afterwards, to try more; "lab down" removes it. A lab that was up before
-stays as it is: flags that say what it is to look like are refused.`,
+stays as it is: flags that say what it is to look like are refused. Without
+vicinity-proxy, as with --proxy kube-proxy, the same is done by hints, and the fabric's
+bytes are what costs.`,
 		Example: `  vicinity lab demo
   vicinity lab demo --no-tty --rate 500 --duration 20s
   vicinity lab demo --zones a,b,c,d --price 0.02`,
@@ -63,9 +69,11 @@ stays as it is: flags that say what it is to look like are refused.`,
 	}
 	shaped.register(cmd)
 	flags := cmd.Flags()
+	shaped.Proxy = string(shape.ProxyBoth)
+	flags.Lookup("proxy").DefValue = shaped.Proxy
 	flags.Float64Var(&f.rate, "rate", 300, "`NUMBER` of requests a second, from all clients together")
 	flags.DurationVar(&f.duration, "duration", 8*time.Second, "`TIME` to send traffic before and after the change")
-	flags.Float64Var(&f.price, "price", 0.02, "`PRICE` of a GB between zones, sent and received, in your currency")
+	flags.Float64Var(&f.price, "price", 0.02, "`PRICE` of 1 GiB between zones, in your currency")
 	flags.BoolVar(&f.noTTY, "no-tty", false, "print plain lines, as it does when the output is no terminal")
 	return cmd
 }
@@ -100,6 +108,13 @@ func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) erro
 	if d.client, err = cluster.Client(); err != nil {
 		return err
 	}
+	if cluster.Shape().Proxy.Vicinity() {
+		connected, err := newConnection(d.client.Config(), demoNamespace)
+		if err != nil {
+			return err
+		}
+		d.counters = &counters{reader: &clusterReader{connection: connected, now: time.Now()}}
+	}
 	if err := d.deploy(ctx); err != nil {
 		return err
 	}
@@ -112,8 +127,15 @@ func (f *demoFlags) run(ctx context.Context, s streams, wanted shape.Shape) erro
 	if err := d.prefer(ctx); err != nil {
 		return err
 	}
+	// What was tried meanwhile counts as before, so that it does not count as after.
+	if before.counted, err = d.counters.counted(ctx, before); err != nil {
+		return err
+	}
 	after, err := d.measure(ctx)
 	if err != nil {
+		return err
+	}
+	if after.counted, err = d.counters.counted(ctx, after); err != nil {
 		return err
 	}
 	d.screen.say("\n%s%s", d.compare(before, after), goOn(os.Args[0], cluster))
@@ -147,6 +169,8 @@ type demo struct {
 	client  *lab.Client
 	zones   []string
 	screen  screen
+	// counters are what the proxies of the nodes count, nil without vicinity-proxy.
+	counters *counters
 }
 
 // settleTime bounds how long what is deployed may take to work.
@@ -162,7 +186,11 @@ func (d *demo) deploy(ctx context.Context) error {
 		return err
 	}
 	// Of an earlier demo the Service may still prefer the zone.
-	if err := d.client.PatchService(ctx, demoNamespace, demoService, sameZone("null")); err != nil {
+	asked := map[string]any{translate.AnnotationSameZone: nil, translate.AnnotationProxy: nil}
+	if d.counters != nil {
+		asked[translate.AnnotationProxy] = "true"
+	}
+	if err := d.annotate(ctx, asked); err != nil {
 		return err
 	}
 	for _, deployment := range []string{"echo", "client"} {
@@ -173,25 +201,60 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err := d.client.WaitHints(ctx, demoNamespace, demoService, false); err != nil {
 		return err
 	}
-	d.screen.say("Service %s in namespace %s: %d endpoints and 1 client in each of %s, ready after %.1f s.\n",
-		demoService, demoNamespace, lab.DemoEndpoints(len(d.zones)), joinNames(d.zones), time.Since(begun).Seconds())
-	return d.answers(ctx)
+	by := "kube-proxy"
+	if d.counters != nil {
+		by = "vicinity-proxy"
+		if err := errors.Join(d.handedOver(ctx), d.counters.begin(ctx)); err != nil {
+			return err
+		}
+	}
+	if err := d.answers(ctx); err != nil {
+		return err
+	}
+	d.screen.say("Service %s in namespace %s: %d endpoints and 1 client in each of %s, served by %s after %.1f s.\n",
+		demoService, demoNamespace, lab.DemoEndpoints(len(d.zones)), joinNames(d.zones), by, time.Since(begun).Seconds())
+	return nil
+}
+
+// annotate writes annotations of the Service, or takes those away that are nil.
+func (d *demo) annotate(ctx context.Context, annotations map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	return d.client.PatchService(ctx, demoNamespace, demoService, string(patch))
+}
+
+// handedOver waits until vicinity-proxy serves the Service on all nodes.
+func (d *demo) handedOver(ctx context.Context) error {
+	return lab.Wait(ctx, "vicinity-proxy to serve the Service", func(ctx context.Context) (string, error) {
+		service, err := d.client.CoreV1().Services(demoNamespace).Get(ctx, demoService, metav1.GetOptions{})
+		if err != nil || service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+			return "", err
+		}
+		if condition := routing.ConditionOf(service); condition != nil {
+			return condition.Message, nil
+		}
+		return "it has no condition yet", nil
+	})
 }
 
 // prefer switches the Service to its zone's endpoints.
 func (d *demo) prefer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	err := d.client.PatchService(ctx, demoNamespace, demoService, sameZone(`"Prefer"`))
+	err := d.annotate(ctx, map[string]any{translate.AnnotationSameZone: translate.Prefer})
 	if err != nil {
 		return err
 	}
-	if err := d.client.WaitHints(ctx, demoNamespace, demoService, true); err != nil {
-		return err
+	if d.counters == nil {
+		if err := d.client.WaitHints(ctx, demoNamespace, demoService, true); err != nil {
+			return err
+		}
 	}
-	// Proxies look once a second. Where traffic does not stay near for another reason,
-	// the figures are what shows it.
-	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+	// Kube-proxies look once a second. Where traffic does not stay near for another
+	// reason, the figures are what shows it.
+	ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err = lab.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
 		result, err := d.probe(ctx)
@@ -206,20 +269,19 @@ func (d *demo) prefer(ctx context.Context) error {
 	return nil
 }
 
-// probe sends a little traffic.
+// probe sends a little traffic: enough to see where it goes, and little beside what is
+// measured, since that is counted too.
 func (d *demo) probe(ctx context.Context) (load.Result, error) {
-	return d.cluster.Load(ctx, lab.LoadOptions{
+	result, err := d.cluster.Load(ctx, lab.LoadOptions{
 		Namespace: demoNamespace, Service: demoService,
-		Plan: load.Plan{Rate: 100, Duration: 300 * time.Millisecond},
+		Plan: load.Plan{Rate: 20, Duration: 400 * time.Millisecond},
 	})
+	d.counters.expect(result.Connections)
+	return result, err
 }
 
-// sameZone is a patch of the Service's annotation, with its value in JSON.
-func sameZone(value string) string {
-	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, translate.AnnotationSameZone, value)
-}
-
-// answers waits until the Service answers the clients of all zones.
+// answers waits until the Service answers the clients of all zones, from more than their
+// own: of an earlier demo it may still prefer that.
 func (d *demo) answers(ctx context.Context) error {
 	return lab.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
 		result, err := d.probe(ctx)
@@ -228,6 +290,9 @@ func (d *demo) answers(ctx context.Context) error {
 		}
 		if failed := result.Failed(); failed > 0 {
 			return fmt.Sprintf("%d requests failed", failed), nil
+		}
+		if len(d.zones) > 1 && result.InZone() == 1 {
+			return "it answers from the client's zone alone", nil
 		}
 		return "", nil
 	})
@@ -260,7 +325,7 @@ func (d *demo) measure(ctx context.Context) (measurement, error) {
 			failed = err
 			return
 		}
-		d.screen.draw(d.picture(measurement{p.Last, now.Since(last)}, p.Elapsed))
+		d.screen.draw(d.picture(measurement{result: p.Last, traffic: now.Since(last)}, p.Elapsed))
 		last = now
 	}})
 	if err := errors.Join(err, failed); err != nil {
@@ -273,15 +338,18 @@ func (d *demo) measure(ctx context.Context) (measurement, error) {
 	if err != nil {
 		return measurement{}, err
 	}
-	m := measurement{result, now.Since(before)}
+	m := measurement{result: result, traffic: now.Since(before)}
+	d.counters.expect(result.Connections)
 	d.screen.settle(d.picture(m, m.took()))
 	return m, nil
 }
 
-// measurement is what clients and fabric say of the same time.
+// measurement is what clients, fabric and proxies say of the same time.
 type measurement struct {
 	result  load.Result
 	traffic lab.Traffic
+	// counted is what proxies have counted in a second, nil without vicinity-proxy.
+	counted *trafficRow
 }
 
 func (m measurement) took() time.Duration { return m.result.End.Sub(m.result.Start) }

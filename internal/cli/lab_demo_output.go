@@ -92,20 +92,19 @@ func (d *demo) picture(m measurement, elapsed time.Duration) picture {
 
 // sentence says what happened in words.
 func (d *demo) sentence(m measurement) string {
-	text := fmt.Sprintf("%s/s cross zones, %s a month", byteCount(m.crossing()), d.money(m))
+	text := byteCount(m.crossing()) + "/s cross zones"
+	if d.counters == nil {
+		text += fmt.Sprintf(", %s a month", d.money(m.crossing()))
+	}
 	if failed := m.result.Failed(); failed > 0 {
 		text += fmt.Sprintf(", %s", count(failed, "request failed", "requests failed"))
 	}
 	return text
 }
 
-// month is the time for which a cloud sends a bill.
-const month = 30 * 24 * time.Hour
-
-// money is what the crossing traffic would cost if it went on for a month.
-func (d *demo) money(m measurement) string {
-	const gigabyte = 1e9
-	return fmt.Sprintf("%.2f", m.crossing()*month.Seconds()/gigabyte*d.price)
+// money is what bytes a second cost that go on to cross zones for a month.
+func (d *demo) money(bytesPerSecond float64) string {
+	return fmt.Sprintf("%.2f", monthly(bytesPerSecond, d.price))
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
@@ -114,16 +113,33 @@ func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 func (d *demo) compare(before, after measurement) string {
 	rows := [][3]string{
 		{"", "before", "after"},
-		{"answered in the client's zone", percent(before.result.InZone()), percent(after.result.InZone())},
-		{"across zones", byteCount(before.crossing()) + "/s", byteCount(after.crossing()) + "/s"},
-		{fmt.Sprintf("a month, at %g per GB", d.price), d.money(before), d.money(after)},
-		{"latency, median", milliseconds(before), milliseconds(after)},
 		{"requests", count(before.result.Answered, "answer", "answers"), count(after.result.Answered, "answer", "answers")},
 		{"failures", fmt.Sprint(before.result.Failed()), fmt.Sprint(after.result.Failed())},
+		{"answered in the client's zone", percent(before.result.InZone()), percent(after.result.InZone())},
+		{"latency, median", milliseconds(before), milliseconds(after)},
+	}
+	price := fmt.Sprintf("a month, at %g per GiB", d.price)
+	crossing := func(bytes float64) string { return byteCount(bytes) + "/s" }
+	if b, a := before.counted, after.counted; b != nil && a != nil {
+		near := func(r *trafficRow) string {
+			connections, _ := r.inZone()
+			return share(connections) + " %"
+		}
+		rows = append(rows,
+			[3]string{"counted by vicinity-proxy:", "", ""},
+			[3]string{"  connections in their zone", near(b), near(a)},
+			[3]string{"  across zones", crossing(b.far.bytes()), crossing(a.far.bytes())},
+			[3]string{"  " + price, d.money(b.far.bytes()), d.money(a.far.bytes())},
+		)
+	} else {
+		rows = append(rows,
+			[3]string{"across zones", crossing(before.crossing()), crossing(after.crossing())},
+			[3]string{price, d.money(before.crossing()), d.money(after.crossing())},
+		)
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		fmt.Fprintf(&b, "  %-30s %14s %14s\n", row[0], row[1], row[2])
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-30s %14s %14s", row[0], row[1], row[2]), " ") + "\n")
 	}
 	return b.String()
 }
@@ -143,16 +159,21 @@ func goOn(program string, cluster *lab.Cluster) string {
 	if own := cluster.Shape().Name; own != shape.DefaultName {
 		name = " --name " + own
 	}
+	traffic := ""
+	if cluster.Shape().Proxy.Vicinity() {
+		traffic = fmt.Sprintf("  %s status --traffic --cost-per-gib 0.02\n", program)
+	}
 	return fmt.Sprintf(`
 The lab is up. To go on:
 
   export KUBECONFIG=%[1]s
   %[4]s explain svc/%[6]s -n %[3]s
-  %[2]s scale deployment/%[6]s --replicas 6 -n %[3]s
+  %[4]s explain svc/%[6]s -n %[3]s --node %[8]s
+%[7]s  %[2]s scale deployment/%[6]s --replicas 6 -n %[3]s
   %[4]s lab load %[6]s -n %[3]s --live%[5]s
 
 "%[4]s lab down%[5]s" removes it.
-`, cluster.Kubeconfig(), kubectl, demoNamespace, program, name, demoService)
+`, cluster.Kubeconfig(), kubectl, demoNamespace, program, name, demoService, traffic, cluster.Shape().Nodes()[0].Name)
 }
 
 func isFile(path string) bool {

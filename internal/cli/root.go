@@ -126,7 +126,7 @@ its own. The other commands need none.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.AddCommand(
-		newExplainCommand(s, connect),
+		newExplainCommand(s, connect, thisMachine()),
 		newLabCommand(s),
 		newPlanCommand(s),
 		newSimulateCommand(s),

@@ -1,19 +1,39 @@
 package proxy
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// acknowledgement says what is programmed of the groups of Services in hand-over.
+type acknowledgement struct {
+	// version is the resource version up to which groups are programmed, 0 if none is.
+	version uint64
+	// except are Services that it says nothing about, in order: their groups cannot be
+	// programmed, as far as is known, and hold up nobody else's.
+	except []types.NamespacedName
+}
+
+func (a acknowledgement) equal(b acknowledgement) bool {
+	return a.version == b.version && slices.Equal(a.except, b.except)
+}
+
+// mostExcept is how many Services are told to be behind. If there are more, the rules as a
+// whole are.
+const mostExcept = 50
+
 // acknowledgements know up to which resource version the groups of Services in hand-over
 // are programmed. The controller takes a version for all that are lower: so it never
-// passes one that is still to be programmed.
+// passes one that is still to be programmed, but for those of Services that are told.
 type acknowledgements struct {
+	acknowledgement
 	// waiting are the versions to be programmed.
 	waiting map[types.NamespacedName][]uint64
 	// ahead are the highest programmed ones of Services, behind one that waits.
 	ahead map[types.NamespacedName]uint64
-	// version is the one to tell, 0 if there is none.
-	version uint64
 }
 
 func newAcknowledgements() *acknowledgements {
@@ -22,28 +42,25 @@ func newAcknowledgements() *acknowledgements {
 
 // wait notes versions of groups of a Service that are not programmed yet.
 func (a *acknowledgements) wait(service types.NamespacedName, versions []uint64) {
-	if len(versions) > 0 {
-		a.waiting[service] = append(a.waiting[service], versions...)
+	if len(versions) == 0 {
+		return
 	}
+	// Of what waits already the first counts, and the last.
+	all := slices.Concat(a.waiting[service], versions)
+	a.waiting[service] = []uint64{slices.Min(all), slices.Max(all)}
 }
 
 // settle finds the version to tell when all is programmed of those Services that a
 // condition holds for.
 func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
-	var least uint64
 	done := map[types.NamespacedName][]uint64{}
 	for service, versions := range a.waiting {
 		if programmed(service) {
 			done[service] = versions
 			delete(a.waiting, service)
-			continue
-		}
-		for _, version := range versions {
-			if least == 0 || version < least {
-				least = version
-			}
 		}
 	}
+	least := a.setExcept()
 	passes := func(version uint64) bool { return least == 0 || version < least }
 	for service, versions := range done {
 		for _, version := range versions {
@@ -60,4 +77,22 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 			delete(a.ahead, service)
 		}
 	}
+}
+
+// setExcept picks the Services to be told of those that wait, the first that began to, and
+// returns the least version that the others wait for, 0 if there are none.
+func (a *acknowledgements) setExcept() (least uint64) {
+	waiting := slices.SortedFunc(maps.Keys(a.waiting), func(x, y types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(slices.Min(a.waiting[x]), slices.Min(a.waiting[y])), compareNames(x, y))
+	})
+	a.except = nil
+	for _, service := range waiting {
+		if len(a.except) == mostExcept {
+			least = slices.Min(a.waiting[service])
+			break
+		}
+		a.except = append(a.except, service)
+	}
+	slices.SortFunc(a.except, compareNames)
+	return least
 }

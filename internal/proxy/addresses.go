@@ -82,21 +82,6 @@ func addressesOf(node *corev1.Node) []netip.Addr {
 	return all
 }
 
-// podPrefixes are those that a node's pods get their addresses from.
-func podPrefixes(node *corev1.Node) []netip.Prefix {
-	texts := node.Spec.PodCIDRs
-	if len(texts) == 0 && node.Spec.PodCIDR != "" {
-		texts = []string{node.Spec.PodCIDR}
-	}
-	var all []netip.Prefix
-	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, prefix.Masked())
-		}
-	}
-	return all
-}
-
 // interfaceAddresses are those that the machine's interfaces have.
 func interfaceAddresses() ([]netip.Addr, error) {
 	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)

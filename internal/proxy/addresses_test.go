@@ -50,18 +50,6 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-func TestPodPrefixes(t *testing.T) {
-	for want, spec := range map[string]corev1.NodeSpec{
-		"[]":                            {},
-		"[10.1.0.0/24]":                 {PodCIDR: "10.1.0.0/24"},
-		"[10.1.0.0/24 2001:db8:1::/64]": {PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.5/24", "2001:db8:1::/64", "nonsense"}},
-	} {
-		if got := fmt.Sprint(podPrefixes(&corev1.Node{Spec: spec})); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-}
-
 // The loopback address is one that every machine has.
 func TestInterfacesAreFollowed(t *testing.T) {
 	told := make(chan []netip.Addr, 100)

@@ -16,7 +16,7 @@ import (
 type change struct {
 	// noticed is when the first of it came.
 	noticed time.Time
-	// triggered are when changes of endpoints happened, as far as slices say so.
+	// triggered are when changes of endpoints happened, as far as slices or groups say so.
 	triggered []time.Time
 	// handOver are resource versions of groups that proxies acknowledge.
 	handOver []uint64
@@ -42,7 +42,8 @@ func (c *changes) empty() bool { return len(c.services) == 0 && !c.node && !c.an
 // fill it. Its objects are shared and never changed.
 type catalogue struct {
 	clock clock.PassiveClock
-	// notice is called, by any goroutine, when something has changed.
+	// notice is called, by any goroutine, when something has changed, and must not ask the
+	// catalogue anything.
 	notice func()
 
 	mu       sync.Mutex
@@ -82,6 +83,14 @@ func (c *catalogue) changed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.changes.empty()
+}
+
+// renewed reports whether there is something to take after which resource versions from
+// before say nothing any more.
+func (c *catalogue) renewed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changes.anew
 }
 
 // entry is what there is of a Service.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,13 +13,13 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// fill does what a watch says, and tells about it.
+// fill does what a watch says, and tells about it before anybody can take it: to hear of
+// work that is done already would look as if it were never done.
 func (c *catalogue) fill(do func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	do()
-	changed := !c.changes.empty()
-	c.mu.Unlock()
-	if changed {
+	if !c.changes.empty() {
 		c.notice()
 	}
 }
@@ -96,10 +97,16 @@ func (c *catalogue) setGroup(group *v1alpha1.EndpointGroup) {
 	if before, found := c.groups.all[keyOf(group)]; found && before.ResourceVersion == group.ResourceVersion {
 		return
 	}
-	if before, found := c.groups.set(group); found {
+	before, found := c.groups.set(group)
+	if found {
 		c.touch(c.groups.owner(before))
 	}
-	c.acknowledge(c.touch(c.groups.owner(group)), group)
+	made := c.touch(c.groups.owner(group))
+	c.acknowledge(made, group)
+	const key = corev1.EndpointsLastChangeTriggerTime
+	if !found || before.Annotations[key] != group.Annotations[key] {
+		made.trigger(group.Annotations)
+	}
 }
 
 // removeGroup takes out a group. The object is the group as it was when it was deleted, as
@@ -124,7 +131,8 @@ func (c *catalogue) acknowledge(made *change, group *v1alpha1.EndpointGroup) {
 // see.
 func (c *catalogue) replaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
 	anew := c.restored(resourceGroups, version)
-	if zone != c.zone {
+	before := c.zone
+	if zone != before {
 		c.zone, c.changes.node, anew = zone, true, true
 	}
 	kept := make(map[types.NamespacedName]bool, len(list))
@@ -146,6 +154,12 @@ func (c *catalogue) replaceGroups(list []*v1alpha1.EndpointGroup, version, zone 
 	for _, group := range list {
 		c.setGroup(group)
 	}
+	if zone != before {
+		// What is new here need not be so elsewhere.
+		for _, made := range c.changes.services {
+			made.triggered = nil
+		}
+	}
 }
 
 func (c *catalogue) setSlice(slice *discoveryv1.EndpointSlice) {
@@ -155,9 +169,14 @@ func (c *catalogue) setSlice(slice *discoveryv1.EndpointSlice) {
 	if before, found := c.slices.set(slice); found {
 		c.touch(c.slices.owner(before))
 	}
-	made := c.touch(c.slices.owner(slice))
-	if at, err := time.Parse(time.RFC3339Nano, slice.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
-		made.triggered = append(made.triggered, at)
+	c.touch(c.slices.owner(slice)).trigger(slice.Annotations)
+}
+
+// trigger notes when a change of endpoints happened, if annotations say so.
+func (c *change) trigger(annotations map[string]string) {
+	at, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err == nil && !slices.ContainsFunc(c.triggered, at.Equal) {
+		c.triggered = append(c.triggered, at)
 	}
 }
 

@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -80,6 +84,33 @@ func TestChangesOfOtherTables(t *testing.T) {
 	w.right("a chain was deleted meanwhile")
 }
 
+// An element that somebody changes is found at once, though others keep us from comparing
+// everything all the time. If that goes on, it does not take all of our time.
+func TestElementsChangeBesideOtherTables(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	w.writer.kernel = &slowKernel{fakeKernel: w.kernel, take: func() { w.clock.Step(100 * time.Millisecond) }}
+	for range 3 {
+		w.kernel.do(nil)
+		w.run(500 * time.Millisecond)
+	}
+	flush := func(table *fakeTable) { clear(table.sets["slots"].elements) }
+	w.kernel.do(flush)
+	w.run(time.Second)
+	if !w.kernel.leads("10.1.1.1") {
+		t.Error("after a second the elements are not there")
+	}
+	w.kernel.reads = 0
+	for range 120 {
+		w.kernel.do(flush)
+		w.run(500 * time.Millisecond)
+	}
+	if w.kernel.reads < 40 || w.kernel.reads > 130 {
+		t.Errorf("all was read %d times in a minute", w.kernel.reads)
+	}
+	w.right("in the end")
+}
+
 // slowKernel takes time to be read.
 type slowKernel struct {
 	*fakeKernel
@@ -102,7 +133,68 @@ func TestNothingHappens(t *testing.T) {
 		t.Errorf("read %d and looked at %d times", w.kernel.reads, w.kernel.shapes)
 	}
 	w.kernel.do(func(table *fakeTable) { delete(table.chains, "serve") })
-	w.kernel.foreign = false // that it happened has escaped us
+	w.kernel.interference = ruleset.NoInterference // that it happened has escaped us
 	w.run(time.Hour)
 	w.right("after the time to compare everything")
+}
+
+// What takes long to read is read beside the changes. If there were some meanwhile, it is
+// read again, and in the end changes wait for it.
+func TestChangesDoNotWaitForAComparison(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	var beside []func()
+	w.checks.aside = func(do func()) { beside = append(beside, do) }
+	reads := w.kernel.reads
+	flush := func(table *fakeTable) { clear(table.sets["slots"].elements) }
+	w.kernel.do(flush)
+	for i := range mostMissed {
+		w.run(time.Second)
+		if len(beside) != 1 || w.kernel.reads != reads {
+			t.Fatalf("%d readings beside, and %d that changes waited for", len(beside), w.kernel.reads-reads)
+		}
+		endpoint := fmt.Sprintf("10.1.7.%d", i)
+		w.put(aService("busy", "10.96.0.99"), aGroup("busy", "busy-1", endpoint))
+		w.run(100 * time.Millisecond)
+		if !w.kernel.leads(endpoint) {
+			t.Fatal("a change waits for the reading")
+		}
+		beside[0]()
+		beside, reads = nil, w.kernel.reads
+		w.compared(<-w.checks.ends)
+		if w.kernel.leads("10.1.1.1") {
+			t.Fatal("rules are put right by what was before a change")
+		}
+	}
+	w.run(time.Second)
+	if len(beside) != 0 || w.kernel.reads == reads {
+		t.Error("it is not read in the end")
+	}
+	w.right("in the end")
+
+	// Where nothing happens meanwhile the first reading counts.
+	w.kernel.do(flush)
+	w.run(time.Second)
+	beside[0]()
+	w.compared(<-w.checks.ends)
+	w.right("after a quiet reading")
+}
+
+// That nothing can be read is told when it begins and when it ends, however long it is so.
+func TestFailingChecksAreToldSparingly(t *testing.T) {
+	w := newWorld(t)
+	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
+	w.run(time.Second)
+	lines := 0
+	w.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+	w.kernel.unreadable = errors.New("no")
+	w.run(time.Minute)
+	if lines != 1 || w.counter("failures", stepCheck) < 100 {
+		t.Errorf("%d lines in a minute of %g failures", lines, w.counter("failures", stepCheck))
+	}
+	w.kernel.unreadable = nil
+	w.run(time.Minute)
+	if lines != 2 {
+		t.Errorf("%d lines when it can be read again", lines)
+	}
 }

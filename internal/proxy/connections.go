@@ -3,8 +3,10 @@ package proxy
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -14,28 +16,69 @@ type tracker interface {
 	Delete(context.Context, []ruleset.Stale) (int, error)
 }
 
-// cleaner has the kernel forget connections that the rules no longer lead where they go.
-// With many connections that takes long, so it holds nothing else up.
+// memory has the kernel forget which endpoints clients stay with.
+type memory interface {
+	Forget(ruleset.Family, []ruleset.Forget) error
+}
+
+// cleaner has the kernel forget connections that the rules no longer lead where they go,
+// and clients that stay with endpoints that went. With many of them that takes long, so it
+// holds nothing else up. What fails is tried again: to what is left packets go that nobody
+// answers, for as long as they come.
 type cleaner struct {
 	tracker tracker
+	memory  memory
+	clock   clock.Clock
 	metrics *metrics
 	log     logr.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex
-	stale map[ruleset.Stale]bool
+	mu      sync.Mutex
+	stale   map[ruleset.Stale]bool
+	clients map[remembered]ruleset.Forget
 }
 
-func newCleaner(t tracker, m *metrics, log logr.Logger) *cleaner {
-	return &cleaner{tracker: t, metrics: m, log: log, wake: make(chan struct{}, 1), stale: map[ruleset.Stale]bool{}}
+// remembered is a map of clients.
+type remembered struct {
+	family ruleset.Family
+	set    string
 }
 
-// add asks for connections to be forgotten. It may be called by any goroutine.
-func (c *cleaner) add(stale []ruleset.Stale) {
-	c.mu.Lock()
-	for _, one := range stale {
-		c.stale[one] = true
+// How long to wait before a clean-up that failed is tried again: at first, and at most.
+const (
+	cleanFirst = time.Second
+	cleanMost  = time.Minute
+)
+
+func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
+	return &cleaner{
+		tracker: t, memory: k, clock: clock.RealClock{}, metrics: m, log: log, wake: make(chan struct{}, 1),
+		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{},
 	}
+}
+
+// disconnect asks for connections to be forgotten. It may be called by any goroutine.
+func (c *cleaner) disconnect(stale []ruleset.Stale) {
+	c.ask(func() {
+		for _, one := range stale {
+			c.stale[one] = true
+		}
+	})
+}
+
+// forget asks for clients to be forgotten, for which the last time that a map is named
+// counts. It may be called by any goroutine.
+func (c *cleaner) forget(family ruleset.Family, clients []ruleset.Forget) {
+	c.ask(func() {
+		for _, one := range clients {
+			c.clients[remembered{family, one.Set}] = one
+		}
+	})
+}
+
+func (c *cleaner) ask(note func()) {
+	c.mu.Lock()
+	note()
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
@@ -45,36 +88,93 @@ func (c *cleaner) add(stale []ruleset.Stale) {
 
 // run works until the context ends.
 func (c *cleaner) run(ctx context.Context) {
-	for {
+	var again <-chan time.Time
+	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
-			c.clean(ctx)
+		case <-again:
 		}
+		failures++
+		again = nil
+		began := c.clock.Now()
+		if c.clean(ctx) {
+			failures = 0
+		} else {
+			again = c.clock.After(backoff(cleanFirst, cleanMost, failures))
+		}
+		c.rest(ctx, c.clock.Since(began))
 	}
 }
 
-func (c *cleaner) clean(ctx context.Context) {
+// rest waits as long as the last clean-up took, for which the kernel looks at all
+// connections that there are: what comes meanwhile is cleaned up together.
+func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
+	if worked <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-c.clock.After(worked):
+	}
+}
+
+// clean does all that was asked for, and reports whether that is so.
+func (c *cleaner) clean(ctx context.Context) bool {
 	c.mu.Lock()
-	stale := make([]ruleset.Stale, 0, len(c.stale))
-	for one := range c.stale {
-		stale = append(stale, one)
-	}
-	clear(c.stale)
+	stale, clients := c.stale, c.clients
+	c.stale, c.clients = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}
 	c.mu.Unlock()
+	// Clients first: one that is remembered makes another connection that goes nowhere.
+	forgotten := c.cleanClients(ctx, clients)
+	return c.cleanConnections(ctx, stale) && forgotten
+}
+
+// cleanConnections reports whether no connections are left.
+func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]bool) bool {
 	if len(stale) == 0 {
-		return
+		return true
 	}
-	n, err := c.tracker.Delete(ctx, stale)
+	list := make([]ruleset.Stale, 0, len(stale))
+	for one := range stale {
+		list = append(list, one)
+	}
+	n, err := c.tracker.Delete(ctx, list)
 	if ctx.Err() != nil {
-		return
+		return true
 	}
 	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
-	if err != nil {
-		c.metrics.failed(stepTrack)
-		c.log.Error(err, "Connections to endpoints that went may be left", "deleted", n)
-		return
+	if err == nil {
+		c.log.V(1).Info("Connections to endpoints that went are forgotten", "deleted", n)
+		return true
 	}
-	c.log.V(1).Info("Connections to endpoints that went are forgotten", "deleted", n)
+	c.metrics.failed(stepTrack)
+	c.log.Error(err, "Connections to endpoints that went may be left", "deleted", n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for one := range stale {
+		c.stale[one] = true
+	}
+	return false
+}
+
+// cleanClients reports whether no clients are left.
+func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]ruleset.Forget) bool {
+	all := true
+	for of, one := range clients {
+		err := c.memory.Forget(of.family, []ruleset.Forget{one})
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		all = false
+		c.metrics.failed(stepForget)
+		c.log.Error(err, "Clients of endpoints that went are not forgotten", "family", familyName(of.family))
+		c.mu.Lock()
+		if _, anew := c.clients[of]; !anew {
+			c.clients[of] = one
+		}
+		c.mu.Unlock()
+	}
+	return all
 }

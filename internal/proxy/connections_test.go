@@ -3,12 +3,16 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -37,7 +41,7 @@ func (f *fakeTracker) Delete(_ context.Context, stale []ruleset.Stale) (int, err
 // Connections are looked for in the background, those of several syncs together.
 func TestConnectionsAreForgotten(t *testing.T) {
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, hold: make(chan struct{})}
-	c := newCleaner(tracker, newMetrics(func(string) int { return 0 }), logr.Discard())
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
 	background(t, c.run)
 	stale := func(n byte) ruleset.Stale {
 		return ruleset.Stale{
@@ -45,14 +49,14 @@ func TestConnectionsAreForgotten(t *testing.T) {
 			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 53),
 		}
 	}
-	c.add([]ruleset.Stale{stale(1)})
+	c.disconnect([]ruleset.Stale{stale(1)})
 	eventually(t, "the first is taken", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.stale) == 0
 	})
 	for range 3 {
-		c.add([]ruleset.Stale{stale(2), stale(3)})
+		c.disconnect([]ruleset.Stale{stale(2), stale(3)})
 	}
 	tracker.hold <- struct{}{}
 	tracker.hold <- struct{}{}
@@ -64,9 +68,83 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	tracker.mu.Lock()
 	tracker.fail = errors.New("no")
 	tracker.mu.Unlock()
-	c.add([]ruleset.Stale{stale(4)})
+	c.disconnect([]ruleset.Stale{stale(4)})
 	tracker.hold <- struct{}{}
 	eventually(t, "the failure is counted", func() bool {
 		return testutil.ToFloat64(c.metrics.deleted.WithLabelValues(resultError)) == 1 && testutil.ToFloat64(c.metrics.failures.WithLabelValues(stepTrack)) == 1
 	})
+}
+
+// After a clean-up that took long nothing is cleaned up for as long.
+func TestCleaningRests(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	tracker := &slowTracker{clock: now}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	background(t, c.run)
+	for port := range uint16(2) {
+		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53 + port}}})
+		eventually(t, "it rests", now.HasWaiters)
+	}
+	if n := tracker.calls.Load(); n != 1 {
+		t.Errorf("%d clean-ups without a rest", n)
+	}
+	now.Step(3 * time.Second)
+	eventually(t, "the second is done", func() bool { return tracker.calls.Load() == 2 })
+}
+
+// slowTracker takes three seconds.
+type slowTracker struct {
+	clock *clocktesting.FakeClock
+	calls atomic.Int32
+}
+
+func (s *slowTracker) Delete(context.Context, []ruleset.Stale) (int, error) {
+	s.clock.Step(3 * time.Second)
+	s.calls.Add(1)
+	return 0, nil
+}
+
+// What fails is done later, together with what was asked for since.
+func TestCleaningIsTriedAgain(t *testing.T) {
+	tracker, k := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("lost")}, newFakeKernel()
+	k.unforgetful = errors.New("changed")
+	c := newCleaner(tracker, k, newMetrics(func(string) int { return 0 }), logr.Discard())
+	now := clocktesting.NewFakeClock(start)
+	c.clock = now
+	background(t, c.run)
+	failures := func(step string) float64 { return testutil.ToFloat64(c.metrics.failures.WithLabelValues(step)) }
+	stale := ruleset.Stale{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53}}
+	keep := func(n byte) []netip.AddrPort {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 53)}
+	}
+	c.disconnect([]ruleset.Stale{stale})
+	eventually(t, "the connections failed", func() bool { return failures(stepTrack) == 1 && now.HasWaiters() })
+	c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "old", Keep: keep(1)}, {Set: "same", Keep: keep(1)}})
+	eventually(t, "the clients failed, and connections again", func() bool { return failures(stepForget) == 2 && failures(stepTrack) == 2 && now.HasWaiters() })
+
+	c.mu.Lock()
+	c.clients[remembered{ruleset.IPv4, "same"}] = ruleset.Forget{Set: "same", Keep: keep(2)}
+	c.mu.Unlock()
+	k.mu.Lock()
+	k.unforgetful, k.forgotten = nil, nil
+	k.mu.Unlock()
+	tracker.mu.Lock()
+	tracker.fail, tracker.deleted = nil, map[ruleset.Stale]int{}
+	tracker.mu.Unlock()
+	now.Step(cleanMost)
+	eventually(t, "all is done", func() bool {
+		tracker.mu.Lock()
+		defer tracker.mu.Unlock()
+		return tracker.deleted[stale] == 1
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	kept := map[string]netip.AddrPort{}
+	for _, one := range k.forgotten {
+		kept[one.Set] = one.Keep[0]
+	}
+	if want := map[string]netip.AddrPort{"old": keep(1)[0], "same": keep(2)[0]}; len(k.forgotten) != 2 || !maps.Equal(kept, want) {
+		t.Errorf("forgotten is %v, want %v", k.forgotten, want)
+	}
 }

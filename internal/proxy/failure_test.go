@@ -11,7 +11,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-var errRefused = errors.New("invalid argument")
+var errRefused error = refusedError{}
+
+// refusedError is what a kernel says that has done nothing.
+type refusedError struct{}
+
+func (refusedError) Error() string     { return "invalid argument" }
+func (refusedError) NothingDone() bool { return true }
 
 // many is a world with Services s0 to s(n-1), at 10.96.0.n with an endpoint 10.1.1.n.
 func many(t *testing.T, n int) *world {
@@ -146,6 +152,30 @@ func TestTwoBadPorts(t *testing.T) {
 	w.refusing()
 	w.run(asideMost)
 	w.right("when the kernel takes them")
+}
+
+// A search for what is bad reads what the kernel holds only when that has changed, and ends
+// after a while: what is not found then is looked for later.
+func TestSearchThatTakesLong(t *testing.T) {
+	w := many(t, 200)
+	w.refusing("10.1.1.7", "10.1.1.150")
+	reads := 0
+	w.writer.kernel = &slowKernel{fakeKernel: w.kernel, take: func() { reads++; w.clock.Step(400 * time.Millisecond) }}
+	began := w.clock.Now()
+	w.step(t.Context())
+	if took := w.clock.Now().Sub(began); took > longestSearch+time.Second {
+		t.Errorf("changes waited for %s", took)
+	}
+	w.run(time.Minute)
+	if got := w.counter("refused", "IPv4"); got != 2 {
+		t.Errorf("%g ports are set aside", got)
+	}
+	if got := len(w.families[0].programmed); got != 198 {
+		t.Errorf("%d ports are programmed", got)
+	}
+	if failed := int(w.counter("transactions", "IPv4", "error")); reads >= failed {
+		t.Errorf("it was read %d times for %d failures", reads, failed)
+	}
 }
 
 // If the kernel takes nothing at all nobody is to blame, and all is tried again.

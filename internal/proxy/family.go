@@ -13,8 +13,8 @@ type kernel interface {
 	Apply(context.Context, ruleset.Transaction) error
 	Read(ruleset.Family) (ruleset.Listing, error)
 	Shape(ruleset.Family) (ruleset.Listing, error)
-	Foreign() (bool, error)
-	Forget(ruleset.Family, []ruleset.Forget) error
+	Interference() (ruleset.Interference, error)
+	memory
 }
 
 // family is what is programmed for one address family.
@@ -34,9 +34,10 @@ type family struct {
 	// aside are those that the kernel refuses.
 	aside map[string]*refused
 
+	// writes is how often something was written.
+	writes   int
 	failures int
 	retry    time.Time
-	forget   []ruleset.Forget // what is still to be forgotten
 }
 
 // refused is a ServicePort that the kernel refuses. What it had before stays.
@@ -54,6 +55,9 @@ const (
 	asideMost   = 5 * time.Minute
 	mostTries   = 200 // transactions to find what the kernel refuses
 	mostRefused = 20  // ServicePorts, of which each has its own cause
+	// longestSearch bounds how long changes wait for a search. The next one goes on with
+	// what is left.
+	longestSearch = 5 * time.Second
 )
 
 // backoff doubles with every failure after the first.
@@ -115,17 +119,31 @@ func (f *family) pending(name string) bool {
 	return staged || f.aside[name] != nil
 }
 
-// adopt reads what the kernel holds.
+// adopt reads what the kernel holds, and goes on from there.
 func (f *family) adopt(k kernel) error {
+	listing, err := f.read(k)
+	if err != nil {
+		return err
+	}
+	f.take(listing)
+	return nil
+}
+
+// read reads what the kernel holds.
+func (f *family) read(k kernel) (ruleset.Listing, error) {
 	listing, err := k.Read(f.number)
 	if err != nil {
 		f.doubtful = true
-		return fmt.Errorf("reading the rules of %s: %w", f, err)
+		return listing, fmt.Errorf("reading the rules of %s: %w", f, err)
 	}
+	return listing, nil
+}
+
+// take goes on from what the kernel holds.
+func (f *family) take(listing ruleset.Listing) {
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
 	f.doubtful = false
-	return nil
 }
 
 // String is the name of the family in the API.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +21,15 @@ func inHandOver(name, address string) *corev1.Service {
 
 func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 	w := newWorld(t)
-	told := func(when string, want uint64) {
+	told := func(when string, want uint64, except ...string) {
 		t.Helper()
 		w.run(time.Second)
-		if w.version != want {
-			t.Errorf("%s: %d is acknowledged, want %d", when, w.version, want)
+		var names []string
+		for _, name := range w.except {
+			names = append(names, name.Name)
+		}
+		if w.version != want || !slices.Equal(names, except) {
+			t.Errorf("%s: %d is acknowledged but for %q, want %d but for %q", when, w.version, names, want, except)
 		}
 	}
 	w.put(aService("served", "10.96.0.9"), aGroup("served", "served-1", "10.1.1.9")) // 1, 2
@@ -38,22 +43,22 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 
 	// Groups may come before their Service.
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.4"))) // 8
-	told("a group without its Service", 7)
+	told("a group without its Service", 7, "late")
 	w.put(handedOver(aGroup("web", "web-1", "10.1.1.5"))) // 9
-	told("and a later one", 7)
+	told("and a later one", 9, "late")
 	w.put(inHandOver("late", "10.96.0.2")) // 10
 	told("with its Service", 9)
 	orphan := handedOver(aGroup("gone", "gone-1", "10.1.1.6")) // 11
 	w.put(orphan)
-	told("an orphan", 9)
+	told("an orphan", 9, "gone")
 	w.drop(orphan) // 12
 	told("an orphan that went", 12)
 
-	// What is not programmed is not acknowledged, nor is anything later.
+	// What is not programmed is not acknowledged, and holds up nothing else.
 	w.refusing("10.1.9.1")
 	w.put(handedOver(aGroup("web", "web-1", "10.1.9.1")))   // 13
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.7"))) // 14
-	told("the kernel refuses one", 12)
+	told("the kernel refuses one", 14, "web")
 	w.refusing()
 	w.run(asideMost)
 	told("the kernel takes it", 14)
@@ -121,6 +126,55 @@ func TestAnotherZone(t *testing.T) {
 	w.right("in zone b")
 	if w.version != 1 || w.options.Node.Zone != "b" {
 		t.Errorf("%d is acknowledged in zone %s", w.version, w.options.Node.Zone)
+	}
+}
+
+// The groups of the zone after are not acknowledged before they are programmed, even if
+// they come while something else is.
+func TestAnotherZoneMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.put(inHandOver("web", "10.96.0.1"), inHandOver("other", "10.96.0.2"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	w.run(time.Second)
+	w.put(aNode("b"))
+	w.run(time.Second)
+	w.kernel.takes = func() {
+		w.kernel.takes = func() {}
+		group := handedOver(aGroup("other", "other-1", "10.1.2.1"))
+		group.ResourceVersion = "3"
+		group.Spec.Consumers[0].Zone = "b"
+		w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "9", "b") })
+	}
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	w.step(t.Context())
+	if w.version != 0 {
+		t.Errorf("%d is acknowledged in zone b, whose groups are not programmed", w.version)
+	}
+	w.run(time.Second)
+	if w.version != 3 {
+		t.Errorf("%d is acknowledged when they are", w.version)
+	}
+}
+
+// Nor is anything while the groups of a cluster that was restored are yet to be programmed.
+func TestRestoredMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	group := handedOver(aGroup("web", "web-1", "10.1.1.1"))
+	group.ResourceVersion = "70"
+	w.put(inHandOver("web", "10.96.0.1"))
+	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
+	w.kernel.takes = func() {
+		w.kernel.takes = func() {}
+		again := handedOver(aGroup("web", "web-1", "10.1.1.2"))
+		again.ResourceVersion = "30"
+		w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
+	}
+	w.step(t.Context())
+	if w.version != 0 {
+		t.Errorf("%d is acknowledged, which says something else now", w.version)
+	}
+	w.run(time.Second)
+	if w.version != 30 {
+		t.Errorf("%d is acknowledged in the end", w.version)
 	}
 }
 

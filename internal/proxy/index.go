@@ -52,9 +52,13 @@ type departure struct {
 	at      time.Time
 }
 
-// goneFor is how long an endpoint is known that went: a connection is reported when the
-// kernel forgets it.
-const goneFor = 10 * time.Minute
+const (
+	// goneFor is how long an endpoint is known that went: a connection is reported when the
+	// kernel forgets it.
+	goneFor = 10 * time.Minute
+	// mostGone is of how many that is known, however many go: some megabytes.
+	mostGone = 50_000
+)
 
 func newIndex() *index {
 	return &index{fronts: map[ruleset.Front][]claim{}, services: map[types.NamespacedName]*destination{}}
@@ -85,6 +89,10 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family, now ti
 			x.claim(to, &compiled[i].Ports[j])
 		}
 	}
+	if len(compiled) == 0 {
+		delete(x.services, name) // with whoever went before
+		return
+	}
 	for _, list := range before {
 		for _, e := range list {
 			if _, stays := to.zone(e.Address); !stays {
@@ -92,9 +100,6 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family, now ti
 				x.gone = append(x.gone, departure{to, e.Address, now})
 			}
 		}
-	}
-	if len(compiled) == 0 {
-		delete(x.services, name)
 	}
 }
 
@@ -124,16 +129,18 @@ func (x *index) claim(to *destination, port *ruleset.ServicePort) {
 	}
 }
 
-// prune forgets endpoints that went long ago.
+// prune forgets endpoints that went long ago, and the first that went if they are many.
 func (x *index) prune(now time.Time) {
 	n := 0
-	for ; n < len(x.gone) && now.Sub(x.gone[n].at) >= goneFor; n++ {
+	for ; n < len(x.gone) && (len(x.gone)-n > mostGone || now.Sub(x.gone[n].at) >= goneFor); n++ {
 		one := x.gone[n]
 		if one.from.former[one.address].at.Equal(one.at) {
 			delete(one.from.former, one.address)
 		}
 	}
-	x.gone = slices.Delete(x.gone, 0, n)
+	// To move the rest would cost more the more there is of it.
+	clear(x.gone[:n])
+	x.gone = x.gone[n:]
 }
 
 // zone is where an endpoint is that there is.

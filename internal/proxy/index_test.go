@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -53,4 +54,58 @@ func TestIndex(t *testing.T) {
 
 	var none *index
 	none.set(web, family("shop/web", "1"), time.Time{})
+}
+
+// However many endpoints come and go, only some are remembered, the last that went.
+func TestIndexIsBounded(t *testing.T) {
+	x := newIndex()
+	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.TCP, Port: 80}
+	web := types.NamespacedName{Namespace: "shop", Name: "web"}
+	address := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}) }
+	const many = 3 * mostGone
+	for n := range many {
+		x.set(web, []compile.Family{{
+			Endpoints: []compile.Endpoint{{Address: address(n), Zone: "a"}},
+			Ports:     []ruleset.ServicePort{{Name: "shop/web", Fronts: []ruleset.FrontEnd{{Front: front}}}},
+		}}, start)
+	}
+	to := x.services[web]
+	if len(x.gone) > mostGone+1 || len(to.former) > mostGone+1 {
+		t.Errorf("%d and %d endpoints are remembered", len(x.gone), len(to.former))
+	}
+	for n, want := range map[int]string{many - mostGone: "a", 0: ""} {
+		if got, _ := x.resolve(front, address(n)); got.DestinationZone != want {
+			t.Errorf("endpoint %d was in zone %q, want %q", n, got.DestinationZone, want)
+		}
+	}
+	x.set(web, nil, start)
+	if len(x.services) != 0 || len(x.fronts) != 0 {
+		t.Errorf("%v, %v are left", x.services, x.fronts)
+	}
+}
+
+// BenchmarkIndexUnderChurn is what one more change takes, for as long as endpoints come and
+// go so often in a second: longer than one is known that went.
+func BenchmarkIndexUnderChurn(b *testing.B) {
+	for _, rate := range []int{10, 1000} {
+		b.Run(fmt.Sprint(rate, " per second"), func(b *testing.B) {
+			x, now, n := newIndex(), start, uint32(0)
+			name := types.NamespacedName{Namespace: "shop", Name: "web"}
+			change := func() {
+				n++
+				now = now.Add(time.Second / time.Duration(rate))
+				address := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+				x.set(name, []compile.Family{{
+					Family: ruleset.IPv4, Ports: []ruleset.ServicePort{{Name: "shop/web"}}, Endpoints: compile.Endpoints{{Address: address, Zone: "a"}},
+				}}, now)
+			}
+			for now.Sub(start) < goneFor+time.Second {
+				change()
+			}
+			for b.Loop() {
+				change()
+			}
+			b.ReportMetric(float64(len(x.gone)), "gone")
+		})
+	}
 }

@@ -20,11 +20,15 @@ type fakeKernel struct {
 	refuses func(ruleset.Transaction) error
 	// unreadable is why nothing can be read.
 	unreadable error
-	foreign    bool
+	// takes is called while a transaction is carried out, for as long as that takes.
+	takes        func()
+	interference ruleset.Interference
 	// reads and shapes count what was asked, applied what was done.
 	reads, shapes int
 	applied       []ruleset.Transaction
 	forgotten     []ruleset.Forget
+	// unforgetful is why nothing can be forgotten.
+	unforgetful error
 }
 
 type fakeTable struct {
@@ -39,7 +43,7 @@ type fakeSet struct {
 }
 
 func newFakeKernel() *fakeKernel {
-	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }}
+	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }, takes: func() {}}
 }
 
 func (t *fakeTable) clone() *fakeTable {
@@ -66,6 +70,7 @@ func (k *fakeKernel) Apply(_ context.Context, t ruleset.Transaction) error {
 			return fmt.Errorf("change %d: %w", i, err)
 		}
 	}
+	k.takes()
 	k.tables[t.Family] = table
 	k.applied = append(k.applied, t)
 	return nil
@@ -163,29 +168,32 @@ func (k *fakeKernel) list(number ruleset.Family, elements bool) (ruleset.Listing
 	return listing, nil
 }
 
-func (k *fakeKernel) Foreign() (bool, error) {
+func (k *fakeKernel) Interference() (ruleset.Interference, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	foreign := k.foreign
-	k.foreign = false
-	return foreign, k.unreadable
+	found := k.interference
+	k.interference = ruleset.NoInterference
+	return found, k.unreadable
 }
 
 func (k *fakeKernel) Forget(_ ruleset.Family, all []ruleset.Forget) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgotten = append(k.forgotten, all...)
-	return nil
+	return k.unforgetful
 }
 
-// do is what somebody else does to the table of IPv4, or to another table if it is nil.
+// do is what somebody else does to the table of IPv4, or, if it is nil, to so many other
+// tables that it is not known what all of it was.
 func (k *fakeKernel) do(change func(*fakeTable)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	found := ruleset.PossibleInterference
 	if change != nil {
 		change(k.tables[ruleset.IPv4])
+		found = ruleset.Interfered
 	}
-	k.foreign = true
+	k.interference = max(k.interference, found)
 }
 
 // transactions is how many were carried out until now.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,16 +61,15 @@ type keeper struct {
 	failing bool
 
 	mu      sync.Mutex
-	version uint64
+	current acknowledgement
 	told    bool // that there is anything to say
 }
 
-// tell says up to which resource version groups are programmed, 0 if no version says
-// anything. It may be called by any goroutine.
-func (k *keeper) tell(version uint64) {
+// tell says what is programmed. It may be called by any goroutine.
+func (k *keeper) tell(programmed acknowledgement) {
 	k.mu.Lock()
-	changed := !k.told || version != k.version
-	k.version, k.told = version, true
+	changed := !k.told || !programmed.equal(k.current)
+	k.current, k.told = programmed, true
 	k.mu.Unlock()
 	if changed {
 		select {
@@ -79,13 +79,18 @@ func (k *keeper) tell(version uint64) {
 	}
 }
 
-func (k *keeper) programmed() (version string, told bool) {
+// programmed is what the annotations of the Lease say.
+func (k *keeper) programmed() (version, except string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.version == 0 {
-		return "", k.told
+	if k.current.version == 0 {
+		return "", ""
 	}
-	return strconv.FormatUint(k.version, 10), k.told
+	names := make([]string, len(k.current.except))
+	for i, name := range k.current.except {
+		names[i] = name.String()
+	}
+	return strconv.FormatUint(k.current.version, 10), strings.Join(names, ",")
 }
 
 // run keeps the Lease until the context ends. Then it is left to grow old: the rules stay,
@@ -187,10 +192,13 @@ func (k *keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
-	if version, _ := k.programmed(); version != "" {
-		lease.Annotations[routing.AnnotationProgrammed] = version
-	} else {
-		delete(lease.Annotations, routing.AnnotationProgrammed)
+	version, except := k.programmed()
+	for key, value := range map[string]string{routing.AnnotationProgrammed: version, routing.AnnotationExcept: except} {
+		if value != "" {
+			lease.Annotations[key] = value
+		} else {
+			delete(lease.Annotations, key)
+		}
 	}
 	if owner := k.owner(); owner != nil {
 		lease.OwnerReferences = []metav1.OwnerReference{*owner}

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/internal/routing"
@@ -114,7 +115,7 @@ func TestLease(t *testing.T) {
 		if _, written := stored.pass(time.Minute); len(written) != 0 {
 			t.Fatal("a Lease is written before anything is programmed")
 		}
-		k.tell(0)
+		k.tell(acknowledgement{version: 0})
 		lease, _ := stored.pass(0)
 		if lease == nil {
 			t.Fatal("no Lease is written when all is programmed")
@@ -139,19 +140,19 @@ func TestLease(t *testing.T) {
 func TestProgrammedVersionsAreTold(t *testing.T) {
 	leased(t, func(k *keeper, stored *fakeLeases) {
 		last := func(written []string) string { return written[len(written)-1] }
-		k.tell(0)
+		k.tell(acknowledgement{version: 0})
 		stored.pass(time.Second)
-		k.tell(41)
+		k.tell(acknowledgement{version: 41})
 		if _, written := stored.pass(tellWithin); last(written) != "41" || len(written) != 2 {
 			t.Errorf("told %q", written)
 		}
-		k.tell(41)
+		k.tell(acknowledgement{version: 41})
 		if _, written := stored.pass(tellWithin); len(written) != 2 {
 			t.Errorf("told again: %q", written)
 		}
 		// Many are told together, and none is forgotten.
 		for version := range uint64(2000) {
-			k.tell(42 + version)
+			k.tell(acknowledgement{version: 42 + version})
 			stored.pass(10 * time.Millisecond)
 		}
 		_, written := stored.pass(tellEvery)
@@ -161,9 +162,31 @@ func TestProgrammedVersionsAreTold(t *testing.T) {
 		if last(written) != "2041" {
 			t.Errorf("told %q in the end", written)
 		}
-		k.tell(0)
+		k.tell(acknowledgement{version: 0})
 		if _, written := stored.pass(renewEvery); last(written) != "" {
 			t.Errorf("told %q though no version says anything", written)
+		}
+	})
+}
+
+// So is of which Services they say nothing.
+func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
+	leased(t, func(k *keeper, stored *fakeLeases) {
+		for _, test := range []struct {
+			tell    acknowledgement
+			version string
+			except  string
+		}{
+			{acknowledgement{version: 41}, "41", ""},
+			{acknowledgement{41, []types.NamespacedName{{Namespace: "shop", Name: "cart"}, {Namespace: "shop", Name: "web"}}}, "41", "shop/cart,shop/web"},
+			{acknowledgement{41, []types.NamespacedName{{Namespace: "shop", Name: "web"}}}, "41", "shop/web"},
+			{acknowledgement{version: 42}, "42", ""},
+		} {
+			k.tell(test.tell)
+			lease, _ := stored.pass(time.Second)
+			if version, except := lease.Annotations[routing.AnnotationProgrammed], lease.Annotations[routing.AnnotationExcept]; version != test.version || except != test.except {
+				t.Errorf("told %q but for %q, want %q but for %q", version, except, test.version, test.except)
+			}
 		}
 	})
 }
@@ -173,7 +196,7 @@ func TestLeaseOfASickProxy(t *testing.T) {
 	leased(t, func(k *keeper, stored *fakeLeases) {
 		var sick atomic.Bool
 		k.alive = func() bool { return !sick.Load() }
-		k.tell(1)
+		k.tell(acknowledgement{version: 1})
 		stored.pass(0)
 		sick.Store(true)
 		if _, written := stored.pass(time.Minute); len(written) != 1 {
@@ -189,7 +212,7 @@ func TestLeaseOfASickProxy(t *testing.T) {
 func TestLeaseThatCannotBeWritten(t *testing.T) {
 	leased(t, func(k *keeper, stored *fakeLeases) {
 		stored.set(func() { stored.fail = errors.New("the API is away") })
-		k.tell(7)
+		k.tell(acknowledgement{version: 7})
 		stored.pass(10 * time.Second)
 		failed := testutil.ToFloat64(k.metrics.failures.WithLabelValues(stepLease))
 		if failed < 5 || failed > 15 {
@@ -204,7 +227,7 @@ func TestLeaseThatCannotBeWritten(t *testing.T) {
 			stored.stored.ResourceVersion = "999"
 			stored.stored.Annotations["note"] = "kept"
 		})
-		k.tell(8)
+		k.tell(acknowledgement{version: 8})
 		lease, written := stored.pass(5 * time.Second)
 		if written[len(written)-1] != "8" || lease.Annotations["note"] != "kept" {
 			t.Errorf("told %q, %v after a conflict", written, lease.Annotations)

@@ -68,7 +68,7 @@ func newMetrics(count func(resource string) int) *metrics {
 			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first news of a change of a Service until it is programmed.", Buckets: milliseconds,
 		}),
 		programming: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as EndpointSlices tell it, until it is programmed.",
+			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as EndpointSlices and groups tell it, until it is programmed.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
 		}),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -9,6 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // families are those that rules are made for, each in a table of its own.
@@ -19,12 +20,10 @@ type perFamily[T any] [2]T
 
 // rules is what holds for all Services, besides what the own node is.
 type rules struct {
-	allServices    bool
-	masqueradeAll  bool
-	masqueradeMark uint32
-	// clusterCIDRs are where pods get their addresses from. Without any they are where
-	// those of the own node do, which are all whose traffic begins here.
-	clusterCIDRs      []netip.Prefix
+	allServices       bool
+	masqueradeAll     bool
+	masqueradeMark    uint32
+	pods              view.Pods
 	nodePortAddresses NodePortAddresses
 	withoutIPv6       bool
 }
@@ -38,10 +37,8 @@ func (r *rules) families() []ruleset.Family {
 }
 
 func (r *rules) config(number ruleset.Family, node *corev1.Node) ruleset.Config {
-	c := ruleset.Config{Family: number, MasqueradeMark: r.masqueradeMark, MasqueradeAll: r.masqueradeAll, ClusterCIDRs: r.clusterCIDRs}
-	if len(c.ClusterCIDRs) == 0 && node != nil {
-		c.ClusterCIDRs = podPrefixes(node)
-	}
+	c := ruleset.Config{Family: number, MasqueradeMark: r.masqueradeMark, MasqueradeAll: r.masqueradeAll}
+	r.pods.Configure(&c, node)
 	return c
 }
 
@@ -74,13 +71,25 @@ func (p *programmer) locate() bool {
 	p.mu.Lock()
 	local := p.local
 	p.mu.Unlock()
-	if p.node == nil || !slices.Equal(podPrefixes(node), podPrefixes(p.node)) {
-		for _, f := range p.families {
-			f.table.Configure(p.rules.config(f.number, node))
-		}
+	if p.node == nil || !slices.Equal(view.PodPrefixes(node), view.PodPrefixes(p.node)) {
+		p.tellPods(node)
 	}
 	options := p.rules.place(node, zone, local)
 	same := p.node != nil && samePlace(&options.Node, &p.options.Node)
 	p.node, p.options = node, options
 	return !same
+}
+
+// tellPods has the tables tell traffic of pods on the node. Somebody should know if none
+// can.
+func (p *programmer) tellPods(node *corev1.Node) {
+	told := p.rules.masqueradeAll
+	for _, f := range p.families {
+		c := p.rules.config(f.number, node)
+		f.table.Configure(c)
+		told = told || c.TellsPods()
+	}
+	if !told {
+		p.log.Info("Traffic of pods is not told from other traffic, which may reach endpoints with addresses that they cannot answer to: the node has no spec.podCIDRs, and no flag says how", "node", node.Name)
+	}
 }

@@ -32,9 +32,8 @@ type programmer struct {
 	doors     *doors
 	warnings  *warnings
 	index     *index // nil if nobody asks
-	// told is given the resource version to acknowledge, 0 if there is none, whenever
-	// something was programmed.
-	told func(version uint64)
+	// told is given what to acknowledge whenever something was programmed.
+	told func(acknowledgement)
 
 	writer   *writer
 	pace     pace
@@ -57,9 +56,10 @@ type programmer struct {
 	started  time.Time
 
 	wake <-chan struct{}
-	// local are the addresses of interfaces.
-	mu    sync.Mutex
-	local []netip.Addr
+	// local are the addresses of interfaces, once they are known.
+	mu         sync.Mutex
+	local      []netip.Addr
+	knowsLocal bool
 }
 
 // record is what is known of a Service that the rules serve.
@@ -99,6 +99,7 @@ func (p *programmer) begin() {
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*change{}
 	p.versions = newAcknowledgements()
+	p.checks.ends = make(chan []reading, 1)
 	// What is read at first need not be compared.
 	p.checks.full = p.clock.Now().Add(p.checks.period)
 }
@@ -106,8 +107,8 @@ func (p *programmer) begin() {
 // setLocal notes the addresses of interfaces, for any goroutine.
 func (p *programmer) setLocal(addresses []netip.Addr) {
 	p.mu.Lock()
-	same := slices.Equal(addresses, p.local)
-	p.local = addresses
+	same := p.knowsLocal && slices.Equal(addresses, p.local)
+	p.local, p.knowsLocal = addresses, true
 	p.mu.Unlock()
 	if !same {
 		p.catalogue.fill(func() { p.catalogue.changes.node = true })
@@ -125,6 +126,8 @@ func (p *programmer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
+		case all := <-p.checks.ends:
+			p.compared(all)
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -153,7 +156,7 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 // next is when there is something to program, zero if that is not known yet.
 func (p *programmer) next(now time.Time) time.Time {
 	var at time.Time
-	if p.catalogue.changed() {
+	if p.catalogue.changed() && p.placed() {
 		at = now
 	}
 	for _, f := range p.families {
@@ -163,6 +166,14 @@ func (p *programmer) next(now time.Time) time.Time {
 		return at
 	}
 	return p.pace.ready(at)
+}
+
+// placed reports whether all is known that rules depend on besides the API. To make rules
+// without the node's addresses would take NodePorts away that an earlier proxy has made.
+func (p *programmer) placed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.knowsLocal || !p.rules.nodePortAddresses.byPrefix()
 }
 
 // sync programs what has changed.
@@ -402,14 +413,15 @@ func (p *programmer) settled(name types.NamespacedName) bool {
 	return !p.orphans[name] && p.programmed(name)
 }
 
-// acknowledged is the resource version to tell. While the groups are those of a zone that
-// the node is not in any more, there is none.
-func (p *programmer) acknowledged() uint64 {
-	node, zone := p.catalogue.position()
-	if node == nil || node.Labels[corev1.LabelTopologyZone] != zone {
-		return 0
+// acknowledged is what to tell. While the groups that the rules were made of are those of a
+// zone that the node is not in any more, or are about to be replaced by others whose
+// versions say something else, that is nothing.
+func (p *programmer) acknowledged() acknowledgement {
+	node, _ := p.catalogue.position()
+	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.renewed() {
+		return acknowledgement{}
 	}
-	return p.versions.version
+	return p.versions.acknowledgement
 }
 
 // gauge sets the metrics of what there is.

@@ -90,6 +90,28 @@ func TestBurstsAreProgrammedTogether(t *testing.T) {
 	w.right("after the burst")
 }
 
+// What packets may be on their way to stays for its time, even if the kernel takes longer
+// than that to do what leads no more there.
+func TestSlowKernel(t *testing.T) {
+	w := newWorld(t)
+	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1", "10.1.1.2", "10.1.1.3"))
+	w.right("at first")
+	w.kernel.takes = func() { w.clock.Step(ruleset.DefaultLinger * 2 / 3) }
+	w.put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	w.step(t.Context())
+	w.kernel.takes = func() {}
+	slots := func() int { return len(w.kernel.tables[ruleset.IPv4].sets["slots"].elements) }
+	w.run(ruleset.DefaultLinger - 1)
+	if got := slots(); got != 3 {
+		t.Errorf("%d slots while one lingers", got)
+	}
+	w.run(1)
+	if got := slots(); got != 2 {
+		t.Errorf("%d slots when none lingers", got)
+	}
+	w.right("in the end")
+}
+
 func TestPace(t *testing.T) {
 	p := pace{period: 20 * time.Millisecond}
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
@@ -226,17 +248,17 @@ func TestClientsAreForgotten(t *testing.T) {
 	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
 	w.right("at first")
-	w.kernel.forgotten = nil
+	w.forgotten = nil
 	w.put(aGroup("web", "web-1", "10.1.1.2"))
 	w.right("an endpoint less")
-	if len(w.kernel.forgotten) == 0 {
+	if len(w.forgotten) == 0 {
 		t.Error("clients are remembered")
 	}
-	w.kernel.forgotten = nil
+	w.forgotten = nil
 	w.put(aService("more", "10.96.0.2"), aGroup("more", "more-1", "10.1.1.3"))
 	w.right("something else")
-	if len(w.kernel.forgotten) > 0 {
-		t.Errorf("clients are forgotten again: %+v", w.kernel.forgotten)
+	if len(w.forgotten) > 0 {
+		t.Errorf("clients are forgotten again: %+v", w.forgotten)
 	}
 }
 
@@ -251,6 +273,7 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 	service := aService("web", "10.96.0.1")
 	service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 	w.put(service, aGroup("web", "web-1", "10.1.1.1"))
+	w.setLocal(nil)
 	w.right("without an address")
 	fronts := func(want ...string) {
 		t.Helper()
@@ -269,4 +292,62 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 	w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.8")})
 	w.right("with another")
 	fronts("10.96.0.1", "192.0.2.8")
+}
+
+// A proxy that starts anew makes no rules before it knows the addresses that take NodePorts:
+// it would take away what the one before has made.
+func TestNodePortsSurviveARestart(t *testing.T) {
+	w := newWorld(t)
+	addresses, err := ParseNodePortAddresses([]string{"192.0.2.0/24"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func() {
+		w.rules.nodePortAddresses = addresses
+		service := aService("web", "10.96.0.1")
+		service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+		w.put(service, aGroup("web", "web-1", "10.1.1.1"), aNode("a"))
+		w.catalogue.fill(func() { w.catalogue.zone = "a" })
+	}
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	fill()
+	w.setLocal(own)
+	w.right("before")
+	w.restart()
+	before := len(w.kernel.applied)
+	fill()
+	w.run(5 * time.Second)
+	if len(w.kernel.applied) > before {
+		t.Error("rules are made before the addresses are known")
+	}
+	w.setLocal(own)
+	w.right("after")
+	for _, transaction := range w.kernel.applied[before:] {
+		if touches(transaction, "192.0.2.7") {
+			t.Errorf("the restart touches NodePorts: %+v", transaction.Changes)
+		}
+	}
+	// No address is one answer as well.
+	w.restart()
+	fill()
+	w.setLocal(nil)
+	w.right("without any")
+}
+
+// Nobody hears of a change that was programmed already: it would count as waiting until
+// something else changes.
+func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
+	w := newWorld(t)
+	told, taken := false, false
+	w.catalogue.notice = func() {
+		if w.catalogue.mu.TryLock() {
+			taken = true
+			w.catalogue.mu.Unlock()
+		}
+		told = true
+	}
+	w.put(inHandOver("web", "10.96.0.1"))
+	if !told || taken {
+		t.Errorf("told: %t, could be taken before: %t", told, taken)
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // Defaults of Options.
@@ -51,9 +51,8 @@ type Options struct {
 	AllServices bool
 	// NodePortAddresses are those of the node that take NodePorts.
 	NodePortAddresses NodePortAddresses
-	// ClusterCIDRs are where pods get their addresses from; without any, where those of
-	// the node do.
-	ClusterCIDRs []netip.Prefix
+	// Pods tells traffic of pods from other traffic.
+	Pods view.Pods
 	// MasqueradeAll gives all connections to addresses of Services the node's address as
 	// their source.
 	MasqueradeAll bool
@@ -119,7 +118,7 @@ func New(o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: p.client.core.EventsV1()})
-	p.cleaner = newCleaner(o.Tracker, p.metrics, o.Log)
+	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = p.newKeeper()
 	p.programmer = p.newProgrammer(wake)
 	if o.Accounting {
@@ -178,10 +177,11 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	}, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
 		rules: o.rules(), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod}, wake: wake,
+		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{
-			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, stale: p.cleaner.add, refused: w.refused,
+			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
+			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.refused,
 		},
 	}
 	made.begin()
@@ -191,7 +191,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 func (o *Options) rules() rules {
 	return rules{
 		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
-		clusterCIDRs: o.ClusterCIDRs, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
+		pods: o.Pods, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
 	}
 }
 
@@ -211,6 +211,7 @@ func (p *Proxy) Health() http.Handler { return p.health.Handler() }
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
+	defer p.events.Shutdown()
 	defer running.Wait()
 	defer cancel()
 

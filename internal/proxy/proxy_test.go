@@ -37,6 +37,9 @@ func (k *fakeKernel) leads(endpoint string) bool {
 // A proxy programs what an API server says, acknowledges it, goes on when the server is
 // away, and leaves the rules when it ends.
 func TestProxy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: watches that fail are begun anew after a while")
+	}
 	server := &fakeServer{t: t, api: newFakeAPI()}
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	keptServiceLabels = []string{translate.LabelServiceProxyName, corev1.IsHeadlessService}
-	keptSliceLabels   = []string{discoveryv1.LabelServiceName, translate.LabelServiceProxyName, corev1.IsHeadlessService}
+	keptServiceLabels = []string{translate.LabelServiceProxyName}
+	keptSliceLabels   = []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService}
 )
 
 // trimmer makes small objects of those that the API sends: a node holds all Services and
@@ -42,7 +42,6 @@ func (t *trimmer) service(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &corev1.Service{ObjectMeta: t.meta(&service.ObjectMeta, keptServiceLabels), Spec: service.Spec}
-	trimmed.Annotations = only(service.Annotations, corev1.AnnotationLoadBalancerSourceRangesKey)
 	trimmed.Spec.Selector = nil
 	trimmed.Status.LoadBalancer = service.Status.LoadBalancer
 	return trimmed, nil
@@ -87,6 +86,7 @@ func (t *trimmer) group(object any) (any, error) {
 	}
 	slices.Sort(kept)
 	trimmed := &v1alpha1.EndpointGroup{ObjectMeta: t.meta(&group.ObjectMeta, kept), Spec: group.Spec}
+	trimmed.Annotations = only(group.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	spec := &trimmed.Spec
 	spec.Tiers = t.texts(spec.Tiers)
 	spec.Ports = append([]v1alpha1.GroupPort(nil), spec.Ports...)

@@ -23,7 +23,7 @@ func TestTrimming(t *testing.T) {
 	service := aService("web", "10.96.0.1")
 	service.ManagedFields = managed()
 	service.Annotations = map[string]string{"long": "text", corev1.AnnotationLoadBalancerSourceRangesKey: "192.0.2.0/24"}
-	service.Labels["app"] = "web"
+	service.Labels["app"], service.Labels[corev1.IsHeadlessService] = "web", ""
 	service.Spec.Selector = map[string]string{"app": "web"}
 	service.CreationTimestamp = metav1.NewTime(start)
 	service.Status.Conditions = []metav1.Condition{{Type: "x"}}
@@ -83,7 +83,7 @@ func TestTrimming(t *testing.T) {
 		return made
 	}
 	smallService, smallGroup, smallSlice := trimmed(service).(*corev1.Service), trimmed(group).(*v1alpha1.EndpointGroup), trimmed(slice).(*discoveryv1.EndpointSlice)
-	if len(smallService.Annotations) != 1 || len(smallService.Labels) != 1 || smallService.Spec.Selector != nil || len(smallService.Status.Conditions) != 0 {
+	if len(smallService.Annotations) != 0 || len(smallService.Labels) != 1 || smallService.Spec.Selector != nil || len(smallService.Status.Conditions) != 0 {
 		t.Errorf("the Service keeps %+v", smallService)
 	}
 	if len(smallGroup.Annotations) != 0 || len(smallGroup.Labels) != 2 || !reflect.DeepEqual(smallGroup.Spec, group.Spec) {

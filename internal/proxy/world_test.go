@@ -30,13 +30,16 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // world is a programmer with all that it works on, in a time of its own.
 type world struct {
 	*programmer
-	t       *testing.T
-	clock   *clocktesting.FakeClock
-	kernel  *fakeKernel
-	events  *fakeRecorder
-	stale   []ruleset.Stale
-	version uint64 // that was told last
-	next    int    // resource version
+	t      *testing.T
+	clock  *clocktesting.FakeClock
+	kernel *fakeKernel
+	events *fakeRecorder
+	stale  []ruleset.Stale
+	// forgotten are the clients that are to be.
+	forgotten []ruleset.Forget
+	version   uint64 // that was told last
+	except    []types.NamespacedName
+	next      int // resource version
 }
 
 // fakeRecorder keeps events as they are written.
@@ -79,12 +82,13 @@ func (w *world) restart() {
 	numbers := newMetrics(known.count)
 	p := &programmer{
 		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: w.clock, metrics: numbers,
-		log: logr.Discard(), health: health.NewState(w.clock), told: func(version uint64) { w.version = version },
-		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour}, started: w.clock.Now(),
+		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
+		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),
-			stale: func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
+			stale:  func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
+			forget: func(_ ruleset.Family, all []ruleset.Forget) { w.forgotten = append(w.forgotten, all...) },
 		},
 	}
 	p.warnings = newWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
@@ -231,7 +235,7 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 // right fails the test if the kernel does not have just what it should.
 func (w *world) right(when string) {
 	w.t.Helper()
-	w.run(time.Second) // what lingers goes
+	w.run(3 * ruleset.DefaultLinger) // what lingers goes
 	for number, table := range w.wanted() {
 		listing, err := w.kernel.list(number, true)
 		if err != nil {

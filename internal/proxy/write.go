@@ -20,8 +20,10 @@ type writer struct {
 	clock   clock.PassiveClock
 	metrics *metrics
 	log     logr.Logger
-	// stale is told which connections the rules no longer lead where they go.
-	stale func([]ruleset.Stale)
+	// stale is told which connections the rules no longer lead where they go, and forget
+	// which clients stay with endpoints that went.
+	stale  func([]ruleset.Stale)
+	forget func(ruleset.Family, []ruleset.Forget)
 	// refused is told of ServicePorts that the kernel refuses.
 	refused func(name string, cause error)
 }
@@ -39,7 +41,6 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	}
 	if err == nil {
 		f.settled()
-		w.forgetClients(f)
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -85,17 +86,21 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	commit := f.table.Commit(now)
 	if !commit.Transaction.Empty() {
+		f.writes++
 		if err := w.kernel.Apply(ctx, commit.Transaction); err != nil {
 			f.doubtful = true
 			w.metrics.transaction(f.number, 0, err)
 			return err
 		}
+		f.table.Written(w.clock.Now())
 		w.metrics.transaction(f.number, sizeOf(commit.Transaction), nil)
 	}
 	if len(commit.Stale) > 0 {
 		w.stale(commit.Stale)
 	}
-	f.forget = append(f.forget, commit.Forget...)
+	if len(commit.Forget) > 0 {
+		w.forget(f.number, commit.Forget)
+	}
 	return nil
 }
 
@@ -108,19 +113,6 @@ func sizeOf(t ruleset.Transaction) int {
 	return n
 }
 
-// forgetClients has affinity maps forget clients of endpoints that went. That this is not
-// done holds nothing up.
-func (w *writer) forgetClients(f *family) {
-	if len(f.forget) == 0 {
-		return
-	}
-	if err := w.kernel.Forget(f.number, f.forget); err != nil {
-		w.metrics.failed(stepForget)
-		w.log.Error(err, "Clients of endpoints that went are not forgotten", "family", f.String())
-	}
-	f.forget = nil
-}
-
 // isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and has
 // the others written. The kernel's state is known when it begins. Where there are too many
 // it sets aside what it has found, and the rest is tried next time.
@@ -129,7 +121,7 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	for name := range all {
 		f.unstage(name)
 	}
-	s := &search{writer: w, family: f, now: now, tries: mostTries}
+	s := &search{writer: w, family: f, now: now, tries: mostTries, until: w.clock.Now().Add(longestSearch)}
 	// If nothing can be written without them either, they are not to blame.
 	if len(all) > 0 && s.try(ctx) == nil && w.answers(ctx, f) == nil {
 		cause = s.among(ctx, all)
@@ -154,7 +146,10 @@ type search struct {
 	family   *family
 	now      time.Time
 	tries    int
+	until    time.Time
 	refusals []refusal
+	// listing is what the kernel holds, nil if that is not known.
+	listing *ruleset.Listing
 }
 
 // refusal is a ServicePort that the kernel refuses, and what it says.
@@ -171,7 +166,7 @@ var errTooMany = errors.New("the kernel refuses more ports of Services than can 
 func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
 	queue := [][]string{slices.Sorted(maps.Keys(all))}
 	for len(queue) > 0 {
-		if s.tries == 0 || len(s.refusals) == mostRefused {
+		if s.tries == 0 || len(s.refusals) == mostRefused || s.clock.Now().After(s.until) {
 			return errTooMany
 		}
 		names := queue[len(queue)-1]
@@ -199,14 +194,27 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 	return nil
 }
 
-// try writes what is staged, and reads what the kernel holds if that fails.
+// try writes what is staged. If that fails, it finds out what the kernel holds: what it held
+// before if the kernel has refused all of it, which costs less than to read it.
 func (s *search) try(ctx context.Context) error {
 	s.tries--
 	err := s.commit(ctx, s.family, s.now)
 	if err == nil {
+		s.listing = nil
 		return nil
 	}
-	return errors.Join(err, s.family.adopt(s.kernel))
+	var refused interface{ NothingDone() bool }
+	if s.listing != nil && errors.As(err, &refused) && refused.NothingDone() {
+		s.family.take(*s.listing)
+		return err
+	}
+	listing, unread := s.family.read(s.kernel)
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	s.listing = &listing
+	s.family.take(listing)
+	return err
 }
 
 // answers has the kernel do what is done already: to add the table that is there.

@@ -122,6 +122,8 @@ type groupPlanner struct {
 	due   bool
 	after time.Duration
 	notes []string
+	// trigger is when the change happened that the step is for, as slices say it.
+	trigger string
 }
 
 func newGroupPlanner(in Input, d Decision, at GroupState) *groupPlanner {
@@ -141,6 +143,7 @@ func newGroupPlanner(in Input, d Decision, at GroupState) *groupPlanner {
 // step adds the family's writes to the changes.
 func (p *groupPlanner) step(changes *GroupChanges) {
 	slices.SortFunc(p.standing, func(a, b *standing) int { return strings.Compare(a.group.Name, b.group.Name) })
+	p.findTrigger()
 	p.carry()
 	p.planZones()
 	p.read()

@@ -376,13 +376,16 @@ func (p *groupPlanner) object(d *draft) *v1alpha1.EndpointGroup {
 	group.Labels = d.labels
 	group.Spec = d.EndpointGroupSpec
 	d.marks.setArrivals(d.arrived)
+	if group.Annotations == nil {
+		group.Annotations = map[string]string{}
+	}
 	if text := d.marks.text(); text != "" {
-		if group.Annotations == nil {
-			group.Annotations = map[string]string{}
-		}
 		group.Annotations[AnnotationGroupMarks] = text
 	} else {
 		delete(group.Annotations, AnnotationGroupMarks)
+	}
+	if p.trigger != "" {
+		group.Annotations[corev1.EndpointsLastChangeTriggerTime] = p.trigger
 	}
 	if !p.owned(group) {
 		group.OwnerReferences = slices.DeleteFunc(group.OwnerReferences, func(r metav1.OwnerReference) bool {

@@ -19,6 +19,9 @@ const (
 	// AnnotationProgrammed is the annotation of such a Lease with the highest resource
 	// version of groups in hand-over that the proxy has programmed.
 	AnnotationProgrammed = "vicinity.dev/programmed"
+	// AnnotationExcept is the annotation with the Services that this says nothing about,
+	// as namespace/name, by commas: of these the proxy cannot program all groups.
+	AnnotationExcept = "vicinity.dev/programmed-except"
 	// LeaseFresh is how long after it was renewed a Lease counts.
 	LeaseFresh = 45 * time.Second
 )
@@ -26,6 +29,8 @@ const (
 // HandOver is what passing a Service between kube-proxy and vicinity-proxy depends
 // on.
 type HandOver struct {
+	// Service is the Service, as namespace/name.
+	Service string
 	// Wanted says that groups are to deliver the Service's plan, which another proxy's
 	// never asks for.
 	Wanted bool
@@ -55,8 +60,9 @@ type NodeProxy struct {
 	// Seen is when the Lease was last renewed, zero if there is none.
 	Seen time.Time
 	// Programmed is the resource version up to which the proxy has programmed groups,
-	// empty if it has none.
-	Programmed string
+	// empty if it has none, and Except the Services that it says nothing about, as the
+	// annotation has them.
+	Programmed, Except string
 }
 
 // HandOverMemory is what a hand-over has to know of its own beginning.
@@ -192,7 +198,7 @@ func (h HandOver) returning(now time.Time) HandOverStep {
 func (h HandOver) missing(now time.Time, begun []GroupVersion) []string {
 	var nodes []string
 	for _, proxy := range h.Proxies {
-		if !proxy.Ready(begun, now) {
+		if !proxy.Ready(h.Service, begun, now) {
 			nodes = append(nodes, proxy.Node)
 		}
 	}
@@ -200,9 +206,9 @@ func (h HandOver) missing(now time.Time, begun []GroupVersion) []string {
 	return nodes
 }
 
-// Ready reports whether the proxy lives and has programmed those of the groups that
-// its node sees.
-func (p NodeProxy) Ready(begun []GroupVersion, now time.Time) bool {
+// Ready reports whether the proxy lives and has programmed those of a Service's groups
+// that its node sees.
+func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bool {
 	if p.Seen.IsZero() || now.Sub(p.Seen) >= LeaseFresh {
 		return false
 	}
@@ -210,7 +216,7 @@ func (p NodeProxy) Ready(begun []GroupVersion, now time.Time) bool {
 		if p.Zone != "" && slices.Contains(group.NotFor, p.Zone) {
 			continue
 		}
-		if p.Programmed == "" {
+		if p.Programmed == "" || p.excepts(service) {
 			return false
 		}
 		// Versions that nobody can compare are not what the API gives out.
@@ -219,6 +225,16 @@ func (p NodeProxy) Ready(begun []GroupVersion, now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// excepts reports whether what the proxy has programmed says nothing about a Service.
+func (p NodeProxy) excepts(service string) bool {
+	for name := range strings.SplitSeq(p.Except, ",") {
+		if name != "" && name == service {
+			return true
+		}
+	}
+	return false
 }
 
 // versions are the states of the groups as they are now.

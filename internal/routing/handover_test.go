@@ -25,7 +25,7 @@ func TestHandOverNext(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	fresh, stale := now.Add(-44*time.Second), now.Add(-45*time.Second)
 	groups := []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("101", "a")}
-	ready := []NodeProxy{{"a1", "a", fresh, "98"}, {"b1", "b", fresh, "101"}}
+	ready := []NodeProxy{{"a1", "a", fresh, "98", ""}, {"b1", "b", fresh, "101", ""}}
 	for _, test := range []struct {
 		name  string
 		state HandOver
@@ -47,16 +47,23 @@ func TestHandOverNext(t *testing.T) {
 			name: "a node of no zone has to have all",
 			state: HandOver{
 				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"x", "", fresh, "100"}}, ready...),
+				Proxies: append([]NodeProxy{{"x", "", fresh, "100", ""}}, ready...),
 			},
 			want: "Taking 15s x", note: "node x",
 		},
 		{
 			name: "a proxy is behind, one has nothing, one is silent, one was never there",
 			state: HandOver{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
-				{"b1", "b", fresh, "99"}, {"a2", "a", fresh, ""}, {"a3", "a", stale, "200"}, {"a4", "a", time.Time{}, "200"}, {"a1", "a", fresh, "98"},
+				{"b1", "b", fresh, "99", ""}, {"a2", "a", fresh, "", ""}, {"a3", "a", stale, "200", ""}, {"a4", "a", time.Time{}, "200", ""}, {"a1", "a", fresh, "98", ""},
 			}},
 			want: "Taking 15s a2,a3,a4,b1", note: "nodes a2, a3, a4, b1",
+		},
+		{
+			name: "a proxy has all but of this Service, one but of another",
+			state: HandOver{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
+				{"a1", "a", fresh, "98", "shop/cart,shop/web"}, {"b1", "b", fresh, "101", "shop/cart"},
+			}},
+			want: "Taking 15s a1", note: "node a1",
 		},
 		{
 			name: "what changed meanwhile need not be acknowledged",
@@ -88,7 +95,7 @@ func TestHandOverNext(t *testing.T) {
 			name: "served, and a node has no proxy",
 			state: HandOver{
 				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, ""}}, ready...),
+				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, "", ""}}, ready...),
 			},
 			want: "Served 45s new", note: "no vicinity-proxy answers on node new",
 		},

@@ -20,15 +20,21 @@ var layers = [][]string{
 	{"internal/report"},
 	{"internal/translate"},
 	{"internal/routing"},
+	// What a node's rules are, as the proxy makes them and as the command line explains
+	// them.
+	{"internal/proxy/ruleset"},
+	{"internal/proxy/compile", "internal/proxy/kernel"},
+	{"internal/proxy/view"},
 	{"lab"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
 }
 
-// core are the parts that decide. They use the standard library and each other.
+// core are the parts that decide, and packages of other parts that do. They use the
+// standard library and each other.
 var core = []string{
 	"internal/topology", "internal/allocate", "internal/disruption", "internal/rollout", "internal/locate",
-	"internal/simulate", "internal/explain", "internal/report",
+	"internal/simulate", "internal/explain", "internal/report", "internal/proxy/ruleset",
 }
 
 // labUsers are the parts that may import the lab.
@@ -41,7 +47,7 @@ var loggers = []string{"log", "log/slog"}
 func place(path string) (part string, layer int, ok bool) {
 	for layer, parts := range layers {
 		for _, part := range parts {
-			if path == part || strings.HasPrefix(path, part+"/") {
+			if within(path, part) {
 				return part, layer, true
 			}
 		}
@@ -49,10 +55,14 @@ func place(path string) (part string, layer int, ok bool) {
 	return "", 0, false
 }
 
+// within reports whether a package is in a folder or below it.
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
 // inCore reports whether a package of the project is part of the core.
 func inCore(p pkg) bool {
-	part, _, ok := place(p.path())
-	return ours(p.ImportPath) && ok && slices.Contains(core, part)
+	return ours(p.ImportPath) && slices.ContainsFunc(core, func(folder string) bool { return within(p.path(), folder) })
 }
 
 // importViolations looks at packages and all their dependencies.
@@ -159,6 +169,17 @@ func TestImportViolationsAreFound(t *testing.T) {
 			imports: []string{"vicinity.dev/vicinity/internal/proxy/ruleset", "k8s.io/api/core/v1"},
 		},
 		{
+			name:    "what a node's rules are in the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/view", "vicinity.dev/vicinity/internal/proxy/kernel"},
+		},
+		{
+			name:    "the proxy in the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy"},
+			want:    []string{"internal/cli imports internal/proxy: the two must not know each other"},
+		},
+		{
 			name:    "a shell of another",
 			path:    "internal/cli",
 			imports: []string{"vicinity.dev/vicinity/internal/controller/routing"},
@@ -197,6 +218,21 @@ func TestImportViolationsAreFound(t *testing.T) {
 			path:    "internal/rollout",
 			imports: []string{"vicinity.dev/vicinity/api/v1alpha1"},
 			want:    []string{"internal/rollout imports vicinity.dev/vicinity/api/v1alpha1: the core uses the standard library"},
+		},
+		{
+			name:    "Kubernetes in what the proxy decides",
+			path:    "internal/proxy/ruleset",
+			imports: []string{"k8s.io/api/core/v1"},
+			want:    []string{"internal/proxy/ruleset imports k8s.io/api/core/v1: the core uses the standard library"},
+		},
+		{
+			name:    "the proxy in what it decides",
+			path:    "internal/proxy/ruleset",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/kernel", "vicinity.dev/vicinity/internal/topology"},
+			want: []string{
+				"internal/proxy/ruleset imports internal/proxy/kernel: imports run the other way",
+				"internal/proxy/ruleset imports vicinity.dev/vicinity/internal/proxy/kernel: the core uses the standard library",
+			},
 		},
 		{
 			name:    "a logger",

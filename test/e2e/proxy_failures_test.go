@@ -74,7 +74,10 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 
 // handOverUnderLoad gives a Service from proxy to proxy.
 func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
-	const times = 3
+	times := 2 // each takes the grace of 10 s
+	if soaking() {
+		times = 20
+	}
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
@@ -577,29 +580,45 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	ended := make(chan error, len(servers))
 	for _, by := range servers {
-		name := "sticky-" + by.suffix
-		if by.annotations != "" {
-			if err := s.servedBy(ctx, name, true); err != nil {
-				return "", err
+		go func() {
+			if err := s.staysAndLeaves(ctx, client, by, stay); err != nil {
+				ended <- fmt.Errorf("%s: %w", by.name, err)
+				return
 			}
-		}
-		service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		p := probe{
-			namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
-			to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
-		}
-		if err := comesBack(ctx, p, stay); err != nil {
-			return "", fmt.Errorf("%s: %w", by.name, err)
-		}
-		if err := leaves(ctx, p, stay); err != nil {
-			return "", fmt.Errorf("%s: %w", by.name, err)
-		}
+			ended <- nil
+		}()
+	}
+	for range servers {
+		err = errors.Join(err, <-ended)
+	}
+	if err != nil {
+		return "", err
 	}
 	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not; with both proxies", nil
+}
+
+// staysAndLeaves tries the affinity of a Service that one of the proxies serves.
+func (s *scene) staysAndLeaves(ctx context.Context, client *corev1.Pod, by server, stay time.Duration) error {
+	name := "sticky-" + by.suffix
+	if by.annotations != "" {
+		if err := s.servedBy(ctx, name, true); err != nil {
+			return err
+		}
+	}
+	service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	p := probe{
+		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
+		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
+	}
+	if err := comesBack(ctx, p, stay); err != nil {
+		return err
+	}
+	return leaves(ctx, p, stay)
 }
 
 // comesBack comes back again and again for longer than the affinity lasts, each time well

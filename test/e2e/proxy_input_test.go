@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,10 +19,15 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
+// inhabited are the zones that have nodes: an earlier promise may have left another.
+func (s *scene) inhabited() []shape.Zone {
+	return slices.DeleteFunc(slices.Clone(s.cluster.Shape().Zones), func(z shape.Zone) bool { return len(z.Nodes) == 0 })
+}
+
 // wide is a Service with as many hand-made endpoints in each zone, which no pod has.
 func (s *scene) wide(name, annotations string, each int) string {
 	text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv4], ports: [{name: tcp, port: 81, targetPort: 8081}]}\n", name, annotations)
-	for z, zone := range s.cluster.Shape().Zones {
+	for z, zone := range s.inhabited() {
 		text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-%s, labels: {kubernetes.io/service-name: %s, endpointslice.kubernetes.io/managed-by: test}}\naddressType: IPv4\nports: [{name: tcp, port: 8081, protocol: TCP}]\nendpoints:\n", name, zone.Name, name)
 		for i := range each {
 			text += fmt.Sprintf("- {addresses: [10.%d.%d.%d], nodeName: %s, zone: %s, conditions: {ready: true}}\n",
@@ -66,7 +73,7 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	worst := 0.0
-	for _, zone := range s.cluster.Shape().Zones {
+	for _, zone := range s.inhabited() {
 		own, ownEndpoints, ownBytes, err := size(func(g *v1alpha1.EndpointGroup) bool {
 			_, not := g.Labels[v1alpha1.LabelNotForPrefix+zone.Name]
 			return !not
@@ -440,12 +447,25 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 		}
 		results[end.service] = end.result
 	}
-	text := fmt.Sprintf("%d endpoints replaced %d times; of %d connections each, by kube-proxy %d failed, by vicinity-proxy %d",
-		echoes, replaced, each, results["echo"].Failed(), results["twin"].Failed())
+	text := fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
+		echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
 	if failed := failures(results["twin"]); failed != "" {
 		return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
 	}
 	return text, nil
+}
+
+// howFailed says how many requests failed, and how.
+func howFailed(r load.Result) string {
+	text := fmt.Sprintf("%d failed", r.Failed())
+	kinds := map[load.Kind]int64{}
+	for _, f := range r.Failures {
+		kinds[f.Kind] += f.Count
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		text += fmt.Sprintf(", %d %s", kinds[kind], kind)
+	}
+	return text
 }
 
 // withoutKubeProxy has a lab of its own in which vicinity-proxy serves all Services, and

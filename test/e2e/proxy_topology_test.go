@@ -101,25 +101,34 @@ func (s *scene) podsReady(ctx context.Context, number int) error {
 type reach map[string][]string
 
 // reaches waits until clients reach what they should and nothing else, and then sends
-// more to be sure.
+// more to be sure, from all nodes at once.
 func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err error) {
 	for _, plan := range []load.Plan{
-		{Rate: 300, Duration: 300 * time.Millisecond, Timeout: 2 * time.Second},
-		{Rate: 600, Duration: 2 * time.Second, Timeout: 2 * time.Second},
+		{Rate: 100, Duration: 500 * time.Millisecond, Timeout: 2 * time.Second},
+		{Rate: 200, Duration: 3 * time.Second, Timeout: 5 * time.Second},
 	} {
 		err := lab.Wait(ctx, "clients to reach what they should", func(ctx context.Context) (string, error) {
-			connections = 0
-			for node, endpoints := range want {
-				result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: plan})
-				if err != nil {
-					return "", err
-				}
-				connections += result.Due
-				if text := differs(node, result, endpoints); text != "" {
-					return text, nil
-				}
+			type ended struct {
+				due     int64
+				missing string
+				err     error
 			}
-			return "", nil
+			done := make(chan ended, len(want))
+			for node, endpoints := range want {
+				go func() {
+					result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: plan})
+					done <- ended{result.Due, differs(node, result, endpoints), err}
+				}()
+			}
+			connections = 0
+			missing := ""
+			var failed error
+			for range want {
+				one := <-done
+				connections, failed = connections+one.due, errors.Join(failed, one.err)
+				missing = max(missing, one.missing)
+			}
+			return missing, failed
 		})
 		if err != nil {
 			return 0, err
@@ -311,7 +320,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 22 * time.Second}})
+		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 14 * time.Second}})
 		if err != nil {
 			return "", err
 		}

@@ -156,7 +156,7 @@ func (s *groupSync) run(ctx context.Context) error {
 		}
 	}
 	hand := routing.HandOver{
-		Wanted: wanted, ProxyName: name, Hidden: s.hidden(), Groups: s.in.Groups, Written: written,
+		Service: s.key.String(), Wanted: wanted, ProxyName: name, Hidden: s.hidden(), Groups: s.in.Groups, Written: written,
 		Grace: s.grace, Memory: s.record.groups.memory,
 	}
 	if wanted {

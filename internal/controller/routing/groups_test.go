@@ -357,12 +357,13 @@ func TestProxiesOfNodes(t *testing.T) {
 	old := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("b1"), RenewTime: &metav1.MicroTime{Time: b.clock.Now().Add(-time.Minute)},
 	}}
+	old.Annotations = map[string]string{routing.AnnotationProgrammed: "7", routing.AnnotationExcept: "shop/web"}
 	b.writer.proxies.observe(old, nil)
 	proxies, err := b.writer.proxies.nodes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []routing.NodeProxy{{Node: "a1", Zone: "a"}, {Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute)}}
+	want := []routing.NodeProxy{{Node: "a1", Zone: "a"}, {Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"}}
 	if !slices.Equal(proxies, want) {
 		t.Errorf("got %+v, want %+v", proxies, want)
 	}

@@ -63,6 +63,7 @@ type proxyLease struct {
 	renewed    time.Time
 	seen       time.Time
 	programmed string
+	except     string
 }
 
 // waitingService is a Service that is being handed over.
@@ -130,9 +131,10 @@ func (t *proxyTable) observe(object client.Object, q queue) {
 		p.seen = now
 	}
 	p.renewed, p.programmed = renewed, lease.Annotations[routing.AnnotationProgrammed]
+	p.except = lease.Annotations[routing.AnnotationExcept]
 	t.proxies[node] = p
 	for key, waiting := range t.waiting {
-		if waiting.missing[node] && t.proxy(node).Ready(waiting.begun, now) {
+		if waiting.missing[node] && t.proxy(node).Ready(key.String(), waiting.begun, now) {
 			delete(waiting.missing, node)
 			if len(waiting.missing) == 0 {
 				t.listed = time.Time{}
@@ -146,7 +148,7 @@ func (t *proxyTable) observe(object client.Object, q queue) {
 // does not see is one more to wait for then, and a wake-up too few at worst.
 func (t *proxyTable) proxy(node string) routing.NodeProxy {
 	p := t.proxies[node]
-	known := routing.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed}
+	known := routing.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
 	if i, found := slices.BinarySearchFunc(t.list, node, byNode); found {
 		known.Zone = t.list[i].Zone
 	}
@@ -214,7 +216,7 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	now := t.clock.Now()
 	var silent []string
 	for _, proxy := range proxies {
-		if !proxy.Ready(nil, now) {
+		if !proxy.Ready("", nil, now) {
 			silent = append(silent, proxy.Node)
 		}
 	}
@@ -260,7 +262,7 @@ func (t *proxyTable) current() []routing.NodeProxy {
 	proxies := slices.Clone(t.list)
 	for i := range proxies {
 		p := t.proxies[proxies[i].Node]
-		proxies[i].Seen, proxies[i].Programmed = p.seen, p.programmed
+		proxies[i].Seen, proxies[i].Programmed, proxies[i].Except = p.seen, p.programmed, p.except
 	}
 	return proxies
 }

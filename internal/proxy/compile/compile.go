@@ -130,6 +130,7 @@ type supply struct {
 	exists bool
 	// beyond says that there are, and that hard tiers keep all of them from the node.
 	beyond bool
+	known  ruleset.Known
 }
 
 // need is which endpoints a port needs for its addresses.

@@ -251,7 +251,7 @@ func lines(r Result) []string {
 
 var (
 	poolNames     = map[ruleset.Pool]string{ruleset.PoolCluster: "cluster", ruleset.PoolLocal: "local", ruleset.PoolSplit: "split"}
-	refusalNames  = map[ruleset.Refusal]string{ruleset.Reject: "reject", ruleset.Drop: "drop"}
+	refusalNames  = map[ruleset.Refusal]string{ruleset.Reject: "reject", ruleset.Drop: "drop", ruleset.DropOutside: "drop from outside", ruleset.Ignore: "ignore"}
 	protocolNames = map[ruleset.Protocol]string{ruleset.TCP: "TCP", ruleset.UDP: "UDP", ruleset.SCTP: "SCTP"}
 )
 

@@ -30,6 +30,9 @@ type grouped struct {
 	anyReady bool
 	// hard says that clients must not use what no tier reaches.
 	hard bool
+	// view is the zone whose endpoints the groups show, empty if they keep none from any
+	// zone.
+	view string
 	// weighted says that some endpoints count less than others.
 	weighted bool
 }
@@ -76,6 +79,11 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 	d.uses = make([]use, len(d.groups))
 	for i, g := range d.groups {
 		d.uses[i] = d.use(g, notes)
+		for label := range g.Labels {
+			if strings.HasPrefix(label, v1alpha1.LabelNotForPrefix) {
+				d.view = node.Zone
+			}
+		}
 		var strange ignored
 		for j := range g.Spec.Ports {
 			if _, _, ok := groupPort(&g.Spec.Ports[j]); ok {
@@ -108,6 +116,9 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 		}
 		if e.Node != "" && e.Node == d.node.Name {
 			state |= onNode
+		}
+		if e.Zone != d.node.Zone {
+			state |= away
 		}
 		rank := none
 		if tiers := d.uses[i].tiers; tiers != unused {
@@ -203,14 +214,16 @@ func (d *grouped) supply(port portKey, n need) supply {
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
-		// Those that go are for when nothing is ready that the node knows of. Elsewhere
+		// Those that go are for when nothing is ready that the node may use. Elsewhere
 		// there may be what is, but until the controller has given the zone some of it,
-		// the alternative is to refuse.
-		if seen.ready == 0 {
-			d.cluster(&got, true, seen.leaving)
-		} else {
+		// and where tiers are hard, the alternative is to refuse.
+		if seen.ready > 0 {
 			d.cluster(&got, false, seen.ready)
 		}
+		if len(got.cluster) == 0 && seen.leaving > 0 {
+			d.cluster(&got, true, seen.leaving)
+		}
+		got.beyond = d.hard && got.exists && len(got.cluster) == 0
 	}
 	if n.local {
 		d.visit(func(run []row, number uint16) {
@@ -219,6 +232,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 			}
 		})
 	}
+	d.known(&got, d.view)
 	return got
 }
 
@@ -256,7 +270,6 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.weighted {
 		got.cluster = repeat(got.cluster, weights, d.node.Name)
 	}
-	got.beyond = d.hard && got.exists && len(got.cluster) == 0
 }
 
 // findNearest begins to look for the nearest tiers. It reports whether there is

@@ -53,6 +53,9 @@ func TestGroupsOfCluster(t *testing.T) {
 		{name: "none ready that is seen", groups: []string{"1@a1- 2@a1! -> a"}, want: []string{"  cluster 1"}},
 		{name: "none ready, says one group already", groups: []string{"1@a1- -> a", "2@b1- -> a none-ready"}, want: []string{"  cluster 1 2"}},
 		{name: "none ready, says one group still", groups: []string{"1@a1- -> a none-ready", "2@b1 -> b local"}, want: []string{"  cluster 2"}},
+		{name: "none ready that the zone uses", groups: []string{"1@a1- 2@a2! -> a", "3@a1 -> b local"}, want: []string{"  cluster 1"}},
+		{name: "none ready in hard tiers", groups: []string{"1@a1- 2@a2 3@b1- -> a tiers kubernetes.io/hostname"}, want: []string{"  cluster 1"}},
+		{name: "none ready in the nearest of soft tiers", groups: []string{"1@a1- 2@a2 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 2"}},
 		{name: "an empty group", groups: []string{"-> a"}, want: nil},
 		{name: "tiers: the node", groups: []string{"1@a1 2@a2 3@b1 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 1"}},
 		{name: "tiers: not the node", groups: []string{"1@a1! 2@a2 3@b1 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 2 3"}},
@@ -183,7 +186,7 @@ func TestGroupsOfLocal(t *testing.T) {
 		{
 			name:   "a rack is required, and only what terminates is on the node",
 			groups: []string{"1@a1- 2@a2%rack=r2 -> a tiers rack"},
-			want:   []string{"  local 1", "  unreachable", "health 32000: 0"},
+			want:   []string{"  cluster 1", "  local 1", "health 32000: 0"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -192,7 +195,7 @@ func TestGroupsOfLocal(t *testing.T) {
 				in.Groups = append(in.Groups, groupOf("g"+string(rune('0'+i)), text))
 			}
 			expect(t, Service(in, Options{Node: testNodeA()}),
-				append([]string{"shop/web:http", clusterFront, "  192.0.2.1:30080/TCP -> split, else drop"}, test.want...)...)
+				append([]string{"shop/web:http", clusterFront, "  192.0.2.1:30080/TCP -> split, else drop from outside"}, test.want...)...)
 		})
 	}
 	t.Run("health of endpoints without ports", func(t *testing.T) {
@@ -201,7 +204,7 @@ func TestGroupsOfLocal(t *testing.T) {
 			groupOf("g0", "1@a1 2@a1 3@a1 -> a", portless), groupOf("g1", "1@a1! 2@a1 -> a"),
 		}}
 		expect(t, Service(in, Options{Node: testNodeA()}), "shop/web:http", clusterFront,
-			"  192.0.2.1:30080/TCP -> split, else drop", "  cluster 2", "  local 2", "health 32000: 1")
+			"  192.0.2.1:30080/TCP -> split, else drop from outside", "  cluster 2", "  local 2", "health 32000: 1")
 	})
 	t.Run("no endpoint anywhere", func(t *testing.T) {
 		in := Input{Service: testService(ours, nodePort, outsideLocal), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1! -> a none-ready")}}
@@ -231,6 +234,7 @@ func TestHandOver(t *testing.T) {
 			"  192.0.2.1:30080/TCP -> " + pool, "  198.51.100.1:80/TCP -> " + pool,
 		}
 	}
+	const ignored = "  10.96.0.1:80/TCP cluster-ip -> cluster, else ignore"
 	for _, test := range []struct {
 		name             string
 		groups           []string
@@ -242,10 +246,13 @@ func TestHandOver(t *testing.T) {
 		},
 		{
 			name: "all of one port", groups: []string{"1@a1 -> a"},
-			want: slices.Concat([]string{"shop/web:http", clusterFront}, front("split, else drop"), []string{"  cluster 1", "  local 1"}),
+			want: slices.Concat([]string{"shop/web:http", ignored}, front("split, else ignore"), []string{"  cluster 1", "  local 1"}),
+		},
+		{
+			name: "nothing on the node", groups: []string{"1@a2 -> a"},
+			want: slices.Concat([]string{"shop/web:http", ignored}, front("split, else ignore"), []string{"  cluster 1"}),
 		},
 		{name: "nothing that the zone may use", groups: []string{"1@a1 -> b local"}},
-		{name: "nothing on the node", groups: []string{"1@a2 -> a"}},
 		{name: "nothing near", groups: []string{"1@b1 -> a tiers kubernetes.io/hostname"}},
 		{name: "no endpoints", groups: []string{"-> a none-ready"}},
 	} {
@@ -261,15 +268,20 @@ func TestHandOver(t *testing.T) {
 			}
 		})
 	}
+	t.Run("nothing on the node for one of two policies", func(t *testing.T) {
+		in := Input{Service: testService(insideLocal, nodePort), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a2 -> a")}}
+		expect(t, Service(in, Options{Node: testNodeA()}),
+			"shop/web:http", "  192.0.2.1:30080/TCP -> cluster masqueraded, else ignore", "  cluster 1")
+	})
 	t.Run("with slices", func(t *testing.T) {
 		in := in
 		in.Groups = []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 4@a1 -> a")}
 		r := Service(in, Options{Node: testNodeA(), AllServices: true})
-		expect(t, r, slices.Concat([]string{"shop/web:http", clusterFront}, front("split, else drop"), []string{
+		expect(t, r, slices.Concat([]string{"shop/web:http", clusterFront}, front("split, else drop from outside"), []string{
 			"  cluster 1 4", "  local 1 4",
 			"shop/web:odd",
 			"  10.96.0.1:81/TCP cluster-ip -> cluster, else reject",
-			"  198.51.100.1:81/TCP -> split, else drop",
+			"  198.51.100.1:81/TCP -> split, else drop from outside",
 			"  cluster 1:81 2:81 3:81", "  local 1:81", "health 32000: 1",
 		})...)
 		if got := endpointText(r.Families[0].Endpoints); got != "10.1.0.1=a* 10.1.0.2=b 10.1.0.3=c" {
@@ -289,7 +301,7 @@ func TestGroupsOfOneFamily(t *testing.T) {
 	four := []string{"shop/web:http", clusterFront, "  cluster 1"}
 	six := []string{"shop/web:http", "  [fd00::1]:80/TCP cluster-ip -> cluster, else reject"}
 	options := Options{Node: testNodeA()}
-	expect(t, Service(in, options), four...)
+	expect(t, Service(in, options), "shop/web:http", "  10.96.0.1:80/TCP cluster-ip -> cluster, else ignore", "  cluster 1")
 	options.AllServices = true
 	expect(t, Service(in, options), slices.Concat(four, six, []string{"  cluster [fd01::1]:8080"})...)
 	in.Service = testService(dualStack, ours)

@@ -94,32 +94,37 @@ func (r groupReader) own() topology.Labels {
 // whether there are any that hard tiers keep from the node.
 func (r groupReader) cluster() (weights map[string]float64, beyond bool) {
 	all := r.endpoints()
-	anyReady, anyLeaves, says, hard := false, false, false, false
+	exists, hard := false, false
 	for _, list := range all {
-		anyReady = anyReady || !list[0].NotReady
-		anyLeaves = anyLeaves || list[0].leaves()
+		exists = exists || !list[0].NotReady || list[0].leaves()
 	}
-	byTiers := map[string][]said{}
-	ats := map[string][]string{}
 	for _, g := range r.groups {
 		if r.visible(g) {
-			says = says || g.Spec.AnyReady
+			exists = exists || g.Spec.AnyReady
 			hard = hard || topology.Tiers(g.Spec.Tiers).Hard()
 		}
 	}
+	weights = r.taken(all, func(s said) bool { return !s.NotReady })
+	if len(weights) == 0 {
+		weights = r.taken(all, said.leaves)
+	}
+	return weights, hard && exists && len(weights) == 0
+}
+
+// taken are the endpoints of which a condition holds that the node uses, with their
+// weights.
+func (r groupReader) taken(all map[string][]said, takes func(said) bool) map[string]float64 {
+	byTiers := map[string][]said{}
+	ats := map[string][]string{}
 	for at, list := range all {
 		for _, s := range list {
-			takes := !s.NotReady
-			if !anyReady {
-				takes = s.leaves()
-			}
-			if _, used := r.uses(s.group); used && takes {
+			if _, used := r.uses(s.group); used && takes(s) {
 				tiers := strings.Join(s.group.Spec.Tiers, ",")
 				byTiers[tiers], ats[tiers] = append(byTiers[tiers], s), append(ats[tiers], at)
 			}
 		}
 	}
-	weights = map[string]float64{}
+	weights := map[string]float64{}
 	for text, list := range byTiers {
 		var tiers topology.Tiers
 		if text != "" {
@@ -135,7 +140,7 @@ func (r groupReader) cluster() (weights map[string]float64, beyond bool) {
 			weights[ats[text][i]] = max(weights[ats[text][i]], weight)
 		}
 	}
-	return weights, hard && (anyReady || anyLeaves || says) && len(weights) == 0
+	return weights
 }
 
 // TestAsGroupsDocument compares with a second implementation of what the API documents,

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // stockEndpoint is an endpoint as kube-proxy knows it.
@@ -190,29 +192,32 @@ func frontsOf(t *rapid.T, r Result) map[string]string {
 	for _, f := range r.Families {
 		for _, p := range f.Ports {
 			for _, front := range p.Fronts {
-				targets := func(pool []netip.AddrPort) string {
+				targets := func(pool []netip.AddrPort, refusal ruleset.Refusal) string {
 					var at []string
 					for _, target := range pool {
 						at = append(at, target.String())
 					}
 					slices.Sort(at)
 					if len(at) == 0 {
-						return refusalNames[front.Empty]
+						return refusalNames[refusal]
 					}
 					return strings.Join(at, " ")
 				}
 				var text string
 				switch poolNames[front.Pool] {
 				case "cluster":
-					text = targets(p.Cluster)
+					text = targets(p.Cluster, front.Empty)
 				case "local":
-					text = targets(p.Local)
+					text = targets(p.Local, front.Empty)
 				case "split":
-					near := targets(p.Cluster)
-					if len(p.Cluster) == 0 && near != targets(p.Local) {
+					if len(p.Cluster) == 0 && len(p.Local) > 0 {
 						t.Fatalf("%s: endpoints on the node and none in the cluster", p.Name)
 					}
-					text = "near: " + near + ", far: " + targets(p.Local)
+					near, far := front.Empty, front.Empty
+					if front.Empty == ruleset.DropOutside {
+						near, far = ruleset.Reject, ruleset.Drop
+					}
+					text = "near: " + targets(p.Cluster, near) + ", far: " + targets(p.Local, far)
 				}
 				switch {
 				case front.ClusterIP:

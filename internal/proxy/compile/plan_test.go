@@ -230,6 +230,14 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 	for _, target := range port.Cluster {
 		got[target.Addr()]++
 	}
+	if hard && !lastResort && len(want) == 0 {
+		w.checkLeaving(t, node, tiers, got)
+		want = map[netip.Addr]float64{}
+		for address := range got {
+			want[address] = 1
+		}
+		sum, greatest = float64(len(got)), 1
+	}
 	for address, weight := range want {
 		share := float64(got[address]) / float64(len(port.Cluster))
 		if got[address] == 0 || math.Abs(share-weight/sum) > 0.02*greatest/sum {
@@ -243,6 +251,21 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 		t.Fatalf("node %s: unreachable is %t, of %d:\n%s", node.Name, unreachable, len(want), w.text())
 	}
 	w.checkLocal(t, node)
+}
+
+// checkLeaving looks at what a node uses while nothing is ready that its tiers allow: what
+// they allow of that which goes.
+func (w *planWorld) checkLeaving(t *rapid.T, node *corev1.Node, tiers topology.Tiers, used map[netip.Addr]int) {
+	for _, e := range w.in.Slices[0].Endpoints {
+		address := netip.MustParseAddr(e.Addresses[0])
+		if used[address] == 0 {
+			continue
+		}
+		_, near := tiers.Select(node.Labels, []topology.Endpoint{{Node: w.in.Cluster.Labels(*e.NodeName), Ready: true}})
+		if *e.Conditions.Ready || !*e.Conditions.Serving || !*e.Conditions.Terminating || len(near) == 0 {
+			t.Fatalf("node %s uses %s, which it should not:\n%s", node.Name, address, w.text())
+		}
+	}
 }
 
 // checkLocal compares what is on the node itself.

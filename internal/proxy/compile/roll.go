@@ -41,12 +41,13 @@ const (
 
 // The place of an endpoint: which object, and which endpoint of that.
 const (
-	objectShift, objectMask = 33, 1<<28 - 1
-	indexShift, indexMask   = 6, 1<<27 - 1
+	objectShift, objectMask = 34, 1<<27 - 1
+	indexShift, indexMask   = 7, 1<<27 - 1
 )
 
 // What else is known of an endpoint: whether it is on the node, and of a slice which
-// hints it has, of a group which tier of the node it is in. It is read while objects are
+// hints it has, of a group which tier of the node it is in and whether it is at home in
+// another zone than the node, which a plan may take it from. It is read while objects are
 // read from their beginning to their end, because to look again, in the order of
 // addresses, takes longer than all the rest.
 const (
@@ -57,6 +58,8 @@ const (
 	forZone
 
 	rankShift, rankMask = 1, 1<<5 - 1
+
+	away uint64 = 1 << 6
 )
 
 func (r row) ready() bool   { return r.order&notReady == 0 }
@@ -64,6 +67,8 @@ func (r row) onNode() bool  { return r.order&onNode != 0 }
 func (r row) object() int   { return int(r.order >> objectShift & objectMask) }
 func (r row) index() int    { return int(r.order >> indexShift & indexMask) }
 func (r row) rank() int     { return int(r.order >> rankShift & rankMask) }
+func (r row) atHome() bool  { return r.order&away == 0 }
+func (r row) serves() bool  { return r.order&notServing == 0 }
 func (r row) leaving() bool { return r.order&(terminating|notServing) == terminating }
 
 // taking reports whether the endpoint takes traffic, in general or, where there is
@@ -161,6 +166,30 @@ func (l *roll) visit(see func(run []row, port uint16)) {
 			see(l.run, port)
 		}
 	}
+}
+
+// known tells of an endpoint's connections, after where new ones go. A view is what the
+// node is shown of all endpoints, empty if that is all. Endpoints that are not ready stay
+// in it until they are ready again or gone.
+func (l *roll) known(got *supply, view string) {
+	got.known.View = view
+	chosen := slices.Concat(got.cluster, got.local)
+	slices.SortFunc(chosen, netip.AddrPort.Compare)
+	l.visit(func(run []row, number uint16) {
+		target := l.target(run[0], number)
+		_, used := slices.BinarySearchFunc(chosen, target, netip.AddrPort.Compare)
+		switch {
+		case used:
+		case slices.ContainsFunc(run, row.serves):
+			got.known.Serving = append(got.known.Serving, target)
+		default:
+			got.known.Silent = append(got.known.Silent, target)
+			return
+		}
+		if view != "" && run[0].ready() && !slices.ContainsFunc(run, row.atHome) {
+			got.known.Fleeting = append(got.known.Fleeting, target)
+		}
+	})
 }
 
 // target is where the port of an endpoint is.

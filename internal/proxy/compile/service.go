@@ -17,9 +17,9 @@ import (
 //
 // A Service with groups is served from them, and with Options.AllServices any other from
 // its slices, unless its label service.kubernetes.io/service-proxy-name gives it to
-// another proxy. As long as the label is not there kube-proxy serves the Service too: a
-// port for which the node knows no endpoint then stays kube-proxy's, because groups
-// come and go one by one, and the first of them may have nothing for the node.
+// another proxy. As long as the label is not there kube-proxy serves the Service too: what
+// the node knows no endpoint for then stays kube-proxy's, because groups come and go one
+// by one, and the first of them may have nothing for the node.
 func Service(in Input, o Options) Result {
 	if in.Service == nil || !proxied(in.Service) {
 		return Result{}
@@ -137,34 +137,42 @@ func (c *compiler) readPorts() {
 // family compiles all ports in one family.
 func (c *compiler) family(family ruleset.Family, at *addresses) Family {
 	f := Family{Family: family}
-	known, partial := c.directory(family)
+	known, whole, partial := c.directory(family)
 	if known == nil {
 		return f
 	}
-	var whole directory // once it is needed
+	instead := false
 	for i := range c.ports {
 		port := &c.ports[i]
 		compiled := ruleset.ServicePort{Name: port.fullName, Rank: c.rank, Affinity: c.affinity, Fronts: at.fronts(port, c.policy)}
 		n := needOf(compiled.Fronts)
 		got := known.supply(port.portKey, n)
-		if partial && n.lacks(got) {
-			if !c.options.AllServices {
-				continue // kube-proxy's
+		if whole != nil {
+			all := whole.supply(port.portKey, n)
+			got.known = ruleset.Known{Serving: slices.Concat(got.known.Serving, all.cluster, all.local, all.known.Serving)}
+			if partial && n.lacks(got) {
+				got, instead = all, true
 			}
-			if whole == nil {
-				whole = newSliced(c.slices, family, &c.options.Node, &c.notes)
-			}
-			got = whole.supply(port.portKey, n)
 		}
-		compiled.Cluster, compiled.Local = got.cluster, got.local
+		compiled.Cluster, compiled.Local, compiled.Known = got.cluster, got.local, got.known
 		refuse(compiled.Fronts, got.exists)
+		if partial && whole == nil {
+			// That a group has gone, or is yet to come, is no matter of its endpoints.
+			compiled.Known.View = partialView
+			compiled.Known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
+			compiled.Fronts = served(compiled.Fronts, got)
+			ignore(compiled.Fronts)
+		}
+		if len(compiled.Fronts) == 0 {
+			continue // kube-proxy's
+		}
 		if got.beyond {
 			f.Unreachable = append(f.Unreachable, port.fullName)
 		}
 		f.Ports = append(f.Ports, compiled)
 	}
 	if len(f.Ports) > 0 {
-		if whole != nil {
+		if instead {
 			known = whole
 		}
 		f.Endpoints = known.endpoints()
@@ -173,20 +181,28 @@ func (c *compiler) family(family ruleset.Family, at *addresses) Family {
 	return f
 }
 
-// directory is where the endpoints of a family are from, nil if it is kube-proxy's.
-// It is partial if it may not have what it should yet, or not any more.
-func (c *compiler) directory(family ruleset.Family) (known directory, partial bool) {
+// partialView is what a node is shown of the endpoints of a Service while its groups come
+// or go.
+const partialView = "some groups"
+
+// directory is where the endpoints of a family are from, nil if it is kube-proxy's, and
+// one that has all endpoints if the first may not and there is one. The first is partial
+// if it may not have what it should yet, or not any more.
+func (c *compiler) directory(family ruleset.Family) (known, whole directory, partial bool) {
 	if groups := newGrouped(c.groups, family, &c.options.Node, &c.notes); groups != nil {
-		return groups, !c.ours
+		if c.options.AllServices {
+			whole = newSliced(c.slices, family, &c.options.Node, &c.notes)
+		}
+		return groups, whole, !c.ours
 	}
 	switch {
 	case c.options.AllServices:
-		return newSliced(c.slices, family, &c.options.Node, &c.notes), false
+		return newSliced(c.slices, family, &c.options.Node, &c.notes), nil, false
 	case c.ours:
 		c.note("the Service has an %s address and no EndpointGroup of that family: connections are refused", familyName(family))
-		return newSliced(nil, family, &c.options.Node, &c.notes), false
+		return newSliced(nil, family, &c.options.Node, &c.notes), nil, false
 	}
-	return nil, false
+	return nil, nil, false
 }
 
 // needOf is which endpoints front ends need.
@@ -204,11 +220,29 @@ func needOf(fronts []ruleset.FrontEnd) need {
 // noticed yet tries again, on another node. All others learn it at once.
 func refuse(fronts []ruleset.FrontEnd, exists bool) {
 	for i := range fronts {
-		fronts[i].Empty = ruleset.Reject
-		if exists && fronts[i].Pool != ruleset.PoolCluster {
-			fronts[i].Empty = ruleset.Drop
+		switch f := &fronts[i]; {
+		case !exists || f.Pool == ruleset.PoolCluster:
+			f.Empty = ruleset.Reject
+		case f.Pool == ruleset.PoolSplit:
+			f.Empty = ruleset.DropOutside
+		default:
+			f.Empty = ruleset.Drop
 		}
 	}
+}
+
+// ignore has connections that no endpoint is for left to kube-proxy.
+func ignore(fronts []ruleset.FrontEnd) {
+	for i := range fronts {
+		fronts[i].Empty = ruleset.Ignore
+	}
+}
+
+// served are the fronts with endpoints, if only for some of their traffic.
+func served(fronts []ruleset.FrontEnd, got supply) []ruleset.FrontEnd {
+	return slices.DeleteFunc(fronts, func(f ruleset.FrontEnd) bool {
+		return f.Pool == ruleset.PoolLocal && len(got.local) == 0 || f.Pool != ruleset.PoolLocal && len(got.cluster) == 0
+	})
 }
 
 // health is what a load balancer that needs to know which nodes have endpoints asks

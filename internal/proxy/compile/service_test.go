@@ -250,8 +250,8 @@ func TestServiceOfSlices(t *testing.T) {
 			want: []string{
 				"shop/web:http",
 				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop",
-				"  198.51.100.1:80/TCP -> split, else drop",
+				"  192.0.2.1:30080/TCP -> split, else drop from outside",
+				"  198.51.100.1:80/TCP -> split, else drop from outside",
 				"  cluster 1 2",
 				"  local 1",
 				"health 32000: 1",
@@ -264,8 +264,8 @@ func TestServiceOfSlices(t *testing.T) {
 			want: []string{
 				"shop/web:http",
 				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop",
-				"  198.51.100.1:80/TCP -> split, else drop",
+				"  192.0.2.1:30080/TCP -> split, else drop from outside",
+				"  198.51.100.1:80/TCP -> split, else drop from outside",
 				"  cluster 2",
 				"  local 1",
 				"health 32000: 0",
@@ -287,7 +287,7 @@ func TestServiceOfSlices(t *testing.T) {
 			want: []string{
 				"shop/web:http",
 				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop",
+				"  192.0.2.1:30080/TCP -> split, else drop from outside",
 				"  cluster 1",
 			},
 		},
@@ -304,7 +304,7 @@ func TestServiceOfSlices(t *testing.T) {
 			want: []string{
 				"shop/web:http",
 				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  203.0.113.5:80/TCP -> split, else drop",
+				"  203.0.113.5:80/TCP -> split, else drop from outside",
 				"  cluster 1",
 			},
 		},
@@ -321,7 +321,7 @@ func TestServiceOfSlices(t *testing.T) {
 			want: []string{
 				"shop/web:http",
 				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop",
+				"  192.0.2.1:30080/TCP -> split, else drop from outside",
 				"  cluster 2",
 				"  local 1",
 			},
@@ -468,15 +468,15 @@ func TestDualStack(t *testing.T) {
 	expect(t, r,
 		"shop/web:http",
 		"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-		"  192.0.2.1:30080/TCP -> split, else drop",
-		"  198.51.100.1:80/TCP -> split, else drop, from 10.0.0.0/8",
+		"  192.0.2.1:30080/TCP -> split, else drop from outside",
+		"  198.51.100.1:80/TCP -> split, else drop from outside, from 10.0.0.0/8",
 		"  cluster 1 2 3",
 		"  local 1 2",
 		"health 32000: 2",
 		"shop/web:http",
-		"  [2001:db8::1]:30080/TCP -> split, else drop",
-		"  [2001:db8::5]:80/TCP -> split, else drop",
-		"  [2001:db8::9]:80/TCP -> split, else drop, from 2001:db8::/64 2001:db8::9/128",
+		"  [2001:db8::1]:30080/TCP -> split, else drop from outside",
+		"  [2001:db8::5]:80/TCP -> split, else drop from outside",
+		"  [2001:db8::9]:80/TCP -> split, else drop from outside, from 2001:db8::/64 2001:db8::9/128",
 		"  [fd00::1]:80/TCP cluster-ip -> cluster, else reject",
 		"  cluster [fd01::1]:8080 [fd01::2]:8080",
 		"  local [fd01::1]:8080",
@@ -562,13 +562,10 @@ func TestPorts(t *testing.T) {
 func TestPortWithoutAName(t *testing.T) {
 	service := testService(func(s *corev1.Service) { s.Spec.Ports[0].Name = "" })
 	slice := sliceOf("s", "1@a1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Name = new("") })
-	want := []string{
-		"shop/web",
-		"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-		"  cluster 1",
-	}
+	want := []string{"shop/web", clusterFront, "  cluster 1"}
 	expect(t, Service(Input{Service: service, Slices: []*discoveryv1.EndpointSlice{slice}}, Options{Node: testNodeA(), AllServices: true}), want...)
 	group := groupOf("g", "1@a1", func(g *v1alpha1.EndpointGroup) { g.Spec.Ports[0].Name = "" })
+	ours(service)
 	expect(t, Service(Input{Service: service, Groups: []*v1alpha1.EndpointGroup{group}}, Options{Node: testNodeA()}), want...)
 }
 

@@ -186,6 +186,7 @@ func (d *sliced) supply(port portKey, n need) supply {
 			got.local = append(got.local, d.target(r, number))
 		}
 	})
+	d.known(&got, "")
 	return got
 }
 

@@ -28,6 +28,10 @@ const weightHeader = "X-Load-Balancing-Endpoint-Weight"
 // headerTimeout is how long a check may take to say what it wants.
 const headerTimeout = 10 * time.Second
 
+// idleTimeout is how long a connection is kept that nothing is asked by: whoever reaches the
+// port can make many.
+const idleTimeout = time.Minute
+
 // listenFunc opens a port.
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
 
@@ -130,7 +134,7 @@ func (s *Services) serve(ctx context.Context, name types.NamespacedName, one *se
 			failure = err
 			continue
 		}
-		server := &http.Server{Handler: s.handler(name), ReadHeaderTimeout: headerTimeout}
+		server := &http.Server{Handler: s.handler(name), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
 		one.doors[address] = door{listener, server}
 		go func() { _ = server.Serve(listener) }() // it ends by being closed
 	}

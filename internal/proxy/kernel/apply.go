@@ -27,7 +27,7 @@ func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if err := c.apply(ctx, ruleset.TableName, t); err != nil {
-		return fmt.Errorf("changing table %s %s: %w", familyName(t.Family), ruleset.TableName, err)
+		return fmt.Errorf("changing table %s %s: %w", t.Family, ruleset.TableName, err)
 	}
 	return nil
 }
@@ -49,7 +49,8 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 	// What came first leads nowhere without the rest.
 	back := undo(t, first)
 	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
-		return fmt.Errorf("%s; what had to be added before it stays: %w", err.Error(), left)
+		// It is not one that says that nothing was done.
+		return errors.New(err.Error() + "; what had to be added before it stays: " + left.Error())
 	}
 	return err
 }
@@ -227,12 +228,4 @@ func familyNumber(family ruleset.Family) uint8 {
 		return unix.NFPROTO_IPV6
 	}
 	return unix.NFPROTO_IPV4
-}
-
-// familyName is what nft calls a family.
-func familyName(family ruleset.Family) string {
-	if family == ruleset.IPv6 {
-		return "ip6"
-	}
-	return "ip"
 }

@@ -93,35 +93,43 @@ func BenchmarkShape(b *testing.B) {
 	}
 }
 
-// BenchmarkForeign is what it takes to learn that nobody has changed anything.
-func BenchmarkForeign(b *testing.B) {
+// BenchmarkInterference is what it takes to learn that nobody has changed anything.
+func BenchmarkInterference(b *testing.B) {
 	c := newNamespace(b).open(b)
 	for b.Loop() {
-		if _, err := c.Foreign(); err != nil {
-			b.Fatal(err)
+		interference(b, c)
+	}
+}
+
+// BenchmarkReplaceEndpoint is what it takes to replace one endpoint of one Service, without
+// notices of what others change, and with them.
+func BenchmarkReplaceEndpoint(b *testing.B) {
+	for _, services := range sizes {
+		for _, notices := range []bool{false, true} {
+			b.Run(fmt.Sprintf("services=%d,notices=%t", services, notices), func(b *testing.B) {
+				replaceEndpoints(b, services, notices)
+			})
 		}
 	}
 }
 
-// BenchmarkReplaceEndpoint is what it takes to replace one endpoint of one Service.
-func BenchmarkReplaceEndpoint(b *testing.B) {
-	for _, services := range sizes {
-		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			c := newNamespace(b).open(b)
-			table := loaded(b, services)
-			now := time.Now()
-			apply(b, c, table.Commit(now).Transaction)
-			n := 0
-			for b.Loop() {
-				p := servicePort(n%services, 10)
-				p.Cluster[n%10] = netip.AddrPortFrom(numbered("10.250.0.0", n%65536), 8080)
-				if err := table.Set(p); err != nil {
-					b.Fatal(err)
-				}
-				apply(b, c, table.Commit(now).Transaction)
-				n++
-			}
-		})
+func replaceEndpoints(b *testing.B, services int, notices bool) {
+	c := newNamespace(b).open(b)
+	if notices {
+		interference(b, c)
+	}
+	table := loaded(b, services)
+	now := time.Now()
+	apply(b, c, table.Commit(now).Transaction)
+	n := 0
+	for b.Loop() {
+		p := servicePort(n%services, 10)
+		p.Cluster[n%10] = netip.AddrPortFrom(numbered("10.250.0.0", n%65536), 8080)
+		if err := table.Set(p); err != nil {
+			b.Fatal(err)
+		}
+		apply(b, c, table.Commit(now).Transaction)
+		n++
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,30 +69,35 @@ func (c *Conn) commitBatch(ctx context.Context, m *messages) error {
 
 // try has the kernel do all messages or none, unless it is kept from it.
 func (c *Conn) try(m *messages) error {
+	failures, err := c.attempt(m)
+	if err != nil || len(failures) == 0 {
+		return err
+	}
+	// The first is the reason, others may follow from it. What is said about all of them
+	// counts only if nothing is said about one.
+	about := slices.IndexFunc(failures, func(f *failure) bool { return f.message > 0 })
+	return failures[max(about, 0)]
+}
+
+// attempt has the kernel do all messages, or none and say what is against them.
+func (c *Conn) attempt(m *messages) ([]*failure, error) {
 	last := len(m.starts) - 2
-	var first *failure
+	var failures []*failure
 	done := false
 	err := c.socket.exchange(m, func(r reply) {
-		f := r.failure()
-		switch {
-		case f == nil:
+		if f := r.failure(); f != nil {
+			failures = append(failures, f)
+		} else {
 			done = done || r.message == last
-		case first == nil || first.message == 0:
-			// The first is the reason, others may follow from it. What is said about all of
-			// them counts only if nothing is said about one.
-			first = f
 		}
 	})
 	switch {
-	case first != nil:
-		return first
-	case err != nil:
-		return err
-	case !done:
-		return errNoAnswer
+	case len(failures) > 0:
+		return failures, nil
+	case err == nil && !done:
+		err = errNoAnswer
 	}
-	c.generation++
-	return nil
+	return nil, err
 }
 
 // beginBatch begins messages that are done at once.

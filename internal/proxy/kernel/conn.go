@@ -22,32 +22,55 @@ import (
 
 // Conn is a connection to nftables. It can be used by several goroutines at once.
 type Conn struct {
-	mutex    sync.Mutex
-	socket   *socket
-	messages messages
-	// generation is the number that the kernel's rules have if nobody else has changed any
-	// since Foreign was called, or the connection opened.
-	generation uint32
+	mutex sync.Mutex
+	asker
+	// At others the kernel tells what others change.
+	others *socket
+	// lists is what listings are asked for by, which changes need not wait for.
+	lists struct {
+		sync.Mutex
+		asker
+		closed bool
+	}
 }
 
-// Open connects to the kernel, which takes the capability NET_ADMIN.
+// Open connects to the kernel, which takes the capability NET_ADMIN. Its error says what is
+// missing.
 func Open() (*Conn, error) {
-	s, err := dial()
-	if err != nil {
+	if err := checkVersion(); err != nil {
 		return nil, err
 	}
-	c := &Conn{socket: s}
-	if c.generation, err = c.readGeneration(); err != nil {
-		return nil, errors.Join(err, s.close())
+	c, err := open()
+	return c, missing(err)
+}
+
+func open() (*Conn, error) {
+	c := &Conn{}
+	for _, s := range []**socket{&c.socket, &c.others, &c.lists.socket} {
+		var err error
+		if *s, err = dial(); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	// That nftables is there is seen by this.
+	if _, err := c.readGeneration(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := c.others.listen(c.socket.port); err != nil {
+		return nil, errors.Join(fmt.Errorf("asking for notices of changes: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-// Close ends the connection. What the kernel holds stays.
+// Close ends the connection, when what is being listed is listed. What the kernel holds
+// stays.
 func (c *Conn) Close() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return c.socket.close()
+	c.lists.Lock()
+	defer c.lists.Unlock()
+	c.lists.closed = true
+	return errors.Join(c.socket.close(), c.others.close(), c.lists.socket.close())
 }
 
 // Cleanup deletes the tables of both families.
@@ -61,26 +84,11 @@ func (c *Conn) Cleanup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Foreign reports whether anybody else has changed rules of any table in the kernel since
-// it was called before, or since the connection was opened. It costs the kernel nothing;
-// what has changed, if it is anything of ours at all, Shape and Read tell.
-func (c *Conn) Foreign() (bool, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	now, err := c.readGeneration()
-	if err != nil {
-		return false, err
-	}
-	foreign := now != c.generation
-	c.generation = now
-	return foreign, nil
-}
-
 // readGeneration asks for the number of the kernel's rules, which is another after each
 // transaction.
-func (c *Conn) readGeneration() (uint32, error) {
+func (a *asker) readGeneration() (uint32, error) {
 	var generation uint32
-	err := c.ask(func(m *messages) {
+	err := a.ask(func(m *messages) {
 		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.AF_UNSPEC, 0)
 	}, func(content []byte) {
 		generation = count(attribute(content, unix.NFTA_GEN_ID))

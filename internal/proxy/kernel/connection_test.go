@@ -234,14 +234,10 @@ func TestAffinityEndsWithItsTimeout(t *testing.T) {
 				t.Fatalf("only %v has answered in %s", got, patience)
 			}
 			waitFor(t, "the client is forgotten", func() bool {
-				return !strings.Contains(w.node.nft(t, "list", "map", familyName(w.family), "vicinity", affinityMap(t, w)), "elements")
+				return !strings.Contains(w.node.nft(t, "list", "map", w.family.String(), "vicinity", affinityMap(t, w)), "elements")
 			})
 		}
 	})
-}
-
-func familyName(family ruleset.Family) string {
-	return map[ruleset.Family]string{ruleset.IPv4: "ip", ruleset.IPv6: "ip6"}[family]
 }
 
 // waitFor waits for a condition.
@@ -265,22 +261,26 @@ func TestRefusedConnections(t *testing.T) {
 		dropped.Empty = ruleset.Drop
 		nodePort := empty
 		nodePort.Address, nodePort.Port, nodePort.ClusterIP = w.outer, 30080, false
+		outside := w.front(5, 80)
+		outside.Pool, outside.Empty = ruleset.PoolSplit, ruleset.DropOutside
 		guarded, open := w.front(3, 80), w.front(4, 80)
 		guarded.Sources = []netip.Prefix{netip.PrefixFrom(w.stranger, w.stranger.BitLen())}
 		stage(t, w.conn, table,
-			ruleset.ServicePort{Name: "a/empty:tcp", Fronts: []ruleset.FrontEnd{empty, nodePort, dropped}},
+			ruleset.ServicePort{Name: "a/empty:tcp", Fronts: []ruleset.FrontEnd{empty, nodePort, dropped, outside}},
 			ruleset.ServicePort{Name: "a/empty:udp", Fronts: []ruleset.FrontEnd{emptyUDP}},
 			ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{guarded, open}, Cluster: w.all(1, 2)},
 		)
 		unused := w.front(4, 81)
 		nobody := netip.Addr{}
 		for name, connect := range map[string]func() (seen, error){
-			"a client":                   func() (seen, error) { return w.client.connect(w.pod, to(empty), patience) },
-			"the node":                   func() (seen, error) { return w.node.connect(nobody, to(empty), patience) },
-			"a client, by UDP":           func() (seen, error) { return w.client.send(w.pod, to(empty), patience) },
-			"a client of a node port":    func() (seen, error) { return w.client.connect(w.stranger, to(nodePort), patience) },
-			"a client of an unused port": func() (seen, error) { return w.client.connect(w.pod, to(unused), patience) },
-			"the node to an unused port": func() (seen, error) { return w.node.connect(nobody, to(unused), patience) },
+			"a client":                    func() (seen, error) { return w.client.connect(w.pod, to(empty), patience) },
+			"the node":                    func() (seen, error) { return w.node.connect(nobody, to(empty), patience) },
+			"a client, by UDP":            func() (seen, error) { return w.client.send(w.pod, to(empty), patience) },
+			"a client of a node port":     func() (seen, error) { return w.client.connect(w.stranger, to(nodePort), patience) },
+			"a pod, by a local policy":    func() (seen, error) { return w.client.connect(w.pod, to(outside), patience) },
+			"the node, by a local policy": func() (seen, error) { return w.node.connect(nobody, to(outside), patience) },
+			"a client of an unused port":  func() (seen, error) { return w.client.connect(w.pod, to(unused), patience) },
+			"the node to an unused port":  func() (seen, error) { return w.node.connect(nobody, to(unused), patience) },
 		} {
 			t.Run("refused/"+name, func(t *testing.T) {
 				if s, err := connect(); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -295,6 +295,7 @@ func TestRefusedConnections(t *testing.T) {
 		const briefly = 300 * time.Millisecond
 		for name, connect := range map[string]func() (seen, error){
 			"no endpoints":   func() (seen, error) { return w.client.connect(w.pod, to(dropped), briefly) },
+			"from outside":   func() (seen, error) { return w.client.connect(w.stranger, to(outside), briefly) },
 			"a wrong source": func() (seen, error) { return w.client.connect(w.pod, to(guarded), briefly) },
 		} {
 			t.Run("dropped/"+name, func(t *testing.T) {

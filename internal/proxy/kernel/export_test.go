@@ -1,6 +1,10 @@
 package kernel
 
-import "golang.org/x/sys/unix"
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // ForbidLong has the kernel take no more at once than it takes from everybody where it is
 // sparing.
@@ -16,3 +20,14 @@ func (c *Conn) ForbidLong() {
 
 // Older is the comparison of versions.
 var Older = older
+
+// Missing says what a connection is for want of.
+var Missing = missing
+
+// NarrowNotices leaves room for hardly any notice of what others change.
+func (c *Conn) NarrowNotices(t testing.TB) {
+	t.Helper()
+	if err := unix.SetsockoptInt(c.others.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -30,53 +31,91 @@ func wantTable(t testing.TB, c *kernel.Conn, family ruleset.Family, table *rules
 	}
 }
 
-func isForeign(t *testing.T, c *kernel.Conn) bool {
+func interference(t testing.TB, c *kernel.Conn) ruleset.Interference {
 	t.Helper()
-	foreign, err := c.Foreign()
+	found, err := c.Interference()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return foreign
+	return found
 }
 
 func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 	n := newNamespace(t)
 	c := n.open(t)
-	if isForeign(t, c) {
-		t.Error("Foreign before any change")
-	}
 	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
+	is := func(when string, want ruleset.Interference) {
+		t.Helper()
+		if got := interference(t, c); got != want {
+			t.Errorf("%s: %d, want %d", when, got, want)
+		}
+	}
+	n.nft(t, "add table ip vicinity")
+	is("a change before the first question", ruleset.Interfered)
+	n.nft(t, "add table ip another")
+	is("a change of another table", ruleset.NoInterference)
 	for i := range 10 {
 		if err := table.Set(servicePort(i, i)); err != nil {
 			t.Fatal(err)
 		}
 		commit(t, c, table, time.Now())
-		if isForeign(t, c) {
-			t.Fatal("Foreign after an own change")
-		}
+		is("an own change", ruleset.NoInterference)
 	}
-	// A refusal changes nothing.
+	// What changes nothing, or is refused, hides nothing that comes after it.
+	apply(t, c, ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
+	is("an own change that changes nothing", ruleset.NoInterference)
 	err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{
 		{Kind: ruleset.DeleteSet, Set: &ruleset.Set{Name: "nothing"}},
 	}})
-	if err == nil || isForeign(t, c) {
-		t.Errorf("Foreign after the refusal %v", err)
+	if err == nil {
+		t.Error("what is not there was deleted")
 	}
-	n.nft(t, "add table ip another")
-	if !isForeign(t, c) {
-		t.Error("not Foreign after a change by nft")
+	is("a refusal", ruleset.NoInterference)
+	for _, command := range []string{
+		"add chain ip another one", "add table inet vicinity", "add set ip another vicinity { type ipv4_addr; }", "delete table ip another",
+	} {
+		n.nft(t, command)
+		is(command, ruleset.NoInterference)
 	}
-	if isForeign(t, c) {
-		t.Error("Foreign again, with no other change")
+	for _, command := range []string{
+		"add element ip vicinity cluster-ips { 192.0.2.1 }", "delete element ip vicinity cluster-ips { 192.0.2.1 }",
+		"flush map ip vicinity slots", "add chain ip vicinity mine", "insert rule ip vicinity serve drop",
+		"add table ip6 vicinity", "delete table ip6 vicinity", "flush ruleset",
+	} {
+		n.nft(t, command)
+		is(command, ruleset.Interfered)
+		is("nothing after it", ruleset.NoInterference)
 	}
-	// What happens just before or after an own change is not lost.
-	n.nft(t, "add chain ip another one")
+}
+
+// What happens just before or after an own change, and among many of others, is not lost.
+func TestForeignChangesAmongOthers(t *testing.T) {
+	n := newNamespace(t)
+	c := n.open(t)
+	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
+	interference(t, c)
+	commit(t, c, table, time.Now())
+	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.1 }")
 	if err := table.Set(servicePort(0, 5)); err != nil {
 		t.Fatal(err)
 	}
 	commit(t, c, table, time.Now())
-	if !isForeign(t, c) {
-		t.Error("not Foreign after a change by nft and an own one")
+	if got := interference(t, c); got != ruleset.Interfered {
+		t.Errorf("a change before an own one: %d", got)
+	}
+	// More than there is room for.
+	c.NarrowNotices(t)
+	var elements []string
+	for i := range 1000 {
+		elements = append(elements, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+	}
+	n.nft(t, "add table ip busy; add set ip busy s { type ipv4_addr; }; add element ip busy s { "+strings.Join(elements, ", ")+" }")
+	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.2 }")
+	if got := interference(t, c); got != ruleset.PossibleInterference {
+		t.Errorf("a change among too many of others to be told: %d", got)
+	}
+	if got := interference(t, c); got != ruleset.NoInterference {
+		t.Errorf("nothing: %d", got)
 	}
 }
 
@@ -110,10 +149,11 @@ func TestForeignChangesAreRepaired(t *testing.T) {
 			}
 			commit(t, c, table, time.Now())
 			wantTable(t, c, ruleset.IPv4, table)
+			interference(t, c)
 			n.nft(t, strings.ReplaceAll(test.command, "HANDLE", firstHandle(t, n)))
 
-			if !isForeign(t, c) {
-				t.Error("not Foreign")
+			if got := interference(t, c); got != ruleset.Interfered {
+				t.Errorf("interference is %d", got)
 			}
 			shape, err := c.Shape(ruleset.IPv4)
 			if err != nil {

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,58 +12,112 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Forget deletes what packets have added to maps and what may not be used any more.
+// forgetAtOnce is how many elements are deleted in one transaction. It costs the kernel
+// little that one cannot be done, but milliseconds, however small it is; and of more than
+// some hundred failures it does not tell all at once.
+const forgetAtOnce = 500
+
+// Forget deletes what packets have added to maps and what may not be used any more. Between
+// its steps others may use the connection, since a map may have very many clients.
 func (c *Conn) Forget(family ruleset.Family, all []ruleset.Forget) error {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
 	var errs []error
 	for _, f := range all {
 		if err := c.forget(family, f); err != nil {
-			errs = append(errs, fmt.Errorf("forgetting clients in map %s of table %s %s: %w", f.Set, familyName(family), ruleset.TableName, err))
+			errs = append(errs, fmt.Errorf("forgetting clients in map %s of table %s %s: %w", f.Set, family, ruleset.TableName, err))
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// errComing is that there are clients to be forgotten again and again.
+var errComing = errors.New("there are others all the time")
 
 func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
 	keep := make(map[string]bool, len(f.Keep))
 	for _, target := range f.Keep {
 		keep[targetData(target)] = true
 	}
-	return again(func() error {
-		var gone []ruleset.Element
-		r := reader{conn: c, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
-		err := r.eachElement(f.Set, func(e ruleset.Element) {
-			if !keep[e.Data] {
-				gone = append(gone, ruleset.Element{Key: e.Key})
-			}
-		})
-		if errors.Is(err, unix.ENOENT) {
-			return nil // the map is gone, or the table
-		} else if err != nil {
+	// The kernel lists a map in pieces. While elements go by themselves, it takes some for
+	// listed that it has not listed.
+	for range listTimes {
+		clients, err := c.clients(family, f.Set, keep)
+		if len(clients) == 0 || err != nil {
 			return err
 		}
-		return c.deleteElements(family, f.Set, gone)
-	})
-}
-
-// deleteElements deletes elements of a map that packets add to. The error is errChanged if
-// some had gone by themselves, so that others may be left.
-func (c *Conn) deleteElements(family ruleset.Family, name string, elements []ruleset.Element) error {
-	// One that is gone keeps the kernel from deleting all that it is to delete at once.
-	const atOnce = 1000
-	var changed error
-	for part := range slices.Chunk(elements, atOnce) {
-		err := c.apply(context.Background(), ruleset.TableName, ruleset.Transaction{Family: family, Changes: []ruleset.Change{
-			{Kind: ruleset.DeleteElements, Set: &ruleset.Set{Name: name}, Elements: part},
-		}})
-		if errors.Is(err, unix.ENOENT) {
-			changed = errChanged
-		} else if err != nil {
-			return err
+		for part := range slices.Chunk(clients, forgetAtOnce) {
+			if err := c.deleteClients(family, f.Set, part); err != nil {
+				return err
+			}
 		}
 	}
-	return changed
+	return errComing
+}
+
+// clients lists elements of a map, but for those whose data is to be kept.
+func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool) ([]ruleset.Element, error) {
+	c.lists.Lock()
+	defer c.lists.Unlock()
+	var clients []ruleset.Element
+	r := reader{asker: &c.lists.asker, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
+	err := again(listTimes, func() error {
+		clients = nil
+		return r.eachElement(name, func(e ruleset.Element) {
+			if !keep[e.Data] {
+				clients = append(clients, ruleset.Element{Key: e.Key})
+			}
+		})
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil // the map is gone, or the table
+	}
+	return clients, err
+}
+
+// deleteClients deletes elements of a map, of which some may have gone by themselves since
+// they were listed. One that is gone keeps the kernel from deleting any, but it tells each
+// of them: so there is a message for each, and the others are deleted the next time.
+func (c *Conn) deleteClients(family ruleset.Family, name string, clients []ruleset.Element) error {
+	set := &ruleset.Set{Name: name}
+	for len(clients) > 0 {
+		gone, err := c.deleteUnlessGone(family, set, clients)
+		if len(gone) == 0 || err != nil {
+			return err
+		}
+		left := make([]ruleset.Element, 0, len(clients))
+		for i, client := range clients {
+			if !gone[i] {
+				left = append(left, client)
+			}
+		}
+		clients = left
+	}
+	return nil
+}
+
+// deleteUnlessGone deletes all elements, or none and says which are gone, by their places.
+func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	m := &c.messages
+	m.reset()
+	e := encoder{messages: m, name: ruleset.TableName, family: family}
+	m.beginBatch()
+	for i := range elements {
+		e.elements(origin{}, unix.NFT_MSG_DELSETELEM, 0, &ruleset.Change{Set: set, Elements: elements[i : i+1]})
+	}
+	m.endBatch()
+	failures, err := c.attempt(m)
+	if err != nil {
+		return nil, err
+	}
+	gone := make(map[int]bool)
+	for _, f := range failures {
+		if f.errno != unix.ENOENT || f.message == 0 {
+			return nil, f
+		}
+		gone[f.message-1] = true
+	}
+	return gone, nil
 }
 
 // targetData is a target as maps hold it.

@@ -59,6 +59,11 @@ func (m *messages) acknowledge() {
 	binary.NativeEndian.PutUint16(m.bytes[at:], binary.NativeEndian.Uint16(m.bytes[at:])|unix.NLM_F_ACK)
 }
 
+// lists reports whether the first message asks for a list of things.
+func (m *messages) lists() bool {
+	return binary.NativeEndian.Uint16(m.bytes[m.starts[0]+6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
+}
+
 // number numbers the messages, by which the kernel says which of them it answers.
 func (m *messages) number(first uint32) {
 	for i, start := range m.starts {

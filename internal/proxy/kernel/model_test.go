@@ -67,10 +67,6 @@ type model struct {
 	config  ruleset.Config
 	ports   map[string]ruleset.ServicePort
 	hairpin []netip.Addr
-	// applying is how long the kernel has taken for transactions. The clock of the table
-	// stands still meanwhile, since what lingers is to do so from when the kernel has done
-	// what makes it linger.
-	applying time.Duration
 	// live says how many endpoints the fronts with traffic have.
 	live int
 }
@@ -175,12 +171,11 @@ func (m *model) somePort(name string) ruleset.ServicePort {
 // commit has the kernel do what is staged and due.
 func (m *model) commit() {
 	m.t.Helper()
-	began := time.Now()
-	done := m.table.Commit(began.Add(-m.applying))
+	done := m.table.Commit(time.Now())
 	if !done.Transaction.Empty() {
 		apply(m.t, m.conn, done.Transaction)
+		m.table.Written(time.Now())
 	}
-	m.applying += time.Since(began)
 	if err := m.conn.Forget(m.family, done.Forget); err != nil {
 		m.t.Fatal(err)
 	}
@@ -297,7 +292,7 @@ func newTraffic(t testing.TB, w *world, packets, connections ruleset.FrontEnd) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.node.nft(t, strings.NewReplacer("FAMILY", familyName(w.family), "FRONT", packets.Address.String()).Replace(watch))
+	w.node.nft(t, strings.NewReplacer("FAMILY", w.family.String(), "FRONT", packets.Address.String()).Replace(watch))
 
 	tr := &traffic{world: w}
 	tr.onBursts("sending packets", func(many int) error {
@@ -379,7 +374,7 @@ func (tr *traffic) stop(t *testing.T) {
 		t.Error(*err)
 	}
 	packets := func(counter string) int {
-		list := tr.world.node.nft(t, "list", "counter", familyName(tr.world.family), "watch", counter)
+		list := tr.world.node.nft(t, "list", "counter", tr.world.family.String(), "watch", counter)
 		n, err := strconv.Atoi(counted.FindStringSubmatch(list)[1])
 		if err != nil {
 			t.Fatal(err)

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 
 	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Read lists what the kernel holds of a family's table, as it was at one moment.
+// Read lists what the kernel holds of a family's table, as it was at one moment. Changes
+// need not wait for that. If there are any meanwhile, of whatever table, it begins anew, and
+// fails if that goes on.
 func (c *Conn) Read(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, true)
 }
@@ -21,20 +24,27 @@ func (c *Conn) Shape(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, false)
 }
 
+// listTimes is how often a listing is begun. That of a large table takes long.
+const listTimes = 8
+
 func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
+	c.lists.Lock()
+	defer c.lists.Unlock()
+	if c.lists.closed {
+		return ruleset.Listing{}, net.ErrClosed
+	}
+	a := &c.lists.asker
 	var listing ruleset.Listing
-	err := again(func() error {
-		before, err := c.readGeneration()
+	err := again(listTimes, func() error {
+		before, err := a.readGeneration()
 		if err != nil {
 			return err
 		}
-		r := reader{conn: c, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
+		r := reader{asker: a, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
 		if err := r.read(elements); err != nil {
 			return err
 		}
-		after, err := c.readGeneration()
+		after, err := a.readGeneration()
 		if err != nil {
 			return err
 		}
@@ -45,14 +55,14 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 		return nil
 	})
 	if err != nil {
-		return ruleset.Listing{}, fmt.Errorf("listing table %s %s: %w", familyName(family), ruleset.TableName, err)
+		return ruleset.Listing{}, fmt.Errorf("listing table %s %s: %w", family, ruleset.TableName, err)
 	}
 	return listing, nil
 }
 
 // reader fills a listing.
 type reader struct {
-	conn    *Conn
+	asker   *asker
 	listing ruleset.Listing
 	// strings are those that occur many times.
 	strings map[string]string
@@ -87,7 +97,7 @@ func (r *reader) read(elements bool) error {
 // ask asks for something of the table, whose name goes by the first kind of attribute,
 // and of the thing by a name, if it has one, which goes by the second.
 func (r *reader) ask(kind, flags uint16, names [2]uint16, name string, each func(content []byte)) error {
-	return r.conn.ask(func(m *messages) {
+	return r.asker.ask(func(m *messages) {
 		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(r.listing.Family), 0)
 		m.name(names[0], ruleset.TableName)
 		if name != "" {

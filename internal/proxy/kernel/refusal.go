@@ -31,6 +31,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s: %s", r.What, r.Errno.Error())
 }
 
+// NothingDone says that what the kernel holds is what it held before.
+func (*Refusal) NothingDone() bool { return true }
+
 // Unwrap makes the kernel's reason one that errors.Is finds.
 func (r *Refusal) Unwrap() error { return r.Errno }
 

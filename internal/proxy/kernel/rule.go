@@ -55,6 +55,8 @@ func (r *rule) statement(s ruleset.Statement) error {
 	case ruleset.InSet:
 		r.load(firstWord, s.Key)
 		r.lookUp(s.Set, nil)
+	case ruleset.FromInterface:
+		r.fromInterface(s)
 	case ruleset.FromNode:
 		r.expression("fib", func(m *messages) {
 			m.number32(unix.NFTA_FIB_DREG, register(firstWord))
@@ -245,6 +247,23 @@ func (r *rule) inPrefix(s ruleset.InPrefix) {
 		operator = unix.NFT_CMP_NEQ
 	}
 	r.compare(operator, string(prefix.Addr().AsSlice()))
+}
+
+// fromInterface compares the name of the interface that the packet came in by. The kernel
+// has it in sixteen bytes, with zeros behind it.
+func (r *rule) fromInterface(s ruleset.FromInterface) {
+	r.meta(firstWord, unix.NFT_META_IIFNAME)
+	name := s.Interfaces.Name
+	if !s.Interfaces.Prefix {
+		whole := make([]byte, unix.IFNAMSIZ)
+		copy(whole, name)
+		name = string(whole)
+	}
+	operator := uint32(unix.NFT_CMP_EQ)
+	if s.Not {
+		operator = unix.NFT_CMP_NEQ
+	}
+	r.compare(operator, name)
 }
 
 func (r *rule) decide(v ruleset.Verdict) {

@@ -20,6 +20,7 @@ const receiveBuffer = 64 << 10
 // last one is known.
 type socket struct {
 	fd       int
+	port     uint32 // by which the kernel knows it
 	sequence uint32
 	// limit is how long what is sent at once may be, and setOption is what changes it.
 	limit     int
@@ -55,6 +56,13 @@ func dial() (*socket, error) {
 func (s *socket) prepare() error {
 	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
+	}
+	name, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return err
+	}
+	if address, ok := name.(*unix.SockaddrNetlink); ok {
+		s.port = address.Pid
 	}
 	// Answers say which part of a message was wrong, and do not repeat all of it.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
@@ -92,7 +100,12 @@ func (s *socket) widen(length int) error {
 	return s.measure()
 }
 
-func (s *socket) close() error { return unix.Close(s.fd) }
+func (s *socket) close() error {
+	if s == nil {
+		return nil // it was never opened
+	}
+	return unix.Close(s.fd)
+}
 
 // send sends messages, again if the kernel lacks memory for them at the moment.
 func (s *socket) send(b []byte) error {

@@ -42,6 +42,25 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	return fmt.Errorf("the kernel's nftables is not as it must be: %w", err)
 }
 
+// Lacking reports whether an error of CheckSupport says that the kernel does not have
+// something, and not that it was kept from trying.
+func Lacking(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{
+		unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.EPROTO,
+	}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
+}
+
+// missing says what it is that a connection to nftables is for want of.
+func missing(err error) error {
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT):
+		return fmt.Errorf("the kernel does not have netfilter's netlink, its module nfnetlink may be missing: %w", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("the kernel does not have nftables, its module nf_tables may be missing: %w", err)
+	}
+	return err
+}
+
 // checkVersion compares the kernel's version with the oldest that will do.
 func checkVersion() error {
 	var name unix.Utsname

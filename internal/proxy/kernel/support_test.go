@@ -1,11 +1,15 @@
 package kernel_test
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -22,8 +26,8 @@ func TestCheckSupportLeavesNothing(t *testing.T) {
 	if list := n.nft(t, "list", "ruleset"); list != "" {
 		t.Errorf("CheckSupport left\n%s", list)
 	}
-	if isForeign(t, c) {
-		t.Error("CheckSupport is taken for a foreign change")
+	if got := interference(t, c); got != ruleset.NoInterference {
+		t.Errorf("CheckSupport is taken for a foreign change: %d", got)
 	}
 }
 
@@ -46,6 +50,40 @@ func TestVersionsAreCompared(t *testing.T) {
 		if older := kernel.Older(test.release, kernel.MinimumKernel); older != test.older {
 			t.Errorf("%s is older than %s: %t, want %t", test.release, kernel.MinimumKernel, older, test.older)
 		}
+	}
+}
+
+// What a kernel answers that lacks something says little by itself.
+func TestMissing(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{
+		unix.EPROTONOSUPPORT: "the kernel does not have netfilter's netlink, its module nfnetlink may be missing: opening: protocol not supported",
+		unix.EINVAL:          "the kernel does not have nftables, its module nf_tables may be missing: opening: invalid argument",
+		unix.EPERM:           "opening: operation not permitted",
+	} {
+		err := kernel.Missing(fmt.Errorf("opening: %w", errno))
+		if err.Error() != want || !errors.Is(err, errno) {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	}
+	if err := kernel.Missing(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// That a kernel is busy does not mean that it lacks something.
+func TestLacking(t *testing.T) {
+	for errno, want := range map[unix.Errno]bool{
+		unix.ENOENT: true, unix.EOPNOTSUPP: true, unix.EAFNOSUPPORT: true, unix.EPROTONOSUPPORT: true,
+		unix.EBUSY: false, unix.ENOMEM: false, unix.EINTR: false, unix.EAGAIN: false, unix.EPERM: false,
+	} {
+		for _, err := range []error{&kernel.Refusal{Errno: errno}, fmt.Errorf("trying: %w", errno)} {
+			if got := kernel.Lacking(err); got != want {
+				t.Errorf("%s: %t, want %t", err, got, want)
+			}
+		}
+	}
+	if kernel.Lacking(nil) {
+		t.Error("something is lacking though nothing failed")
 	}
 }
 

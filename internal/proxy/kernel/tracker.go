@@ -21,11 +21,15 @@ const (
 	trackGet    = 1 // IPCTNL_MSG_CT_GET
 	trackDelete = 2 // IPCTNL_MSG_CT_DELETE
 
-	trackOriginal = 1  // CTA_TUPLE_ORIG
-	trackReply    = 2  // CTA_TUPLE_REPLY
-	trackID       = 12 // CTA_ID
-	trackZone     = 18 // CTA_ZONE
-	trackFilter   = 25 // CTA_FILTER
+	trackOriginal   = 1  // CTA_TUPLE_ORIG
+	trackReply      = 2  // CTA_TUPLE_REPLY
+	trackStatus     = 3  // CTA_STATUS
+	trackID         = 12 // CTA_ID
+	trackZone       = 18 // CTA_ZONE
+	trackFilter     = 25 // CTA_FILTER
+	trackStatusMask = 26 // CTA_STATUS_MASK
+
+	statusAnswered = 1 << 1 // IPS_SEEN_REPLY
 
 	trackFilterOriginal = 1 // CTA_FILTER_ORIG_FLAGS
 	trackFilterReply    = 2 // CTA_FILTER_REPLY_FLAGS
@@ -62,8 +66,10 @@ type Tracker struct {
 
 // TrackerOptions are the choices of a Tracker.
 type TrackerOptions struct {
-	// TCP has it forget connections of TCP and SCTP too, whose ends would notice by
-	// themselves, some time, that the other is gone.
+	// TCP has it forget all connections of TCP and SCTP too, whose ends would notice by
+	// themselves, some time, that the other is gone. Without it those are forgotten that
+	// nobody ever answered: nothing is lost with them, and for two minutes a new connection
+	// from the same port would be taken for one of them, and go where it cannot be answered.
 	TCP bool
 }
 
@@ -90,11 +96,11 @@ func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error
 	defer t.mutex.Unlock()
 	deleted := 0
 	var errs []error
-	for network, fronts := range t.byNetwork(stale) {
+	for network, fronts := range byNetwork(stale) {
 		n, err := t.delete(ctx, network, fronts)
 		deleted += n
 		if err != nil {
-			errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", network.protocol, familyName(network.family), err))
+			errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", network.protocol, network.family, err))
 		}
 	}
 	return deleted, errors.Join(errs...)
@@ -106,40 +112,30 @@ type network struct {
 	protocol ruleset.Protocol
 }
 
-// targets are where connections of a front may not go: somewhere, or anywhere.
-type targets struct {
-	all   bool
-	these map[netip.AddrPort]bool
-}
+// targets are where connections of a front may not go.
+type targets map[netip.AddrPort]bool
 
-// byNetwork sorts what is stale. What a Tracker leaves alone is left out.
-func (t *Tracker) byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]*targets {
-	sorted := make(map[network]map[netip.AddrPort]*targets)
+// byNetwork sorts what is stale.
+func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
+	sorted := make(map[network]map[netip.AddrPort]targets)
 	for _, s := range stale {
-		if s.Front.Protocol != ruleset.UDP && !t.options.TCP {
-			continue
-		}
 		n := network{ruleset.IPv4, s.Front.Protocol}
 		if s.Front.Address.Is6() {
 			n.family = ruleset.IPv6
 		}
 		if sorted[n] == nil {
-			sorted[n] = make(map[netip.AddrPort]*targets)
+			sorted[n] = make(map[netip.AddrPort]targets)
 		}
 		front := netip.AddrPortFrom(s.Front.Address, s.Front.Port)
 		if sorted[n][front] == nil {
-			sorted[n][front] = &targets{these: make(map[netip.AddrPort]bool)}
+			sorted[n][front] = make(targets)
 		}
-		if s.Target.IsValid() {
-			sorted[n][front].these[s.Target] = true
-		} else {
-			sorted[n][front].all = true
-		}
+		sorted[n][front][s.Target] = true
 	}
 	return sorted
 }
 
-func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPort]*targets) (int, error) {
+func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPort]targets) (int, error) {
 	questions := []netip.AddrPort{{}}
 	if len(fronts) <= fewFronts {
 		questions = slices.Collect(maps.Keys(fronts))
@@ -166,23 +162,38 @@ func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPo
 
 // find asks for the connections of a front, or for all if it is none, and picks those that
 // go where they may not. They are as a message that deletes them has them.
-func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPort]*targets) ([]string, error) {
+func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPort]targets) ([]string, error) {
 	m := &t.messages
 	m.reset()
 	m.begin(unix.NFNL_SUBSYS_CTNETLINK<<8|trackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
 	m.filter(n, front)
+	unanswered := n.protocol != ruleset.UDP && !t.options.TCP
+	if unanswered {
+		// A kernel that does not know the mask lists the others too.
+		m.raw(trackStatus, string(binary.BigEndian.AppendUint32(nil, 0)))
+		m.raw(trackStatusMask, string(binary.BigEndian.AppendUint32(nil, statusAnswered)))
+	}
 	m.end()
 	var found []string
 	err := t.socket.ask(m, func(content []byte) {
 		original := attribute(content, trackOriginal)
 		protocol, _, to := tuple(original)
 		_, from, _ := tuple(attribute(content, trackReply))
+		if unanswered && answered(content) {
+			return
+		}
 		stale := fronts[to]
-		if protocol == n.protocol && stale != nil && (stale.all || stale.these[from]) {
+		if protocol == n.protocol && stale[from] {
 			found = append(found, deletion(content))
 		}
 	})
 	return found, err
+}
+
+// answered reports whether a packet came back on a connection.
+func answered(content []byte) bool {
+	status := attribute(content, trackStatus)
+	return len(status) == 4 && binary.BigEndian.Uint32(status)&statusAnswered != 0
 }
 
 // filter has the kernel list connections of a protocol only, and few but those of a front.

@@ -95,13 +95,21 @@ func TestFlowsMoveToOtherEndpoints(t *testing.T) {
 		staying.wantAnswer(t, w.endpoint(1))
 		forget(t, tracker, done.Stale, 0)
 
-		// Without endpoints there is nothing left of it.
+		// Without endpoints it stays where it is, until there is another.
 		done = stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}})
+		forget(t, tracker, done.Stale, 0)
+		moving.wantAnswer(t, w.endpoint(2))
+		done = stage(t, w.conn, table, with(3))
 		forget(t, tracker, done.Stale, 1)
-		if s, err := moving.answer(patience); err == nil {
-			t.Errorf("%s answered, which is no endpoint any more", s.endpoint)
-		}
+		moving.wantAnswer(t, w.endpoint(3))
 		staying.wantAnswer(t, w.endpoint(1))
+
+		// One that serves without new connections keeps what it has.
+		serving := with(1)
+		serving.Known.Serving = w.all(3)
+		done = stage(t, w.conn, table, serving)
+		forget(t, tracker, done.Stale, 0)
+		moving.wantAnswer(t, w.endpoint(3))
 	})
 }
 
@@ -169,5 +177,43 @@ func TestConnectionsAreForgottenIfAskedFor(t *testing.T) {
 		done := stage(t, w.conn, table, with(2))
 		forget(t, w.node.track(t, kernel.TrackerOptions{}), done.Stale, 0)
 		forget(t, w.node.track(t, kernel.TrackerOptions{TCP: true}), done.Stale, 1)
+	})
+}
+
+// A connection that nobody answers is tracked for minutes, and whoever connects from the
+// same port again would be led as it was.
+func TestConnectionsThatNobodyAnsweredAreForgotten(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		tracker := w.node.track(t, kernel.TrackerOptions{})
+		front := w.front(1, 80)
+		with := func(n int) ruleset.ServicePort {
+			return ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(n)}
+		}
+		const port, briefly = 23456, 200 * time.Millisecond
+		connect := func(timeout time.Duration) (seen, error) {
+			conn, err := w.client.dial(net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.pod, port)), Timeout: timeout}, "tcp", to(front))
+			if err != nil {
+				return seen{}, err
+			}
+			defer conn.Close()
+			return ask(conn, timeout)
+		}
+		// There is no such endpoint.
+		stage(t, w.conn, table, with(listeners+1))
+		if s, err := connect(briefly); err == nil {
+			t.Fatalf("%s answered", s.endpoint)
+		}
+		done := stage(t, w.conn, table, with(1))
+		if s, err := connect(briefly); err == nil {
+			t.Fatalf("%s answered a connection that is not forgotten: this test shows nothing", s.endpoint)
+		}
+		// One from another port, which is answered, is left alone.
+		if _, err := w.client.connect(w.pod, to(front), patience); err != nil {
+			t.Fatal(err)
+		}
+		forget(t, tracker, done.Stale, 1)
+		if s, err := connect(patience); err != nil || s.endpoint != w.endpoint(1) {
+			t.Fatalf("%s answered, %v, want %s", s.endpoint, err, w.endpoint(1))
+		}
 	})
 }

@@ -71,7 +71,7 @@ func (a addresses) service(n int) netip.Addr {
 }
 
 func (a addresses) config() ruleset.Config {
-	return ruleset.Config{Family: a.family, ClusterCIDRs: []netip.Prefix{a.pods}, Linger: time.Second}
+	return ruleset.Config{Family: a.family, ClusterCIDRs: []netip.Prefix{a.pods}}
 }
 
 // newWorld makes a world without rules.

@@ -10,7 +10,9 @@ import (
 const (
 	// DefaultMasqueradeMark is a bit that kube-proxy does not use.
 	DefaultMasqueradeMark = 0x2000
-	DefaultLinger         = 100 * time.Millisecond
+	// DefaultLinger is long beside what a packet needs for two lookups, even where it is
+	// put off between them.
+	DefaultLinger = time.Second
 )
 
 // Config is what the whole table of a family goes by.
@@ -22,13 +24,27 @@ type Config struct {
 	// MasqueradeAll masquerades all connections to addresses of Services.
 	MasqueradeAll bool
 	// ClusterCIDRs are where the addresses of pods are from. Without those of its family
-	// a table cannot tell pods: it masquerades no traffic to addresses of Services for
-	// coming from elsewhere, and a pool Split keeps traffic of pods on the node.
+	// and without PodInterfaces a table cannot tell pods: it masquerades no traffic to
+	// addresses of Services for coming from elsewhere, and a pool Split keeps traffic of
+	// pods on the node.
 	ClusterCIDRs []netip.Prefix
+	// PodInterfaces are those that traffic of pods comes in by. With a name, ClusterCIDRs
+	// do not count.
+	PodInterfaces Interfaces
 	// Linger is how long what the rules no longer lead to stays in the kernel for packets
 	// that are on their way through them, DefaultLinger if zero.
 	Linger time.Duration
 }
+
+// Interfaces are network interfaces of the node.
+type Interfaces struct {
+	// Name is that of the only one, or with Prefix what the names of all begin with.
+	Name   string
+	Prefix bool
+}
+
+// TellsPods reports whether traffic of pods is told from other traffic.
+func (c Config) TellsPods() bool { return len(c.normal().fromPods(false)) > 0 }
 
 // normal fills in the defaults, and keeps the prefixes of the family alone, sorted.
 func (c Config) normal() Config {
@@ -42,6 +58,11 @@ func (c Config) normal() Config {
 		c.Linger = DefaultLinger
 	}
 	c.ClusterCIDRs = prefixes(c.Family, c.ClusterCIDRs)
+	if c.PodInterfaces.Name == "" {
+		c.PodInterfaces = Interfaces{}
+	} else {
+		c.ClusterCIDRs = nil
+	}
 	return c
 }
 
@@ -49,7 +70,25 @@ func (c Config) normal() Config {
 func (c Config) equal(other Config) bool {
 	return c.Family == other.Family && c.MasqueradeMark == other.MasqueradeMark &&
 		c.MasqueradeAll == other.MasqueradeAll && c.Linger == other.Linger &&
-		slices.Equal(c.ClusterCIDRs, other.ClusterCIDRs)
+		c.samePods(other)
+}
+
+// samePods reports whether both tell pods alike.
+func (c Config) samePods(other Config) bool {
+	return c.PodInterfaces == other.PodInterfaces && slices.Equal(c.ClusterCIDRs, other.ClusterCIDRs)
+}
+
+// fromPods are what traffic of pods matches one of, or else, with not, what all other
+// traffic matches all of. There are none if nothing tells pods.
+func (c Config) fromPods(not bool) []Statement {
+	if c.PodInterfaces.Name != "" {
+		return []Statement{FromInterface{Interfaces: c.PodInterfaces, Not: not}}
+	}
+	var all []Statement
+	for _, p := range c.ClusterCIDRs {
+		all = append(all, InPrefix{Value: SourceAddress, Prefix: p, Not: not})
+	}
+	return all
 }
 
 // prefixes are those of the family, sorted, each once and without the bits that do not

@@ -45,10 +45,7 @@ func (p *port) entry(end *FrontEnd) *entry {
 		}
 	}
 	if !complete {
-		e.verdicts[setRefused] = goTo(refuseChain)
-		if end.Empty == Drop {
-			e.verdicts[setRefused] = Verdict{Kind: VerdictDrop}
-		}
+		e.verdicts[setRefused] = end.Empty.verdict()
 	}
 	if end.Sources != nil {
 		e.verdicts[setFirewall] = goTo(p.sourcesName(end))
@@ -67,6 +64,20 @@ func (p *port) entry(end *FrontEnd) *entry {
 	return e
 }
 
+// verdict is what a refusal is to packets.
+func (r Refusal) verdict() Verdict {
+	switch r {
+	case Drop:
+		return Verdict{Kind: VerdictDrop}
+	case DropOutside:
+		return goTo(dropOutsideChain)
+	case Ignore:
+		return Verdict{}
+	default:
+		return goTo(refuseChain)
+	}
+}
+
 // goTo is the verdict that goes on in a chain.
 func goTo(chain string) Verdict {
 	return Verdict{Kind: VerdictGoto, Chain: chain}
@@ -76,7 +87,10 @@ func goTo(chain string) Verdict {
 func (e *entry) served() bool { return e.verdicts[setServices].Kind != 0 }
 
 // complete reports whether endpoints take all of the front's packets.
-func (e *entry) complete() bool { return e.served() && e.verdicts[setRefused].Kind == 0 }
+func (e *entry) complete() bool {
+	split := e.members[setMasqueradedNode-setMasqueraded]
+	return e.served() && (!split || len(e.slots[0]) > 0 && len(e.slots[1]) > 0)
+}
 
 // gains reports whether there is a pool with endpoints that had none in another entry.
 func (e *entry) gains(other *entry) bool {

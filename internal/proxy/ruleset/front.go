@@ -34,7 +34,6 @@ func (r *revision) reviseFront(front Front, old, wanted *entry) {
 	if wanted.clusterIP {
 		r.count(front.Address, 1)
 	}
-	r.findStale(front, old, wanted)
 }
 
 // change adds an element or removes it.
@@ -79,7 +78,9 @@ func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 }
 
 // leadsToPart reports whether a verdict leads to a part.
-func (v Verdict) leadsToPart() bool { return v.Chain != "" && v.Chain != refuseChain }
+func (v Verdict) leadsToPart() bool {
+	return v.Chain != "" && v.Chain != refuseChain && v.Chain != dropOutsideChain
+}
 
 // reviseSlots changes the slots of a front. Elements cannot be changed in place.
 func (r *revision) reviseSlots(of slotsOf, old, wanted []netip.AddrPort) {

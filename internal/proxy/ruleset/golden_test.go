@@ -68,7 +68,7 @@ func every(family Family) []ServicePort {
 			Name: "shop/web:http",
 			Fronts: []FrontEnd{
 				{Front: front("10.96.0.20", "fd96::20", TCP, 80), ClusterIP: true},
-				{Front: front(node, node6, TCP, 30080), Pool: PoolSplit, Empty: Drop},
+				{Front: front(node, node6, TCP, 30080), Pool: PoolSplit, Empty: DropOutside},
 				{
 					Front: front(balancer, balancer6, TCP, 80), Pool: PoolSplit, Empty: Drop,
 					Sources: []netip.Prefix{prefix("198.51.100.0/24", "2001:db8:1::/48"), prefix(balancer+"/32", balancer6+"/128")},
@@ -106,6 +106,8 @@ func TestTextGolden(t *testing.T) {
 		{"empty.nft", Config{Family: IPv4}, nil},
 		{"ipv4.nft", Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}, every(IPv4)},
 		{"ipv6.nft", Config{Family: IPv6, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("fd01::/16"), netip.MustParsePrefix("fd02::/16")}}, every(IPv6)},
+		{"bridge.nft", Config{Family: IPv4, PodInterfaces: Interfaces{Name: "cni0"}}, every(IPv4)[2:3]},
+		{"interfaces.nft", Config{Family: IPv6, PodInterfaces: Interfaces{Name: "veth", Prefix: true}}, every(IPv6)[2:3]},
 		{"masquerade-all.nft", Config{Family: IPv4, MasqueradeAll: true, MasqueradeMark: 0x80000000}, every(IPv4)[:1]},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // fakeKernel holds a table, does transactions, and refuses those that Linux refuses, and
@@ -282,8 +283,15 @@ func (k *fakeKernel) checkChain(before *fakeKernel, key, name string) error {
 type packet struct {
 	source netip.Addr
 	front  Front
+	// in is the interface that it comes in by, none if it is the node's own.
+	in string
 	// fromNode says that the source is the node's, toNode that the destination is.
 	fromNode, toNode bool
+}
+
+// hold reports whether an interface is one of them.
+func (i Interfaces) hold(name string) bool {
+	return name == i.Name || i.Prefix && strings.HasPrefix(name, i.Name)
 }
 
 // fate is what becomes of a packet.
@@ -381,6 +389,8 @@ func (w *walk) rule(r Rule) bool {
 			matches = s.Prefix.Contains(w.source) != s.Not
 		case InSet:
 			_, matches = w.kernel.sets[s.Set].elements[w.key(s.Key)]
+		case FromInterface:
+			matches = s.Interfaces.hold(w.in) != s.Not
 		case FromNode:
 			matches = w.fromNode
 		case HasProtocol:

@@ -24,11 +24,15 @@ const (
 
 // The kinds of those sets.
 const (
-	verdictMaps  = setRefused + 1                          // from the first
-	memberships  = setMasqueradedNode - setMasqueraded + 1 // from setMasqueraded
-	slotMaps     = setLocalSlots - setSlots + 1            // from setSlots
-	affinitySize = 65_535
+	verdictMaps = setRefused + 1                          // from the first
+	memberships = setMasqueradedNode - setMasqueraded + 1 // from setMasqueraded
+	slotMaps    = setLocalSlots - setSlots + 1            // from setSlots
 )
+
+// affinitySize is how many clients of a Service port are remembered. Of more, those that
+// come later are not until others expire. The kernel may make room for all of them at
+// once, which takes it 4 MiB.
+const affinitySize = 1 << 18
 
 // frontValues are the key that a packet's destination is looked up by.
 var frontValues = []Value{DestinationAddress, TransportProtocol, DestinationPort}
@@ -69,8 +73,9 @@ func affinitySet(name string) *Set {
 
 // The chains that other chains and maps lead to in every table.
 const (
-	serveChain  = "serve"
-	refuseChain = "refuse"
+	serveChain       = "serve"
+	refuseChain      = "refuse"
+	dropOutsideChain = "drop-outside"
 )
 
 // Priorities of the base chains: each is before kube-proxy's, so that a Service that
@@ -100,6 +105,7 @@ func (c Config) chains() []*Chain {
 			[]Statement{HasProtocol{TCP}, Refuse{Reset: true}},
 			[]Statement{Refuse{}},
 		),
+		c.chain(dropOutsideChain, nil, append(c.fromInside(leadTo(refuseChain)), []Statement{Decide{Verdict{Kind: VerdictDrop}}})...),
 		c.chain(serveChain, nil, c.serve()...),
 		c.chain("nat-prerouting", &Base{NAT: true, Hook: Prerouting, Priority: translatePriority},
 			[]Statement{Decide{Verdict{Kind: VerdictJump, Chain: serveChain}}}),
@@ -127,14 +133,9 @@ func (c Config) serve() [][]Statement {
 		{InSet{Key: frontValues, Set: sets[setMasqueradedNode].Name}, FromNode{}, mark},
 	}
 	toService := InSet{Key: []Value{DestinationAddress}, Set: sets[setClusterIPs].Name}
-	switch {
-	case c.MasqueradeAll:
+	if c.MasqueradeAll {
 		rules = append(rules, []Statement{toService, mark})
-	case len(c.ClusterCIDRs) > 0:
-		var fromElsewhere []Statement
-		for _, p := range c.ClusterCIDRs {
-			fromElsewhere = append(fromElsewhere, InPrefix{Value: SourceAddress, Prefix: p, Not: true})
-		}
+	} else if fromElsewhere := c.fromPods(true); len(fromElsewhere) > 0 {
 		rules = append(rules, append(fromElsewhere, toService, mark))
 	}
 	return append(rules,
@@ -164,16 +165,20 @@ func (c Config) pick(name string, slotMap setID, count uint32) *Chain {
 // split sends traffic of pods and of the node to one pool, and all other to another. A
 // pool without endpoints takes nothing, so that its traffic is refused.
 func (c Config) split(name string, cluster, local uint32) *Chain {
-	inside := leadToPick(clusterPrefix, cluster)
-	var rules [][]Statement
-	for _, p := range c.ClusterCIDRs {
-		rules = append(rules, []Statement{InPrefix{Value: SourceAddress, Prefix: p}, inside})
-	}
-	rules = append(rules, []Statement{FromNode{}, inside})
+	rules := c.fromInside(leadToPick(clusterPrefix, cluster))
 	if local > 0 {
 		rules = append(rules, []Statement{leadToPick(localPrefix, local)})
 	}
 	return c.chain(name, nil, rules...)
+}
+
+// fromInside are rules that decide on traffic of pods and of the node.
+func (c Config) fromInside(decision Decide) [][]Statement {
+	var rules [][]Statement
+	for _, fromPod := range c.fromPods(false) {
+		rules = append(rules, []Statement{fromPod, decision})
+	}
+	return append(rules, []Statement{FromNode{}, decision})
 }
 
 // leadTo goes on in a chain.

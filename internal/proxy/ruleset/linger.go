@@ -25,10 +25,12 @@ type surplus struct {
 	due   time.Time
 }
 
-// deferral is a deletion to be made: of a part, or else of slots.
+// deferral is what is to be done later: the deletion of a part, or a look at what is left
+// of what went, or else the deletion of slots.
 type deferral struct {
 	due   time.Time
 	part  *part
+	look  *look
 	slots slotsOf
 }
 
@@ -68,8 +70,48 @@ func (l *lingering) deferPart(p *part, due time.Time) {
 	l.queue = append(l.queue, deferral{due: due, part: p})
 }
 
+// deferLook has what went looked at again at a time.
+func (l *lingering) deferLook(again *look, due time.Time) {
+	l.queue = append(l.queue, deferral{due: due, look: again})
+}
+
+// looks are those that are still to be taken.
+func (l *lingering) looks() []*look {
+	var all []*look
+	for _, d := range l.queue {
+		if d.look != nil {
+			all = append(all, d.look)
+		}
+	}
+	return all
+}
+
+// extend has what was to linger until a time linger until a later one.
+func (l *lingering) extend(due, until time.Time) {
+	for i := range l.queue {
+		d := &l.queue[i]
+		if !d.due.Equal(due) || l.overtaken(*d) {
+			continue
+		}
+		d.due = until
+		switch {
+		case d.look != nil:
+		case d.part == nil:
+			l.slots[d.slots].due = until
+		default:
+			if d.part.left.Equal(due) {
+				d.part.left = until
+			}
+			d.part.due = until
+		}
+	}
+}
+
 // overtaken reports whether there is nothing to be done for an item of the queue.
 func (l *lingering) overtaken(d deferral) bool {
+	if d.look != nil {
+		return false
+	}
 	if d.part != nil {
 		return !d.part.due.Equal(d.due)
 	}

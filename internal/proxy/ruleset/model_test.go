@@ -55,10 +55,18 @@ func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// fromPod reports whether a packet is known to be a pod's.
+func (m *model) fromPod(p packet) bool {
+	if m.config.PodInterfaces.Name != "" {
+		return m.config.PodInterfaces.hold(p.in)
+	}
+	return within(m.config.ClusterCIDRs, p.source)
+}
+
 // pool are the targets for a packet, as often as they are drawn.
 func (m *model) pool(p packet) []netip.AddrPort {
 	sp, end, ok := m.winner(p.front)
-	local := end.Pool == PoolLocal || end.Pool == PoolSplit && !p.fromNode && !within(m.config.ClusterCIDRs, p.source)
+	local := end.Pool == PoolLocal || end.Pool == PoolSplit && !p.fromNode && !m.fromPod(p)
 	switch {
 	case !ok:
 		return nil
@@ -71,7 +79,7 @@ func (m *model) pool(p packet) []netip.AddrPort {
 
 // fates are those of a packet, sorted.
 func (m *model) fates(p packet) []fate {
-	_, end, ok := m.winner(p.front)
+	sp, end, ok := m.winner(p.front)
 	refusal := fate{end: rejected}
 	if p.front.Protocol == TCP {
 		refusal.end = reset
@@ -85,17 +93,22 @@ func (m *model) fates(p packet) []fate {
 	if end.Sources != nil && !within(end.Sources, p.source) {
 		return []fate{{end: dropped}}
 	}
-	if end.Empty == Drop {
-		refusal.end = dropped
-	}
 	pool := m.pool(p)
 	if len(pool) == 0 {
+		switch {
+		case end.Empty == Drop, end.Empty == DropOutside && !p.fromNode && !m.fromPod(p):
+			refusal.end = dropped
+		case end.Empty == Ignore && (!m.clusterIP(p.front.Address) || p.toNode):
+			// What the node sends is marked before it is known where it goes.
+			marked := p.fromNode && end.Pool == PoolSplit && len(sp.Local) > 0
+			refusal = fate{target: p.front.own(), masquerade: marked}
+		}
 		return []fate{refusal}
 	}
 	masquerade := end.Pool != PoolSplit && end.Masquerade || end.Pool == PoolSplit && p.fromNode
 	if m.clusterIP(p.front.Address) {
 		masquerade = masquerade || m.config.MasqueradeAll ||
-			len(m.config.ClusterCIDRs) > 0 && !within(m.config.ClusterCIDRs, p.source)
+			(m.config.PodInterfaces.Name != "" || len(m.config.ClusterCIDRs) > 0) && !m.fromPod(p)
 	}
 	var fates []fate
 	for _, target := range pool {
@@ -161,10 +174,10 @@ func newWorld(family Family) *world {
 	w.cidrs = []netip.Prefix{netip.PrefixFrom(address("10.1.0.0", "fd01::"), 16), netip.PrefixFrom(address("10.2.0.0", "fd02::"), 16)}
 	outside, node := address("192.0.2.1", "2001:db8::1"), address("172.18.0.2", "fd18::2")
 	w.clients = []packet{
-		{source: w.targets[0].Addr()},
-		{source: w.targets[4].Addr()},
-		{source: outside},
-		{source: outside, toNode: true},
+		{source: w.targets[0].Addr(), in: "pod0"},
+		{source: w.targets[4].Addr(), in: "pod4"},
+		{source: outside, in: "eth0"},
+		{source: outside, in: "eth0", toNode: true},
 		{source: node, fromNode: true},
 	}
 	for _, c := range w.clients {
@@ -180,6 +193,7 @@ func (w *world) config() *rapid.Generator[Config] {
 			MasqueradeMark: rapid.SampledFrom([]uint32{0x2000, 0x8000}).Draw(t, "mark"),
 			MasqueradeAll:  rapid.Bool().Draw(t, "all"),
 			ClusterCIDRs:   rapid.SampledFrom([][]netip.Prefix{nil, w.cidrs[:1], w.cidrs}).Draw(t, "CIDRs"),
+			PodInterfaces:  rapid.SampledFrom([]Interfaces{{}, {}, {Name: "pod0"}, {Name: "pod", Prefix: true}}).Draw(t, "interfaces"),
 			Linger:         rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond}).Draw(t, "linger"),
 		}
 	})
@@ -194,6 +208,10 @@ func (w *world) servicePort() *rapid.Generator[ServicePort] {
 			Cluster:  targets.Draw(t, "cluster"),
 			Local:    targets.Draw(t, "local"),
 			Affinity: rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "affinity"),
+			Known: Known{
+				Serving: targets.Draw(t, "serving"), Silent: targets.Draw(t, "silent"),
+				View: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "view"), Fleeting: targets.Draw(t, "fleeting"),
+			},
 		}
 		for _, front := range rapid.SliceOfNDistinct(rapid.SampledFrom(w.fronts), 0, 3, rapid.ID[Front]).Draw(t, "fronts") {
 			end := FrontEnd{
@@ -201,7 +219,7 @@ func (w *world) servicePort() *rapid.Generator[ServicePort] {
 				Pool:       rapid.SampledFrom([]Pool{PoolCluster, PoolLocal, PoolSplit}).Draw(t, "pool"),
 				ClusterIP:  rapid.Bool().Draw(t, "cluster IP"),
 				Masquerade: rapid.Bool().Draw(t, "masquerade"),
-				Empty:      rapid.SampledFrom([]Refusal{Reject, Drop}).Draw(t, "empty"),
+				Empty:      rapid.SampledFrom([]Refusal{Reject, Drop, DropOutside, Ignore}).Draw(t, "empty"),
 			}
 			if rapid.IntRange(0, 3).Draw(t, "guarded") == 0 {
 				end.Sources = rapid.SliceOfNDistinct(rapid.SampledFrom(w.prefixes), 0, 3, rapid.ID[netip.Prefix]).Draw(t, "sources")
@@ -231,6 +249,9 @@ type machine struct {
 	intact bool
 	// moved says that clients may be remembered with targets of the wrong one of two pools.
 	moved bool
+	// forgetful says that the table knows less, or more, of what was than the last Commit
+	// that was done.
+	forgetful bool
 }
 
 // TestTableDoesWhatItIsTold changes tables in all ways at random, and sends packets after
@@ -283,7 +304,7 @@ func (m *machine) similar(t *rapid.T) {
 	sp := m.wanted.ports[rapid.SampledFrom(slices.Sorted(maps.Keys(m.wanted.ports))).Draw(t, "name")]
 	other := m.world.servicePort().Draw(t, "other")
 	if rapid.Bool().Draw(t, "endpoints") {
-		sp.Cluster, sp.Local = other.Cluster, other.Local
+		sp.Cluster, sp.Local, sp.Known = other.Cluster, other.Local, other.Known
 	} else {
 		sp.Affinity = other.Affinity
 	}
@@ -310,7 +331,7 @@ func (m *machine) setHairpin(t *rapid.T) {
 func (m *machine) configure(t *rapid.T) {
 	old := m.wanted.config
 	m.wanted.config = m.world.config().Draw(t, "config")
-	m.moved = m.moved || len(old.ClusterCIDRs) != len(m.wanted.config.ClusterCIDRs)
+	m.moved = m.moved || !old.samePods(m.wanted.config)
 	m.Configure(m.wanted.config)
 }
 
@@ -336,7 +357,7 @@ func (m *machine) commit(t *rapid.T) {
 	if m.intact {
 		m.lookAtConnections(t, c.Stale)
 	}
-	m.intact = true
+	m.intact, m.forgetful = true, false
 	m.look(t)
 	m.connect()
 }
@@ -384,30 +405,55 @@ func (m *machine) lookAtPacket(t *rapid.T, p packet) {
 // could.
 func (m *machine) lookAtConnections(t *rapid.T, stale []Stale) {
 	for c := range m.connections {
-		front := c.packet.front
-		ended := slices.ContainsFunc(stale, func(s Stale) bool {
-			return s.Front == front && (!s.Target.IsValid() || s.Target == c.target)
-		})
-		if want := !m.mayGoOn(c); ended != want {
+		ended := slices.Contains(stale, Stale{c.packet.front, c.target})
+		if want, certain := m.mayNotGoOn(c); ended != want && (certain || ended && !want && m.serves(c)) {
 			t.Fatalf("the connection of %v to %s has ended: %t instead of %t", c.packet, c.target, ended, want)
 		}
 	}
 }
 
-// mayGoOn reports whether a connection from before the last Commit may go on after it.
-func (m *machine) mayGoOn(c connection) bool {
-	before, after := m.before.pools(c.packet.front), m.done.pools(c.packet.front)
-	some := func(pools [2][]netip.AddrPort) bool { return len(pools[0])+len(pools[1]) > 0 }
+// serves reports whether the endpoint of a connection serves.
+func (m *machine) serves(c connection) bool {
+	after, _, _ := m.done.winner(c.packet.front)
+	return slices.Contains(after.alive(), c.target)
+}
+
+func (sp ServicePort) alive() []netip.AddrPort {
+	return slices.Concat(sp.Cluster, sp.Local, sp.Known.Serving)
+}
+
+// mayNotGoOn reports whether a connection from before the last Commit must end with it,
+// and whether the table can know that.
+func (m *machine) mayNotGoOn(c connection) (ends, certain bool) {
+	front := c.packet.front
+	was, _, some := m.before.winner(front)
+	is, _, still := m.done.winner(front)
 	switch {
-	case !some(after):
-		return !some(before)
-	case c.target == c.packet.front.own():
-		_, end, _ := m.before.winner(c.packet.front)
-		incomplete := end.Pool == PoolSplit && (len(before[0]) == 0 || len(before[1]) == 0)
-		return some(before) && (!incomplete || (len(before[0]) > 0 || len(after[0]) == 0) && (len(before[1]) > 0 || len(after[1]) == 0))
+	case !still:
+		return false, true
+	case c.target == front.own():
+		return m.translated(front), true
+	case len(is.alive()) == 0 || slices.Contains(is.alive(), c.target):
+		return false, true
+	case some && was.Name != is.Name:
+		return true, !m.forgetful
+	case slices.Contains(is.Known.Silent, c.target) || is.Known.View == "":
+		return true, true
 	default:
-		return slices.Contains(after[0], c.target) || slices.Contains(after[1], c.target)
+		return was.Known.View == is.Known.View && !slices.Contains(was.Known.Fleeting, c.target), !m.forgetful
 	}
+}
+
+// translated reports whether some packets to a front are since the last Commit that were
+// not before.
+func (m *machine) translated(front Front) bool {
+	before, after := m.before.pools(front), m.done.pools(front)
+	_, end, _ := m.before.winner(front)
+	some := func(pools [2][]netip.AddrPort) bool { return len(pools[0])+len(pools[1]) > 0 }
+	if some(before) && end.Pool != PoolSplit {
+		return false
+	}
+	return len(before[0]) == 0 && len(after[0]) > 0 || len(before[1]) == 0 && len(after[1]) > 0
 }
 
 // pools are the targets that connections to a front may have.
@@ -479,6 +525,7 @@ func (m *machine) drain(t *rapid.T) {
 func (m *machine) refuse(t *rapid.T) {
 	m.Commit(m.now)
 	m.Adopt(m.kernel.list(m.world.family))
+	m.forgetful = true
 	if rapid.Bool().Draw(t, "commit") {
 		m.commit(t)
 	}
@@ -487,6 +534,7 @@ func (m *machine) refuse(t *rapid.T) {
 // restart begins with another table.
 func (m *machine) restart(t *rapid.T) {
 	m.Table = NewTable(m.wanted.config)
+	m.forgetful = true
 	first := rapid.Bool().Draw(t, "adopt first")
 	if first {
 		m.Adopt(m.kernel.list(m.world.family))

@@ -16,6 +16,9 @@ type port struct {
 	// their slots.
 	pools    [slotMaps][]netip.AddrPort
 	affinity time.Duration
+	known    Known // each list sorted
+	// late are endpoints that ended when there was none left that serves.
+	late []netip.AddrPort
 }
 
 // newPort makes a port of a ServicePort, without sharing memory with it. The error says
@@ -30,6 +33,10 @@ func newPort(family Family, sp ServicePort) (*port, error) {
 	p.fronts = family.fronts(sp.Fronts, left)
 	p.pools[0] = family.targets("cluster", sp.Cluster, left)
 	p.pools[1] = family.targets("local", sp.Local, left)
+	p.known = Known{
+		Serving: distinct(sp.Known.Serving), Silent: distinct(sp.Known.Silent),
+		View: sp.Known.View, Fleeting: distinct(sp.Known.Fleeting),
+	}
 	return p, left.err()
 }
 

@@ -10,7 +10,7 @@ import (
 // revision is a Commit at work.
 type revision struct {
 	*Table
-	now, due time.Time
+	now time.Time
 	// held is what the kernel holds, nil if that is what the last Commit left.
 	held *holding
 
@@ -28,8 +28,14 @@ type revision struct {
 	deleted  []Change
 	removals [setCount][]Element
 	adds     [setCount][]Element
-	stale    []Stale
-	forget   []Forget
+	// ended are the endpoints that connections of a port must not go on to.
+	ended map[*port][]netip.AddrPort
+	// unseen is what an earlier Commit told of, to nobody maybe.
+	unseen       []Stale
+	stale        []Stale
+	untranslated []Stale
+	forget       []Forget
+	losses       []loss
 }
 
 // portRevision is a port that is staged.
@@ -41,10 +47,12 @@ type portRevision struct {
 type frontRevision struct {
 	front Front
 	old   *entry
+	// owner is the name of the port that has had the front, empty if none has.
+	owner string
 }
 
 func newRevision(t *Table, now time.Time) *revision {
-	return &revision{Table: t, now: now, seen: make(map[Front]int), addresses: make(map[netip.Addr]bool)}
+	return &revision{Table: t, now: now, seen: make(map[Front]int), addresses: make(map[netip.Addr]bool), ended: make(map[*port][]netip.AddrPort)}
 }
 
 // commit brings the table up to date and tells how.
@@ -59,18 +67,24 @@ func (r *revision) commit() Commit {
 	}
 	r.revisePorts()
 	for _, f := range r.fronts {
-		r.reviseFront(f.front, f.old, r.claims.entry(f.front))
+		wanted := r.claims.entry(f.front)
+		r.reviseFront(f.front, f.old, wanted)
+		r.findStale(f, wanted)
 	}
 	r.reviseAddresses()
 	r.reviseHairpin()
+	r.stale = append(r.stale, r.stillStale(r.unseen)...)
 	r.reviseMemories()
+	if len(r.stale)+len(r.losses) > 0 {
+		r.lingering.deferLook(&look{stale: r.stale, losses: r.losses}, r.due)
+	}
 	r.settle()
 	r.expire()
 	transaction := Transaction{Family: r.config.Family, Changes: r.changes(before)}
 	r.listing, r.stagedConfig, r.stagedHairpin = nil, nil, nil
 	// A map that was cleared would stay as large as it was, and be as slow to look through.
 	r.staged = make(map[string]*port)
-	return Commit{Transaction: transaction, Stale: r.stale, Forget: r.forget}
+	return Commit{Transaction: transaction, Stale: slices.Concat(r.untranslated, r.stale), Forget: r.forget}
 }
 
 // adopt makes what the kernel holds what the table has, so that all that is wanted is
@@ -94,6 +108,10 @@ func (r *revision) adopt() {
 		r.addresses[address] = true
 	}
 	r.removals = r.held.junk
+	// If the kernel refused what they were about they have not been seen to.
+	for _, l := range r.lingering.looks() {
+		r.unseen = append(r.unseen, l.stale...)
+	}
 	r.lingering = newLingering()
 	for _, s := range r.held.strays {
 		r.lingering.deferSlots(s.of, s.slots, r.due)
@@ -133,6 +151,7 @@ func (r *revision) revisePorts() {
 			for pool, targets := range change.new.pools {
 				change.new.pools[pool] = arrange(r.before(change, pool), targets)
 			}
+			r.findEnded(change)
 			r.claims.add(change.new)
 			r.ports[name] = change.new
 		}
@@ -152,7 +171,11 @@ func (r *revision) find(front Front) {
 		old = e
 	}
 	r.seen[front] = len(r.fronts)
-	r.fronts = append(r.fronts, frontRevision{front, old})
+	owner := ""
+	if winner, taken := r.claims.winners[front]; taken {
+		owner = winner.port.name
+	}
+	r.fronts = append(r.fronts, frontRevision{front, old, owner})
 }
 
 // before finds the slots that those of a port are to be like: its own, or those that the

@@ -24,7 +24,7 @@ func (r Rule) String() string {
 }
 
 // Statement is a part of a rule. Its types are those of this package: InPrefix, InSet,
-// FromNode, HasProtocol, NewConnection, Translated, Marked, SetMark, FlipMark, Decide,
+// FromInterface, FromNode, HasProtocol, NewConnection, Translated, Marked, SetMark, FlipMark, Decide,
 // LookUp, Translate, Masquerade, Refuse and Remember.
 type Statement interface {
 	text(Family) string
@@ -111,6 +111,24 @@ type InSet struct {
 
 func (s InSet) text(family Family) string {
 	return concatenation(family, s.Key) + " @" + s.Set
+}
+
+// FromInterface matches packets that came in by one of the interfaces, or by none of them,
+// as those of the node itself do.
+type FromInterface struct {
+	Interfaces Interfaces
+	Not        bool
+}
+
+func (s FromInterface) text(Family) string {
+	operator, all := " ", ""
+	if s.Not {
+		operator = " != "
+	}
+	if s.Interfaces.Prefix {
+		all = "*"
+	}
+	return "iifname" + operator + `"` + s.Interfaces.Name + all + `"`
 }
 
 // FromNode matches packets whose source is an address of the node.

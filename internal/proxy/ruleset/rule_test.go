@@ -28,6 +28,8 @@ func TestRulesAreWrittenAsNftDoes(t *testing.T) {
 		{IPv4, []Statement{Remember{Map: "m"}}, "update @m { ip saddr timeout 0s : ip daddr . th dport }"},
 		{IPv4, []Statement{InSet{Key: []Value{TransportProtocol, DestinationPort}, Set: "s"}, Decide{Verdict{Kind: VerdictJump, Chain: "c"}}}, "meta l4proto . th dport @s jump c"},
 		{IPv4, []Statement{Decide{}}, "no verdict"},
+		{IPv4, []Statement{FromInterface{Interfaces: Interfaces{Name: "cni0"}}}, `iifname "cni0"`},
+		{IPv6, []Statement{FromInterface{Interfaces: Interfaces{Name: "veth", Prefix: true}, Not: true}, FromNode{}}, `iifname != "veth*" fib saddr type local`},
 	} {
 		if got := (Rule{Family: test.family, Statements: test.rule}).String(); got != test.want {
 			t.Errorf("got  %s\nwant %s", got, test.want)

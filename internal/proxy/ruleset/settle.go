@@ -69,8 +69,12 @@ func (r *revision) expire() {
 		}
 		item := r.lingering.queue[0]
 		r.lingering.queue = r.lingering.queue[1:]
-		if item.part != nil {
+		switch {
+		case item.part != nil:
 			expired[item.part.kind] = append(expired[item.part.kind], item.part)
+			continue
+		case item.look != nil:
+			r.lookAgain(item.look)
 			continue
 		}
 		id := setSlots + setID(item.slots.pool)
@@ -119,7 +123,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 				outdated = append(outdated, p)
 			}
 		}
-	case !slices.Equal(before.ClusterCIDRs, r.config.ClusterCIDRs):
+	case !before.samePods(r.config):
 		for _, p := range r.parts {
 			if p.kind == splitPart && !slices.Contains(r.created, p) {
 				outdated = append(outdated, p)

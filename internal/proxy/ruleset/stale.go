@@ -1,95 +1,115 @@
 package ruleset
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
 
-// findStale finds the connections to a front that must not go on.
-func (r *revision) findStale(front Front, old, wanted *entry) {
-	if !wanted.served() {
-		if old.served() {
-			r.stale = append(r.stale, Stale{Front: front})
-		}
-		return
-	}
-	if !old.complete() && wanted.gains(old) {
-		r.stale = append(r.stale, Stale{Front: front, Target: front.own()})
-	}
-	for _, target := range without(slices.Concat(old.slots[:]...), slices.Concat(wanted.slots[:]...)) {
-		r.stale = append(r.stale, Stale{Front: front, Target: target})
-	}
+// look is what a Commit wants seen to, for another look at what is left of it: packets
+// that were led there before may begin connections, and have clients remembered, until
+// what they are led by is gone.
+type look struct {
+	stale  []Stale
+	losses []loss
 }
 
-// reviseMemories finds the maps that remember clients of targets that are gone.
-func (r *revision) reviseMemories() {
-	known := make(map[string]bool)
-	for _, change := range r.revised {
-		for _, m := range r.memories(change) {
-			p := r.parts[affinityPrefix+m.group]
-			if p == nil || !p.held {
-				continue
-			}
-			known[p.name] = true
-			if keep, lost := m.keep(); lost || r.held != nil {
-				r.forget = append(r.forget, Forget{Set: p.name, Keep: keep})
-			}
+// alive are the endpoints that connections of a port may go on to.
+func (p *port) alive() []netip.AddrPort {
+	return distinct(p.pools[0], p.pools[1], p.known.Serving)
+}
+
+// findEnded finds the endpoints that a port has had and that have ended. As long as there
+// is none that serves, this is left for later: where should those connections go.
+func (r *revision) findEnded(change portRevision) {
+	p, old := change.new, change.old
+	var had, seen, ended []netip.AddrPort
+	if old != nil {
+		if r.held == nil && p.sameEndpoints(old) {
+			p.late = old.late
+			return
 		}
+		had, ended = old.alive(), old.late
 	}
 	if r.held != nil {
-		// Somebody may use them again before they are gone.
-		for _, p := range r.held.parts {
-			if p.kind == affinityPart && !known[p.name] {
-				r.forget = append(r.forget, Forget{Set: p.name})
-			}
+		for i := range p.fronts {
+			seen = append(seen, slices.Concat(r.fronts[r.seen[p.fronts[i].Front]].old.slots[:]...)...)
 		}
 	}
-	slices.SortFunc(r.forget, func(a, b Forget) int { return cmp.Compare(a.Set, b.Set) })
+	alive := p.alive()
+	view := old != nil && old.known.View == p.known.View
+	for _, target := range without(distinct(had, seen), alive) {
+		// What goes out of view may serve on, unless it could not without ending.
+		staying := view && contains(had, target) && !contains(old.known.Fleeting, target)
+		if p.known.View == "" || staying || contains(p.known.Silent, target) {
+			ended = append(slices.Clip(ended), target)
+		}
+	}
+	if ended = without(ended, alive); len(alive) == 0 {
+		p.late = ended
+	} else {
+		r.ended[p] = ended
+	}
 }
 
-// memory is a map from clients to targets of a port, with the pools that they are from:
-// those that the kernel has for the fronts of the map, and those that it is to have.
-type memory struct {
-	group         string
-	before, after [slotMaps][]netip.AddrPort
+// sameEndpoints reports whether all is known of the endpoints that another port knows.
+func (p *port) sameEndpoints(other *port) bool {
+	return slices.Equal(p.pools[0], other.pools[0]) && slices.Equal(p.pools[1], other.pools[1]) &&
+		p.known.View == other.known.View && slices.Equal(p.known.Serving, other.known.Serving) &&
+		slices.Equal(p.known.Silent, other.known.Silent)
 }
 
-// memories are the maps that the new port or the old one has.
-func (r *revision) memories(change portRevision) []*memory {
-	var all []*memory
-	for _, p := range []*port{change.new, change.old} {
-		if p == nil || p.affinity == 0 {
+// findStale finds the connections to a front that must not go on. Those to a front that
+// is nobody's any more are no matter of the rules: another proxy may serve it.
+func (r *revision) findStale(f frontRevision, wanted *entry) {
+	winner, taken := r.claims.winners[f.front]
+	if !taken {
+		return
+	}
+	if wanted.served() && !f.old.complete() && wanted.gains(f.old) {
+		r.untranslated = append(r.untranslated, Stale{Front: f.front, Target: f.front.own()})
+	}
+	ended := r.ended[winner.port]
+	if f.owner != "" && f.owner != winner.port.name {
+		// The endpoints of the other may serve, but not this front.
+		if alive := winner.port.alive(); len(alive) > 0 {
+			ended = without(slices.Concat(f.old.slots[:]...), alive)
+		}
+	}
+	for _, target := range ended {
+		r.stale = append(r.stale, Stale{Front: f.front, Target: target})
+	}
+}
+
+// lookAgain tells again what a look is about, as far as it still is so.
+func (r *revision) lookAgain(l *look) {
+	r.stale = append(r.stale, r.stillStale(l.stale)...)
+	for _, lost := range l.losses {
+		r.forgetAgain(lost)
+	}
+}
+
+// stillStale are those of connections that still must not go on, but for those that are
+// found already.
+func (r *revision) stillStale(all []Stale) []Stale {
+	found := make(map[Stale]bool, len(r.stale))
+	for _, s := range r.stale {
+		found[s] = true
+	}
+	var still []Stale
+	alive := make(map[*port][]netip.AddrPort)
+	for _, s := range all {
+		winner, taken := r.claims.winners[s.Front]
+		if !taken || found[s] {
 			continue
 		}
-		for i := range p.fronts {
-			end := &p.fronts[i]
-			group := p.group(end)
-			if slices.ContainsFunc(all, func(m *memory) bool { return m.group == group }) {
-				continue
-			}
-			m := &memory{group: group}
-			if r.held != nil {
-				m.before = r.held.remembered(group)
-			} else if change.old != nil {
-				m.before = change.old.entry(end).slots
-			}
-			if p == change.new {
-				m.after = p.entry(end).slots
-			}
-			all = append(all, m)
+		p := winner.port
+		if _, known := alive[p]; !known {
+			alive[p] = p.alive()
+		}
+		if !contains(alive[p], s.Target) {
+			found[s] = true
+			still = append(still, s)
 		}
 	}
-	return all
-}
-
-// keep are the targets that clients may go on using, and whether there were others. A
-// client that may use one pool of two must not go on with a target that left it, so what
-// left either is forgotten by all.
-func (m *memory) keep() (keep []netip.AddrPort, lost bool) {
-	var gone []netip.AddrPort
-	for pool, before := range m.before {
-		gone = append(gone, without(before, m.after[pool])...)
-	}
-	return without(slices.Concat(m.after[:]...), gone), len(gone) > 0
+	return still
 }

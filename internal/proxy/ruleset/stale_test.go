@@ -17,6 +17,12 @@ func TestStale(t *testing.T) {
 		return sp
 	}
 	one := func(digit string) netip.AddrPort { return targets(digit)[0] }
+	knows := func(cluster, view, serving, silent, fleeting string) ServicePort {
+		sp := dnsPort(cluster)
+		sp.Known = Known{View: view, Serving: targets(serving), Silent: targets(silent), Fleeting: targets(fleeting)}
+		return sp
+	}
+	gone := ServicePort{Name: "kube-system/dns:udp"}
 	for _, test := range []struct {
 		name          string
 		before, after ServicePort
@@ -27,19 +33,28 @@ func TestStale(t *testing.T) {
 		{"another weighs more", port(PoolCluster, "1112", ""), port(PoolCluster, "1222", ""), nil},
 		{"an endpoint goes", port(PoolCluster, "1212", ""), port(PoolCluster, "2", ""), []Stale{{dns, one("1")}}},
 		{"all are others", port(PoolCluster, "12", ""), port(PoolCluster, "34", ""), []Stale{{dns, one("1")}, {dns, one("2")}}},
-		{"all go", port(PoolCluster, "12", ""), port(PoolCluster, "", ""), []Stale{{Front: dns}}},
+		{"all go", port(PoolCluster, "12", ""), port(PoolCluster, "", ""), nil},
 		{"the first comes", port(PoolCluster, "", ""), port(PoolCluster, "12", ""), []Stale{{dns, own}}},
 		{"there are none", port(PoolCluster, "", ""), port(PoolLocal, "", ""), nil},
-		{"the front is new", ServicePort{Name: "kube-system/dns:udp"}, port(PoolCluster, "1", ""), []Stale{{dns, own}}},
-		{"the front goes", port(PoolCluster, "1", ""), ServicePort{Name: "kube-system/dns:udp"}, []Stale{{Front: dns}}},
-		{"a front without endpoints goes", port(PoolCluster, "", ""), ServicePort{Name: "kube-system/dns:udp"}, nil},
-		{"another pool does not count", port(PoolCluster, "1", "2"), port(PoolCluster, "1", ""), nil},
-		{"the pool is another", port(PoolCluster, "12", "1"), port(PoolLocal, "12", "1"), []Stale{{dns, one("2")}}},
+		{"the front is new", gone, port(PoolCluster, "1", ""), []Stale{{dns, own}}},
+		{"the front goes", port(PoolCluster, "1", ""), gone, nil},
+		{"a front without endpoints goes", port(PoolCluster, "", ""), gone, nil},
+		{"one goes that the front does not use", port(PoolCluster, "1", "2"), port(PoolCluster, "1", ""), []Stale{{dns, one("2")}}},
+		{"the pool is another", port(PoolCluster, "12", "1"), port(PoolLocal, "12", "1"), nil},
 		{"one of two pools loses what the other keeps", port(PoolSplit, "12", "1"), port(PoolSplit, "2", "1"), nil},
 		{"both pools lose it", port(PoolSplit, "12", "1"), port(PoolSplit, "2", "2"), []Stale{{dns, one("1")}}},
 		{"the second pool gets its first", port(PoolSplit, "2", ""), port(PoolSplit, "12", "1"), []Stale{{dns, own}}},
 		{"one pool gets its first and the other loses its last", port(PoolSplit, "1", ""), port(PoolSplit, "", "1"), []Stale{{dns, own}}},
 		{"one of two pools loses its last", port(PoolSplit, "12", "3"), port(PoolSplit, "12", ""), []Stale{{dns, one("3")}}},
+		{"it serves and takes nothing new", knows("12", "", "", "", ""), knows("2", "", "1", "", ""), nil},
+		{"what took nothing new ends", knows("2", "", "1", "", ""), knows("2", "", "", "", ""), []Stale{{dns, one("1")}}},
+		{"it is silent", knows("12", "", "", "", ""), knows("2", "", "", "1", ""), []Stale{{dns, one("1")}}},
+		{"it goes out of view", knows("12", "a", "", "", "1"), knows("2", "a", "", "", ""), nil},
+		{"it is silent before that", knows("12", "a", "", "", "1"), knows("2", "a", "", "1", ""), []Stale{{dns, one("1")}}},
+		{"it could not go out of view", knows("12", "a", "", "", ""), knows("2", "a", "", "", ""), []Stale{{dns, one("1")}}},
+		{"the view is another", knows("12", "a", "", "", ""), knows("2", "b", "", "", ""), nil},
+		{"the view is whole now", knows("12", "a", "", "", "12"), knows("2", "", "", "", ""), []Stale{{dns, one("1")}}},
+		{"all are silent", knows("12", "a", "", "", ""), knows("", "a", "", "12", ""), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBed(Config{Family: IPv4})
@@ -48,6 +63,115 @@ func TestStale(t *testing.T) {
 				t.Errorf("stale are %v, want %v", c.Stale, test.want)
 			}
 		})
+	}
+}
+
+// Where there is nowhere else to go connections stay, until there is.
+func TestStaleWhenOthersServe(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	at := start
+	for _, step := range []struct {
+		cluster, silent string
+		want            []Stale
+	}{
+		{"12", "", []Stale{{dns, dns.own()}}},
+		{"", "1", nil},
+		{"", "", nil},
+		{"3", "", []Stale{{dns, dns.own()}, {dns, targets("1")[0]}, {dns, targets("2")[0]}}},
+	} {
+		sp := dnsPort(step.cluster)
+		sp.Known.Silent = targets(step.silent)
+		if c := b.program(t, at, sp); !slices.Equal(c.Stale, step.want) {
+			t.Errorf("with %q stale are %v, want %v", step.cluster, c.Stale, step.want)
+		}
+		at = at.Add(time.Minute)
+	}
+}
+
+func TestStaleWhenAFrontPassesOn(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	other := dnsPort("23")
+	other.Name, other.Rank = "another/dns:udp", "1"
+	other.Known.View = "a"
+	if c := b.program(t, start, other); len(c.Stale) > 0 {
+		t.Errorf("stale are %v while another has the front", c.Stale)
+	}
+	b.Remove("kube-system/dns:udp")
+	want := []Stale{{dns, targets("1")[0]}}
+	if c := b.program(t, start); !slices.Equal(c.Stale, want) {
+		t.Errorf("stale are %v, want %v", c.Stale, want)
+	}
+}
+
+// What was on its way when an endpoint ended may arrive until all is gone that leads there.
+func TestStaleAreLookedAtTwice(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("12", "1"))
+	first := b.program(t, start, sticky("2", ""))
+	if len(first.Stale) == 0 || len(first.Forget) == 0 {
+		t.Fatalf("nothing is stale: %v", first)
+	}
+	written := start.Add(DefaultLinger)
+	b.Written(written)
+	due, ok := b.Due()
+	if want := written.Add(DefaultLinger); !ok || due != want {
+		t.Fatalf("due at %s (%t), want %s", due, ok, want)
+	}
+	if c := b.program(t, due.Add(-1)); c.Stale != nil || c.Forget != nil {
+		t.Errorf("before its time: %v", c)
+	}
+	again := b.program(t, due)
+	if !reflect.DeepEqual(again.Stale, first.Stale) {
+		t.Errorf("stale are %v, and were %v", again.Stale, first.Stale)
+	}
+	// The map of local endpoints goes with the chains that use it.
+	for _, f := range first.Forget {
+		held := len(f.Keep) > 0
+		if found := slices.ContainsFunc(again.Forget, func(g Forget) bool { return reflect.DeepEqual(f, g) }); found != held {
+			t.Errorf("forgotten again are %v: with %v is %t", again.Forget, f, found)
+		}
+	}
+	if c := b.program(t, due.Add(time.Hour)); c.Stale != nil || c.Forget != nil {
+		t.Errorf("a third time: %v", c)
+	}
+}
+
+// What comes back before the second look is not ended by it.
+func TestStaleAreNoLongerOnceTheyServe(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("123", ""))
+	b.program(t, start, sticky("3", ""))
+	b.program(t, start, sticky("31", ""))
+	due, _ := b.Due()
+	c := b.program(t, due)
+	for _, s := range c.Stale {
+		if s.Target != targets("2")[0] {
+			t.Errorf("stale is %v", s)
+		}
+	}
+	if len(c.Stale) == 0 || len(c.Forget) == 0 {
+		t.Fatalf("nothing is stale: %v", c)
+	}
+	for _, f := range c.Forget {
+		if !slices.Contains(f.Keep, targets("1")[0]) || slices.Contains(f.Keep, targets("2")[0]) {
+			t.Errorf("kept are %v", f)
+		}
+	}
+}
+
+// A kernel that refused what made them so has not seen to them.
+func TestStaleAfterARefusal(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	sp := dnsPort("12")
+	sp.Known.View = "a"
+	b.program(t, start, sp)
+	sp.Cluster = targets("2")
+	b.stage(t, sp)
+	b.Commit(start) // which is not done
+	b.Adopt(b.kernel.list(IPv4))
+	if c, want := b.program(t, start), []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
+		t.Errorf("stale are %v, want %v", c.Stale, want)
 	}
 }
 

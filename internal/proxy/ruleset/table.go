@@ -21,6 +21,8 @@ type Table struct {
 	// clusterIPs count the fronts for which an address is one of a Service.
 	clusterIPs map[netip.Addr]int32
 	lingering  lingering
+	// due is until when what the last Commit took out of use lingers.
+	due time.Time
 
 	// staged are the ports that the next Commit changes, nil where one goes.
 	staged        map[string]*port
@@ -106,6 +108,15 @@ func (t *Table) Staged() []string {
 // is deleted by a later Commit, see Due.
 func (t *Table) Commit(now time.Time) Commit {
 	return newRevision(t, now).commit()
+}
+
+// Written notes when the kernel had taken the transaction of the last Commit, which may
+// have been long after that: only from then on is nothing led to what lingers.
+func (t *Table) Written(now time.Time) {
+	if until := now.Add(t.config.Linger); until.After(t.due) {
+		t.lingering.extend(t.due, until)
+		t.due = until
+	}
 }
 
 // Due is when the next Commit is due that deletes what an earlier one left to packets on

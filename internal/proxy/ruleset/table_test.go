@@ -98,7 +98,7 @@ func TestFirstCommitMakesTheTable(t *testing.T) {
 }
 
 func TestChangesAreSmall(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
+	b := newBed(Config{Family: IPv4, Linger: 100 * time.Millisecond})
 	b.program(t, start, dnsPort("123"))
 	for _, step := range []struct {
 		name  string
@@ -176,6 +176,35 @@ func TestDueTellsWhenToCommitNext(t *testing.T) {
 	}
 	c := b.Commit(due)
 	expectLines(t, describe(c.Transaction), "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain pick-3")
+	b.do(t, c)
+	if due, ok := b.Due(); ok {
+		t.Errorf("something is due at %s though all is gone", due)
+	}
+}
+
+func TestWhatGoesLingersFromWhenTheKernelKnows(t *testing.T) {
+	const linger, slow = 20 * time.Millisecond, 226 * time.Millisecond
+	b := newBed(Config{Family: IPv4, Linger: linger})
+	split := func(cluster, local string) ServicePort {
+		return ServicePort{Name: "web", Cluster: targets(cluster), Local: targets(local), Fronts: []FrontEnd{
+			{Front: frontOf("10.96.0.1", TCP, 80), Pool: PoolSplit},
+		}}
+	}
+	b.program(t, start, split("123", "12"))
+	b.program(t, start, split("12", "1"))
+	at := start.Add(slow)
+	b.Written(at)
+	if due, ok := b.Due(); !ok || !due.Equal(at.Add(linger)) {
+		t.Errorf("due at %s (%t), want %s", due, ok, at.Add(linger))
+	}
+	if early := b.Commit(at.Add(linger - 1)); !early.Transaction.Empty() {
+		t.Errorf("before its time: %v", describe(early.Transaction))
+	}
+	b.Written(start) // as if a clock had been set back
+	c := b.Commit(at.Add(linger))
+	expectLines(t, describe(c.Transaction),
+		"delete from slots: 10.96.0.1 . tcp . 80 . 2", "delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
+		"delete chain split-3-2", "delete chain pick-local-2", "delete chain pick-3")
 	b.do(t, c)
 	if due, ok := b.Due(); ok {
 		t.Errorf("something is due at %s though all is gone", due)
@@ -278,8 +307,12 @@ func TestConfigureReplacesRules(t *testing.T) {
 		}, nil},
 		{"the mark", func(c *Config) { c.MasqueradeMark = 0x10 }, []string{"replace rules of serve", "replace rules of nat-postrouting"}},
 		{"all", func(c *Config) { c.MasqueradeAll = true }, []string{"replace rules of serve"}},
+		{"interfaces", func(c *Config) { c.MasqueradeAll, c.PodInterfaces = false, Interfaces{Name: "cni0"} }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
+		{"prefixes beside interfaces", func(c *Config) { c.ClusterCIDRs = c.ClusterCIDRs[:1] }, nil},
+		{"interfaces by a prefix", func(c *Config) { c.PodInterfaces.Prefix = true }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
 		{"the linger time", func(c *Config) { c.Linger = time.Second }, nil},
-		{"no prefixes", func(c *Config) { c.ClusterCIDRs, c.MasqueradeAll = nil, false }, []string{"replace rules of serve", "replace rules of split-2-1"}},
+		{"no interfaces", func(c *Config) { c.PodInterfaces.Name = "" }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
+		{"no prefixes", func(c *Config) { c.ClusterCIDRs = nil }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			step.change(&config)

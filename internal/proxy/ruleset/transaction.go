@@ -170,6 +170,17 @@ type ListedSet struct {
 	Elements []Element
 }
 
+// Interference is what is known of changes that somebody else has made.
+type Interference uint8
+
+// What is known: that there was none of this table, that somebody has changed something and
+// maybe this table, and that it is this table.
+const (
+	NoInterference Interference = iota
+	PossibleInterference
+	Interfered
+)
+
 // Front is an address that clients connect to.
 type Front struct {
 	Address  netip.Addr
@@ -194,6 +205,24 @@ type ServicePort struct {
 	Local []netip.AddrPort
 	// Affinity is how long a client stays with its endpoint, zero if it does not.
 	Affinity time.Duration
+	// Known decides which connections may go on.
+	Known Known
+}
+
+// Known is what is known of the endpoints of a port beside those that new connections go
+// to. Where they go is a matter of policies and plans, which must not end what was begun:
+// a connection ends when its endpoint is known to have ended.
+type Known struct {
+	// Serving are endpoints that serve and may be in no pool.
+	Serving []netip.AddrPort
+	// Silent are those that are there and do not serve.
+	Silent []netip.AddrPort
+	// View tells which of all endpoints the node is shown, empty if it is shown all. Of
+	// one that it is not shown it does not know whether it is there.
+	View string
+	// Fleeting are those of the pools and of Serving that may go out of the View and
+	// serve on.
+	Fleeting []netip.AddrPort
 }
 
 // FrontEnd is a front with its treatment.
@@ -235,15 +264,19 @@ type Refusal uint8
 const (
 	Reject Refusal = iota
 	Drop
+	// DropOutside drops connections, but rejects those of pods of the cluster and of the
+	// node itself.
+	DropOutside
+	// Ignore leaves connections to whoever else serves the front.
+	Ignore
 )
 
 // Stale is what tracked connections to a front no longer may use.
 type Stale struct {
 	Front Front
-	// Target is where they go: the endpoint that went; or the address and port of the
+	// Target is where they go: the endpoint that ended; or the address and port of the
 	// front itself, for connections that were not translated because no endpoint took
-	// them, while one does now; or invalid for all connections to the front, because none
-	// does any more.
+	// them, while one does now.
 	Target netip.AddrPort
 }
 
@@ -260,7 +293,8 @@ type Forget struct {
 type Commit struct {
 	Transaction Transaction
 	// Stale and Forget are to be seen to when the kernel has taken the transaction, and
-	// not if it has not: the Commit after Adopt has them again.
+	// not if it has not: the Commit after Adopt has them again. So has the one that deletes
+	// what lingered, for the sake of packets that were on their way.
 	Stale  []Stale
 	Forget []Forget
 }

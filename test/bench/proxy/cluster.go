@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -14,9 +13,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
@@ -36,7 +38,9 @@ type cluster struct {
 	client *lab.Client
 	api    kubernetes.Interface
 	groups dynamic.NamespaceableResourceInterface
-	dir    state.Dir
+	// names reads objects without what they say, which is enough to count them.
+	names metadata.Interface
+	dir   state.Dir
 	// node is where the proxies run, ends are where the endpoints listen.
 	node shape.Node
 	ends [2]end
@@ -99,9 +103,12 @@ func (c *cluster) prepare(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	c.groups = untyped.Resource(v1alpha1.GroupVersion.WithResource("endpointgroups"))
+	c.groups = untyped.Resource(groupResource)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	if c.api, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if c.names, err = metadata.NewForConfig(config); err != nil {
 		return err
 	}
 	if err := c.applyCRDs(ctx); err != nil {
@@ -238,43 +245,56 @@ func (c *cluster) crowd(ctx context.Context, endpoints int) error {
 	})
 }
 
-// counted is how many Services vicinity-proxy alone serves, and how many groups and
-// endpoints in them there are. Groups that are passing are of Services that are being
-// handed over.
-type counted struct{ served, groups, passing, endpoints int }
+// counted is how many Services vicinity-proxy alone serves, and how many groups there
+// are. Groups that are passing are of Services that are being handed over.
+type counted struct{ served, groups, passing int }
 
 func (c *cluster) count(ctx context.Context) (n counted, err error) {
-	services, err := c.api.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		LabelSelector: "service.kubernetes.io/service-proxy-name=vicinity", ResourceVersion: "0",
-	})
-	if err != nil {
-		return n, err
-	}
-	n.served = len(services.Items)
-	list, err := c.groups.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return n, err
-	}
-	n.groups = len(list.Items)
-	for i := range list.Items {
-		if _, passing := list.Items[i].GetLabels()[v1alpha1.LabelHandOver]; passing {
-			n.passing++
-		}
-		text, err := json.Marshal(list.Items[i].Object["spec"])
+	for _, one := range []struct {
+		into     *int
+		resource schema.GroupVersionResource
+		selector string
+	}{
+		{&n.served, corev1.SchemeGroupVersion.WithResource("services"), "service.kubernetes.io/service-proxy-name=vicinity"},
+		{&n.groups, groupResource, ""},
+		{&n.passing, groupResource, v1alpha1.LabelHandOver},
+	} {
+		list, err := c.names.Resource(one.resource).List(ctx, metav1.ListOptions{LabelSelector: one.selector, ResourceVersion: "0"})
 		if err != nil {
-			return n, err
+			return n, fmt.Errorf("counting %s: %w", one.resource.Resource, err)
 		}
-		var spec struct{ Endpoints []struct{} }
-		if err := json.Unmarshal(text, &spec); err != nil {
-			return n, err
-		}
-		n.endpoints += len(spec.Endpoints)
+		*one.into = len(list.Items)
 	}
 	return n, nil
 }
 
+// endpointsInGroups is how many endpoints all groups have. It reads them a part at a time:
+// tens of thousands at once are more than this program should hold.
+func (c *cluster) endpointsInGroups(ctx context.Context) (endpoints int, err error) {
+	options := metav1.ListOptions{Limit: 1000}
+	for {
+		list, err := c.groups.List(ctx, options)
+		if err != nil {
+			return 0, fmt.Errorf("reading groups: %w", err)
+		}
+		for i := range list.Items {
+			all, _, err := unstructured.NestedSlice(list.Items[i].Object, "spec", "endpoints")
+			if err != nil {
+				return 0, fmt.Errorf("group %s: %w", list.Items[i].GetName(), err)
+			}
+			endpoints += len(all)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return endpoints, nil
+		}
+	}
+}
+
+// groupResource are the groups.
+var groupResource = v1alpha1.GroupVersion.WithResource("endpointgroups")
+
 // look is how often all objects are counted: that costs the API server time, too.
-const look = time.Second
+const look = 2 * time.Second
 
 // until waits until a count is as wanted.
 func (c *cluster) until(ctx context.Context, what string, missing func(counted) string) error {

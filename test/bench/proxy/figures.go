@@ -5,23 +5,25 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
 // figures are what was measured.
 type figures struct {
+	// machine is what it was measured on.
+	machine  string
 	contests []*contest
 	// own and all are what a proxy receives whose node sees its zone's groups alone, and
 	// that of a node that sees all, with so many zones; 0 if that was not measured.
 	own, all received
 	zones    int
-	// crowd is the number of endpoints that one Service got, crowded the time until they
-	// were programmed.
-	crowd       int
-	crowded     time.Duration
-	crowdCPU    time.Duration
-	crowdMemory int64
+	// crowd is the number of endpoints that one Service got, crowdWritten the time until
+	// all of their slices were written, crowded that until they were programmed.
+	crowd                 int
+	crowdWritten, crowded time.Duration
+	crowdCPU              time.Duration
+	crowdMemory           int64
+	crowdLoad             string
 }
 
 // contest is what was measured of a proxy with a number of Services.
@@ -31,22 +33,29 @@ type contest struct {
 	// starts are the times from the start of the program to a first connection by its
 	// rules, one for each round.
 	starts []time.Duration
-	// changes are the times from a change of a slice, groupChanges those from a change of
-	// a group.
-	changes, groupChanges []time.Duration
+	// changes are the times from a change of a slice, writes what of that the API server
+	// took to answer, groupChanges the times from a change of a group.
+	changes, writes, groupChanges []time.Duration
 	// cpu is what so many changes cost.
 	cpu    time.Duration
 	costed int
 	// memory is what the program held, the most of all rounds.
 	memory int64
-	// connects are the times to open a connection.
-	connects []time.Duration
+	// connects are the times to open a connection, direct those to open one to the
+	// endpoint itself.
+	connects, direct []time.Duration
+	// loads are those of the machine at the beginning and the end of each turn.
+	loads []string
 }
+
+// look notes the load of the machine.
+func (c *contest) look() { c.loads = append(c.loads, loadNow()) }
 
 // received is what a proxy got and holds.
 type received struct {
 	bytes, endpoints float64
 	memory           int64
+	load             string
 }
 
 // of finds the contest of a proxy with a number of Services.
@@ -71,46 +80,110 @@ func quantile(times []time.Duration, share float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
 }
 
-// String is a table and a line for programs for each contest.
+// String are tables in Markdown, and lines for programs.
 func (f *figures) String() string {
-	var table, results strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "services\tproxy\tstart\tchange p50\tchange p99\tgroup p50\tgroup p99\tCPU a change\tmemory\tconnect p50")
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\n", f.machine)
+	f.tabulate(&text)
+	if f.zones > 0 {
+		fmt.Fprintf(&text, "\n| a node of %d zones sees | endpoints | bytes of groups received | memory | load |\n| --- | --- | --- | --- | --- |\n", f.zones)
+		for _, one := range []struct {
+			what string
+			received
+		}{{"its own zone", f.own}, {"all zones", f.all}} {
+			fmt.Fprintf(&text, "| %s | %.0f | %.1f MiB | %d MiB | %s |\n", one.what, one.endpoints, one.bytes/(1<<20), one.memory>>20, one.load)
+		}
+	}
+	if f.crowd > 0 {
+		fmt.Fprintf(&text, "\n%d endpoints in one Service: programmed %.1f s after the first slice was sent, %.1f s after the last was written; %.1f s of CPU in the proxy, %d MiB held; load %s\n",
+			f.crowd, f.crowded.Seconds(), (f.crowded - f.crowdWritten).Seconds(), f.crowdCPU.Seconds(), f.crowdMemory>>20, f.crowdLoad)
+	}
+	text.WriteByte('\n')
+	f.list(&text)
+	return text.String()
+}
+
+// tabulate writes the table of both proxies, each of whose rows is about one figure.
+func (f *figures) tabulate(text *strings.Builder) {
+	contests := slices.SortedStableFunc(slices.Values(f.contests), func(a, b *contest) int { return a.services - b.services })
+	rows := []struct {
+		name string
+		of   func(*contest) string
+	}{
+		{"start to first rule, median", func(c *contest) string { return fmt.Sprintf("%.2f s", quantile(c.starts, 0.5).Seconds()) }},
+		{"change of a slice to a connection reaching it: p50, p99", func(c *contest) string { return pair(c.changes) }},
+		{"changes measured", func(c *contest) string { return fmt.Sprint(len(c.changes)) }},
+		{"of that the API's answer: p50, p99", func(c *contest) string { return pair(c.writes) }},
+		{"change of a group to a connection reaching it: p50, p99", func(c *contest) string { return pair(c.groupChanges) }},
+		{"CPU of the proxy for a change", func(c *contest) string { return milliseconds(c.cpuPerChange()) }},
+		{"resident memory", func(c *contest) string { return fmt.Sprintf("%d MiB", c.memory>>20) }},
+		{"connect by the cluster IP: p50, p99", func(c *contest) string { return connected(c.connects) }},
+		{"connect to the endpoint itself: p50, p99", func(c *contest) string { return connected(c.direct) }},
+		{"load of the machine, during it", func(c *contest) string { return strings.Join(c.loads, " ") }},
+	}
+	text.WriteString("| |")
+	for _, c := range contests {
+		fmt.Fprintf(text, " %d Services, %s |", c.services, c.proxy)
+	}
+	text.WriteString("\n| --- |" + strings.Repeat(" --- |", len(contests)) + "\n")
+	for _, row := range rows {
+		fmt.Fprintf(text, "| %s |", row.name)
+		for _, c := range contests {
+			fmt.Fprintf(text, " %s |", row.of(c))
+		}
+		text.WriteByte('\n')
+	}
+}
+
+// list writes the lines for programs.
+func (f *figures) list(text *strings.Builder) {
 	for _, c := range f.contests {
-		cpu := c.cpu / time.Duration(max(1, c.costed))
-		fmt.Fprintf(w, "%d\t%s\t%.2f s\t%s\t%s\t%s\t%s\t%s\t%d MiB\t%.1f µs\n",
-			c.services, c.proxy, quantile(c.starts, 0.5).Seconds(), milliseconds(quantile(c.changes, 0.5)), milliseconds(quantile(c.changes, 0.99)),
-			orNone(c.groupChanges, 0.5), orNone(c.groupChanges, 0.99), milliseconds(cpu), c.memory>>20, inMicroseconds(quantile(c.connects, 0.5)))
 		group := "-"
 		if len(c.groupChanges) > 0 {
 			group = fmt.Sprintf("%.2f", inMilliseconds(quantile(c.groupChanges, 0.5)))
 		}
-		fmt.Fprintf(&results, "RESULT proxy=%s services=%d start_s=%.2f change_p50_ms=%.1f change_p99_ms=%.1f group_p50_ms=%s cpu_per_change_ms=%.2f rss_mib=%d connect_p50_us=%.1f\n",
+		fmt.Fprintf(text, "RESULT proxy=%s services=%d start_s=%.2f change_p50_ms=%.1f change_p99_ms=%.1f group_p50_ms=%s cpu_per_change_ms=%.2f rss_mib=%d connect_p50_us=%.1f\n",
 			c.proxy, c.services, quantile(c.starts, 0.5).Seconds(), inMilliseconds(quantile(c.changes, 0.5)), inMilliseconds(quantile(c.changes, 0.99)),
-			group, inMilliseconds(cpu), c.memory>>20, inMicroseconds(quantile(c.connects, 0.5)))
+			group, inMilliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(quantile(c.connects, 0.5)))
 	}
-	// A strings.Builder takes all that is written.
-	_ = w.Flush()
 	if f.zones > 0 {
-		fmt.Fprintf(&table, "\na node that sees its own zone of %d: %.0f endpoints, %.1f MiB of groups received, %d MiB held; one that sees all: %.0f, %.1f MiB, %d MiB\n",
-			f.zones, f.own.endpoints, f.own.bytes/(1<<20), f.own.memory>>20, f.all.endpoints, f.all.bytes/(1<<20), f.all.memory>>20)
-		fmt.Fprintf(&results, "RESULT subsetting zones=%d endpoints=%.0f bytes_mib=%.1f rss_mib=%d all_endpoints=%.0f all_bytes_mib=%.1f all_rss_mib=%d\n",
+		fmt.Fprintf(text, "RESULT subsetting zones=%d endpoints=%.0f bytes_mib=%.1f rss_mib=%d all_endpoints=%.0f all_bytes_mib=%.1f all_rss_mib=%d\n",
 			f.zones, f.own.endpoints, f.own.bytes/(1<<20), f.own.memory>>20, f.all.endpoints, f.all.bytes/(1<<20), f.all.memory>>20)
 	}
 	if f.crowd > 0 {
-		fmt.Fprintf(&table, "\none Service of %d endpoints: programmed %.1f s after the first was written, %.1f s of CPU, %d MiB held\n",
-			f.crowd, f.crowded.Seconds(), f.crowdCPU.Seconds(), f.crowdMemory>>20)
-		fmt.Fprintf(&results, "RESULT crowd endpoints=%d programmed_s=%.1f cpu_s=%.1f rss_mib=%d\n", f.crowd, f.crowded.Seconds(), f.crowdCPU.Seconds(), f.crowdMemory>>20)
+		fmt.Fprintf(text, "RESULT crowd endpoints=%d written_s=%.1f programmed_s=%.1f cpu_s=%.1f rss_mib=%d\n",
+			f.crowd, f.crowdWritten.Seconds(), f.crowded.Seconds(), f.crowdCPU.Seconds(), f.crowdMemory>>20)
 	}
-	return table.String() + "\n" + results.String()
 }
 
-func orNone(times []time.Duration, share float64) string {
+func (c *contest) cpuPerChange() time.Duration { return c.cpu / time.Duration(max(1, c.costed)) }
+
+// pair are the median of some times and what few of them exceed, if there are any.
+func pair(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-"
 	}
-	return milliseconds(quantile(times, share))
+	return milliseconds(quantile(times, 0.5)) + ", " + milliseconds(quantile(times, 0.99))
 }
+
+// connected is pair for times of another size, with how many connections took so long
+// that a packet must have been lost.
+func connected(times []time.Duration) string {
+	text := fmt.Sprintf("%.1f µs, %.1f µs", inMicroseconds(quantile(times, 0.5)), inMicroseconds(quantile(times, 0.99)))
+	late := 0
+	for _, took := range times {
+		if took >= sentAgain {
+			late++
+		}
+	}
+	if late > 0 {
+		text += fmt.Sprintf(" (%d of %d took a second and more)", late, len(times))
+	}
+	return text
+}
+
+// sentAgain is after how long a packet is sent again that opens a connection.
+const sentAgain = time.Second
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

@@ -5,7 +5,13 @@
 // Both clocks start when the change of an EndpointSlice is sent, and stop when a new
 // connection from the node reaches the new endpoint. With vicinity-proxy the change goes
 // through vicinity-controller and an EndpointGroup; how long it takes from the group's own
-// write is measured too.
+// write is measured too, which kube-proxy knows nothing of.
+//
+// Each has the flags that it has by default, but for what is the kernel's as a whole. CPU
+// is that of the proxy and of the programs it starts, from before the first of many changes
+// to after the last. Memory is what is resident after all changes. Each connection through
+// the cluster IP is followed by one to the endpoint itself, as a control. Beside the figures
+// stands the load of the machine during them, of which this benchmark is a part.
 //
 // "make bench-proxy" runs it. The lab is its own and is removed at the end.
 package main
@@ -28,8 +34,9 @@ type options struct {
 	sizes  []int
 	rounds int
 	// changes is how often the endpoints of a Service change under vicinity-proxy, and
-	// peerChanges under kube-proxy, which takes seconds for each.
-	changes, peerChanges int
+	// peerChanges under kube-proxy, which takes seconds for each. costly is how often they
+	// do under vicinity-proxy once more while its CPU is measured.
+	changes, peerChanges, costly int
 	// connects is how many connections are opened to see how long that takes.
 	connects int
 	// endpoints is how many one Service gets in the end, 0 for none.
@@ -66,7 +73,8 @@ func parse(args []string) (*options, error) {
 	sizes := flags.String("sizes", "1000,5000,10000", "`numbers` of Services, each with 10 endpoints, in ascending order")
 	flags.IntVar(&o.rounds, "rounds", 2, "how often the two proxies take turns with each number of Services")
 	flags.IntVar(&o.changes, "changes", 200, "changes of endpoints under vicinity-proxy, in each round")
-	flags.IntVar(&o.peerChanges, "peer-changes", 15, "changes of endpoints under kube-proxy, in each round")
+	flags.IntVar(&o.peerChanges, "peer-changes", 10, "changes of endpoints under kube-proxy, in each round")
+	flags.IntVar(&o.costly, "cost-changes", 100, "more changes under vicinity-proxy, in each round, while its CPU is measured")
 	flags.IntVar(&o.connects, "connects", 5000, "connections to see how long one takes, in each round")
 	flags.IntVar(&o.endpoints, "endpoints", 100000, "endpoints that one Service gets in the end; 0 for none")
 	flags.BoolVar(&o.subsets, "subsets", true, "measure, with the greatest number of Services, what a node receives whose zone sees only its own endpoints")
@@ -95,7 +103,7 @@ func parse(args []string) (*options, error) {
 		flag  string
 		value int
 		least int
-	}{{"rounds", o.rounds, 1}, {"changes", o.changes, 2}, {"peer-changes", o.peerChanges, 2}, {"connects", o.connects, 1}, {"endpoints", o.endpoints, 0}} {
+	}{{"rounds", o.rounds, 1}, {"changes", o.changes, 2}, {"peer-changes", o.peerChanges, 2}, {"cost-changes", o.costly, 1}, {"connects", o.connects, 1}, {"endpoints", o.endpoints, 0}} {
 		if number.value < number.least {
 			return nil, fmt.Errorf("-%s: %d is not allowed; it must be %d or more", number.flag, number.value, number.least)
 		}

@@ -24,6 +24,7 @@ func TestFlags(t *testing.T) {
 		"-endpoints -1":   "-endpoints: -1 is not allowed",
 		"-connects 0":     "-connects: 0",
 		"-peer-changes 0": "-peer-changes: 0",
+		"-cost-changes 0": "-cost-changes: 0",
 		"more":            `argument "more"`,
 	} {
 		if _, err := parse(strings.Fields(flags)); err == nil || !strings.Contains(err.Error(), want) {

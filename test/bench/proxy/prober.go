@@ -16,43 +16,65 @@ import (
 // between it and the kernel.
 type prober struct{ namespace string }
 
-// connectTime is how long a connection may take before it counts as failed.
-const connectTime = 250 * time.Millisecond
+const (
+	// probeTime is how long a connection may take that is one of many: another comes at
+	// once.
+	probeTime = 250 * time.Millisecond
+	// connectTime is how long one may take whose time is what is asked for. A packet that
+	// is lost is sent again after a second.
+	connectTime = 10 * time.Second
+)
 
-// until opens a connection to an address again and again until one is answered by a
-// letter, and returns how long that took from a moment on. Between two connections it
-// waits for a pause.
-func (p prober) until(ctx context.Context, to netip.AddrPort, want byte, since time.Time, pause time.Duration) (took time.Duration, err error) {
+// aim is what connections are to come to: one to an address, or so many in a row, are
+// answered by a letter. Between two of them is a pause.
+type aim struct {
+	to    netip.AddrPort
+	want  byte
+	inRow int
+	pause time.Duration
+}
+
+// until opens connections until they came to what they are to come to, and returns how
+// long that took from a moment on.
+func (p prober) until(ctx context.Context, a aim, since time.Time) (took time.Duration, err error) {
 	err = fabric.InNamespace(p.namespace, func() error {
 		last := errors.New("not tried")
-		for ctx.Err() == nil {
-			letter, _, err := connect(to)
-			if err == nil && letter == want {
-				took = time.Since(since)
-				return nil
+		for row := 0; ctx.Err() == nil; {
+			letter, _, err := connect(a.to, probeTime)
+			if err == nil && letter == a.want {
+				if row++; row >= a.inRow {
+					took = time.Since(since)
+					return nil
+				}
+				continue
 			}
+			row = 0
 			if last = err; err == nil {
 				last = fmt.Errorf("it is answered by %q", letter)
 			}
-			time.Sleep(pause)
+			time.Sleep(a.pause)
 		}
-		return fmt.Errorf("waiting for %s to be answered by %q (%w): %w", to, want, last, context.Cause(ctx))
+		return fmt.Errorf("waiting for %s to be answered by %q (%w): %w", a.to, a.want, last, context.Cause(ctx))
 	})
 	return took, err
 }
 
-// times opens connections one after the other and returns how long each took.
-func (p prober) times(ctx context.Context, to netip.AddrPort, number int) (all []time.Duration, err error) {
+// times opens connections to some addresses in turn, one after the other, and returns how
+// long those to each took.
+func (p prober) times(ctx context.Context, number int, to ...netip.AddrPort) (all [][]time.Duration, err error) {
+	all = make([][]time.Duration, len(to))
 	err = fabric.InNamespace(p.namespace, func() error {
 		for range number {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			_, took, err := connect(to)
-			if err != nil {
-				return fmt.Errorf("connecting to %s: %w", to, err)
+			for i, address := range to {
+				_, took, err := connect(address, connectTime)
+				if err != nil {
+					return fmt.Errorf("connecting to %s for %.3f s: %w", address, took.Seconds(), err)
+				}
+				all[i] = append(all[i], took)
 			}
-			all = append(all, took)
 		}
 		return nil
 	})
@@ -61,13 +83,13 @@ func (p prober) times(ctx context.Context, to netip.AddrPort, number int) (all [
 
 // connect opens a connection, and returns what it was answered and how long opening it
 // took.
-func connect(to netip.AddrPort) (letter byte, took time.Duration, err error) {
+func connect(to netip.AddrPort, patience time.Duration) (letter byte, took time.Duration, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	limit := unix.NsecToTimeval(connectTime.Nanoseconds())
+	limit := unix.NsecToTimeval(patience.Nanoseconds())
 	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
 			return 0, 0, err

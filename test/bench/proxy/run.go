@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,12 +24,18 @@ const (
 	settleTime = 20 * time.Minute
 	// startTime and changeTime are how long a proxy may take to start and for a change.
 	startTime, changeTime = 2 * time.Minute, time.Minute
-	// often is the pause between two looks at whether a change has come into effect, and
-	// seldom that while CPU is measured, which connections that are counted would cost.
-	often, seldom = 200 * time.Microsecond, 20 * time.Millisecond
-	// apart is the pause between two changes, longer than that which proxies make between
-	// two syncs, but for kube-proxy's of a second.
-	apart = 100 * time.Millisecond
+	// often is the pause between two looks at whether a change of vicinity-proxy has come
+	// into effect, and peerPause with kube-proxy, which takes a hundred times as long.
+	often, peerPause = 200 * time.Microsecond, 2 * time.Millisecond
+	// seldom is that pause while CPU is measured, which connections that are counted
+	// would cost.
+	seldom = 20 * time.Millisecond
+	// apart is the pause between two changes, longer than that which vicinity-proxy makes
+	// between two syncs.
+	apart = 50 * time.Millisecond
+	// alone is how many connections in a row must be answered by one end for the other to
+	// be none of the endpoints any more.
+	alone = 12
 )
 
 // bench is a run of the benchmark.
@@ -41,11 +49,17 @@ type bench struct {
 	lost    context.CancelCauseFunc
 	// turn counts changes: each is to the other end.
 	turn int
+	// handed says that Services may be vicinity-proxy's.
+	handed bool
 }
 
 // run runs the benchmark and prints what came of it.
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	b := &bench{options: o, begun: time.Now()}
+	if b.figures.machine, err = describeMachine(); err != nil {
+		return err
+	}
+	b.say("%s", b.figures.machine)
 	if b.folder, err = os.MkdirTemp("", "bench-proxy-"); err != nil {
 		return err
 	}
@@ -62,10 +76,16 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		if err := b.cluster.fill(ctx, size); err != nil {
 			return err
 		}
+		// Who comes last in a round comes first in the next: what slowly changes meanwhile
+		// is the same for both, and Services change hands half as often.
+		who := []string{kubeProxy, vicinity}
 		for range o.rounds {
-			if err := b.takeTurns(ctx); err != nil {
-				return err
+			for _, one := range who {
+				if err := b.takeTurn(ctx, one); err != nil {
+					return fmt.Errorf("%s with %d Services: %w", one, size, err)
+				}
 			}
+			slices.Reverse(who)
 		}
 	}
 	if err := b.extras(ctx); err != nil {
@@ -80,42 +100,87 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "%5.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// takeTurns measures one proxy and then the other.
-func (b *bench) takeTurns(ctx context.Context) error {
-	// Services go back to kube-proxy, which needs no controller then.
-	err := b.withController(ctx, false, func(func() error) error { return nil })
-	if err != nil {
-		return err
-	}
-	figures := b.figures.of(kubeProxy, b.cluster.made)
-	err = b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
-		if err := b.changes(ctx, b.peerChanges, often, &figures.changes); err != nil {
-			return err
-		}
-		return b.costs(ctx, p, figures, b.peerChanges)
-	})
-	if err != nil {
-		return err
+// takeTurn measures a proxy.
+func (b *bench) takeTurn(ctx context.Context, who string) error {
+	figures := b.figures.of(who, b.cluster.made)
+	figures.look()
+	defer figures.look()
+	if who == kubeProxy {
+		return b.measurePeer(ctx, figures)
 	}
 	return b.withController(ctx, true, func(stop func() error) error {
-		figures := b.figures.of(vicinity, b.cluster.made)
 		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
 				return err
 			}
-			if err := b.changes(ctx, b.options.changes, often, &figures.changes); err != nil {
+			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
 				return err
 			}
-			if err := b.costs(ctx, p, figures, b.options.changes); err != nil {
+			if err := b.costs(p, figures, func() (int, error) {
+				return b.costly, b.changes(ctx, b.costly, seldom, &contest{})
+			}); err != nil {
 				return err
 			}
 			// It would put a group right that somebody else changes.
 			if err := stop(); err != nil {
 				return err
 			}
-			return b.groupChanges(ctx, b.options.changes, &figures.groupChanges)
+			if err := b.groupChanges(ctx, b.options.changes, &figures.groupChanges); err != nil {
+				return err
+			}
+			return b.finish(ctx, p, figures)
 		})
 	})
+}
+
+// measurePeer measures kube-proxy. One change takes seconds: connections in between cost
+// it nothing that counts, and time and CPU are measured at once.
+func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
+	if b.handed {
+		// Services go back to kube-proxy, which needs no controller then.
+		if err := b.withController(ctx, false, func(func() error) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
+		err := b.costs(p, figures, func() (int, error) {
+			return b.peerChanges, b.changes(ctx, b.peerChanges, peerPause, figures)
+		})
+		if err != nil {
+			return err
+		}
+		return b.finish(ctx, p, figures)
+	})
+}
+
+// finish measures what a proxy holds, and how long connections by its rules take, beside
+// those that go to the endpoint itself.
+func (b *bench) finish(ctx context.Context, p *program, figures *contest) error {
+	held, err := p.memory()
+	if err != nil {
+		return err
+	}
+	figures.memory = max(figures.memory, held)
+	end, err := b.answering(ctx)
+	if err != nil {
+		return err
+	}
+	connects, err := b.prober.times(ctx, b.connects, b.cluster.live, netip.AddrPortFrom(end.address, endpointPort))
+	if err != nil {
+		return err
+	}
+	figures.connects = append(figures.connects, connects[0]...)
+	figures.direct = append(figures.direct, connects[1]...)
+	return nil
+}
+
+// answering is the end that the live Service leads to, for certain.
+func (b *bench) answering(ctx context.Context) (end, error) {
+	to := b.cluster.ends[b.turn%2]
+	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("the last change is not in effect"))
+	defer cancel()
+	_, err := b.prober.until(ctx, aim{to: b.cluster.live, want: to.letter, inRow: alone, pause: often}, time.Now())
+	return to, err
 }
 
 // withController runs the controller, which gives Services to vicinity-proxy or back to
@@ -130,8 +195,14 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 	if err != nil {
 		return err
 	}
+	b.handed = groups
 	stop := sync.OnceValue(controller.stop)
 	defer func() { err = errors.Join(err, stop()) }()
+	what := "Services go to vicinity-proxy"
+	if !groups {
+		what = "Services go back to kube-proxy"
+	}
+	b.say("%s", what)
 	limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	err = b.cluster.until(limited, "groups", func(n counted) string {
@@ -178,35 +249,24 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 	defer func() { err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx))) }()
 	limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", who))
 	defer cancel()
-	took, err := b.prober.until(limited, b.cluster.live, end.letter, proxy.began, often)
+	took, err := b.prober.until(limited, aim{to: b.cluster.live, want: end.letter, inRow: 1, pause: often}, proxy.began)
 	if err != nil {
 		return err
 	}
 	figures.starts = append(figures.starts, took)
-	if err := do(proxy); err != nil {
-		return err
-	}
-	held, err := proxy.memory()
-	if err != nil {
-		return err
-	}
-	figures.memory = max(figures.memory, held)
-	connects, err := b.prober.times(ctx, b.cluster.live, b.connects)
-	if err != nil {
-		return err
-	}
-	figures.connects = append(figures.connects, connects...)
-	return nil
+	return do(proxy)
 }
 
-// current is where the slice of the live Service leads now.
+// current is where the slice of the live Service leads now. The next change is to the
+// other end.
 func (b *bench) current(ctx context.Context) (end, error) {
 	slice, err := b.cluster.api.DiscoveryV1().EndpointSlices(liveName).Get(ctx, liveName+"-0", metav1.GetOptions{})
 	if err != nil {
 		return end{}, err
 	}
-	for _, e := range b.cluster.ends {
+	for i, e := range b.cluster.ends {
 		if slice.Endpoints[0].Addresses[0] == e.address.String() {
+			b.turn = i
 			return e, nil
 		}
 	}
@@ -214,9 +274,14 @@ func (b *bench) current(ctx context.Context) (end, error) {
 }
 
 // changes has the endpoint of the live Service change by its slice, and notes how long
-// each change takes from before it is sent.
-func (b *bench) changes(ctx context.Context, number int, pause time.Duration, took *[]time.Duration) error {
-	return b.change(ctx, number, pause, took, b.patchSlice)
+// each change takes from before it is sent, and how long the API server takes for it.
+func (b *bench) changes(ctx context.Context, number int, pause time.Duration, into *contest) error {
+	return b.change(ctx, number, pause, &into.changes, func(ctx context.Context, to end) error {
+		sent := time.Now()
+		err := b.patchSlice(ctx, to)
+		into.writes = append(into.writes, time.Since(sent))
+		return err
+	})
 }
 
 // patchSlice has the live Service lead to an end.
@@ -256,10 +321,16 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 		case <-time.After(apart):
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("a change takes too long"))
+		// None may reach the end already that this change is to lead to.
+		from := b.cluster.ends[(b.turn+1)%2]
+		if _, err := b.prober.until(limited, aim{to: b.cluster.live, want: from.letter, inRow: alone, pause: often}, time.Now()); err != nil {
+			cancel()
+			return err
+		}
 		sent := time.Now()
 		written := make(chan error, 1)
 		go func() { written <- write(limited, to) }()
-		effect, err := b.prober.until(limited, b.cluster.live, to.letter, sent, pause)
+		effect, err := b.prober.until(limited, aim{to: b.cluster.live, want: to.letter, inRow: 1, pause: pause}, sent)
 		err = errors.Join(err, <-written)
 		cancel()
 		if err != nil {
@@ -270,14 +341,14 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 	return nil
 }
 
-// costs measures what changes cost a proxy that is asked for little else.
-func (b *bench) costs(ctx context.Context, p *program, figures *contest, number int) error {
+// costs measures what changes cost a proxy, with all else that it does meanwhile.
+func (b *bench) costs(p *program, figures *contest, do func() (int, error)) error {
 	before, err := p.cpu()
 	if err != nil {
 		return err
 	}
-	var took []time.Duration
-	if err := b.changes(ctx, number, seldom, &took); err != nil {
+	number, err := do()
+	if err != nil {
 		return err
 	}
 	after, err := p.cpu()
@@ -308,7 +379,9 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 	}
 	zones := len(b.cluster.Shape().Zones)
 	return b.withController(ctx, true, func(func() error) error {
-		if err := b.subsetsSettled(ctx, zones); err != nil {
+		// Services that are kube-proxy's are handed over only while a proxy runs.
+		err := b.withProxy(ctx, vicinity, &contest{}, func(*program) error { return b.subsetsSettled(ctx, zones) })
+		if err != nil {
 			return err
 		}
 		b.figures.zones = zones
@@ -320,14 +393,14 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 			if _, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
 				return err
 			}
-			ignored := &contest{}
-			err := b.withProxy(ctx, vicinity, ignored, func(p *program) (err error) {
+			err := b.withProxy(ctx, vicinity, &contest{}, func(p *program) (err error) {
 				if one.into.bytes, err = b.metric(ctx, "vicinity_proxy_received_bytes_total", `resource="endpointgroups"`); err != nil {
 					return err
 				}
 				if one.into.endpoints, err = b.metric(ctx, "vicinity_proxy_endpoints", `family="IPv4"`); err != nil {
 					return err
 				}
+				one.into.load = loadNow()
 				one.into.memory, err = p.memory()
 				return err
 			})
@@ -336,21 +409,39 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 			}
 		}
 		label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%q}}}`, b.cluster.node.Zone)
-		_, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+		_, err = b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
 		return err
 	})
 }
 
-// subsetsSettled waits until each zone has a group of its own of every Service.
+// subsetsSettled waits until each zone has a group of its own of every Service, with no
+// endpoint but the zone's.
 func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
-	return b.cluster.until(ctx, "groups for each zone", func(n counted) string {
-		if want := zones*b.cluster.made + 1; n.groups < want || n.endpoints != perService*b.cluster.made+1 {
-			return fmt.Sprintf("there are %d groups with %d endpoints, want %d with %d", n.groups, n.endpoints, want, perService*b.cluster.made+1)
+	want := zones*b.cluster.made + 1
+	for {
+		err := b.cluster.until(ctx, "groups for each zone", func(n counted) string {
+			if n.groups != want || n.passing > 0 {
+				return fmt.Sprintf("there are %d groups, want %d, and %d of Services that are being handed over", n.groups, want, n.passing)
+			}
+			return ""
+		})
+		if err != nil {
+			return err
 		}
-		return ""
-	})
+		// What shrinks is held for a while.
+		endpoints, err := b.cluster.endpointsInGroups(ctx)
+		if err != nil || endpoints == perService*b.cluster.made+1 {
+			return err
+		}
+		b.say("there are %d endpoints in groups, want %d", endpoints, perService*b.cluster.made+1)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for groups to have the endpoints of their zones alone: %w", context.Cause(ctx))
+		case <-time.After(look):
+		}
+	}
 }
 
 // measureCrowd gives one Service as many endpoints as were asked for, and measures how
@@ -373,6 +464,7 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 			if err := b.cluster.crowd(limited, b.endpoints); err != nil {
 				return err
 			}
+			b.figures.crowdWritten = time.Since(begun)
 			ticker := time.NewTicker(seldom)
 			defer ticker.Stop()
 			for {
@@ -389,7 +481,7 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 				case <-ticker.C:
 				}
 			}
-			b.figures.crowd, b.figures.crowded = b.endpoints, time.Since(begun)
+			b.figures.crowd, b.figures.crowded, b.figures.crowdLoad = b.endpoints, time.Since(begun), loadNow()
 			spent, err := p.cpu()
 			if err != nil {
 				return err

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
+)
+
+// machine is the one that a command runs on, as far as it may be a node of the cluster.
+type machine struct {
+	// addresses are those of its interfaces.
+	addresses func() ([]netip.Addr, error)
+	// rules connects to what its kernel holds.
+	rules func() (rulesOfNode, error)
+	// pause waits before what differs is looked at again.
+	pause func(context.Context, time.Duration) error
+}
+
+// rulesOfNode is what the kernel of a node holds for vicinity-proxy.
+type rulesOfNode interface {
+	Read(family ruleset.Family) (ruleset.Listing, error)
+	Close() error
+}
+
+// thisMachine is where the program runs.
+func thisMachine() machine {
+	return machine{addresses: interfaceAddresses, rules: openRules, pause: pause}
+}
+
+// interfaceAddresses are those of the network that the program is in, which need not be
+// the machine's own.
+func interfaceAddresses() ([]netip.Addr, error) {
+	found, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("reading the addresses of interfaces: %w", err)
+	}
+	var all []netip.Addr
+	for _, address := range found {
+		if prefix, err := netip.ParsePrefix(address.String()); err == nil {
+			all = append(all, prefix.Addr().Unmap())
+		}
+	}
+	return all, nil
+}
+
+// openRules connects to the kernel of this machine.
+func openRules() (rulesOfNode, error) {
+	conn, err := kernel.Open()
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// pause waits, unless the context ends.
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// What differs may be a change that is on its way from the API to the kernel, so it is
+// looked at so often, with so much time between.
+const (
+	nodeLooks     = 4
+	nodeLookAgain = time.Second
+)
+
+// runNode explains what the rules of one node do.
+func (f *explainFlags) runNode(ctx context.Context, s streams, reach connector, here machine, name string) error {
+	write, err := nodeFormat(f.output)
+	if err != nil {
+		return err
+	}
+	connected, err := reach(&f.cluster)
+	if err != nil {
+		return err
+	}
+	var document *nodeDocument
+	for look := 1; ; look++ {
+		r := &clusterReader{connection: connected, now: time.Now()}
+		if document, err = r.explainNode(ctx, name, f.node, here); err != nil {
+			return err
+		}
+		if len(document.Kernel.Differences) == 0 || look == nodeLooks {
+			break
+		}
+		if err := here.pause(ctx, nodeLookAgain); err != nil {
+			return err
+		}
+	}
+	if err := write(s.out, document); err != nil {
+		return err
+	}
+	if n := len(document.Kernel.Differences); n > 0 {
+		return fmt.Errorf("the kernel of node %s does not hold what it should: %s", f.node, count(int64(n), "difference", "differences"))
+	}
+	return nil
+}
+
+// explainNode reads the cluster, and the kernel if this is the node, and says what comes
+// of it.
+func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, here machine) (*nodeDocument, error) {
+	in, err := r.nodeInput(ctx, name, nodeName)
+	if err != nil {
+		return nil, err
+	}
+	local, err := here.addresses()
+	if err != nil {
+		return nil, err
+	}
+	why := elsewhere(in.node, local)
+	if in.settings.NodePorts.ByPrefix() && why != "" {
+		local = view.Addresses(in.node)
+		r.leaveOut("the addresses of the node's interfaces are known on the node only; those that its object names are taken for them")
+	}
+	e := newNodeExplanation(in, local)
+	document := e.document()
+	document.Kernel = e.compared(here, why)
+	document.NotKnown = r.missing
+	return document, nil
+}
+
+// elsewhere says why this machine is not the node, and is empty if it is.
+func elsewhere(node *corev1.Node, local []netip.Addr) string {
+	own := view.Addresses(node)
+	if slices.ContainsFunc(own, func(a netip.Addr) bool { return slices.Contains(local, a) }) {
+		return ""
+	}
+	return fmt.Sprintf("this is not node %s, none of whose addresses is here; run it there, as root", node.Name)
+}
+
+// compared compares what the kernel holds with what the rules should be.
+func (e *nodeExplanation) compared(here machine, why string) nodeKernel {
+	if why != "" {
+		return nodeKernel{Why: why}
+	}
+	rules, err := here.rules()
+	if err != nil {
+		return nodeKernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", oneLine(err))}
+	}
+	k := nodeKernel{Compared: true}
+	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		listing, readErr := rules.Read(family)
+		if err = errors.Join(err, readErr); readErr == nil {
+			k.Differences = append(k.Differences, e.differences(listing)...)
+		}
+	}
+	if err = errors.Join(err, rules.Close()); err != nil {
+		return nodeKernel{Why: "the rules cannot be read: " + oneLine(err)}
+	}
+	return k
+}

@@ -1,0 +1,498 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// proxiedCluster is a cluster of two zones whose Services vicinity-proxy serves, on a node
+// that a test may be.
+type proxiedCluster struct {
+	objects []runtime.Object
+	groups  []runtime.Object
+	here    machine
+}
+
+// proxiedNode is a node of the zone that its name begins with.
+func proxiedNode(name, address string) *corev1.Node {
+	node := aNode(name, "zone-"+name[:1], "4", "")
+	node.Labels[corev1.LabelHostname], node.Labels["example.com/rack"] = name, "rack-"+name[1:]
+	node.Spec.PodCIDRs = []string{"10.1.0.0/16"}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	return node
+}
+
+// proxiedService has all kinds of addresses.
+func proxiedService(changes ...func(*corev1.Service)) *corev1.Service {
+	service := aService("shop", "web", map[string]string{translate.AnnotationProxy: "true"})
+	service.Labels[translate.LabelServiceProxyName] = translate.ServiceProxyName
+	service.CreationTimestamp = metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
+	service.Spec.Type = corev1.ServiceTypeLoadBalancer
+	service.Spec.ClusterIPs = []string{service.Spec.ClusterIP}
+	service.Spec.ExternalIPs = []string{"198.51.100.7"}
+	service.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	service.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}}
+	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+	for _, change := range changes {
+		change(service)
+	}
+	return service
+}
+
+func isLocal(service *corev1.Service) {
+	service.Spec.ExternalTrafficPolicy, service.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyLocal, 32000
+	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+}
+
+// notHandedOver has kube-proxy serve the Service too.
+func notHandedOver(service *corev1.Service) {
+	delete(service.Labels, translate.LabelServiceProxyName)
+}
+
+// aGroup has endpoints by their numbers and nodes, as in 1@a1.
+func aGroup(name, endpoints string, change func(*v1alpha1.EndpointGroupSpec)) *v1alpha1.EndpointGroup {
+	group := &v1alpha1.EndpointGroup{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, ResourceVersion: "100",
+			Labels: map[string]string{v1alpha1.LabelService: "web"},
+		},
+		Spec: v1alpha1.EndpointGroupSpec{
+			Service: "web", AddressType: corev1.IPv4Protocol, AnyReady: true,
+			Ports: []v1alpha1.GroupPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 8080}},
+		},
+	}
+	for word := range strings.FieldsSeq(endpoints) {
+		number, node, _ := strings.Cut(word, "@")
+		group.Spec.Endpoints = append(group.Spec.Endpoints, v1alpha1.GroupEndpoint{
+			Address: "10.1.0." + number, Node: node, Zone: "zone-" + node[:1],
+			Domains: map[string]string{"example.com/rack": "rack-" + node[1:]},
+		})
+	}
+	if change != nil {
+		change(&group.Spec)
+	}
+	return group
+}
+
+func notFor(group *v1alpha1.EndpointGroup, zone string) *v1alpha1.EndpointGroup {
+	group.Labels[v1alpha1.LabelNotForPrefix+zone] = "true"
+	return group
+}
+
+func tiers(keys ...string) func(*v1alpha1.EndpointGroupSpec) {
+	return func(spec *v1alpha1.EndpointGroupSpec) { spec.Tiers = keys }
+}
+
+func aLease(node string, age time.Duration, programmed string) *coordinationv1.Lease {
+	holder := node
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "vicinity-system", Name: "vicinity-proxy-" + node,
+			Labels: map[string]string{routing.LabelProxyLease: "true"}, Annotations: map[string]string{routing.AnnotationProgrammed: programmed},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: time.Now().Add(-age)}},
+	}
+}
+
+func aProxySet(args ...string) *appsv1.DaemonSet {
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "vicinity-system", Name: "vicinity-proxy",
+		Labels: map[string]string{"app.kubernetes.io/part-of": "vicinity", "app.kubernetes.io/component": "proxy"},
+	}}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: args}}
+	return set
+}
+
+// newProxiedCluster has a Service with some groups.
+func newProxiedCluster(service *corev1.Service, groups ...*v1alpha1.EndpointGroup) *proxiedCluster {
+	c := &proxiedCluster{
+		objects: []runtime.Object{
+			proxiedNode("a1", "192.0.2.1"), proxiedNode("a2", "192.0.2.2"), proxiedNode("b1", "192.0.2.3"),
+			service, aLease("a1", 3*time.Second, "100"), aProxySet("--masquerade-bit=13", "--cluster-cidr=10.0.0.0/8", "--log-level=info"),
+		},
+		here: machine{addresses: func() ([]netip.Addr, error) { return nil, nil }},
+	}
+	for _, group := range groups {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(group)
+		if err != nil {
+			panic(err)
+		}
+		c.groups = append(c.groups, &unstructured.Unstructured{Object: content})
+	}
+	return c
+}
+
+func (c *proxiedCluster) cluster() *fakeCluster {
+	return &fakeCluster{
+		typed: fake.NewClientset(c.objects...), here: c.here,
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), c.groups...),
+	}
+}
+
+func (c *proxiedCluster) explain(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	return c.cluster().run(ctx, append([]string{"explain", "web", "--node"}, args...)...)
+}
+
+func TestExplainNodeGolden(t *testing.T) {
+	near := aGroup("near", "1@a1 2@a2", nil)
+	thirds := func(spec *v1alpha1.EndpointGroupSpec) {
+		spec.Consumers = []v1alpha1.GroupConsumer{{Zone: "zone-a", Weight: 500}, {Zone: "zone-b", Weight: 500}}
+	}
+	slice := aSlice("shop", "web", "a=2", "b=1")
+	hinted := aSlice("shop", "web", "a=2", "b=1")
+	for i := range hinted.Endpoints {
+		hinted.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *hinted.Endpoints[i].Zone}}}
+	}
+	for _, test := range []struct {
+		name    string
+		service *corev1.Service
+		groups  []*v1alpha1.EndpointGroup
+		more    []runtime.Object
+		change  func(*proxiedCluster)
+		args    []string
+	}{
+		{name: "weights.txt", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near, aGroup("shared", "3@b1", thirds), notFor(aGroup("far", "4@b1", nil), "zone-a")}},
+		{name: "weights.json", args: []string{"-o", "json"}, service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near, aGroup("shared", "3@b1", thirds)}},
+		{name: "local.txt", service: proxiedService(isLocal), groups: []*v1alpha1.EndpointGroup{near}},
+		{name: "tiers.txt", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{aGroup("g", "2@a2 3@b1", tiers(topology.Hostname, "example.com/rack", topology.Zone, topology.Anywhere))}},
+		{name: "unreachable.txt", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{aGroup("g", "3@b1", tiers(topology.Zone))}},
+		{name: "taking.txt", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near}, more: []runtime.Object{slice}},
+		{name: "kube-proxy.txt", service: proxiedService(notHandedOver), more: []runtime.Object{hinted}},
+		{name: "all-services.txt", service: proxiedService(notHandedOver), more: []runtime.Object{hinted}, change: func(c *proxiedCluster) {
+			c.objects = append(c.objects[:len(c.objects)-2], aProxySet("--all-services", "--masquerade-all", "--nodeport-addresses=192.0.2.0/24"), hinted)
+		}},
+		{name: "rival.txt", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near, otherGroup()}, more: []runtime.Object{rival()}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newProxiedCluster(test.service, test.groups...)
+			c.objects = append(c.objects, test.more...)
+			if test.change != nil {
+				test.change(c)
+			}
+			code, stdout, stderr := c.explain(t.Context(), append([]string{"a1"}, test.args...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			compareGolden(t, "explain-node", test.name, withoutTimes(stdout))
+		})
+	}
+}
+
+// rival is an older Service with the same external IP and port.
+func rival() *corev1.Service {
+	service := proxiedService()
+	service.Name, service.CreationTimestamp = "older", metav1.NewTime(time.Date(2025, 11, 1, 12, 0, 0, 0, time.UTC))
+	service.Spec.ClusterIP, service.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
+	service.Spec.Ports[0].NodePort = 30081
+	service.Status.LoadBalancer.Ingress = nil
+	return service
+}
+
+func otherGroup() *v1alpha1.EndpointGroup {
+	group := aGroup("other", "9@a1", func(spec *v1alpha1.EndpointGroupSpec) { spec.Service = "older" })
+	group.Labels[v1alpha1.LabelService] = "older"
+	return group
+}
+
+// whenRenewed is where an output says when the Lease was renewed.
+var whenRenewed = regexp.MustCompile(`("renewed": ")[^"]*|(renewed )[0-9]+s`)
+
+// withoutTimes is an output without times.
+func withoutTimes(text string) string { return whenRenewed.ReplaceAllString(text, "${1}${2}TIME") }
+
+func TestExplainNodeFails(t *testing.T) {
+	windows := proxiedNode("w1", "192.0.2.9")
+	windows.Labels[corev1.LabelOSStable] = "windows"
+	for _, test := range []struct {
+		name, node, want string
+		prepare          func(*fakeCluster)
+		code             int
+	}{
+		{name: "no such node", node: "zz9", code: 1, want: `the cluster has no node "zz9"; it has a1, a2, b1, w1`},
+		{name: "nearly a node", node: "a11", code: 1, want: `the cluster has no node "a11"; did you mean a1?`},
+		{name: "Windows", node: "w1", code: 1, want: `node "w1" runs windows; what proxies do is known of Linux only, and vicinity-proxy runs there only`},
+		{
+			name: "nodes that may not be read", node: "a1", code: 1,
+			prepare: func(c *fakeCluster) { c.refuse("nodes", forbidden("", "nodes")) },
+			want:    `reading Nodes: it is not allowed: User "jane" cannot list resource "nodes" in API group "" at the cluster scope; see docs/reference/permissions.md`,
+		},
+		{name: "nothing", node: "", code: 1, want: `the cluster has no node ""; it has a1, a2, b1, w1`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			proxied := newProxiedCluster(proxiedService())
+			proxied.objects = append(proxied.objects, windows)
+			c := proxied.cluster()
+			if test.prepare != nil {
+				test.prepare(c)
+			}
+			code, stdout, stderr := c.run(t.Context(), "explain", "web", "--node="+test.node)
+			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, %q, standard error\n%swant %d\nvicinity: %s", code, stdout, stderr, test.code, test.want)
+			}
+		})
+	}
+}
+
+// TestExplainNodeSaysWhoServes looks at who is said to serve a Service, also where something
+// may not be read.
+func TestExplainNodeSaysWhoServes(t *testing.T) {
+	near := aGroup("near", "1@a1", nil)
+	without := func(kind func(runtime.Object) bool) func(*proxiedCluster) {
+		return func(c *proxiedCluster) {
+			var rest []runtime.Object
+			for _, object := range c.objects {
+				if !kind(object) {
+					rest = append(rest, object)
+				}
+			}
+			c.objects = rest
+		}
+	}
+	leases := func(o runtime.Object) bool { _, is := o.(*coordinationv1.Lease); return is }
+	sets := func(o runtime.Object) bool { _, is := o.(*appsv1.DaemonSet); return is }
+	for _, test := range []struct {
+		name    string
+		service *corev1.Service
+		groups  []*v1alpha1.EndpointGroup
+		change  func(*proxiedCluster)
+		refuse  string
+		want    []string
+	}{
+		{name: "handed over", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, want: []string{"served by: vicinity-proxy; the label", "hand-over: done"}},
+		{
+			name: "handed over, without a Lease", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, change: without(leases),
+			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+		},
+		{
+			name: "handed over, without groups", service: proxiedService(),
+			want: []string{"served by: nobody; the label service.kubernetes.io/service-proxy-name gives it to vicinity-proxy, and it has no group"},
+		},
+		{name: "without a proxy", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, change: without(sets), want: []string{"served by: nobody; ", "which is not installed"}},
+		{
+			name: "being handed over", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			want: []string{"served by: vicinity-proxy; its rules come first", "hand-over: this node is ready"},
+		},
+		{
+			name: "not acknowledged", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				c.objects = append(c.objects, aLease("a1", 0, "99"))
+			},
+			want: []string{"hand-over: it waits for this node"},
+		},
+		{
+			name: "a proxy that died", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				c.objects = append(c.objects, aLease("a1", time.Hour, "100"))
+			},
+			want: []string{"served by: kube-proxy; vicinity-proxy would, but the Lease of the node's proxy was last renewed 1h0m0s ago", "hand-over: it waits for this node"},
+		},
+		{
+			name: "another proxy", groups: []*v1alpha1.EndpointGroup{near},
+			service: proxiedService(func(s *corev1.Service) { s.Labels[translate.LabelServiceProxyName] = "cilium" }),
+			want:    []string{"served by: cilium; "},
+		},
+		{
+			name: "headless", service: proxiedService(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }),
+			want: []string{"served by: nobody; it is headless"},
+		},
+		{
+			name: "a node that the DaemonSet leaves out", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(sets)(c)
+				set := aProxySet()
+				set.Spec.Template.Spec.NodeSelector = map[string]string{"example.com/proxy": "yes"}
+				c.objects = append(c.objects, set)
+			},
+			want: []string{"DaemonSet vicinity-system/vicinity-proxy does not run on nodes that lack the labels example.com/proxy=yes"},
+		},
+		{
+			name: "Leases that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "leases",
+			want: []string{"Leases may not be read", "so whether the node's proxy lives, and what it has programmed, is unknown", "served by: vicinity-proxy; "},
+		},
+		{
+			name: "flags that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "daemonsets",
+			want: []string{"so vicinity-proxy is taken to have its default flags", "served by: vicinity-proxy; "},
+		},
+		{
+			name: "a flag that makes no sense", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(sets)(c)
+				c.objects = append(c.objects, aProxySet("--cluster-cidr=ten"))
+			},
+			want: []string{"DaemonSet vicinity-system/vicinity-proxy has a flag that makes no sense"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			proxied := newProxiedCluster(test.service, test.groups...)
+			if test.change != nil {
+				test.change(proxied)
+			}
+			c := proxied.cluster()
+			if test.refuse != "" {
+				c.refuse(test.refuse, forbidden("", test.refuse))
+			}
+			code, stdout, stderr := c.run(t.Context(), "explain", "web", "--node=a1")
+			if code != 0 {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("%q is missing in\n%s", want, stdout)
+				}
+			}
+		})
+	}
+}
+
+// heldRules are rules that a kernel holds.
+type heldRules map[ruleset.Family]ruleset.Listing
+
+func (h heldRules) Read(family ruleset.Family) (ruleset.Listing, error) {
+	if listing, found := h[family]; found {
+		return listing, nil
+	}
+	return ruleset.Listing{Family: family}, nil
+}
+
+func (heldRules) Close() error { return nil }
+
+// heldFor are the rules that the kernel of node a1 holds for some Services.
+func heldFor(t *testing.T, inputs ...compile.Input) heldRules {
+	t.Helper()
+	settings := view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit, Pods: podsFrom(t, "10.0.0.0/8")}
+	node := proxiedNode("a1", "192.0.2.1")
+	options := settings.Options(node, "zone-a", nil)
+	var compiled []compile.Family
+	for _, in := range inputs {
+		compiled = append(compiled, compile.Service(in, options).Families...)
+	}
+	table, errs := view.Table(settings.Config(ruleset.IPv4, node), compiled)
+	if len(errs) > 0 {
+		t.Fatal(errors.Join(errs...))
+	}
+	return heldRules{ruleset.IPv4: table.Want()}
+}
+
+func TestExplainNodeComparesWithTheKernel(t *testing.T) {
+	service, near := proxiedService(), aGroup("near", "1@a1 2@a2", nil)
+	other := proxiedService()
+	other.Name, other.Spec.ClusterIP, other.Spec.ClusterIPs = "other", "10.96.0.5", []string{"10.96.0.5"}
+	other.Spec.ExternalIPs, other.Status.LoadBalancer.Ingress, other.Spec.Ports[0].NodePort = nil, nil, 30090
+	others := aGroup("others", "5@a1 6@a1 7@a2", func(spec *v1alpha1.EndpointGroupSpec) { spec.Service = "other" })
+	another := compile.Input{Service: other, Groups: []*v1alpha1.EndpointGroup{others}}
+	of := func(groups ...*v1alpha1.EndpointGroup) compile.Input {
+		return compile.Input{Service: service, Groups: groups}
+	}
+	formerly := proxiedService(func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+	for _, test := range []struct {
+		name string
+		held heldRules
+		want string
+		code int
+	}{
+		{name: "the same", held: heldFor(t, of(near)), want: "holds what it should"},
+		{name: "beside others", held: heldFor(t, of(near), another), want: "holds what it should"},
+		{name: "an endpoint less", held: heldFor(t, of(aGroup("near", "1@a1", nil)), another), code: 1, want: "slots of 10.96.0.1:80/tcp are [10.1.0.1:8080] instead of [10.1.0.1:8080 10.1.0.2:8080]"},
+		{name: "another port", held: heldFor(t, compile.Input{Service: formerly, Groups: []*v1alpha1.EndpointGroup{near}}, another), code: 1, want: "10.96.0.1:81/tcp"},
+		{name: "nothing of it", held: heldFor(t, another), code: 1, want: "cluster-ips misses 10.96.0.1"},
+		{name: "no table", held: heldRules{}, code: 1, want: "there is no table ip vicinity"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newProxiedCluster(service, near)
+			pauses := 0
+			c.here = machine{
+				addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
+				rules:     func() (rulesOfNode, error) { return test.held, nil },
+				pause:     func(context.Context, time.Duration) error { pauses++; return nil },
+			}
+			if test.held[ruleset.IPv4].Exists {
+				test.held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
+			}
+			code, stdout, stderr := c.explain(t.Context(), "a1")
+			if code != test.code || !strings.Contains(stdout, test.want) {
+				t.Errorf("exit code %d instead of %d, %q is to be in\n%s%s", code, test.code, test.want, stdout, stderr)
+			}
+			if differs := strings.Contains(stderr, "the kernel of node a1 does not hold what it should: "); differs != (test.code == 1) || differs != (pauses > 0) {
+				t.Errorf("%d pauses, standard error %s", pauses, stderr)
+			}
+		})
+	}
+}
+
+// podsFrom tells pods by their addresses.
+func podsFrom(t *testing.T, prefixes ...string) view.Pods {
+	t.Helper()
+	pods, wrong := view.PodFlags{ClusterCIDRs: prefixes}.Pods()
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	return pods
+}
+
+// emptyTable is a table without Services.
+func emptyTable(t *testing.T, family ruleset.Family) ruleset.Listing {
+	var settings view.Settings
+	settings.MasqueradeMark = 1 << defaultMasqueradeBit
+	settings.Pods = podsFrom(t, "10.0.0.0/8")
+	table, _ := view.Table(settings.Config(family, nil), nil)
+	return table.Want()
+}
+
+// What differs for a moment is no difference.
+func TestExplainNodeLooksAgain(t *testing.T) {
+	service, near := proxiedService(), aGroup("near", "1@a1 2@a2", nil)
+	c := newProxiedCluster(service, near)
+	held := heldFor(t)
+	c.here = machine{
+		addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
+		rules:     func() (rulesOfNode, error) { return held, nil },
+		pause: func(context.Context, time.Duration) error {
+			held = heldFor(t, compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}})
+			held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
+			return nil
+		},
+	}
+	held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
+	if code, stdout, stderr := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "holds what it should") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestExplainNodeSaysWhyItDoesNotCompare(t *testing.T) {
+	c := newProxiedCluster(proxiedService(), aGroup("near", "1@a1", nil))
+	if _, stdout, _ := c.explain(t.Context(), "a1"); !strings.Contains(stdout, "not compared: this is not node a1, none of whose addresses is here") {
+		t.Errorf("elsewhere:\n%s", stdout)
+	}
+	c.here.addresses = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil }
+	c.here.rules = func() (rulesOfNode, error) { return nil, fmt.Errorf("operation not permitted") }
+	if code, stdout, _ := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "not compared: the rules may be read by root only, with the capability NET_ADMIN (operation not permitted)") {
+		t.Errorf("exit code %d:\n%s", code, stdout)
+	}
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/internal/explain"
+)
+
+func nodeFormat(output string) (func(io.Writer, *nodeDocument) error, error) {
+	switch output {
+	case "text":
+		return func(w io.Writer, d *nodeDocument) error { return d.write(&planPage{w: w}) }, nil
+	case "json":
+		return func(w io.Writer, d *nodeDocument) error { return encodeJSON(w, d) }, nil
+	case "yaml":
+		return func(w io.Writer, d *nodeDocument) error { return encodeYAML(w, d) }, nil
+	}
+	return nil, usageErrorf("--output %q is unknown; it must be text, json or yaml", output)
+}
+
+func (d *nodeDocument) write(p *planPage) error {
+	p.heading(fmt.Sprintf("Service %s/%s on node %s", d.Namespace, d.Service, d.Node))
+	zone := d.Zone
+	if zone == "" {
+		zone = "none"
+	}
+	lines := []string{"zone of the node: " + zone, fmt.Sprintf("served by: %s; %s", d.ServedBy, d.Why)}
+	if d.HandOver != "" {
+		lines = append(lines, "hand-over: "+d.HandOver)
+	}
+	if d.Proxy != nil {
+		line := fmt.Sprintf("vicinity-proxy on the node: its Lease was renewed %s ago", d.Proxy.ago.Round(time.Second))
+		if d.Proxy.Programmed != "" {
+			line += ", groups in hand-over are programmed up to version " + d.Proxy.Programmed
+		}
+		lines = append(lines, line)
+	}
+	if d.Groups > 0 {
+		lines = append(lines, fmt.Sprintf("groups: the node sees %d of %d", d.GroupsSeen, d.Groups))
+	}
+	if d.AffinitySeconds > 0 {
+		lines = append(lines, fmt.Sprintf("session affinity: a client stays with its endpoint for %s", time.Duration(d.AffinitySeconds)*time.Second))
+	}
+	for _, warning := range d.Warnings {
+		lines = append(lines, "warning: "+warning)
+	}
+	p.list("", lines)
+	for i := range d.Families {
+		d.Families[i].write(p)
+	}
+	for i := range d.KubeProxy {
+		d.KubeProxy[i].write(p)
+	}
+	d.Kernel.write(p)
+	if len(d.NotKnown) > 0 {
+		p.list("not known", d.NotKnown)
+	}
+	return p.err
+}
+
+func (f *nodeFamily) write(p *planPage) {
+	for i := range f.Ports {
+		f.Ports[i].write(p, f.Family)
+	}
+	if f.Health != nil {
+		answer := "503"
+		if f.Health.LocalEndpoints > 0 {
+			answer = "200"
+		}
+		p.list("health check port", []string{fmt.Sprintf("%d answers %s: %s on the node", f.Health.Port, answer,
+			count(int64(f.Health.LocalEndpoints), "endpoint is ready", "endpoints are ready"))})
+	}
+}
+
+// portTitle is what a part about a port is headed by.
+func portTitle(family, name, protocol string) string {
+	if name == "" {
+		return fmt.Sprintf("%s, %s", family, protocol)
+	}
+	return fmt.Sprintf("%s, port %s, %s", family, name, protocol)
+}
+
+func (n *nodePort) write(p *planPage, family string) {
+	p.heading(portTitle(family, n.Name, n.Protocol))
+	lines := []string{"rule: " + n.Rule.Text}
+	if n.Rule.Why != "" {
+		lines = append(lines, "because: "+n.Rule.Why)
+	}
+	if n.Unreachable {
+		lines = append(lines, "refused: there are endpoints, and the Service allows the node none of the places that they are in")
+	}
+	p.list("", lines)
+	fronts := explain.Table{Columns: []explain.Column{
+		{Title: "address"}, {Title: "is"}, {Title: "goes to"}, {Title: "source address"}, {Title: "without an endpoint"},
+	}}
+	for i := range n.Fronts {
+		front := &n.Fronts[i]
+		to := front.To
+		if len(front.Sources) > 0 {
+			to += ", from " + strings.Join(front.Sources, " and ") + " only"
+		}
+		if front.Lost != "" {
+			to = "nothing of this Service: " + front.Lost + " has the address"
+		}
+		fronts.Rows = append(fronts.Rows, []string{front.Address, front.Kind, to, front.Source, front.Empty})
+	}
+	p.table("clients connect to", fronts)
+	writeEndpoints(p, "endpoints", n.Endpoints)
+	if n.local {
+		writeEndpoints(p, "endpoints on the node", n.Local)
+	}
+}
+
+// mostEndpoints is how many endpoints a text shows.
+const mostEndpoints = 20
+
+func writeEndpoints(p *planPage, title string, endpoints []nodeEndpoint) {
+	if len(endpoints) == 0 {
+		p.list(title, []string{"none"})
+		return
+	}
+	table := explain.Table{Columns: []explain.Column{{Title: "endpoint"}, {Title: "zone"}, {Title: "node"}, {Title: "share %", Right: true}}}
+	for i := range endpoints[:min(mostEndpoints, len(endpoints))] {
+		e := &endpoints[i]
+		node := e.Node
+		if node == "" {
+			node = "-"
+		}
+		table.Rows = append(table.Rows, []string{e.Address, explain.ZoneName(e.Zone), node, strconv.FormatFloat(e.Share, 'f', 1, 64)})
+	}
+	p.table(title, table)
+	if more := len(endpoints) - mostEndpoints; more > 0 {
+		p.printf("    and %d more; -o json has all\n", more)
+	}
+}
+
+func (n *nodeStockPort) write(p *planPage) {
+	p.heading("kube-proxy, " + portTitle(string(n.Family), n.Name, n.Protocol))
+	lines := []string{"rule: " + n.Rule}
+	if n.Why != "" {
+		lines = append(lines, "because: "+n.Why)
+	}
+	p.list("", lines)
+	writeEndpoints(p, "endpoints", n.Endpoints)
+}
+
+func (k *nodeKernel) write(p *planPage) {
+	switch {
+	case !k.Compared:
+		p.list("kernel of the node", []string{"not compared: " + k.Why})
+	case len(k.Differences) == 0:
+		p.list("kernel of the node", []string{"holds what it should"})
+	default:
+		p.list("kernel of the node, which differs", k.Differences)
+	}
+}

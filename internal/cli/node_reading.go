@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// nodeInput is all that what a node does for a Service depends on.
+type nodeInput struct {
+	node    *corev1.Node
+	zone    string
+	service *corev1.Service
+	// groups are all of the Service, and seen those that the proxy of the node watches.
+	groups, seen []*v1alpha1.EndpointGroup
+	slices       []*discoveryv1.EndpointSlice
+	settings     view.Settings
+	// installed says that vicinity-proxy is, and kept why it does not run on the node.
+	installed bool
+	kept      string
+	lease     *coordinationv1.Lease
+	// rivals are other Services that want an address of this one.
+	rivals []compile.Input
+	r      *clusterReader
+}
+
+// nodeInput reads it.
+func (r *clusterReader) nodeInput(ctx context.Context, name, nodeName string) (*nodeInput, error) {
+	in := &nodeInput{r: r}
+	var err error
+	in.service, err = r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, r.notFound(ctx, name)
+	}
+	if err != nil {
+		return nil, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
+	}
+	if in.node, err = r.node(ctx, nodeName); err != nil {
+		return nil, err
+	}
+	in.zone = in.node.Labels[corev1.LabelTopologyZone]
+	if in.slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
+		return nil, err
+	}
+	if in.groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
+		return nil, err
+	}
+	if in.seen, err = seenGroups(in.groups, in.zone); err != nil {
+		return nil, err
+	}
+	if err := in.readProxy(ctx); err != nil {
+		return nil, err
+	}
+	if in.lease, err = r.lease(ctx, nodeName); err != nil {
+		return nil, err
+	}
+	if in.rivals, err = r.rivals(ctx, in); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// node finds a node on which Services can be served.
+func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, error) {
+	nodes, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.CoreV1().Nodes().List(ctx, o)
+	})
+	if err != nil {
+		return nil, r.explained("reading Nodes", err)
+	}
+	var names []string
+	for _, node := range nodes {
+		names = append(names, node.Name)
+		if node.Name != name {
+			continue
+		}
+		if system := node.Labels[corev1.LabelOSStable]; system != "" && system != "linux" {
+			return nil, fmt.Errorf("node %q runs %s; what proxies do is known of Linux only, and vicinity-proxy runs there only", name, system)
+		}
+		return node, nil
+	}
+	if near := similar(name, names); len(near) > 0 {
+		return nil, fmt.Errorf("the cluster has no node %q; did you mean %s?", name, strings.Join(near, " or "))
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("the cluster has no node %q; %s", name, listed(names, "it has none"))
+}
+
+// seenGroups are the groups that the proxy of a node of the zone watches.
+func seenGroups(groups []*v1alpha1.EndpointGroup, zone string) ([]*v1alpha1.EndpointGroup, error) {
+	selector, err := labels.Parse(view.GroupSelector(zone))
+	if err != nil {
+		return nil, fmt.Errorf("zone %q: %w", zone, err)
+	}
+	var seen []*v1alpha1.EndpointGroup
+	for _, group := range groups {
+		if selector.Matches(labels.Set(group.Labels)) {
+			seen = append(seen, group)
+		}
+	}
+	return seen, nil
+}
+
+// defaultMasqueradeBit is that of the flag of vicinity-proxy.
+const defaultMasqueradeBit = 13
+
+// readProxy finds out which vicinity-proxy is installed, what it was told, and whether it
+// is to run on the node.
+func (in *nodeInput) readProxy(ctx context.Context) error {
+	in.settings = view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit}
+	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return in.r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err != nil {
+		in.installed = true // as far as anybody knows
+		return in.r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err)
+	}
+	for _, set := range sets {
+		in.installed = true
+		for _, container := range set.Spec.Template.Spec.Containers {
+			if err := in.apply(container.Args); err != nil {
+				in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a flag that makes no sense (%v); its default flags are assumed", set.Namespace, set.Name, err))
+			}
+		}
+		if selector := set.Spec.Template.Spec.NodeSelector; !labels.SelectorFromSet(selector).Matches(labels.Set(in.node.Labels)) {
+			in.kept = fmt.Sprintf("DaemonSet %s/%s does not run on nodes that lack the labels %s", set.Namespace, set.Name, labels.FormatLabels(selector))
+		}
+	}
+	return nil
+}
+
+// apply takes over the flags of vicinity-proxy that its rules depend on, or none of them if
+// one makes no sense.
+func (in *nodeInput) apply(args []string) error {
+	flags := pflag.NewFlagSet("vicinity-proxy", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	given := in.settings
+	flags.BoolVar(&given.AllServices, "all-services", false, "")
+	flags.BoolVar(&given.MasqueradeAll, "masquerade-all", false, "")
+	bit := flags.Uint("masquerade-bit", defaultMasqueradeBit, "")
+	nodePorts := flags.StringSlice("nodeport-addresses", nil, "")
+	var pods view.PodFlags
+	flags.StringVar(&pods.Mode, view.FlagPodMode, "", "")
+	flags.StringSliceVar(&pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "")
+	flags.StringVar(&pods.Bridge, view.FlagPodBridge, "", "")
+	flags.StringVar(&pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "")
+	file := flags.String("config", "", "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	given.MasqueradeMark = 1 << *bit
+	var err error
+	if given.NodePorts, err = view.ParseNodePorts(*nodePorts); err != nil {
+		return fmt.Errorf("--nodeport-addresses: %w", err)
+	}
+	var wrong *view.FlagError
+	if given.Pods, wrong = pods.Pods(); wrong != nil {
+		return wrong
+	}
+	if *file != "" {
+		in.r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
+	}
+	in.settings = given
+	return nil
+}
+
+// lease is the Lease of the node's proxy, nil if there is none that may be read.
+func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
+	options := metav1.ListOptions{
+		LabelSelector: routing.LabelProxyLease + "=true",
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "vicinity-proxy-"+node).String(),
+	}
+	leases, err := listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err != nil {
+		return nil, r.optional(kindLeases, "whether the node's proxy lives, and what it has programmed, is unknown", err)
+	}
+	for _, lease := range leases {
+		if holder := lease.Spec.HolderIdentity; holder != nil && *holder == node {
+			return lease, nil
+		}
+	}
+	return nil, nil
+}
+
+// kindLeases are the objects without which the state of a proxy is unknown.
+const kindLeases = "Leases"
+
+// rivals are the other Services that have an address of this one. Cluster IPs and node
+// ports are given out once, so it takes an address that somebody wrote or that a load
+// balancer gave.
+func (r *clusterReader) rivals(ctx context.Context, in *nodeInput) ([]compile.Input, error) {
+	wanted := outsideAddresses(in.service)
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	all, err := listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err != nil {
+		return nil, r.optional("Services of other namespaces", "whether another has an address of this one is unknown", err)
+	}
+	var rivals []compile.Input
+	for _, other := range all {
+		same := other.Namespace == in.service.Namespace && other.Name == in.service.Name
+		if same || !slices.ContainsFunc(outsideAddresses(other), func(address string) bool { return slices.Contains(wanted, address) }) {
+			continue
+		}
+		rival := compile.Input{Service: other}
+		groups, err := r.groups(ctx, other.Namespace, v1alpha1.LabelService+"="+other.Name)
+		if err != nil {
+			return nil, err
+		}
+		if rival.Groups, err = seenGroups(groups, in.zone); err != nil {
+			return nil, err
+		}
+		if rival.Slices, err = r.slices(ctx, other.Namespace, discoveryv1.LabelServiceName+"="+other.Name); err != nil {
+			return nil, err
+		}
+		rivals = append(rivals, rival)
+	}
+	return rivals, nil
+}
+
+// outsideAddresses are those of a Service that others may have too.
+func outsideAddresses(service *corev1.Service) []string {
+	all := slices.Clone(service.Spec.ExternalIPs)
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" {
+			all = append(all, ingress.IP)
+		}
+	}
+	return all
+}
+
+// familyName is what the API calls a family.
+func familyName(family ruleset.Family) corev1.IPFamily {
+	if family == ruleset.IPv6 {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}

@@ -1,0 +1,141 @@
+package compile
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// knownText shows what is known of endpoints besides where new connections go.
+func knownText(t *testing.T, r Result) string {
+	t.Helper()
+	if len(r.Families) != 1 || len(r.Families[0].Ports) != 1 {
+		t.Fatalf("not one port: %v", lines(r))
+	}
+	k := r.Families[0].Ports[0].Known
+	return "serving " + poolText(k.Serving) + "; silent " + poolText(k.Silent) + "; fleeting " + poolText(k.Fleeting) + "; view " + k.View
+}
+
+// TestKnown looks at what tells which connections may go on: whatever serves anywhere.
+func TestKnown(t *testing.T) {
+	node, nowhere := testNodeA(), testNodeA()
+	nowhere.Zone = ""
+	inside := testService(ours, insideLocal)
+	for _, test := range []struct {
+		name   string
+		node   Node
+		in     Input
+		all    bool
+		expect string
+	}{
+		{
+			name: "the zone's own", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 -> a not c")}},
+			expect: "serving ; silent ; fleeting ; view a",
+		},
+		{
+			name: "of another zone", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b not c")}},
+			expect: "serving ; silent ; fleeting 2; view a",
+		},
+		{
+			name: "given to another zone", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2 3@b1 -> b local")}},
+			expect: "serving 2 3; silent ; fleeting 3; view a",
+		},
+		{
+			name: "which go", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2- 3@b1- -> a b")}},
+			expect: "serving 2 3; silent ; fleeting ; view a",
+		},
+		{
+			name: "which do not serve", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2~ 3@b1~ -> a b")}},
+			expect: "serving ; silent 2 3; fleeting ; view a",
+		},
+		{
+			name: "one address of two pods", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1~ -> a not c"), groupOf("h", "1@b1 -> b local")}},
+			expect: "serving ; silent ; fleeting ; view a",
+		},
+		{
+			name: "by policy", node: node,
+			in:     Input{Service: inside, Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 3@b1 -> a b not c")}},
+			expect: "serving 2 3; silent ; fleeting 3; view a",
+		},
+		{
+			name: "by tiers", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2 3@b1 -> a b tiers kubernetes.io/hostname not c")}},
+			expect: "serving 2 3; silent ; fleeting 3; view a",
+		},
+		{
+			name: "while kube-proxy serves it too", node: node,
+			in:     Input{Service: testService(), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@a2- 3@a1~ -> a")}},
+			expect: "serving 2; silent 3; fleeting 1 2; view some groups",
+		},
+		{
+			name: "of which none are kept from any zone", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b")}},
+			expect: "serving ; silent ; fleeting ; view ",
+		},
+		{
+			name: "on a node without a zone", node: nowhere,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b not c")}},
+			expect: "serving ; silent ; fleeting ; view ",
+		},
+		{
+			name: "by slices", node: node, all: true,
+			in:     Input{Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "1@a1 2@b2-")}},
+			expect: "serving 2; silent ; fleeting ; view ",
+		},
+		{
+			name: "by slices beside groups", node: node, all: true,
+			in: Input{
+				Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b1 -> a b")},
+				Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "1@a1 3@b2")},
+			},
+			expect: "serving 1 3; silent ; fleeting ; view ",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.in.Service == nil {
+				test.in.Service = testService(ours)
+			}
+			r := Service(test.in, Options{Node: test.node, AllServices: test.all})
+			if got := knownText(t, r); got != test.expect {
+				t.Errorf("known are %s; want %s", got, test.expect)
+			}
+		})
+	}
+}
+
+// Who is inside learns at once that hard tiers leave nothing, whatever a policy says of
+// those outside.
+func TestHardAndEmptyIsRejected(t *testing.T) {
+	in := Input{Service: testService(ours, nodePort, outsideLocal), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@b1 -> a tiers topology.kubernetes.io/zone")}}
+	expect(t, Service(in, Options{Node: testNodeA()}),
+		"shop/web:http", clusterFront, "  192.0.2.1:30080/TCP -> split, else drop from outside", "  unreachable")
+}
+
+// A Service that is given back is served until its groups go, whichever of its addresses
+// stay on the node.
+func TestHandBackServesEveryFrontWithEndpoints(t *testing.T) {
+	for _, policy := range []func(*corev1.Service){outsideLocal, insideLocal} {
+		service := testService(nodePort, policy)
+		in := Input{Service: service, Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a2 -> a")}}
+		r := Service(in, Options{Node: testNodeA()})
+		for _, front := range r.Families[0].Ports[0].Fronts {
+			if front.Empty != ruleset.Ignore || front.Pool == ruleset.PoolLocal {
+				t.Errorf("%s: what kube-proxy serves is not left to it", frontText(front))
+			}
+		}
+		if got := r.Families[0].Ports[0]; !slices.Equal(lines(r)[len(lines(r))-1:], []string{"  cluster 1"}) {
+			t.Errorf("the endpoint is not used: %v", got)
+		}
+	}
+}

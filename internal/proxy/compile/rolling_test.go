@@ -1,0 +1,178 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// rollingWorld is a Service whose pods are replaced: new ones become ready, old ones are
+// told to end, serve on until all nodes should know, and go.
+type rollingWorld struct {
+	*planWorld
+	t     *rapid.T
+	nodes []*corev1.Node
+	pods  []*rollingPod
+	next  int
+	hard  bool
+	// pools are where nodes send traffic.
+	pools map[string][]string
+	// told says that all nodes know what there was when the last step was taken.
+	told bool
+}
+
+type rollingPod struct {
+	address, node string
+	leaves        bool
+	// known says that all nodes know that it leaves.
+	known bool
+}
+
+// TestRollingPodsAreServed rolls pods, with controllers that are interrupted anywhere, and
+// looks after each write of a group at what each node does: it sends nothing where nobody
+// answers while some pod is ready, and refuses nothing while somebody answers.
+func TestRollingPodsAreServed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &rollingWorld{planWorld: drawPlanWorld(t), t: t, nodes: drawCluster(t), pools: map[string][]string{}}
+		w.in.Cluster = translate.NewCluster(w.nodes)
+		w.add(rapid.IntRange(1, 12).Draw(t, "pods"))
+		w.publish()
+		w.hard = w.settle(t).Request.Intent.Tiers.Hard()
+		w.know()
+		w.check("at first")
+		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
+			w.happen()
+			w.publish()
+			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 12).Draw(t, "seconds")) * time.Second)
+			w.sync()
+		}
+	})
+}
+
+func (w *rollingWorld) add(n int) {
+	for range n {
+		w.next++
+		w.pods = append(w.pods, &rollingPod{address: fmt.Sprintf("10.1.0.%d", w.next), node: w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(w.t, "node")].Name})
+	}
+}
+
+// happen has pods come, be told to end, and go if all nodes know that they leave.
+func (w *rollingWorld) happen() {
+	if ready := func(p *rollingPod) bool { return !p.leaves }; w.told && slices.ContainsFunc(w.pods, ready) {
+		w.pods = slices.DeleteFunc(w.pods, func(p *rollingPod) bool { return p.known && rapid.Bool().Draw(w.t, "it goes") })
+		w.check("when some pods have gone")
+	}
+	w.add(rapid.IntRange(0, 4).Draw(w.t, "new pods"))
+	for range rapid.IntRange(0, 4).Draw(w.t, "old pods") {
+		if i := rapid.IntRange(0, len(w.pods)).Draw(w.t, "pod"); i < len(w.pods) {
+			w.pods[i].leaves = true
+		}
+	}
+	w.told = false
+}
+
+// publish writes the slice.
+func (w *rollingWorld) publish() {
+	slice := sliceOf("s", "")
+	for _, p := range w.pods {
+		e := sliceEndpoint("1@" + p.node)
+		e.Addresses = []string{p.address}
+		e.Conditions = discoveryv1.EndpointConditions{Ready: new(!p.leaves), Serving: new(true), Terminating: new(p.leaves)}
+		if p.node[0] == '?' {
+			e.Zone = nil
+		}
+		slice.Endpoints = append(slice.Endpoints, e)
+	}
+	w.in.Slices = []*discoveryv1.EndpointSlice{slice}
+}
+
+// sync has the controller take steps, until it is interrupted.
+func (w *rollingWorld) sync() {
+	w.in.Groups = w.list()
+	d, err := routing.Decide(w.in)
+	if err != nil {
+		w.t.Fatalf("deciding: %v", err)
+	}
+	w.in.Last = &d
+	left := rapid.IntRange(0, 12).Draw(w.t, "writes that succeed")
+	for range 20 {
+		w.in.Groups = w.list()
+		changes := routing.Groups(w.in, d, routing.GroupState{Now: w.now})
+		for _, g := range slices.Concat(changes.Create, changes.Update) {
+			if left--; left < 0 {
+				return
+			}
+			w.version++
+			written := g.DeepCopy()
+			if written.Name == "" {
+				written.Name = fmt.Sprintf("%s%05d", written.GenerateName, w.version)
+			}
+			w.groups[written.Name] = written
+			w.check("after " + written.Name + " was written")
+		}
+		for _, g := range changes.Delete {
+			if left--; left < 0 {
+				return
+			}
+			delete(w.groups, g.Name)
+			w.check("after " + g.Name + " was deleted")
+		}
+		if !changes.Again {
+			w.know()
+			return
+		}
+	}
+	w.t.Fatalf("the steps do not end")
+}
+
+// know notes that all nodes know all there is.
+func (w *rollingWorld) know() {
+	w.told = true
+	for _, p := range w.pods {
+		p.known = p.leaves
+	}
+}
+
+// check looks at what each node does.
+func (w *rollingWorld) check(when string) {
+	serves, ready := map[string]bool{}, false
+	for _, p := range w.pods {
+		serves[p.address], ready = true, ready || !p.leaves
+	}
+	for _, node := range w.nodes {
+		had, pool := w.pools[node.Name], w.pool(node)
+		w.pools[node.Name] = pool
+		gone := func(address string) bool { return !serves[address] }
+		switch {
+		case !w.hard && ready && slices.ContainsFunc(pool, gone):
+			w.t.Fatalf("%s: node %s sends traffic to %v, of %+v:\n%s", when, node.Name, pool, serves, w.text())
+		case len(pool) > 0:
+		case !w.hard && len(serves) > 0 || !slices.ContainsFunc(had, gone) && len(had) > 0:
+			w.t.Fatalf("%s: node %s refuses what went to %v, of %v:\n%s", when, node.Name, had, serves, w.text())
+		}
+	}
+}
+
+// pool are the addresses that a node sends traffic to.
+func (w *rollingWorld) pool(node *corev1.Node) []string {
+	zone := node.Labels[topology.Zone]
+	groups := w.seen(zone)
+	if len(groups) == 0 {
+		return nil // nobody serves it
+	}
+	r := compiledSafely(w.t, Input{Service: w.in.Service, Groups: groups}, Options{Node: Node{Name: node.Name, Zone: zone, Labels: node.Labels}})
+	var pool []string
+	for _, target := range r.Families[0].Ports[0].Cluster {
+		pool = append(pool, target.Addr().String())
+	}
+	return pool
+}

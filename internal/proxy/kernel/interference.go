@@ -1,0 +1,86 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// noticeBuffer is how many bytes of notices the kernel keeps from one look at them to the
+// next: what kube-proxy writes for some thousands of changes.
+const noticeBuffer = 1 << 20
+
+// listen has the kernel tell at the socket what others change, of any table: all but the
+// owner of a port. That makes what is changed cost a little more, for everybody.
+func (s *socket) listen(own uint32) error {
+	// The first is beyond what the system allows everybody, and for root only.
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, noticeBuffer); err != nil {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, noticeBuffer); err != nil {
+			return err
+		}
+	}
+	filter := othersOnly(own)
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+		return err
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES)
+}
+
+// othersOnly lets notices pass but for those of what the owner of a port has changed. What
+// the kernel puts into one notice is of one transaction, so that it is enough to look at
+// the header of its first message.
+func othersOnly(own uint32) []unix.SockFilter {
+	const portOfHeader = 12
+	// A filter reads numbers in network order, in which the header is not.
+	var raw [4]byte
+	binary.NativeEndian.PutUint32(raw[:], own)
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portOfHeader},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(raw[:]), Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+	}
+}
+
+// notices takes those that are there, and reports whether any is about a table of ours. The
+// error is errLost if there were more than there was room for.
+func (s *socket) notices() (ours bool, err error) {
+	err = s.drain(func(header unix.NlMsghdr, content []byte) {
+		ours = ours || header.Type>>8 == unix.NFNL_SUBSYS_NFTABLES && aboutOurs(header.Type&0xff, content)
+	})
+	return ours, err
+}
+
+// aboutOurs looks what table a notice is about, which all but one kind of them name first.
+func aboutOurs(kind uint16, content []byte) bool {
+	if kind == unix.NFT_MSG_NEWGEN || len(content) < netfilterHeader {
+		return false
+	}
+	if family := content[0]; family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 {
+		return false
+	}
+	return text(attribute(content[netfilterHeader:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
+}
+
+// Interference tells what is known of changes that others have made since it was called
+// before, or since the connection was opened. It costs the kernel nothing; what is
+// different now, Shape and Read tell.
+func (c *Conn) Interference() (ruleset.Interference, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	ours, err := c.others.notices()
+	switch {
+	case ours:
+		return ruleset.Interfered, nil
+	case errors.Is(err, errLost):
+		return ruleset.PossibleInterference, nil
+	case err != nil:
+		return ruleset.NoInterference, fmt.Errorf("reading notices of changes: %w", err)
+	}
+	return ruleset.NoInterference, nil
+}

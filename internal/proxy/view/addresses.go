@@ -1,0 +1,94 @@
+package view
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// primary is what stands for the addresses that the node's object names first.
+const primary = "primary"
+
+// NodePorts says which addresses of a node take NodePorts.
+type NodePorts struct {
+	// prefixes are those that the addresses are in. Without any they are the node's
+	// primary ones.
+	prefixes []netip.Prefix
+}
+
+// ParseNodePorts reads prefixes, or the word "primary" alone.
+func ParseNodePorts(texts []string) (NodePorts, error) {
+	var parsed NodePorts
+	for _, text := range texts {
+		if text == primary {
+			if len(texts) > 1 {
+				return NodePorts{}, fmt.Errorf("%q is not allowed together with others", primary)
+			}
+			return NodePorts{}, nil
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return NodePorts{}, fmt.Errorf("%q is not allowed; it must be a prefix such as 192.0.2.0/24, or %q alone", text, primary)
+		}
+		parsed.prefixes = append(parsed.prefixes, prefix.Masked())
+	}
+	return parsed, nil
+}
+
+// ByPrefix reports whether addresses are looked for on the node's interfaces.
+func (p NodePorts) ByPrefix() bool { return len(p.prefixes) > 0 }
+
+// Of are the addresses in order: of those that the interfaces have, or that the node's
+// object names.
+func (p NodePorts) Of(local, named []netip.Addr) []netip.Addr {
+	var chosen []netip.Addr
+	if !p.ByPrefix() {
+		for _, v6 := range []bool{false, true} {
+			if i := slices.IndexFunc(named, func(address netip.Addr) bool { return address.Is6() == v6 }); i >= 0 {
+				chosen = append(chosen, named[i])
+			}
+		}
+		return chosen
+	}
+	for _, address := range local {
+		within := slices.ContainsFunc(p.prefixes, func(p netip.Prefix) bool { return p.Contains(address) })
+		if within && !address.IsLoopback() && !address.IsLinkLocalUnicast() {
+			chosen = append(chosen, address)
+		}
+	}
+	slices.SortFunc(chosen, netip.Addr.Compare)
+	return slices.Compact(chosen)
+}
+
+// Addresses are those that a node's object names, internal ones first.
+func Addresses(node *corev1.Node) []netip.Addr {
+	var all []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, named := range node.Status.Addresses {
+			if named.Type != kind {
+				continue
+			}
+			if address, err := netip.ParseAddr(named.Address); err == nil && !slices.Contains(all, address.Unmap()) {
+				all = append(all, address.Unmap())
+			}
+		}
+	}
+	return all
+}
+
+// PodPrefixes are those that a node's pods get their addresses from.
+func PodPrefixes(node *corev1.Node) []netip.Prefix {
+	texts := node.Spec.PodCIDRs
+	if len(texts) == 0 && node.Spec.PodCIDR != "" {
+		texts = []string{node.Spec.PodCIDR}
+	}
+	var all []netip.Prefix
+	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, prefix.Masked())
+		}
+	}
+	return all
+}

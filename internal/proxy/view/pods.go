@@ -1,0 +1,127 @@
+package view
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// The ways to tell traffic of pods from other traffic that kube-proxy knows, by the names
+// that it has for them.
+const (
+	clusterCIDR         = "ClusterCIDR"
+	nodeCIDR            = "NodeCIDR"
+	bridgeInterface     = "BridgeInterface"
+	interfaceNamePrefix = "InterfaceNamePrefix"
+)
+
+// The flags of vicinity-proxy that say how traffic of pods is told.
+const (
+	FlagPodMode            = "detect-local-mode"
+	FlagClusterCIDR        = "cluster-cidr"
+	FlagPodBridge          = "pod-bridge-interface"
+	FlagPodInterfacePrefix = "pod-interface-name-prefix"
+)
+
+// PodFlags are the values of those flags.
+type PodFlags struct {
+	Mode            string
+	ClusterCIDRs    []string
+	Bridge          string
+	InterfacePrefix string
+}
+
+// FlagError is a flag with a value that is not allowed.
+type FlagError struct {
+	Flag string
+	Text string
+}
+
+func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Text }
+
+// Pods says how traffic of pods is told from other traffic. The zero value tells it by the
+// addresses that pods of the node get, which are all whose traffic begins there.
+type Pods struct {
+	// clusterCIDRs are where pods get their addresses from. In a family without any they
+	// are where those of the node do, unless notByNode.
+	clusterCIDRs []netip.Prefix
+	notByNode    bool
+	// interfaces, with a name, tell traffic whatever its addresses are.
+	interfaces ruleset.Interfaces
+}
+
+// Pods is what the flags say, if they make sense together.
+func (f PodFlags) Pods() (Pods, *FlagError) {
+	pods := Pods{notByNode: f.Mode == clusterCIDR}
+	for _, text := range f.ClusterCIDRs {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return Pods{}, &FlagError{FlagClusterCIDR, fmt.Sprintf("%q is not allowed; it must be a prefix such as 10.0.0.0/8", text)}
+		}
+		pods.clusterCIDRs = append(pods.clusterCIDRs, prefix.Masked())
+	}
+	modes := []string{clusterCIDR, nodeCIDR, bridgeInterface, interfaceNamePrefix}
+	if f.Mode != "" && !slices.Contains(modes, f.Mode) {
+		return Pods{}, &FlagError{FlagPodMode, fmt.Sprintf("%q is unknown; allowed are %s", f.Mode, strings.Join(modes, ", "))}
+	}
+	for _, of := range []struct {
+		flag, mode string
+		given      bool
+	}{
+		{FlagClusterCIDR, clusterCIDR, len(f.ClusterCIDRs) > 0},
+		{FlagPodBridge, bridgeInterface, f.Bridge != ""},
+		{FlagPodInterfacePrefix, interfaceNamePrefix, f.InterfacePrefix != ""},
+	} {
+		// Without a mode, prefixes may be given and nothing has to be.
+		switch wanted := f.Mode == of.mode; {
+		case wanted && !of.given:
+			return Pods{}, &FlagError{of.flag, fmt.Sprintf("it is needed with --%s=%s", FlagPodMode, of.mode)}
+		case of.given && !wanted && (f.Mode != "" || of.mode != clusterCIDR):
+			return Pods{}, &FlagError{of.flag, fmt.Sprintf("it is not allowed without --%s=%s", FlagPodMode, of.mode)}
+		}
+	}
+	switch f.Mode {
+	case bridgeInterface:
+		pods.interfaces = ruleset.Interfaces{Name: f.Bridge}
+		return pods, checkInterface(FlagPodBridge, f.Bridge)
+	case interfaceNamePrefix:
+		pods.interfaces = ruleset.Interfaces{Name: f.InterfacePrefix, Prefix: true}
+		return pods, checkInterface(FlagPodInterfacePrefix, f.InterfacePrefix)
+	}
+	return pods, nil
+}
+
+// longestInterface is how many bytes the name of an interface has at most.
+const longestInterface = 15
+
+// checkInterface finds names that no interface has, or that rules cannot be written with.
+func checkInterface(flag, name string) *FlagError {
+	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/:*"\`, r) }
+	if len(name) > longestInterface || strings.ContainsFunc(name, strange) {
+		return &FlagError{flag, fmt.Sprintf("%q is not allowed; it must have at most %d letters, digits and signs other than / : * \" and \\", name, longestInterface)}
+	}
+	return nil
+}
+
+// Configure has a table tell traffic of pods on a node, which is nil if it is not known.
+func (p *Pods) Configure(c *ruleset.Config, node *corev1.Node) {
+	c.PodInterfaces, c.ClusterCIDRs = p.interfaces, ofFamily(c.Family, p.clusterCIDRs)
+	if len(c.ClusterCIDRs) == 0 && node != nil && p.interfaces.Name == "" && !p.notByNode {
+		c.ClusterCIDRs = ofFamily(c.Family, PodPrefixes(node))
+	}
+}
+
+func ofFamily(family ruleset.Family, all []netip.Prefix) []netip.Prefix {
+	var mine []netip.Prefix
+	for _, p := range all {
+		if p.Addr().Is6() == (family == ruleset.IPv6) {
+			mine = append(mine, p)
+		}
+	}
+	return mine
+}

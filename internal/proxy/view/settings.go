@@ -1,0 +1,59 @@
+// Package view is how one node looks at the Services of a cluster: which groups it sees,
+// what it compiles Services for, and which part of what its kernel holds is about one of
+// them.
+//
+// It reads neither clusters nor kernels, so that whoever explains what the proxy of a node
+// does goes by the same as the proxy.
+package view
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Settings are what a proxy is told about all Services.
+type Settings struct {
+	// AllServices has Services without groups served too.
+	AllServices bool
+	// MasqueradeAll gives all connections to addresses of Services the node's address as
+	// their source, and MasqueradeMark is the bit of packet marks that says so.
+	MasqueradeAll  bool
+	MasqueradeMark uint32
+	// Pods tells traffic of pods from other traffic.
+	Pods Pods
+	// NodePorts are the addresses that take NodePorts.
+	NodePorts NodePorts
+}
+
+// Config is what the table of a family goes by on a node.
+func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Config {
+	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll}
+	s.Pods.Configure(&c, node)
+	return c
+}
+
+// Options are what Services are compiled for: a node with the zone whose groups are known,
+// and the addresses of its interfaces.
+func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
+	named := Addresses(node)
+	return compile.Options{
+		AllServices: s.AllServices,
+		Node: compile.Node{
+			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
+			NodePortAddresses: s.NodePorts.Of(local, named),
+		},
+	}
+}
+
+// GroupSelector selects the groups that nodes of a zone see. Those without a zone see all.
+func GroupSelector(zone string) string {
+	if zone == "" {
+		return ""
+	}
+	return "!" + v1alpha1.LabelNotForPrefix + zone
+}
