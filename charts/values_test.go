@@ -305,6 +305,7 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 		{"1e5", map[string]any{"nameOverride": "on", "fullnameOverride": "vicinity", "priorityClassName": "1e3"}},
 		{"true", map[string]any{"fullnameOverride": "true"}},
 		{"vicinity-system", map[string]any{"nameOverride": "1e3"}},
+		{"456", map[string]any{"proxy": map[string]any{"enabled": true}}},
 	} {
 		r, err := renderIn(t, test.namespace, test.values)
 		if err != nil {

@@ -28,9 +28,6 @@ import (
 type area struct {
 	name  string
 	shape func() shape.Shape
-	// preview is an area whose part of the project is not finished: it is shown when it
-	// is asked for by name.
-	preview bool
 	// prepare does in the cluster what all promises need, if anything.
 	prepare  func(context.Context, *lab.Cluster) error
 	promises []promise
@@ -103,7 +100,7 @@ func TestPromises(t *testing.T) {
 	ran := false
 	for _, a := range areas() {
 		names = append(names, a.name)
-		if wanted == a.name || wanted == allAreas && !a.preview {
+		if wanted == a.name || wanted == allAreas {
 			ran = true
 			t.Run(a.name, func(t *testing.T) { a.run(t, only) })
 		}

@@ -67,7 +67,7 @@ func proxyExplained(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	const right, wrong = "holds what it should", "kernel of the node, which differs:"
 	expect := func(ctx context.Context, node shape.Node, code int, text string) error {
 		return lab.Wait(ctx, fmt.Sprintf("explain on %s to end with %d", node.Name, code), func(ctx context.Context) (string, error) {

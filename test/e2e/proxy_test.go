@@ -18,7 +18,6 @@ import (
 func proxyArea() area {
 	return area{
 		name:    "proxy",
-		preview: true,
 		shape:   proxyShape,
 		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
 		promises: []promise{
