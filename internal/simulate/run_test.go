@@ -398,7 +398,8 @@ func TestMemoryDoesNotGrowWithTheDataset(t *testing.T) {
 	allocated := func(d Dataset) uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		mustRun(t, Options{Dataset: d, Variants: variants(allocate.Balanced, allocate.Local), Workers: 2, Worst: 10})
+		// Of several workers, one may get nothing to do for few cases, and needs nothing.
+		mustRun(t, Options{Dataset: d, Variants: variants(allocate.Balanced, allocate.Local), Workers: 1, Worst: 10})
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
