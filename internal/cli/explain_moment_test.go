@@ -190,3 +190,25 @@ func TestHostNamesAreSaid(t *testing.T) {
 	_, stdout, _ = c.run(t.Context(), "status", "-o", "wide")
 	wants(t, stdout, left+"; no EndpointSlice of the Service has addresses")
 }
+
+// Slices that somebody else writes need not say where endpoints are. Their nodes do.
+func TestExplainEndpointsInTheZonesOfTheirNodes(t *testing.T) {
+	c := newFakeCluster(t)
+	slice := aSlice("shop", "mirrored", "a=4", "b=4", "c=4")
+	bare := slice.DeepCopy()
+	for i := range bare.Endpoints {
+		bare.Endpoints[i].Zone = nil
+	}
+	service := aService("shop", "mirrored", map[string]string{translate.AnnotationSameZone: translate.Prefer})
+	c.add(t, service, hintOwn(slice))
+	_, said, _ := c.run(t.Context(), "explain", "mirrored")
+	for i := range bare.Endpoints {
+		bare.Endpoints[i].Hints = slice.Endpoints[i].Hints
+	}
+	c = newFakeCluster(t)
+	c.add(t, service, bare)
+	if _, stdout, _ := c.run(t.Context(), "explain", "mirrored"); stdout != said {
+		t.Errorf("without zones it says\n%s\nwith zones\n%s", stdout, said)
+	}
+	wants(t, said, "100.0")
+}

@@ -95,7 +95,7 @@ func newExplanation(in reading, nodes []*corev1.Node, r *clusterReader) (*explan
 			return nil, err
 		}
 		if e.noProxy == "" {
-			f.stock = stockViews(in.Slices, family, func(port *routing.StockPort) []routing.StockClient {
+			f.stock = stockViews(portsOf(in.Slices, family, ready), func(port *routing.StockPort) []routing.StockClient {
 				if e.blind() {
 					return port.ZoneClients()
 				}
@@ -230,13 +230,29 @@ func stockLeaves(service *corev1.Service) string {
 	return ""
 }
 
-// stockViews is what stock proxies do with the slices as they are stored.
-func stockViews(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, clients func(*routing.StockPort) []routing.StockClient) []stockView {
-	var views []stockView
-	for _, port := range routing.StockPorts(eps) {
-		if port.Family != family {
-			continue
+// portsOf are the ports of a family as stock proxies know them, with endpoints in the
+// zones of their nodes: their slices need not say any, or those that they were in once.
+func portsOf(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []translate.Endpoint) []routing.StockPort {
+	zones := make(map[string]string, len(ready))
+	for i := range ready {
+		zones[ready[i].Address] = ready[i].Zone
+	}
+	ports := slices.DeleteFunc(routing.StockPorts(eps), func(port routing.StockPort) bool { return port.Family != family })
+	for _, port := range ports {
+		for i := range port.Endpoints {
+			e := &port.Endpoints[i]
+			if zone, found := zones[e.Address]; found {
+				e.Zone = zone
+			}
 		}
+	}
+	return ports
+}
+
+// stockViews is what stock proxies do with the slices as they are stored.
+func stockViews(ports []routing.StockPort, clients func(*routing.StockPort) []routing.StockClient) []stockView {
+	var views []stockView
+	for _, port := range ports {
 		index := port.Index()
 		view := stockView{ports: []stockPort{{port.Name, port.Protocol}}, ready: index.Ready()}
 		view.rows, view.figures = index.View(clients(&port))
