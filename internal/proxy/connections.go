@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,6 +37,9 @@ type cleaner struct {
 	mu      sync.Mutex
 	stale   map[ruleset.Stale]bool
 	clients map[remembered]ruleset.Forget
+	// patient are connections that can wait, the first of them until due.
+	patient map[ruleset.Stale]bool
+	due     time.Time
 }
 
 // remembered is a map of clients.
@@ -50,10 +54,16 @@ const (
 	cleanMost  = time.Minute
 )
 
+// patience is how long connections wait whose ends notice by themselves that they lead
+// nowhere: those of TCP and SCTP send again after seconds. What is asked for is asked for
+// again when it has lingered, and to look costs the kernel ten milliseconds, however many
+// connections there are: so it is done once for both, and for all that came meanwhile.
+const patience = ruleset.DefaultLinger + 500*time.Millisecond
+
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{
 		tracker: t, memory: k, clock: clock.RealClock{}, metrics: m, log: log, wake: make(chan struct{}, 1),
-		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{},
+		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
 	}
 }
 
@@ -61,7 +71,14 @@ func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 func (c *cleaner) disconnect(stale []ruleset.Stale) {
 	c.ask(func() {
 		for _, one := range stale {
-			c.stale[one] = true
+			if one.Front.Protocol == ruleset.UDP {
+				c.stale[one] = true
+				continue
+			}
+			if len(c.patient) == 0 {
+				c.due = c.clock.Now().Add(patience)
+			}
+			c.patient[one] = true
 		}
 	})
 }
@@ -97,15 +114,34 @@ func (c *cleaner) run(ctx context.Context) {
 		case <-again:
 		}
 		failures++
-		again = nil
 		began := c.clock.Now()
 		if c.clean(ctx) {
 			failures = 0
-		} else {
-			again = c.clock.After(backoff(cleanFirst, cleanMost, failures))
 		}
 		c.rest(ctx, c.clock.Since(began))
+		again = nil
+		if wait := c.wait(failures); wait > 0 {
+			again = c.clock.After(wait)
+		}
 	}
+}
+
+// wait is how long it may take until something is to be done that nobody asks for anew,
+// zero if there is nothing.
+func (c *cleaner) wait(failures int) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var wait time.Duration
+	if failures > 0 {
+		wait = backoff(cleanFirst, cleanMost, failures)
+	}
+	if len(c.patient) > 0 {
+		left := max(c.due.Sub(c.clock.Now()), time.Nanosecond)
+		if wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	return wait
 }
 
 // rest waits as long as the last clean-up took, for which the kernel looks at all
@@ -120,11 +156,15 @@ func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 	}
 }
 
-// clean does all that was asked for, and reports whether that is so.
+// clean does all that was asked for and cannot wait, and reports whether that is so.
 func (c *cleaner) clean(ctx context.Context) bool {
 	c.mu.Lock()
 	stale, clients := c.stale, c.clients
 	c.stale, c.clients = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}
+	if !c.due.After(c.clock.Now()) {
+		maps.Copy(stale, c.patient)
+		clear(c.patient)
+	}
 	c.mu.Unlock()
 	// Clients first: one that is remembered makes another connection that goes nowhere.
 	forgotten := c.cleanClients(ctx, clients)

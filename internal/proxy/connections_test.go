@@ -75,6 +75,41 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	})
 }
 
+// Connections whose ends notice by themselves wait for more of them, and those that do not
+// wait for nothing.
+func TestPatientConnections(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	background(t, c.run)
+	of := func(protocol ruleset.Protocol, port uint16) ruleset.Stale {
+		return ruleset.Stale{Front: ruleset.Front{Protocol: protocol, Port: port}}
+	}
+	deleted := func(wanted ...ruleset.Stale) func() bool {
+		return func() bool {
+			tracker.mu.Lock()
+			defer tracker.mu.Unlock()
+			for _, one := range wanted {
+				if tracker.deleted[one] != 1 {
+					return false
+				}
+			}
+			return len(tracker.deleted) == len(wanted)
+		}
+	}
+	first, second, prompt := of(ruleset.TCP, 80), of(ruleset.SCTP, 80), of(ruleset.UDP, 80)
+	c.disconnect([]ruleset.Stale{first})
+	eventually(t, "it waits", now.HasWaiters)
+	now.Step(patience / 2)
+	c.disconnect([]ruleset.Stale{second, first, prompt})
+	eventually(t, "what cannot wait is deleted, and nothing else", deleted(prompt))
+	eventually(t, "all are deleted, each once", func() bool {
+		now.Step(patience / 2)
+		return deleted(prompt, first, second)()
+	})
+}
+
 // After a clean-up that took long nothing is cleaned up for as long.
 func TestCleaningRests(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)

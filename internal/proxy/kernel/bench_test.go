@@ -154,3 +154,19 @@ func BenchmarkChangeNumber(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkForgetConnections is what it takes to look for the connections of one endpoint:
+// the kernel looks at all that it tracks, or has room for.
+func BenchmarkForgetConnections(b *testing.B) {
+	n := newNamespace(b)
+	tracker := n.track(b, kernel.TrackerOptions{})
+	stale := []ruleset.Stale{{
+		Front:  ruleset.Front{Address: numbered("10.96.0.0", 1), Protocol: ruleset.TCP, Port: 80},
+		Target: netip.AddrPortFrom(numbered("10.250.0.0", 1), 8080),
+	}}
+	for b.Loop() {
+		if _, err := tracker.Delete(b.Context(), stale); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
