@@ -44,6 +44,8 @@ type contest struct {
 	// connects are the times to open a connection, direct those to open one to the
 	// endpoint itself.
 	connects, direct []time.Duration
+	// failed counts connections of both kinds that were not answered.
+	failed int
 	// loads are those of the machine at the beginning and the end of each turn.
 	loads []string
 }
@@ -119,6 +121,9 @@ func (f *figures) tabulate(text *strings.Builder) {
 		{"resident memory", func(c *contest) string { return fmt.Sprintf("%d MiB", c.memory>>20) }},
 		{"connect by the cluster IP: p50, p99", func(c *contest) string { return connected(c.connects) }},
 		{"connect to the endpoint itself: p50, p99", func(c *contest) string { return connected(c.direct) }},
+		{"connections that failed", func(c *contest) string {
+			return fmt.Sprintf("%d of %d", c.failed, c.failed+len(c.connects)+len(c.direct))
+		}},
 		{"load of the machine, during it", func(c *contest) string { return strings.Join(c.loads, " ") }},
 	}
 	text.WriteString("| |")

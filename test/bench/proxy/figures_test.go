@@ -31,6 +31,7 @@ func TestFigures(t *testing.T) {
 	own.changes, own.groupChanges = []time.Duration{10 * time.Millisecond}, []time.Duration{1500 * time.Microsecond}
 	own.connects = []time.Duration{45 * time.Microsecond, 40 * time.Microsecond, 1100 * time.Millisecond}
 	own.direct = []time.Duration{41 * time.Microsecond}
+	own.failed = 2
 	own.loads = []string{"0.50", "1.25"}
 	if f.of(vicinity, 1000) != own || f.of(vicinity, 5000) == own {
 		t.Error("what was measured of a proxy with a number of Services is not found again")
@@ -48,6 +49,7 @@ func TestFigures(t *testing.T) {
 		"\n| change of a group to a connection reaching it: p50, p99 | - | 1.50 ms, 1.50 ms |\n",
 		"| 45.0 µs, 1100000.0 µs (1 of 3 took a second and more) |\n",
 		"| 41.0 µs, 41.0 µs |\n",
+		"| 2 of 6 |\n",
 		"| 0.50 1.25 |\n",
 		"\n| its own zone | 10 | 1.0 MiB | 5 MiB | 1 |\n| all zones | 30 | 3.0 MiB | 7 MiB | 2 |\n",
 		"programmed 9.0 s after the first slice was sent, 6.0 s after the last was written",

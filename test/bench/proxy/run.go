@@ -165,11 +165,12 @@ func (b *bench) finish(ctx context.Context, p *program, figures *contest) error 
 	if err != nil {
 		return err
 	}
-	connects, err := b.prober.times(ctx, b.connects, b.cluster.live, netip.AddrPortFrom(end.address, endpointPort))
+	connects, failed, err := b.prober.times(ctx, b.connects, b.cluster.live, netip.AddrPortFrom(end.address, endpointPort))
 	if err != nil {
 		return err
 	}
 	figures.connects = append(figures.connects, connects[0]...)
+	figures.failed += failed
 	figures.direct = append(figures.direct, connects[1]...)
 	return nil
 }
