@@ -84,7 +84,7 @@ func (s *settings) check() *fault {
 	case !slices.Contains(logFormats, s.log.format):
 		return faultf("log-format", "%q is unknown; allowed are %s", s.log.format, strings.Join(logFormats, ", "))
 	}
-	if _, err := proxy.ParseNodePortAddresses(s.nodePortAddresses); err != nil {
+	if _, err := view.ParseNodePorts(s.nodePortAddresses); err != nil {
 		return faultf("nodeport-addresses", "%s", err)
 	}
 	if _, wrong := s.pods.Pods(); wrong != nil {
@@ -103,7 +103,7 @@ func hostname() string {
 
 // options are the settings as package proxy has them. They were checked.
 func (s *settings) options() (proxy.Options, error) {
-	ports, err := proxy.ParseNodePortAddresses(s.nodePortAddresses)
+	ports, err := view.ParseNodePorts(s.nodePortAddresses)
 	if err != nil {
 		return proxy.Options{}, err
 	}

@@ -44,7 +44,7 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 		return fmt.Errorf("the API does not have the node %q", o.NodeName)
 	}
 	var local []netip.Addr
-	if o.NodePortAddresses.byPrefix() {
+	if o.NodePortAddresses.ByPrefix() {
 		var err error
 		if local, err = interfaceAddresses(); err != nil {
 			return err

@@ -24,7 +24,7 @@ type rules struct {
 	masqueradeAll     bool
 	masqueradeMark    uint32
 	pods              view.Pods
-	nodePortAddresses NodePortAddresses
+	nodePortAddresses view.NodePorts
 	withoutIPv6       bool
 }
 
@@ -45,12 +45,12 @@ func (r *rules) config(number ruleset.Family, node *corev1.Node) ruleset.Config 
 // place is what Services are compiled for: a node with a zone, which is that of the
 // groups that are known, and the addresses of its interfaces.
 func (r *rules) place(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
-	named := addressesOf(node)
+	named := view.Addresses(node)
 	return compile.Options{
 		AllServices: r.allServices,
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
-			NodePortAddresses: r.nodePortAddresses.of(local, named),
+			NodePortAddresses: r.nodePortAddresses.Of(local, named),
 		},
 	}
 }

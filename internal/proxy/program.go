@@ -173,7 +173,7 @@ func (p *programmer) next(now time.Time) time.Time {
 func (p *programmer) placed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.knowsLocal || !p.rules.nodePortAddresses.byPrefix()
+	return p.knowsLocal || !p.rules.nodePortAddresses.ByPrefix()
 }
 
 // sync programs what has changed.

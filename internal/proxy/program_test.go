@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 func TestChangesAreProgrammed(t *testing.T) {
@@ -265,7 +266,7 @@ func TestClientsAreForgotten(t *testing.T) {
 // NodePorts follow the addresses of the node.
 func TestAddressesOfTheNodeChange(t *testing.T) {
 	w := newWorld(t)
-	addresses, err := ParseNodePortAddresses([]string{"192.0.2.0/24"})
+	addresses, err := view.ParseNodePorts([]string{"192.0.2.0/24"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 // it would take away what the one before has made.
 func TestNodePortsSurviveARestart(t *testing.T) {
 	w := newWorld(t)
-	addresses, err := ParseNodePortAddresses([]string{"192.0.2.0/24"})
+	addresses, err := view.ParseNodePorts([]string{"192.0.2.0/24"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type Options struct {
 	// kube-proxy does.
 	AllServices bool
 	// NodePortAddresses are those of the node that take NodePorts.
-	NodePortAddresses NodePortAddresses
+	NodePortAddresses view.NodePorts
 	// Pods tells traffic of pods from other traffic.
 	Pods view.Pods
 	// MasqueradeAll gives all connections to addresses of Services the node's address as
@@ -221,7 +221,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	running.Go(func() { p.watches.run(ctx) })
 	running.Go(func() { p.cleaner.run(ctx) })
 	running.Go(func() { p.keeper.run(ctx) })
-	if p.options.NodePortAddresses.byPrefix() {
+	if p.options.NodePortAddresses.ByPrefix() {
 		running.Go(func() { followInterfaces(ctx, p.options.Log, p.programmer.setLocal) })
 	}
 	if p.accountant != nil {

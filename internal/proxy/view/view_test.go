@@ -21,30 +21,6 @@ func addresses(texts ...string) []netip.Addr {
 	return all
 }
 
-func TestNodePorts(t *testing.T) {
-	named, local := addresses("192.0.2.1", "192.0.2.2", "2001:db8::1"), addresses("127.0.0.1", "192.0.2.9", "192.0.2.1", "198.51.100.1", "fe80::1", "192.0.2.1")
-	for _, test := range []struct {
-		texts []string
-		want  []netip.Addr
-		wrong bool
-	}{
-		{texts: nil, want: addresses("192.0.2.1", "2001:db8::1")},
-		{texts: []string{"primary"}, want: addresses("192.0.2.1", "2001:db8::1")},
-		{texts: []string{"192.0.2.0/24"}, want: addresses("192.0.2.1", "192.0.2.9")},
-		{texts: []string{"0.0.0.0/0", "::/0"}, want: addresses("192.0.2.1", "192.0.2.9", "198.51.100.1")},
-		{texts: []string{"primary", "192.0.2.0/24"}, wrong: true},
-		{texts: []string{"192.0.2.1"}, wrong: true},
-	} {
-		parsed, err := view.ParseNodePorts(test.texts)
-		if (err != nil) != test.wrong {
-			t.Errorf("%q: %v", test.texts, err)
-		}
-		if err == nil && !slices.Equal(parsed.Of(local, named), test.want) {
-			t.Errorf("%q: got %v, want %v", test.texts, parsed.Of(local, named), test.want)
-		}
-	}
-}
-
 func TestOptions(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1", Labels: map[string]string{"example.com/rack": "r1"}}}
 	node.Spec.PodCIDR = "10.1.0.0/16"
