@@ -15,6 +15,7 @@ import (
 type client struct {
 	dial     DialFunc
 	recorder *recorder
+	pulse    *Pulse
 }
 
 // session is one run of a client.
@@ -88,6 +89,10 @@ func (s *session) request(ctx context.Context, n int64) {
 			return
 		}
 		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
+		if failure.Kind == TimedOut && s.pulse.Missed(began, failure.Time) >= s.Plan.Timeout/2 {
+			s.recorder.note(failure.Time, func(r *Result) { r.Stalled++ })
+			return
+		}
 		failure.After = failure.Time.Sub(began)
 		s.recorder.failed(failure)
 	}

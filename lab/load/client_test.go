@@ -43,9 +43,9 @@ func reply(conn net.Conn, id string) {
 // balanced checks that every request has exactly one fate.
 func balanced(t *testing.T, r Result) {
 	t.Helper()
-	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Abandoned; sum != r.Due {
-		t.Errorf("%d requests were due, %d have a fate: %d answered, %d failed, %+v unsent, %d abandoned",
-			r.Due, sum, r.Answered, r.Failed(), r.Unsent, r.Abandoned)
+	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Stalled + r.Abandoned; sum != r.Due {
+		t.Errorf("%d requests were due, %d have a fate: %d answered, %d failed, %+v unsent, %d stalled, %d abandoned",
+			r.Due, sum, r.Answered, r.Failed(), r.Unsent, r.Stalled, r.Abandoned)
 	}
 	var flows int64
 	for _, f := range r.Flows {

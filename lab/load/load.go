@@ -5,8 +5,9 @@
 // an open loop: requests leave when the schedule says so, whether earlier ones were
 // answered or not, so that a slow Service is seen as slow instead of being asked less.
 // At no moment have more requests left than the schedule allows up to then; what could
-// not be sent in time is counted as not sent, never caught up for. Nothing is sent to
-// an address that is not in the plan, and a run ends by itself.
+// not be sent in time is counted as not sent, never caught up for, and what timed out
+// while this machine stood still as stalled, not as failed. Nothing is sent to an address
+// that is not in the plan, and a run ends by itself.
 //
 // A [Source] is the place to send from: a function that opens connections as if from a
 // pod. Each yields a [Result]; results merge, over sources as over time. What a result
@@ -86,9 +87,13 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	}
 	start := time.Now()
 	recorder := newRecorder(watch.Failure)
+	beating, still := context.WithCancel(context.WithoutCancel(ctx))
+	defer still()
+	pulse := NewPulse(start)
+	go pulse.Run(beating)
 	var running sync.WaitGroup
 	for i, source := range sources {
-		c := &client{dial: source.Dial, recorder: recorder}
+		c := &client{dial: source.Dial, recorder: recorder, pulse: pulse}
 		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
 	ended := make(chan struct{})

@@ -77,7 +77,12 @@ func measured() Result {
 		r.note(f.Time, func(r *Result) { r.Due++ })
 		r.failed(f)
 	}
-	r.note(noon, func(r *Result) { r.Due += 6; r.Unsent = Unsent{Busy: 3, Late: 2}; r.Abandoned = 1; r.Replaced = 4 })
+	r.note(noon, func(r *Result) {
+		r.Due += 13
+		r.Unsent = Unsent{Busy: 3, Late: 2}
+		r.Stalled, r.Abandoned = 7, 1
+		r.Replaced = 4
+	})
 	return r.take()
 }
 

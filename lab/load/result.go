@@ -9,7 +9,8 @@ import (
 )
 
 // Result is what was measured, of any time and any sources. Every request that became
-// due is in exactly one of Answered, Failures, Unsent and Abandoned, or still under way.
+// due is in exactly one of Answered, Failures, Unsent, Stalled and Abandoned, or still under
+// way.
 type Result struct {
 	// Start and End enclose what was measured. They are zero if nothing was.
 	Start time.Time `json:"start,omitzero"`
@@ -18,6 +19,7 @@ type Result struct {
 	Due       int64  `json:"due"`
 	Answered  int64  `json:"answered"`
 	Unsent    Unsent `json:"unsent"`
+	Stalled   int64  `json:"stalled"`   // this machine stood still for half their time or more
 	Abandoned int64  `json:"abandoned"` // when the run was stopped
 
 	// Connections are those opened, Replaced those among the idle ones that the other
@@ -171,6 +173,7 @@ func (t *tally) add(r Result) {
 	s.Unsent.Late += r.Unsent.Late
 	s.Unsent.Busy += r.Unsent.Busy
 	s.Unsent.Local += r.Unsent.Local
+	s.Stalled += r.Stalled
 	s.Abandoned += r.Abandoned
 	s.Connections += r.Connections
 	s.Replaced += r.Replaced

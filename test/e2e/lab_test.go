@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
@@ -163,9 +164,12 @@ func failures(r load.Result) string {
 		return ""
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
+	if r.Stalled+r.Unsent.Late > 0 {
+		text += fmt.Sprintf(" (and %d timed out, %d were late while the machine stood still)", r.Stalled, r.Unsent.Late)
+	}
 	if len(r.Examples) > 0 {
 		first := r.Examples[0]
-		text += fmt.Sprintf(", the first from %s to %s: %s: %s", first.From.Pod, first.Target, first.Kind, first.Error)
+		text += fmt.Sprintf(", the first after %.2f s from %s to %s: %s: %s", first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
 	}
 	return text
 }
@@ -579,15 +583,16 @@ func sameEchoes(before, after []string) error {
 }
 
 func (s *scene) scale(ctx context.Context, name string, replicas int32) error {
-	scale, err := s.AppsV1().Deployments(s.namespace).GetScale(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	return s.scaleIn(ctx, s.namespace, name, replicas)
+}
+
+// scaleIn does not read the Deployment first: it may change before that is written.
+func (s *scene) scaleIn(ctx context.Context, namespace, name string, replicas int32) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if _, err := s.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale"); err != nil {
 		return err
 	}
-	scale.Spec.Replicas = replicas
-	if _, err := s.AppsV1().Deployments(s.namespace).UpdateScale(ctx, name, scale, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	return s.WaitDeployment(ctx, s.namespace, name)
+	return s.WaitDeployment(ctx, namespace, name)
 }
 
 func apiServerKilled(ctx context.Context, s *scene) (string, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,12 +32,16 @@ const (
 type under struct {
 	result   load.Result
 	replaced int
+	stalled  int
 }
 
 func (u under) String() string {
 	text := fmt.Sprintf("%d new and %d long connections, 0 lost", u.result.Answered, longNumber)
 	if u.replaced > 0 {
 		text += fmt.Sprintf(" (%d long ones ended in order and were opened again)", u.replaced)
+	}
+	if stalled := int64(u.stalled) + u.result.Stalled; stalled > 0 {
+		text += fmt.Sprintf(" (%d say nothing: the machine stood still)", stalled)
 	}
 	return text
 }
@@ -70,8 +75,8 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	}
 	stop()
 	err = errors.Join(err, <-ended)
-	replaced, lost := held.end()
-	u.replaced = replaced
+	lost := held.end()
+	u.replaced, u.stalled = held.replaced, held.stalled
 	if text := failures(u.result); text != "" {
 		err = errors.Join(err, errors.New(text), s.keepConnections())
 	}
@@ -100,6 +105,9 @@ type long struct {
 	lost     int
 	first    error
 	replaced int
+	// stalled were not answered in time since the machine stood still.
+	stalled int
+	pulse   *load.Pulse
 }
 
 // holdLong opens long connections from all clients in turn, each of which asks again and
@@ -111,7 +119,8 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 	}
 	target := job.Plan.Targets[0].String()
 	ctx, stop := context.WithCancel(ctx)
-	l := &long{stop: stop}
+	l := &long{stop: stop, pulse: load.NewPulse(time.Now())}
+	l.running.Go(func() { l.pulse.Run(ctx) })
 	opened := make(chan error, longNumber)
 	for i := range longNumber {
 		source := job.Sources[i%len(job.Sources)]
@@ -120,7 +129,7 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 			conn, err := dial()
 			opened <- err
 			for err == nil {
-				if err = l.converse(ctx, conn); err == nil {
+				if err = l.excuse(l.converse(ctx, conn)); err == nil {
 					conn, err = dial()
 				}
 			}
@@ -133,10 +142,21 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 		}
 	}
 	if err != nil {
-		_, endErr := l.end()
-		return nil, fmt.Errorf("opening long connections: %w", errors.Join(err, endErr))
+		return nil, fmt.Errorf("opening long connections: %w", errors.Join(err, l.end()))
 	}
 	return l, nil
+}
+
+// excuse has a connection opened again that was not answered in time since the machine
+// stood still meanwhile.
+func (l *long) excuse(err error) error {
+	if now := time.Now(); !errors.Is(err, os.ErrDeadlineExceeded) || l.pulse.Missed(now.Add(-longPatience), now) < longPatience/2 {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stalled++
+	return nil
 }
 
 // converse asks until the other side closes the connection in order, for which there is
@@ -192,11 +212,11 @@ func (l *long) note(ctx context.Context, pod string, err error) {
 }
 
 // end ends the connections. It is an error if one was lost before.
-func (l *long) end() (replaced int, err error) {
+func (l *long) end() error {
 	l.stop()
 	l.running.Wait()
 	if l.lost > 0 {
-		err = fmt.Errorf("%d of %d long connections were lost, the first %w", l.lost, longNumber, l.first)
+		return fmt.Errorf("%d of %d long connections were lost, the first %w", l.lost, longNumber, l.first)
 	}
-	return l.replaced, err
+	return nil
 }

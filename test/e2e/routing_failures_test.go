@@ -418,24 +418,14 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 
 // replicas sets the number of Vicinity's pods, and waits until it is so.
 func (s *scene) replicas(ctx context.Context, number int) error {
-	deployments := s.AppsV1().Deployments(vicinityNamespace)
-	list, err := deployments.List(ctx, metav1.ListOptions{})
+	list, err := s.AppsV1().Deployments(vicinityNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	if len(list.Items) != 1 {
 		return fmt.Errorf("Vicinity has %d Deployments, want 1", len(list.Items))
 	}
-	name := list.Items[0].Name
-	current, err := deployments.GetScale(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	current.Spec.Replicas = int32(number)
-	if _, err := deployments.UpdateScale(ctx, name, current, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	return s.WaitDeployment(ctx, vicinityNamespace, name)
+	return s.scaleIn(ctx, vicinityNamespace, list.Items[0].Name, int32(number))
 }
 
 // webhookAway takes all of Vicinity away. Traffic goes on, upstream's updates are not
