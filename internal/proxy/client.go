@@ -48,7 +48,7 @@ func newClient(config *rest.Config) (*client, error) {
 }
 
 func (c *client) services() cache.ListerWatcher {
-	return cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), resourceServices, metav1.NamespaceAll, fields.Everything())
+	return selected(c.core.CoreV1().RESTClient(), resourceServices, "")
 }
 
 // slices are those of Services that have an address.
@@ -66,7 +66,15 @@ func (c *client) groups(selector string) cache.ListerWatcher {
 
 // selected are the objects of a resource that a label selector selects.
 func selected(c rest.Interface, resource, selector string) cache.ListerWatcher {
-	return cache.NewFilteredListWatchFromClient(c, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
+	return listed{cache.NewFilteredListWatchFromClient(c, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
-	})
+	})}
 }
+
+// listed is a source of objects that are listed before they are watched. To have them by
+// the watch, as the client library prefers, takes twice the time and CPU of either side,
+// since each of them is a message then.
+type listed struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what the client library asks about.
+func (listed) IsWatchListSemanticsUnSupported() bool { return true }
