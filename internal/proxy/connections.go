@@ -55,10 +55,10 @@ const (
 )
 
 // patience is how long connections wait whose ends notice by themselves that they lead
-// nowhere: those of TCP and SCTP send again after seconds. What is asked for is asked for
-// again when it has lingered, and to look costs the kernel ten milliseconds, however many
-// connections there are: so it is done once for both, and for all that came meanwhile.
-const patience = ruleset.DefaultLinger + 500*time.Millisecond
+// nowhere: those of TCP and SCTP send again after seconds. To look costs the kernel ten
+// milliseconds, however many connections there are, and what is asked for is asked for
+// again when it has lingered: so it is done once for both, and for all that came meanwhile.
+const patience = ruleset.DefaultLinger + 4*time.Second
 
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{

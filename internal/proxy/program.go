@@ -139,9 +139,10 @@ func (p *programmer) run(ctx context.Context) {
 func (p *programmer) step(ctx context.Context) time.Duration {
 	now := p.clock.Now()
 	if at := p.next(now); !at.IsZero() && !at.After(now) {
+		before := p.writes()
 		p.sync(ctx, now)
 		ended := p.clock.Now()
-		p.pace.ran(now, ended)
+		p.pace.ran(now, ended, p.writes() > before)
 		now = ended
 	}
 	if !p.checks.next.After(now) {
@@ -151,6 +152,15 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 		now = p.clock.Now()
 	}
 	return max(0, earlier(p.next(now), p.checks.next).Sub(now))
+}
+
+// writes is how often something was written.
+func (p *programmer) writes() int {
+	n := 0
+	for _, f := range p.families {
+		n += f.writes
+	}
+	return n
 }
 
 // next is when there is something to program, zero if that is not known yet.

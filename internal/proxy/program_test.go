@@ -123,13 +123,17 @@ func TestPace(t *testing.T) {
 		}
 	}
 	ready(0, 0)
-	p.ran(at(0), at(5))
+	p.ran(at(0), at(5), true)
 	ready(6, 20) // a quick sync
 	ready(25, 25)
-	p.ran(at(25), at(75))
+	p.ran(at(25), at(75), true)
 	ready(76, 125) // a slow one is followed by a rest as long
-	p.ran(at(125), at(10125))
+	p.ran(at(125), at(10125), true)
 	ready(10126, 11125) // of a second at most
+	p.ran(at(12000), at(12001), false)
+	ready(12001, 12002) // one that wrote nothing holds up nothing
+	p.ran(at(13000), at(13050), false)
+	ready(13050, 13100) // but is rested from
 }
 
 // A restart changes nothing that is right.

@@ -130,6 +130,9 @@ func (r *revision) reviseAddresses() {
 
 // reviseHairpin changes the set of endpoints on this node.
 func (r *revision) reviseHairpin() {
+	if r.held == nil && r.stagedHairpin == nil {
+		return
+	}
 	old := r.hairpin
 	if r.held != nil {
 		old = r.held.hairpin
