@@ -26,10 +26,25 @@ func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if err := c.apply(ctx, ruleset.TableName, t); err != nil {
+	err := error(nil)
+	if sizeOf(t) < bulk {
+		err = c.apply(ctx, ruleset.TableName, t)
+	} else {
+		c.unnoticed(func() { err = c.apply(ctx, ruleset.TableName, t) })
+	}
+	if err != nil {
 		return fmt.Errorf("changing table %s %s: %w", t.Family, ruleset.TableName, err)
 	}
 	return nil
+}
+
+// sizeOf is the number of elements that a transaction adds and deletes.
+func sizeOf(t ruleset.Transaction) int {
+	n := 0
+	for i := range t.Changes {
+		n += len(t.Changes[i].Elements)
+	}
+	return n
 }
 
 // apply does what a transaction says to a table of any name.

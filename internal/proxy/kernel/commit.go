@@ -96,6 +96,8 @@ func (c *Conn) attempt(m *messages) ([]*failure, error) {
 		return failures, nil
 	case err == nil && !done:
 		err = errNoAnswer
+	case err == nil:
+		c.commits++
 	}
 	return nil, err
 }

@@ -26,6 +26,10 @@ type Conn struct {
 	asker
 	// At others the kernel tells what others change.
 	others *socket
+	// commits is how often the kernel did what it was sent.
+	commits uint32
+	// unheard says that others may have changed something while nobody listened.
+	unheard bool
 	// lists is what listings are asked for by, which changes need not wait for.
 	lists struct {
 		sync.Mutex

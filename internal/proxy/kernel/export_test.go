@@ -31,3 +31,6 @@ func (c *Conn) NarrowNotices(t testing.TB) {
 		t.Fatal(err)
 	}
 }
+
+// Unnoticed does something as a transaction of very many elements is done.
+func (c *Conn) Unnoticed(do func()) { c.unnoticed(do) }

@@ -119,6 +119,57 @@ func TestForeignChangesAmongOthers(t *testing.T) {
 	}
 }
 
+// Very many elements are written without notices, and it is known all the same whether
+// others wrote something meanwhile.
+func TestForeignChangesDuringBulk(t *testing.T) {
+	n := newNamespace(t)
+	c := n.open(t)
+	interference(t, c)
+	is := func(when string, want ruleset.Interference) {
+		t.Helper()
+		if got := interference(t, c); got != want {
+			t.Errorf("%s: %d, want %d", when, got, want)
+		}
+	}
+	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
+	for i := range 200 {
+		if err := table.Set(servicePort(i, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(t, c, table, time.Now())
+	is("two thousand elements", ruleset.NoInterference)
+	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.1 }")
+	is("a change after them", ruleset.Interfered)
+
+	refused := ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: ruleset.DeleteSet, Set: &ruleset.Set{Name: "nothing"}}}}
+	endpoints := 10
+	own := func() {
+		if err := c.Apply(t.Context(), refused); err == nil {
+			t.Error("what is not there was deleted")
+		}
+		endpoints++
+		if err := table.Set(servicePort(0, endpoints)); err != nil {
+			t.Fatal(err)
+		}
+		commit(t, c, table, time.Now())
+	}
+	c.Unnoticed(own)
+	is("own changes", ruleset.NoInterference)
+	for _, command := range []string{"add element ip vicinity cluster-ips { 192.0.2.2 }", "add table ip another"} {
+		c.Unnoticed(func() {
+			own()
+			n.nft(t, command)
+		})
+		is(command+" while nobody listens", ruleset.PossibleInterference)
+		is("nothing after it", ruleset.NoInterference)
+	}
+	c.Unnoticed(func() { n.nft(t, "add table ip third") })
+	n.nft(t, "delete element ip vicinity cluster-ips { 192.0.2.1 }")
+	is("one while nobody listens, and one after it", ruleset.Interfered)
+	is("nothing after them", ruleset.NoInterference)
+}
+
 func TestForeignChangesAreRepaired(t *testing.T) {
 	for _, test := range []struct {
 		name, command string

@@ -28,7 +28,17 @@ func (s *socket) listen(own uint32) error {
 	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
 		return err
 	}
-	return unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES)
+	return s.noticed(true)
+}
+
+// noticed has the kernel tell of changes at the socket, or not. To ask for what is so
+// already is no error.
+func (s *socket) noticed(wanted bool) error {
+	option := unix.NETLINK_DROP_MEMBERSHIP
+	if wanted {
+		option = unix.NETLINK_ADD_MEMBERSHIP
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
 }
 
 // othersOnly lets notices pass but for those of what the owner of a port has changed. What
@@ -67,6 +77,25 @@ func aboutOurs(kind uint16, content []byte) bool {
 	return text(attribute(content[netfilterHeader:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
 }
 
+// bulk is of how many elements nobody is to be told. The kernel makes a notice of each as
+// long as somebody listens, which takes it longer than the element itself.
+const bulk = 1000
+
+// unnoticed does something while nobody listens. That others have not changed anything
+// meanwhile is known by the generation of the rules.
+func (c *Conn) unnoticed(do func()) {
+	commits := c.commits
+	before, err := c.readGeneration()
+	if err != nil || c.others.noticed(false) != nil {
+		do()
+		return
+	}
+	do()
+	joined := c.others.noticed(true)
+	after, err := c.readGeneration()
+	c.unheard = c.unheard || joined != nil || err != nil || after-before != c.commits-commits
+}
+
 // Interference tells what is known of changes that others have made since it was called
 // before, or since the connection was opened. It costs the kernel nothing; what is
 // different now, Shape and Read tell.
@@ -74,6 +103,15 @@ func (c *Conn) Interference() (ruleset.Interference, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	ours, err := c.others.notices()
+	if c.unheard {
+		if err := c.others.noticed(true); err != nil {
+			return ruleset.NoInterference, fmt.Errorf("asking for notices of changes: %w", err)
+		}
+		c.unheard = false
+		if err == nil {
+			err = errLost
+		}
+	}
 	switch {
 	case ours:
 		return ruleset.Interfered, nil
