@@ -100,6 +100,17 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "%5.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// rest waits until nobody has anything to do but what is measured next: to hand thousands
+// of Services over keeps the API server busy for a while after the last of them.
+func (b *bench) rest(ctx context.Context) error {
+	b.say("wait until the machine is quiet")
+	calm, err := quiet(ctx)
+	if err == nil && !calm {
+		b.say("others keep the machine busy")
+	}
+	return err
+}
+
 // takeTurn measures a proxy.
 func (b *bench) takeTurn(ctx context.Context, who string) error {
 	figures := b.figures.of(who, b.cluster.made)
@@ -111,6 +122,9 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 	return b.withController(ctx, true, func(stop func() error) error {
 		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
+				return err
+			}
+			if err := b.rest(ctx); err != nil {
 				return err
 			}
 			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
@@ -143,6 +157,9 @@ func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 		}
 	}
 	return b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
+		if err := b.rest(ctx); err != nil {
+			return err
+		}
 		err := b.costs(p, figures, func() (int, error) {
 			return b.peerChanges, b.changes(ctx, b.peerChanges, peerPause, figures)
 		})
@@ -240,6 +257,9 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 	}
 	end, err := b.current(ctx)
 	if err != nil {
+		return err
+	}
+	if err := b.rest(ctx); err != nil {
 		return err
 	}
 	b.say("%s starts", who)
