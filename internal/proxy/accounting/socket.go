@@ -1,12 +1,15 @@
 package accounting
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +31,19 @@ type conntrack struct {
 // ends are the reports of connections that have ended.
 type ends struct {
 	file *os.File
+	raw  syscall.RawConn
+	// next is when to look for more.
+	next   time.Time
+	closed atomic.Bool
 }
+
+const (
+	// gather is how long reports are left to gather: the kernel wakes whoever waits for
+	// them for each one, which costs ten times as much as to count it.
+	gather = 50 * time.Millisecond
+	// longestReport is more than the kernel has to say about a connection.
+	longestReport = 8 << 10
+)
 
 // listen asks for the reports. What comes faster than it is read has room in a buffer.
 func (conntrack) listen(buffer int) (reports, error) {
@@ -39,7 +54,12 @@ func (conntrack) listen(buffer int) (reports, error) {
 	if err := prepare(fd, buffer); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return &ends{os.NewFile(uintptr(fd), "netlink")}, nil
+	file := os.NewFile(uintptr(fd), "netlink")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &ends{file: file, raw: raw}, nil
 }
 
 // open makes a netlink socket.
@@ -93,18 +113,41 @@ var translatedOnly = []unix.SockFilter{
 
 // receive waits for reports and reads some. The error is errLost if there were more
 // than the buffer had room for, and os.ErrClosed after close.
-func (e *ends) receive(into []byte) (int, error) {
-	n, err := e.file.Read(into)
+func (e *ends) receive(into []byte) (n int, err error) {
+	time.Sleep(time.Until(e.next))
+	var failed error
+	err = e.raw.Read(func(fd uintptr) bool {
+		for len(into)-n >= longestReport {
+			var one int
+			one, failed = unix.Read(int(fd), into[n:])
+			switch {
+			case errors.Is(failed, unix.EINTR):
+				continue
+			case failed != nil:
+				return n > 0 || !errors.Is(failed, unix.EAGAIN)
+			}
+			n += min(aligned(one), len(into)-n)
+		}
+		return true
+	})
+	if errors.Is(failed, unix.EAGAIN) {
+		e.next, failed = time.Now().Add(gather), nil
+	}
 	switch {
-	case errors.Is(err, unix.ENOBUFS):
-		return 0, errLost
-	case err != nil:
-		return 0, fmt.Errorf("reading reports of connection tracking: %w", err)
+	case e.closed.Load():
+		return n, os.ErrClosed
+	case errors.Is(failed, unix.ENOBUFS):
+		return n, errLost
+	case err != nil || failed != nil:
+		return n, fmt.Errorf("reading reports of connection tracking: %w", cmp.Or(err, failed))
 	}
 	return n, nil
 }
 
-func (e *ends) close() error { return e.file.Close() }
+func (e *ends) close() error {
+	e.closed.Store(true)
+	return e.file.Close()
+}
 
 // read hands out the table of connections in parts, each in messages, and says how much
 // time of a processor that took, what the parts were used for included.
