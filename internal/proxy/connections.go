@@ -40,6 +40,8 @@ type cleaner struct {
 	// patient are connections that can wait, the first of them until due.
 	patient map[ruleset.Stale]bool
 	due     time.Time
+	// took is how long the last look took.
+	took time.Duration
 }
 
 // remembered is a map of clients.
@@ -54,11 +56,16 @@ const (
 	cleanMost  = time.Minute
 )
 
-// patience is how long connections wait whose ends notice by themselves that they lead
-// nowhere: those of TCP and SCTP send again after seconds. To look costs the kernel ten
-// milliseconds, however many connections there are, and what is asked for is asked for
-// again when it has lingered: so it is done once for both, and for all that came meanwhile.
-const patience = ruleset.DefaultLinger + 4*time.Second
+// How long connections wait whose ends notice by themselves that they lead nowhere, at
+// least and at most: those of TCP and SCTP send again after seconds. To look costs the
+// kernel ten milliseconds, however many connections there are, and what is asked for is
+// asked for again when it has lingered: so it is done once for both, and for all that came
+// meanwhile, and takes a thousandth of a CPU.
+const (
+	patience       = ruleset.DefaultLinger + 4*time.Second
+	patienceFactor = 1000
+	mostPatience   = 15 * time.Second
+)
 
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{
@@ -69,34 +76,42 @@ func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 
 // disconnect asks for connections to be forgotten. It may be called by any goroutine.
 func (c *cleaner) disconnect(stale []ruleset.Stale) {
-	c.ask(func() {
+	c.ask(func() bool {
+		asked := false
 		for _, one := range stale {
 			if one.Front.Protocol == ruleset.UDP {
-				c.stale[one] = true
+				c.stale[one], asked = true, true
 				continue
 			}
 			if len(c.patient) == 0 {
-				c.due = c.clock.Now().Add(patience)
+				c.due, asked = c.clock.Now().Add(min(max(patience, patienceFactor*c.took), mostPatience)), true
 			}
 			c.patient[one] = true
 		}
+		return asked
 	})
 }
 
 // forget asks for clients to be forgotten, for which the last time that a map is named
 // counts. It may be called by any goroutine.
 func (c *cleaner) forget(family ruleset.Family, clients []ruleset.Forget) {
-	c.ask(func() {
+	c.ask(func() bool {
 		for _, one := range clients {
 			c.clients[remembered{family, one.Set}] = one
 		}
+		return len(clients) > 0
 	})
 }
 
-func (c *cleaner) ask(note func()) {
+// ask notes what is asked for, and wakes who does it if the note says that something is to
+// be done that was not before.
+func (c *cleaner) ask(note func() bool) {
 	c.mu.Lock()
-	note()
+	asked := note()
 	c.mu.Unlock()
+	if !asked {
+		return
+	}
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -180,7 +195,11 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	for one := range stale {
 		list = append(list, one)
 	}
+	began := c.clock.Now()
 	n, err := c.tracker.Delete(ctx, list)
+	c.mu.Lock()
+	c.took = c.clock.Since(began)
+	c.mu.Unlock()
 	if ctx.Err() != nil {
 		return true
 	}

@@ -110,10 +110,34 @@ func TestPatientConnections(t *testing.T) {
 	})
 }
 
+// The longer it takes to look, the longer connections wait that can, within bounds.
+func TestPatienceGrows(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	tracker := &slowTracker{clock: now}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	ask := func(protocol ruleset.Protocol) {
+		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: protocol, Port: 80}}})
+	}
+	for _, test := range []struct{ took, want time.Duration }{
+		{0, patience}, {time.Millisecond, patience}, {8 * time.Millisecond, 8 * time.Second}, {time.Minute, mostPatience},
+	} {
+		tracker.takes = test.took
+		ask(ruleset.UDP)
+		c.clean(t.Context())
+		ask(ruleset.TCP)
+		if got := c.due.Sub(now.Now()); got != test.want {
+			t.Errorf("after a look of %s connections wait for %s, want %s", test.took, got, test.want)
+		}
+		now.Step(mostPatience)
+		c.clean(t.Context())
+	}
+}
+
 // After a clean-up that took long nothing is cleaned up for as long.
 func TestCleaningRests(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
-	tracker := &slowTracker{clock: now}
+	tracker := &slowTracker{clock: now, takes: 3 * time.Second}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
 	c.clock = now
 	background(t, c.run)
@@ -131,11 +155,12 @@ func TestCleaningRests(t *testing.T) {
 // slowTracker takes three seconds.
 type slowTracker struct {
 	clock *clocktesting.FakeClock
+	takes time.Duration
 	calls atomic.Int32
 }
 
 func (s *slowTracker) Delete(context.Context, []ruleset.Stale) (int, error) {
-	s.clock.Step(3 * time.Second)
+	s.clock.Step(s.takes)
 	s.calls.Add(1)
 	return 0, nil
 }

@@ -8,10 +8,18 @@ import (
 // that were led there before.
 type lingering struct {
 	slots map[slotsOf]*surplus
-	// queue has all that is due, in order. An item whose time is not that of what it is
-	// about has been overtaken.
+	// queue has all that is to be deleted, in order. An item whose time is not that of what
+	// it is about has been overtaken.
 	queue []deferral
+	// looks are those to be taken, in order, at times that are whole numbers of lookEvery
+	// after began.
+	looks []*look
+	began time.Time
 }
+
+// lookEvery is how often what went is looked at again at most, with all that went meanwhile:
+// while changes come one by one, each of them would have the table looked through twice.
+const lookEvery = time.Second
 
 // slotsOf are the slots of a front in one of the maps from setSlots.
 type slotsOf struct {
@@ -25,12 +33,10 @@ type surplus struct {
 	due   time.Time
 }
 
-// deferral is what is to be done later: the deletion of a part, or a look at what is left
-// of what went, or else the deletion of slots.
+// deferral is what is to be deleted later: a part, or else slots.
 type deferral struct {
 	due   time.Time
 	part  *part
-	look  *look
 	slots slotsOf
 }
 
@@ -70,20 +76,19 @@ func (l *lingering) deferPart(p *part, due time.Time) {
 	l.queue = append(l.queue, deferral{due: due, part: p})
 }
 
-// deferLook has what went looked at again at a time.
-func (l *lingering) deferLook(again *look, due time.Time) {
-	l.queue = append(l.queue, deferral{due: due, look: again})
+// deferLook has what went looked at again when it has lingered until a time.
+func (l *lingering) deferLook(again *look, until time.Time) {
+	if l.began.IsZero() {
+		l.began = until
+	}
+	again.wait(l.began, until)
+	l.looks = append(l.looks, again)
 }
 
-// looks are those that are still to be taken.
-func (l *lingering) looks() []*look {
-	var all []*look
-	for _, d := range l.queue {
-		if d.look != nil {
-			all = append(all, d.look)
-		}
-	}
-	return all
+// wait puts a look off until the first time for looks that is not before another.
+func (l *look) wait(began, until time.Time) {
+	times := (until.Sub(began) + lookEvery - 1) / lookEvery
+	l.until, l.due = until, began.Add(times*lookEvery)
 }
 
 // extend has what was to linger until a time linger until a later one.
@@ -94,24 +99,24 @@ func (l *lingering) extend(due, until time.Time) {
 			continue
 		}
 		d.due = until
-		switch {
-		case d.look != nil:
-		case d.part == nil:
+		if d.part == nil {
 			l.slots[d.slots].due = until
-		default:
-			if d.part.left.Equal(due) {
-				d.part.left = until
-			}
-			d.part.due = until
+			continue
+		}
+		if d.part.left.Equal(due) {
+			d.part.left = until
+		}
+		d.part.due = until
+	}
+	for _, look := range l.looks {
+		if look.until.Equal(due) {
+			look.wait(l.began, until)
 		}
 	}
 }
 
 // overtaken reports whether there is nothing to be done for an item of the queue.
 func (l *lingering) overtaken(d deferral) bool {
-	if d.look != nil {
-		return false
-	}
 	if d.part != nil {
 		return !d.part.due.Equal(d.due)
 	}
@@ -119,8 +124,16 @@ func (l *lingering) overtaken(d deferral) bool {
 	return rest == nil || !rest.due.Equal(d.due)
 }
 
-// next is when the first deletion is due.
+// next is when the first deletion or look is due.
 func (l *lingering) next() (time.Time, bool) {
+	at, some := l.nextDeletion()
+	if len(l.looks) > 0 && (!some || l.looks[0].due.Before(at)) {
+		at, some = l.looks[0].due, true
+	}
+	return at, some
+}
+
+func (l *lingering) nextDeletion() (time.Time, bool) {
 	for len(l.queue) > 0 && l.overtaken(l.queue[0]) {
 		l.queue = l.queue[1:]
 	}
@@ -129,4 +142,17 @@ func (l *lingering) next() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return l.queue[0].due, true
+}
+
+// takeLooks takes the looks that are due.
+func (l *lingering) takeLooks(now time.Time) []*look {
+	n := 0
+	for n < len(l.looks) && !l.looks[n].due.After(now) {
+		n++
+	}
+	taken := l.looks[:n]
+	if l.looks = l.looks[n:]; len(l.looks) == 0 {
+		l.looks = nil
+	}
+	return taken
 }

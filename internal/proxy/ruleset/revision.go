@@ -109,7 +109,7 @@ func (r *revision) adopt() {
 	}
 	r.removals = r.held.junk
 	// If the kernel refused what they were about they have not been seen to.
-	for _, l := range r.lingering.looks() {
+	for _, l := range r.lingering.looks {
 		r.unseen = append(r.unseen, l.stale...)
 	}
 	r.lingering = newLingering()

@@ -61,20 +61,19 @@ func (r *revision) settle() {
 // expire deletes what has lingered for long enough. What a part leads to goes with it if
 // nothing else leads there.
 func (r *revision) expire() {
+	for _, l := range r.lingering.takeLooks(r.now) {
+		r.lookAgain(l)
+	}
 	var expired [partKinds][]*part
 	for {
-		due, ok := r.lingering.next()
+		due, ok := r.lingering.nextDeletion()
 		if !ok || due.After(r.now) {
 			break
 		}
 		item := r.lingering.queue[0]
 		r.lingering.queue = r.lingering.queue[1:]
-		switch {
-		case item.part != nil:
+		if item.part != nil {
 			expired[item.part.kind] = append(expired[item.part.kind], item.part)
-			continue
-		case item.look != nil:
-			r.lookAgain(item.look)
 			continue
 		}
 		id := setSlots + setID(item.slots.pool)

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // look is what a Commit wants seen to, for another look at what is left of it: packets
@@ -11,6 +12,8 @@ import (
 type look struct {
 	stale  []Stale
 	losses []loss
+	// until is how long what went lingers, and due when to look.
+	until, due time.Time
 }
 
 // alive are the endpoints that connections of a port may go on to.

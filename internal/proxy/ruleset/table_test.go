@@ -206,8 +206,50 @@ func TestWhatGoesLingersFromWhenTheKernelKnows(t *testing.T) {
 		"delete from slots: 10.96.0.1 . tcp . 80 . 2", "delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
 		"delete chain split-3-2", "delete chain pick-local-2", "delete chain pick-3")
 	b.do(t, c)
+	// What went is looked at again at the next time for that.
+	look := start.Add(linger + lookEvery)
+	if due, ok := b.Due(); !ok || !due.Equal(look) {
+		t.Errorf("due at %s (%t), want %s", due, ok, look)
+	}
+	if c := b.Commit(look); !c.Transaction.Empty() || len(c.Stale) == 0 {
+		t.Errorf("%v, of connections %v", describe(c.Transaction), c.Stale)
+	}
 	if due, ok := b.Due(); ok {
 		t.Errorf("something is due at %s though all is gone", due)
+	}
+}
+
+// Endpoints that go one by one are looked at again together.
+func TestLooksAreTakenTogether(t *testing.T) {
+	const linger, apart = 500 * time.Millisecond, 90 * time.Millisecond
+	b := newBed(Config{Family: IPv4, Linger: linger})
+	web := func(all string) ServicePort {
+		return ServicePort{Name: "web", Cluster: targets(all), Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80)}}}
+	}
+	b.program(t, start, web("1"))
+	at := start
+	for i := range 20 {
+		at = at.Add(apart)
+		b.program(t, at, web(string("21"[i%2])))
+		b.Written(at)
+	}
+	looks := 0
+	for {
+		due, some := b.Due()
+		if !some {
+			break
+		}
+		if due.Before(at) {
+			t.Fatalf("a look was due at %s, and not taken", due.Sub(start))
+		}
+		if c := b.Commit(due); len(c.Stale) != 1 || c.Stale[0].Target != targets("2")[0] {
+			t.Errorf("at %s connections to %v are looked for", due.Sub(start), c.Stale)
+		}
+		looks++
+	}
+	// The first are taken by commits that come later. Six endpoints went after these.
+	if looks != 1 {
+		t.Errorf("%d looks, want one", looks)
 	}
 }
 
