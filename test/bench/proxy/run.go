@@ -127,12 +127,14 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 			if err := b.rest(ctx); err != nil {
 				return err
 			}
-			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
-				return err
-			}
+			// What changes cost comes before connections by the thousand, of which each is
+			// counted when the kernel forgets it, two minutes later.
 			if err := b.costs(p, figures, func() (int, error) {
 				return b.costly, b.changes(ctx, b.costly, seldom, &contest{})
 			}); err != nil {
+				return err
+			}
+			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
 				return err
 			}
 			// It would put a group right that somebody else changes.
