@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,15 +67,25 @@ func (c *client) groups(selector string) cache.ListerWatcher {
 
 // selected are the objects of a resource that a label selector selects.
 func selected(c rest.Interface, resource, selector string) cache.ListerWatcher {
-	return listed{cache.NewFilteredListWatchFromClient(c, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
+	return listFirst{cache.NewFilteredListWatchFromClient(c, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
 	})}
 }
 
-// listed is a source of objects that are listed before they are watched. To have them by
+// listFirst is a source of objects that are listed before they are watched. To have them by
 // the watch, as the client library prefers, takes twice the time and CPU of either side,
 // since each of them is a message then.
-type listed struct{ *cache.ListWatch }
+type listFirst struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what the client library asks about.
-func (listed) IsWatchListSemanticsUnSupported() bool { return true }
+func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
+
+// ListWithContext lists all there is now. The client library begins with what an API server
+// remembers, however old that is: the kernel may hold what is newer, of an earlier proxy.
+func (l listFirst) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.ResourceVersion == "0" {
+		// API servers answer this from memory, too, once they know that it is up to date.
+		options.ResourceVersion, options.Limit = "", 0
+	}
+	return l.ListWatch.ListWithContext(ctx, options)
+}

@@ -40,8 +40,6 @@ type cleaner struct {
 	// patient are connections that can wait, the first of them until due.
 	patient map[ruleset.Stale]bool
 	due     time.Time
-	// took is how long the last look took.
-	took time.Duration
 }
 
 // remembered is a map of clients.
@@ -56,16 +54,16 @@ const (
 	cleanMost  = time.Minute
 )
 
-// How long connections wait whose ends notice by themselves that they lead nowhere, at
-// least and at most: those of TCP and SCTP send again after seconds. To look costs the
-// kernel ten milliseconds, however many connections there are, and what is asked for is
-// asked for again when it has lingered: so it is done once for both, and for all that came
-// meanwhile, and takes a thousandth of a CPU.
-const (
-	patience       = ruleset.DefaultLinger + 4*time.Second
-	patienceFactor = 1000
-	mostPatience   = 15 * time.Second
-)
+// patience is how long connections wait whose ends notice by themselves that they lead
+// nowhere. TCP sends its first packet again after 1, 3 and 7 seconds: the last of these is
+// to get through. To look costs the kernel ten milliseconds, however many connections there
+// are, and what is asked for is asked for again when it has lingered: so it is done once for
+// both, and for all that came meanwhile.
+const patience = 6 * time.Second
+
+// lastMoment is how long there is to clean up before the proxy ends: the next one does not
+// know what is to be done.
+const lastMoment = 2 * time.Second
 
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{
@@ -84,7 +82,7 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 				continue
 			}
 			if len(c.patient) == 0 {
-				c.due, asked = c.clock.Now().Add(min(max(patience, patienceFactor*c.took), mostPatience)), true
+				c.due, asked = c.clock.Now().Add(patience), true
 			}
 			c.patient[one] = true
 		}
@@ -118,8 +116,9 @@ func (c *cleaner) ask(note func() bool) {
 	}
 }
 
-// run works until the context ends.
+// run works until the context ends, and then does what is still to be done.
 func (c *cleaner) run(ctx context.Context) {
+	defer c.finish(ctx)
 	var again <-chan time.Time
 	for failures := 0; ; {
 		select {
@@ -139,6 +138,16 @@ func (c *cleaner) run(ctx context.Context) {
 			again = c.clock.After(wait)
 		}
 	}
+}
+
+// finish does all that was asked for, as far as there is time.
+func (c *cleaner) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
+	defer cancel()
+	c.mu.Lock()
+	c.due = time.Time{}
+	c.mu.Unlock()
+	c.clean(ctx)
 }
 
 // wait is how long it may take until something is to be done that nobody asks for anew,
@@ -195,11 +204,7 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	for one := range stale {
 		list = append(list, one)
 	}
-	began := c.clock.Now()
 	n, err := c.tracker.Delete(ctx, list)
-	c.mu.Lock()
-	c.took = c.clock.Since(began)
-	c.mu.Unlock()
 	if ctx.Err() != nil {
 		return true
 	}

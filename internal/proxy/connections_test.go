@@ -73,6 +73,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	eventually(t, "the failure is counted", func() bool {
 		return testutil.ToFloat64(c.metrics.deleted.WithLabelValues(resultError)) == 1 && testutil.ToFloat64(c.metrics.failures.WithLabelValues(stepTrack)) == 1
 	})
+	close(tracker.hold) // it is tried once more before the end
 }
 
 // Connections whose ends notice by themselves wait for more of them, and those that do not
@@ -110,34 +111,31 @@ func TestPatientConnections(t *testing.T) {
 	})
 }
 
-// The longer it takes to look, the longer connections wait that can, within bounds.
-func TestPatienceGrows(t *testing.T) {
-	now := clocktesting.NewFakeClock(start)
-	tracker := &slowTracker{clock: now}
+// What can wait wakes nobody while something waits already, and is done before the end.
+func TestPatientConnectionsBeforeTheEnd(t *testing.T) {
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
-	c.clock = now
-	ask := func(protocol ruleset.Protocol) {
-		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: protocol, Port: 80}}})
+	one := func(port uint16) []ruleset.Stale {
+		return []ruleset.Stale{{Front: ruleset.Front{Port: port, Protocol: ruleset.TCP}}}
 	}
-	for _, test := range []struct{ took, want time.Duration }{
-		{0, patience}, {time.Millisecond, patience}, {8 * time.Millisecond, 8 * time.Second}, {time.Minute, mostPatience},
-	} {
-		tracker.takes = test.took
-		ask(ruleset.UDP)
-		c.clean(t.Context())
-		ask(ruleset.TCP)
-		if got := c.due.Sub(now.Now()); got != test.want {
-			t.Errorf("after a look of %s connections wait for %s, want %s", test.took, got, test.want)
-		}
-		now.Step(mostPatience)
-		c.clean(t.Context())
+	c.disconnect(one(80))
+	<-c.wake
+	c.disconnect(one(81))
+	if len(c.wake) > 0 {
+		t.Error("the second to wait wakes the cleaner")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.run(ctx)
+	if len(tracker.deleted) != 2 {
+		t.Errorf("at the end %v is deleted", tracker.deleted)
 	}
 }
 
 // After a clean-up that took long nothing is cleaned up for as long.
 func TestCleaningRests(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
-	tracker := &slowTracker{clock: now, takes: 3 * time.Second}
+	tracker := &slowTracker{clock: now}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
 	c.clock = now
 	background(t, c.run)
@@ -155,12 +153,11 @@ func TestCleaningRests(t *testing.T) {
 // slowTracker takes three seconds.
 type slowTracker struct {
 	clock *clocktesting.FakeClock
-	takes time.Duration
 	calls atomic.Int32
 }
 
 func (s *slowTracker) Delete(context.Context, []ruleset.Stale) (int, error) {
-	s.clock.Step(s.takes)
+	s.clock.Step(3 * time.Second)
 	s.calls.Add(1)
 	return 0, nil
 }

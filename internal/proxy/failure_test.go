@@ -262,3 +262,17 @@ func TestTooManyTries(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// What the kernel has refused before does not have a family tried that waits.
+func TestAFamilyThatWaitsIsLeftAlone(t *testing.T) {
+	f := newFamily(ruleset.Config{Family: ruleset.IPv4})
+	f.active, f.failures, f.retry = true, 1, start.Add(10*time.Second)
+	f.aside["default/web:http"] = &refused{retry: start}
+	if got := f.next(); !got.Equal(f.retry) {
+		t.Errorf("it is looked at after %s, want %s", got.Sub(start), f.retry.Sub(start))
+	}
+	f.failures, f.retry = 0, time.Time{}
+	if got := f.next(); !got.Equal(start) {
+		t.Errorf("what was refused is tried at %s, want %s", got, start)
+	}
+}

@@ -159,10 +159,10 @@ func familyName(number ruleset.Family) string {
 // next is when the family has to be looked at again, zero if a change will tell.
 func (f *family) next() time.Time {
 	at := f.retry
-	if !f.active {
+	if !f.active || f.failures > 0 {
 		return at
 	}
-	if due, some := f.table.Due(); some && f.failures == 0 {
+	if due, some := f.table.Due(); some {
 		at = earlier(at, due)
 	}
 	for _, one := range f.aside {

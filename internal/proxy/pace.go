@@ -6,8 +6,7 @@ import "time"
 // together. A sync that takes long is followed by a rest as long, so that changes that
 // come without end take half of one CPU at most.
 type pace struct {
-	// period is the least time from the beginning of one sync that writes to that of the
-	// next.
+	// period is the least time from the beginning of one sync to that of the next.
 	period time.Duration
 
 	next time.Time
@@ -24,11 +23,11 @@ func (p *pace) ready(now time.Time) time.Time {
 	return now
 }
 
-// ran notes a sync. Changes wait for the period only after one that has written something:
-// most others look again at what was written, a moment after each change.
-func (p *pace) ran(began, ended time.Time, wrote bool) {
+// ran notes a sync. Changes do not wait for the period after one that only looked again at
+// what had been written.
+func (p *pace) ran(began, ended time.Time, looked bool) {
 	p.next = ended.Add(min(ended.Sub(began), longestRest))
-	if least := began.Add(p.period); wrote && least.After(p.next) {
+	if least := began.Add(p.period); !looked && least.After(p.next) {
 		p.next = least
 	}
 }

@@ -139,10 +139,10 @@ func (p *programmer) run(ctx context.Context) {
 func (p *programmer) step(ctx context.Context) time.Duration {
 	now := p.clock.Now()
 	if at := p.next(now); !at.IsZero() && !at.After(now) {
-		before := p.writes()
+		changed, before := p.catalogue.changed(), p.writes()
 		p.sync(ctx, now)
 		ended := p.clock.Now()
-		p.pace.ran(now, ended, p.writes() > before)
+		p.pace.ran(now, ended, !changed && p.writes() == before)
 		now = ended
 	}
 	if !p.checks.next.After(now) {

@@ -123,16 +123,16 @@ func TestPace(t *testing.T) {
 		}
 	}
 	ready(0, 0)
-	p.ran(at(0), at(5), true)
+	p.ran(at(0), at(5), false)
 	ready(6, 20) // a quick sync
 	ready(25, 25)
-	p.ran(at(25), at(75), true)
+	p.ran(at(25), at(75), false)
 	ready(76, 125) // a slow one is followed by a rest as long
-	p.ran(at(125), at(10125), true)
+	p.ran(at(125), at(10125), false)
 	ready(10126, 11125) // of a second at most
-	p.ran(at(12000), at(12001), false)
-	ready(12001, 12002) // one that wrote nothing holds up nothing
-	p.ran(at(13000), at(13050), false)
+	p.ran(at(12000), at(12001), true)
+	ready(12001, 12002) // one that only looked holds up nothing
+	p.ran(at(13000), at(13050), true)
 	ready(13050, 13100) // but is rested from
 }
 

@@ -64,5 +64,5 @@ func (s *store[T]) Replace(objects []any, version string) error {
 // Resync has nothing to do.
 func (*store[T]) Resync() error { return nil }
 
-// Transformer trims objects as they come, before the list is complete.
+// Transformer trims objects that come by a watch with all there is, as the node does.
 func (s *store[T]) Transformer() cache.TransformFunc { return s.trim }

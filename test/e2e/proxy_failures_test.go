@@ -478,7 +478,12 @@ func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) 
 		}
 		return "", nil
 	})
-	return last.Sub(begun) - pulse.Missed(begun, last), err
+	const mostMissed = 10 * time.Second
+	missed := pulse.Missed(begun, last)
+	if missed > mostMissed {
+		return 0, errors.Join(err, fmt.Errorf("the machine stood still for %s", missed))
+	}
+	return last.Sub(begun) - missed, err
 }
 
 // udpFollows has endpoints go from under flows of datagrams, and come to flows that had

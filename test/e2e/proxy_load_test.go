@@ -129,7 +129,7 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 			conn, err := dial()
 			opened <- err
 			for err == nil {
-				if err = l.excuse(l.converse(ctx, conn)); err == nil {
+				if err = l.converse(ctx, conn); err == nil {
 					conn, err = dial()
 				}
 			}
@@ -147,10 +147,10 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 	return l, nil
 }
 
-// excuse has a connection opened again that was not answered in time since the machine
-// stood still meanwhile.
-func (l *long) excuse(err error) error {
-	if now := time.Now(); !errors.Is(err, os.ErrDeadlineExceeded) || l.pulse.Missed(now.Add(-longPatience), now) < longPatience/2 {
+// excuse has a connection opened again that was not answered in time, since the machine
+// stood still for most of it.
+func (l *long) excuse(sent time.Time, err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) || l.pulse.Missed(sent, sent.Add(longPatience)) < longPatience/2 {
 		return err
 	}
 	l.mu.Lock()
@@ -168,18 +168,19 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 	beat := time.NewTicker(longBeat)
 	defer beat.Stop()
 	for {
-		if err := conn.SetDeadline(time.Now().Add(longPatience)); err != nil {
+		sent := time.Now()
+		if err := conn.SetDeadline(sent.Add(longPatience)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if _, err := io.WriteString(conn, "x\n"); err != nil {
-			return err
+			return l.excuse(sent, err)
 		}
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return err
+			return l.excuse(sent, err)
 		}
 		answer, err := load.ParseAnswer(line)
 		if err != nil {

@@ -1,15 +1,13 @@
 package accounting
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"sync/atomic"
-	"syscall"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,19 +26,20 @@ type conntrack struct {
 	folder string
 }
 
-// ends are the reports of connections that have ended.
+// ends are the reports of connections that have ended. They are looked for now and then:
+// the kernel wakes whoever waits for them for each one, which costs more than to count it.
 type ends struct {
-	file *os.File
-	raw  syscall.RawConn
-	// next is when to look for more.
-	next   time.Time
-	closed atomic.Bool
+	look   *time.Ticker
+	ended  chan struct{}
+	mu     sync.Mutex
+	socket int
+	// more says that some were left.
+	more bool
 }
 
 const (
-	// gather is how long reports are left to gather: the kernel wakes whoever waits for
-	// them for each one, which costs ten times as much as to count it.
-	gather = 50 * time.Millisecond
+	// gather is how long reports are left to gather.
+	gather = 100 * time.Millisecond
 	// longestReport is more than the kernel has to say about a connection.
 	longestReport = 8 << 10
 )
@@ -54,12 +53,7 @@ func (conntrack) listen(buffer int) (reports, error) {
 	if err := prepare(fd, buffer); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	file := os.NewFile(uintptr(fd), "netlink")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &ends{file: file, raw: raw}, nil
+	return &ends{look: time.NewTicker(gather), ended: make(chan struct{}), socket: fd}, nil
 }
 
 // open makes a netlink socket.
@@ -111,42 +105,59 @@ var translatedOnly = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 }
 
-// receive waits for reports and reads some. The error is errLost if there were more
-// than the buffer had room for, and os.ErrClosed after close.
+// receive waits for reports and reads those that are there, as far as there is room for
+// them. The error is errLost if there were more than the buffer had room for, and
+// os.ErrClosed after close.
 func (e *ends) receive(into []byte) (n int, err error) {
-	time.Sleep(time.Until(e.next))
-	var failed error
-	err = e.raw.Read(func(fd uintptr) bool {
-		for len(into)-n >= longestReport {
-			var one int
-			one, failed = unix.Read(int(fd), into[n:])
-			switch {
-			case errors.Is(failed, unix.EINTR):
-				continue
-			case failed != nil:
-				return n > 0 || !errors.Is(failed, unix.EAGAIN)
+	for n == 0 && err == nil {
+		if !e.more {
+			select {
+			case <-e.ended:
+			case <-e.look.C:
 			}
+		}
+		n, err = e.drain(into)
+	}
+	return n, err
+}
+
+// drain reads the reports that are there.
+func (e *ends) drain(into []byte) (n int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.more = false
+	if e.socket < 0 {
+		return 0, os.ErrClosed
+	}
+	for len(into)-n >= longestReport {
+		one, err := unix.Read(e.socket, into[n:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return n, nil
+		case errors.Is(err, unix.ENOBUFS):
+			return n, errLost
+		case err != nil:
+			return n, fmt.Errorf("reading reports of connection tracking: %w", err)
+		default:
 			n += min(aligned(one), len(into)-n)
 		}
-		return true
-	})
-	if errors.Is(failed, unix.EAGAIN) {
-		e.next, failed = time.Now().Add(gather), nil
 	}
-	switch {
-	case e.closed.Load():
-		return n, os.ErrClosed
-	case errors.Is(failed, unix.ENOBUFS):
-		return n, errLost
-	case err != nil || failed != nil:
-		return n, fmt.Errorf("reading reports of connection tracking: %w", cmp.Or(err, failed))
-	}
+	e.more = true
 	return n, nil
 }
 
 func (e *ends) close() error {
-	e.closed.Store(true)
-	return e.file.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.socket < 0 {
+		return nil
+	}
+	e.look.Stop()
+	close(e.ended)
+	socket := e.socket
+	e.socket = -1
+	return unix.Close(socket)
 }
 
 // read hands out the table of connections in parts, each in messages, and says how much

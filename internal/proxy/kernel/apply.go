@@ -26,7 +26,7 @@ func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	err := error(nil)
+	var err error
 	if sizeOf(t) < bulk {
 		err = c.apply(ctx, ruleset.TableName, t)
 	} else {

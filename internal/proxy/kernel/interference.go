@@ -104,13 +104,9 @@ func (c *Conn) Interference() (ruleset.Interference, error) {
 	defer c.mutex.Unlock()
 	ours, err := c.others.notices()
 	if c.unheard {
-		if err := c.others.noticed(true); err != nil {
-			return ruleset.NoInterference, fmt.Errorf("asking for notices of changes: %w", err)
-		}
-		c.unheard = false
-		if err == nil {
-			err = errLost
-		}
+		failed := c.others.noticed(true)
+		c.unheard = failed != nil
+		err = errors.Join(errLost, err, failed)
 	}
 	switch {
 	case ours:

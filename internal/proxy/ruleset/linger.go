@@ -12,9 +12,9 @@ type lingering struct {
 	// it is about has been overtaken.
 	queue []deferral
 	// looks are those to be taken, in order, at times that are whole numbers of lookEvery
-	// after began.
-	looks []*look
-	began time.Time
+	// after origin.
+	looks  []*look
+	origin time.Time
 }
 
 // lookEvery is how often what went is looked at again at most, with all that went meanwhile:
@@ -78,17 +78,17 @@ func (l *lingering) deferPart(p *part, due time.Time) {
 
 // deferLook has what went looked at again when it has lingered until a time.
 func (l *lingering) deferLook(again *look, until time.Time) {
-	if l.began.IsZero() {
-		l.began = until
+	if l.origin.IsZero() {
+		l.origin = until
 	}
-	again.wait(l.began, until)
+	again.wait(l.origin, until)
 	l.looks = append(l.looks, again)
 }
 
 // wait puts a look off until the first time for looks that is not before another.
-func (l *look) wait(began, until time.Time) {
-	times := (until.Sub(began) + lookEvery - 1) / lookEvery
-	l.until, l.due = until, began.Add(times*lookEvery)
+func (l *look) wait(origin, until time.Time) {
+	times := (until.Sub(origin) + lookEvery - 1) / lookEvery
+	l.until, l.due = until, origin.Add(times*lookEvery)
 }
 
 // extend has what was to linger until a time linger until a later one.
@@ -110,7 +110,7 @@ func (l *lingering) extend(due, until time.Time) {
 	}
 	for _, look := range l.looks {
 		if look.until.Equal(due) {
-			look.wait(l.began, until)
+			look.wait(l.origin, until)
 		}
 	}
 }

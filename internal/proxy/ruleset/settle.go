@@ -61,9 +61,7 @@ func (r *revision) settle() {
 // expire deletes what has lingered for long enough. What a part leads to goes with it if
 // nothing else leads there.
 func (r *revision) expire() {
-	for _, l := range r.lingering.takeLooks(r.now) {
-		r.lookAgain(l)
-	}
+	r.lookAgain(r.lingering.takeLooks(r.now))
 	var expired [partKinds][]*part
 	for {
 		due, ok := r.lingering.nextDeletion()

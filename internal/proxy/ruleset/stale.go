@@ -83,12 +83,16 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 	}
 }
 
-// lookAgain tells again what a look is about, as far as it still is so.
-func (r *revision) lookAgain(l *look) {
-	r.stale = append(r.stale, r.stillStale(l.stale)...)
-	for _, lost := range l.losses {
-		r.forgetAgain(lost)
+// lookAgain tells again what looks are about, as far as it still is so.
+func (r *revision) lookAgain(looks []*look) {
+	var stale []Stale
+	for _, l := range looks {
+		stale = append(stale, l.stale...)
+		for _, lost := range l.losses {
+			r.forgetAgain(lost)
+		}
 	}
+	r.stale = append(r.stale, r.stillStale(stale)...)
 }
 
 // stillStale are those of connections that still must not go on, but for those that are

@@ -115,7 +115,7 @@ func (b *bench) contend(who string) (*program, error) {
 	args := []string{
 		filepath.Join(b.bin, "vicinity-proxy"), "--kubeconfig=" + kubeconfig, "--node-name=" + c.node.Name,
 		"--cluster-cidr=" + strings.Join(cidrs, ","), "--healthz-bind-address=:" + strconv.Itoa(healthPort),
-		"--metrics-bind-address=:" + strconv.Itoa(metricsPort), "--lease-namespace=vicinity-system",
+		"--metrics-bind-address=:" + strconv.Itoa(metricsPort), "--lease-namespace=vicinity-system", "--conntrack-accounting",
 	}
 	return start(who, namespace, b.folder, b.lost, append(args, b.flags...)...)
 }

@@ -97,7 +97,8 @@ func quiet(ctx context.Context) (bool, error) {
 		}
 		busy, idle := now.busy-before.busy, now.idle-before.idle
 		before = now
-		if calm++; float64(busy) > quietShare*float64(busy+idle) {
+		calm++
+		if float64(busy) > quietShare*float64(busy+idle) {
 			calm = 0
 		}
 		if calm == quietSeconds {
