@@ -162,6 +162,13 @@ func atHome(plan allocate.Plan) map[[2]int]int {
 	return counts
 }
 
+// sameScore reports whether figures are as good as others to the optimal algorithm, which
+// goes by the past among plans that are.
+func sameScore(a, b allocate.Figures) bool {
+	w := allocate.DefaultWeights()
+	return math.Abs(w.Score(a, 1)-w.Score(b, 1)) <= 1e-6 && a.Unreached == b.Unreached
+}
+
 // A full rebalance picks, among plans with the same groups and figures, the one in
 // which most endpoints stay.
 func TestRebalanceMovesNoMoreThanNeeded(t *testing.T) {
@@ -201,7 +208,7 @@ func TestRebalanceMovesNoMoreThanNeeded(t *testing.T) {
 		}
 		forgetful := allocate.Planner{Eager: true, Forgetful: true}
 		other, otherOutcome, err := forgetful.Allocate(r, intent, previous)
-		if err != nil || !sameFigures(outcome.Figures, otherOutcome.Figures) {
+		if err != nil || !sameFigures(outcome.Figures, otherOutcome.Figures) && (b.Algorithm != allocate.Optimal || !sameScore(outcome.Figures, otherOutcome.Figures)) {
 			t.Fatalf("figures %+v, without looking at the past %+v, %v", outcome.Figures, otherOutcome.Figures, err)
 		}
 		before := ofEndpoints(list)
