@@ -101,6 +101,27 @@ func (s *scene) settled(ctx context.Context, o lab.LoadOptions) error {
 	})
 }
 
+// allUsed waits until the clients of each node are answered by all endpoints: proxies may
+// know some of them a second before others.
+func (s *scene) allUsed(ctx context.Context, endpoints int) error {
+	return lab.Wait(ctx, "all endpoints to be used from every node", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}})
+		if err != nil {
+			return "", err
+		}
+		used := map[string]int{}
+		for _, flow := range result.Flows {
+			used[flow.Node]++
+		}
+		for node, number := range used {
+			if number < endpoints {
+				return fmt.Sprintf("%s uses %d of %d", node, number, endpoints), nil
+			}
+		}
+		return failures(result), nil
+	})
+}
+
 // load sends requests to the echo Service of the scene.
 func (s *scene) load(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
 	job, err := s.planLoad(ctx, o)
@@ -226,6 +247,9 @@ const agreement = 2
 
 func spread(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	if err := s.allUsed(ctx, echoes); err != nil {
 		return "", err
 	}
 	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: plenty()})
