@@ -388,45 +388,6 @@ func TestReportsAreFiltered(t *testing.T) {
 	}
 }
 
-// All reports that are there are read at once, as far as there is room for them.
-func TestReportsAreReadTogether(t *testing.T) {
-	const count = 500
-	n := newNamespace(t)
-	listening, err := n.tracking().listen(DefaultBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.many(count)
-	n.flush()
-	into := make([]byte, readLength)
-	var reads []int
-	for left := count; left > 0; {
-		got, err := listening.receive(into)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reports := 0
-		for rest := into[:got]; ; reports++ {
-			var more bool
-			if _, rest, more = nextMessage(rest); !more {
-				break
-			}
-		}
-		reads = append(reads, reports)
-		left -= reports
-	}
-	// A report takes some hundred bytes.
-	if len(reads) > count/50 {
-		t.Errorf("%d reports were read by %d reads: %v", count, len(reads), reads)
-	}
-	if err := listening.close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listening.receive(into); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("after the end: %v", err)
-	}
-}
-
 // Other namespaces are nobody's business here.
 func TestNamespacesAreApart(t *testing.T) {
 	n, other := newNamespace(t), newNamespace(t)

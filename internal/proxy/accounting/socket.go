@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,23 +25,10 @@ type conntrack struct {
 	folder string
 }
 
-// ends are the reports of connections that have ended. They are looked for now and then:
-// the kernel wakes whoever waits for them for each one, which costs more than to count it.
+// ends are the reports of connections that have ended.
 type ends struct {
-	look   *time.Ticker
-	ended  chan struct{}
-	mu     sync.Mutex
-	socket int
-	// more says that some were left.
-	more bool
+	file *os.File
 }
-
-const (
-	// gather is how long reports are left to gather.
-	gather = 100 * time.Millisecond
-	// longestReport is more than the kernel has to say about a connection.
-	longestReport = 8 << 10
-)
 
 // listen asks for the reports. What comes faster than it is read has room in a buffer.
 func (conntrack) listen(buffer int) (reports, error) {
@@ -53,7 +39,7 @@ func (conntrack) listen(buffer int) (reports, error) {
 	if err := prepare(fd, buffer); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return &ends{look: time.NewTicker(gather), ended: make(chan struct{}), socket: fd}, nil
+	return &ends{os.NewFile(uintptr(fd), "netlink")}, nil
 }
 
 // open makes a netlink socket.
@@ -105,60 +91,20 @@ var translatedOnly = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 }
 
-// receive waits for reports and reads those that are there, as far as there is room for
-// them. The error is errLost if there were more than the buffer had room for, and
-// os.ErrClosed after close.
-func (e *ends) receive(into []byte) (n int, err error) {
-	for n == 0 && err == nil {
-		if !e.more {
-			select {
-			case <-e.ended:
-			case <-e.look.C:
-			}
-		}
-		n, err = e.drain(into)
+// receive waits for reports and reads some. The error is errLost if there were more
+// than the buffer had room for, and os.ErrClosed after close.
+func (e *ends) receive(into []byte) (int, error) {
+	n, err := e.file.Read(into)
+	switch {
+	case errors.Is(err, unix.ENOBUFS):
+		return 0, errLost
+	case err != nil:
+		return 0, fmt.Errorf("reading reports of connection tracking: %w", err)
 	}
-	return n, err
-}
-
-// drain reads the reports that are there.
-func (e *ends) drain(into []byte) (n int, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.more = false
-	if e.socket < 0 {
-		return 0, os.ErrClosed
-	}
-	for len(into)-n >= longestReport {
-		one, err := unix.Read(e.socket, into[n:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			return n, nil
-		case errors.Is(err, unix.ENOBUFS):
-			return n, errLost
-		case err != nil:
-			return n, fmt.Errorf("reading reports of connection tracking: %w", err)
-		default:
-			n += min(aligned(one), len(into)-n)
-		}
-	}
-	e.more = true
 	return n, nil
 }
 
-func (e *ends) close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.socket < 0 {
-		return nil
-	}
-	e.look.Stop()
-	close(e.ended)
-	socket := e.socket
-	e.socket = -1
-	return unix.Close(socket)
-}
+func (e *ends) close() error { return e.file.Close() }
 
 // read hands out the table of connections in parts, each in messages, and says how much
 // time of a processor that took, what the parts were used for included.
