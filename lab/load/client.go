@@ -89,8 +89,7 @@ func (s *session) request(ctx context.Context, n int64) {
 			return
 		}
 		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
-		// What was missed after its time is no excuse.
-		if failure.Kind == TimedOut && s.pulse.Missed(began, began.Add(s.Plan.Timeout)) >= s.Plan.Timeout/2 {
+		if failure.Kind == TimedOut && s.pulse.Excuses(began, s.Plan.Timeout) {
 			s.recorder.note(failure.Time, func(r *Result) { r.Stalled++ })
 			return
 		}

@@ -49,6 +49,13 @@ func (p *Pulse) beat(now time.Time) {
 	p.last = now
 }
 
+// Excuses says whether this machine stood still for so much of a time that it ran out: for
+// a fifth of it, since what was lost meanwhile was not sent again at once. What was missed
+// after its time is no excuse.
+func (p *Pulse) Excuses(began time.Time, timeout time.Duration) bool {
+	return p.Missed(began, began.Add(timeout)) >= timeout/5
+}
+
 // Missed is how much of a time was without beats. It may end before the beat does that is
 // late: whoever stood still, too, can be the first to go on.
 func (p *Pulse) Missed(from, to time.Time) time.Duration {

@@ -19,7 +19,7 @@ type Result struct {
 	Due       int64  `json:"due"`
 	Answered  int64  `json:"answered"`
 	Unsent    Unsent `json:"unsent"`
-	Stalled   int64  `json:"stalled"`   // this machine stood still for half their time or more
+	Stalled   int64  `json:"stalled"`   // timed out while this machine stood still
 	Abandoned int64  `json:"abandoned"` // when the run was stopped
 
 	// Connections are those opened, Replaced those among the idle ones that the other

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -124,16 +125,24 @@ func (s *scene) allUsed(ctx context.Context, endpoints int) error {
 
 // load sends requests to the echo Service of the scene.
 func (s *scene) load(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
-	job, err := s.planLoad(ctx, o)
-	if err != nil {
-		return load.Result{}, err
-	}
-	return job.Run(ctx, load.Watch{})
+	o.Namespace, o.Service = s.namespace, "echo"
+	return s.cluster.Load(ctx, o)
 }
 
+// planLoad is load to the echo Service that waits for answers with patience.
 func (s *scene) planLoad(ctx context.Context, o lab.LoadOptions) (lab.LoadJob, error) {
 	o.Namespace, o.Service = s.namespace, "echo"
+	o.Plan.Timeout = cmp.Or(o.Plan.Timeout, patience)
 	return s.cluster.PlanLoad(ctx, o)
+}
+
+// planLoadOf is load to another Service of the scene whose answers come from pods of the
+// echo Service.
+func (s *scene) planLoadOf(ctx context.Context, service string, plan load.Plan) (lab.LoadJob, error) {
+	plan.Timeout = cmp.Or(plan.Timeout, patience)
+	job, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{Namespace: s.namespace, Service: service, Plan: plan})
+	job.Plan.Service = "" // the pods say they are of echo
+	return job, err
 }
 
 // flawless is load of which nothing may fail.
@@ -179,9 +188,21 @@ func (s *scene) keepConnections() error {
 	return fmt.Errorf("the connections that the nodes track are in %s", kept.Name())
 }
 
+// patience is how long an answer is waited for. What is not there then is lost: a machine
+// that is slow for some seconds only makes it late.
+const patience = 20 * time.Second
+
 // failures says what failed, or nothing. If the machine stood still for too many requests
 // the others say nothing either.
 func failures(r load.Result) string {
+	// What a slow machine makes late are the few that are under way. Of an outage all are
+	// late that began in it.
+	const late, mostLate = 5 * time.Second, 20
+	if r.Answered > mostLate {
+		if slow := r.Latency().Quantile(1 - mostLate/float64(r.Answered)); slow > late {
+			return fmt.Sprintf("more than %d of %d answers took over %s, up to %.1f s", mostLate, r.Answered, late, r.Latency().Max().Seconds())
+		}
+	}
 	const mostStalled = 0.02
 	if r.Failed() == 0 && r.Answered > 0 && float64(r.Stalled) <= mostStalled*float64(r.Due) {
 		return ""

@@ -292,11 +292,10 @@ func (c *churning) asked(ctx context.Context, during time.Duration) (answers int
 	}
 	done := make(chan ended, watched)
 	for i := range watched {
-		job, err := c.cluster.PlanLoad(ctx, lab.LoadOptions{Namespace: c.namespace, Service: c.name(i), Plan: load.Plan{Rate: watchRate, Duration: during}})
+		job, err := c.planLoadOf(ctx, c.name(i), load.Plan{Rate: watchRate, Duration: during})
 		if err != nil {
 			return 0, err
 		}
-		job.Plan.Service = "" // the pods say they are of echo
 		go func() {
 			result, err := c.runFlawless(ctx, job)
 			done <- ended{result.Answered, err}

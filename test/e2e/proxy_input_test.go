@@ -210,11 +210,10 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	}
 	took := time.Since(begun)
 	for _, service := range []string{"good", "echo"} {
-		job, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{Namespace: s.namespace, Service: service, Plan: some()})
+		job, err := s.planLoadOf(ctx, service, some())
 		if err != nil {
 			return "", err
 		}
-		job.Plan.Service = "" // the pods say they are of echo
 		if _, err := s.runFlawless(ctx, job); err != nil {
 			return "", fmt.Errorf("%s: %w", service, err)
 		}
@@ -424,11 +423,10 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 	}
 	done := make(chan ended, 2)
 	for _, service := range []string{"echo", "twin"} {
-		job, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{Namespace: s.namespace, Service: service, Plan: load.Plan{Rate: newRate, Duration: duration}})
+		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: newRate, Duration: duration})
 		if err != nil {
 			return "", err
 		}
-		job.Plan.Service = "" // the pods say they are of echo
 		go func() {
 			result, err := job.Run(ctx, load.Watch{})
 			done <- ended{service, result, err}

@@ -21,9 +21,8 @@ const (
 	// proxies, and longNumber how many are open all the time.
 	newRate    = 500
 	longNumber = 200
-	// longBeat is how often each of these asks, longPatience how long it waits.
-	longBeat     = 250 * time.Millisecond
-	longPatience = 5 * time.Second
+	// longBeat is how often each of these asks.
+	longBeat = 250 * time.Millisecond
 	// longest is longer than anything that is done meanwhile takes.
 	longest = 20 * time.Minute
 )
@@ -148,9 +147,9 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 }
 
 // excuse has a connection opened again that was not answered in time, since the machine
-// stood still for most of it.
+// stood still.
 func (l *long) excuse(sent time.Time, err error) error {
-	if !errors.Is(err, os.ErrDeadlineExceeded) || l.pulse.Missed(sent, sent.Add(longPatience)) < longPatience/2 {
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !l.pulse.Excuses(sent, patience) {
 		return err
 	}
 	l.mu.Lock()
@@ -169,7 +168,7 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 	defer beat.Stop()
 	for {
 		sent := time.Now()
-		if err := conn.SetDeadline(sent.Add(longPatience)); err != nil {
+		if err := conn.SetDeadline(sent.Add(patience)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {

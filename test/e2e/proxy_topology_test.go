@@ -308,14 +308,23 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 			return "", fmt.Errorf("the plan of %s lends nothing, and would show nothing: %v", algorithm, want)
 		}
 		err = lab.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
-			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 800, Duration: 500 * time.Millisecond}})
+			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: time.Second}})
 			if err != nil {
 				return "", err
 			}
-			if far, where := farthest(result, want); far > 15 {
-				return where, nil
+			// Each node has a proxy of its own that is to know the plan.
+			byNode := map[string]load.Result{}
+			for _, flow := range result.Flows {
+				one := byNode[flow.Node]
+				one.Flows = append(one.Flows, flow)
+				byNode[flow.Node] = one
 			}
-			return "", nil
+			for node, one := range byNode {
+				if far, where := farthest(one, want); far > 15 {
+					return node + ": " + where, nil
+				}
+			}
+			return failures(result), nil
 		})
 		if err != nil {
 			return "", err

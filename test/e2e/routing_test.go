@@ -160,6 +160,9 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 	if err := s.route(ctx, 12, balancedZone); err != nil {
 		return "", err
 	}
+	if err := s.allUsed(ctx, 12); err != nil {
+		return "", err
+	}
 	before, err := s.flawless(ctx, lab.LoadOptions{Plan: plenty()})
 	if err != nil {
 		return "", err
@@ -245,8 +248,6 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The proxies are there when the clients' zones use what the plan says.
-	plan := load.Plan{Rate: 2000, Duration: 12 * time.Second}
 	addresses, err := s.addresses(ctx)
 	if err != nil {
 		return "", err
@@ -259,17 +260,34 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 		}
 		return ""
 	}
+	// Each node's proxy knows the plan when its clients use all that they may, and only that.
 	err = lab.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
-		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 500 * time.Millisecond}})
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: time.Second}})
 		if err != nil {
 			return "", err
+		}
+		used, zones := map[string]int{}, map[string]string{}
+		for _, flow := range result.Flows {
+			used[flow.Node]++
+			zones[flow.Node] = flow.Zone
+		}
+		for node, number := range used {
+			allowed := 0
+			for _, forZones := range e.Families[0].Endpoints {
+				if slices.Contains(forZones, zones[node]) {
+					allowed++
+				}
+			}
+			if number < allowed {
+				return fmt.Sprintf("%s uses %d endpoints of %d", node, number, allowed), nil
+			}
 		}
 		return usable(result), nil
 	})
 	if err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: plan})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 2000, Duration: 12 * time.Second}})
 	if err != nil {
 		return "", err
 	}
@@ -280,9 +298,14 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	if points(result.InZone(), expected.InZone/100) > 5 {
 		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone; explain predicts %.1f %%", 100*result.InZone(), expected.InZone)
 	}
-	answers := map[string]float64{}
+	// What a zone's clients got around to send is not what is measured.
+	sent := map[string]float64{}
 	for _, flow := range result.Flows {
-		answers[addresses[flow.To.Pod]] += float64(flow.Answers)
+		sent[flow.Zone] += float64(flow.Answers)
+	}
+	shares := map[string]float64{}
+	for _, flow := range result.Flows {
+		shares[addresses[flow.To.Pod]] += float64(flow.Answers) / sent[flow.Zone] / float64(len(sent))
 	}
 	// Endpoints that the same zones use have the same load but for chance, which is less
 	// for all of them together.
@@ -290,7 +313,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	highest := 0.0
 	measured, predicted, members := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for address, zones := range e.Families[0].Endpoints {
-		share, set := answers[address]/float64(result.Answered)*float64(len(loads)), strings.Join(zones, ",")
+		share, set := shares[address]*float64(len(loads)), strings.Join(zones, ",")
 		highest = max(highest, share)
 		measured[set] += share
 		predicted[set] += loads[address]
