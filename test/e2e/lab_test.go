@@ -195,17 +195,9 @@ const patience = 20 * time.Second
 // failures says what failed, or nothing. If the machine stood still for too many requests
 // the others say nothing either.
 func failures(r load.Result) string {
-	// What a slow machine makes late are the few that are under way. Of an outage all are
-	// late that began in it.
-	const late, mostLate = 5 * time.Second, 20
-	if r.Answered > mostLate {
-		if slow := r.Latency().Quantile(1 - mostLate/float64(r.Answered)); slow > late {
-			return fmt.Sprintf("more than %d of %d answers took over %s, up to %.1f s", mostLate, r.Answered, late, r.Latency().Max().Seconds())
-		}
-	}
 	const mostStalled = 0.02
 	if r.Failed() == 0 && r.Answered > 0 && float64(r.Stalled) <= mostStalled*float64(r.Due) {
-		return ""
+		return lateness(r)
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
 	if r.Stalled+r.Unsent.Late > 0 {
@@ -216,6 +208,16 @@ func failures(r load.Result) string {
 		text += fmt.Sprintf(", the first after %.2f s from %s to %s: %s: %s", first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
 	}
 	return text
+}
+
+// lateness says that many answers were late, or nothing: of an outage all are that were
+// asked for in it. It says nothing if the machine stood still.
+func lateness(r load.Result) string {
+	const late, most = 5 * time.Second, 20
+	if r.Answered <= most || r.Stalled+r.Unsent.Late > 0 || r.Latency().Quantile(1-most/float64(r.Answered)) <= late {
+		return ""
+	}
+	return fmt.Sprintf("more than %d of %d answers took over %s, up to %.1f s", most, r.Answered, late, r.Latency().Max().Seconds())
 }
 
 // plenty is enough for shares to be known within a point or two.

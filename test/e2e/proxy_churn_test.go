@@ -32,6 +32,9 @@ const (
 	// churned is the number of Services whose endpoints change all the time, each written
 	// by nobody else, and churners that of those who write.
 	churned, churners = 16, 8
+	// churnedPods answer for all of them. A write has about half of them come or go, so that
+	// the rate takes no more writes than an API server of a small machine carries out.
+	churnedPods = 30
 	// churnRate is how many endpoints are to come or go in a second, in all Services.
 	churnRate = 1000
 	// watched are the Services that are asked meanwhile, watchRate how often in a second.
@@ -116,7 +119,7 @@ func (c *churning) prepare(ctx context.Context) error {
 	if c.api, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	if err := c.deployed(ctx, 12, ""); err != nil {
+	if err := c.deployed(ctx, churnedPods, ""); err != nil {
 		return err
 	}
 	pods, err := c.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})

@@ -329,7 +329,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 14 * time.Second}})
+		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 15 * time.Second}})
 		if err != nil {
 			return "", err
 		}
@@ -392,8 +392,8 @@ func (s *scene) plannedShares(ctx context.Context) (shares map[[2]string]float64
 	return shares, lent, nil
 }
 
-// farthest is by how many points measured shares are from what was planned, at most, and
-// where.
+// farthest is by how many points measured shares of the traffic of zones are from what was
+// planned, at most, and where.
 func farthest(result load.Result, want map[[2]string]float64) (far float64, where string) {
 	got, sums := map[[2]string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {
@@ -402,6 +402,7 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 	}
 	pairs := maps.Clone(want)
 	maps.Copy(pairs, got)
+	maps.DeleteFunc(pairs, func(pair [2]string, _ float64) bool { return sums[pair[0]] == 0 })
 	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
 		share := ratio(got[pair], sums[pair[0]])
 		if p := points(share, want[pair]); p > far {
