@@ -45,7 +45,9 @@ type EndpointGroupList struct {
 }
 
 // EndpointGroupSpec is what a proxy needs to know of a part of a Service's
-// endpoints.
+// endpoints. One writer writes all of it.
+//
+// +structType=atomic
 type EndpointGroupSpec struct {
 	// service is the name of the Service, in the namespace of the group.
 	//

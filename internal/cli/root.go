@@ -85,7 +85,7 @@ func asPlugin(root *cobra.Command) {
 // execute runs a program and turns its error, if any, into a message and a code.
 func execute(ctx context.Context, root *cobra.Command, args []string) int {
 	started := finish(root)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // of nil it would take what the process was started with
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0

@@ -60,6 +60,9 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 			delete(a.waiting, service)
 		}
 	}
+	if len(a.waiting) == 0 {
+		a.waiting = map[types.NamespacedName][]uint64{} // not as large as it once was
+	}
 	least := a.setExcept()
 	passes := func(version uint64) bool { return least == 0 || version < least }
 	for service, versions := range done {
@@ -76,6 +79,9 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 			a.version = max(a.version, version)
 			delete(a.ahead, service)
 		}
+	}
+	if len(a.ahead) == 0 {
+		a.ahead = map[types.NamespacedName]uint64{}
 	}
 }
 

@@ -40,7 +40,7 @@ func newClient(config *rest.Config) (*client, error) {
 	}
 	custom := rest.CopyConfig(config)
 	custom.GroupVersion, custom.APIPath = &v1alpha1.GroupVersion, "/apis"
-	custom.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	custom.NegotiatedSerializer = groupCodecs{serializer.NewCodecFactory(scheme).WithoutConversion()}
 	own, err := rest.RESTClientFor(custom)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of EndpointGroups: %w", err)

@@ -187,7 +187,7 @@ func (c *cleaner) clean(ctx context.Context) bool {
 	c.stale, c.clients = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}
 	if !c.due.After(c.clock.Now()) {
 		maps.Copy(stale, c.patient)
-		clear(c.patient)
+		c.patient = map[ruleset.Stale]bool{}
 	}
 	c.mu.Unlock()
 	// Clients first: one that is remembered makes another connection that goes nowhere.

@@ -109,7 +109,8 @@ func (f *family) settled() {
 		}
 		delete(f.aside, name)
 	}
-	clear(f.staged)
+	// A map that was cleared would stay as large as it was, and be as slow to look through.
+	f.staged = map[string]*ruleset.ServicePort{}
 	f.failures, f.retry = 0, time.Time{}
 }
 

@@ -393,6 +393,9 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 			}
 		}
 	}
+	if len(p.underway) == 0 {
+		p.underway = map[types.NamespacedName]*change{} // not as large as it once was
+	}
 	p.versions.settle(p.settled)
 	p.told(p.acknowledged())
 	p.doors.set(ctx, p.options.Node.NodePortAddresses, p.answers)

@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// groupCodecs read what API servers send of EndpointGroups. The codecs of the client
+// library, which are for objects of any kind, read every message four times before they
+// decode its object, most of that to find out what it is. These expect groups, written as
+// API servers write them, and leave what looks different to the library.
+type groupCodecs struct{ runtime.NegotiatedSerializer }
+
+// SupportedMediaTypes are those of the library, with other readers of JSON.
+func (c groupCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
+	infos := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
+	for i := range infos {
+		info := &infos[i]
+		if info.MediaType != runtime.ContentTypeJSON || info.StreamSerializer == nil {
+			continue
+		}
+		stream := *info.StreamSerializer
+		stream.Serializer = messageReader{stream.Serializer}
+		info.Serializer, info.StreamSerializer = groupReader{info.Serializer}, &stream
+	}
+	return infos
+}
+
+// messageReader reads the messages of a watch.
+type messageReader struct{ runtime.Serializer }
+
+// Decode takes the message apart. Its object stays as it is, for the next to decode.
+func (r messageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if event, ok := into.(*metav1.WatchEvent); ok {
+		if kind, object, ok := splitMessage(data); ok {
+			event.Type, event.Object.Raw = kind, object
+			return event, defaults, nil
+		}
+	}
+	return r.Serializer.Decode(data, defaults, into)
+}
+
+// splitMessage finds the two parts of a message. That they are well-formed is for those to
+// say who read them.
+func splitMessage(data []byte) (kind string, object []byte, ok bool) {
+	rest, begins := bytes.CutPrefix(bytes.TrimSpace(data), []byte(`{"type":"`))
+	word, rest, goesOn := bytes.Cut(rest, []byte(`","object":`))
+	object, ends := bytes.CutSuffix(rest, []byte("}"))
+	return string(word), object, begins && goesOn && ends && !bytes.ContainsAny(word, `"\`)
+}
+
+// groupReader reads groups and lists of them.
+type groupReader struct{ runtime.Serializer }
+
+// Decode reads without what nodes do not need of groups: a third of each says who has
+// written what.
+func (r groupReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if into == nil {
+		if object, kind := readGroups(data); object != nil {
+			is := v1alpha1.GroupVersion.WithKind(kind)
+			return object, &is, nil
+		}
+	}
+	return r.Serializer.Decode(data, defaults, into)
+}
+
+const (
+	kindGroup     = "EndpointGroup"
+	kindGroupList = "EndpointGroupList"
+)
+
+// readGroups reads a group or a list of groups. It returns nil for all else, and for what it
+// cannot read, which the library will say what is wrong with.
+func readGroups(data []byte) (object runtime.Object, kind string) {
+	switch is := typeOf(data); is {
+	case metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindGroup}:
+		var read sentGroup
+		if json.Unmarshal(data, &read) == nil {
+			group := read.group(is)
+			return &group, is.Kind
+		}
+	case metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindGroupList}:
+		var read sentGroups
+		if json.Unmarshal(data, &read) == nil {
+			list := &v1alpha1.EndpointGroupList{TypeMeta: is, ListMeta: read.Metadata, Items: make([]v1alpha1.EndpointGroup, len(read.Items))}
+			for i := range read.Items {
+				list.Items[i] = read.Items[i].group(metav1.TypeMeta{APIVersion: is.APIVersion, Kind: kindGroup})
+			}
+			return list, is.Kind
+		}
+	}
+	return nil, ""
+}
+
+// typeOf is what an object begins with, which says what it is; empty if it begins with
+// something else.
+func typeOf(data []byte) (is metav1.TypeMeta) {
+	tokens := stdjson.NewDecoder(bytes.NewReader(data))
+	if first, err := tokens.Token(); err != nil || first != stdjson.Delim('{') {
+		return is
+	}
+	for is.APIVersion == "" || is.Kind == "" {
+		key, err := tokens.Token()
+		if err != nil {
+			break
+		}
+		value, err := tokens.Token()
+		text, ok := value.(string)
+		if err != nil || !ok {
+			break
+		}
+		switch key {
+		case "apiVersion":
+			is.APIVersion = text
+		case "kind":
+			is.Kind = text
+		}
+	}
+	return is
+}
+
+// sentGroup is a group as it is read.
+type sentGroup struct {
+	Metadata struct {
+		metav1.ObjectMeta
+		ManagedFields   ignored `json:"managedFields"`
+		OwnerReferences ignored `json:"ownerReferences"`
+	} `json:"metadata"`
+	Spec v1alpha1.EndpointGroupSpec `json:"spec"`
+}
+
+func (g *sentGroup) group(is metav1.TypeMeta) v1alpha1.EndpointGroup {
+	return v1alpha1.EndpointGroup{TypeMeta: is, ObjectMeta: g.Metadata.ObjectMeta, Spec: g.Spec}
+}
+
+// sentGroups is a list of groups as it is read.
+type sentGroups struct {
+	Metadata metav1.ListMeta `json:"metadata"`
+	Items    []sentGroup     `json:"items"`
+}
+
+// ignored is what is not looked at.
+type ignored struct{}
+
+// UnmarshalJSON takes anything.
+func (*ignored) UnmarshalJSON([]byte) error { return nil }
