@@ -37,7 +37,8 @@ func (c groupCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 // messageReader reads the messages of a watch.
 type messageReader struct{ runtime.Serializer }
 
-// Decode takes the message apart. Its object stays as it is, for the next to decode.
+// Decode takes the message apart. Its object stays what was received, which holds until the
+// next message is read: the client library has it decoded before that.
 func (r messageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if event, ok := into.(*metav1.WatchEvent); ok {
 		if kind, object, ok := splitMessage(data); ok {
@@ -48,8 +49,8 @@ func (r messageReader) Decode(data []byte, defaults *schema.GroupVersionKind, in
 	return r.Serializer.Decode(data, defaults, into)
 }
 
-// splitMessage finds the two parts of a message. That they are well-formed is for those to
-// say who read them.
+// splitMessage finds the two parts of a message. That they are well-formed, and that the
+// second is one object only, is for those to say who read them.
 func splitMessage(data []byte) (kind string, object []byte, ok bool) {
 	rest, begins := bytes.CutPrefix(bytes.TrimSpace(data), []byte(`{"type":"`))
 	word, rest, goesOn := bytes.Cut(rest, []byte(`","object":`))
@@ -80,51 +81,59 @@ const (
 // readGroups reads a group or a list of groups. It returns nil for all else, and for what it
 // cannot read, which the library will say what is wrong with.
 func readGroups(data []byte) (object runtime.Object, kind string) {
-	switch is := typeOf(data); is {
-	case metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindGroup}:
+	version, kind := typeOf(data)
+	if version != v1alpha1.GroupVersion.String() {
+		return nil, ""
+	}
+	switch kind {
+	case kindGroup:
 		var read sentGroup
 		if json.Unmarshal(data, &read) == nil {
-			group := read.group(is)
-			return &group, is.Kind
+			group := read.group()
+			return &group, kind
 		}
-	case metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindGroupList}:
+	case kindGroupList:
 		var read sentGroups
-		if json.Unmarshal(data, &read) == nil {
-			list := &v1alpha1.EndpointGroupList{TypeMeta: is, ListMeta: read.Metadata, Items: make([]v1alpha1.EndpointGroup, len(read.Items))}
+		if json.Unmarshal(data, &read) == nil && read.Kind == kindGroupList {
+			list := &v1alpha1.EndpointGroupList{ListMeta: read.Metadata, Items: make([]v1alpha1.EndpointGroup, len(read.Items))}
 			for i := range read.Items {
-				list.Items[i] = read.Items[i].group(metav1.TypeMeta{APIVersion: is.APIVersion, Kind: kindGroup})
+				list.Items[i] = read.Items[i].group()
 			}
-			return list, is.Kind
+			return list, kind
 		}
 	}
 	return nil, ""
 }
 
 // typeOf is what an object begins with, which says what it is; empty if it begins with
-// something else.
-func typeOf(data []byte) (is metav1.TypeMeta) {
+// something else. API servers write the fields of such objects in alphabetical order: what
+// has its items after the version is a list, and says so behind them.
+func typeOf(data []byte) (version, kind string) {
 	tokens := stdjson.NewDecoder(bytes.NewReader(data))
 	if first, err := tokens.Token(); err != nil || first != stdjson.Delim('{') {
-		return is
+		return "", ""
 	}
-	for is.APIVersion == "" || is.Kind == "" {
+	for version == "" || kind == "" {
 		key, err := tokens.Token()
 		if err != nil {
-			break
+			return "", ""
+		}
+		if key == "items" {
+			return version, kindGroupList
 		}
 		value, err := tokens.Token()
 		text, ok := value.(string)
 		if err != nil || !ok {
-			break
+			return "", ""
 		}
 		switch key {
 		case "apiVersion":
-			is.APIVersion = text
+			version = text
 		case "kind":
-			is.Kind = text
+			kind = text
 		}
 	}
-	return is
+	return version, kind
 }
 
 // sentGroup is a group as it is read.
@@ -137,12 +146,13 @@ type sentGroup struct {
 	Spec v1alpha1.EndpointGroupSpec `json:"spec"`
 }
 
-func (g *sentGroup) group(is metav1.TypeMeta) v1alpha1.EndpointGroup {
-	return v1alpha1.EndpointGroup{TypeMeta: is, ObjectMeta: g.Metadata.ObjectMeta, Spec: g.Spec}
+func (g *sentGroup) group() v1alpha1.EndpointGroup {
+	return v1alpha1.EndpointGroup{ObjectMeta: g.Metadata.ObjectMeta, Spec: g.Spec}
 }
 
 // sentGroups is a list of groups as it is read.
 type sentGroups struct {
+	Kind     string          `json:"kind"`
 	Metadata metav1.ListMeta `json:"metadata"`
 	Items    []sentGroup     `json:"items"`
 }

@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,6 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	"k8s.io/apimachinery/pkg/watch"
+	restwatch "k8s.io/client-go/rest/watch"
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -53,13 +58,24 @@ func sent(name string) *v1alpha1.EndpointGroup {
 	return group
 }
 
-func encoded(t testing.TB, object any) []byte {
+// encoded is an object as API servers write it, which know no types of these: with its
+// fields in alphabetical order.
+func encoded(t testing.TB, object runtime.Object) []byte {
 	t.Helper()
-	data, err := json.Marshal(object)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(content)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// message is one of a watch.
+func message(kind string, object []byte) []byte {
+	return fmt.Appendf(nil, `{"type":%q,"object":%s}`, kind, object)
 }
 
 // trimmed is an object, or each of a list, as the catalogue gets it.
@@ -100,8 +116,10 @@ func TestGroupsAreReadAsTheLibraryReadsThem(t *testing.T) {
 		{"a group with spaces", "  " + strings.ReplaceAll(one, `,"spec"`, " ,\n\t\"spec\""), true},
 		{"a list", string(encoded(t, list)), true},
 		{"an empty list", string(none), true},
+		{"a list whose kind comes first", strings.Replace(string(encoded(t, list)), `{"apiVersion"`, `{"kind":"EndpointGroupList","apiVersion"`, 1), true},
+		{"a list of another kind", `{"apiVersion":"vicinity.dev/v1alpha1","items":[],"kind":"RoutingPolicyList","metadata":{}}`, false},
 		{"a list of nothing", `{"kind":"EndpointGroupList","apiVersion":"vicinity.dev/v1alpha1","metadata":{"resourceVersion":"1"},"items":null}`, true},
-		{"type at the end", `{"metadata":{"name":"web-1"},"spec":{"service":"web"},"kind":"EndpointGroup","apiVersion":"vicinity.dev/v1alpha1"}`, false},
+		{"the kind after all else", `{"metadata":{"name":"web-1"},"spec":{"service":"web"},"kind":"EndpointGroup","apiVersion":"vicinity.dev/v1alpha1"}`, false},
 		{"fields that nobody knows", strings.Replace(one, `"spec":{`, `"spec":{"later":[1,{"a":"b"}],`, 1), true},
 		{"another case", strings.Replace(one, `"service":`, `"Service":`, 1), true},
 		{"a status", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}`, false},
@@ -167,7 +185,7 @@ func TestMessagesAreTakenApartAsTheLibraryDoes(t *testing.T) {
 func TestWhatIsCutOffIsAnError(t *testing.T) {
 	_, ours := codecs(t)
 	objects, messages := readers(t, ours)
-	data := `{"type":"MODIFIED","object":` + string(encoded(t, sent("web-1"))) + `}`
+	data := string(message("MODIFIED", encoded(t, sent("web-1"))))
 	for end := range len(data) {
 		var event metav1.WatchEvent
 		if _, _, err := messages.Decode([]byte(data[:end]), nil, &event); err != nil {
@@ -194,9 +212,7 @@ func TestAnyGroupIsReadAsTheLibraryReadsIt(t *testing.T) {
 				Address: text.Draw(r, "address"), Zone: text.Draw(r, "zone"), NotReady: rapid.Bool().Draw(r, "not ready"), Domains: texts.Draw(r, "domains"),
 			}
 		}), 0, 3).Draw(r, "endpoints")
-		data := encoded(t, map[string]any{"type": "MODIFIED", "object": group})
-		// In the order in which API servers write them.
-		data = []byte(`{"type":"MODIFIED","object":` + string(data[len(`{"object":`):len(data)-len(`,"type":"MODIFIED"}`)]) + `}`)
+		data := message("MODIFIED", encoded(t, group))
 		read := func(messages, objects runtime.Decoder) any {
 			var event metav1.WatchEvent
 			if _, _, err := messages.Decode(data, nil, &event); err != nil {
@@ -214,6 +230,38 @@ func TestAnyGroupIsReadAsTheLibraryReadsIt(t *testing.T) {
 	})
 }
 
+// TestMessagesFollowEachOther has two messages come by one stream, which are read from the
+// same memory.
+func TestMessagesFollowEachOther(t *testing.T) {
+	library, ours := codecs(t)
+	theirs, _ := readers(t, library)
+	objects, messages, framer, err := runtime.NewClientNegotiator(ours, v1alpha1.GroupVersion).StreamDecoder(runtime.ContentTypeJSON, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := append(message("ADDED", encoded(t, sent("web-1"))), '\n')
+	body = append(body, message("DELETED", encoded(t, sent("web-2")))...)
+	stream := restwatch.NewDecoder(streaming.NewDecoder(framer.NewFrameReader(io.NopCloser(bytes.NewReader(body))), messages), objects)
+	defer stream.Close()
+	read := map[watch.EventType]runtime.Object{}
+	for range 2 {
+		kind, object, err := stream.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		read[kind] = object
+	}
+	for kind, name := range map[watch.EventType]string{watch.Added: "web-1", watch.Deleted: "web-2"} {
+		want, _, err := theirs.Decode(encoded(t, sent(name)), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := trimmed(t, read[kind]), trimmed(t, want); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is read as %+v, want %+v", kind, got, want)
+		}
+	}
+}
+
 // BenchmarkReadChange reads the message of a change with the library, and with ours.
 func BenchmarkReadChange(b *testing.B) {
 	library, ours := codecs(b)
@@ -221,7 +269,7 @@ func BenchmarkReadChange(b *testing.B) {
 	for len(group.Spec.Endpoints) < 10 {
 		group.Spec.Endpoints = append(group.Spec.Endpoints, group.Spec.Endpoints[0])
 	}
-	data := []byte(`{"type":"MODIFIED","object":` + string(encoded(b, group)) + `}`)
+	data := message("MODIFIED", encoded(b, group))
 	for name, codec := range map[string]runtime.NegotiatedSerializer{"library": library, "own": ours} {
 		b.Run(name, func(b *testing.B) {
 			objects, messages := readers(b, codec)

@@ -41,6 +41,30 @@ func TestPulse(t *testing.T) {
 	}
 }
 
+func TestExcuses(t *testing.T) {
+	start := time.Now()
+	for _, test := range []struct {
+		gap  time.Duration
+		want bool
+	}{
+		{1900 * time.Millisecond, false},
+		{2 * time.Second, true},
+		{9 * time.Second, true},
+	} {
+		p := NewPulse(start)
+		p.beat(start.Add(test.gap))
+		for at := test.gap; at < 20*time.Second; at += beat {
+			p.beat(start.Add(at))
+		}
+		if got := p.Excuses(start, 10*time.Second); got != test.want {
+			t.Errorf("%v of the first 10 s without a beat: excuse %v, want %v", test.gap, got, test.want)
+		}
+		if p.Excuses(start.Add(10*time.Second), 10*time.Second) {
+			t.Errorf("%v without a beat before it began are an excuse", test.gap)
+		}
+	}
+}
+
 func TestPulseBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

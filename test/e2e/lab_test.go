@@ -190,7 +190,7 @@ func (s *scene) keepConnections() error {
 
 // patience is how long an answer is waited for. What is not there then is lost: a machine
 // that is slow for some seconds only makes it late.
-const patience = 20 * time.Second
+const patience = 10 * time.Second
 
 // failures says what failed, or nothing. If the machine stood still for too many requests
 // the others say nothing either.
@@ -210,11 +210,12 @@ func failures(r load.Result) string {
 	return text
 }
 
-// lateness says that many answers were late, or nothing: of an outage all are that were
-// asked for in it. It says nothing if the machine stood still.
+// lateness says that more answers were late than those under way when the machine stood
+// still, or nothing: of an outage all are that were asked for in it.
 func lateness(r load.Result) string {
-	const late, most = 5 * time.Second, 20
-	if r.Answered <= most || r.Stalled+r.Unsent.Late > 0 || r.Latency().Quantile(1-most/float64(r.Answered)) <= late {
+	const late = 5 * time.Second
+	most := r.Stalled + r.Unsent.Late + max(2, r.Answered/2000)
+	if r.Answered <= most || r.Latency().Quantile(1-float64(most)/float64(r.Answered)) <= late {
 		return ""
 	}
 	return fmt.Sprintf("more than %d of %d answers took over %s, up to %.1f s", most, r.Answered, late, r.Latency().Max().Seconds())

@@ -70,7 +70,8 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 		err = do(ctx, t)
 	}
 	if err == nil {
-		err = t.more(ctx, 4*newRate)
+		// What is lost in the end shows when nobody waits for it any more.
+		err = t.more(ctx, newRate*int64(patience/time.Second+1))
 	}
 	stop()
 	err = errors.Join(err, <-ended)
@@ -148,8 +149,8 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 
 // excuse has a connection opened again that was not answered in time, since the machine
 // stood still.
-func (l *long) excuse(sent time.Time, err error) error {
-	if !errors.Is(err, os.ErrDeadlineExceeded) || !l.pulse.Excuses(sent, patience) {
+func (l *long) excuse(ctx context.Context, sent time.Time, err error) error {
+	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) || !l.pulse.Excuses(sent, patience) {
 		return err
 	}
 	l.mu.Lock()
@@ -175,11 +176,11 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 			return ctx.Err()
 		}
 		if _, err := io.WriteString(conn, "x\n"); err != nil {
-			return l.excuse(sent, err)
+			return l.excuse(ctx, sent, err)
 		}
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return l.excuse(sent, err)
+			return l.excuse(ctx, sent, err)
 		}
 		answer, err := load.ParseAnswer(line)
 		if err != nil {
@@ -217,6 +218,9 @@ func (l *long) end() error {
 	l.running.Wait()
 	if l.lost > 0 {
 		return fmt.Errorf("%d of %d long connections were lost, the first %w", l.lost, longNumber, l.first)
+	}
+	if l.stalled > longNumber/10 {
+		return fmt.Errorf("the machine stood still for %d of %d long connections, and the others say nothing either", l.stalled, longNumber)
 	}
 	return nil
 }

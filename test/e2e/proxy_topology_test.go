@@ -320,7 +320,9 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 				byNode[flow.Node] = one
 			}
 			for node, one := range byNode {
-				if far, where := farthest(one, want); far > 15 {
+				ofZone := maps.Clone(want)
+				maps.DeleteFunc(ofZone, func(pair [2]string, _ float64) bool { return pair[0] != one.Flows[0].Zone })
+				if far, where := farthest(one, ofZone); far > 15 {
 					return node + ": " + where, nil
 				}
 			}
@@ -402,7 +404,6 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 	}
 	pairs := maps.Clone(want)
 	maps.Copy(pairs, got)
-	maps.DeleteFunc(pairs, func(pair [2]string, _ float64) bool { return sums[pair[0]] == 0 })
 	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
 		share := ratio(got[pair], sums[pair[0]])
 		if p := points(share, want[pair]); p > far {

@@ -299,13 +299,19 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone; explain predicts %.1f %%", 100*result.InZone(), expected.InZone)
 	}
 	// What a zone's clients got around to send is not what is measured.
-	sent := map[string]float64{}
+	sent, shares := map[string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {
 		sent[flow.Zone] += float64(flow.Answers)
 	}
-	shares := map[string]float64{}
-	for _, flow := range result.Flows {
-		shares[addresses[flow.To.Pod]] += float64(flow.Answers) / sent[flow.Zone] / float64(len(sent))
+	for _, zone := range e.Families[0].Zones {
+		if sent[zone.Zone] == 0 {
+			return "", fmt.Errorf("no client of %s was answered", zone.Zone)
+		}
+		for _, flow := range result.Flows {
+			if flow.Zone == zone.Zone {
+				shares[addresses[flow.To.Pod]] += zone.Traffic / 100 * float64(flow.Answers) / sent[flow.Zone]
+			}
+		}
 	}
 	// Endpoints that the same zones use have the same load but for chance, which is less
 	// for all of them together.
