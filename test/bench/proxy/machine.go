@@ -69,7 +69,7 @@ const (
 	quietShare   = 0.1
 	quietSeconds = 3
 	// quietTime is how long to wait for that: others may be at work on the machine.
-	quietTime = 2 * time.Minute
+	quietTime = 5 * time.Minute
 )
 
 // quiet waits until the machine has done what there was to do, and says whether it has.
