@@ -32,5 +32,18 @@ func (c *Conn) NarrowNotices(t testing.TB) {
 	}
 }
 
+// Pauses counts how often the kernel is asked to say nothing of what others change.
+func (c *Conn) Pauses() *int {
+	pauses := 0
+	set := c.others.setOption
+	c.others.setOption = func(fd, level, option, value int) error {
+		if level == unix.SOL_NETLINK && option == unix.NETLINK_DROP_MEMBERSHIP {
+			pauses++
+		}
+		return set(fd, level, option, value)
+	}
+	return &pauses
+}
+
 // Unnoticed does something as a transaction of very many elements is done.
 func (c *Conn) Unnoticed(do func()) { c.unnoticed(do) }

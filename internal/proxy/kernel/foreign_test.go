@@ -132,12 +132,18 @@ func TestForeignChangesDuringBulk(t *testing.T) {
 		}
 	}
 	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
-	for i := range 200 {
-		if err := table.Set(servicePort(i, 10)); err != nil {
-			t.Fatal(err)
+	pauses := c.Pauses()
+	for _, step := range []struct{ services, pauses int }{{10, 0}, {200, 1}} {
+		for i := range step.services {
+			if err := table.Set(servicePort(i, 10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		commit(t, c, table, time.Now())
+		if *pauses != step.pauses {
+			t.Errorf("%d Services: %d times nobody listened, want %d", step.services, *pauses, step.pauses)
 		}
 	}
-	commit(t, c, table, time.Now())
 	is("two thousand elements", ruleset.NoInterference)
 	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.1 }")
 	is("a change after them", ruleset.Interfered)

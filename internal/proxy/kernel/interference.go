@@ -38,7 +38,7 @@ func (s *socket) noticed(wanted bool) error {
 	if wanted {
 		option = unix.NETLINK_ADD_MEMBERSHIP
 	}
-	return unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
+	return s.setOption(s.fd, unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
 }
 
 // othersOnly lets notices pass but for those of what the owner of a port has changed. What

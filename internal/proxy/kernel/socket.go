@@ -22,8 +22,9 @@ type socket struct {
 	fd       int
 	port     uint32 // by which the kernel knows it
 	sequence uint32
-	// limit is how long what is sent at once may be, and setOption is what changes it.
-	limit     int
+	// limit is how long what is sent at once may be.
+	limit int
+	// setOption sets an option of the socket.
 	setOption func(fd, level, option, value int) error
 	buffer    []byte
 }
