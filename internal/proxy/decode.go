@@ -61,8 +61,7 @@ func splitMessage(data []byte) (kind string, object []byte, ok bool) {
 // groupReader reads groups and lists of them.
 type groupReader struct{ runtime.Serializer }
 
-// Decode reads without what nodes do not need of groups: a third of each says who has
-// written what.
+// Decode reads without what nodes do not need of groups, such as who has written what.
 func (r groupReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if into == nil {
 		if object, kind := readGroups(data); object != nil {
