@@ -104,10 +104,11 @@ type HandOverStep struct {
 	// off.
 	Take, Release bool
 	Memory        HandOverMemory
-	// After is when to look again, zero if something else will tell.
+	// After is when to look again, zero if that is not a matter of time.
 	After time.Duration
 	// Missing are the nodes that the hand-over waits for, or that cannot serve a
-	// Service that was handed over, in order.
+	// Service that was handed over, in order. Who takes the step has to look again when
+	// the nodes or what Leases say of them make it others.
 	Missing []string
 	Notes   []string
 }
@@ -134,7 +135,6 @@ func (h HandOver) Next(now time.Time) HandOverStep {
 func (h HandOver) served(now time.Time) HandOverStep {
 	step := HandOverStep{Phase: PhaseServed, Missing: h.missing(now, nil)}
 	if len(step.Missing) > 0 {
-		step.After = LeaseFresh
 		step.Notes = []string{fmt.Sprintf("no vicinity-proxy answers on %s, where the Service does not work: start it there, or remove the annotation %s",
 			nodesText(step.Missing), translate.AnnotationProxy)}
 	}
@@ -152,7 +152,6 @@ func (h HandOver) taking(now time.Time) HandOverStep {
 	}
 	if len(h.Proxies) == 0 {
 		step.Notes = []string{"kube-proxy goes on serving the Service: no node is ready and schedulable"}
-		step.After = LeaseFresh
 		return step
 	}
 	step.Missing = h.missing(now, step.Memory.Begun)
@@ -160,7 +159,6 @@ func (h HandOver) taking(now time.Time) HandOverStep {
 		step.Take = true
 		return step
 	}
-	step.After = LeaseFresh / 3
 	step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until vicinity-proxy is ready on %s", nodesText(step.Missing))}
 	return step
 }
@@ -253,15 +251,17 @@ func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 	return list
 }
 
+// MostNamed is how many of the nodes that are missing notes name.
+const MostNamed = 5
+
 // nodesText names the first few nodes. It does not count the rest, because texts of
 // conditions must not change all the time.
 func nodesText(nodes []string) string {
-	const most = 5
 	switch {
 	case len(nodes) == 1:
 		return "node " + nodes[0]
-	case len(nodes) > most:
-		return fmt.Sprintf("nodes %s and others", strings.Join(nodes[:most], ", "))
+	case len(nodes) > MostNamed:
+		return fmt.Sprintf("nodes %s and others", strings.Join(nodes[:MostNamed], ", "))
 	}
 	return "nodes " + strings.Join(nodes, ", ")
 }

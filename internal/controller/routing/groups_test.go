@@ -220,7 +220,7 @@ func TestHandOver(t *testing.T) {
 		}}, q)
 	}
 	progress := b.mustDeliver()
-	if progress.given || len(progress.notes) != 1 || !strings.Contains(progress.notes[0], "nodes a1, b1") || progress.again <= 0 {
+	if progress.given || len(progress.notes) != 1 || !strings.Contains(progress.notes[0], "nodes a1, b1") || progress.again != 0 {
 		t.Errorf("progress %+v", progress)
 	}
 	for _, g := range b.stored() {

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -16,7 +17,9 @@ func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) err
 	s.record.groups.memory = step.Memory
 	s.progress.notes = append(s.progress.notes, step.Notes...)
 	s.come(step.After)
-	s.proxies.wait(s.key, step)
+	if s.proxies.wait(s.key, step) {
+		s.come(time.Millisecond)
+	}
 	switch {
 	case step.Take:
 		if err := s.giveTo(ctx, translate.ServiceProxyName); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,11 +36,11 @@ func leaseCache(namespace string) cache.ByObject {
 }
 
 // proxyTable knows from Leases which nodes have a proxy and what it has programmed.
-// Each of thousands of proxies renews its Lease every few seconds: an event costs a
-// look at the Services that are being handed over, and wakes one of them only when
-// the last proxy that it waits for is there. Of a proxy that falls silent there is no
-// event: for the Services that were handed over the table is looked at from time to
-// time.
+// Each of thousands of proxies renews its Lease every few seconds, and thousands of
+// Services may wait for all of them: each watches one node that it misses, and the next
+// one when that is ready. It is woken when there is none any more. Of nodes that come
+// and go and of proxies that fall silent there is no such event, and what Services say of
+// nodes has to stay true: for these the table is looked at from time to time.
 type proxyTable struct {
 	client client.Client
 	clock  clock.PassiveClock
@@ -47,9 +48,11 @@ type proxyTable struct {
 	mu      sync.Mutex
 	proxies map[string]proxyLease // by node
 	waiting map[types.NamespacedName]*waitingService
+	// watched are those of waiting by the node that they watch.
+	watched map[string]map[types.NamespacedName]*waitingService
 	// served are the Services that were handed over, with the nodes that were named to
 	// be without a proxy then.
-	served map[types.NamespacedName][]string
+	served map[types.NamespacedName]nodeNames
 	// silent are the nodes that had no proxy at the last look.
 	silent []string
 	// list is shared by the Services that are synced at about the same time.
@@ -66,13 +69,37 @@ type proxyLease struct {
 	except     string
 }
 
-// waitingService is a Service that is being handed over.
-type waitingService struct {
-	begun   []routing.GroupVersion
-	missing map[string]bool
+// nodeNames are names of nodes by commas. Thousands of Services can miss the same
+// thousands of nodes.
+type nodeNames = unique.Handle[string]
+
+func namesOf(nodes []string) nodeNames { return unique.Make(strings.Join(nodes, ",")) }
+
+func listOf(names nodeNames) []string {
+	if names.Value() == "" {
+		return nil
+	}
+	return strings.Split(names.Value(), ",")
 }
 
-// lookEvery is how often silence is looked for.
+// waitingService is a Service that is being handed over.
+type waitingService struct {
+	name  string // as groups and Leases have it
+	begun []routing.GroupVersion
+	// missing are the nodes that it says it waits for.
+	missing nodeNames
+	// rest are those of missing that are still to be ready, but for those that were
+	// ready when it was their turn. The first one is watched.
+	rest string
+}
+
+// watches is the node that the Service watches, empty if it waits for none.
+func (w *waitingService) watches() string {
+	node, _, _ := strings.Cut(w.rest, ",")
+	return node
+}
+
+// lookEvery is how often the table is looked at.
 const lookEvery = routing.LeaseFresh / 3
 
 // listFor is how long a list of nodes is shared.
@@ -81,7 +108,8 @@ const listFor = time.Second
 func newProxyTable(c client.Client, now clock.PassiveClock) *proxyTable {
 	return &proxyTable{
 		client: c, clock: now, proxies: map[string]proxyLease{},
-		waiting: map[types.NamespacedName]*waitingService{}, served: map[types.NamespacedName][]string{},
+		waiting: map[types.NamespacedName]*waitingService{}, watched: map[string]map[types.NamespacedName]*waitingService{},
+		served: map[types.NamespacedName]nodeNames{},
 	}
 }
 
@@ -133,19 +161,42 @@ func (t *proxyTable) observe(object client.Object, q queue) {
 	p.renewed, p.programmed = renewed, lease.Annotations[routing.AnnotationProgrammed]
 	p.except = lease.Annotations[routing.AnnotationExcept]
 	t.proxies[node] = p
-	for key, waiting := range t.waiting {
-		if waiting.missing[node] && t.proxy(node).Ready(key.String(), waiting.begun, now) {
-			delete(waiting.missing, node)
-			if len(waiting.missing) == 0 {
-				t.listed = time.Time{}
-				q.Add(reconcile.Request{NamespacedName: key})
-			}
+	for key, waiting := range t.watched[node] {
+		if !t.proxy(node).Ready(waiting.name, waiting.begun, now) {
+			continue
+		}
+		t.unwatch(key, waiting)
+		t.watch(key, waiting, now)
+		if waiting.rest == "" {
+			t.listed = time.Time{}
+			q.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
 }
 
+// watch has a Service watch the first node that it waits for still.
+func (t *proxyTable) watch(key types.NamespacedName, w *waitingService, now time.Time) {
+	for w.rest != "" && t.proxy(w.watches()).Ready(w.name, w.begun, now) {
+		_, w.rest, _ = strings.Cut(w.rest, ",")
+	}
+	if node := w.watches(); node != "" {
+		if t.watched[node] == nil {
+			t.watched[node] = map[types.NamespacedName]*waitingService{}
+		}
+		t.watched[node][key] = w
+	}
+}
+
+func (t *proxyTable) unwatch(key types.NamespacedName, w *waitingService) {
+	node := w.watches()
+	delete(t.watched[node], key)
+	if len(t.watched[node]) == 0 {
+		delete(t.watched, node)
+	}
+}
+
 // proxy is what is known of a node's proxy, but for its zone: a group that the node
-// does not see is one more to wait for then, and a wake-up too few at worst.
+// does not see is one more to wait for then, until the next look at worst.
 func (t *proxyTable) proxy(node string) routing.NodeProxy {
 	p := t.proxies[node]
 	known := routing.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
@@ -155,32 +206,43 @@ func (t *proxyTable) proxy(node string) routing.NodeProxy {
 	return known
 }
 
-// wait notes which proxies a Service waits for, or was told to be without.
-func (t *proxyTable) wait(key types.NamespacedName, step routing.HandOverStep) {
+// wait notes which proxies a Service waits for, or was told to be without. It reports
+// whether it waits for none any more.
+func (t *proxyTable) wait(key types.NamespacedName, step routing.HandOverStep) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.waiting, key)
-	delete(t.served, key)
+	t.remove(key)
 	switch {
 	case step.Phase == routing.PhaseServed:
-		t.served[key] = step.Missing
-	case step.Phase == routing.PhaseTaking && len(step.Missing) > 0:
-		missing := make(map[string]bool, len(step.Missing))
-		for _, node := range step.Missing {
-			missing[node] = true
+		t.served[key] = namesOf(step.Missing)
+	case step.Phase == routing.PhaseTaking && !step.Take:
+		missing := namesOf(step.Missing)
+		w := &waitingService{name: key.String(), begun: step.Memory.Begun, missing: missing, rest: missing.Value()}
+		t.waiting[key] = w
+		t.watch(key, w, t.clock.Now())
+		if len(step.Missing) > 0 && w.rest == "" {
+			t.listed = time.Time{}
+			return true
 		}
-		t.waiting[key] = &waitingService{begun: step.Memory.Begun, missing: missing}
 	}
+	return false
 }
 
 func (t *proxyTable) forget(key types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.remove(key)
+}
+
+func (t *proxyTable) remove(key types.NamespacedName) {
+	if w := t.waiting[key]; w != nil {
+		t.unwatch(key, w)
+	}
 	delete(t.waiting, key)
 	delete(t.served, key)
 }
 
-// run looks for silence until the context ends.
+// run looks at the table from time to time until the context ends.
 func (t *proxyTable) run(ctx context.Context, q queue) error {
 	go func() {
 		ticks := time.NewTicker(lookEvery)
@@ -199,12 +261,16 @@ func (t *proxyTable) run(ctx context.Context, q queue) error {
 	return nil
 }
 
-// look wakes the Services that were handed over if other nodes are without a proxy
-// than those that they name. A node may be new and its proxy about to come, so that
-// only what was so at the look before counts.
+// look wakes the Services of which something else is true now than they say. Those that
+// were handed over name the nodes without a proxy: a node may be new and its proxy about to
+// come, so that only what was so at the look before counts. Those that wait name the nodes
+// that they wait for, which are among those that there are, and all that have no proxy.
 func (t *proxyTable) look(ctx context.Context, q queue) error {
 	t.mu.Lock()
-	nobody := len(t.served) == 0
+	nobody := len(t.served)+len(t.waiting) == 0
+	if nobody {
+		t.silent = nil
+	}
 	t.mu.Unlock()
 	if nobody {
 		return nil
@@ -214,22 +280,66 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 		return err
 	}
 	now := t.clock.Now()
-	var silent []string
+	var nodes, silent []string
 	for _, proxy := range proxies {
+		nodes = append(nodes, proxy.Node)
 		if !proxy.Ready("", nil, now) {
 			silent = append(silent, proxy.Node)
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lasting := slices.Equal(silent, t.silent)
+	stays := slices.DeleteFunc(slices.Clone(silent), func(node string) bool { return !covers(t.silent, []string{node}) })
+	either := slices.Compact(slices.Sorted(slices.Values(slices.Concat(silent, t.silent))))
 	t.silent = silent
-	for key, named := range t.served {
-		if lasting && !slices.Equal(silent, named) {
+	// Many Services name the same nodes.
+	untrue := map[nodeNames]bool{}
+	for key, names := range t.served {
+		if _, judged := untrue[names]; !judged {
+			named := listOf(names)
+			untrue[names] = !covers(named, stays) || !covers(either, named)
+		}
+		if untrue[names] {
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+	clear(untrue)
+	for key, w := range t.waiting {
+		if _, judged := untrue[w.missing]; !judged {
+			missing := listOf(w.missing)
+			untrue[w.missing] = len(missing) == 0 && len(nodes) > 0 || !covers(nodes, missing) || !covers(missing, silent)
+		}
+		if untrue[w.missing] || t.arrived(w, now) {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
 	return nil
+}
+
+// covers reports whether a list in order has all of some.
+func covers(list, some []string) bool {
+	for _, one := range some {
+		if _, found := slices.BinarySearch(list, one); !found {
+			return false
+		}
+	}
+	return true
+}
+
+// arrived reports whether a node is ready that the Service says it waits for, or all those
+// are of which it only says that there are others.
+func (t *proxyTable) arrived(w *waitingService, now time.Time) bool {
+	said := 0
+	for node := range strings.SplitSeq(w.missing.Value(), ",") {
+		ready := node != "" && t.proxy(node).Ready(w.name, w.begun, now)
+		if said++; said > routing.MostNamed && !ready {
+			return false
+		}
+		if said <= routing.MostNamed && ready {
+			return true
+		}
+	}
+	return said > routing.MostNamed
 }
 
 // nodes are those that have to be ready to serve: schedulable and ready ones.
