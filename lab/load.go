@@ -64,8 +64,16 @@ type LoadJob struct {
 	Sources []load.Source
 }
 
-// Run carries the job out.
+// Run carries the job out. The pulse is the machine's unless another is given.
 func (j LoadJob) Run(ctx context.Context, watch load.Watch) (load.Result, error) {
+	if watch.Pulse == nil {
+		pulse, stop, err := load.Machine()
+		if err != nil {
+			return load.Result{}, err
+		}
+		defer stop()
+		watch.Pulse = pulse
+	}
 	return load.Run(ctx, j.Plan, j.Sources, watch)
 }
 

@@ -123,20 +123,27 @@ func (s *session) request(ctx context.Context, n int64) {
 		err = &answerError{WrongService, fmt.Sprintf("the answer is from Service %s/%s, not from %s",
 			answer.Namespace, answer.Service, s.Plan.Service)}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		if answer.Pod != "" {
 			failure.To = &answer.Endpoint
 		}
 		_ = conn.Close() // the failure is what matters
 		fail(err)
-	case reusable && undisturbed:
-		s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
+		return
+	}
+	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began), s.slow(began, now))
+	if reusable && undisturbed {
 		s.keep(conn)
-	default:
-		s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
+	} else {
 		conn.part(undisturbed && s.Plan.Protocol != UDP)
 	}
+}
+
+// slow says whether an answer took more than half of the timeout, without what it had to
+// wait for this machine: TCP sends again what was lost meanwhile when twice the time is over.
+func (s *session) slow(began, now time.Time) bool {
+	took := now.Sub(began)
+	return took > s.Plan.Timeout/2 && took-2*s.pulse.Missed(began, now) > s.Plan.Timeout/2
 }
 
 // over says whether a run was stopped. A connection can learn of the deadline of ctx

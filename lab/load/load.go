@@ -52,6 +52,9 @@ type Watch struct {
 	// state can be looked at. It holds up no other
 	// request, but the run does not end before it returns.
 	Failure func(Failure)
+	// Pulse says when this machine stood still, and beats until the run ends; nil is one
+	// that only this process has.
+	Pulse *Pulse
 }
 
 // Progress is how far a run is.
@@ -87,10 +90,13 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	}
 	start := time.Now()
 	recorder := newRecorder(watch.Failure)
-	beating, still := context.WithCancel(context.WithoutCancel(ctx))
-	defer still()
-	pulse := NewPulse(start)
-	go pulse.Run(beating)
+	pulse := watch.Pulse
+	if pulse == nil {
+		pulse = NewPulse(start)
+		beating, still := context.WithCancel(context.WithoutCancel(ctx))
+		defer still()
+		go pulse.Run(beating)
+	}
 	var running sync.WaitGroup
 	for i, source := range sources {
 		c := &client{dial: source.Dial, recorder: recorder, pulse: pulse}

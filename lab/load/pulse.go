@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,11 +11,11 @@ import (
 // time ran out meanwhile had none, and what it was sent to cannot be blamed for it.
 type Pulse struct {
 	mu   sync.Mutex
-	last time.Time // beat
+	last []time.Time // beat, of each of those that beat
 	gaps []gap
 }
 
-// gap is a time without a beat.
+// gap is a time without beats.
 type gap struct{ from, to time.Time }
 
 const (
@@ -24,7 +25,7 @@ const (
 )
 
 // NewPulse is one that beat now. It is to be run.
-func NewPulse(now time.Time) *Pulse { return &Pulse{last: now} }
+func NewPulse(now time.Time) *Pulse { return &Pulse{last: []time.Time{now}} }
 
 // Run beats until the context ends.
 func (p *Pulse) Run(ctx context.Context) {
@@ -35,18 +36,19 @@ func (p *Pulse) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			p.beat(time.Now())
+			p.beat(0, time.Now())
 		}
 	}
 }
 
-func (p *Pulse) beat(now time.Time) {
+// beat notes a beat of one of those that beat.
+func (p *Pulse) beat(of int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.last) >= lateBeat {
-		p.gaps = append(p.gaps, gap{p.last, now})
+	if now.Sub(p.last[of]) >= lateBeat {
+		p.gaps = append(p.gaps, gap{p.last[of], now})
 	}
-	p.last = now
+	p.last[of] = now
 }
 
 // Excuses says whether this machine stood still for so much of a time that it ran out: for
@@ -61,23 +63,42 @@ func (p *Pulse) Excuses(began time.Time, timeout time.Duration) bool {
 func (p *Pulse) Missed(from, to time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var sum time.Duration
-	if to.Sub(p.last) >= lateBeat {
-		sum = within(gap{p.last, to}, from, to)
+	var missed []gap
+	note := func(g gap) {
+		if g.from.Before(from) {
+			g.from = from
+		}
+		if g.to.After(to) {
+			g.to = to
+		}
+		if g.to.After(g.from) {
+			missed = append(missed, g)
+		}
 	}
 	for _, one := range p.gaps {
-		sum += within(one, from, to)
+		note(one)
 	}
-	return sum
+	for _, last := range p.last {
+		if to.Sub(last) >= lateBeat {
+			note(gap{last, to})
+		}
+	}
+	return together(missed)
 }
 
-// within is how much of a gap lies between two times.
-func within(g gap, from, to time.Time) time.Duration {
-	if g.from.Before(from) {
-		g.from = from
+// together is how long some gaps are that may lie over each other.
+func together(gaps []gap) time.Duration {
+	slices.SortFunc(gaps, func(a, b gap) int { return a.from.Compare(b.from) })
+	var sum time.Duration
+	var end time.Time
+	for _, g := range gaps {
+		if g.from.Before(end) {
+			g.from = end
+		}
+		if g.to.After(g.from) {
+			sum += g.to.Sub(g.from)
+			end = g.to
+		}
 	}
-	if g.to.After(to) {
-		g.to = to
-	}
-	return max(0, g.to.Sub(g.from))
+	return sum
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ func TestPulse(t *testing.T) {
 	p := NewPulse(start)
 	// Late by little, then still for 3 s and for 0.4 s, and since 4.5 s.
 	for _, ms := range []int{50, 100, 340, 350, 3350, 3400, 3800, 4300, 4500} {
-		p.beat(at(ms))
+		p.beat(0, at(ms))
 	}
 	for _, test := range []struct{ from, to, want int }{
 		{0, 350, 0},
@@ -52,9 +53,9 @@ func TestExcuses(t *testing.T) {
 		{9 * time.Second, true},
 	} {
 		p := NewPulse(start)
-		p.beat(start.Add(test.gap))
+		p.beat(0, start.Add(test.gap))
 		for at := test.gap; at < 20*time.Second; at += beat {
-			p.beat(start.Add(at))
+			p.beat(0, start.Add(at))
 		}
 		if got := p.Excuses(start, 10*time.Second); got != test.want {
 			t.Errorf("%v of the first 10 s without a beat: excuse %v, want %v", test.gap, got, test.want)
@@ -62,6 +63,59 @@ func TestExcuses(t *testing.T) {
 		if p.Excuses(start.Add(10*time.Second), 10*time.Second) {
 			t.Errorf("%v without a beat before it began are an excuse", test.gap)
 		}
+	}
+}
+
+// TestProcessorsStandStill has one of two stand still, or both, at the same time or not.
+func TestProcessorsStandStill(t *testing.T) {
+	start := time.Now()
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	p := &Pulse{last: []time.Time{start, start}}
+	// The first is still from 1 to 3 s, the second from 2 to 4, from 6 to 7 and since 9 s.
+	for ms := 0; ms <= 10000; ms += 50 {
+		if ms <= 1000 || ms >= 3000 {
+			p.beat(0, at(ms))
+		}
+		if ms <= 2000 || ms >= 4000 && ms <= 6000 || ms >= 7000 && ms <= 9000 {
+			p.beat(1, at(ms))
+		}
+	}
+	for _, test := range []struct{ from, to, want int }{
+		{0, 10000, 3000 + 1000 + 1000},
+		{0, 1000, 0},
+		{2500, 2600, 100},
+		{2500, 6500, 1500 + 500},
+		{4000, 6000, 0},
+		{9000, 10000, 1000},
+	} {
+		if got := p.Missed(at(test.from), at(test.to)); got != time.Duration(test.want)*time.Millisecond {
+			t.Errorf("from %d to %d ms: %v missed, want %d ms", test.from, test.to, got, test.want)
+		}
+	}
+}
+
+// TestMachine has all processors beat.
+func TestMachine(t *testing.T) {
+	start := time.Now()
+	p, stop, err := Machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for beaten, late := false, time.Now().Add(time.Minute); !beaten; time.Sleep(beat) {
+		if time.Now().After(late) {
+			t.Fatal("a processor does not beat")
+		}
+		p.mu.Lock()
+		beaten = !slices.ContainsFunc(p.last, func(last time.Time) bool { return last.Sub(start) < 3*beat })
+		p.mu.Unlock()
+	}
+	if len(p.last) == 0 {
+		t.Error("no processor beats")
+	}
+	stop()
+	end := time.Now()
+	if missed, still := p.Missed(start, end), p.Missed(end, end.Add(time.Hour)); missed >= end.Sub(start) || still < time.Hour {
+		t.Errorf("%v missed of %v, and of an hour after the end %v", missed, end.Sub(start), still)
 	}
 }
 
@@ -75,6 +129,41 @@ func TestPulseBeats(t *testing.T) {
 			t.Errorf("%v missed of a minute in which nothing was late", missed)
 		}
 	})
+}
+
+// TestSlow has answers take long, while this machine goes on and while it does not.
+func TestSlow(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		takes time.Duration
+		beats bool
+		slow  int64
+	}{
+		{"quick", 2 * time.Second, true, 0},
+		{"slow", 3 * time.Second, true, 10},
+		{"still", 3 * time.Second, false, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dial := piped(func(conn net.Conn, id string) {
+					time.Sleep(test.takes)
+					reply(conn, id)
+				})
+				watch := Watch{Pulse: NewPulse(time.Now())}
+				if test.beats {
+					watch.Pulse = nil
+				}
+				plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Timeout: 5 * time.Second, KeepAlive: true}
+				r, err := Run(t.Context(), plan, []Source{{Dial: dial}}, watch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Slow != test.slow || r.Answered != 10 {
+					t.Errorf("%d of %d answers were slow, want %d of 10", r.Slow, r.Answered, test.slow)
+				}
+			})
+		})
+	}
 }
 
 // TestStandingStillIsNoFailure has requests time out while the pulse does not beat.

@@ -63,7 +63,7 @@ func measured() Result {
 			latency += 2 * time.Millisecond
 		}
 		r.note(at, func(r *Result) { r.Due++; r.Connections++; r.Lag.Record(time.Duration(i%7) * 10 * time.Microsecond) })
-		r.answered(at.Add(latency), from, to, latency)
+		r.answered(at.Add(latency), from, to, latency, false)
 	}
 	b1 := endpoint("b", "1")
 	other := Endpoint{Pod: "web-0", Namespace: "default", Zone: "zone-a", Service: "web"}
@@ -80,7 +80,7 @@ func measured() Result {
 	r.note(noon, func(r *Result) {
 		r.Due += 13
 		r.Unsent = Unsent{Busy: 3, Late: 2}
-		r.Stalled, r.Abandoned = 7, 1
+		r.Slow, r.Stalled, r.Abandoned = 5, 7, 1
 		r.Replaced = 4
 	})
 	return r.take()

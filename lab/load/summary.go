@@ -24,6 +24,7 @@ type Summary struct {
 	Due         int64  `json:"due"`
 	Sent        int64  `json:"sent"`
 	Answered    int64  `json:"answered"`
+	Slow        int64  `json:"slow"`
 	Failed      int64  `json:"failed"`
 	Unsent      Unsent `json:"unsent"`
 	Stalled     int64  `json:"stalled"`
@@ -88,7 +89,7 @@ func Summarize(plan Plan, sources int, r Result) Summary {
 	s := Summary{
 		Service: plan.Service, Targets: []string{}, Protocol: plan.Protocol, KeepAlive: plan.KeepAlive, Sources: sources,
 		RateAsked: plan.Rate, Seconds: plan.Duration.Seconds(),
-		Due: r.Due, Sent: r.Due - r.Unsent.Total(), Answered: r.Answered, Failed: r.Failed(), Unsent: r.Unsent,
+		Due: r.Due, Sent: r.Due - r.Unsent.Total(), Answered: r.Answered, Slow: r.Slow, Failed: r.Failed(), Unsent: r.Unsent,
 		Stalled: r.Stalled, Abandoned: r.Abandoned, Connections: r.Connections, Replaced: r.Replaced,
 		InZone: round(r.InZone()), InNode: round(r.InNode()),
 		Latency: percentiles(r.Latency()), Lag: percentiles(r.Lag),

@@ -19,6 +19,9 @@ func Table(s Summary) string {
 			[]string{"in zone", percent(s.InZone) + ", in node " + percent(s.InNode)},
 			[]string{"latency", s.Latency.text()})
 	}
+	if s.Slow > 0 {
+		facts = append(facts, []string{"slow", count(s.Slow) + " were answered after half of the timeout"})
+	}
 	failed := count(s.Failed)
 	if s.Failed > 0 {
 		failed += " (" + percent(fraction(s.Failed, s.Sent)) + ")"

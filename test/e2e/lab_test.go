@@ -210,15 +210,14 @@ func failures(r load.Result) string {
 	return text
 }
 
-// lateness says that more answers were late than those under way when the machine stood
-// still, or nothing: of an outage all are that were asked for in it.
+// lateness says that answers were so late that there was an outage for seconds, or nothing.
 func lateness(r load.Result) string {
-	const late = 5 * time.Second
-	most := r.Stalled + r.Unsent.Late + max(2, r.Answered/2000)
-	if r.Answered <= most || r.Latency().Quantile(1-float64(most)/float64(r.Answered)) <= late {
+	if r.Slow <= max(2, r.Answered/2000) {
 		return ""
 	}
-	return fmt.Sprintf("more than %d of %d answers took over %s, up to %.1f s", most, r.Answered, late, r.Latency().Max().Seconds())
+	times := r.Latency().Quantiles(0.5, 0.99)
+	return fmt.Sprintf("%d of %d answers took over half of the time that is waited for them, up to %.1f s (half of all %.3f s, 99 of 100 %.3f s; %d were not sent since too many were under way)",
+		r.Slow, r.Answered, r.Latency().Max().Seconds(), times[0].Seconds(), times[1].Seconds(), r.Unsent.Busy)
 }
 
 // plenty is enough for shares to be known within a point or two.

@@ -457,15 +457,16 @@ func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) 
 		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
 		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: 250 * time.Millisecond,
 	}
+	pulse, still, err := load.Machine()
+	if err != nil {
+		return 0, err
+	}
+	defer still()
 	if err := do(); err != nil {
 		return 0, err
 	}
 	begun := time.Now()
 	last := begun
-	beating, stop := context.WithCancel(ctx)
-	defer stop()
-	pulse := load.NewPulse(begun)
-	go pulse.Run(beating)
 	// It has recovered when nothing failed for as long as it may take to notice.
 	err = lab.Wait(ctx, "connections to work again", func(ctx context.Context) (string, error) {
 		sent := time.Now()

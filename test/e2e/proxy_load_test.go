@@ -62,7 +62,7 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	ended := make(chan error, 1)
 	go func() {
 		var err error
-		u.result, err = job.Run(flow, load.Watch{Progress: func(p load.Progress) { t.answered.Store(p.Total.Answered) }})
+		u.result, err = job.Run(flow, load.Watch{Pulse: held.pulse, Progress: func(p load.Progress) { t.answered.Store(p.Total.Answered) }})
 		ended <- err
 	}()
 	err = t.more(ctx, 2*newRate)
@@ -99,7 +99,7 @@ func (t *traffic) more(ctx context.Context, number int64) error {
 
 // long are connections that stay open.
 type long struct {
-	stop     context.CancelFunc
+	stop     func()
 	running  sync.WaitGroup
 	mu       sync.Mutex
 	lost     int
@@ -118,9 +118,15 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 		return nil, err
 	}
 	target := job.Plan.Targets[0].String()
-	ctx, stop := context.WithCancel(ctx)
-	l := &long{stop: stop, pulse: load.NewPulse(time.Now())}
-	l.running.Go(func() { l.pulse.Run(ctx) })
+	pulse, still, err := load.Machine()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l := &long{pulse: pulse, stop: func() {
+		cancel()
+		still()
+	}}
 	opened := make(chan error, longNumber)
 	for i := range longNumber {
 		source := job.Sources[i%len(job.Sources)]
