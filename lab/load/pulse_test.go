@@ -4,7 +4,10 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,7 +97,7 @@ func TestProcessorsStandStill(t *testing.T) {
 	}
 }
 
-// TestMachine has all processors beat.
+// TestMachine has all processors beat, each by a thread that stays on it.
 func TestMachine(t *testing.T) {
 	start := time.Now()
 	p, stop, err := Machine()
@@ -109,8 +112,8 @@ func TestMachine(t *testing.T) {
 		beaten = !slices.ContainsFunc(p.last, func(last time.Time) bool { return last.Sub(start) < 3*beat })
 		p.mu.Unlock()
 	}
-	if len(p.last) == 0 {
-		t.Error("no processor beats")
+	if bound := boundThreads(t); len(p.last) == 0 || len(bound) != len(p.last) {
+		t.Errorf("%d processors beat, and threads are bound to %v", len(p.last), bound)
 	}
 	stop()
 	end := time.Now()
@@ -129,6 +132,29 @@ func TestPulseBeats(t *testing.T) {
 			t.Errorf("%v missed of a minute in which nothing was late", missed)
 		}
 	})
+}
+
+// boundThreads are the processors to which threads of this process are bound alone.
+func boundThreads(t *testing.T) map[string]bool {
+	t.Helper()
+	threads, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := make(map[string]bool)
+	for _, thread := range threads {
+		status, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it ended
+		}
+		for line := range strings.Lines(string(status)) {
+			list, found := strings.CutPrefix(line, "Cpus_allowed_list:")
+			if list = strings.TrimSpace(list); found && !strings.ContainsAny(list, ",-") {
+				bound[list] = true
+			}
+		}
+	}
+	return bound
 }
 
 // TestSlow has answers take long, while this machine goes on and while it does not.

@@ -214,10 +214,7 @@ func TestHandOver(t *testing.T) {
 	defer q.ShutDown()
 	leases := b.writer.proxies.handler()
 	lease := func(node, programmed string) {
-		leases.Update(t.Context(), event.UpdateEvent{ObjectNew: &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{routing.AnnotationProgrammed: programmed}},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &metav1.MicroTime{Time: b.clock.Now()}},
-		}}, q)
+		leases.Update(t.Context(), event.UpdateEvent{ObjectNew: proxyLeaseOf(node, programmed, b.clock.Now())}, q)
 	}
 	progress := b.mustDeliver()
 	if progress.given || len(progress.notes) != 1 || !strings.Contains(progress.notes[0], "nodes a1, b1") || progress.again != 0 {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -63,10 +62,7 @@ func (w *world) acknowledge(programmed string) {
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
 	for _, node := range []string{"a-1", "b-1", "c-1"} {
-		w.reconciler.groups.proxies.observe(&coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{routing.AnnotationProgrammed: programmed}},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &metav1.MicroTime{Time: w.clock.Now()}},
-		}, q)
+		w.reconciler.groups.proxies.observe(proxyLeaseOf(node, programmed, w.clock.Now()), q)
 	}
 }
 
