@@ -208,6 +208,9 @@ func (e *explanation) warnings() []string {
 	}
 	warnings = slices.Concat(warnings, e.decision.Request.Warnings, e.decision.Notes)
 	if !e.blind() {
+		if names := e.decision.IgnoredBy; len(names) > 0 {
+			warnings = append(warnings, "kube-proxy does not go by all of the hints on "+some(names))
+		}
 		warnings = append(warnings, e.input.Cluster.Warnings()...)
 	}
 	if fault := e.input.Cluster.Fault(e.decision.Request.Capacity); fault != "" {
@@ -290,7 +293,11 @@ func pending(in routing.Input, d routing.Decision, r *clusterReader) []string {
 		}
 	}
 	if endpoints > 0 {
-		sentences = append(sentences, fmt.Sprintf("not written yet: the hints of %s in %s differ from the plan",
+		state := "not written yet"
+		if routing.DroppedHints(in.Service) {
+			state = "written and not stored"
+		}
+		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,
 			count(int64(endpoints), "endpoint", "endpoints"), count(int64(written), "slice", "slices")))
 	}
 	switch {

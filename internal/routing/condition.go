@@ -53,6 +53,8 @@ func (d Decision) Condition() metav1.Condition {
 		case d.Meanwhile != nil && d.Meanwhile.Undelivered:
 			condition.Reason += "," + wordAwaitsProxy
 			sentences = []string{awaitsProxy}
+		case allocated && d.Ignored != IgnoredNone:
+			condition.Reason += "," + wordProxiesIgnoreHints
 		case allocated:
 			condition.Status = metav1.ConditionTrue
 		}
@@ -112,6 +114,19 @@ func WithHintsLost(condition metav1.Condition) metav1.Condition {
 	condition.Message = cut(HintsLost + ". " + condition.Message)
 	return condition
 }
+
+// WithHintsDropped is the condition while the API server does not store the hints that
+// are written.
+func WithHintsDropped(condition metav1.Condition, loss Loss) metav1.Condition {
+	condition.Status = metav1.ConditionFalse
+	condition.Reason += "," + wordHintsDropped
+	condition.Message = cut(string(loss) + ". " + condition.Message)
+	return condition
+}
+
+// DroppedHints reports whether the Service's condition says that what was written is not
+// stored.
+func DroppedHints(service *corev1.Service) bool { return hasWord(service, wordHintsDropped) }
 
 // LostHints reports whether the Service's condition says that hints did not stay.
 func LostHints(service *corev1.Service) bool { return hasWord(service, wordHintsLost) }

@@ -105,6 +105,21 @@ func (p *hintPlan) of(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	return both
 }
 
+// LeaveOutNodes takes the hints for nodes out of a decision whose slices cannot have them.
+func (d *Decision) LeaveOutNodes() {
+	for i := range d.Families {
+		h := &d.Families[i].hints
+		if h.nodes = nil; h.zones == nil && !h.own {
+			h.wanted = false
+		}
+	}
+}
+
+// withoutNodes are the hints for zones alone.
+func withoutNodes(h *discoveryv1.EndpointHints) *discoveryv1.EndpointHints {
+	return &discoveryv1.EndpointHints{ForZones: h.ForZones}
+}
+
 // isLeaving reports whether an endpoint is about to go and gets no new connections
 // while others are ready.
 func isLeaving(e *discoveryv1.Endpoint) bool {

@@ -25,11 +25,13 @@ func (s states) of(family corev1.IPFamily) allocate.State {
 
 // Words in the reason of the condition beside the states.
 const (
-	wordNeedsGroups = "NeedsGroups"
-	wordHintsLost   = "HintsLost"
-	wordAwaitsProxy = "AwaitsProxy"
-	wordNotRouted   = "NotRouted"
-	wordNotWritten  = "NotWritten"
+	wordNeedsGroups        = "NeedsGroups"
+	wordHintsLost          = "HintsLost"
+	wordHintsDropped       = "HintsDropped"
+	wordProxiesIgnoreHints = "ProxiesIgnoreHints"
+	wordAwaitsProxy        = "AwaitsProxy"
+	wordNotRouted          = "NotRouted"
+	wordNotWritten         = "NotWritten"
 )
 
 // Words of the states.

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Write is what a slice's endpoints are to become.
@@ -21,6 +23,35 @@ type Write struct {
 // needed reports whether the slice is not yet as the write would have it.
 func (w *Write) needed() bool {
 	return w.Changed > 0 || w.Held != w.Slice.Annotations[AnnotationHeld]
+}
+
+// Loss is what of a write is not stored, though the API server took it.
+type Loss string
+
+// The losses.
+const (
+	LossNodes Loss = "hints for nodes are not stored, as by an API server older than Kubernetes 1.34"
+	LossHints Loss = "hints are not stored as written: something changes them, as a mutating webhook can"
+	LossLabel Loss = "the label " + translate.LabelRouted + " is not stored: something drops it, as a mutating webhook can"
+)
+
+// Loss compares the write with what is stored after it. It is empty if all is there.
+func (w *Write) Loss(stored *discoveryv1.EndpointSlice) Loss {
+	if len(stored.Endpoints) != len(w.Endpoints) {
+		return LossHints
+	}
+	var loss Loss
+	for i := range w.Endpoints {
+		want, got := &w.Endpoints[i], &stored.Endpoints[i]
+		switch {
+		case sameHints(want.Hints, got.Hints):
+		case want.Hints != nil && sameHints(withoutNodes(want.Hints), got.Hints):
+			loss = LossNodes
+		default:
+			return LossHints
+		}
+	}
+	return loss
 }
 
 // Step is the way from what slices say to what a decision wants, as far as it can be

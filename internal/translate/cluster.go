@@ -21,6 +21,8 @@ type Cluster struct {
 	zones   []clusterZone    // of the nodes that count, in the order of names
 	counted []countedNode    // in no order
 
+	proxies Proxies
+
 	mu    sync.Mutex
 	known map[Capacity]*capacities
 	// Counted is the number of nodes that count.
@@ -55,6 +57,7 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 	for _, node := range nodes {
 		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
 		c.nodes[node.Name] = at
+		c.proxies.add(node)
 		if !counts(node) {
 			continue
 		}
@@ -72,6 +75,7 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 		slices.Sort(c.zones[i].regions)
 	}
 	c.countNodes(nodes)
+	c.proxies.sort()
 	slices.Sort(c.WithoutZone)
 	slices.Sort(c.WithoutCPU)
 	return c

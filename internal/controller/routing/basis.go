@@ -19,6 +19,7 @@ type basis struct {
 	needs    needs
 	capacity translate.Capacity // if needs are shares
 	keys     string             // labels of nodes whose domains matter, joined
+	proxies  bool               // whether they go by hints
 }
 
 // needs are the parts of the cluster that a decision looks at.
@@ -35,10 +36,11 @@ const (
 // basisOf is the basis of a decision.
 func basisOf(d *routing.Decision) basis {
 	request := &d.Request
+	b := basis{proxies: d.Delivery == routing.DeliveryHints}
 	if d.Delivery == routing.DeliveryNone || request.OwnZone {
-		return basis{}
+		return b
 	}
-	b := basis{needs: zones}
+	b.needs = zones
 	if bound := request.Intent.Bound; bound != nil {
 		b.needs, b.capacity = shares, request.Capacity
 		if bound.Algorithm == allocate.Auto {
@@ -65,11 +67,17 @@ var seed = maphash.MakeSeed()
 
 // of is the fingerprint of a cluster.
 func (b basis) of(cluster *translate.Cluster) fingerprint {
-	if b.needs == nothing {
+	if b == (basis{}) {
 		return 0
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
+	if b.proxies {
+		maphash.WriteComparable(&h, cluster.Proxies().Kinds())
+	}
+	if b.needs == nothing {
+		return fingerprint(h.Sum64())
+	}
 	region := cluster.Region(b.capacity, nil)
 	total := 0.0
 	for _, zone := range region.Zones {

@@ -36,7 +36,7 @@ func CacheOptions(options Options) cache.Options {
 }
 
 // trimNode keeps of a node its labels, what it can allocate to pods as far as that
-// counts for capacity, and whether it is ready.
+// counts for capacity, whether it is ready, and what is known of its proxy.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -49,6 +49,9 @@ func trimNode(object any) (any, error) {
 			Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
 		},
 		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+			KubeletVersion: node.Status.NodeInfo.KubeletVersion, OperatingSystem: node.Status.NodeInfo.OperatingSystem,
+		}},
 	}
 	for _, name := range countedResources {
 		if quantity, found := node.Status.Allocatable[name]; found {

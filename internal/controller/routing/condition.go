@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,10 +35,7 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity does not route the Service any more")
 		return nil
 	}
-	after := d.Condition()
-	if s.record.stay.reported() {
-		after = routing.WithHintsLost(after)
-	}
+	after := s.adorned(&d)
 	if before == nil && unremarkable(&d) || before != nil && sameCondition(before, &after) {
 		s.record.untold = ""
 		return nil
@@ -79,10 +77,7 @@ func (s *pass) fails(ctx context.Context, d *routing.Decision, cause error) erro
 	if s.now.Sub(s.record.failing) < failingTold || routing.NotWritten(s.in.Service) {
 		return cause
 	}
-	after := d.Condition()
-	if s.record.stay.reported() {
-		after = routing.WithHintsLost(after)
-	}
+	after := s.adorned(d)
 	return errors.Join(cause, s.tell(ctx, d, routing.WithNotWritten(after, cause)))
 }
 
@@ -137,7 +132,7 @@ func eventOf(d *routing.Decision, condition *metav1.Condition) (kind, reason str
 	}
 	words := strings.Split(condition.Reason, ",")
 	switch last := words[len(words)-1]; {
-	case last == "HintsLost" || last == "NeedsGroups" || last == "NotWritten":
+	case slices.Contains([]string{"HintsLost", "HintsDropped", "ProxiesIgnoreHints", "NeedsGroups", "NotWritten"}, last):
 		return corev1.EventTypeWarning, "Topology" + last
 	case last == "AwaitsProxy":
 		return kind, "Topology" + last

@@ -76,13 +76,13 @@ func heldPatch(write routing.Write) []operation {
 	return []operation{{"add", "/metadata/annotations", map[string]string{routing.AnnotationHeld: write.Held}}}
 }
 
-// writeHints makes one write and returns the resource version that it made.
-func (r *reconciler) writeHints(ctx context.Context, write routing.Write) (version string, err error) {
+// writeHints makes one write and returns what is stored then.
+func (r *reconciler) writeHints(ctx context.Context, write routing.Write) (*discoveryv1.EndpointSlice, error) {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: write.Slice.Namespace, Name: write.Slice.Name}}
 	if err := patch(ctx, r.client, slice, hintPatch(write)); err != nil {
-		return "", fmt.Errorf("writing hints of EndpointSlice %s: %w", write.Slice.Name, err)
+		return nil, fmt.Errorf("writing hints of EndpointSlice %s: %w", write.Slice.Name, err)
 	}
-	return slice.ResourceVersion, nil
+	return slice, nil
 }
 
 // patch applies a guarded patch to an object, which becomes what the API server says

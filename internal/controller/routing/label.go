@@ -10,18 +10,19 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// label puts the label for routed Services on, or takes it off.
-func (s *pass) label(ctx context.Context, on bool) error {
+// label puts the label for routed Services on, or takes it off, and returns the Service
+// as it is stored then.
+func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
 	value := ""
 	if on {
 		value = "true"
 	}
 	service := serviceObject(s.in.Service)
 	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, translate.LabelRouted, value)); err != nil {
-		return fmt.Errorf("writing the label %s: %w", translate.LabelRouted, err)
+		return nil, fmt.Errorf("writing the label %s: %w", translate.LabelRouted, err)
 	}
 	s.record.service = service.ResourceVersion
-	return nil
+	return service, nil
 }
 
 // labelPatch gives a Service a label, or takes one that it has off if there is no

@@ -37,6 +37,7 @@ type record struct {
 	// holdUntil is until when nothing is taken from zones, zero before the first step.
 	holdUntil time.Time
 	stay      patience
+	drops     drops
 	// failing is since when writes have failed, zero if the last ones did not.
 	failing time.Time
 	// untold is an outcome that has not lasted long enough yet, since when.

@@ -31,6 +31,7 @@ type metrics struct {
 	syncs       *prometheus.CounterVec
 	writes      *prometheus.CounterVec
 	losses      prometheus.Counter
+	drops       prometheus.Counter
 	services    *serviceCollector
 }
 
@@ -63,6 +64,10 @@ func newMetrics(m *memory, top int) *metrics {
 			Name: "vicinity_routing_hint_losses_total",
 			Help: "Times that written hints of a Service were found removed by somebody else.",
 		}),
+		drops: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "vicinity_routing_hint_drops_total",
+			Help: "Writes for the hints of Services that the API server took and did not store as they were.",
+		}),
 		services: newServiceCollector(m, top),
 	}
 }
@@ -78,7 +83,7 @@ func (m *metrics) register() error {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.services}
+	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.drops, m.services}
 }
 
 func (m *metrics) synced(result string) { m.syncs.WithLabelValues(result).Inc() }
@@ -123,14 +128,17 @@ type familyReport struct {
 
 // Words for the state of a Service beside those of package allocate.
 const (
-	stateUndelivered = "undelivered"
-	stateHintsLost   = "hints-lost"
-	stateNotRouted   = "not-routed"
+	stateUndelivered  = "undelivered"
+	stateHintsLost    = "hints-lost"
+	stateHintsDropped = "hints-dropped"
+	stateHintsIgnored = "hints-ignored"
+	stateNotRouted    = "not-routed"
 )
 
 // reportOf is the report of a decision about a Service. Its state is the worst of the
-// families', its figures are those of what is in force.
-func reportOf(d *routing.Decision, service *corev1.Service, lost bool) report {
+// families', unless trouble with its hints keeps them from being in force; its figures are
+// those of what is.
+func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) report {
 	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
 	if d.Delivery == routing.DeliveryNone {
 		return made
@@ -139,7 +147,7 @@ func reportOf(d *routing.Decision, service *corev1.Service, lost bool) report {
 	if len(d.Families) == 0 {
 		made.state = allocate.Waiting.String()
 	}
-	force := inForce(d, service, lost)
+	force := inForce(d, service, with)
 	for i := range d.Families {
 		f := &d.Families[i]
 		made.families = append(made.families, familyReport{f.Family, len(f.Endpoints), figuresOf(f, force)})
@@ -148,8 +156,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, lost bool) report {
 		}
 	}
 	switch {
-	case lost:
-		made.state = stateHintsLost
+	case with.state != "":
+		made.state = with.state
 	case d.Hinted().Undelivered:
 		made.state = stateUndelivered
 	}
@@ -158,14 +166,19 @@ func reportOf(d *routing.Decision, service *corev1.Service, lost bool) report {
 
 // inForce is the decision that proxies act by: the one for hints until vicinity-proxy
 // serves a Service, and none at all, nil, where there are no hints.
-func inForce(d *routing.Decision, service *corev1.Service, lost bool) *routing.Decision {
-	if d.Delivery == routing.DeliveryGroups && service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *routing.Decision {
+	if isServed(d, service) {
 		return d
 	}
-	if d = d.Hinted(); lost || d.Undelivered || d.Delivery != routing.DeliveryHints {
+	if d = d.Hinted(); with.all || d.Undelivered || d.Delivery != routing.DeliveryHints {
 		return nil
 	}
 	return d
+}
+
+// isServed reports whether vicinity-proxy serves a Service, so that its hints do not matter.
+func isServed(d *routing.Decision, service *corev1.Service) bool {
+	return d.Delivery == routing.DeliveryGroups && service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName
 }
 
 // figuresOf are the figures of a family by what is in force. By nothing, all zones use

@@ -100,7 +100,8 @@ func (w *nodeWatcher) notice() {
 
 // sameNode compares what decisions look at.
 func sameNode(a, b *corev1.Node) bool {
-	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) {
+	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) ||
+		a.Status.NodeInfo.KubeletVersion != b.Status.NodeInfo.KubeletVersion || a.Status.NodeInfo.OperatingSystem != b.Status.NodeInfo.OperatingSystem {
 		return false
 	}
 	for _, name := range countedResources {
@@ -176,7 +177,7 @@ func (w *nodeWatcher) touched(cluster *translate.Cluster) map[types.NamespacedNa
 	prints := map[basis]fingerprint{}
 	touched := map[types.NamespacedName]bool{}
 	w.memory.each(func(key types.NamespacedName, v *view) {
-		if v.basis.needs == nothing {
+		if v.basis == (basis{}) {
 			return
 		}
 		seen, known := prints[v.basis]

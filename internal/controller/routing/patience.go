@@ -27,11 +27,15 @@ const (
 // lose notes that what was written is gone.
 func (p *patience) lose(now time.Time) {
 	p.losses++
-	wait := longestWait
-	if shift := p.losses - 1; shift < 16 {
-		wait = min(wait, firstWait<<shift)
+	p.retry = now.Add(doubled(p.losses, firstWait, longestWait))
+}
+
+// doubled is the wait after some failures in a row, each of which doubles it.
+func doubled(failures int, first, longest time.Duration) time.Duration {
+	if shift := failures - 1; shift < 16 {
+		return min(longest, first<<shift)
 	}
-	p.retry = now.Add(wait)
+	return longest
 }
 
 // stay notes that what was written is still there.

@@ -210,7 +210,7 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 		s.groups.rest(client.ObjectKeyFromObject(s.in.Service), s.record)
 	}
 	if hinted := d.Hinted(); hinted.Delivery == routing.DeliveryHints {
-		return s.route(ctx, *hinted)
+		return s.route(ctx, hinted)
 	}
 	return false, s.unroute(ctx)
 }
@@ -256,7 +256,7 @@ func (s *pass) follow(key types.NamespacedName, before, after string) {
 
 // remember keeps what the next sync and others need of this one.
 func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
-	v := view{basis: basisOf(&d), policy: d.Request.Policy, report: reportOf(&d, s.in.Service, s.record.stay.reported())}
+	v := view{basis: basisOf(&d), policy: d.Request.Policy, report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
 	v.print = v.basis.of(s.in.Cluster)
 	s.record.last = nil
 	if d.Delivery != routing.DeliveryNone {

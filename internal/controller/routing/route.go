@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,14 +17,9 @@ import (
 const managedByKubernetes = "endpointslice-controller.k8s.io"
 
 // route brings the hints to what the decision says, as far as it can be done now.
-func (s *pass) route(ctx context.Context, d routing.Decision) (waiting bool, err error) {
+func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[translate.LabelRouted] != "true" {
-		if err := s.label(ctx, true); err != nil {
-			return false, err
-		}
-		s.record.labelled = s.now
-		s.come(settle)
-		return true, nil
+		return s.mark(ctx)
 	}
 	if s.cachesBehind() {
 		s.come(behindWait)
@@ -32,6 +28,9 @@ func (s *pass) route(ctx context.Context, d routing.Decision) (waiting bool, err
 	if left := settle - s.now.Sub(s.record.labelled); left > 0 && s.labelOnItsWay() {
 		s.come(left)
 		return true, nil
+	}
+	if s.withhold(d) {
+		return false, nil
 	}
 	s.watchHints(ctx)
 	if wait := s.record.stay.wait(s.now); wait > 0 {
@@ -47,6 +46,7 @@ func (s *pass) route(ctx context.Context, d routing.Decision) (waiting bool, err
 func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
 	s.record.stay = patience{}
+	s.record.drops = drops{}
 	if _, labelled := s.in.Service.Labels[translate.LabelRouted]; !labelled {
 		return nil
 	}
@@ -64,7 +64,8 @@ func (s *pass) unroute(ctx context.Context) error {
 		}
 		s.slices++
 	}
-	return s.label(ctx, false)
+	_, err := s.label(ctx, false)
+	return err
 }
 
 // cachesBehind reports whether a slice is not yet as it was written last.
@@ -120,29 +121,34 @@ func (s *pass) watchHints(ctx context.Context) {
 }
 
 // step writes what can safely be written now.
-func (s *pass) step(ctx context.Context, d routing.Decision) error {
+func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 	if s.record.holdUntil.IsZero() && routing.Holds(s.in.Slices) {
 		// Whoever wrote that is no more, and nobody knows since when it is held.
 		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
 	}
 	hold := s.now.Before(s.record.holdUntil)
-	step := routing.Next(s.in.Slices, d, hold)
+	step := routing.Next(s.in.Slices, *d, hold)
 	s.record.prune(s.in.Slices)
 	for _, write := range step.Writes {
-		version, err := s.writeHints(ctx, write)
+		stored, err := s.writeHints(ctx, write)
 		s.metrics.wrote(err)
 		if err != nil {
 			if s.slices > 0 && isChanged(err) {
-				s.record.hinted(&d) // what is written is part of this
+				s.record.hinted(d) // what is written is part of this
 			}
 			return err
 		}
-		s.record.slices[write.Slice.Name] = version
+		s.record.slices[write.Slice.Name] = stored.ResourceVersion
+		if loss := write.Loss(stored); loss != "" {
+			s.lose(ctx, d, loss, write.Slice.Name)
+			return nil
+		}
 		s.record.stay.written = s.now
 		s.slices++
 	}
 	if len(step.Writes) > 0 {
-		s.count(&d)
+		s.record.drops = drops{}
+		s.count(d)
 	}
 	switch {
 	case step.Held == 0:
@@ -158,6 +164,19 @@ func (s *pass) step(ctx context.Context, d routing.Decision) error {
 	}
 	s.come(s.record.stay.check(s.now))
 	return nil
+}
+
+// lose notes what of a write to a slice is not stored. The writes that were to follow it
+// would fare alike.
+func (s *pass) lose(ctx context.Context, d *routing.Decision, loss routing.Loss, slice string) {
+	s.dropped(ctx, loss, slice)
+	if loss == routing.LossNodes {
+		d.LeaveOutNodes()
+		s.come(time.Millisecond) // for the rest
+		return
+	}
+	// There is nothing of it that could be removed.
+	delete(s.record.slices, slice)
 }
 
 // watchAnew goes on looking after losses where nothing was left to write: what the

@@ -41,6 +41,8 @@ type world struct {
 	// refuse, if set, answers a patch or, with an empty body, the making of an object
 	// instead of the API server.
 	refuse func(object client.Object, body string) error
+	// drop, if set, changes what is stored of a patched object, as a mutating webhook does.
+	drop func(object client.Object)
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -80,7 +82,11 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 				if err := w.record("", object, patch); err != nil {
 					return err
 				}
-				return c.Patch(ctx, object, patch, options...)
+				if err := c.Patch(ctx, object, patch, options...); err != nil || w.drop == nil {
+					return err
+				}
+				w.drop(object)
+				return c.Update(ctx, object)
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 				if err := w.record("/"+sub, object, patch); err != nil {

@@ -1,0 +1,121 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// drops paces the writing of what the API server takes and does not store. Unlike hints
+// that somebody removes later, that does not pass by itself, so the waits are longer.
+type drops struct {
+	// loss is what was not stored last, empty if all was.
+	loss routing.Loss
+	// slice is the first one that it was dropped from, empty for the Service's label.
+	slice string
+	count int
+	retry time.Time
+}
+
+const (
+	firstDropWait   = time.Minute
+	longestDropWait = 30 * time.Minute
+)
+
+// wait is how long nothing of the kind should be written.
+func (d *drops) wait(now time.Time) time.Duration { return max(0, d.retry.Sub(now)) }
+
+// dropped notes that a write was taken and not stored as it was sent.
+func (s *pass) dropped(ctx context.Context, loss routing.Loss, slice string) {
+	d := &s.record.drops
+	d.loss, d.slice = loss, slice
+	d.count++
+	d.retry = s.now.Add(doubled(d.count, firstDropWait, longestDropWait))
+	s.come(d.wait(s.now))
+	s.metrics.drops.Inc()
+	log.FromContext(ctx).Info("what was written is not stored", "loss", string(loss), "slice", slice, "wait", d.wait(s.now).String())
+}
+
+// mark gives the Service the label, or waits while something drops it.
+func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
+	if d := &s.record.drops; d.loss == routing.LossLabel {
+		if wait := d.wait(s.now); wait > 0 {
+			s.come(wait)
+			return false, nil
+		}
+	}
+	stored, err := s.label(ctx, true)
+	if err != nil {
+		return false, err
+	}
+	if stored.Labels[translate.LabelRouted] != "true" {
+		s.dropped(ctx, routing.LossLabel, "")
+		return false, nil
+	}
+	s.record.labelled = s.now
+	s.come(settle)
+	return true, nil
+}
+
+// withhold takes out of a decision what is known not to be stored, until it is time to
+// try again. Hints for zones are written as ever while nothing but those for nodes is
+// dropped; otherwise all of them wait.
+func (s *pass) withhold(d *routing.Decision) (all bool) {
+	dropped := &s.record.drops
+	at := slices.IndexFunc(s.in.Slices, func(slice *discoveryv1.EndpointSlice) bool { return slice.Name == dropped.slice })
+	if at < 0 || routing.Unwritten(s.in.Slices[at], *d) == 0 {
+		*dropped = drops{} // there is none, or what was dropped is not wanted any more
+		return false
+	}
+	wait := dropped.wait(s.now)
+	if wait <= 0 {
+		return false
+	}
+	s.come(wait)
+	if dropped.loss == routing.LossNodes {
+		d.LeaveOutNodes()
+		return false
+	}
+	return true
+}
+
+// adorned is the condition of a decision with what keeps its hints from being in force.
+// None of that matters to a Service that vicinity-proxy serves.
+func (s *pass) adorned(d *routing.Decision) metav1.Condition {
+	condition := d.Condition()
+	switch {
+	case isServed(d, s.in.Service):
+	case s.record.drops.loss != "":
+		condition = routing.WithHintsDropped(condition, s.record.drops.loss)
+	case s.record.stay.reported():
+		condition = routing.WithHintsLost(condition)
+	}
+	return condition
+}
+
+// hintTrouble is what keeps the hints of a Service from being in force.
+type hintTrouble struct {
+	state string // as the metrics have it, empty if there is none
+	all   bool   // not only hints for nodes
+}
+
+// troubleOf is the trouble with the hints of a decision.
+func (s *pass) troubleOf(d *routing.Decision) hintTrouble {
+	switch ignored := d.Hinted().Ignored; {
+	case isServed(d, s.in.Service):
+	case s.record.drops.loss != "":
+		return hintTrouble{stateHintsDropped, s.record.drops.loss != routing.LossNodes}
+	case s.record.stay.reported():
+		return hintTrouble{stateHintsLost, true}
+	case ignored != routing.IgnoredNone:
+		return hintTrouble{stateHintsIgnored, ignored == routing.IgnoredAll}
+	}
+	return hintTrouble{}
+}
