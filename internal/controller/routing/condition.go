@@ -120,7 +120,7 @@ func (s *pass) writeCondition(ctx context.Context, condition any) error {
 	if err != nil {
 		return fmt.Errorf("writing the condition %s: %w", translate.ConditionTopologyRouting, err)
 	}
-	s.record.service = service.ResourceVersion
+	s.record.wrote(service, s.now)
 	return nil
 }
 

@@ -43,7 +43,7 @@ type groupRecord struct {
 	written map[string]*v1alpha1.EndpointGroup
 	// deleted are the UIDs of groups that the cache may still show.
 	deleted map[types.UID]bool
-	at      time.Time // of the last write
+	trust   trust
 	memory  routing.HandOverMemory
 }
 
@@ -51,12 +51,8 @@ func newGroupRecord() groupRecord {
 	return groupRecord{written: map[string]*v1alpha1.EndpointGroup{}, deleted: map[types.UID]bool{}}
 }
 
-const (
-	// maxGroupSteps bounds the steps of one sync; the next one goes on.
-	maxGroupSteps = 8
-	// trustWritten is how long a write counts that the cache does not show.
-	trustWritten = 30 * time.Second
-)
+// maxGroupSteps bounds the steps of one sync; the next one goes on.
+const maxGroupSteps = 8
 
 // deliver writes what the decision asks for as far as it can be done now. The groups
 // of the input are the current ones.
@@ -77,7 +73,7 @@ func (w *groupWriter) rest(key types.NamespacedName, r *record) {
 // current are the groups as they are by now: the cache is behind what was written.
 // Without this, a group that the cache does not show would be created twice.
 func (r *groupRecord) current(cached []*v1alpha1.EndpointGroup, now time.Time) []*v1alpha1.EndpointGroup {
-	if now.Sub(r.at) >= trustWritten {
+	if r.trust.left(now) == 0 {
 		clear(r.written)
 		clear(r.deleted)
 	}
@@ -118,7 +114,7 @@ func (r *groupRecord) trusted(now time.Time) time.Duration {
 	if len(r.written)+len(r.deleted) == 0 {
 		return 0
 	}
-	return r.at.Add(trustWritten).Sub(now)
+	return r.trust.left(now)
 }
 
 // groupSync is one sync of a Service's groups.
@@ -230,7 +226,7 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 	}
 	s.progress.writes++
 	known := &s.record.groups
-	known.at = s.now
+	known.trust.renew(s.now)
 	known.deleted[group.UID] = true
 	delete(known.written, group.Name)
 	s.in.Groups = slices.DeleteFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
@@ -240,7 +236,7 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 // wrote notes a group as it is now.
 func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	s.progress.writes++
-	s.record.groups.at = s.now
+	s.record.groups.trust.renew(s.now)
 	s.record.groups.written[group.Name] = group
 	i := slices.IndexFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
 	if i >= 0 {

@@ -44,7 +44,7 @@ func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
 	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, translate.LabelServiceProxyName, proxy)); err != nil {
 		return fmt.Errorf("writing the label %s of Service %s: %w", translate.LabelServiceProxyName, s.key, err)
 	}
-	s.record.service = service.ResourceVersion
+	s.record.wrote(service, s.now)
 	s.progress.writes++
 	s.progress.given = true
 	return nil

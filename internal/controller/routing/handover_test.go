@@ -291,7 +291,8 @@ func TestDeletedGroupIsRememberedWhileShown(t *testing.T) {
 	}}
 	w := newWorld(t, append(threeZones(), aService("web"), group)...)
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	record.groups.at, record.groups.deleted[group.UID] = w.clock.Now(), true
+	record.groups.trust.renew(w.clock.Now())
+	record.groups.deleted[group.UID] = true
 	w.sync("web")
 	if len(w.reconciler.memory.services) != 1 {
 		t.Error("forgotten while the cache shows the group")

@@ -21,7 +21,7 @@ func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
 	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, translate.LabelRouted, value)); err != nil {
 		return nil, fmt.Errorf("writing the label %s: %w", translate.LabelRouted, err)
 	}
-	s.record.service = service.ResourceVersion
+	s.record.wrote(service, s.now)
 	return service, nil
 }
 

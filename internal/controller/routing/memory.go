@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,6 +33,7 @@ type record struct {
 	// slices those of the slices that were given hints last.
 	service string
 	slices  map[string]string
+	trust   trust // in both
 	// labelled is when the Service got the label.
 	labelled time.Time
 	// holdUntil is until when nothing is taken from zones, zero before the first step.
@@ -44,6 +46,18 @@ type record struct {
 	untold      string
 	untoldSince time.Time
 	groups      groupRecord
+}
+
+// wrote notes the Service as it is since the last write to it.
+func (r *record) wrote(service *corev1.Service, now time.Time) {
+	r.service = service.ResourceVersion
+	r.trust.renew(now)
+}
+
+// distrust forgets what was written, since the cache will never show it.
+func (r *record) distrust() {
+	r.service = ""
+	r.slices = map[string]string{}
 }
 
 // grouped notes a decision whose groups are written, while those hints that it has may

@@ -122,8 +122,11 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 		s.record.stay.losses = reportedLosses
 	}
 	if behind(service, s.record.service) {
-		s.come(behindWait)
-		return nil
+		if s.record.trust.left(s.now) > 0 {
+			s.come(behindWait)
+			return nil
+		}
+		s.record.distrust()
 	}
 	if err := s.read(ctx, service); err != nil {
 		return err

@@ -451,6 +451,7 @@ func TestCacheThatIsBehind(t *testing.T) {
 	w.settle("web")
 	w.sent()
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
+	record.trust.renew(w.clock.Now())
 	record.slices["web-00"] = "999999999"
 	w.strip("web")
 	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 || record.stay.losses > 0 {

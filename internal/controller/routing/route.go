@@ -68,12 +68,17 @@ func (s *pass) unroute(ctx context.Context) error {
 	return err
 }
 
-// cachesBehind reports whether a slice is not yet as it was written last.
+// cachesBehind reports whether a slice is not yet as it was written last. If it never
+// will be, what it lacks was not taken away.
 func (s *pass) cachesBehind() bool {
 	for _, slice := range s.in.Slices {
-		if behind(slice, s.record.slices[slice.Name]) {
+		if !behind(slice, s.record.slices[slice.Name]) {
+			continue
+		}
+		if s.record.trust.left(s.now) > 0 {
 			return true
 		}
+		s.record.distrust()
 	}
 	return false
 }
@@ -139,6 +144,7 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 			return err
 		}
 		s.record.slices[write.Slice.Name] = stored.ResourceVersion
+		s.record.trust.renew(s.now)
 		if loss := write.Loss(stored); loss != "" {
 			s.lose(ctx, d, loss, write.Slice.Name)
 			return nil
