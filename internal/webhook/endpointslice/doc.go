@@ -14,7 +14,8 @@
 //   - A new endpoint has none where the other endpoints have none, since that is the
 //     plan of a balanced Service. Otherwise it has the hints that it has in another
 //     slice of the Service, from which it is being moved, or else its own zone, and its
-//     own node where others are hinted to nodes.
+//     own node where others are hinted to nodes: the node alone where no other is hinted
+//     to a zone.
 //   - When nothing is left then of a write but what says when and by whom it was made,
 //     that is restored too: the object is what is stored, byte for byte, the API server
 //     stores nothing, and nobody who watches hears of it.

@@ -338,6 +338,22 @@ func TestHints(t *testing.T) {
 			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.3 c")),
 		},
 		{
+			name: "nodes alone", stored: aSlice("cart-1", "10.0.0.1 a >node-a", "10.0.0.2 b >node-b"), want: "node-a node-c -", result: outcome.Changed,
+			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.3 c", "10.0.0.4")),
+		},
+		{
+			name: "a new slice and nodes alone", object: none, want: "node-x node-b node-c", result: outcome.Changed,
+			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >node-x", "10.0.0.9 c >node-c")},
+		},
+		{
+			name: "a new slice and a node that cannot be", object: with(none, replaced("10.0.0.1 a")), want: "node-a", result: outcome.Changed,
+			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >node-X!")},
+		},
+		{
+			name: "stripped of nodes alone", stored: aSlice("cart-1", "10.0.0.1 a >node-a,node-x"), want: "node-a,node-x", result: outcome.Restored,
+			object: rewritten(aSlice("cart-1", "10.0.0.1 a")),
+		},
+		{
 			name: "an address on another node", object: aSlice("cart-1", "10.0.0.1 a"), want: "a,node-a", result: outcome.Changed,
 			stored: with(aSlice("cart-1", "10.0.0.1 a >a,node-x"), func(s *discoveryv1.EndpointSlice) { *s.Endpoints[0].NodeName = "node-x" }),
 		},

@@ -14,6 +14,8 @@ const (
 	unknown plan = iota
 	// balanced is the plan of a Service whose endpoints have no hints.
 	balanced
+	// byNode is the plan of a Service whose endpoints have hints for nodes alone.
+	byNode
 	// hinted is the plan of a Service whose endpoints have hints for zones.
 	hinted
 )
@@ -87,15 +89,24 @@ func (e *endpoint) is(stored *endpoint) bool {
 // planned is what the endpoints of the stored slice say of the plan, those included
 // that are no more.
 func planned(stored *slice) plan {
+	found := unknown
 	for i := range stored.endpoints {
-		if stored.endpoints[i].hints.forZones != nil {
-			return hinted
-		}
+		h := &stored.endpoints[i].hints
+		found = max(found, planOfHints(h.forZones != nil, h.forNodes != nil))
 	}
-	if len(stored.endpoints) > 0 {
-		return balanced
+	return found
+}
+
+// planOfHints is what one endpoint says of the plan. Of several endpoints that which says
+// most counts: the plans are in that order.
+func planOfHints(zones, nodes bool) plan {
+	switch {
+	case zones:
+		return hinted
+	case nodes:
+		return byNode
 	}
-	return unknown
+	return balanced
 }
 
 // plannedElsewhere is what the other slices of the Service say of the plan.
@@ -103,10 +114,8 @@ func (k *keeper) plannedElsewhere() plan {
 	found := unknown
 	for i := range k.others {
 		for j := range k.others[i].Endpoints {
-			if h := k.others[i].Endpoints[j].Hints; h != nil && len(h.ForZones) > 0 {
-				return hinted
-			}
-			found = balanced
+			h := k.others[i].Endpoints[j].Hints
+			found = max(found, planOfHints(h != nil && len(h.ForZones) > 0, h != nil && len(h.ForNodes) > 0))
 		}
 	}
 	return found
@@ -131,11 +140,13 @@ func (k *keeper) keep(object, stored *slice, p plan) {
 			}
 		case p == balanced:
 			want = nil
-		case p == hinted && moved[string(e.address)] != nil:
+		case moved[string(e.address)] != nil:
 			want = k.hintsOf(moved[string(e.address)])
+		case p == byNode && e.placed():
+			want = k.nodeHint(e.node)
 		case p == hinted && e.zoned():
 			var forNodes []byte
-			if nodes && e.node != nil && isNodeName(unquoted(e.node)) {
+			if nodes && e.placed() {
 				forNodes = k.nameList(e.node)
 			}
 			want = k.zoneHint(e.zone, forNodes)
@@ -147,7 +158,7 @@ func (k *keeper) keep(object, stored *slice, p plan) {
 // moved are the new endpoints that other slices of the Service have, with hints, by
 // address as in the review. It notes whether any endpoint there is hinted to nodes.
 func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discoveryv1.Endpoint {
-	if p != hinted || len(k.others) == 0 {
+	if p < byNode || len(k.others) == 0 {
 		return nil
 	}
 	news := map[string]*endpoint{}
@@ -165,7 +176,7 @@ func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discovery
 			}
 			*nodes = *nodes || len(other.Hints.ForNodes) > 0
 			e := news[other.Addresses[0]]
-			if e != nil && moved[string(e.address)] == nil && e.isElsewhere(other) && takeable(other.Hints) {
+			if e != nil && moved[string(e.address)] == nil && e.isElsewhere(other) && takeable(other.Hints, p) {
 				moved[string(e.address)] = other
 			}
 		}
@@ -184,8 +195,9 @@ func (e *endpoint) isElsewhere(other *discoveryv1.Endpoint) bool {
 	return same(e.zone, other.Zone) && (len(other.Hints.ForNodes) == 0 || same(e.node, other.NodeName))
 }
 
-// takeable reports whether there are hints for zones that the API server will take.
-func takeable(h *discoveryv1.EndpointHints) bool {
+// takeable reports whether there are hints as the plan has them that the API server will
+// take.
+func takeable(h *discoveryv1.EndpointHints, p plan) bool {
 	zones, nodes := names{valid: isLabelValue}, names{valid: isNodeName}
 	for i := range h.ForZones {
 		zones.add([]byte(h.ForZones[i].Name))
@@ -193,13 +205,26 @@ func takeable(h *discoveryv1.EndpointHints) bool {
 	for i := range h.ForNodes {
 		nodes.add([]byte(h.ForNodes[i].Name))
 	}
-	return zones.count > 0 && !zones.unsound && !nodes.unsound
+	return planOfHints(zones.count > 0, nodes.count > 0) == p && !zones.unsound && !nodes.unsound
 }
 
 // zoned reports whether an endpoint can be hinted to its own zone.
 func (e *endpoint) zoned() bool {
 	zone := unquoted(e.zone)
 	return len(zone) > 0 && isLabelValue(zone)
+}
+
+// placed reports whether an endpoint can be hinted to its own node.
+func (e *endpoint) placed() bool { return isNodeName(unquoted(e.node)) }
+
+// nodeHint writes hints for one node, whose name has its quotes.
+func (k *keeper) nodeHint(node []byte) []byte {
+	list := k.nameList(node)
+	begin := len(k.made)
+	k.made = append(k.made, `{"forNodes":`...)
+	k.made = append(k.made, list...)
+	k.made = append(k.made, '}')
+	return k.made[begin:]
 }
 
 // zoneHint writes hints as the API server does. The zone has its quotes.
@@ -229,13 +254,18 @@ func (k *keeper) nameList(name []byte) []byte {
 // escapes.
 func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
 	begin := len(k.made)
-	k.made = append(k.made, `{"forZones":[`...)
-	for i, zone := range other.Hints.ForZones {
-		k.appendName(i, zone.Name)
+	separator := `{`
+	if len(other.Hints.ForZones) > 0 {
+		k.made = append(k.made, `{"forZones":[`...)
+		for i, zone := range other.Hints.ForZones {
+			k.appendName(i, zone.Name)
+		}
+		k.made = append(k.made, ']')
+		separator = `,`
 	}
-	k.made = append(k.made, ']')
 	if len(other.Hints.ForNodes) > 0 {
-		k.made = append(k.made, `,"forNodes":[`...)
+		k.made = append(k.made, separator...)
+		k.made = append(k.made, `"forNodes":[`...)
 		for i, node := range other.Hints.ForNodes {
 			k.appendName(i, node.Name)
 		}

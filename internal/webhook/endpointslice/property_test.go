@@ -74,16 +74,18 @@ func plainlyKept(got, stored *discoveryv1.EndpointSlice, others []*discoveryv1.E
 		switch p {
 		case balanced:
 			e.Hints = nil
-		case hinted:
+		case hinted, byNode:
 			var moved *discoveryv1.Endpoint
 			for _, other := range others {
-				if same := findEndpoint(other.Endpoints, e); moved == nil && same != nil && same.Hints != nil && len(same.Hints.ForZones) > 0 {
+				if same := findEndpoint(other.Endpoints, e); moved == nil && same != nil && planOf([]discoveryv1.Endpoint{*same}) == p {
 					moved = same
 				}
 			}
 			if moved != nil {
 				e.Hints = moved.Hints.DeepCopy()
-			} else if e.Zone != nil && *e.Zone != "" {
+			} else if p == byNode && e.NodeName != nil {
+				e.Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: *e.NodeName}}}
+			} else if p == hinted && e.Zone != nil && *e.Zone != "" {
 				e.Hints = nil
 				ownPlace(e, nodes)
 			}
@@ -96,6 +98,9 @@ func planOf(endpoints []discoveryv1.Endpoint) plan {
 		if e.Hints != nil && len(e.Hints.ForZones) > 0 {
 			return hinted
 		}
+	}
+	if slices.ContainsFunc(endpoints, hintedToNodes) {
+		return byNode
 	}
 	if len(endpoints) > 0 {
 		return balanced
@@ -134,8 +139,11 @@ func ownPlace(e *discoveryv1.Endpoint, node bool) {
 func drawSlice(t *rapid.T, name string) *discoveryv1.EndpointSlice {
 	s := aSlice(name)
 	hints := rapid.SampledFrom([]string{"", " >a", " >b,c", " >a,node-a", " >b,node-x,node-y"})
-	if rapid.Bool().Draw(t, "balanced") {
+	switch rapid.IntRange(0, 3).Draw(t, "plan") {
+	case 0, 1:
 		hints = rapid.Just("")
+	case 2:
+		hints = rapid.SampledFrom([]string{" >node-a", " >node-b", " >node-x,node-y"})
 	}
 	for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(1, 9), 0, 7, rapid.ID[int]).Draw(t, "endpoints") {
 		place := rapid.SampledFrom([]string{"", " a", " a", " b", " c"}).Draw(t, "zone")
