@@ -115,7 +115,7 @@ func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
 		list = append(list, &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: fmt.Sprintf("web-%02d", i), ResourceVersion: "1",
-				Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: translate.ManagedByKubernetes},
 			},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},

@@ -18,11 +18,32 @@ type Write struct {
 	Held string
 	// Changed is the number of endpoints whose hints differ from the slice's.
 	Changed int
+	// Marked says that the slice is to have the label for routed slices, by which the
+	// webhook knows it. It is nothing to slices that Kubernetes copies the label to.
+	Marked bool
 }
 
 // needed reports whether the slice is not yet as the write would have it.
 func (w *Write) needed() bool {
-	return w.Changed > 0 || w.Held != w.Slice.Annotations[AnnotationHeld]
+	return w.Changed > 0 || w.Held != w.Slice.Annotations[AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
+}
+
+// IsForeign reports whether a slice is written by somebody else than Kubernetes' own
+// controller, as one by hand or one that is mirrored from Endpoints.
+func IsForeign(slice *discoveryv1.EndpointSlice) bool {
+	return slice.Labels[discoveryv1.LabelManagedBy] != translate.ManagedByKubernetes
+}
+
+// IsMarked reports whether Vicinity has given a foreign slice hints, and the label.
+func IsMarked(slice *discoveryv1.EndpointSlice) bool {
+	_, labelled := slice.Labels[translate.LabelRouted]
+	return labelled && IsForeign(slice)
+}
+
+// IsWritten reports whether a slice is as the decision has it, but for zones that its
+// endpoints keep for a moment.
+func IsWritten(slice *discoveryv1.EndpointSlice, d Decision) bool {
+	return Unwritten(slice, d) == 0 && (!IsForeign(slice) || IsMarked(slice))
 }
 
 // Loss is what of a write is not stored, though the API server took it.
@@ -50,6 +71,9 @@ func (w *Write) Loss(stored *discoveryv1.EndpointSlice) Loss {
 		default:
 			return LossHints
 		}
+	}
+	if loss == "" && w.Marked && IsForeign(w.Slice) && !IsMarked(stored) {
+		loss = LossLabel
 	}
 	return loss
 }
@@ -161,7 +185,7 @@ func advance(step *Step, eps []*discoveryv1.EndpointSlice, d Decision, hold bool
 	open := map[string]bool{}
 	var pending []change
 	for _, slice := range eps {
-		c := change{Write: Write{Slice: slice}, ports: portsOf(slice), by: counts{}}
+		c := change{Write: Write{Slice: slice, Marked: true}, ports: portsOf(slice), by: counts{}}
 		c.Endpoints, c.Changed = Hints(slice, d)
 		now.count(c.ports, slice.Endpoints, 1)
 		then.count(c.ports, c.Endpoints, 1)
@@ -233,7 +257,7 @@ func allHinted(endpoints []discoveryv1.Endpoint) bool {
 // widen makes of a write one that takes nothing from any zone, as far as an endpoint
 // can have so many, and says how many endpoints keep zones by it.
 func widen(w Write) (widened Write, held int) {
-	widened = Write{Slice: w.Slice, Endpoints: slices.Clone(w.Slice.Endpoints)}
+	widened = Write{Slice: w.Slice, Endpoints: slices.Clone(w.Slice.Endpoints), Marked: w.Marked}
 	kept := map[string][]string{}
 	for i := range w.Endpoints {
 		now, then := &w.Slice.Endpoints[i], &w.Endpoints[i]

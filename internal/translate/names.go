@@ -37,6 +37,11 @@ const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
 // hints of its own, so that Kubernetes copies it to the slices. Its value is "true".
 const LabelRouted = "vicinity.dev/routed"
 
+// ManagedByKubernetes is the value of the label endpointslice.kubernetes.io/managed-by of
+// slices that Kubernetes' own controller writes, which copies the labels of the Service to
+// them.
+const ManagedByKubernetes = "endpointslice-controller.k8s.io"
+
 // LabelServiceProxyName is the label of a Service that another proxy than kube-proxy
 // serves, and ServiceProxyName its value where that is vicinity-proxy.
 const (

@@ -70,7 +70,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 func (s *pass) withhold(d *routing.Decision) (all bool) {
 	dropped := &s.record.drops
 	at := slices.IndexFunc(s.in.Slices, func(slice *discoveryv1.EndpointSlice) bool { return slice.Name == dropped.slice })
-	if at < 0 || routing.Unwritten(s.in.Slices[at], *d) == 0 {
+	if at < 0 || routing.IsWritten(s.in.Slices[at], *d) {
 		*dropped = drops{} // there is none, or what was dropped is not wanted any more
 		return false
 	}

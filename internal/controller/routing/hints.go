@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // errChanged says that an object is not what it was when it was read. Reading it
@@ -38,8 +39,8 @@ func guard(object client.Object) operation {
 	return operation{"test", "/metadata/resourceVersion", object.GetResourceVersion()}
 }
 
-// hintPatch changes the hints of a slice's endpoints where they differ, and what the
-// slice says of those that are held, and nothing else. Endpoints have no names, only places: the guard makes sure of them.
+// hintPatch changes the hints of a slice's endpoints where they differ, what the slice
+// says of those that are held, its label, and nothing else. Endpoints have no names, only places: the guard makes sure of them.
 func hintPatch(write routing.Write) []operation {
 	patch := []operation{guard(write.Slice)}
 	for i := range write.Endpoints {
@@ -57,7 +58,20 @@ func hintPatch(write routing.Write) []operation {
 			patch = append(patch, operation{"remove", path, nil})
 		}
 	}
-	return append(patch, heldPatch(write)...)
+	return append(append(patch, heldPatch(write)...), markPatch(write)...)
+}
+
+// markPatch gives a slice the label for routed slices, or takes it off, where Kubernetes
+// does not copy it. A slice of a Service has labels.
+func markPatch(write routing.Write) []operation {
+	path := "/metadata/labels/" + strings.ReplaceAll(translate.LabelRouted, "/", "~1")
+	switch {
+	case !routing.IsForeign(write.Slice) || write.Marked == routing.IsMarked(write.Slice):
+		return nil
+	case write.Marked:
+		return []operation{{"add", path, "true"}}
+	}
+	return []operation{{"remove", path, nil}}
 }
 
 // heldPatch brings the annotation of a slice to what it should be.

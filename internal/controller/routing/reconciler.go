@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +73,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case apierrors.IsNotFound(err):
 		r.forget(key)
 		r.memory.gone(key)
-		return reconcile.Result{}, nil
+		return r.abandon(ctx, key)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
 	}
@@ -105,6 +106,20 @@ func (r *reconciler) forget(key types.NamespacedName) {
 	r.groups.proxies.forget(key)
 }
 
+// abandon releases the slices that are left of a Service that is gone: Kubernetes deletes
+// none but its own.
+func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	var eps discoveryv1.EndpointSliceList
+	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	err := r.release(ctx, pointers(eps.Items))
+	if isChanged(err) {
+		return reconcile.Result{RequeueAfter: conflictWait}, nil
+	}
+	return reconcile.Result{}, err
+}
+
 // come asks to come back after some time, the least of all that are asked for.
 func (s *pass) come(after time.Duration) {
 	if after > 0 && (s.again == 0 || after < s.again) {
@@ -135,7 +150,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if err != nil {
 		return err
 	}
-	if d.Delivery == routing.DeliveryNone && d.Request.Policy == "" && !touched(service) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
+	if d.Delivery == routing.DeliveryNone && d.Request.Policy == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
 		s.forget(key)
 		return nil
 	}

@@ -12,10 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// managedByKubernetes is the value of the label of slices that Kubernetes' own
-// controller writes, which copies the labels of the Service to them.
-const managedByKubernetes = "endpointslice-controller.k8s.io"
-
 // route brings the hints to what the decision says, as far as it can be done now.
 func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[translate.LabelRouted] != "true" {
@@ -47,13 +43,14 @@ func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
 	s.record.stay = patience{}
 	s.record.drops = drops{}
-	if _, labelled := s.in.Service.Labels[translate.LabelRouted]; !labelled {
-		return nil
+	_, labelled := s.in.Service.Labels[translate.LabelRouted]
+	if !labelled {
+		return s.release(ctx, s.in.Slices)
 	}
 	// It leaves alone what is left of a Service that has become a name for another.
 	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
 	for _, write := range routing.Unroute(s.in.Slices).Writes {
-		if write.Slice.Labels[discoveryv1.LabelManagedBy] == managedByKubernetes && !abandoned {
+		if !routing.IsForeign(write.Slice) && !abandoned {
 			// It leaves the annotations as they are.
 			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[routing.AnnotationHeld] == "" {
 				continue
@@ -66,6 +63,21 @@ func (s *pass) unroute(ctx context.Context) error {
 	}
 	_, err := s.label(ctx, false)
 	return err
+}
+
+// release takes the hints and the label from slices that Vicinity has marked itself, of a
+// Service that it does not route.
+func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSlice) error {
+	for _, write := range routing.Unroute(eps).Writes {
+		if !routing.IsMarked(write.Slice) {
+			continue
+		}
+		if _, err := r.writeHints(ctx, write); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("hints are removed from a slice of somebody else", "slice", write.Slice.Name)
+	}
+	return nil
 }
 
 // cachesBehind reports whether a slice is not yet as it was written last. If it never
@@ -86,7 +98,7 @@ func (s *pass) cachesBehind() bool {
 // labelOnItsWay reports whether Kubernetes has still to copy the label to a slice.
 func (s *pass) labelOnItsWay() bool {
 	for _, slice := range s.in.Slices {
-		if slice.Labels[discoveryv1.LabelManagedBy] == managedByKubernetes && slice.Labels[translate.LabelRouted] != "true" {
+		if !routing.IsForeign(slice) && slice.Labels[translate.LabelRouted] != "true" {
 			return true
 		}
 	}

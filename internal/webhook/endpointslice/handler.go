@@ -34,6 +34,8 @@ type work struct {
 	review review
 	keeper keeper
 	patch  patch
+	// label says that the slice has to get the label for routed slices back.
+	label  bool
 	answer []byte
 }
 
@@ -75,6 +77,7 @@ func (h *handler) review(ctx context.Context, k *work, body io.Reader) (result o
 	k.review.reset()
 	k.keeper.reset()
 	k.patch = patch{text: k.patch.text[:0]}
+	k.label = false
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			result, err = outcome.Failed, fmt.Errorf("panic: %v", panicked)
@@ -95,7 +98,8 @@ func (h *handler) review(ctx context.Context, k *work, body io.Reader) (result o
 		return outcome.Skipped, nil
 	}
 	result = outcome.Changed
-	if routed(&k.review.object) {
+	if lost := k.review.loseLabel(); lost || routed(&k.review.object) {
+		k.label = lost
 		if err = h.keep(ctx, k); err != nil {
 			result = outcome.Degraded
 		}
@@ -105,12 +109,15 @@ func (h *handler) review(ctx context.Context, k *work, body io.Reader) (result o
 	return k.write(result), err
 }
 
+// labelPath is where a slice has the label for routed slices, as patches write it.
+const labelPath = "/metadata/labels/vicinity.dev~1routed"
+
 // concerned reports whether a request is one to look at.
 func (h *handler) concerned(r *review) bool {
 	o := &r.object
 	switch {
 	case !is(r.operation, "CREATE") && !is(r.operation, "UPDATE"), !is(r.subresource, ""), !o.present:
-	case !routed(o) && !is(o.ownZone, yes):
+	case !routed(o) && !is(o.ownZone, yes) && !r.loseLabel():
 	case is(o.addressType, string(discoveryv1.AddressTypeFQDN)):
 	case h.user != "" && is(r.user, h.user):
 	default:
@@ -151,13 +158,16 @@ func (k *work) write(result outcome.Result) outcome.Result {
 	for i := range object.endpoints {
 		k.patch.setHints(i, object.endpoints[i].hints.raw, want[i])
 	}
-	if k.patch.hints == 0 {
+	if k.label {
+		k.patch.set(labelPath, object.routed, stored.routed)
+	}
+	if len(k.patch.text) == 0 {
 		if result == outcome.Changed {
 			return outcome.Unchanged
 		}
 		return result
 	}
-	if stored.present && restores(object, stored, want) {
+	if stored.present && (k.label || bytes.Equal(object.routed, stored.routed)) && restores(object, stored, want) {
 		k.patch.set("/metadata/annotations", object.annotations, stored.annotations)
 		k.patch.set("/metadata/managedFields", object.managedFields, stored.managedFields)
 		return outcome.Restored

@@ -12,8 +12,6 @@ import (
 // request, whatever the failure policy, so each operation is one that must.
 type patch struct {
 	text []byte
-	// hints is how many endpoints have other hints by it.
-	hints int
 }
 
 // set gives a member of the object that is there a value, or none.
@@ -31,7 +29,6 @@ func (p *patch) setHints(index int, have, want []byte) {
 	if bytes.Equal(have, want) {
 		return
 	}
-	p.hints++
 	p.begin(want == nil)
 	p.text = append(p.text, "/endpoints/"...)
 	p.text = strconv.AppendInt(p.text, int64(index), 10)
@@ -72,7 +69,7 @@ func (p *patch) finished() []byte {
 
 // restores reports whether a slice with the hints wanted is the stored one, but for
 // what every write changes: when its endpoints changed last, which upstream notes in
-// an annotation, and who wrote which fields. A write that changed something else for
+// an annotation, and who wrote which fields, and for the label for routed slices. A write that changed something else for
 // a reason, an annotation of a user or the owner of a field, is never taken back.
 func restores(object, stored *slice, want [][]byte) bool {
 	if !object.hasMetadata || !stored.hasMetadata || len(object.endpoints) != len(stored.endpoints) || len(object.rest) != len(stored.rest) {

@@ -92,13 +92,14 @@ type slice struct {
 	present     bool
 	addressType []byte
 	// The labels that matter, and those that say whose slice it is.
-	routed, ownZone, service []byte
+	routed, ownZone, service, managedBy []byte
 	// annotations and managedFields are whole values.
 	annotations, managedFields []byte
 	hasMetadata                bool
 	endpoints                  []endpoint
 	hasEndpoints               bool
-	// rest is all else that the slice and its metadata say, a piece for each member.
+	// rest is all else that the slice and its metadata say, a piece for each member, with
+	// the labels but that for routed slices.
 	rest [][]byte
 }
 
@@ -156,12 +157,7 @@ func (o *slice) readMetadata(s *scanner) error {
 		case "managedFields":
 			return s.raw(&o.managedFields)
 		case "labels":
-			begin := s.at
-			if err := o.readLabels(s); err != nil {
-				return err
-			}
-			o.rest = append(o.rest, name, bytes.TrimSpace(s.text[begin:s.at]))
-			return nil
+			return o.readLabels(s)
 		}
 		return o.keep(s, name)
 	})
@@ -173,13 +169,31 @@ func (o *slice) readLabels(s *scanner) error {
 		case translate.LabelRouted:
 			return s.quoted(&o.routed)
 		case translate.LabelOwnZone:
-			return s.quoted(&o.ownZone)
+			return o.keepLabel(s, name, &o.ownZone)
 		case discoveryv1.LabelServiceName:
-			return s.quoted(&o.service)
+			return o.keepLabel(s, name, &o.service)
+		case discoveryv1.LabelManagedBy:
+			return o.keepLabel(s, name, &o.managedBy)
 		}
-		_, err := s.skip(0)
-		return err
+		return o.keep(s, name)
 	})
+}
+
+// keepLabel notes a label that matters and is compared, too.
+func (o *slice) keepLabel(s *scanner, name []byte, value *[]byte) error {
+	err := s.quoted(value)
+	o.rest = append(o.rest, name, *value)
+	return err
+}
+
+// loseLabel reports whether the write takes the label for routed slices from one that
+// Kubernetes' own controller does not write. To its slices it copies the labels of their
+// Service; the others have the label from the routing controller, of which those who write
+// them know nothing.
+func (r *review) loseLabel() bool {
+	o, stored := &r.object, &r.stored
+	return stored.present && is(stored.routed, yes) && o.routed == nil && o.service != nil && bytes.Equal(o.service, stored.service) &&
+		!is(o.managedBy, translate.ManagedByKubernetes) && !is(stored.managedBy, translate.ManagedByKubernetes)
 }
 
 // endpoint is an endpoint of a slice.
