@@ -3,14 +3,34 @@ package translate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // Impossible says what is written on the Service and cannot be meant, each in a
-// sentence that names the annotation. It is for admission, which refuses it; a Service
-// that has it all the same is routed by RequestOf, without what cannot be.
-func Impossible(service *corev1.Service) []string {
+// sentence that names the annotation. What is written in a policy that the Service
+// names is part of it. It is for admission, which refuses it; a Service that has it all
+// the same is routed by RequestOf, without what cannot be.
+func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []string {
+	faults := impossibleKeys(service)
+	name, named := strings.CutPrefix(service.Annotations[AnnotationTopologyMode], PolicyPrefix)
+	for _, policy := range policies {
+		if !named || policy.Name != name || policy.Namespace != service.Namespace {
+			continue
+		}
+		if fault := policyLocalKeys(service, policy); fault != "" {
+			faults = append(faults, annotation(AnnotationTopologyMode, PolicyPrefix+name)+": "+fault)
+		}
+	}
+	return faults
+}
+
+// impossibleKeys says what of the annotation for topology keys cannot be meant.
+func impossibleKeys(service *corev1.Service) []string {
 	list, given := service.Annotations[AnnotationTopologyKeys]
 	if !given {
 		return nil
@@ -20,23 +40,36 @@ func Impossible(service *corev1.Service) []string {
 		return []string{fmt.Sprintf("annotation %s: %v", AnnotationTopologyKeys, err)}
 	}
 	var faults []string
-	if fault := localKeys(service, list); fault != "" {
+	if fault := localKeys(service, tiers, writtenKeys(list)); fault != "" {
 		faults = append(faults, fault)
 	}
 	near, _ := nearness(written{service: service})
 	if near.Source != "" && service.Annotations[AnnotationSameZone] != Balanced && !slices.Equal(near.Intent.Tiers, tiers) {
-		faults = append(faults, fmt.Sprintf("annotation %s: %q contradicts %s, which means %q; remove one of them",
-			AnnotationTopologyKeys, list, near.Source, near.Intent.Tiers))
+		faults = append(faults, fmt.Sprintf("%s contradicts %s, which means %q; remove one of them",
+			writtenKeys(list), near.Source, near.Intent.Tiers))
 	}
 	return faults
 }
 
-// localKeys says that topology keys cannot be together with a local policy for
-// external traffic, as in Kubernetes when a Service had such keys.
-func localKeys(service *corev1.Service, list string) string {
-	if service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+// writtenKeys is where the annotation for topology keys says which.
+func writtenKeys(list string) string {
+	return fmt.Sprintf("annotation %s: %q", AnnotationTopologyKeys, list)
+}
+
+// policyLocalKeys says that a policy's keys cannot hold for the Service.
+func policyLocalKeys(service *corev1.Service, policy *v1alpha1.RoutingPolicy) string {
+	read := ReadPolicy(policy)
+	if read.Approach != ApproachKeys {
 		return ""
 	}
-	return fmt.Sprintf("annotation %s: %q cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them",
-		AnnotationTopologyKeys, list)
+	return localKeys(service, read.Intent.Tiers, fmt.Sprintf("spec.keys of RoutingPolicy %s, %q,", policy.Name, read.Intent.Tiers))
+}
+
+// localKeys says that topology keys cannot be together with a local policy for
+// external traffic, as in Kubernetes when a Service had such keys. No keys can.
+func localKeys(service *corev1.Service, keys topology.Tiers, source string) string {
+	if len(keys) == 0 || service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return ""
+	}
+	return source + " cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them"
 }

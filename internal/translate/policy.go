@@ -227,9 +227,14 @@ func namedPolicy(from written) (request Request, warnings []string) {
 		return Request{}, nil
 	}
 	for _, policy := range from.policies {
-		if policy.Name == name {
-			return policyRequest(from, policy, annotation(AnnotationTopologyMode, mode)), nil
+		if policy.Name != name {
+			continue
 		}
+		source := annotation(AnnotationTopologyMode, mode)
+		if fault := policyLocalKeys(from.service, policy); fault != "" {
+			return Request{}, []string{source + ": " + fault}
+		}
+		return policyRequest(from, policy, source), nil
 	}
 	return Request{}, []string{fmt.Sprintf("annotation %s: no RoutingPolicy %q is known in namespace %q",
 		AnnotationTopologyMode, name, from.service.Namespace)}
@@ -238,10 +243,14 @@ func namedPolicy(from written) (request Request, warnings []string) {
 // selectingPolicy finds the policy whose selector matches the Service.
 func selectingPolicy(from written) (request Request, warnings []string) {
 	var first *v1alpha1.RoutingPolicy
-	var others []string
+	var faults, others []string
 	for _, policy := range from.policies {
-		switch {
-		case !selects(policy, from.service.Labels):
+		if !selects(policy, from.service.Labels) {
+			continue
+		}
+		switch fault := policyLocalKeys(from.service, policy); {
+		case fault != "":
+			faults = append(faults, fault)
 		case first == nil:
 			first = policy
 		default:
@@ -249,9 +258,10 @@ func selectingPolicy(from written) (request Request, warnings []string) {
 		}
 	}
 	if first == nil {
-		return Request{}, nil
+		return Request{Warnings: faults}, nil
 	}
 	request = policyRequest(from, first, fmt.Sprintf("RoutingPolicy %s by its selector", first.Name))
+	request.Warnings = append(faults, request.Warnings...)
 	if len(others) > 0 {
 		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: RoutingPolicy %s",
 			strings.Join(others, ", ")))

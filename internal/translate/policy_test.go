@@ -196,6 +196,27 @@ func TestRequestOfPolicies(t *testing.T) {
 			},
 		},
 		{
+			"named, with keys that a local policy forbids", "mode=vicinity.dev/near external=Local",
+			[]*v1alpha1.RoutingPolicy{policy("near", 0, keys("rack", all))},
+			Request{
+				Approach: ApproachBalanced,
+				Warnings: []string{named + `: spec.keys of RoutingPolicy near, "rack,*", cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them`},
+			},
+		},
+		{
+			"selected, with keys that a local policy forbids, before another", "external=Local",
+			[]*v1alpha1.RoutingPolicy{policy("racks", 0, web, keys("rack", all)), policy("near", 1, web)},
+			Request{
+				Source: selected, Policy: "near", Approach: ApproachPrefer, Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: optimal},
+				Warnings: []string{`spec.keys of RoutingPolicy racks, "rack,*", cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them`},
+			},
+		},
+		{
+			"not in force, with keys that a local policy forbids", "same-zone=Balanced external=Local",
+			[]*v1alpha1.RoutingPolicy{policy("racks", 0, web, keys("rack", all))},
+			Request{Source: "annotation endpointslice.kubernetes.io/same-zone: Balanced", Approach: ApproachBalanced},
+		},
+		{
 			"faults are the Service's warnings", "",
 			[]*v1alpha1.RoutingPolicy{policy("near", 0, web, mode("Near", ""))},
 			Request{

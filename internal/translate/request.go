@@ -82,6 +82,8 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 		asked, warnings := row(from)
 		request.Warnings = append(request.Warnings, warnings...)
 		switch {
+		case asked.Source == "" && request.Source == "":
+			request.Warnings = append(request.Warnings, asked.Warnings...)
 		case asked.Source == "":
 		case request.Source == "":
 			asked.Warnings = append(request.Warnings, asked.Warnings...)
@@ -246,13 +248,13 @@ func topologyKeys(from written) (request Request, warnings []string) {
 	if err != nil {
 		return Request{}, []string{fmt.Sprintf("annotation %s: %v", AnnotationTopologyKeys, err)}
 	}
-	if fault := localKeys(from.service, list); fault != "" {
+	if fault := localKeys(from.service, tiers, writtenKeys(list)); fault != "" {
 		return Request{}, []string{fault}
 	}
 	return Request{
 		Intent:   allocate.Intent{Tiers: tiers},
 		Approach: ApproachKeys,
-		Source:   fmt.Sprintf("annotation %s: %q", AnnotationTopologyKeys, list),
+		Source:   writtenKeys(list),
 	}, nil
 }
 

@@ -65,7 +65,7 @@ func FuzzRequestOf(f *testing.F) {
 		if _, _, err := allocate.Allocate(region, request.Intent, allocate.Previous{}); err != nil {
 			t.Fatalf("no plan for %+v: %v", request, err)
 		}
-		Impossible(given)
+		Impossible(given, policies)
 		if !reflect.DeepEqual(given, before) || !reflect.DeepEqual(written, beforePolicy) {
 			t.Fatal("what is given is changed")
 		}

@@ -154,6 +154,7 @@ func TestRequestOf(t *testing.T) {
 			source: `annotation vicinity.dev/topology-keys: "topology.kubernetes.io/zone"`, approach: ApproachKeys,
 		},
 		{written: "keys=", source: `annotation vicinity.dev/topology-keys: ""`, approach: ApproachKeys},
+		{written: "keys= external=Local", source: `annotation vicinity.dev/topology-keys: ""`, approach: ApproachKeys},
 		{
 			written:  "keys=topology.kubernetes.io/zone external=Local",
 			warnings: []string{`annotation vicinity.dev/topology-keys: "topology.kubernetes.io/zone" cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them`},

@@ -63,29 +63,34 @@ func (j judge) judge(ctx context.Context, write verdict.Write[corev1.Service]) v
 	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
 		return verdict.Verdict{}
 	}
+	policies, err := j.list(ctx, write.Namespace)
 	var said verdict.Verdict
 	var known []string
 	if stored != nil {
-		known = translate.Impossible(stored)
+		known = translate.Impossible(inNamespace(stored, write.Namespace), policies)
 	}
-	for _, fault := range translate.Impossible(service) {
+	named := inNamespace(service, write.Namespace)
+	for _, fault := range translate.Impossible(named, policies) {
 		if !slices.Contains(known, fault) {
 			said.Faults = append(said.Faults, fault)
 		}
 	}
-	if len(said.Faults) > 0 {
-		return said
-	}
-	policies, err := j.list(ctx, write.Namespace)
-	if err != nil {
+	switch {
+	case len(said.Faults) > 0:
+	case err != nil:
 		// What a Service asks for may be in a policy.
 		said.Err = err
-		return said
+	default:
+		said.Warnings = warnings(translate.RequestOf(named, policies, j.options))
 	}
-	named := service.DeepCopy()
-	named.Namespace = write.Namespace // which a review's object may lack
-	said.Warnings = warnings(translate.RequestOf(named, policies, j.options))
 	return said
+}
+
+// inNamespace is the Service with its namespace, which a review's object may lack.
+func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
+	named := service.DeepCopy()
+	named.Namespace = namespace
+	return named
 }
 
 // sameWords reports whether a Service says the same as the stored one.

@@ -66,6 +66,9 @@ func TestJudge(t *testing.T) {
 	hard := v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "hard"}, Spec: v1alpha1.RoutingPolicySpec{Mode: v1alpha1.Require},
 	}
+	racks := v1alpha1.RoutingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "racks"}, Spec: v1alpha1.RoutingPolicySpec{Keys: []string{"rack", "*"}},
+	}
 	weighted := v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "weighted"}, Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-opt"},
 	}
@@ -111,6 +114,16 @@ func TestJudge(t *testing.T) {
 			name: "keys with a local policy", object: with(of(keys+"zone,*"), local),
 			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" cannot be together with spec.externalTrafficPolicy: Local`},
 		},
+		{name: "no keys with a local policy", object: with(of(keys), local)},
+		{
+			name: "keys of a policy with a local policy", object: with(of(mode+"vicinity.dev/racks"), local),
+			faults: []string{`annotation service.kubernetes.io/topology-mode: vicinity.dev/racks: spec.keys of RoutingPolicy racks, "rack,*", cannot be together with spec.externalTrafficPolicy: Local`},
+		},
+		{
+			name:   "keys of a policy with a local policy already",
+			stored: with(of(mode+"vicinity.dev/racks"), local), object: with(of(mode+"vicinity.dev/racks", "other=x"), local),
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: vicinity.dev/racks: spec.keys of RoutingPolicy racks`},
+		},
 		{
 			name: "annotations that contradict", object: of(keys+"zone,*", sameZone+"Require"),
 			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" contradicts annotation endpointslice.kubernetes.io/same-zone: Require`},
@@ -137,7 +150,7 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			j := judge{policies: reader{policies: []v1alpha1.RoutingPolicy{hard, weighted}}}
+			j := judge{policies: reader{policies: []v1alpha1.RoutingPolicy{hard, racks, weighted}}}
 			before := test.object.DeepCopy()
 			said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
 			begin(t, "faults", said.Faults, test.faults)
