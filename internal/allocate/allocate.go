@@ -65,17 +65,18 @@ const (
 	LocalOpt      Algorithm = "local-opt"
 	Auto          Algorithm = "auto"
 	Optimal       Algorithm = "optimal"
+	Flow          Algorithm = "flow"
 )
 
 // Algorithms lists all algorithms, the simplest first.
 func Algorithms() []Algorithm {
-	return []Algorithm{Balanced, Local, LocalShared, LocalWeighted, LocalOpt, Auto, Optimal}
+	return []Algorithm{Balanced, Local, LocalShared, LocalWeighted, LocalOpt, Auto, Optimal, Flow}
 }
 
 // Weighted reports whether the plans of the algorithm give consumers unequal
 // weights, which hints cannot carry.
 func (a Algorithm) Weighted() bool {
-	return a == LocalWeighted || a == LocalOpt
+	return a == LocalWeighted || a == LocalOpt || a == Flow
 }
 
 // Defaults of a Bound.
@@ -112,7 +113,8 @@ type Bound struct {
 	// OverloadThreshold is the load above the even share that no endpoint may
 	// reach: 0.5 means less than 1.5 times the even share.
 	OverloadThreshold float64
-	// Start is the number of endpoints below which the Service is balanced.
+	// Start is the number of endpoints below which the Service is balanced. Neither it
+	// nor Padding matters to Flow, which is better than balanced with any number.
 	Start Start
 	// Padding widens Start to a band in which the current state stays, so that a
 	// Service whose size wavers does not flap.
@@ -250,6 +252,7 @@ type Planner struct {
 	made      Plan // the plan that was measured last
 	measure   Meter
 	search    search
+	flows     flows
 	prior     Plan     // the previous plan, in the numbering of zones
 	memory    builder  // of prior
 	child     *Planner // for the parts of a region of regions

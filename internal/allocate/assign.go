@@ -168,6 +168,19 @@ func (a *assigner) check(homes map[string][]int) error {
 	return nil
 }
 
+// moves reports whether an endpoint is used by other zones than before, when it is given
+// to a group. Where every endpoint stays at home it does not move because zones come and
+// go that its own zone lets in.
+func (a *assigner) moves(e *Endpoint, g int) bool {
+	switch {
+	case e.Assigned.IsZero() || e.Assigned == a.sets[g]:
+		return false
+	case a.plan.AtHome:
+		return !slices.Contains(e.Assigned.Zones(), e.Zone)
+	}
+	return e.Assigned.unweighted() != a.sets[g].unweighted()
+}
+
 // home assigns the endpoints of one home zone, whose indexes come in the order of
 // IDs.
 func (a *assigner) home(zone string, endpoints []Endpoint, order []int) (moved int) {
@@ -182,7 +195,7 @@ func (a *assigner) home(zone string, endpoints []Endpoint, order []int) (moved i
 	assigned := make([]bool, len(order))
 	assign := func(i, g int) {
 		e := &endpoints[order[i]]
-		if !e.Assigned.IsZero() && e.Assigned.unweighted() != a.sets[g].unweighted() {
+		if a.moves(e, g) {
 			moved++
 		}
 		a.left[g]--

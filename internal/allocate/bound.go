@@ -137,8 +137,10 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 	bound := intent.Bound
 	outcome.Algorithm = bound.Algorithm
 	outcome.Threshold = bound.OverloadThreshold
-	outcome.Start = bound.Start.In(p.active)
-	outcome.Padding = bound.Padding
+	if bound.Algorithm != Flow { // of which no plan is worse than none
+		outcome.Start = bound.Start.In(p.active)
+		outcome.Padding = bound.Padding
+	}
 	if bound.Algorithm == Balanced && p.endpoints > 0 {
 		return p.fallBack(outcome, RuleAsked, intent.Tiers)
 	}
@@ -165,8 +167,10 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 		p.remember(previous.Plan)
 	}
 	var decided verdict
-	if slices.Contains(intent.Tiers, topology.Region) {
-		decided = p.byRegion(bound, intent.Tiers[len(intent.Tiers)-1] == topology.Region)
+	hardRegion := intent.Tiers.Hard() && intent.Tiers[len(intent.Tiers)-1] == topology.Region
+	if slices.Contains(intent.Tiers, topology.Region) && (hardRegion || bound.Algorithm != Flow) {
+		// Flow prefers the region by itself.
+		decided = p.byRegion(bound, hardRegion)
 	} else {
 		decided = p.divide(bound)
 	}
@@ -201,6 +205,12 @@ func (p *Planner) divide(bound *Bound) verdict {
 		if _, refused := p.autoMinimums(bound.OverloadThreshold); refused.rule != "" {
 			return refused
 		}
+	}
+	if bound.Algorithm == Flow {
+		p.plan.reset()
+		decided := p.flow(bound.OverloadThreshold)
+		decided.figures = p.measured()
+		return decided
 	}
 	if !p.Eager && p.carryOver() {
 		if figures := p.measured(); bound.allows(figures) {

@@ -66,6 +66,16 @@ func (s ConsumerSet) Zones() []string {
 	return zones
 }
 
+// Weight is the weight of a zone in the set, 0 if it is not there.
+func (s ConsumerSet) Weight(zone string) float64 {
+	for name, weight := range s.all() {
+		if name == zone {
+			return weight
+		}
+	}
+	return 0
+}
+
 // all yields each zone with its weight.
 func (s ConsumerSet) all() func(yield func(string, float64) bool) {
 	return func(yield func(string, float64) bool) {

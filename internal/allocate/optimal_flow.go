@@ -19,16 +19,22 @@ type flow struct {
 	gain, from []int
 }
 
+// clear begins a problem of so many homes and groups.
+func (f *flow) clear(homes, groups int) {
+	f.homes, f.groups = homes, groups
+	f.supply, f.demand = grow(f.supply, homes), grow(f.demand, groups)
+	f.worth = grow(f.worth, homes*groups)
+	f.keep = grow(f.keep, homes*groups)
+	f.sent = grow(f.sent, homes*groups)
+	f.gain, f.from = grow(f.gain, homes+groups), grow(f.from, homes+groups)
+}
+
 // load states the problem. An endpoint at home earns its zone's load, but only the
 // order of the loads matters, because of the structure that inZoneOverlapping tells
 // of; so the ranks of the loads do, and sums of them are exact.
 func (f *flow) load(p *Planner, cells []cell, traffic []int) {
-	f.cells, f.homes, f.groups = cells, len(p.zones), len(cells)
-	f.supply, f.demand = grow(f.supply, f.homes), grow(f.demand, f.groups)
-	f.worth = grow(f.worth, f.homes*f.groups)
-	f.keep = grow(f.keep, f.homes*f.groups)
-	f.sent = grow(f.sent, f.homes*f.groups)
-	f.gain, f.from = grow(f.gain, f.homes+f.groups), grow(f.from, f.homes+f.groups)
+	f.clear(len(p.zones), len(cells))
+	f.cells = cells
 	var load [coverZones]float64
 	for i, z := range traffic {
 		width := 0
@@ -73,7 +79,8 @@ func (f *flow) load(p *Planner, cells []cell, traffic []int) {
 	}
 }
 
-// solve sends endpoints on the way that gains the most until all are sent.
+// solve sends endpoints on the way that gains the most until all are sent, or there is no
+// demand left.
 func (f *flow) solve() {
 	for {
 		target := f.search()

@@ -12,6 +12,9 @@ import (
 type Plan struct {
 	Zones  []string
 	Groups []Group
+	// AtHome says that each group is all endpoints of one home zone, which uses it:
+	// endpoints never change hands, only the weights of consumers change.
+	AtHome bool
 }
 
 // Group is a number of endpoints with the zones that consume them. A zone spreads
@@ -33,8 +36,7 @@ type Member struct {
 // Consumer is a zone that uses a group.
 type Consumer struct {
 	Zone int
-	// Weight is 1 but in the plans of algorithms that share single endpoints by
-	// fractions.
+	// Weight is 1 but in the plans of algorithms that share endpoints by fractions.
 	Weight float64
 }
 
@@ -68,7 +70,7 @@ func (p Plan) ConsumerSet(g int) ConsumerSet {
 
 // Clone is a copy that stays valid when the Planner goes on.
 func (p Plan) Clone() Plan {
-	clone := Plan{Zones: slices.Clone(p.Zones), Groups: slices.Clone(p.Groups)}
+	clone := Plan{Zones: slices.Clone(p.Zones), Groups: slices.Clone(p.Groups), AtHome: p.AtHome}
 	for i := range clone.Groups {
 		g := &clone.Groups[i]
 		g.Members, g.Consumers = slices.Clone(g.Members), slices.Clone(g.Consumers)
@@ -126,6 +128,7 @@ type builder struct {
 	members   []Member
 	consumers []Consumer
 	ends      []groupEnd
+	atHome    bool // see Plan
 }
 
 // groupEnd is where a group's parts end in the pools; the pools may move while
@@ -133,7 +136,7 @@ type builder struct {
 type groupEnd struct{ members, consumers int }
 
 func (b *builder) reset() {
-	b.groups, b.members, b.consumers, b.ends = b.groups[:0], b.members[:0], b.consumers[:0], b.ends[:0]
+	b.groups, b.members, b.consumers, b.ends, b.atHome = b.groups[:0], b.members[:0], b.consumers[:0], b.ends[:0], false
 }
 
 // member adds endpoints of a home zone to the group in the making. Zones must come
@@ -193,5 +196,5 @@ func (b *builder) plan(zones []string) Plan {
 		g.Consumers = b.consumers[start.consumers:end.consumers:end.consumers]
 		start = end
 	}
-	return Plan{Zones: zones, Groups: b.groups}
+	return Plan{Zones: zones, Groups: b.groups, AtHome: b.atHome}
 }

@@ -142,6 +142,11 @@ func bounds() *rapid.Generator[*allocate.Bound] {
 	})
 }
 
+// dividingBounds are those of algorithms that move endpoints, which flow does not.
+func dividingBounds() *rapid.Generator[*allocate.Bound] {
+	return bounds().Filter(func(b *allocate.Bound) bool { return b.Algorithm != allocate.Flow })
+}
+
 // sizes of regions to draw: most are small, where all corners are met often.
 func anyRegion() *rapid.Generator[allocate.Region] {
 	return rapid.OneOf(regions(4, 12), regions(4, 12), regions(5, 200), regions(40, 20))

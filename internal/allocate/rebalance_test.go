@@ -181,7 +181,7 @@ func TestRebalanceMovesNoMoreThanNeeded(t *testing.T) {
 		if r.Endpoints() > 9 {
 			return
 		}
-		b := bounds().Draw(t, "bound")
+		b := dividingBounds().Draw(t, "bound")
 		var list []allocate.Endpoint
 		for _, z := range r.Zones {
 			for range z.Endpoints {
@@ -331,7 +331,7 @@ func (h *history) carriedOver() (sets []allocate.ConsumerSet, possible bool) {
 // threshold.
 func TestChainsOfEvents(t *testing.T) {
 	check(t, func(t *rapid.T) {
-		b := bounds().Draw(t, "bound")
+		b := dividingBounds().Draw(t, "bound")
 		h := &history{}
 		for i := range rapid.IntRange(2, 5).Draw(t, "zones") {
 			h.zones = append(h.zones, allocate.Zone{Name: fmt.Sprintf("z%02d", i), Capacity: float64(rapid.IntRange(1, 6).Draw(t, "nodes"))})

@@ -17,6 +17,7 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	}
 	slices.SortFunc(regions, regionKey.compare)
 	p.plan.reset()
+	p.plan.atHome = bound.Algorithm == Flow
 	var whole verdict
 	for _, key := range regions {
 		decided := p.oneRegion(bound, key)

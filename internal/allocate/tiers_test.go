@@ -326,7 +326,7 @@ func TestRegionsCrossOnlyInNeed(t *testing.T) {
 			wider[z.Name] = z.Region
 			parts[z.Region].Zones = append(parts[z.Region].Zones, z)
 		}
-		b := bounds().Filter(func(b *allocate.Bound) bool { return b.Algorithm != allocate.Balanced }).Draw(t, "bound")
+		b := dividingBounds().Filter(func(b *allocate.Bound) bool { return b.Algorithm != allocate.Balanced }).Draw(t, "bound")
 		hard := rapid.Bool().Draw(t, "hard")
 		tiers := topology.Tiers{topology.Zone, topology.Region}
 		if !hard {

@@ -31,7 +31,7 @@ func (f *dynamicsFlags) format() (func(io.Writer, simulate.DynamicsResults) erro
 // dynamicsColumns are the columns of tables for people. The first two are words.
 var dynamicsColumns = [...]string{
 	"algorithm", "variant", "in-zone %", "reallocated", "per event", "slices written", "per event",
-	"above threshold s", "worst overload %", "flips",
+	"rerouted %", "above threshold s", "worst overload %", "flips",
 }
 
 // dynamicsRow is what a scenario did to one variant. Percentages are from 0 to 100.
@@ -43,6 +43,7 @@ type dynamicsRow struct {
 	ReallocatedPerEvent   float64          `json:"reallocatedPerEvent"`
 	SlicesWritten         int              `json:"slicesWritten"`
 	SlicesWrittenPerEvent float64          `json:"slicesWrittenPerEvent"`
+	ReroutedPerEvent      float64          `json:"reroutedPerEvent"`
 	SecondsAboveThreshold float64          `json:"secondsAboveThreshold"`
 	WorstOverload         float64          `json:"worstOverload"`
 	Flips                 int              `json:"flips"`
@@ -58,6 +59,7 @@ type dynamicsMoment struct {
 	Overload      float64 `json:"overload"`
 	Reallocated   int     `json:"reallocated"`
 	SlicesWritten int     `json:"slicesWritten"`
+	Rerouted      float64 `json:"rerouted"`
 }
 
 // dynamicsGroup is a scenario with its rows.
@@ -90,6 +92,7 @@ func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
 		ReallocatedPerEvent:   perEvent(run.Reallocated),
 		SlicesWritten:         run.SlicesWritten,
 		SlicesWrittenPerEvent: perEvent(run.SlicesWritten),
+		ReroutedPerEvent:      rounded(100 * run.Rerouted / float64(max(events, 1))),
 		SecondsAboveThreshold: run.AboveThreshold.Seconds(),
 		WorstOverload:         rounded(100 * run.WorstOverload),
 		Flips:                 run.Flips,
@@ -103,6 +106,7 @@ func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
 			Overload:      rounded(100 * m.Overload),
 			Reallocated:   m.Reallocated,
 			SlicesWritten: m.SlicesWritten,
+			Rerouted:      rounded(100 * m.Rerouted),
 		})
 	}
 	return row
@@ -119,6 +123,7 @@ func (r *dynamicsRow) cells() []string {
 		fixed(r.ReallocatedPerEvent, 2),
 		thousands(int64(r.SlicesWritten)),
 		fixed(r.SlicesWrittenPerEvent, 2),
+		fixed(r.ReroutedPerEvent, 2),
 		fixed(r.SecondsAboveThreshold, 0),
 		fixed(r.WorstOverload, 1),
 		thousands(int64(r.Flips)),
@@ -142,7 +147,8 @@ func dynamicsLegend(r *simulate.DynamicsResults) string {
 	}
 	return fmt.Sprintf(`in-zone: traffic that stays in its zone, mean over time. reallocated: endpoints that were there before and after an event
 and got other consumers by it. slices written: EndpointSlices of up to %s that were created, changed or deleted,
-with plans delivered as %s. above threshold: seconds with an endpoint %s or more
+with plans delivered as %s. rerouted: traffic that goes to another endpoint after an event than
+before, mean over events; that of lost and new endpoints is part of it. above threshold: seconds with an endpoint %s or more
 above the even share. worst overload: the greatest at any time. Both are by the traffic as it really is. flips: changes
 between an allocated and a balanced Service.
 `, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
@@ -208,7 +214,7 @@ func writeDynamicsCSV(w io.Writer, r simulate.DynamicsResults) error {
 	out := csv.NewWriter(w)
 	err := out.Write([]string{
 		"scenario", "algorithm", "variant", "inZone", "reallocated", "reallocatedPerEvent", "slicesWritten", "slicesWrittenPerEvent",
-		"secondsAboveThreshold", "worstOverload", "flips",
+		"reroutedPerEvent", "secondsAboveThreshold", "worstOverload", "flips",
 	})
 	for _, group := range dynamicsGroups(&r) {
 		for _, row := range group.Runs {
@@ -221,6 +227,7 @@ func writeDynamicsCSV(w io.Writer, r simulate.DynamicsResults) error {
 				number(row.ReallocatedPerEvent),
 				strconv.Itoa(row.SlicesWritten),
 				number(row.SlicesWrittenPerEvent),
+				number(row.ReroutedPerEvent),
 				number(row.SecondsAboveThreshold),
 				number(row.WorstOverload),
 				strconv.Itoa(row.Flips),

@@ -67,10 +67,12 @@ type dynamicsRow struct {
 	InZone, WorstOverload  float64 // in percent
 	Reallocated, Written   int64
 	PerEvent, WritesAEvent float64
-	Above                  string // in words
+	Rerouted               float64 // in percent, mean over events
+	Above                  string  // in words
 	Flips                  int64
 
 	events        int
+	rerouted      float64 // in percent, over all events
 	above, served time.Duration
 }
 
@@ -109,6 +111,7 @@ func together(scenarios []scenario) []dynamicsRow {
 			sum.served += r.served
 			sum.above += r.above
 			sum.events += r.events
+			sum.rerouted += r.rerouted
 			sum.Reallocated += r.Reallocated
 			sum.Written += r.Written
 			sum.Flips += r.Flips
@@ -125,6 +128,7 @@ func together(scenarios []scenario) []dynamicsRow {
 func (r *dynamicsRow) finish() {
 	events := float64(max(r.events, 1))
 	r.PerEvent, r.WritesAEvent = float64(r.Reallocated)/events, float64(r.Written)/events
+	r.Rerouted = r.rerouted / events
 	r.Above = span(r.above)
 }
 
@@ -142,6 +146,7 @@ func newRows(s simulate.DynamicsScenario) []dynamicsRow {
 			Written:       int64(run.SlicesWritten),
 			Flips:         int64(run.Flips),
 			events:        s.Events,
+			rerouted:      100 * run.Rerouted,
 			above:         run.AboveThreshold,
 			served:        run.Served,
 		}

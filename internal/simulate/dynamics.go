@@ -171,6 +171,10 @@ type DynamicsRun struct {
 	// slice is counted once for an event, and one that is deleted while another is
 	// created is one that is changed. The start is not counted.
 	SlicesWritten int
+	// Rerouted is the share of traffic that goes to another endpoint after an event than
+	// before, as the sum over all events. What a lost endpoint had is part of it, and
+	// what a new one gets.
+	Rerouted float64
 	// InZone is the mean over the time in which there was traffic and an endpoint
 	// to bear it: Served.
 	InZone float64
@@ -194,8 +198,9 @@ type Moment struct {
 	Endpoints        int
 	Allocated        bool
 	InZone, Overload float64
-	// Reallocated and SlicesWritten are those of the event.
+	// Reallocated, SlicesWritten and Rerouted are those of the event.
 	Reallocated, SlicesWritten int
+	Rerouted                   float64
 }
 
 // Dynamics runs the scenarios on a virtual clock. Routing reacts to an event at
@@ -291,6 +296,7 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 	router := c.router(o)
 	var gauge gauge
 	var latest reaction
+	var ways routes
 	inZoneTime := 0.0
 	for i, event := range scenario.Events {
 		if err := ctx.Err(); err != nil {
@@ -306,7 +312,7 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 				return DynamicsRun{}, fmt.Errorf("scenario %s: at %s: %s: %w", scenario.Name, clock(event.At), c.algorithm, err)
 			}
 			if i > 0 {
-				moment.Reallocated = w.reallocated(before, i)
+				moment.Reallocated = w.reallocated(before, i, latest.plan.AtHome)
 				moment.SlicesWritten = latest.written
 				if latest.allocated != was {
 					run.Flips++
@@ -314,6 +320,9 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 			}
 		}
 		moment.Allocated = latest.allocated
+		now := w.routes()
+		moment.Rerouted = now.rerouted(ways, w.shares())
+		ways = now
 		until := scenario.Length
 		if i+1 < len(scenario.Events) {
 			until = scenario.Events[i+1].At
@@ -333,6 +342,7 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 		}
 		run.Reallocated += moment.Reallocated
 		run.SlicesWritten += moment.SlicesWritten
+		run.Rerouted += moment.Rerouted
 		run.Series = append(run.Series, moment)
 	}
 	if run.Served > 0 {

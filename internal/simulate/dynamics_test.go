@@ -181,6 +181,45 @@ func TestLazinessAndMinimalMovesSpareReallocations(t *testing.T) {
 	}
 }
 
+func TestFlowMovesTrafficAndNoEndpoints(t *testing.T) {
+	for _, name := range ScenarioNames() {
+		o := DynamicsOptions{Bounds: bounds(allocate.Flow), Without: []Saving{Laziness}, Delivery: Groups}
+		runs := dynamics(t, play(t, name, DefaultScenarioOptions()), o)
+		full, eager := runs["flow full"], runs["flow no-laziness"]
+		if full.Reallocated != 0 || full.Flips != 0 {
+			t.Errorf("%s: %d endpoints reallocated, %d flips", name, full.Reallocated, full.Flips)
+		}
+		if name != "one-zone-traffic" && full.WorstOverload >= 0.01 {
+			t.Errorf("%s: an overload of %g", name, full.WorstOverload)
+		}
+		if full.SlicesWritten > eager.SlicesWritten || full.Rerouted > 1.01*eager.Rerouted {
+			t.Errorf("%s: %d slices written and %.3f rerouted, %d and %.3f if weights were always exact",
+				name, full.SlicesWritten, full.Rerouted, eager.SlicesWritten, eager.Rerouted)
+		}
+	}
+}
+
+// Of twelve endpoints with even loads one goes, and takes a twelfth of the traffic along,
+// whoever has it then. Traffic that was nowhere, or comes from elsewhere, is not rerouted.
+func TestRerouted(t *testing.T) {
+	scenario := story(t, `
+		0s  nodes     a=1 b=1 c=1
+		0s  endpoints a=4 b=4 c=4
+		10s endpoints a=3
+		20s endpoints a=0 b=0 c=0
+		30s endpoints a=4 b=4 c=4
+		40s traffic   a=1
+		50s end
+	`)
+	runs := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Balanced, allocate.Local, allocate.Flow), Delivery: Groups})
+	const want = 1. / 12
+	for name, run := range runs {
+		if got := run.Rerouted; !near(got, want) || !near(run.Series[1].Rerouted, want) {
+			t.Errorf("%s: %g rerouted, %g by the first event, want %g", name, got, run.Series[1].Rerouted, want)
+		}
+	}
+}
+
 func TestUpstreamHasWhatSavingsWouldSpare(t *testing.T) {
 	options := DynamicsOptions{Bounds: bounds(allocate.Auto), Upstream: true}
 	runs := dynamics(t, play(t, "churn", DefaultScenarioOptions()), options)

@@ -185,11 +185,15 @@ func (w *world) assigned() []allocate.ConsumerSet {
 
 // reallocated counts endpoints that are older than the event and are used by other
 // zones than before. A zone that only gives an endpoint another weight uses it
-// still.
-func (w *world) reallocated(before []allocate.ConsumerSet, event int) int {
+// still. Where every endpoint stays at home none is reallocated but one that comes home.
+func (w *world) reallocated(before []allocate.ConsumerSet, event int, atHome bool) int {
 	n := 0
 	for i := range w.endpoints {
-		if after := w.endpoints[i].Assigned; w.born[i] < event && after != before[i] && !slices.Equal(after.Zones(), before[i].Zones()) {
+		e := &w.endpoints[i]
+		switch {
+		case w.born[i] >= event || e.Assigned == before[i]:
+		case atHome && (before[i].IsZero() || before[i].Weight(e.Zone) > 0):
+		case !slices.Equal(e.Assigned.Zones(), before[i].Zones()):
 			n++
 		}
 	}

@@ -90,6 +90,16 @@ func TestPublishedFigures(t *testing.T) {
 	}
 }
 
+// TestFlowBeatsTheStudy compares flow with the best algorithm of the study, which has a
+// total of 86.87 as groups.
+func TestFlowBeatsTheStudy(t *testing.T) {
+	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: variants(allocate.Flow), Delivery: Groups})
+	r := results.Variants[0]
+	if r.Invalid != 0 || r.MaxOverload >= 1 || r.Mean.Total < 87.8 {
+		t.Errorf("%d invalid cases, overload up to %.2f %%, a total of %.3f; want at least 87.8", r.Invalid, r.MaxOverload, r.Mean.Total)
+	}
+}
+
 // sampling is by how much the means of a sample may differ from those of the whole.
 const sampling = 0.05
 

@@ -99,6 +99,17 @@ func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
 	near(t, "local-shared: total", shared.Total, 92.4, 0.1)
 }
 
+func TestFlowBeatsTheStudy(t *testing.T) {
+	r := run(t, "--dataset published --algorithm flow --delivery groups")[0]
+	if r.Cases != publishedCases || r.Invalid != 0 || r.MaxOverload >= 1 {
+		t.Errorf("flow has %d cases, %d of them invalid, and overload up to %.2f", r.Cases, r.Invalid, r.MaxOverload)
+	}
+	// The best of the study has 86.87.
+	if r.Total < 87.8 {
+		t.Errorf("flow has a total of %.3f, want at least 87.8", r.Total)
+	}
+}
+
 func TestThreePerZoneIsTheBestStart(t *testing.T) {
 	rows := run(t, "--dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x")
 	if len(rows) != 5 {

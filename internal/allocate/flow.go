@@ -1,0 +1,274 @@
+package allocate
+
+import "math"
+
+// steady is the part of a zone's traffic below which a change is not worth a write, and
+// the overload below which weights may stay as they are.
+const steady = 0.01
+
+// flow moves no endpoint. All endpoints of a home zone are one group, and each may bear
+// the even share of the traffic. A zone uses its own endpoints as far as they bear its
+// traffic, and sends the excess to zones that have room, those of its region first.
+//
+// Weights are relative: the greatest of a zone is 1, which is that of its own endpoints
+// if it has any, so that an event changes few of them. The weights of a zone stay as they
+// are while every part of its traffic is within one part in a hundred of what it should
+// be, unless they overload an endpoint.
+func (p *Planner) flow(threshold float64) verdict {
+	f := &p.flows
+	f.load(p)
+	if f.inForce {
+		f.nearest(p)
+	} else {
+		f.sweep(p, true)
+		f.sweep(p, false)
+	}
+	f.weigh(p)
+	rule := RulePlanned
+	if f.inForce && !p.Eager && f.keepSteady(p, min(steady, threshold)) {
+		rule = RuleKept
+	}
+	f.build(p)
+	return verdict{rule: rule}
+}
+
+// flows is the memory of flow. Its matrices have a row for each zone that traffic comes
+// from and a column for each home. Traffic is counted in endpoints that bear the even
+// share of it.
+type flows struct {
+	zones int
+	lacks []float64 // what a zone sends elsewhere, or has room for if negative
+	sends []float64
+	// weights are those of the plan.
+	weights []float64
+	// inForce says that there is a previous plan, and byHome that its groups are those of
+	// home zones, so that its weights may stay.
+	inForce, byHome bool
+	before          []float64 // what the previous plan sends
+	given           []float64 // weights of the previous plan
+	kept            []bool    // zones whose weights stay
+	transport       flow
+}
+
+// rounding is what weights that are meant to be 1 may lack of it.
+const rounding = 1e-6
+
+// load sends what stays at home, and reads the previous plan.
+func (f *flows) load(p *Planner) {
+	n := len(p.zones)
+	f.zones = n
+	f.lacks, f.sends, f.weights = grow(f.lacks, n), grow(f.sends, n*n), grow(f.weights, n*n)
+	for z := range p.zones {
+		endpoints := float64(p.zones[z].Endpoints)
+		f.sends[z*n+z] = min(p.expected[z], endpoints)
+		f.lacks[z] = p.expected[z] - endpoints
+	}
+	f.inForce = len(p.prior.Groups) > 0 && !p.Forgetful
+	if f.inForce {
+		f.read(p)
+	}
+}
+
+// read finds out what the weights in force send where, with the endpoints that there
+// are now.
+func (f *flows) read(p *Planner) {
+	n := f.zones
+	f.before, f.given, f.kept = grow(f.before, n*n), grow(f.given, n*n), grow(f.kept, n)
+	p.size = grow(p.size, n) // groups of a home
+	f.byHome = true
+	for i := range p.prior.Groups {
+		for _, m := range p.prior.Groups[i].Members {
+			p.size[m.Zone]++
+			f.byHome = f.byHome && p.size[m.Zone] == 1 && len(p.prior.Groups[i].Members) == 1
+		}
+	}
+	for i := range p.prior.Groups {
+		g := &p.prior.Groups[i]
+		for _, m := range g.Members {
+			endpoints := m.Endpoints
+			if f.byHome {
+				endpoints = p.zones[m.Zone].Endpoints
+			}
+			for _, c := range g.Consumers {
+				f.given[c.Zone*n+m.Zone] = c.Weight
+				f.before[c.Zone*n+m.Zone] += c.Weight * float64(endpoints)
+			}
+		}
+	}
+	for z := range n {
+		row, sum := f.before[z*n:(z+1)*n], 0.0
+		for _, width := range row {
+			sum += width
+		}
+		for home := range row {
+			if sum > 0 {
+				row[home] *= p.expected[z] / sum
+			}
+		}
+	}
+}
+
+// sweep sends what zones lack to zones that have room: in the region only if near, which
+// comes first. There are two distances only, and within each anything goes anywhere, so
+// that going through the zones in their order leaves no shorter way.
+func (f *flows) sweep(p *Planner, near bool) {
+	for z := range f.lacks {
+		for home := range f.lacks {
+			if f.lacks[z] <= tolerance*p.expected[z] {
+				break
+			}
+			if f.lacks[home] < 0 && (!near || p.near(z, home)) {
+				amount := min(f.lacks[z], -f.lacks[home])
+				f.sends[z*f.zones+home] += amount
+				f.lacks[z] -= amount
+				f.lacks[home] += amount
+			}
+		}
+	}
+}
+
+// near reports whether two zones are in the same region.
+func (p *Planner) near(a, b int) bool {
+	return p.zones[a].Region != "" && p.zones[a].Region == p.zones[b].Region
+}
+
+// fine is the number of units that traffic of one endpoint has in a transport of whole
+// numbers.
+const fine = 1 << 28
+
+// nearest sends what zones lack with the least distance, and of all ways to do so by the
+// one that has most of the traffic go where it went before.
+func (f *flows) nearest(p *Planner) {
+	n, t := f.zones, &f.transport
+	t.clear(n, n)
+	for z, lack := range f.lacks {
+		if units := int(math.Round(lack * fine)); units > 0 {
+			t.supply[z] = units
+		} else {
+			t.demand[z] = -units
+		}
+	}
+	for z := range n {
+		for home := range n {
+			if p.near(z, home) {
+				// All kept units of a way, which goes to each zone at most twice, are
+				// worth less than a unit that stays in the region.
+				t.worth[z*n+home] = 4 * (n + 1)
+			}
+			t.keep[z*n+home] = int(math.Round(f.before[z*n+home] * fine))
+		}
+	}
+	t.solve()
+	for cell, units := range t.sent {
+		f.sends[cell] += float64(units) / fine
+	}
+}
+
+// weigh gives each zone the weights that send what it sends.
+func (f *flows) weigh(p *Planner) {
+	for z := range f.zones {
+		row, weights, most := f.row(f.sends, z), f.row(f.weights, z), 0.0
+		for home, amount := range row {
+			if amount > tolerance*p.expected[z] {
+				weights[home] = amount / float64(p.zones[home].Endpoints)
+				most = max(most, weights[home])
+			}
+		}
+		for home := range weights {
+			switch {
+			case most > 0:
+				weights[home] /= most
+				if weights[home] > 1-rounding {
+					weights[home] = 1
+				}
+			case p.expected[z] > 0 || home == z:
+				// Traffic that is lost in rounding, and clients that no capacity counts.
+				weights[home] = 1
+			}
+		}
+	}
+}
+
+func (f *flows) row(matrix []float64, zone int) []float64 {
+	return matrix[zone*f.zones : (zone+1)*f.zones]
+}
+
+// keepSteady has the weights in force stay where they are good enough. It reports whether
+// all of them are.
+func (f *flows) keepSteady(p *Planner, limit float64) bool {
+	for z := range f.kept {
+		f.kept[z] = f.byHome && f.isSteady(p, z)
+	}
+	for f.dropUneven(p, limit) {
+	}
+	all := true
+	for z := range f.kept {
+		if f.kept[z] {
+			copy(f.row(f.weights, z), f.row(f.given, z))
+		} else if p.expected[z] > 0 {
+			all = false
+		}
+	}
+	return all
+}
+
+// isSteady reports whether the weights in force send each part of a zone's traffic nearly
+// where it should go.
+func (f *flows) isSteady(p *Planner, z int) bool {
+	if p.expected[z] == 0 {
+		return false
+	}
+	sends, before, given, most := f.row(f.sends, z), f.row(f.before, z), f.row(f.given, z), 0.0
+	for home := range sends {
+		if math.Abs(sends[home]-before[home]) >= steady*p.expected[z] {
+			return false
+		}
+		if p.zones[home].Endpoints > 0 {
+			most = max(most, given[home])
+		}
+	}
+	return most == 1
+}
+
+// dropUneven gives up weights in force that overload an endpoint, or that keep from
+// endpoints what they should bear. It reports whether there were any. Without weights in
+// force every load is 1, so that there is an end.
+func (f *flows) dropUneven(p *Planner, limit float64) (dropped bool) {
+	n := f.zones
+	for home := range n {
+		if p.zones[home].Endpoints == 0 {
+			continue
+		}
+		load := 0.0
+		for z := range n {
+			if f.kept[z] {
+				load += f.before[z*n+home]
+			} else {
+				load += f.sends[z*n+home]
+			}
+		}
+		load /= float64(p.zones[home].Endpoints)
+		for z := range n {
+			cell := z*n + home
+			if f.kept[z] && (load > 1+limit-tolerance && f.before[cell] > f.sends[cell] ||
+				load < 1-limit+tolerance && f.before[cell] < f.sends[cell]) {
+				f.kept[z], dropped = false, true
+			}
+		}
+	}
+	return dropped
+}
+
+// build makes the groups.
+func (f *flows) build(p *Planner) {
+	p.plan.atHome = true
+	for home := range p.zones {
+		p.plan.member(home, p.zones[home].Endpoints)
+		for z := range p.zones {
+			if weight := f.weights[z*f.zones+home]; weight > 0 {
+				p.plan.consumer(z, weight)
+			}
+		}
+		p.plan.close()
+	}
+}
