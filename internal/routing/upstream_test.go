@@ -217,7 +217,8 @@ func copiesOf(nodes []*corev1.Node) []*corev1.Node {
 	return copies
 }
 
-// Hints to own zones are what upstream writes for trafficDistribution: PreferClose.
+// Hints to own zones are what upstream writes for trafficDistribution: PreferSameZone,
+// and PreferClose, its old name.
 func TestOwnZonesAgreeWithUpstream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zones := []string{"a", "b", "c"}
@@ -225,7 +226,7 @@ func TestOwnZonesAgreeWithUpstream(t *testing.T) {
 		service := routedService()
 		service.Labels = map[string]string{translate.LabelOwnZone: "true"}
 		d := decided(t, inputOf(service, drawNodes(t, zones), eps))
-		near := corev1.ServiceTrafficDistributionPreferClose
+		near := rapid.SampledFrom([]string{corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose}).Draw(t, "distribution")
 		_, theirs, _ := trafficdist.ReconcileHints(&near, nil, deepCopies(eps), nil)
 		for i, slice := range eps {
 			ours, _ := Hints(slice, d)
