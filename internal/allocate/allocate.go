@@ -246,7 +246,7 @@ type Planner struct {
 	minimum   []int     // scratch of Auto: endpoints that a zone needs
 	lacks     []float64 // scratch: what zones lack of what they expect
 	shared    []int     // scratch: endpoints that are shared, by home zone
-	sharing   sharing
+	exchange  exchange
 	weights   []float64 // scratch: of a group's consumers
 	plan      builder
 	made      Plan // the plan that was measured last

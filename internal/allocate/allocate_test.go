@@ -118,25 +118,38 @@ func TestAlgorithms(t *testing.T) {
 			allocate.LocalShared: planned("a,b: 1a 1b 1c | c: 7c", 78.667, 6.667),
 			allocate.LocalOpt:    planned("a*0.333,b*0.333,c*0.333: 2c | a: 1a | b: 1b | c: 6c", 87.2, 2),
 		}},
-		// What a lacks and b can spare is more than 1.5 endpoints together.
-		{"shared evens out", "a=99/9 b=93/10 c=58/6", map[allocate.Algorithm]want{
-			allocate.LocalShared: planned("a: 9a 1b | b: 9b | c: 6c", 96.04, 3.333),
+		// a expects 9.6, b 9.8 and c 5.6: c has a whole endpoint to spare, and b has
+		// the highest load.
+		{"shared evens out", "a=96/9 b=98/9 c=56/7", map[allocate.Algorithm]want{
+			allocate.LocalShared: planned("a: 9a | b: 9b 1c | c: 6c", 96.08, 6.667),
 		}},
+		// a lacks 0.7, and b has only 0.7 to spare.
 		{"shared leaves it", "a=97/9 b=93/10 c=60/6", map[allocate.Algorithm]want{
 			allocate.LocalShared: planned("a: 9a | b: 10b | c: 6c", 100, 7.778),
 		}},
 		// a is short of one whole endpoint; the others have a third of one too
-		// many each. That is no matter to local, as nobody is near the threshold.
-		{"short of what nobody can spare", "a=33/10 b=29/10 c=29/10 d=29/10", map[allocate.Algorithm]want{
+		// many each. Local leaves it, as no zone is near the threshold.
+		{"short of what no zone has whole", "a=33/10 b=29/10 c=29/10 d=29/10", map[allocate.Algorithm]want{
 			allocate.Local:       planned("a: 10a | b: 10b | c: 10c | d: 10d", 100, 10),
-			allocate.LocalShared: refused(allocate.RuleNothingToSpare, "a,b,c,d: 10a 10b 10c 10d", 25),
+			allocate.LocalShared: planned("a: 10a 1b | b: 9b | c: 10c | d: 10d", 97.5, 7.407),
 		}},
-		// c has no nodes: it expects nothing, but keeps its last endpoint in
-		// local and local-shared. a and b expect 3.5 each.
+		// The merged group rounds half up, and 1.4999998 is a half; 1.4999 is none.
+		{"nearly a half", "a=14999998/0 b=85000002/10", map[allocate.Algorithm]want{
+			allocate.LocalShared: planned("a: 2b | b: 8b", 85, 6.25),
+		}},
+		{"less than a half", "a=14999/0 b=85001/10", map[allocate.Algorithm]want{
+			allocate.LocalShared: planned("a: 1b | b: 9b", 85.001, 49.99),
+		}},
+		// c needs one, but a would be overloaded by the half without it.
+		{"no zone may give", "a=9/2 b=1/1 c=1/0", map[allocate.Algorithm]want{
+			allocate.LocalShared: refused(allocate.RuleNothingToSpare, "a,b,c: 2a 1b", 57.576),
+		}},
+		// c has no nodes: it expects nothing. a and b expect 3.5 each; neither
+		// lacks another whole endpoint in local.
 		{"zone without nodes", "a=1/2 b=1/2 c=0/3", map[allocate.Algorithm]want{
 			allocate.Balanced:    refused(allocate.RuleAsked, "a,b,c: 2a 2b 3c", 28.571),
 			allocate.Local:       planned("a: 2a 1c | b: 2b 1c | c: 1c", 66.667, 16.667),
-			allocate.LocalShared: planned("a: 2a 1c | b: 2b 1c | c: 1c", 66.667, 16.667),
+			allocate.LocalShared: planned("a: 2a 2c | b: 2b 1c", 58.333, 16.667),
 			allocate.LocalOpt:    planned("a*0.5,b*0.5: 1c | a: 2a 1c | b: 2b 1c", 57.143, 0),
 		}},
 		{"zone without nodes that gives all", "a=1/4 b=1/4 c=0/4", map[allocate.Algorithm]want{
@@ -146,7 +159,7 @@ func TestAlgorithms(t *testing.T) {
 		}},
 		{"all endpoints where no nodes are", "a=1/0 b=1/0 c=0/2", map[allocate.Algorithm]want{
 			allocate.Balanced:      refused(allocate.RuleAsked, "a,b,c: 2c", 0),
-			allocate.Local:         refused(allocate.RuleOverload, "a,b,c: 2c", 0),
+			allocate.Local:         planned("a: 1c | b: 1c", 0, 0),
 			allocate.LocalShared:   refused(allocate.RuleFewEndpoints, "a,b,c: 2c", 0),
 			allocate.LocalWeighted: planned("a: 1c | b: 1c", 0, 0),
 			allocate.LocalOpt:      planned("a: 1c | b: 1c", 0, 0),

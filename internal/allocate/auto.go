@@ -108,3 +108,41 @@ func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdic
 	}
 	return p.minimum, verdict{}
 }
+
+// give moves one endpoint from the giver's own to the receiver's group. The giver
+// must not have received any.
+func (p *Planner) give(giver, receiver int) {
+	p.size[giver]--
+	p.size[receiver]++
+	p.given[receiver*len(p.zones)+giver]++
+	p.given[giver*len(p.zones)+giver]--
+}
+
+// passOn moves one endpoint between groups: one that the giver got from others, if
+// it has any, else one of its own.
+func (p *Planner) passOn(giver, receiver int) {
+	n := len(p.zones)
+	home := giver
+	for z, count := range p.given[giver*n : (giver+1)*n] {
+		if z != giver && count > 0 {
+			home = z
+			break
+		}
+	}
+	p.given[giver*n+home]--
+	p.given[receiver*n+home]++
+	p.size[giver]--
+	p.size[receiver]++
+}
+
+// members adds the members of the group in row g of given, in which the group's
+// own endpoints are counted from those of zone g.
+func (p *Planner) members(g int) {
+	n := len(p.zones)
+	for home, count := range p.given[g*n : (g+1)*n] {
+		if home == g {
+			count += p.zones[home].Endpoints
+		}
+		p.plan.member(home, count)
+	}
+}

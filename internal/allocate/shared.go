@@ -1,186 +1,180 @@
 package allocate
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// localShared is local with groups that several zones share: one for all zones
-// without endpoints, and one for zones that stay at or above the threshold because
-// they lack less than a whole endpoint each.
-//
-// The proposal leaves open what a zone must keep and when a move is worth it; with
-// the constants below the figures are those that were published.
+// localShared is local with two groups that several zones share: the merged group of
+// the zones without endpoints, and the shared group of urgent zones, which stay at or
+// above the threshold because each lacks less than a whole endpoint.
 func (p *Planner) localShared(threshold float64) verdict {
 	if p.endpoints < p.active {
 		return verdict{rule: RuleFewEndpoints}
 	}
-	s := &p.sharing
-	s.start(p, 1+threshold)
-	// The zones without endpoints come first.
-	for u := range s.units {
-		u = (u + s.empty) % s.units
-		for need := s.need(u); need > 0; need-- {
-			giver := s.giver(mustKeep)
-			if giver < 0 {
-				return verdict{rule: RuleNothingToSpare, zone: s.firstZone(p, u)}
-			}
-			s.give(giver, u)
-		}
+	x := &p.exchange
+	x.start(p, threshold, 2)
+	merged, shared := len(p.zones), len(p.zones)+1
+	x.mergeEmptyZones(merged)
+	if group := x.fillNeeds(merged); group >= 0 {
+		return verdict{rule: RuleNothingToSpare, zone: x.firstConsumer(group)}
 	}
-	if !s.fillPool() {
+	x.queueReceivers()
+	x.receivers = slices.DeleteFunc(x.receivers, func(r queued) bool { return x.consumes[r.zone] == merged })
+	if !x.relieveUrgent(shared) {
 		return verdict{
-			rule: RuleOverload, zone: s.firstZone(p, s.pool),
-			overload: overload(s.expected[s.pool], s.size[s.pool]),
+			rule: RuleOverload, zone: x.firstConsumer(shared),
+			overload: overload(x.expected[shared], x.size[shared]),
 		}
 	}
-	for {
-		giver, receiver := s.giver(math.Inf(-1)), s.shortest()
-		if giver < 0 || giver == receiver || s.lack(receiver)-s.lack(giver) <= worthMoving+tolerance {
-			break
-		}
-		s.give(giver, receiver)
-	}
-	s.write(p)
+	x.giveWhatIsLeft()
+	x.write(&p.plan)
 	return verdict{rule: RulePlanned}
 }
 
-const (
-	// mustKeep is how many endpoints a zone must have above what it expects to
-	// give one for the need of another: it keeps the expected number, rounded.
-	mustKeep = 0.5
-	// worthMoving is how far apart two groups must be, in endpoints, for one to
-	// move without need: each move takes traffic out of its zone.
-	worthMoving = 1.5
-)
-
-// sharing is the state of localShared. Its units are the zones, then the group of
-// the zones without endpoints, then the pool of the zones above the threshold.
-type sharing struct {
-	limit              float64
-	zones              int
-	empty, pool, units int
-	unit               []int     // of each zone: itself, empty or pool
-	expected           []float64 // by unit
-	size               []int     // by unit
-	count              []int     // by unit and home zone
-}
-
-func (s *sharing) start(p *Planner, limit float64) {
-	n := len(p.zones)
-	s.limit, s.zones = limit, n
-	s.empty, s.pool, s.units = n, n+1, n+2
-	s.unit = grow(s.unit, n)
-	s.expected = grow(s.expected, s.units)
-	s.size = grow(s.size, s.units)
-	s.count = grow(s.count, s.units*n)
-	for z := range p.zones {
-		s.unit[z] = z
-		if p.zones[z].Endpoints == 0 {
-			s.unit[z] = s.empty
+// mergeEmptyZones makes the zones without endpoints consumers of the merged group.
+func (x *exchange) mergeEmptyZones(merged int) {
+	for z := range x.zones {
+		if x.zones[z].Endpoints == 0 {
+			x.join(z, merged)
 		}
-		s.expected[s.unit[z]] += p.expected[z]
-		s.size[z] = p.zones[z].Endpoints
-		s.count[z*n+z] = p.zones[z].Endpoints
 	}
 }
 
-// lack is how many endpoints a unit has fewer than expected.
-func (s *sharing) lack(u int) float64 {
-	return s.expected[u] - float64(s.size[u])
+// join makes the zone a consumer of a group, to which its members go.
+func (x *exchange) join(z, group int) {
+	n := len(x.zones)
+	for home := range n {
+		x.members[group*n+home] += x.members[z*n+home]
+		x.members[z*n+home] = 0
+	}
+	x.consumes[z] = group
+	x.expected[group] += x.expected[z]
+	x.size[group] += x.size[z]
+	x.expected[z], x.size[z] = 0, 0
 }
 
-// need is the number of endpoints that a unit must get from others.
-func (s *sharing) need(u int) int {
-	switch {
-	case s.expected[u] == 0:
+// fillNeeds gives the merged group and then the zones what they need. It returns the
+// group for which there is no giver, or -1.
+func (x *exchange) fillNeeds(merged int) (group int) {
+	for range roundedNeed(x.expected[merged]) {
+		if !x.giveOne(merged) {
+			return merged
+		}
+	}
+	// What a zone needs does not depend on what it gives before its turn.
+	x.needs = grow(x.needs, len(x.zones))
+	for z := range x.zones {
+		x.needs[z] = max(0, whole(x.expected[z]-float64(x.zones[z].Endpoints)))
+	}
+	for z, need := range x.needs {
+		if need > 0 && !x.receive(z, need) {
+			return z
+		}
+	}
+	return -1
+}
+
+// roundedNeed is what the merged group needs: what is expected, rounded half up, and
+// at least one endpoint if there is traffic.
+func roundedNeed(expected float64) int {
+	if expected == 0 {
 		return 0
-	case u == s.empty:
-		return int(math.Ceil(s.expected[u] - tolerance))
 	}
-	return max(0, int(math.Floor(s.lack(u)+tolerance)))
+	return max(1, int(math.Floor(expected+0.5+nearHalf)))
 }
 
-// giver is the zone with the most to spare among those that have at least the given
-// number above what they expect, keep at least one and stay below the threshold; -1
-// if there is none.
-func (s *sharing) giver(spare float64) int {
-	giver := -1
-	for z := range s.zones {
-		if s.unit[z] == z && s.size[z] > 1 && s.count[z*s.zones+z] > 0 && -s.lack(z) >= spare-tolerance &&
-			!overloaded(s.expected[z], s.size[z]-1, s.limit) && (giver < 0 || s.lack(z) < s.lack(giver)-tolerance) {
-			giver = z
-		}
-	}
-	return giver
-}
+// nearHalf is how little less than a half counts as a half: 1.4999998 rounds up.
+const nearHalf = 1e-6
 
-// shortest is the unit that lacks most.
-func (s *sharing) shortest() int {
-	shortest := 0
-	for u := range s.units {
-		if s.lack(u) > s.lack(shortest)+tolerance {
-			shortest = u
-		}
+// receive gives endpoints to the zone one by one from the first giver. A zone does
+// not give to itself. It reports whether there were givers for all.
+func (x *exchange) receive(z, endpoints int) bool {
+	place := x.givers.place(z)
+	if place >= 0 {
+		x.givers.remove(place)
 	}
-	return shortest
-}
-
-// give moves one of the giver's own endpoints to the receiver.
-func (s *sharing) give(giver, receiver int) {
-	s.size[giver]--
-	s.size[receiver]++
-	s.count[giver*s.zones+giver]--
-	s.count[receiver*s.zones+giver]++
-}
-
-// fillPool makes one group of all units at or above the threshold, with as many
-// endpoints of others as bring it below. It reports whether that succeeded.
-func (s *sharing) fillPool() bool {
-	n := s.zones
-	for u := range s.pool {
-		if !overloaded(s.expected[u], s.size[u], s.limit) {
-			continue
-		}
-		for home := range n {
-			s.count[s.pool*n+home] += s.count[u*n+home]
-			s.count[u*n+home] = 0
-			if s.unit[home] == u {
-				s.unit[home] = s.pool
-			}
-		}
-		s.expected[s.pool] += s.expected[u]
-		s.size[s.pool] += s.size[u]
-		s.expected[u], s.size[u] = 0, 0
-	}
-	for overloaded(s.expected[s.pool], s.size[s.pool], s.limit) {
-		giver := s.giver(math.Inf(-1))
-		if giver < 0 {
+	for range endpoints {
+		if !x.giveOne(z) {
 			return false
 		}
-		s.give(giver, s.pool)
+	}
+	if place >= 0 {
+		x.givers.insert(queued{z, x.loadAfterGiving(z)})
 	}
 	return true
 }
 
-// write adds the units as groups.
-func (s *sharing) write(p *Planner) {
-	for u := range s.units {
-		for home, count := range s.count[u*s.zones : (u+1)*s.zones] {
-			p.plan.member(home, count)
+// relieveUrgent brings the urgent zones, which lead the queue of receivers, below the
+// threshold. It reports whether it could.
+func (x *exchange) relieveUrgent(shared int) bool {
+	urgent := 0
+	for urgent < len(x.receivers) && x.isOverloaded(x.receivers[urgent].zone) {
+		urgent++
+	}
+	zones := x.receivers[:urgent]
+	if x.collect(shared, urgent) {
+		x.handOut(shared, zones)
+	} else if !x.share(shared, zones) {
+		return false
+	}
+	x.receivers = slices.Delete(x.receivers, 0, urgent)
+	return true
+}
+
+// collect moves spare endpoints to the shared group, from givers that have at least
+// one more than expected. It reports whether there were so many.
+func (x *exchange) collect(shared, endpoints int) bool {
+	for range endpoints {
+		place := slices.IndexFunc(x.givers, func(giver queued) bool { return whole(x.spare(giver.zone)) >= 1 })
+		if place < 0 {
+			return false
 		}
-		for z, unit := range s.unit {
-			if unit == u {
-				p.plan.consumer(z, 1)
-			}
+		x.giveFrom(place, shared)
+	}
+	return true
+}
+
+// handOut gives each zone one of the collected endpoints, those of the first giver by
+// name first.
+func (x *exchange) handOut(shared int, zones queue) {
+	n := len(x.zones)
+	home := 0
+	for _, z := range zones {
+		for x.members[shared*n+home] == 0 {
+			home++
 		}
-		p.plan.close()
+		x.members[shared*n+home]--
+		x.members[z.zone*n+home]++
+		x.size[shared]--
+		x.size[z.zone]++
 	}
 }
 
-// firstZone is the name of the first zone with traffic that uses a unit.
-func (s *sharing) firstZone(p *Planner, u int) string {
-	for z, unit := range s.unit {
-		if unit == u && p.shares[z] > 0 {
-			return p.zones[z].Name
+// share makes one group of the zones' endpoints and the collected ones. Until it is
+// below the threshold givers give on, whatever they have to spare. It reports whether
+// they could.
+func (x *exchange) share(shared int, zones queue) bool {
+	for _, z := range zones {
+		x.join(z.zone, shared)
+	}
+	for x.isOverloaded(shared) {
+		if !x.giveOne(shared) {
+			return false
 		}
 	}
-	return ""
+	return true
+}
+
+// giveWhatIsLeft gives one endpoint to each receiver in its turn, while the first
+// giver has a whole one to spare.
+func (x *exchange) giveWhatIsLeft() {
+	for _, receiver := range x.receivers {
+		if len(x.givers) == 0 || whole(x.spare(x.givers[0].zone)) < 1 {
+			return
+		}
+		if x.givers[0].zone != receiver.zone {
+			x.receive(receiver.zone, 1)
+		}
+	}
 }

@@ -195,7 +195,7 @@ func TestRegionsWithBound(t *testing.T) {
 		{"each by itself, hard", "zone,region", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
 		{"the region alone", "region,*", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
 		// b is short of what west could give: 4 expect 2 each in the whole.
-		{"soft crosses in need", "zone,region,*", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/3", allocate.RulePlanned, "a: 1a 1c | b: 1c 1d | c: 2c | d: 2d"},
+		{"soft crosses in need", "zone,region,*", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/3", allocate.RulePlanned, "a: 1a 1d | b: 2c | c: 2c | d: 2d"},
 		{"soft crosses to a region without endpoints", "zone,region,*", "a@east=1/0 b@west=1/4", allocate.RulePlanned, "a: 2b | b: 2b"},
 		{"hard shares what it has", "zone,region", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/4", allocate.RulePlanned, "a,b: 1a | c: 4c | d: 4d"},
 		{"hard with an empty region", "zone,region", "a@east=1/0 b@west=1/2 c@west=1/2", allocate.RulePlanned, "b: 2b | c: 2c"},

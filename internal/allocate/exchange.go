@@ -1,0 +1,213 @@
+package allocate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// exchange is the state of local and local-shared: each zone's group starts with the
+// zone's own endpoints, and givers give some of theirs to other groups.
+type exchange struct {
+	zones    []Zone
+	shares   []float64
+	limit    float64   // a load at or above it is at or above the threshold
+	consumes []int     // the group that each zone consumes; that of zone z is group z
+	expected []float64 // endpoints, by group
+	size     []int     // members, by group
+	members  []int     // by group and home zone
+
+	givers    queue // zones that may give, by their load after giving one away
+	receivers queue // zones that may receive, by their load
+	needs     []int // whole endpoints, by zone
+}
+
+// start gives each zone a group of its own and leaves room for more groups.
+func (x *exchange) start(p *Planner, threshold float64, more int) {
+	n := len(p.zones)
+	x.zones, x.shares = p.zones, p.shares
+	x.limit = 1 + threshold
+	x.consumes = grow(x.consumes, n)
+	x.expected = grow(x.expected, n+more)
+	x.size = grow(x.size, n+more)
+	x.members = grow(x.members, (n+more)*n)
+	for z := range x.zones {
+		x.consumes[z] = z
+		x.expected[z] = p.expected[z]
+		x.size[z] = x.zones[z].Endpoints
+		x.members[z*n+z] = x.zones[z].Endpoints
+	}
+	x.queueGivers()
+}
+
+// spare is how many endpoints the group has more than expected.
+func (x *exchange) spare(group int) float64 {
+	return float64(x.size[group]) - x.expected[group]
+}
+
+// lack is how many endpoints the group has fewer than expected.
+func (x *exchange) lack(group int) float64 {
+	return -x.spare(group)
+}
+
+// whole is the whole part of what a group lacks or has to spare.
+func whole(endpoints float64) int {
+	return int(math.Floor(endpoints + tolerance))
+}
+
+// isOverloaded reports whether the group is at or above the threshold.
+func (x *exchange) isOverloaded(group int) bool {
+	return overloaded(x.expected[group], x.size[group], x.limit)
+}
+
+// mayGive reports whether the zone keeps an endpoint and stays below the threshold
+// when it gives one of its own away. A zone without traffic need not keep any.
+func (x *exchange) mayGive(z int) bool {
+	left := x.size[z] - 1
+	return x.members[z*len(x.zones)+z] > 0 && (left > 0 || x.shares[z] == 0) &&
+		!overloaded(x.expected[z], left, x.limit)
+}
+
+// move makes endpoints of the giver's own members of another group.
+func (x *exchange) move(giver, group, endpoints int) {
+	n := len(x.zones)
+	x.size[giver] -= endpoints
+	x.size[group] += endpoints
+	x.members[giver*n+giver] -= endpoints
+	x.members[group*n+giver] += endpoints
+}
+
+// giveOne moves one endpoint from the first giver to the group. It reports whether
+// there is a giver.
+func (x *exchange) giveOne(group int) bool {
+	if len(x.givers) == 0 {
+		return false
+	}
+	x.giveFrom(0, group)
+	return true
+}
+
+// giveFrom moves one endpoint from the giver at a place in the queue to the group.
+// The giver goes back into the queue if it may give another.
+func (x *exchange) giveFrom(place, group int) {
+	giver := x.givers[place].zone
+	x.move(giver, group, 1)
+	if x.mayGive(giver) {
+		x.givers.requeue(place, x.loadAfterGiving(giver))
+	} else {
+		x.givers.remove(place)
+	}
+}
+
+// queueGivers makes the queue of all zones that may give, the one that will have the
+// lowest load first.
+func (x *exchange) queueGivers() {
+	x.givers = x.givers[:0]
+	for z := range x.zones {
+		if x.mayGive(z) {
+			x.givers = append(x.givers, queued{z, x.loadAfterGiving(z)})
+		}
+	}
+	slices.SortFunc(x.givers, queued.compare)
+}
+
+// queueReceivers makes the queue of all zones, the one with the highest load first.
+func (x *exchange) queueReceivers() {
+	x.receivers = x.receivers[:0]
+	for z := range x.zones {
+		x.receivers = append(x.receivers, queued{z, -load(x.zones[z].Capacity, x.size[z])})
+	}
+	slices.SortFunc(x.receivers, queued.compare)
+}
+
+// loadAfterGiving is the load of the zone's group with one endpoint less.
+func (x *exchange) loadAfterGiving(z int) float64 {
+	return load(x.zones[z].Capacity, x.size[z]-1)
+}
+
+// load is the load of a group of so many members in an arbitrary unit. It is one
+// division of what was given, so that equal loads come out equal.
+func load(capacity float64, members int) float64 {
+	if capacity == 0 {
+		return 0
+	}
+	return capacity / float64(members)
+}
+
+// write adds the groups to the plan.
+func (x *exchange) write(plan *builder) {
+	n := len(x.zones)
+	for group := range x.size {
+		for home, count := range x.members[group*n : (group+1)*n] {
+			plan.member(home, count)
+		}
+		for z, consumed := range x.consumes {
+			if consumed == group {
+				plan.consumer(z, 1)
+			}
+		}
+		plan.close()
+	}
+}
+
+// firstConsumer is the name of the first zone with traffic that consumes the group.
+func (x *exchange) firstConsumer(group int) string {
+	for z, consumed := range x.consumes {
+		if consumed == group && x.shares[z] > 0 {
+			return x.zones[z].Name
+		}
+	}
+	return ""
+}
+
+// overloaded reports whether so many members, of which so much is expected, are at or
+// above a load. A group without traffic never is.
+func overloaded(expected float64, members int, limit float64) bool {
+	return expected > 0 && expected >= limit*float64(members)-tolerance
+}
+
+// overload is the load of the endpoints above the even share.
+func overload(expected float64, members int) float64 {
+	if members == 0 {
+		return math.Inf(1)
+	}
+	return expected/float64(members) - 1
+}
+
+// queue has zones in the order of a rank, the lowest first; ties go by name.
+type queue []queued
+
+type queued struct {
+	zone int
+	rank float64
+}
+
+func (q queued) compare(other queued) int {
+	return cmp.Or(cmp.Compare(q.rank, other.rank), cmp.Compare(q.zone, other.zone))
+}
+
+// requeue moves the zone at a place to where a higher rank belongs. That is seldom
+// far: a rank changes little at a time.
+func (q queue) requeue(place int, rank float64) {
+	moved := queued{q[place].zone, rank}
+	for ; place+1 < len(q) && q[place+1].compare(moved) < 0; place++ {
+		q[place] = q[place+1]
+	}
+	q[place] = moved
+}
+
+// insert adds a zone.
+func (q *queue) insert(added queued) {
+	place, _ := slices.BinarySearchFunc(*q, added, queued.compare)
+	*q = slices.Insert(*q, place, added)
+}
+
+// remove takes out the zone at a place.
+func (q *queue) remove(place int) {
+	*q = slices.Delete(*q, place, place+1)
+}
+
+// place is where the zone is, or -1.
+func (q queue) place(zone int) int {
+	return slices.IndexFunc(q, func(other queued) bool { return other.zone == zone })
+}
