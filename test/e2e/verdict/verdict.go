@@ -1,0 +1,105 @@
+// Package verdict decides whether a run of promises has passed, and says what became of
+// them. It does not try them: who does hands in what each try came to.
+//
+// A promise that failed may be tried once more. On a machine that other programs use
+// too, a single failure can be chance; a second one is not, and neither are many single
+// ones.
+package verdict
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// MostOnSecondTry is how many promises of a run may need their second try.
+const MostOnSecondTry = 2
+
+// Try is one try to keep a promise.
+type Try struct {
+	// Figure is what the promise is about, of a try that kept it.
+	Figure string
+	// Err is why the promise was not kept.
+	Err  error
+	Took time.Duration
+}
+
+// String is the figure or the reason, on one line, and how long the try took.
+func (t Try) String() string {
+	text := t.Figure
+	if t.Err != nil {
+		text = oneLine(t.Err)
+	}
+	return fmt.Sprintf("%s (%s)", text, t.Took.Round(100*time.Millisecond))
+}
+
+// Outcome is what became of a promise.
+type Outcome struct {
+	// Promise is AREA/promise.
+	Promise string
+	// Tries has nothing where the run ended before, and a second one only after a
+	// first that failed.
+	Tries []Try
+}
+
+// state is what the tries of a promise amount to.
+type state int
+
+const (
+	notTried state = iota
+	kept
+	keptOnSecondTry
+	failed
+)
+
+func (o Outcome) state() state {
+	switch n := len(o.Tries); {
+	case n == 0:
+		return notTried
+	case o.Tries[n-1].Err != nil:
+		return failed
+	case n > 1:
+		return keptOnSecondTry
+	}
+	return kept
+}
+
+// Failed reports whether the last try did not keep the promise.
+func (o Outcome) Failed() bool { return o.state() == failed }
+
+// Judge decides whether a run has passed, and returns the lines that say so. A run
+// passes if all promises were tried and kept, at most MostOnSecondTry of them on their
+// second try.
+func Judge(outcomes []Outcome) (lines []string, passed bool) {
+	in := make(map[state][]Outcome)
+	for _, o := range outcomes {
+		in[o.state()] = append(in[o.state()], o)
+	}
+	if len(in[keptOnSecondTry]) > 0 {
+		lines = append(lines, "kept on the second try")
+	}
+	for _, o := range in[keptOnSecondTry] {
+		lines = append(lines, "  "+o.Promise, "    first:  "+o.Tries[0].String(), "    second: "+o.Tries[1].String())
+	}
+	for _, o := range in[failed] {
+		line := "FAIL " + o.Promise + " " + o.Tries[0].String()
+		if len(o.Tries) > 1 {
+			line += "; second try: " + o.Tries[1].String()
+		}
+		lines = append(lines, line)
+	}
+	tooMany := len(in[keptOnSecondTry]) > MostOnSecondTry
+	if tooMany {
+		lines = append(lines, fmt.Sprintf("FAIL %d promises needed a second try; at most %d may", len(in[keptOnSecondTry]), MostOnSecondTry))
+	}
+	total := fmt.Sprintf("promises: %d passed, %d failed", len(in[kept])+len(in[keptOnSecondTry]), len(in[failed]))
+	if n := len(in[notTried]); n > 0 {
+		total += fmt.Sprintf(", %d not tried", n)
+	}
+	return append(lines, total), len(in[failed]) == 0 && len(in[notTried]) == 0 && !tooMany
+}
+
+// oneLine is the message of an error, which may join several, on one line.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+}
