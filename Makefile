@@ -23,16 +23,28 @@ BUILDVCS := $(if $(shell git rev-parse --quiet --verify HEAD 2>/dev/null),auto,f
 # Tools are pinned in hack/tools and built once for each content of it.
 TOOLS := bin/tools/$(shell { cat hack/tools/go.mod hack/tools/go.sum; $(GO) env GOVERSION; } | cksum | cut -d ' ' -f 1)
 
-# The lab's Kubernetes takes minutes to build, so it is built once for each content of
-# lab/kubernetes, version of Go and choice of flags. The go command does not know which
-# release its modules are, so the linker writes it where the components look for it.
-KUBERNETES_VERSION := $(shell sed -nE 's|^\tk8s.io/kubernetes (v[0-9.]+)$$|\1|p' lab/kubernetes/go.mod)
+# The release of the lab's Kubernetes: newest, or oldest, which is the oldest one that
+# still gets patches. Both are the program in lab/kubernetes, by a module file each. The
+# lab runs the one that make was last asked for.
+KUBERNETES ?= newest
+KUBERNETES_MODULE := $(if $(filter newest,$(KUBERNETES)),go,$(if $(filter oldest,$(KUBERNETES)),oldest,\
+	$(error KUBERNETES is "$(KUBERNETES)": it must be newest or oldest)))
+
+# It takes minutes to build, so it is built once for each content of lab/kubernetes,
+# version of Go and choice of flags. The go command does not know which release its
+# modules are, so the linker writes it where the components look for it.
+KUBERNETES_FILES := $(wildcard lab/kubernetes/*.go) $(addprefix lab/kubernetes/$(KUBERNETES_MODULE),.mod .sum)
+KUBERNETES_VERSION := $(shell sed -nE 's|^\tk8s.io/kubernetes (v[0-9.]+)$$|\1|p' lab/kubernetes/$(KUBERNETES_MODULE).mod)
 KUBERNETES_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES_VERSION) \
 	-X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) \
 	-X k8s.io/component-base/version.gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)))) \
 	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))) \
 	-X k8s.io/component-base/version.gitCommit= -X k8s.io/component-base/version.gitTreeState=clean
-KUBERNETES := bin/kubernetes-$(shell { cat lab/kubernetes/*.go lab/kubernetes/go.mod lab/kubernetes/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+
+# The areas of promises unless AREA says otherwise: with the oldest Kubernetes, those
+# about what runs in clusters of users.
+AREAS := $(if $(filter oldest,$(KUBERNETES)),routing proxy,all)
 
 .PHONY: help
 help: ## List the targets
@@ -44,14 +56,14 @@ build: ## Build bin/vicinity, bin/vicinity-controller and bin/vicinity-proxy
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
 
 .PHONY: kubernetes
-kubernetes: $(KUBERNETES) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
-	@for name in vicinity-kubernetes kubectl; do ln -sfn $(notdir $(KUBERNETES)) bin/$$name; done
+kubernetes: $(KUBERNETES_PROGRAM) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
+	@for name in vicinity-kubernetes kubectl; do ln -sfn $(notdir $(KUBERNETES_PROGRAM)) bin/$$name; done
 
 # Whoever is interrupted leaves nothing that looks built.
-$(KUBERNETES):
+$(KUBERNETES_PROGRAM):
 	@echo "building etcd and Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
 	@mkdir -p bin
-	cd lab/kubernetes && $(GO) build -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
+	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
 	@mv '$@.new' '$@'
 
 .PHONY: check
@@ -72,13 +84,14 @@ down: build ## Remove all labs
 	bin/vicinity lab down --all
 
 .PHONY: e2e
-e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab
+e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
 	$(GO) test -c -o bin/e2e ./test/e2e
-	cd test/e2e && E2E_AREA='$(or $(AREA),all)' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,60m)
+	cd test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
 
 .PHONY: soak
 soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)
 	@E2E_SOAK=1 $(MAKE) e2e
+	@$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest)
 
 .PHONY: simulate
 simulate: build ## Score the algorithms on the published data set of 39,273,145 cases

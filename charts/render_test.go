@@ -32,8 +32,15 @@ const (
 	namespace = "vicinity-system"
 )
 
-// oldest is the oldest Kubernetes that the chart is for.
-var oldest = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"}
+// oldest is the oldest Kubernetes that a chart is for.
+func oldest(t *testing.T, c *chart.Chart) *common.KubeVersion {
+	t.Helper()
+	version, err := common.ParseKubeVersion(strings.TrimPrefix(c.Metadata.KubeVersion, ">="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
 
 // load reads the chart from its folder, as helm does.
 func load(t *testing.T) *chart.Chart {
@@ -68,8 +75,9 @@ func renderIn(t *testing.T, namespace string, values map[string]any) (*release.R
 	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
 	install.ReleaseName, install.Namespace = "vicinity", namespace
-	install.DryRunStrategy, install.KubeVersion = action.DryRunClient, oldest
-	rendered, err := install.Run(load(t), values)
+	c := load(t)
+	install.DryRunStrategy, install.KubeVersion = action.DryRunClient, oldest(t, c)
+	rendered, err := install.Run(c, values)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +157,7 @@ func golden(t *testing.T, file, got string) {
 
 func TestLint(t *testing.T) {
 	lint := action.NewLint()
-	lint.Namespace, lint.Strict, lint.KubeVersion = namespace, true, oldest
+	lint.Namespace, lint.Strict, lint.KubeVersion = namespace, true, oldest(t, load(t))
 	result := lint.Run([]string{folder}, nil)
 	for _, message := range result.Messages {
 		t.Log(message)

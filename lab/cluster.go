@@ -40,8 +40,9 @@ type Options struct {
 	// Program is the vicinity program, by which a lab runs its own processes; empty
 	// is the one that is running.
 	Program string
-	// Kubernetes is the built lab/kubernetes; empty is vicinity-kubernetes beside
-	// Program, or else what VICINITY_KUBERNETES says.
+	// Kubernetes is the built lab/kubernetes; empty is the one that the lab was brought
+	// up with. For a new lab that is vicinity-kubernetes beside Program, or else what
+	// VICINITY_KUBERNETES says.
 	Kubernetes string
 	// Log is told in a line what is being done; nil for nobody.
 	Log io.Writer
@@ -68,7 +69,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// kubernetes finds the built lab/kubernetes.
+// kubernetes finds the built lab/kubernetes for a new lab. Links are followed: what
+// beside Program is called vicinity-kubernetes may be another release tomorrow.
 func (o Options) kubernetes() (string, error) {
 	candidates := []string{o.Kubernetes}
 	if o.Kubernetes == "" {
@@ -82,12 +84,21 @@ func (o Options) kubernetes() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, nil
+		if followed, err := filepath.EvalSymlinks(path); err == nil && isProgram(followed) {
+			return followed, nil
 		}
 	}
 	return "", fmt.Errorf("there is no Kubernetes program at %s; build it by make kubernetes, or say where it is by --kubernetes or VICINITY_KUBERNETES",
 		candidates[0])
+}
+
+// kubernetesOf finds the built lab/kubernetes for a lab that is there: unless the user
+// names another, the one that the lab was brought up with, while it exists.
+func (o Options) kubernetesOf(found state.Lab) (string, error) {
+	if o.Kubernetes == "" && isProgram(found.Kubernetes) {
+		return found.Kubernetes, nil
+	}
+	return o.kubernetes()
 }
 
 // Cluster is a lab that is up.
@@ -120,7 +131,7 @@ func Open(name string, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	kubernetes, err := options.kubernetes()
+	kubernetes, err := options.kubernetesOf(found)
 	if err != nil {
 		return nil, err
 	}

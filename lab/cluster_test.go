@@ -103,6 +103,51 @@ func TestUpRefusesAProxyThatIsNotThere(t *testing.T) {
 	}
 }
 
+// What is linked beside the program may be another release by the time that a lab is
+// looked at again: its components keep theirs.
+func TestALabKeepsItsKubernetes(t *testing.T) {
+	folder := t.TempDir()
+	link := filepath.Join(folder, "vicinity-kubernetes")
+	options := Options{Program: filepath.Join(folder, "vicinity")}
+	choose := func(release string) string {
+		t.Helper()
+		path := filepath.Join(folder, release)
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(release, link); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	oldest := choose("oldest")
+	chosen, err := options.kubernetes()
+	if err != nil || chosen != oldest {
+		t.Fatalf("a new lab runs %q: %v; want %q", chosen, err, oldest)
+	}
+	newest := choose("newest")
+	found := state.Lab{Kubernetes: chosen}
+	named := options
+	named.Kubernetes = newest
+	for _, test := range []struct {
+		options Options
+		found   state.Lab
+		want    string
+	}{
+		{options, found, oldest},
+		{named, found, newest},
+		{options, state.Lab{}, newest},
+		{options, state.Lab{Kubernetes: filepath.Join(folder, "removed")}, newest},
+	} {
+		if got, err := test.options.kubernetesOf(test.found); err != nil || got != test.want {
+			t.Errorf("with --kubernetes=%q, a lab of %q runs %q: %v; want %q", test.options.Kubernetes, test.found.Kubernetes, got, err, test.want)
+		}
+	}
+}
+
 func TestLastLines(t *testing.T) {
 	for tail, want := range map[int64]int{-1: 3, 0: 0, 2: 2, 9: 3} {
 		if got := lastLines([]byte("a\nb\nc\n"), &tail); len(got) != want {

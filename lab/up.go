@@ -43,7 +43,7 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	}
 	for {
 		c := &Cluster{options: options, kubernetes: kubernetes}
-		c.know(state.Lab{Version: version(), Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex()})
+		c.know(state.Lab{Version: version(), Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex()})
 		err := c.tryUp(ctx)
 		if err == nil {
 			return c, nil

@@ -42,7 +42,9 @@ func chartController(t *testing.T, values map[string]any) *appsv1.Deployment {
 	}
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
 	install.ReleaseName, install.Namespace, install.DryRunStrategy = "vicinity", "near", action.DryRunClient
-	install.KubeVersion = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"}
+	if install.KubeVersion, err = common.ParseKubeVersion(strings.TrimPrefix(chart.Metadata.KubeVersion, ">=")); err != nil {
+		t.Fatal(err)
+	}
 	rendered, err := install.Run(chart, values)
 	if err != nil {
 		t.Fatal(err)

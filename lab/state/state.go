@@ -29,9 +29,11 @@ var ErrNotFound = errors.New("there is no such lab")
 // Lab is what a lab says about itself, in lab.json.
 type Lab struct {
 	// Version is that of the program that made the lab.
-	Version string      `json:"version"`
-	Created time.Time   `json:"created"`
-	Shape   shape.Shape `json:"shape"`
+	Version string `json:"version"`
+	// Kubernetes is the program that runs the lab's components.
+	Kubernetes string      `json:"kubernetes,omitempty"`
+	Created    time.Time   `json:"created"`
+	Shape      shape.Shape `json:"shape"`
 	// Port is where the API is reached on 127.0.0.1 of the host.
 	Port int `json:"port,omitempty"`
 	// Up is set once all of the lab was started. A lab that is not up was

@@ -1,0 +1,138 @@
+package conventions_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The files that say which releases of Kubernetes the project is for.
+const (
+	chartFile   = "charts/vicinity/Chart.yaml"
+	installFile = "docs/install.md"
+	libraryFile = "go.mod"
+	newestFile  = "lab/kubernetes/go.mod"
+	oldestFile  = "lab/kubernetes/oldest.mod"
+)
+
+// supported is how many minor releases of Kubernetes get patches at a time.
+const supported = 3
+
+var (
+	labKubernetes = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes v1\.(\d+)\.(\d+)$`)
+	// staged are the modules that Kubernetes is released with, by what replaces them.
+	staged = regexp.MustCompile(`(?m)^\t(k8s\.io/[a-z-]+) => k8s\.io/[a-z-]+ v0\.(\d+)\.(\d+)$`)
+	// libraries are those of the modules that the project itself is built with.
+	libraries   = regexp.MustCompile(`(?m)^\t(k8s\.io/(?:api|apimachinery|client-go|cri-streaming|endpointslice)) v0\.(\d+)\.\d+$`)
+	kubeVersion = regexp.MustCompile(`(?m)^kubeVersion: "(.*)"$`)
+	// install says it to people, who need not know of patches.
+	install = regexp.MustCompile(`Kubernetes 1\.(\d+) or newer`)
+	tested  = regexp.MustCompile(`tested with 1\.(\d+) and 1\.(\d+)`)
+)
+
+// releases finds where files by name disagree about the releases of Kubernetes: the
+// oldest is what the chart asks for, people are told and a lab can run; the newest is
+// what a lab runs and the libraries are of.
+func releases(files map[string]string) []string {
+	var violations []string
+	violate := func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
+	// found are the groups of an expression in a file.
+	found := func(name string, expression *regexp.Regexp) []string {
+		match := expression.FindStringSubmatch(files[name])
+		if match == nil {
+			violate("%s has nothing like %s", name, expression)
+			return make([]string, expression.NumSubexp()+1)
+		}
+		return match
+	}
+	minor := map[string]string{}
+	for _, name := range []string{newestFile, oldestFile} {
+		release := found(name, labKubernetes)
+		minor[name] = release[1]
+		for _, module := range staged.FindAllStringSubmatch(files[name], -1) {
+			if !slices.Equal(module[2:], release[1:]) {
+				violate("%s: %s is v0.%s, and Kubernetes v1.%s", name, module[1], strings.Join(module[2:], "."), strings.Join(release[1:], "."))
+			}
+		}
+	}
+	newest, errNewest := strconv.Atoi(minor[newestFile])
+	oldest, errOldest := strconv.Atoi(minor[oldestFile])
+	if errNewest == nil && errOldest == nil && newest-oldest != supported-1 {
+		violate("%s is of Kubernetes 1.%d: of %d releases that get patches, the newest being 1.%d, the oldest is 1.%d",
+			oldestFile, oldest, supported, newest, newest-supported+1)
+	}
+	if got, want := found(chartFile, kubeVersion)[1], ">=1."+minor[oldestFile]+".0-0"; got != want {
+		violate("%s: kubeVersion is %q, and the oldest release in a lab makes it %q", chartFile, got, want)
+	}
+	if got := found(installFile, install)[1]; got != minor[oldestFile] {
+		violate("%s: Kubernetes 1.%s or newer, and the oldest release in a lab is 1.%s", installFile, got, minor[oldestFile])
+	}
+	if got, want := found(installFile, tested)[1:], []string{minor[oldestFile], minor[newestFile]}; !slices.Equal(got, want) {
+		violate("%s: tested with 1.%s, and labs run 1.%s", installFile, strings.Join(got, " and 1."), strings.Join(want, " and 1."))
+	}
+	for _, module := range libraries.FindAllStringSubmatch(files[libraryFile], -1) {
+		if module[2] != minor[newestFile] {
+			violate("%s: %s is v0.%s, and labs run 1.%s", libraryFile, module[1], module[2], minor[newestFile])
+		}
+	}
+	return violations
+}
+
+// readReleases reads the files that the rule is about.
+func readReleases(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, name := range []string{chartFile, installFile, libraryFile, newestFile, oldestFile} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(text)
+	}
+	return files
+}
+
+func TestReleases(t *testing.T) {
+	for _, violation := range releases(readReleases(t)) {
+		t.Error(violation)
+	}
+}
+
+func TestReleasesFindsWhatDiffers(t *testing.T) {
+	agreed := map[string]string{
+		chartFile:   "kubeVersion: \">=1.35.0-0\"\n",
+		installFile: "It needs\nKubernetes 1.35 or newer, and is tested with 1.35 and 1.37.",
+		libraryFile: "require (\n\tk8s.io/api v0.37.2\n\tk8s.io/klog/v2 v2.140.0\n)\n",
+		newestFile:  "require (\n\tk8s.io/kubernetes v1.37.2\n)\nreplace (\n\tk8s.io/api => k8s.io/api v0.37.2\n)\n",
+		oldestFile:  "require (\n\tk8s.io/kubernetes v1.35.4\n)\nreplace (\n\tk8s.io/api => k8s.io/api v0.35.4\n)\n",
+	}
+	if violations := releases(agreed); len(violations) > 0 {
+		t.Fatalf("in files that agree: %q", violations)
+	}
+	for name, change := range map[string]struct{ file, from, to string }{
+		"the chart is for an older one":          {chartFile, "1.35.0", "1.30.0"},
+		"the chart says nothing":                 {chartFile, "kubeVersion", "version"},
+		"people are told an older one":           {installFile, "1.35 or newer", "1.30 or newer"},
+		"people are told what was tested before": {installFile, "1.37", "1.36"},
+		"the libraries are older":                {libraryFile, "v0.37.2", "v0.36.3"},
+		"a part is not of the newest release":    {newestFile, "api v0.37.2", "api v0.37.1"},
+		"a part is not of the oldest release":    {oldestFile, "api v0.35.4", "api v0.35.5"},
+		"the newest has moved on":                {newestFile, "1.37", "1.38"},
+	} {
+		files := map[string]string{}
+		for file, text := range agreed {
+			if file == change.file {
+				text = strings.ReplaceAll(text, change.from, change.to)
+			}
+			files[file] = text
+		}
+		if len(releases(files)) == 0 {
+			t.Errorf("%s, and nothing is found", name)
+		}
+	}
+}
