@@ -6,10 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	release "helm.sh/helm/v4/pkg/release/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/internal/controller/routing"
 )
 
 // names are the objects of a release by kind and name.
@@ -129,6 +133,108 @@ func TestProxyRunsEverywhere(t *testing.T) {
 	}
 	if got := daemonSet(t, ",proxy.nodeSelector.a=b").NodeSelector; got["a"] != "b" || got[corev1.LabelOSStable] != "linux" {
 		t.Errorf("with a=b it runs on nodes with %v", got)
+	}
+}
+
+// runsOn reports whether the scheduler lets a pod run on a node with these labels.
+func runsOn(t *testing.T, pod corev1.PodSpec, node map[string]string) bool {
+	t.Helper()
+	for key, value := range pod.NodeSelector {
+		if node[key] != value {
+			return false
+		}
+	}
+	if pod.Affinity == nil {
+		return true
+	}
+	return slices.ContainsFunc(pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
+		return len(term.MatchExpressions) > 0 && !slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
+			value, found := node[e.Key]
+			switch e.Operator {
+			case corev1.NodeSelectorOpIn:
+				return !found || !slices.Contains(e.Values, value)
+			case corev1.NodeSelectorOpNotIn:
+				return found && slices.Contains(e.Values, value)
+			case corev1.NodeSelectorOpExists:
+				return !found
+			case corev1.NodeSelectorOpDoesNotExist:
+				return found
+			case corev1.NodeSelectorOpGt:
+				return !found || value <= e.Values[0] // of one digit here
+			case corev1.NodeSelectorOpLt:
+				return !found || value >= e.Values[0]
+			}
+			t.Fatalf("operator %s", e.Operator)
+			return true
+		})
+	})
+}
+
+// The controller waits for the nodes that the DaemonSet runs on, and for no others.
+func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
+	nodes := []map[string]string{{}}
+	for key, values := range map[string][]string{corev1.LabelOSStable: {"linux", "windows"}, "type": {"", "virtual"}, "gen": {"3", "7"}} {
+		for _, node := range slices.Clone(nodes) {
+			for _, value := range values {
+				more := maps.Clone(node)
+				more[key] = value
+				nodes = append(nodes, more)
+			}
+		}
+	}
+	affinity := func(terms string) string {
+		return "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [" + terms + "]}}}"
+	}
+	with := func(text string) (*release.Release, error) {
+		var proxy map[string]any
+		if err := yaml.Unmarshal([]byte(text), &proxy); err != nil {
+			t.Fatal(err)
+		}
+		return renderValues(t, map[string]any{"proxy": proxy})
+	}
+	for _, set := range []string{
+		"enabled: true", "{enabled: true, nodeSelector: {type: virtual}}",
+		"enabled: true\n" + affinity("{matchExpressions: [{key: type, operator: NotIn, values: [virtual, other]}]}"),
+		"enabled: true\nnodeSelector: {gen: '3'}\n" + affinity("{matchExpressions: [{key: type, operator: DoesNotExist}]}, {}, {matchExpressions: [{key: type, operator: In, values: [virtual]}]}"),
+		"enabled: true\n" + affinity("{matchExpressions: [{key: gen, operator: Gt, values: ['5']}]}, {matchExpressions: [{key: type, operator: Exists}]}"),
+		"enabled: true\n" + affinity("{matchExpressions: [{key: gen, operator: Lt, values: ['5']}, {key: type, operator: Exists}]}"),
+	} {
+		r, err := with(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rule routing.NodeRule
+		for _, arg := range object[*appsv1.Deployment](t, r, "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args {
+			if selector, found := strings.CutPrefix(arg, "--proxy-nodes="); found {
+				if err := rule.Set(selector); err != nil {
+					t.Fatalf("%s: %v", set, err)
+				}
+			}
+		}
+		pod := object[*appsv1.DaemonSet](t, r, "DaemonSet vicinity-proxy").Spec.Template.Spec
+		runs := 0
+		for _, labels := range nodes {
+			want := runsOn(t, pod, labels)
+			if got := rule.Matches(labels); got != want {
+				t.Errorf("%s: the controller waits for a node with %v: %t; the proxy runs there: %t", set, labels, got, want)
+			}
+			if want {
+				runs++
+			}
+		}
+		if runs == 0 || runs == len(nodes) {
+			t.Errorf("%s: the proxy runs on %d of %d nodes", set, runs, len(nodes))
+		}
+	}
+	for set, want := range map[string]string{
+		"affinity: {podAffinity: {a: b}}":                 "proxy.affinity.podAffinity: the controller could not tell",
+		affinity("{matchFields: [{key: metadata.name}]}"): "matchFields",
+		affinity("{}"): "no node would run the proxy",
+		affinity("{matchExpressions: [{key: a, operator: Near, values: [b]}]}"): "operator Near",
+	} {
+		if _, err := with("enabled: true\n" + set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want one about %q", set, err, want)
+		}
 	}
 }
 

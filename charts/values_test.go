@@ -158,7 +158,7 @@ func (v value) other(t *testing.T) any {
 	case "tolerations":
 		return []any{map[string]any{"key": "other", "operator": "Exists"}}
 	case "affinity":
-		return map[string]any{"podAntiAffinity": map[string]any{"preferredDuringSchedulingIgnoredDuringExecution": []any{}}}
+		return map[string]any{"nodeAffinity": map[string]any{"preferredDuringSchedulingIgnoredDuringExecution": []any{}}}
 	case "routing.excludedNamespaces":
 		return []any{"other"}
 	}

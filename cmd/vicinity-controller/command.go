@@ -95,6 +95,8 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.groups, "groups", true, "write EndpointGroups for Services that ask for vicinity-proxy")
 	flags.IntVar(&s.GroupSize, "group-size", routing.DefaultGroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", routing.MaxGroupSize))
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
+	o.ProxyNodes = controller.DefaultProxyNodes()
+	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
 	flags.IntVar(&o.Workers, "workers", controller.DefaultWorkers, "Services that are synced at a time")
 	flags.IntVar(&o.TopServices, "top-services", controller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
 }

@@ -24,6 +24,10 @@ const (
 	AnnotationExcept = "vicinity.dev/programmed-except"
 	// LeaseFresh is how long after it was renewed a Lease counts.
 	LeaseFresh = 45 * time.Second
+	// DownAfter is how long a node is not ready until it counts as down, if its proxy
+	// is silent too. It is the time after which Kubernetes deletes a node's pods as a
+	// rule: until then they may still make connections.
+	DownAfter = 5 * time.Minute
 )
 
 // HandOver is what passing a Service between kube-proxy and vicinity-proxy depends
@@ -45,7 +49,7 @@ type HandOver struct {
 	// for now.
 	Groups  []*v1alpha1.EndpointGroup
 	Written bool
-	// Proxies are the nodes that have to be ready to serve.
+	// Proxies are the nodes that run a proxy by the administrator's rule.
 	Proxies []NodeProxy
 	// Grace is how long groups stay after kube-proxy was given the Service back.
 	Grace time.Duration
@@ -54,7 +58,8 @@ type HandOver struct {
 	Memory HandOverMemory
 }
 
-// NodeProxy is a schedulable, ready node with what the Lease of its proxy says.
+// NodeProxy is a node with what the Lease of its proxy says. A node that takes no new pods
+// counts as any other: those that it has make connections.
 type NodeProxy struct {
 	Node, Zone string
 	// Seen is when the Lease was last renewed, zero if there is none.
@@ -63,6 +68,8 @@ type NodeProxy struct {
 	// empty if it has none, and Except the Services that it says nothing about, as the
 	// annotation has them.
 	Programmed, Except string
+	// NotReady is since when the node is not ready, zero if it is.
+	NotReady time.Time
 }
 
 // HandOverMemory is what a hand-over has to know of its own beginning.
@@ -110,7 +117,9 @@ type HandOverStep struct {
 	// Service that was handed over, in order. Who takes the step has to look again when
 	// the nodes or what Leases say of them make it others.
 	Missing []string
-	Notes   []string
+	// Down are the nodes that count as down, in order. No Service waits for them.
+	Down  []string
+	Notes []string
 }
 
 // Next is the next step of a hand-over: make before break. The Service is taken from
@@ -133,11 +142,12 @@ func (h HandOver) Next(now time.Time) HandOverStep {
 }
 
 func (h HandOver) served(now time.Time) HandOverStep {
-	step := HandOverStep{Phase: PhaseServed, Missing: h.missing(now, nil)}
+	step := HandOverStep{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
 	if len(step.Missing) > 0 {
 		step.Notes = []string{fmt.Sprintf("no vicinity-proxy answers on %s, where the Service does not work: start it there, or remove the annotation %s",
 			nodesText(step.Missing), translate.AnnotationProxy)}
 	}
+	step.noteDown()
 	return step
 }
 
@@ -151,16 +161,28 @@ func (h HandOver) taking(now time.Time) HandOverStep {
 		step.Memory.Begun = versions(h.Groups)
 	}
 	if len(h.Proxies) == 0 {
-		step.Notes = []string{"kube-proxy goes on serving the Service: no node is ready and schedulable"}
+		step.Notes = []string{"kube-proxy goes on serving the Service: there is no node that vicinity-proxy is to run on"}
 		return step
 	}
-	step.Missing = h.missing(now, step.Memory.Begun)
-	if len(step.Missing) == 0 {
+	step.Missing, step.Down = h.missing(now, step.Memory.Begun), Down(h.Proxies, now)
+	switch {
+	case len(step.Down) == len(h.Proxies):
+		step.Notes = []string{"kube-proxy goes on serving the Service: all nodes that vicinity-proxy is to run on are down"}
+		return step
+	case len(step.Missing) == 0:
 		step.Take = true
-		return step
+	default:
+		step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until vicinity-proxy is ready on %s", nodesText(step.Missing))}
 	}
-	step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until vicinity-proxy is ready on %s", nodesText(step.Missing))}
+	step.noteDown()
 	return step
+}
+
+// noteDown names the nodes that are down.
+func (s *HandOverStep) noteDown() {
+	if len(s.Down) > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("not waited for is vicinity-proxy on %s, down for more than %d minutes", nodesText(s.Down), int(DownAfter.Minutes())))
+	}
 }
 
 // begun reports whether the hand-over has begun with any of the groups that there are.
@@ -192,11 +214,35 @@ func (h HandOver) returning(now time.Time) HandOverStep {
 	return HandOverStep{Phase: PhaseLeft}
 }
 
-// missing are the nodes whose proxy does not live or has not programmed what it sees.
+// missing are the nodes whose proxy does not live or has not programmed what it sees, but
+// for those that are down.
 func (h HandOver) missing(now time.Time, begun []GroupVersion) []string {
+	return nodesThat(h.Proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(h.Service, begun, now) })
+}
+
+// Awaited are the nodes that a hand-over waits for whatever there is to program: those
+// whose proxy does not live, but for those that are down.
+func Awaited(proxies []NodeProxy, now time.Time) []string {
+	return nodesThat(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.alive(now) })
+}
+
+// Unserved are the ready nodes whose proxy does not live: what was handed over does not
+// work there. Of a node that is not ready that is not said at once, because what is wrong
+// with it is not the proxy as a rule, and would be said of all Services.
+func Unserved(proxies []NodeProxy, now time.Time) []string {
+	return nodesThat(proxies, func(p NodeProxy) bool { return p.NotReady.IsZero() && !p.alive(now) })
+}
+
+// Down are the nodes that are down.
+func Down(proxies []NodeProxy, now time.Time) []string {
+	return nodesThat(proxies, func(p NodeProxy) bool { return p.Down(now) })
+}
+
+// nodesThat are the nodes of which something is true, in order.
+func nodesThat(proxies []NodeProxy, is func(NodeProxy) bool) []string {
 	var nodes []string
-	for _, proxy := range h.Proxies {
-		if !proxy.Ready(h.Service, begun, now) {
+	for _, proxy := range proxies {
+		if is(proxy) {
 			nodes = append(nodes, proxy.Node)
 		}
 	}
@@ -204,10 +250,21 @@ func (h HandOver) missing(now time.Time, begun []GroupVersion) []string {
 	return nodes
 }
 
+// Down reports whether the node counts as down: neither it nor its proxy has said for
+// long that it lives.
+func (p NodeProxy) Down(now time.Time) bool {
+	return !p.NotReady.IsZero() && now.Sub(p.NotReady) >= DownAfter && !p.alive(now)
+}
+
+// alive reports whether the proxy renews its Lease.
+func (p NodeProxy) alive(now time.Time) bool {
+	return !p.Seen.IsZero() && now.Sub(p.Seen) < LeaseFresh
+}
+
 // Ready reports whether the proxy lives and has programmed those of a Service's groups
 // that its node sees.
 func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bool {
-	if p.Seen.IsZero() || now.Sub(p.Seen) >= LeaseFresh {
+	if !p.alive(now) {
 		return false
 	}
 	for _, group := range begun {

@@ -25,7 +25,7 @@ func TestHandOverNext(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	fresh, stale := now.Add(-44*time.Second), now.Add(-45*time.Second)
 	groups := []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("101", "a")}
-	ready := []NodeProxy{{"a1", "a", fresh, "98", ""}, {"b1", "b", fresh, "101", ""}}
+	ready := []NodeProxy{{"a1", "a", fresh, "98", "", time.Time{}}, {"b1", "b", fresh, "101", "", time.Time{}}}
 	for _, test := range []struct {
 		name  string
 		state HandOver
@@ -47,21 +47,21 @@ func TestHandOverNext(t *testing.T) {
 			name: "a node of no zone has to have all",
 			state: HandOver{
 				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"x", "", fresh, "100", ""}}, ready...),
+				Proxies: append([]NodeProxy{{"x", "", fresh, "100", "", time.Time{}}}, ready...),
 			},
 			want: "Taking x", note: "node x",
 		},
 		{
 			name: "a proxy is behind, one has nothing, one is silent, one was never there",
 			state: HandOver{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
-				{"b1", "b", fresh, "99", ""}, {"a2", "a", fresh, "", ""}, {"a3", "a", stale, "200", ""}, {"a4", "a", time.Time{}, "200", ""}, {"a1", "a", fresh, "98", ""},
+				{"b1", "b", fresh, "99", "", time.Time{}}, {"a2", "a", fresh, "", "", time.Time{}}, {"a3", "a", stale, "200", "", time.Time{}}, {"a4", "a", time.Time{}, "200", "", time.Time{}}, {"a1", "a", fresh, "98", "", time.Time{}},
 			}},
 			want: "Taking a2,a3,a4,b1", note: "nodes a2, a3, a4, b1",
 		},
 		{
 			name: "a proxy has all but of this Service, one but of another",
 			state: HandOver{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
-				{"a1", "a", fresh, "98", "shop/cart,shop/web"}, {"b1", "b", fresh, "101", "shop/cart"},
+				{"a1", "a", fresh, "98", "shop/cart,shop/web", time.Time{}}, {"b1", "b", fresh, "101", "shop/cart", time.Time{}},
 			}},
 			want: "Taking a1", note: "node a1",
 		},
@@ -84,7 +84,47 @@ func TestHandOverNext(t *testing.T) {
 		{
 			name:  "no node",
 			state: HandOver{Wanted: true, Groups: groups, Written: true},
-			want:  "Taking", note: "no node is ready and schedulable",
+			want:  "Taking", note: "there is no node that vicinity-proxy is to run on",
+		},
+		{
+			name: "a node without a proxy is not ready since a while",
+			state: HandOver{
+				Wanted: true, Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second)}}, ready...),
+			},
+			want: "Taking c1", note: "until vicinity-proxy is ready on node c1",
+		},
+		{
+			name: "a node is down, and its Lease is old",
+			state: HandOver{
+				Wanted: true, Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"c1", "c", stale, "200", "", now.Add(-300 * time.Second)}}, ready...),
+			},
+			want: "Taking take", note: "not waited for is vicinity-proxy on node c1, down for more than 5 minutes",
+		},
+		{
+			name: "one node is down, and another has no proxy",
+			state: HandOver{
+				Wanted: true, Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}, {"c2", "c", time.Time{}, "", "", time.Time{}}}, ready...),
+			},
+			want: "Taking c2", note: "ready on node c2. not waited for is vicinity-proxy on node c1",
+		},
+		{
+			name: "a node is not ready since long, and its proxy lives",
+			state: HandOver{
+				Wanted: true, Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"c1", "c", fresh, "97", "", now.Add(-time.Hour)}}, ready...),
+			},
+			want: "Taking c1", note: "until vicinity-proxy is ready on node c1",
+		},
+		{
+			name: "all nodes are down",
+			state: HandOver{
+				Wanted: true, Groups: groups, Written: true,
+				Proxies: []NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}},
+			},
+			want: "Taking", note: "all nodes that vicinity-proxy is to run on are down",
 		},
 		{
 			name:  "served",
@@ -95,9 +135,17 @@ func TestHandOverNext(t *testing.T) {
 			name: "served, and a node has no proxy",
 			state: HandOver{
 				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, "", ""}}, ready...),
+				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, "", "", time.Time{}}}, ready...),
 			},
 			want: "Served new", note: "no vicinity-proxy answers on node new",
+		},
+		{
+			name: "served, a node is not ready, and another is down",
+			state: HandOver{
+				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
+				Proxies: append([]NodeProxy{{"c1", "c", stale, "", "", now.Add(-time.Minute)}, {"c2", "c", stale, "", "", now.Add(-time.Hour)}}, ready...),
+			},
+			want: "Served", note: "not waited for is vicinity-proxy on node c2",
 		},
 		{
 			name:  "not wanted any more",

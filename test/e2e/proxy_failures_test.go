@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,6 +106,69 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("handed over %d times there and back; %s", times, u), nil
+}
+
+// handOverCordoned has a Service ask for vicinity-proxy while that of a cordoned node, whose
+// pods go on making connections, does not run. The Service stays kube-proxy's and says which
+// node it waits for; it is handed over when the proxy runs again.
+func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) {
+	const waits = 10 * time.Second
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	node := s.cluster.Shape().Nodes()[0].Name
+	proxy := "vicinity-proxy-" + node
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.Cordon(ctx, node, false), s.cluster.StartComponent(ctx, proxy))
+	}()
+	if err := s.Cordon(ctx, node, true); err != nil {
+		return "", err
+	}
+	if err := s.cluster.PauseComponent(ctx, proxy); err != nil {
+		return "", err
+	}
+	resume := sync.OnceValue(func() error { return s.cluster.ResumeComponent(context.WithoutCancel(ctx), proxy) })
+	defer func() { err = errors.Join(err, resume()) }()
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		if err := s.PatchService(ctx, s.namespace, "echo", byVicinity); err != nil {
+			return err
+		}
+		named := "until vicinity-proxy is ready on node " + node
+		if err := lab.Wait(ctx, "the Service to say that it waits for node "+node, func(ctx context.Context) (string, error) {
+			service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if said := s.whyNotServed(ctx, service); !strings.Contains(said, named) {
+				return said, nil
+			}
+			return "", nil
+		}); err != nil {
+			return err
+		}
+		if err := t.more(ctx, int64(newRate*waits.Seconds())); err != nil {
+			return err
+		}
+		service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if said := s.whyNotServed(ctx, service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(said, named) {
+			return fmt.Errorf("the Service does not wait for node %s any more: its labels are %v, %s", node, service.Labels, said)
+		}
+		if err := resume(); err != nil {
+			return err
+		}
+		if err := s.servedBy(ctx, "echo", true); err != nil {
+			return err
+		}
+		return t.more(ctx, newRate)
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("kube-proxy's for %s, and handed over when the proxy of the cordoned node was back; %s", waits, u), nil
 }
 
 // proxyRollingUpdate replaces all endpoints.

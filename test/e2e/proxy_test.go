@@ -22,6 +22,7 @@ func proxyArea() area {
 		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
 		promises: []promise{
 			{name: "hand-over", keep: handOver, within: 3 * time.Minute},
+			{name: "hand-over-cordoned", keep: handOverCordoned, within: 4 * time.Minute},
 			{name: "conformance", keep: conformance, within: 10 * time.Minute},
 			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute},
 			{name: "udp-follows", keep: udpFollows, within: 3 * time.Minute},

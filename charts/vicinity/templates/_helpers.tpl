@@ -98,6 +98,62 @@ capabilities:
 {{- if or (include "vicinity.mutates" .) (include "vicinity.validates" .) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Labels of the nodes that run the proxy. */}}
+{{- define "vicinity.proxyNodeSelector" -}}
+{{- merge (dict "kubernetes.io/os" "linux") .Values.proxy.nodeSelector | toYaml -}}
+{{- end -}}
+
+{{/*
+The same nodes for the controller, which waits for each of them: a list of selectors, of
+which one is enough, in JSON. They are of the node selector and of each term of the node
+affinity. What the controller could not tell is refused.
+*/}}
+{{- define "vicinity.proxyNodes" -}}
+{{- $all := list -}}
+{{- range $key, $value := include "vicinity.proxyNodeSelector" . | fromYaml -}}
+{{- $all = append $all (printf "%s=%s" $key $value) -}}
+{{- end -}}
+{{- range $kind, $_ := .Values.proxy.affinity -}}
+{{- if ne $kind "nodeAffinity" -}}
+{{- fail (printf "proxy.affinity.%s: the controller could not tell which nodes run the proxy; only nodeAffinity is allowed" $kind) -}}
+{{- end -}}
+{{- end -}}
+{{- $required := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" dict .Values.proxy.affinity -}}
+{{- $terms := list -}}
+{{- range default list (get $required "nodeSelectorTerms") -}}
+{{- if .matchFields -}}
+{{- fail "proxy.affinity: matchFields of a node selector term: the controller knows nodes by their labels; use matchExpressions" -}}
+{{- end -}}
+{{- $texts := $all -}}
+{{- range .matchExpressions -}}
+{{- $values := join "," (default list .values) -}}
+{{- if eq .operator "In" -}}
+{{- $texts = append $texts (printf "%s in (%s)" .key $values) -}}
+{{- else if eq .operator "NotIn" -}}
+{{- $texts = append $texts (printf "%s notin (%s)" .key $values) -}}
+{{- else if eq .operator "Exists" -}}
+{{- $texts = append $texts .key -}}
+{{- else if eq .operator "DoesNotExist" -}}
+{{- $texts = append $texts (printf "!%s" .key) -}}
+{{- else if eq .operator "Gt" -}}
+{{- $texts = append $texts (printf "%s>%s" .key $values) -}}
+{{- else if eq .operator "Lt" -}}
+{{- $texts = append $texts (printf "%s<%s" .key $values) -}}
+{{- else -}}
+{{- fail (printf "proxy.affinity: operator %v of a node selector term is not allowed; it must be In, NotIn, Exists, DoesNotExist, Gt or Lt" .operator) -}}
+{{- end -}}
+{{- end -}}
+{{- /* A term that says nothing matches no node. */ -}}
+{{- if .matchExpressions -}}
+{{- $terms = append $terms (join "," $texts) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $required (not $terms) -}}
+{{- fail "proxy.affinity: no node selector term has matchExpressions, so that no node would run the proxy" -}}
+{{- end -}}
+{{- default (list (join "," $all)) $terms | toJson -}}
+{{- end -}}
+
 {{/* An image; the argument is the root and the image's values. */}}
 {{- define "vicinity.image" -}}
 {{- if .image.digest -}}

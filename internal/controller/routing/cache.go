@@ -36,7 +36,7 @@ func CacheOptions(options Options) cache.Options {
 }
 
 // trimNode keeps of a node its labels, what it can allocate to pods as far as that
-// counts for capacity, whether it is ready, and what is known of its proxy.
+// counts for capacity, whether it is ready and since when, and what is known of its proxy.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -46,9 +46,8 @@ func trimNode(object any) (any, error) {
 		TypeMeta: node.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
-			Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
+			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp,
 		},
-		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
 			KubeletVersion: node.Status.NodeInfo.KubeletVersion, OperatingSystem: node.Status.NodeInfo.OperatingSystem,
 		}},
@@ -63,7 +62,9 @@ func trimNode(object any) (any, error) {
 	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
-			trimmed.Status.Conditions = []corev1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
+			trimmed.Status.Conditions = []corev1.NodeCondition{{
+				Type: condition.Type, Status: condition.Status, LastTransitionTime: condition.LastTransitionTime,
+			}}
 		}
 	}
 	return trimmed, nil

@@ -27,12 +27,12 @@ type groupWriter struct {
 	proxies *proxyTable
 }
 
-func newGroupWriter(c client.Client, now clock.PassiveClock, grace time.Duration) *groupWriter {
+func newGroupWriter(c client.Client, now clock.PassiveClock, options Options) *groupWriter {
 	return &groupWriter{
 		client:  c,
 		clock:   now,
-		grace:   grace,
-		proxies: newProxyTable(c, now),
+		grace:   options.HandBackGrace,
+		proxies: newProxyTable(c, now, options.ProxyNodes),
 	}
 }
 

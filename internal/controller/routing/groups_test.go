@@ -75,7 +75,7 @@ func newGroupBench(t *testing.T) *groupBench {
 			return b.write(func() error { return c.Update(ctx, object, o...) })
 		},
 	}).Build()
-	b.writer = newGroupWriter(b.client, b.clock, 10*time.Second)
+	b.writer = newGroupWriter(b.client, b.clock, Options{HandBackGrace: 10 * time.Second, ProxyNodes: mustRule(t, "!example.com/virtual")})
 	b.forget()
 	b.in = routing.Input{Slices: []*discoveryv1.EndpointSlice{slice}, Cluster: translate.NewCluster(nodes), Settings: routing.DefaultSettings()}
 	b.refresh()
@@ -339,16 +339,40 @@ func (b *groupBench) silence(q queue, lease func(node, programmed string)) {
 	}
 }
 
-// TestProxiesOfNodes lists the nodes that have to be ready to serve.
+// mustRule is a rule of the nodes that run the proxy.
+func mustRule(t *testing.T, selectors ...string) NodeRule {
+	t.Helper()
+	var rule NodeRule
+	for _, selector := range selectors {
+		if err := rule.Set(selector); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rule
+}
+
+// TestProxiesOfNodes lists the nodes that have to be ready to serve: all whose pods may make
+// connections, but for those that run no proxy by rule.
 func TestProxiesOfNodes(t *testing.T) {
 	b := newGroupBench(t)
-	cordoned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "c1"}, Spec: corev1.NodeSpec{Unschedulable: true}}
-	cordoned.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	silent := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d1"}}
-	for _, node := range []*corev1.Node{cordoned, silent} {
+	since := metav1.NewTime(b.clock.Now().Add(-time.Hour))
+	cordoned := readyNode("c1")
+	cordoned.Spec = corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}}
+	silent := readyNode("d1")
+	silent.Status.Conditions[0].Status, silent.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, since
+	unknown := readyNode("e1")
+	unknown.Status.Conditions, unknown.CreationTimestamp = nil, since
+	leaving := readyNode("f1")
+	leaving.Finalizers = []string{"example.com/drain"}
+	virtual := readyNode("g1")
+	virtual.Labels["example.com/virtual"] = "true"
+	for _, node := range []*corev1.Node{cordoned, silent, unknown, leaving, virtual} {
 		if err := b.client.Create(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := b.client.Delete(t.Context(), leaving); err != nil {
+		t.Fatal(err)
 	}
 	// A Lease that is old when it is seen first is that of a node which is no more.
 	old := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
@@ -360,7 +384,13 @@ func TestProxiesOfNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []routing.NodeProxy{{Node: "a1", Zone: "a"}, {Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"}}
+	for i := range proxies {
+		proxies[i].NotReady = proxies[i].NotReady.UTC()
+	}
+	want := []routing.NodeProxy{
+		{Node: "a1", Zone: "a"}, {Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"},
+		{Node: "c1", Zone: "a"}, {Node: "d1", Zone: "a", NotReady: since.UTC()}, {Node: "e1", Zone: "a", NotReady: since.UTC()}, {Node: "f1", Zone: "a"},
+	}
 	if !slices.Equal(proxies, want) {
 		t.Errorf("got %+v, want %+v", proxies, want)
 	}

@@ -44,16 +44,17 @@ func leaseCache(namespace string) cache.ByObject {
 type proxyTable struct {
 	client client.Client
 	clock  clock.PassiveClock
+	// runs says which nodes run a proxy by the administrator's rule.
+	runs NodeRule
 
 	mu      sync.Mutex
 	proxies map[string]proxyLease // by node
 	waiting map[types.NamespacedName]*waitingService
 	// watched are those of waiting by the node that they watch.
 	watched map[string]map[types.NamespacedName]*waitingService
-	// served are the Services that were handed over, with the nodes that were named to
-	// be without a proxy then.
-	served map[types.NamespacedName]nodeNames
-	// silent are the nodes that had no proxy at the last look.
+	// served are the Services that were handed over.
+	served map[types.NamespacedName]servedService
+	// silent are the ready nodes that had no proxy at the last look.
 	silent []string
 	// list is shared by the Services that are synced at about the same time.
 	list   []routing.NodeProxy
@@ -86,12 +87,17 @@ func listOf(names nodeNames) []string {
 type waitingService struct {
 	name  string // as groups and Leases have it
 	begun []routing.GroupVersion
-	// missing are the nodes that it says it waits for.
-	missing nodeNames
+	// missing are the nodes that it says it waits for, and down those that it says it does
+	// not wait for.
+	missing, down nodeNames
 	// rest are those of missing that are still to be ready, but for those that were
 	// ready when it was their turn. The first one is watched.
 	rest string
 }
+
+// servedService is a Service that was handed over, with the nodes that it says are without
+// a proxy and that it says are down.
+type servedService struct{ missing, down nodeNames }
 
 // watches is the node that the Service watches, empty if it waits for none.
 func (w *waitingService) watches() string {
@@ -105,11 +111,11 @@ const lookEvery = routing.LeaseFresh / 3
 // listFor is how long a list of nodes is shared.
 const listFor = time.Second
 
-func newProxyTable(c client.Client, now clock.PassiveClock) *proxyTable {
+func newProxyTable(c client.Client, now clock.PassiveClock, runs NodeRule) *proxyTable {
 	return &proxyTable{
-		client: c, clock: now, proxies: map[string]proxyLease{},
+		client: c, clock: now, runs: runs, proxies: map[string]proxyLease{},
 		waiting: map[types.NamespacedName]*waitingService{}, watched: map[string]map[types.NamespacedName]*waitingService{},
-		served: map[types.NamespacedName]nodeNames{},
+		served: map[types.NamespacedName]servedService{},
 	}
 }
 
@@ -214,10 +220,10 @@ func (t *proxyTable) wait(key types.NamespacedName, step routing.HandOverStep) (
 	t.remove(key)
 	switch {
 	case step.Phase == routing.PhaseServed:
-		t.served[key] = namesOf(step.Missing)
+		t.served[key] = servedService{missing: namesOf(step.Missing), down: namesOf(step.Down)}
 	case step.Phase == routing.PhaseTaking && !step.Take:
 		missing := namesOf(step.Missing)
-		w := &waitingService{name: key.String(), begun: step.Memory.Begun, missing: missing, rest: missing.Value()}
+		w := &waitingService{name: key.String(), begun: step.Memory.Begun, missing: missing, down: namesOf(step.Down), rest: missing.Value()}
 		t.waiting[key] = w
 		t.watch(key, w, t.clock.Now())
 		if len(step.Missing) > 0 && w.rest == "" {
@@ -280,13 +286,12 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 		return err
 	}
 	now := t.clock.Now()
-	var nodes, silent []string
+	var nodes []string
 	for _, proxy := range proxies {
 		nodes = append(nodes, proxy.Node)
-		if !proxy.Ready("", nil, now) {
-			silent = append(silent, proxy.Node)
-		}
 	}
+	silent, awaited, down := routing.Unserved(proxies, now), routing.Awaited(proxies, now), routing.Down(proxies, now)
+	downNames := namesOf(down)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	stays := slices.DeleteFunc(slices.Clone(silent), func(node string) bool { return !covers(t.silent, []string{node}) })
@@ -294,12 +299,12 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	t.silent = silent
 	// Many Services name the same nodes.
 	untrue := map[nodeNames]bool{}
-	for key, names := range t.served {
-		if _, judged := untrue[names]; !judged {
-			named := listOf(names)
-			untrue[names] = !covers(named, stays) || !covers(either, named)
+	for key, says := range t.served {
+		if _, judged := untrue[says.missing]; !judged {
+			named := listOf(says.missing)
+			untrue[says.missing] = !covers(named, stays) || !covers(either, named)
 		}
-		if untrue[names] {
+		if untrue[says.missing] || says.down != downNames {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
@@ -307,9 +312,9 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	for key, w := range t.waiting {
 		if _, judged := untrue[w.missing]; !judged {
 			missing := listOf(w.missing)
-			untrue[w.missing] = len(missing) == 0 && len(nodes) > 0 || !covers(nodes, missing) || !covers(missing, silent)
+			untrue[w.missing] = len(missing) == 0 && len(down) < len(nodes) || !covers(nodes, missing) || !covers(missing, awaited)
 		}
-		if untrue[w.missing] || t.arrived(w, now) {
+		if untrue[w.missing] || w.down != downNames || t.arrived(w, now) {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
@@ -342,7 +347,8 @@ func (t *proxyTable) arrived(w *waitingService, now time.Time) bool {
 	return said > routing.MostNamed
 }
 
-// nodes are those that have to be ready to serve: schedulable and ready ones.
+// nodes are those that run a proxy by the administrator's rule. That they take no new pods,
+// are to be deleted, or are not ready, says nothing about the pods that they have.
 func (t *proxyTable) nodes(ctx context.Context) ([]routing.NodeProxy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -357,12 +363,30 @@ func (t *proxyTable) nodes(ctx context.Context) ([]routing.NodeProxy, error) {
 	t.list, t.listed = nil, now
 	for i := range list.Items {
 		node := &list.Items[i]
-		if node.DeletionTimestamp == nil && !node.Spec.Unschedulable && readiness(node) == corev1.ConditionTrue {
-			t.list = append(t.list, routing.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone]})
+		if t.runs.Matches(node.Labels) {
+			t.list = append(t.list, routing.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: notReadySince(node)})
 		}
 	}
 	slices.SortFunc(t.list, func(a, b routing.NodeProxy) int { return byNode(a, b.Node) })
 	return t.current(), nil
+}
+
+// notReadySince is since when a node is not ready, zero if it is.
+func notReadySince(node *corev1.Node) time.Time {
+	since := node.CreationTimestamp.Time
+	for _, condition := range node.Status.Conditions {
+		switch {
+		case condition.Type != corev1.NodeReady:
+		case condition.Status == corev1.ConditionTrue:
+			return time.Time{}
+		default:
+			since = condition.LastTransitionTime.Time
+		}
+	}
+	if since.IsZero() {
+		return time.Unix(0, 0) // nobody has said since when
+	}
+	return since
 }
 
 func byNode(p routing.NodeProxy, node string) int { return strings.Compare(p.Node, node) }

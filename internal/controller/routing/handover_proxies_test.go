@@ -17,6 +17,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // proxyLeaseOf is what the proxy of a node says.
@@ -118,13 +119,20 @@ func TestLookSeesWhatASyncDidNot(t *testing.T) {
 				return err
 			}
 			change(node)
+			if err := b.client.Status().Update(b.t.Context(), node.DeepCopy()); err != nil {
+				return err
+			}
+			node.ResourceVersion = ""
 			return b.client.Update(b.t.Context(), node)
 		}
 	}
 	for name, change := range map[string]func(*groupBench) error{
-		"a node comes":       func(b *groupBench) error { return b.client.Create(b.t.Context(), readyNode("c1")) },
-		"a node goes":        func(b *groupBench) error { return b.client.Delete(b.t.Context(), readyNode("b1")) },
-		"a node is cordoned": edit(func(node *corev1.Node) { node.Spec.Unschedulable = true }),
+		"a node comes":              func(b *groupBench) error { return b.client.Create(b.t.Context(), readyNode("c1")) },
+		"a node goes":               func(b *groupBench) error { return b.client.Delete(b.t.Context(), readyNode("b1")) },
+		"a node is to run no proxy": edit(func(node *corev1.Node) { node.Labels["example.com/virtual"] = "true" }),
+		"a node is down": edit(func(node *corev1.Node) {
+			node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}
+		}),
 	} {
 		for _, looks := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s, and %d looks are taken meanwhile", name, looks), func(t *testing.T) {
@@ -144,9 +152,8 @@ func TestLookSeesWhatASyncDidNot(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					step := routing.HandOverStep{Phase: routing.PhaseTaking}
-					for _, proxy := range proxies {
-						step.Missing = append(step.Missing, proxy.Node)
+					step := routing.HandOverStep{
+						Phase: routing.PhaseTaking, Missing: routing.Awaited(proxies, b.clock.Now()), Down: routing.Down(proxies, b.clock.Now()),
 					}
 					meanwhile()
 					table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
@@ -170,6 +177,63 @@ func TestLookSeesWhatASyncDidNot(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNodeGoesDown has a node that a Service waits for stop being ready: the Service waits
+// until the node counts as down, and says so then, also once it is handed over. It hears
+// when the node is back.
+func TestNodeGoesDown(t *testing.T) {
+	b := newGroupBench(t)
+	q := newQueue()
+	defer q.ShutDown()
+	speaking := []string{"a1"}
+	const version = "1000000" // of all groups and later ones
+	look := func(when string, pause time.Duration, woken bool, says string) {
+		t.Helper()
+		b.clock.SetTime(b.clock.Now().Add(pause))
+		for _, node := range speaking {
+			b.writer.proxies.observe(proxyLeaseOf(node, version, b.clock.Now()), q)
+		}
+		if err := b.writer.proxies.look(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(drain(q)) > 0; got != woken {
+			t.Errorf("%s: woken %t, want %t", when, got, woken)
+		}
+		b.refresh()
+		if notes := strings.Join(b.mustDeliver().notes, ". "); notes != says {
+			t.Errorf("%s: it says %q, want %q", when, notes, says)
+		}
+	}
+	ready := func(status corev1.ConditionStatus) {
+		t.Helper()
+		node := &corev1.Node{}
+		if err := b.client.Get(t.Context(), types.NamespacedName{Name: "b1"}, node); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(b.clock.Now())}}
+		if err := b.client.Status().Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.mustDeliver()
+	const waits = "kube-proxy goes on serving the Service until vicinity-proxy is ready on node b1"
+	const down = "not waited for is vicinity-proxy on node b1, down for more than 5 minutes"
+	look("the proxy of b1 is away", lookEvery, true, waits)
+	ready(corev1.ConditionUnknown)
+	look("the node is not ready", lookEvery, false, waits)
+	look("nor is it later", 4*time.Minute, false, waits)
+	look("it is down", time.Minute, true, down)
+	if b.refresh(); b.in.Service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+		t.Fatal("the Service is not handed over")
+	}
+	look("the Service is handed over", lookEvery, false, down)
+	look("nothing changes", lookEvery, false, down)
+	ready(corev1.ConditionTrue)
+	look("the node is back", lookEvery, true, "no vicinity-proxy answers on node b1, where the Service does not work: "+
+		"start it there, or remove the annotation vicinity.dev/proxy")
+	speaking = append(speaking, "b1")
+	look("its proxy answers", lookEvery, false, "")
 }
 
 // TestServedNamesWhoLasts has proxies fall silent and speak all the time, on nodes that are
@@ -271,7 +335,7 @@ func TestMostAreNotNamed(t *testing.T) {
 // waitingTable is a table of thousands of Services that wait for the same nodes.
 func waitingTable(nodes, services int) (table *proxyTable, clock *clocktesting.FakePassiveClock, missing []string) {
 	clock = clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	table = newProxyTable(nil, clock)
+	table = newProxyTable(nil, clock, NodeRule{})
 	for i := range nodes {
 		name := fmt.Sprintf("node-%05d", i)
 		missing = append(missing, name)

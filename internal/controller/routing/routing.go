@@ -46,6 +46,9 @@ type Options struct {
 	// HandBackGrace is how long groups stay after a Service has gone back to
 	// kube-proxy.
 	HandBackGrace time.Duration
+	// ProxyNodes are the nodes that run vicinity-proxy. A Service is handed over when all
+	// of them have programmed it.
+	ProxyNodes NodeRule
 	// Syncs, if given, are kept up to date with those under way.
 	Syncs *Syncs
 }
@@ -90,7 +93,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		memory:   newMemory(),
 		policies: newPolicyQueue(),
 	}
-	r.groups = newGroupWriter(c, now, options.HandBackGrace)
+	r.groups = newGroupWriter(c, now, options)
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = NewSyncs(now)
 	}

@@ -117,11 +117,7 @@ func (c *cluster) prepare(ctx context.Context, folder string) error {
 	if err := c.client.Apply(ctx, "", role); err != nil {
 		return err
 	}
-	// A Service is handed over when the proxies of all schedulable nodes have it.
 	for i, node := range c.Shape().Nodes()[1:] {
-		if _, err := c.api.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); err != nil {
-			return err
-		}
 		if err := c.listen(i, node); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -210,6 +211,8 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 		filepath.Join(b.bin, "vicinity-controller"), "--kubeconfig", b.cluster.Kubeconfig(), "--namespace", "vicinity-system",
 		"--leader-elect=false", "--health-probe-bind-address", "0", "--metrics-bind-address", "0",
 		"--kube-api-qps", "2000", "--kube-api-burst", "4000", "--hand-back-grace", "0s", fmt.Sprintf("--groups=%t", groups),
+		// A Service is handed over when the proxies of all these nodes have it.
+		"--proxy-nodes", corev1.LabelHostname + "=" + b.cluster.node.Name,
 	}
 	controller, err := start("controller", "", b.folder, b.lost, args...)
 	if err != nil {
