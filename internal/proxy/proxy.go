@@ -117,7 +117,7 @@ func New(o Options) (*Proxy, error) {
 	if p.client, err = newClient(counted(o.API, p.metrics.received)); err != nil {
 		return nil, err
 	}
-	p.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: p.client.core.EventsV1()})
+	p.events = events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: p.client.core.EventsV1()}})
 	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = p.newKeeper()
 	p.programmer = p.newProgrammer(wake)
