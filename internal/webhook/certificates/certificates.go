@@ -105,7 +105,7 @@ func (c *Certificates) Register(mgr manager.Manager) error {
 	for _, name := range o.Validating {
 		r.Webhooks = append(r.Webhooks, rotator.WebhookInfo{Name: name, Type: rotator.Validating})
 	}
-	if err := rotator.AddRotator(mgr, r); err != nil {
+	if err := rotator.AddRotator(oneSecret{mgr, o.Secret}, r); err != nil {
 		return errors.Join(fmt.Errorf("adding the rotator of certificates: %w", err), os.RemoveAll(folder))
 	}
 	return mgr.Add(&loader{

@@ -14,8 +14,9 @@
 //
 // The Secret must exist, and may be empty; the chart makes it. The permissions are
 //
-//   - secrets, in Vicinity's namespace: get, list and watch, and update of the one
-//     Secret. The rotator's cache holds all Secrets of that namespace.
+//   - secrets, in Vicinity's namespace: get, list, watch and update of the one Secret. To
+//     create one cannot be held to a name, and gives tokens of all accounts of the
+//     namespace: a Secret that was deleted is made anew by the chart.
 //   - mutatingwebhookconfigurations and validatingwebhookconfigurations of the group
 //     admissionregistration.k8s.io: get, list and watch, and update of those named.
 //     The rotator watches a kind only if it is given a name of it.
