@@ -28,7 +28,7 @@ type config struct {
 	pprof          string
 	log            logConfig
 	routing        controller.Options
-	groups         bool
+	groups, hints  bool
 	webhooks       webhookConfig
 }
 
@@ -92,6 +92,7 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", false, "do what topology-mode: Auto asks of Kubernetes, too")
 	flags.IntVar(&s.SliceLimit, "slice-limit", routing.DefaultSliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", routing.DefaultShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
+	flags.BoolVar(&c.hints, "hints", true, "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
 	flags.BoolVar(&c.groups, "groups", true, "write EndpointGroups for Services that ask for vicinity-proxy")
 	flags.IntVar(&s.GroupSize, "group-size", routing.DefaultGroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", routing.MaxGroupSize))
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
@@ -137,11 +138,13 @@ func (c *config) check() error {
 		return fmt.Errorf("--namespace: it is empty, and the lease and the certificate are kept there")
 	case c.namespace == "" && c.groups:
 		return fmt.Errorf("--namespace: it is empty, and only leases of proxies there count; without it, --groups must be false")
+	case !c.hints && c.webhooks.endpointSlices:
+		return fmt.Errorf("--webhook-endpointslices: true is not allowed with --hints=false; it keeps hints, and there are none")
 	case c.serviceAccount == "" && c.webhooks.endpointSlices:
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}
 	o.LeftAlone.Own = c.namespace
-	o.Settings.WithoutGroups = !c.groups
+	o.Settings.WithoutGroups, o.Settings.WithoutHints = !c.groups, !c.hints
 	return c.log.check()
 }
 

@@ -35,15 +35,16 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--top-services -1":    "--top-services: -1 is not allowed",
 		"--kube-api-qps 0":     "--kube-api-qps: 0 is not allowed",
 		"--kube-api-burst 0":   "--kube-api-burst: 0 is not allowed",
-		"--leader-elect=false --webhook-policies":                     "--namespace: it is empty",
-		"--leader-elect=false":                                        "--namespace: it is empty, and only leases of proxies there count",
-		"--leader-elect=false --groups=false":                         "--kubeconfig: it is needed outside of a cluster",
-		"--namespace v --webhook-endpointslices":                      "--service-account: it is empty",
-		"--namespace v --log-level loud":                              `--log-level: "loud" is unknown; allowed are debug, info, error`,
-		"--namespace v --log-format xml":                              `--log-format: "xml" is unknown; allowed are json, text`,
-		"--namespace v":                                               "--kubeconfig: it is needed outside of a cluster",
-		"--namespace v --kubeconfig testdata/none":                    "finding the API server",
-		"--leader-elect=false --webhook-services=false --workers=1 x": "unknown command",
+		"--leader-elect=false --webhook-policies":                                  "--namespace: it is empty",
+		"--leader-elect=false":                                                     "--namespace: it is empty, and only leases of proxies there count",
+		"--leader-elect=false --groups=false":                                      "--kubeconfig: it is needed outside of a cluster",
+		"--namespace v --webhook-endpointslices":                                   "--service-account: it is empty",
+		"--namespace v --service-account a --webhook-endpointslices --hints=false": "--webhook-endpointslices: true is not allowed with --hints=false",
+		"--namespace v --log-level loud":                                           `--log-level: "loud" is unknown; allowed are debug, info, error`,
+		"--namespace v --log-format xml":                                           `--log-format: "xml" is unknown; allowed are json, text`,
+		"--namespace v":                                                            "--kubeconfig: it is needed outside of a cluster",
+		"--namespace v --kubeconfig testdata/none":                                 "finding the API server",
+		"--leader-elect=false --webhook-services=false --workers=1 x":              "unknown command",
 	} {
 		if err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", flags, err, want)
@@ -57,14 +58,14 @@ func TestFlagsReachTheController(t *testing.T) {
 	c := &config{}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.addFlags(flags)
-	if err := flags.Parse([]string{"--take-over-auto", "--groups=false", "--exclude-namespaces", "kube-system,other", "--webhook-endpointslices", "--webhook-services"}); err != nil {
+	if err := flags.Parse([]string{"--take-over-auto", "--groups=false", "--hints=false", "--exclude-namespaces", "kube-system,other", "--webhook-services"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
 	o := c.routing
-	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || o.LeftAlone.Own != "system" || len(o.LeftAlone.Namespaces) != 2 {
+	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || !o.Settings.WithoutHints || o.LeftAlone.Own != "system" || len(o.LeftAlone.Namespaces) != 2 {
 		t.Errorf("options %+v", o)
 	}
 	if got := c.user(); got != "system:serviceaccount:system:routing" {

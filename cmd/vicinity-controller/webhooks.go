@@ -61,7 +61,10 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 		}
 	}
 	if c.webhooks.services {
-		service.Register(mgr, service.Options{TakeOverAuto: c.routing.Settings.TakeOverAuto, Metrics: answered})
+		service.Register(mgr, service.Options{
+			TakeOverAuto: c.routing.Settings.TakeOverAuto, WithoutGroups: c.routing.Settings.WithoutGroups,
+			WithoutHints: c.routing.Settings.WithoutHints, Metrics: answered,
+		})
 	}
 	if c.webhooks.policies {
 		policy.Register(mgr, policy.Options{Metrics: answered})

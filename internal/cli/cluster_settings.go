@@ -79,11 +79,11 @@ func (s *controllerSettings) apply(args []string) error {
 	flags.DurationVar(&given.ShrinkGrace, "shrink-grace", given.ShrinkGrace, "")
 	flags.StringSliceVar(&given.leftAlone.Namespaces, "exclude-namespaces", given.leftAlone.Namespaces, "")
 	flags.StringVar(&given.leftAlone.Own, "namespace", given.leftAlone.Own, "")
-	groups := flags.Bool("groups", !given.WithoutGroups, "")
+	groups, hints := flags.Bool("groups", !given.WithoutGroups, ""), flags.Bool("hints", !given.WithoutHints, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	given.WithoutGroups = !*groups
+	given.WithoutGroups, given.WithoutHints = !*groups, !*hints
 	*s = given
 	return nil
 }

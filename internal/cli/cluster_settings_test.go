@@ -75,11 +75,12 @@ func TestSettingsAreThoseOfTheChart(t *testing.T) {
 		"nameOverride": "other", "fullnameOverride": "another",
 		"routing": map[string]any{
 			"takeOverAuto": true, "sliceLimit": 7, "shrinkGrace": "1m30s", "excludedNamespaces": []any{"a", "b"},
-			"groups": map[string]any{"enabled": false, "size": 250},
+			"groups": map[string]any{"enabled": false, "size": 250}, "hints": map[string]any{"enabled": false},
 		},
 	}))
 	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
-	want.ShrinkGrace, want.WithoutGroups, want.leftAlone.Namespaces = 90*time.Second, true, []string{"a", "b"}
+	want.ShrinkGrace, want.leftAlone.Namespaces = 90*time.Second, []string{"a", "b"}
+	want.WithoutGroups, want.WithoutHints = true, true
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
 	}

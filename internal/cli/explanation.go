@@ -336,6 +336,8 @@ func (e *explanation) meanwhile() []string {
 	switch {
 	case m == nil:
 		return nil
+	case m.Delivery == routing.DeliveryNone:
+		return []string{translate.HintsAreOff + ", so that all zones use all endpoints"}
 	case m.Undelivered:
 		return []string{"there are no hints, which cannot express it, so that all zones use all endpoints"}
 	}

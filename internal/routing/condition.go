@@ -53,6 +53,9 @@ func (d Decision) Condition() metav1.Condition {
 		case d.Meanwhile != nil && d.Meanwhile.Undelivered:
 			condition.Reason += "," + wordAwaitsProxy
 			sentences = []string{awaitsProxy}
+			if d.Meanwhile.Delivery == DeliveryNone {
+				sentences = []string{awaitsProxyAlone}
+			}
 		case allocated && d.Ignored != IgnoredNone:
 			condition.Reason += "," + wordProxiesIgnoreHints
 		case allocated:
@@ -69,6 +72,9 @@ func (d Decision) Condition() metav1.Condition {
 
 // awaitsProxy is what the condition says while nobody does what is asked for.
 const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints"
+
+// awaitsProxyAlone is the same where there are no hints at all.
+const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + translate.HintsAreOff + ": until then all zones use all endpoints"
 
 // unreached is what the condition says of zones that what is asked for keeps from all
 // endpoints.

@@ -17,13 +17,16 @@ import (
 // an input that makes no sense, which written objects cannot cause.
 func Decide(in Input) (Decision, error) {
 	d := Decision{
-		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{TakeOverAuto: in.Settings.TakeOverAuto}),
+		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints}),
 	}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request.Groups = false
-		d.note("annotation %s has no effect: delivery by groups is switched off in this cluster", translate.AnnotationProxy)
+		d.note("annotation %s has no effect: %s", translate.AnnotationProxy, translate.GroupsAreOff)
 	}
-	d.Delivery = deliveryOf(in.Service, d.Request)
+	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == DeliveryHints && in.Settings.WithoutHints {
+		d.Delivery = DeliveryNone
+		d.note("%s has no effect: %s", d.Request.Source, translate.HintsAreOff)
+	}
 	var err error
 	switch d.Delivery {
 	case DeliveryNone:

@@ -16,6 +16,11 @@ func meanwhile(in Input, request translate.Request) (*Decision, error) {
 	if served(in.Service) || d.Delivery != DeliveryHints {
 		return nil, nil
 	}
+	if in.Settings.WithoutHints {
+		d.Delivery, d.Undelivered = DeliveryNone, true
+		d.note(translate.HintsAreOff)
+		return d, nil
+	}
 	in.Last = in.Last.Hinted()
 	if err := d.plan(in); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ type Input struct {
 
 // Settings are what the administrator of a cluster chooses.
 type Settings struct {
-	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for.
+	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for, which takes hints.
 	TakeOverAuto bool
 	// SliceLimit is the number of hinted slices above which the outcome names groups
 	// as the better way, because upstream writes each of them at every sync.
@@ -46,8 +46,9 @@ type Settings struct {
 	GroupSize int
 	// ShrinkGrace is how long zones keep endpoints that the plan takes from them.
 	ShrinkGrace time.Duration
-	// WithoutGroups says that delivery by groups is switched off.
-	WithoutGroups bool
+	// WithoutGroups says that delivery by groups is switched off, and WithoutHints that
+	// delivery by hints is.
+	WithoutGroups, WithoutHints bool
 }
 
 // Defaults of Settings.

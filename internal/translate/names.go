@@ -25,6 +25,12 @@ const (
 // it, from groups instead of hints. Its value must be "true".
 const AnnotationProxy = "vicinity.dev/proxy"
 
+// What Services are told of a cluster whose administrator has switched a delivery off.
+const (
+	GroupsAreOff = "delivery by groups is switched off in this cluster"
+	HintsAreOff  = "delivery by hints is switched off in this cluster"
+)
+
 // PolicyPrefix is what a value of AnnotationTopologyMode that names a RoutingPolicy
 // starts with.
 const PolicyPrefix = "vicinity.dev/"

@@ -232,6 +232,43 @@ func TestGroupsAreSwitchedOff(t *testing.T) {
 	}
 }
 
+// Where hints are switched off, those that there are go, with the label that has the webhook
+// keep them, and the Service says why.
+func TestHintsAreSwitchedOff(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	if !strings.Contains(w.hints(), "a") || w.service("web").Labels[translate.LabelRouted] != "true" {
+		t.Fatal("there are no hints to take away")
+	}
+	options := testOptions()
+	options.Settings.WithoutHints = true
+	w.start(options)
+	w.settle("web")
+	w.strip("web") // as Kubernetes' controller does without the label
+	if hints := strings.Trim(w.hints(), "- |"); hints != "" || w.service("web").Labels[translate.LabelRouted] != "" {
+		t.Errorf("the hints are %s, the labels are %v", hints, w.service("web").Labels)
+	}
+	if c := w.condition("web"); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "has no effect: delivery by hints is switched off in this cluster") {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// A Service for vicinity-proxy that cannot be handed over has no hints meanwhile where they
+// are switched off, and says so.
+func TestNoHintsMeanwhile(t *testing.T) {
+	w := newWorld(t, append(threeZones(), proxied(translate.AnnotationSameZone, translate.Prefer), aSlice("web", 0, twelve))...)
+	options := testOptions()
+	options.Settings.WithoutHints = true
+	w.start(options)
+	w.settle("web")
+	if hints := strings.Trim(w.hints(), "- |"); hints != "" || len(w.groups()) == 0 {
+		t.Errorf("the hints are %s, there are %d groups", hints, len(w.groups()))
+	}
+	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "delivery by hints is switched off in this cluster: until then all zones use all endpoints") {
+		t.Errorf("condition %+v", c)
+	}
+}
+
 // A Service with the name of one before it is handed over only when proxies have its
 // own groups, though nobody saw the other one go.
 func TestRemadeServiceBeginsAnew(t *testing.T) {

@@ -37,8 +37,8 @@ const Path = "/validate-service"
 
 // Options are what the webhook depends on.
 type Options struct {
-	// TakeOverAuto is as the routing controller has it.
-	TakeOverAuto bool
+	// TakeOverAuto, WithoutGroups and WithoutHints are as the routing controller has them.
+	TakeOverAuto, WithoutGroups, WithoutHints bool
 	// Metrics are those of all webhooks of the process.
 	Metrics *outcome.Metrics
 }
@@ -46,7 +46,7 @@ type Options struct {
 // Register has a manager serve the webhook. The manager's scheme has to know
 // RoutingPolicies, whose cache is filled from its start then.
 func Register(mgr manager.Manager, o Options) {
-	j := judge{options: translate.Options{TakeOverAuto: o.TakeOverAuto}, policies: mgr.GetClient()}
+	j := judge{Options: o, policies: mgr.GetClient()}
 	mgr.GetWebhookServer().Register(Path, &admission.Webhook{Handler: verdict.Handler(j.judge, verdict.Options{
 		Webhook: "service", Metrics: o.Metrics, Log: mgr.GetLogger().WithName("webhook").WithName("service"),
 	})})
@@ -54,7 +54,7 @@ func Register(mgr manager.Manager, o Options) {
 
 // judge knows what Services ask for.
 type judge struct {
-	options  translate.Options
+	Options
 	policies client.Reader
 }
 
@@ -81,7 +81,7 @@ func (j judge) judge(ctx context.Context, write verdict.Write[corev1.Service]) v
 		// What a Service asks for may be in a policy.
 		said.Err = err
 	default:
-		said.Warnings = warnings(translate.RequestOf(named, policies, j.options))
+		said.Warnings = j.warnings(translate.RequestOf(named, policies, translate.Options{TakeOverAuto: j.TakeOverAuto && !j.WithoutHints}))
 	}
 	return said
 }
@@ -119,8 +119,12 @@ func (j judge) list(ctx context.Context, namespace string) ([]*v1alpha1.RoutingP
 }
 
 // warnings are about what is asked for and has no effect.
-func warnings(request translate.Request) []string {
+func (j judge) warnings(request translate.Request) []string {
 	said := slices.Clone(request.Warnings)
+	if request.Groups && j.WithoutGroups {
+		request.Groups = false
+		said = append(said, fmt.Sprintf("annotation %s has no effect: %s", translate.AnnotationProxy, translate.GroupsAreOff))
+	}
 	switch {
 	case request.Source == "" || request.Upstream:
 	case request.NoPlan != "":
@@ -128,8 +132,15 @@ func warnings(request translate.Request) []string {
 		if request.Policy == "" {
 			said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
 		}
-	case !request.Groups:
-		if need := translate.NeedOfGroups(request.Intent); need != "" {
+	case request.Groups:
+	case j.WithoutHints:
+		said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, translate.HintsAreOff))
+	default:
+		switch need := translate.NeedOfGroups(request.Intent); {
+		case need == "":
+		case j.WithoutGroups:
+			said = append(said, fmt.Sprintf("%s %s, and %s", request.Source, need, translate.GroupsAreOff))
+		default:
 			said = append(said, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, translate.AnnotationProxy))
 		}
 	}

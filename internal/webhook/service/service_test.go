@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/verdict"
 )
 
@@ -191,9 +190,43 @@ func TestJudgeWithoutPolicies(t *testing.T) {
 func TestJudgeTakesOverAuto(t *testing.T) {
 	headless := with(of(mode+"Auto"), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone })
 	for takeOver, want := range map[bool]int{false: 0, true: 1} {
-		j := judge{options: translate.Options{TakeOverAuto: takeOver}, policies: reader{}}
+		j := judge{Options: Options{TakeOverAuto: takeOver}, policies: reader{}}
 		if said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: headless, Namespace: "shop"}); len(said.Warnings) != want {
 			t.Errorf("taken over %t: %q", takeOver, said.Warnings)
+		}
+	}
+}
+
+// TestSwitchedOff warns of what has no effect in a cluster whose administrator has switched
+// a delivery off.
+func TestSwitchedOff(t *testing.T) {
+	const prefer, require = sameZone + "Prefer", sameZone + "Require"
+	const hintsOff, groupsOff = "has no effect: delivery by hints is switched off", "annotation vicinity.dev/proxy has no effect: delivery by groups is switched off"
+	noHints, noGroups, neither := Options{WithoutHints: true, TakeOverAuto: true}, Options{WithoutGroups: true}, Options{WithoutHints: true, WithoutGroups: true}
+	for _, test := range []struct {
+		options Options
+		lines   []string
+		want    []string
+	}{
+		{Options{}, []string{prefer}, nil},
+		{noHints, []string{prefer}, []string{hintsOff}},
+		{noHints, []string{prefer, proxy}, nil},
+		{noHints, []string{mode + "Auto"}, nil}, // Kubernetes does it
+		{noGroups, []string{prefer}, nil},
+		{noGroups, []string{prefer, proxy}, []string{groupsOff}},
+		{noGroups, []string{require}, []string{"and delivery by groups is switched off in this cluster"}},
+		{neither, []string{prefer, proxy}, []string{groupsOff, hintsOff}},
+	} {
+		j := judge{Options: test.options, policies: reader{}}
+		said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(test.lines...), Namespace: "shop"})
+		if len(said.Warnings) != len(test.want) || len(said.Faults) > 0 || said.Err != nil {
+			t.Errorf("%+v, %q: %+v, want %q", test.options, test.lines, said, test.want)
+			continue
+		}
+		for i, want := range test.want {
+			if !strings.Contains(said.Warnings[i], want) {
+				t.Errorf("%+v, %q: %q, want %q", test.options, test.lines, said.Warnings[i], want)
+			}
 		}
 	}
 }
