@@ -34,8 +34,7 @@ var grantedHere = map[string]string{
 	"events":                     "create patch", // who leads
 	"leases.coordination.k8s.io": "create list watch",
 	"leases.coordination.k8s.io:vicinity-controller": "get update",
-	"secrets":                              "list watch",
-	"secrets:vicinity-webhook-certificate": "get update",
+	"secrets:vicinity-webhook-certificate":           "get list watch update",
 }
 
 // grantedProxy are the verbs that the proxy needs of the whole cluster, and
@@ -45,7 +44,7 @@ var (
 		"services":                    "list watch",
 		"endpointgroups.vicinity.dev": "list watch",
 		"nodes":                       "get list watch", // its own
-		"events.events.k8s.io":        "create patch",
+		"events.events.k8s.io":        "create",
 	}
 	grantedProxyHere = map[string]string{"leases.coordination.k8s.io": "get create update"}
 )

@@ -33,6 +33,7 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 	}{
 		{name: "routing", set: "routing.enabled=false", gone: all},
 		{name: "slices", set: "webhooks.endpointSlices.enabled=false", gone: []string{"MutatingWebhookConfiguration vicinity"}},
+		{name: "hints", set: "routing.hints.enabled=false", gone: []string{"MutatingWebhookConfiguration vicinity"}},
 		{name: "services", set: "webhooks.services.enabled=false"},
 		{
 			name: "services and policies", set: "webhooks.services.enabled=false,webhooks.policies.enabled=false",
@@ -44,6 +45,9 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 		}},
 		{name: "metrics", set: "metrics.enabled=false", gone: []string{"Service vicinity-metrics"}},
 		{name: "budget", set: "podDisruptionBudget.enabled=false", gone: []string{"PodDisruptionBudget vicinity-controller"}},
+		{name: "guard of writes", set: "rbac.guardWrites=false", gone: []string{
+			"ValidatingAdmissionPolicy vicinity-controller-writes", "ValidatingAdmissionPolicyBinding vicinity-controller-writes",
+		}},
 		{name: "roles of users", set: "rbac.aggregate=false", gone: []string{"ClusterRole vicinity-edit", "ClusterRole vicinity-view"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -87,7 +87,7 @@ capabilities:
 
 {{/* What is installed: each is empty or "true". */}}
 {{- define "vicinity.mutates" -}}
-{{- if and .Values.routing.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
+{{- if and .Values.routing.enabled .Values.routing.hints.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.validates" -}}
