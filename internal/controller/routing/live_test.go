@@ -2,13 +2,20 @@ package routing
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -35,6 +42,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	t.Run("slices by hand are routed", func(t *testing.T) { c.on(t).byHand(t) })
 	t.Run("guards are minded by the API server", func(t *testing.T) { c.on(t).guards(t) })
 	t.Run("hints that Kubernetes removes", func(t *testing.T) { c.on(t).stripped(t) })
+	t.Run("hints that a webhook drops", func(t *testing.T) { c.on(t).dropped(t) })
 	t.Run("policies have a status", func(t *testing.T) { c.on(t).policies() })
 	stop()
 	t.Run("a restart writes nothing", func(t *testing.T) { c.on(t).restart(t) })
@@ -325,4 +333,71 @@ func (c *cluster) goes(t *testing.T) {
 			return "", err
 		})
 	}
+}
+
+// dropped has a webhook of somebody else drop the hints for nodes that the controller
+// writes, as an API server does that does not know them. The condition says so, hints for
+// zones are written all the same, and nothing is written again and again.
+func (c *cluster) dropped(t *testing.T) {
+	var reviews atomic.Int32
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		reviews.Add(1)
+		var review admissionv1.AdmissionReview
+		slice := new(discoveryv1.EndpointSlice)
+		if err := errors.Join(json.NewDecoder(request.Body).Decode(&review), json.Unmarshal(review.Request.Object.Raw, slice)); err != nil {
+			t.Error(err)
+		}
+		var operations []operation
+		for i := range slice.Endpoints {
+			if hints := slice.Endpoints[i].Hints; hints != nil && len(hints.ForNodes) > 0 {
+				operations = append(operations, operation{Op: "remove", Path: fmt.Sprintf("/endpoints/%d/hints/forNodes", i)})
+			}
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		if len(operations) > 0 {
+			body, err := json.Marshal(operations)
+			if err != nil {
+				t.Error(err)
+			}
+			review.Response.Patch, review.Response.PatchType = body, new(admissionv1.PatchTypeJSONPatch)
+		}
+		review.Request = nil
+		if err := json.NewEncoder(w).Encode(&review); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	c.Make("", fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: somebody}
+webhooks:
+- {name: drops.example.com, clientConfig: {url: %q, caBundle: %s}, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1],
+   objectSelector: {matchLabels: {kubernetes.io/service-name: dropped}},
+   rules: [{apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [UPDATE], scope: Namespaced}]}
+`, server.URL, base64.StdEncoding.EncodeToString(authority)))
+	slice := aSlice("dropped", 0, twelve)
+	slice.Labels[discoveryv1.LabelManagedBy] = "example.com"
+	if err := c.objects.Create(t.Context(), slice); err != nil {
+		t.Fatal(err)
+	}
+	c.Make("shop", `{apiVersion: v1, kind: Service, metadata: {name: dropped, annotations: {
+  vicinity.dev/topology-keys: "kubernetes.io/hostname,topology.kubernetes.io/zone,*"}}, spec: {ports: [{name: http, port: 80}]}}`)
+	service := c.waitReason(t, "dropped", "Allocated,HintsDropped")
+	if condition := routing.ConditionOf(service); condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(routing.LossNodes)) {
+		t.Errorf("condition %+v", condition)
+	}
+	c.waitTold(t, "dropped", "TopologyHintsDropped")
+	stored, err := c.slices(t.Context(), "dropped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(stored); got != twelve || len(stored[0].Endpoints[0].Hints.ForNodes) > 0 {
+		t.Errorf("hints %s", got)
+	}
+	if n := reviews.Load(); n < 1 || n > 4 {
+		t.Errorf("the slice was written %d times", n)
+	}
+	t.Logf("the slice was written %d times", reviews.Load())
 }

@@ -20,6 +20,11 @@
 //     that is restored too: the object is what is stored, byte for byte, the API server
 //     stores nothing, and nobody who watches hears of it.
 //
+// Slices that others write, by hand or mirrored from Endpoints, have the label from the
+// routing controller, and those who write them know nothing of it: a write that lacks it,
+// of a slice of the same Service, gets it back. The controller takes it from slices that
+// it lets go of.
+//
 // A slice without that label, and with the one of the Gardener project,
 // endpoint-slice-hints.resources.gardener.cloud/consider: "true", has each endpoint
 // hinted to its own zone, ready or not. Only the zones are replaced: hints for nodes
@@ -43,6 +48,9 @@
 // other, with the endpoints shuffled. An endpoint that was moved out of a slice that is
 // written already is then known to none, and hinted to its own zone until the controller
 // has written its plan.
+//
+// A new slice that somebody else writes has no label, so it is none to look at until the
+// controller has seen it.
 //
 // # What it leaves alone
 //

@@ -357,6 +357,7 @@ func TestBesideKubernetes(t *testing.T) {
 	c := live(t)
 	t.Run("readiness", func(t *testing.T) { hintsSurvive(c.on(t)) })
 	t.Run("several slices", func(t *testing.T) { slicesAreRepacked(c.on(t)) })
+	t.Run("a mirrored slice", func(t *testing.T) { mirroredSliceIsKept(c.on(t)) })
 	t.Run("a large slice", func(t *testing.T) { largeSliceIsRestored(c.on(t)) })
 	if counted := results(t, c.registry); counted[string(outcome.Failed)] > 0 || counted[string(outcome.Degraded)] > 0 {
 		t.Errorf("the webhook counted %v, want none failed or degraded", counted)
@@ -521,4 +522,36 @@ func largeSliceIsRestored(c *cluster) {
 	}
 	c.Logf("an update of %d endpoints takes p50 %.1f ms when it is restored, %.1f ms when it changes nothing and no webhook sees it",
 		len(planned.Endpoints), percentile(restored, 50)/1000, percentile(plain, 50)/1000)
+}
+
+// mirroredSliceIsKept has Kubernetes mirror Endpoints into a slice, which it writes whole,
+// with labels that are those of the Endpoints.
+func mirroredSliceIsKept(c *cluster) {
+	c.Make("shop", `
+{apiVersion: v1, kind: Service, metadata: {name: mirrored}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Endpoints, metadata: {name: mirrored}, subsets: [{addresses: [{ip: 10.66.0.1}, {ip: 10.66.0.2}], ports: [{port: 80}]}]}
+`)
+	mirror := c.waitReady("mirrored", 2)[0]
+	operations := []map[string]any{{"op": "add", "path": "/metadata/labels/vicinity.dev~1routed", "value": "true"}}
+	for i := range mirror.Endpoints {
+		operations = append(operations, map[string]any{
+			"op": "add", "path": fmt.Sprintf("/endpoints/%d/hints", i), "value": map[string]any{"forZones": []any{map[string]any{"name": "zone-b"}}},
+		})
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if _, err := c.planner.DiscoveryV1().EndpointSlices("shop").Patch(c.Context(), mirror.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	more := `{"subsets": [{"addresses": [{"ip": "10.66.0.1"}, {"ip": "10.66.0.2"}, {"ip": "10.66.0.3"}], "ports": [{"port": 80}]}]}`
+	if _, err := c.CoreV1().Endpoints("shop").Patch(c.Context(), "mirrored", types.MergePatchType, []byte(more), metav1.PatchOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	slices := c.waitReady("mirrored", 3)
+	if got := hintsByAddress(slices); slices[0].Labels[translate.LabelRouted] != "true" || got["10.66.0.1"] != "zone-b" || got["10.66.0.2"] != "zone-b" {
+		c.Errorf("labels %v, hints %v", slices[0].Labels, got)
+	}
 }
