@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/internal/routing"
@@ -93,6 +94,15 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	c.add(t, service, slice)
 	_, stdout, _ = c.run(t.Context(), "explain", "held")
 	wants(t, stdout, "not written yet: the hints of 1 endpoint in 1 slice differ from the plan")
+
+	// One that the API server does not store is written again and again, in vain.
+	service.Status.Conditions = []metav1.Condition{routing.WithHintsDropped(metav1.Condition{
+		Type: translate.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated",
+	}, routing.LossHints)}
+	c = newFakeCluster(t)
+	c.add(t, service, slice)
+	_, stdout, _ = c.run(t.Context(), "explain", "held")
+	wants(t, stdout, "written and not stored: the hints of 1 endpoint in 1 slice differ from the plan")
 }
 
 func TestHeldTextIsShort(t *testing.T) {
