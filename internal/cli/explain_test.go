@@ -145,6 +145,7 @@ func aNode(name, zone, cpu, label string) *corev1.Node {
 	}
 	if label != "" {
 		node.Labels[label] = ""
+		node.Spec.Taints = []corev1.Taint{{Key: label, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return node
 }

@@ -156,9 +156,11 @@ func (f *familyExplanation) fromOneZone() (limit explain.Limit, found bool) {
 // question is what to compare for the ready endpoints of a family.
 func (e *explanation) question(ready []translate.Endpoint) explain.Question {
 	request, cluster := e.decision.Request, e.input.Cluster
+	auto := translate.AutoCapacity()
+	auto.NodeSelector = request.Capacity.NodeSelector
 	q := explain.Question{
 		Region:    cluster.Region(request.Capacity, ready),
-		CPU:       cluster.Region(translate.Capacity{Type: translate.CapacityCPU, NodeSelector: request.Capacity.NodeSelector}, ready),
+		CPU:       cluster.Region(auto, ready),
 		Asked:     request.Intent,
 		Bound:     *translate.DefaultBound(),
 		AutoBound: *translate.AutoBound(),

@@ -91,11 +91,11 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 	}
 	s.capacity = s.request.Capacity
 	if p.capacity != "" {
-		s.capacity = translate.Capacity{Type: p.capacity}
+		s.capacity = translate.Capacity{Type: p.capacity, WithoutControlPlane: s.request.Capacity.WithoutControlPlane}
 	}
 	q := p.question
 	q.Region = p.cluster.Region(s.capacity, endpoints)
-	q.CPU = p.cluster.Region(translate.Capacity{Type: translate.CapacityCPU}, endpoints)
+	q.CPU = p.cluster.Region(translate.AutoCapacity(), endpoints)
 	q.Asked = s.request.Intent
 	if bound := q.Asked.Bound; bound != nil && bound.Algorithm != allocate.Auto {
 		asked := q.Bound

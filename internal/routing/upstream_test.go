@@ -173,7 +173,7 @@ func autoAgrees(t *rapid.T) {
 
 // capacityOf is the CPU of a zone.
 func capacityOf(in Input, zone string) float64 {
-	for _, z := range in.Cluster.Region(translate.Capacity{Type: translate.CapacityCPU}, nil).Zones {
+	for _, z := range in.Cluster.Region(translate.AutoCapacity(), nil).Zones {
 		if z.Name == zone {
 			return z.Capacity
 		}

@@ -27,6 +27,9 @@ type Capacity struct {
 	// NodeSelector chooses by label the nodes that count, as in "pool=web". All count
 	// if it is empty.
 	NodeSelector string
+	// WithoutControlPlane leaves all nodes out that are labelled as some of the control
+	// plane, as Kubernetes' own heuristic does.
+	WithoutControlPlane bool
 }
 
 // capacities are what the zones of a cluster have, as a Capacity sees them.
@@ -96,7 +99,7 @@ func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
 	}
 	for i := range c.counted {
 		n := &c.counted[i]
-		if !selector.Matches(labels.Set(n.labels)) {
+		if !selector.Matches(labels.Set(n.labels)) || capacity.WithoutControlPlane && n.controlPlane {
 			continue
 		}
 		if n.cpu <= 0 {

@@ -14,8 +14,8 @@ import (
 )
 
 // Cluster is where the nodes of a cluster are. The nodes that count for a zone's
-// capacity are those that are ready and do not run the control plane: where
-// clients are.
+// capacity are those that are ready and take pods of users: where clients are. Those of
+// the control plane count unless a taint of it keeps pods off.
 type Cluster struct {
 	nodes   map[string]place // all, by name
 	zones   []clusterZone    // of the nodes that count, in the order of names
@@ -42,12 +42,14 @@ type place struct {
 type clusterZone struct {
 	name    string
 	regions []string // of its nodes, in order; more than one is a mistake
+	workers bool     // it has nodes that are not of the control plane
 }
 
 // countedNode is what a node that counts adds to its zone.
 type countedNode struct {
 	labels            map[string]string
-	zone              int // index; negative if it has none
+	controlPlane      bool // it is labelled as one of it
+	zone              int  // index; negative if it has none
 	cpu, memory, pods float64
 }
 
@@ -65,7 +67,7 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 		if at.zone == "" {
 			c.WithoutZone = append(c.WithoutZone, node.Name)
 		} else {
-			c.addZone(at)
+			c.addZone(at, ofControlPlane(node))
 		}
 		if node.Status.Allocatable.Cpu().Sign() <= 0 {
 			c.WithoutCPU = append(c.WithoutCPU, node.Name)
@@ -82,12 +84,13 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 }
 
 // addZone keeps the zones in order.
-func (c *Cluster) addZone(at place) {
+func (c *Cluster) addZone(at place, controlPlane bool) {
 	i, found := c.zone(at.zone)
 	if !found {
 		c.zones = slices.Insert(c.zones, i, clusterZone{name: at.zone})
 	}
 	zone := &c.zones[i]
+	zone.workers = zone.workers || !controlPlane
 	if at.region != "" && !slices.Contains(zone.regions, at.region) {
 		zone.regions = append(zone.regions, at.region)
 	}
@@ -110,11 +113,12 @@ func (c *Cluster) countNodes(nodes []*corev1.Node) {
 			zone = -1
 		}
 		c.counted = append(c.counted, countedNode{
-			labels: node.Labels,
-			zone:   zone,
-			cpu:    amount(node.Status.Allocatable.Cpu()),
-			memory: amount(node.Status.Allocatable.Memory()),
-			pods:   amount(node.Status.Allocatable.Pods()),
+			labels:       node.Labels,
+			controlPlane: ofControlPlane(node),
+			zone:         zone,
+			cpu:          amount(node.Status.Allocatable.Cpu()),
+			memory:       amount(node.Status.Allocatable.Memory()),
+			pods:         amount(node.Status.Allocatable.Pods()),
 		})
 	}
 }
@@ -126,10 +130,8 @@ func amount(quantity *resource.Quantity) float64 {
 
 // counts reports whether clients run on the node.
 func counts(node *corev1.Node) bool {
-	for _, label := range []string{LabelControlPlane, LabelMaster} {
-		if _, found := node.Labels[label]; found {
-			return false
-		}
+	if ofControlPlane(node) && len(ControlPlaneTaints(node)) > 0 {
+		return false
 	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
@@ -137,6 +139,27 @@ func counts(node *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// ofControlPlane reports whether the node is labelled as one of the control plane.
+func ofControlPlane(node *corev1.Node) bool {
+	_, labelled := node.Labels[LabelControlPlane]
+	_, formerly := node.Labels[LabelMaster]
+	return labelled || formerly
+}
+
+// ControlPlaneTaints are the taints that keep pods of users off a node of the control
+// plane. In a small cluster, such as one of three servers, there may be none.
+func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
+	var taints []corev1.Taint
+	for _, taint := range node.Spec.Taints {
+		switch {
+		case taint.Key != LabelControlPlane && taint.Key != LabelMaster:
+		case taint.Effect == corev1.TaintEffectNoSchedule, taint.Effect == corev1.TaintEffectNoExecute:
+			taints = append(taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
+		}
+	}
+	return taints
 }
 
 // Region is what the endpoints of a Service are to be divided in: the cluster's
@@ -148,6 +171,9 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 	index := make(map[string]int, len(c.zones))
 	for i := range c.zones {
 		zone := &c.zones[i]
+		if capacity.WithoutControlPlane && !zone.workers {
+			continue
+		}
 		z := allocate.Zone{Name: zone.name, Capacity: known.byZone[zone.name]}
 		if len(zone.regions) > 0 {
 			z.Region = zone.regions[0]
@@ -203,7 +229,7 @@ func (c *Cluster) regionOf(endpoint Endpoint) string {
 func (c *Cluster) Warnings() []string {
 	var warnings []string
 	if c.Counted == 0 {
-		warnings = append(warnings, "no node is ready and free of the control plane, so no zone has capacity")
+		warnings = append(warnings, "no node is ready, beside those that only the control plane uses, so no zone has capacity")
 	}
 	if n := len(c.WithoutZone); n > 0 {
 		warnings = append(warnings, fmt.Sprintf("%s without the label %s, left out of the capacity: %s",

@@ -36,6 +36,19 @@ func aNode(name, zone, region, cpu string, labels ...string) *corev1.Node {
 	return n
 }
 
+// tainted keeps pods off the node.
+func tainted(n *corev1.Node, effect corev1.TaintEffect, keys ...string) *corev1.Node {
+	for _, key := range keys {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
+	}
+	return n
+}
+
+// ofMasters is a node of the control plane that takes no other pods.
+func ofMasters(name, zone, region, cpu, label string) *corev1.Node {
+	return tainted(aNode(name, zone, region, cpu, label), corev1.TaintEffectNoSchedule, label)
+}
+
 func notReady(n *corev1.Node, status corev1.ConditionStatus) *corev1.Node {
 	n.Status.Conditions[1].Status = status
 	return n
@@ -54,8 +67,8 @@ func TestClusterRegion(t *testing.T) {
 		notReady(aNode("a3", "a", "north", "8"), corev1.ConditionFalse),
 		notReady(aNode("a4", "a", "north", "8"), corev1.ConditionUnknown),
 		silent(aNode("a5", "a", "north", "8")),
-		aNode("m1", "a", "north", "8", "node-role.kubernetes.io/control-plane"),
-		aNode("m2", "m", "south", "8", "node-role.kubernetes.io/master"),
+		ofMasters("m1", "a", "north", "8", "node-role.kubernetes.io/control-plane"),
+		ofMasters("m2", "m", "south", "8", "node-role.kubernetes.io/master"),
 		aNode("x2", "", "", "4"),
 		aNode("x1", "", "north", ""),
 		aNode("c1", "c", "", ""),
@@ -102,6 +115,47 @@ func TestClusterRegion(t *testing.T) {
 	}
 }
 
+// In a small cluster pods run on the nodes of the control plane, too: what keeps them off
+// is a taint, not the label. Kubernetes' own heuristic goes by the label.
+func TestClusterCountsControlPlaneThatTakesPods(t *testing.T) {
+	const label, formerly = "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"
+	noSchedule, noExecute := corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
+	nodes := []*corev1.Node{
+		aNode("server", "a", "north", "4", label),
+		aNode("agent", "a", "north", "2"),
+		aNode("server-b", "b", "north", "4", label, formerly),
+		tainted(aNode("preferred", "c", "north", "1", label), corev1.TaintEffectPreferNoSchedule, label),
+		tainted(aNode("other", "c", "north", "2", label), noSchedule, "example.com/gpu"),
+		tainted(aNode("cut", "d", "north", "8", label), noSchedule, label),
+		tainted(aNode("older", "e", "north", "8", formerly), noExecute, formerly),
+		tainted(aNode("both", "f", "north", "8", label), noExecute, formerly),
+		tainted(aNode("worker", "g", "north", "1"), noSchedule, label), // not of the control plane
+	}
+	cluster := NewCluster(nodes)
+	zone := func(name string, capacity float64) allocate.Zone {
+		return allocate.Zone{Name: name, Region: "north", Capacity: capacity}
+	}
+	for _, test := range []struct {
+		capacity Capacity
+		want     []allocate.Zone
+	}{
+		{Capacity{}, []allocate.Zone{zone("a", 2), zone("b", 1), zone("c", 2), zone("g", 1)}},
+		{Capacity{Type: CapacityCPU}, []allocate.Zone{zone("a", 6), zone("b", 4), zone("c", 3), zone("g", 1)}},
+		{AutoCapacity(), []allocate.Zone{zone("a", 2), zone("g", 1)}},
+	} {
+		if got := cluster.Region(test.capacity, nil).Zones; !slices.Equal(got, test.want) {
+			t.Errorf("%+v: got %+v, want %+v", test.capacity, got, test.want)
+		}
+	}
+	got := cluster.Region(AutoCapacity(), []Endpoint{{Zone: "b", Node: "server-b"}}).Zones
+	if want := (allocate.Zone{Name: "b", Region: "north", Endpoints: 1}); len(got) != 3 || got[1] != want {
+		t.Errorf("with an endpoint on the control plane: %+v, want %+v among them", got, want)
+	}
+	if warnings := cluster.Warnings(); cluster.Counted != 6 || len(warnings) > 0 {
+		t.Errorf("%d nodes count, want 6; warnings %q", cluster.Counted, warnings)
+	}
+}
+
 func TestClusterWarnings(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -115,7 +169,7 @@ func TestClusterWarnings(t *testing.T) {
 		{
 			name:  "no node that counts",
 			nodes: []*corev1.Node{notReady(aNode("a1", "a", "north", "1"), corev1.ConditionFalse)},
-			want:  []string{"no node is ready and free of the control plane, so no zone has capacity"},
+			want:  []string{"no node is ready, beside those that only the control plane uses, so no zone has capacity"},
 		},
 		{
 			name: "no zone, no CPU",

@@ -31,7 +31,7 @@ func anEndpoint(address, node, zone string, ready *bool) discoveryv1.Endpoint {
 func TestSliceEndpoints(t *testing.T) {
 	yes, no := true, false
 	cluster := NewCluster([]*corev1.Node{
-		aNode("a1", "a", "", "1"), aNode("b1", "b", "", "1"), aNode("m1", "a", "", "1", "node-role.kubernetes.io/master"),
+		aNode("a1", "a", "", "1"), aNode("b1", "b", "", "1"), ofMasters("m1", "a", "", "1", "node-role.kubernetes.io/master"),
 	})
 	pod := anEndpoint("10.0.0.9", "a1", "a", &yes)
 	pod.TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "web-9"}

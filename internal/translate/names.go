@@ -59,7 +59,8 @@ const (
 // is kept.
 const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 
-// Labels of nodes that run the control plane, whose capacity serves no clients.
+// Labels of nodes that run the control plane. Taints that keep other pods off them have
+// the same keys.
 const (
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	LabelMaster       = "node-role.kubernetes.io/master"

@@ -293,7 +293,7 @@ func auto(from written) (request Request, warnings []string) {
 	return Request{
 		Intent:   allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: AutoBound()},
 		Approach: ApproachAuto,
-		Capacity: Capacity{Type: CapacityCPU},
+		Capacity: AutoCapacity(),
 		Source:   annotation(name, value),
 		Upstream: !from.options.TakeOverAuto,
 	}, nil
@@ -340,6 +340,11 @@ func DefaultBound() *allocate.Bound {
 		Start:             allocate.Start{PerZone: allocate.DefaultStartPerZone},
 		Padding:           allocate.DefaultPadding,
 	}
+}
+
+// AutoCapacity is what Kubernetes' own heuristic estimates traffic by.
+func AutoCapacity() Capacity {
+	return Capacity{Type: CapacityCPU, WithoutControlPlane: true}
 }
 
 // AutoBound is the bound of Kubernetes' own heuristic, which starts at once.

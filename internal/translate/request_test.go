@@ -266,7 +266,7 @@ func TestRequestOf(t *testing.T) {
 			}
 			switch {
 			case test.bound == auto:
-				want.Capacity.Type, want.Approach = CapacityCPU, ApproachAuto
+				want.Capacity, want.Approach = AutoCapacity(), ApproachAuto
 			case want.Approach != "":
 			case len(test.tiers) == 0:
 				want.Approach = ApproachBalanced
@@ -324,7 +324,7 @@ func TestRequestOfServicesWithoutAPlan(t *testing.T) {
 func TestRequestOfTakesOverAuto(t *testing.T) {
 	for _, written := range []string{"mode=Auto", "hints=auto"} {
 		got := RequestOf(service(written), nil, Options{TakeOverAuto: true})
-		if got.Upstream || !reflect.DeepEqual(got.Intent.Bound, AutoBound()) || got.Capacity.Type != CapacityCPU {
+		if got.Upstream || !reflect.DeepEqual(got.Intent.Bound, AutoBound()) || got.Capacity != AutoCapacity() {
 			t.Errorf("%s: %+v", written, got)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // CacheOptions are those of a manager's cache: it holds no more than decisions need,
@@ -35,8 +36,9 @@ func CacheOptions(options Options) cache.Options {
 	return cached
 }
 
-// trimNode keeps of a node its labels, what it can allocate to pods as far as that
-// counts for capacity, whether it is ready and since when, and what is known of its proxy.
+// trimNode keeps of a node its labels, whether its control plane takes pods, what it can
+// allocate to them as far as that counts for capacity, whether it is ready and since when,
+// and what is known of its proxy.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -48,6 +50,7 @@ func trimNode(object any) (any, error) {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
 			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp,
 		},
+		Spec: corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node)},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
 			KubeletVersion: node.Status.NodeInfo.KubeletVersion, OperatingSystem: node.Status.NodeInfo.OperatingSystem,
 		}},

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -101,7 +102,8 @@ func (w *nodeWatcher) notice() {
 // sameNode compares what decisions look at.
 func sameNode(a, b *corev1.Node) bool {
 	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) ||
-		a.Status.NodeInfo.KubeletVersion != b.Status.NodeInfo.KubeletVersion || a.Status.NodeInfo.OperatingSystem != b.Status.NodeInfo.OperatingSystem {
+		a.Status.NodeInfo.KubeletVersion != b.Status.NodeInfo.KubeletVersion || a.Status.NodeInfo.OperatingSystem != b.Status.NodeInfo.OperatingSystem ||
+		!slices.Equal(translate.ControlPlaneTaints(a), translate.ControlPlaneTaints(b)) {
 		return false
 	}
 	for _, name := range countedResources {

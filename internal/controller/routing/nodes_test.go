@@ -93,6 +93,14 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 			w.reconciler.nodes.refreshed(t)
 			w.node(t, "a-2", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
 		}, []string{"count", "cpu"}},
+		{"a server that takes pods now", func(t *testing.T, w *world) {
+			server := aNode("a-2", "a")
+			server.Labels[translate.LabelControlPlane] = ""
+			server.Spec.Taints = []corev1.Taint{{Key: translate.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+			w.create(server)
+			w.reconciler.nodes.refreshed(t)
+			w.node(t, "a-2", func(n *corev1.Node) { n.Spec.Taints = nil })
+		}, []string{"count", "cpu"}},
 		{"a zone that has lost its nodes", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
 		}, all},
@@ -197,15 +205,19 @@ func TestNodesThatSayNothingNew(t *testing.T) {
 		change func(*corev1.Node)
 		want   bool
 	}{
-		"the time":            {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, false},
-		"images":              {func(n *corev1.Node) { n.Status.Images = make([]corev1.ContainerImage, 3) }, false},
-		"disk":                {func(n *corev1.Node) { n.Status.Allocatable["ephemeral-storage"] = resource.MustParse("1Gi") }, false},
-		"an annotation":       {func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }, false},
-		"the same CPU":        {func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4000m") }, false},
-		"CPU":                 {func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3") }, true},
-		"memory":              {func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("3Gi") }, true},
-		"a label":             {func(n *corev1.Node) { n.Labels["a"] = "b" }, true},
-		"readiness":           {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
+		"the time":      {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, false},
+		"images":        {func(n *corev1.Node) { n.Status.Images = make([]corev1.ContainerImage, 3) }, false},
+		"disk":          {func(n *corev1.Node) { n.Status.Allocatable["ephemeral-storage"] = resource.MustParse("1Gi") }, false},
+		"an annotation": {func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }, false},
+		"the same CPU":  {func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4000m") }, false},
+		"CPU":           {func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3") }, true},
+		"memory":        {func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("3Gi") }, true},
+		"a label":       {func(n *corev1.Node) { n.Labels["a"] = "b" }, true},
+		"readiness":     {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
+		"a taint that counts": {func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: translate.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+		}, true},
+		"another taint":       {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }, false},
 		"no readiness at all": {func(n *corev1.Node) { n.Status.Conditions = nil }, true},
 	} {
 		after := before.DeepCopy()
@@ -238,6 +250,16 @@ func TestTrimmedNodesMakeTheSameCluster(t *testing.T) {
 	}
 	if proxies := translate.NewCluster([]*corev1.Node{trimmed}).Proxies(); len(proxies.WithoutHints) != 1 || trimmed.Status.NodeInfo.KernelVersion != "" {
 		t.Errorf("trimmed to %+v, proxies %+v", trimmed, proxies)
+	}
+	server := node.DeepCopy()
+	server.Labels[translate.LabelControlPlane] = ""
+	server.Spec.Taints = []corev1.Taint{{Key: translate.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}, {Key: "a"}}
+	kept, err := trimNode(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trimmed := kept.(*corev1.Node); len(trimmed.Spec.Taints) != 1 || translate.NewCluster([]*corev1.Node{trimmed}).Counted > 0 {
+		t.Errorf("a server that takes no pods is trimmed to %+v", trimmed.Spec)
 	}
 	for _, capacity := range []translate.Capacity{{}, {Type: translate.CapacityCPU}} {
 		if whole, trim := translate.NewCluster([]*corev1.Node{node}).Region(capacity, nil), translate.NewCluster([]*corev1.Node{trimmed}).Region(capacity, nil); fmt.Sprint(whole) != fmt.Sprint(trim) {
