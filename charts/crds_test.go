@@ -43,7 +43,7 @@ func TestColumnsShowAllOfWhatTheySay(t *testing.T) {
 		}},
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "crds", "*.yaml"))
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Fatalf("found %q: %v", files, err)
 	}
 	for _, file := range files {

@@ -15,14 +15,17 @@ import (
 // configurations of its webhooks it asks for by name, too. Whoever gives it more says
 // here why.
 var granted = map[string]string{
-	"nodes":                               "list watch",
-	"services":                            "list watch patch", // labels
-	"services/status":                     "patch",            // the outcome
-	"endpointslices.discovery.k8s.io":     "list watch patch", // hints
-	"routingpolicies.vicinity.dev":        "list watch",
-	"routingpolicies.vicinity.dev/status": "patch",
-	"endpointgroups.vicinity.dev":         "list watch create update delete",
-	"events.events.k8s.io":                "create patch",
+	"nodes":                                      "list watch",
+	"services":                                   "list watch patch", // labels
+	"services/status":                            "patch",            // the outcome
+	"endpointslices.discovery.k8s.io":            "list watch patch", // hints
+	"namespaces":                                 "list watch",       // labels
+	"routingpolicies.vicinity.dev":               "list watch",
+	"routingpolicies.vicinity.dev/status":        "patch",
+	"clusterroutingpolicies.vicinity.dev":        "list watch",
+	"clusterroutingpolicies.vicinity.dev/status": "patch",
+	"endpointgroups.vicinity.dev":                "list watch create update delete",
+	"events.events.k8s.io":                       "create patch",
 	"mutatingwebhookconfigurations.admissionregistration.k8s.io":            "get list watch",
 	"validatingwebhookconfigurations.admissionregistration.k8s.io":          "get list watch",
 	"mutatingwebhookconfigurations.admissionregistration.k8s.io:vicinity":   "update",
@@ -192,6 +195,7 @@ func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 	}{
 		{"view", map[string]string{
 			"routingpolicies.vicinity.dev": "get list watch", "routingpolicies.vicinity.dev/status": "get list watch",
+			"clusterroutingpolicies.vicinity.dev": "get list watch", "clusterroutingpolicies.vicinity.dev/status": "get list watch",
 			"endpointgroups.vicinity.dev": "get list watch",
 		}, []string{"view", "edit", "admin"}},
 		{"edit", map[string]string{

@@ -13,6 +13,7 @@ var GroupVersion = schema.GroupVersion{Group: "vicinity.dev", Version: "v1alpha1
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&RoutingPolicy{}, &RoutingPolicyList{},
+		&ClusterRoutingPolicy{}, &ClusterRoutingPolicyList{},
 		&EndpointGroup{}, &EndpointGroupList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -72,9 +72,10 @@ type Algorithm string
 // +kubebuilder:validation:XValidation:rule="!(has(self.keys) && self.keys.size() > 0 && has(self.level))",message="level cannot be given together with keys, which name the places by themselves",fieldPath=".level"
 type RoutingPolicySpec struct {
 	// selector chooses the Services of the namespace that the policy is for;
-	// an empty one chooses all. Without a selector the policy is only for
-	// Services that name it. Of several policies that choose a Service the
-	// oldest counts, then the first by name.
+	// an empty one chooses all. Without a selector a RoutingPolicy is only for
+	// Services that name it, and a ClusterRoutingPolicy is for all. Of several
+	// policies of a kind that choose a Service the oldest counts, then the
+	// first by name.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional
@@ -159,8 +160,8 @@ type RoutingPolicySpec struct {
 	Capacity Capacity `json:"capacity,omitempty"`
 
 	// nodeSelector chooses the nodes that count for a zone's capacity: where
-	// clients run. Of those only the ready ones without the control plane
-	// count. Without a selector all of them do.
+	// clients run. Of those only the ready ones count, and those of the control
+	// plane if it lets pods run there. Without a selector all of them do.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional

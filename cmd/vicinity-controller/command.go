@@ -106,7 +106,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	w := &c.webhooks
 	flags.BoolVar(&w.endpointSlices, "webhook-endpointslices", false, "serve the webhook that keeps hints where others rewrite a slice")
 	flags.BoolVar(&w.services, "webhook-services", false, "serve the webhook that checks Services")
-	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhook that checks RoutingPolicies")
+	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhooks that check RoutingPolicies and ClusterRoutingPolicies")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
 	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")

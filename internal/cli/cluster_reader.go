@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // permissionsDocument says what the commands that read a cluster must be allowed.
@@ -108,6 +109,37 @@ func (r *clusterReader) slices(ctx context.Context, namespace, selector string) 
 func (r *clusterReader) policies(ctx context.Context, namespace string) ([]*v1alpha1.RoutingPolicy, error) {
 	list, err := listOwn[v1alpha1.RoutingPolicy](ctx, r, ownList{"routingpolicies", namespace, ""})
 	return list, r.optional("RoutingPolicies", "only what is written on the Service itself counts here", err)
+}
+
+// defaults are the ClusterRoutingPolicies that choose a namespace, or each of all, by the
+// namespace. Without a policy no namespace is read.
+func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[string][]*v1alpha1.ClusterRoutingPolicy, error) {
+	const consequence = "what is written for all Services of some namespaces is left out"
+	all, err := listOwn[v1alpha1.ClusterRoutingPolicy](ctx, r, ownList{"clusterroutingpolicies", metav1.NamespaceAll, ""})
+	if err = r.optional("ClusterRoutingPolicies", consequence, err); err != nil || len(all) == 0 {
+		return nil, err
+	}
+	chosen := map[string][]*v1alpha1.ClusterRoutingPolicy{}
+	read := func(namespace *corev1.Namespace) {
+		chosen[namespace.Name] = translate.ForNamespace(all, namespace.Labels)
+	}
+	if namespace != metav1.NamespaceAll {
+		found, err := r.typed.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case err == nil:
+			read(found)
+		}
+		return chosen, r.optional("Namespaces", consequence, err)
+	}
+	list, err := listAll[corev1.Namespace](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.CoreV1().Namespaces().List(ctx, o)
+	})
+	for _, namespace := range list {
+		read(namespace)
+	}
+	return chosen, r.optional("Namespaces", consequence, err)
 }
 
 // groups are the EndpointGroups of a namespace, or of all, that the selector matches.

@@ -155,6 +155,11 @@ func (r *clusterReader) inputOf(ctx context.Context, name string) (read reading,
 	if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
 		return read, nil, err
 	}
+	defaults, err := r.defaults(ctx, r.namespace)
+	if err != nil {
+		return read, nil, err
+	}
+	in.Defaults = defaults[r.namespace]
 	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
 		return read, nil, err
 	}

@@ -16,25 +16,26 @@ import (
 
 // explainDocument is an explanation as JSON. Percentages are from 0 to 100.
 type explainDocument struct {
-	Namespace   string           `json:"namespace"`
-	Service     string           `json:"service"`
-	AsksFor     string           `json:"asksFor"`
-	Approach    string           `json:"approach"`
-	Source      string           `json:"source,omitempty"`
-	Policy      string           `json:"policy,omitempty"`
-	Tiers       topology.Tiers   `json:"tiers,omitempty"`
-	Upstream    bool             `json:"upstream,omitempty"`
-	Delivery    routing.Delivery `json:"delivery"`
-	Undelivered bool             `json:"undelivered,omitempty"`
-	LeftAlone   string           `json:"leftAlone,omitempty"` // why, if Vicinity does nothing whatever is asked for
-	Groups      int              `json:"groups"`
-	Meanwhile   *explainInterim  `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
-	Condition   *conditionOut    `json:"condition,omitempty"`
-	NoPlan      string           `json:"noPlan,omitempty"`
-	Families    []explainFamily  `json:"families"`
-	NoProxy     string           `json:"noStockProxy,omitempty"`
-	Written     *bool            `json:"written,omitempty"`
-	Pending     []string         `json:"pending,omitempty"`
+	Namespace     string           `json:"namespace"`
+	Service       string           `json:"service"`
+	AsksFor       string           `json:"asksFor"`
+	Approach      string           `json:"approach"`
+	Source        string           `json:"source,omitempty"`
+	Policy        string           `json:"policy,omitempty"`
+	ClusterPolicy string           `json:"clusterPolicy,omitempty"`
+	Tiers         topology.Tiers   `json:"tiers,omitempty"`
+	Upstream      bool             `json:"upstream,omitempty"`
+	Delivery      routing.Delivery `json:"delivery"`
+	Undelivered   bool             `json:"undelivered,omitempty"`
+	LeftAlone     string           `json:"leftAlone,omitempty"` // why, if Vicinity does nothing whatever is asked for
+	Groups        int              `json:"groups"`
+	Meanwhile     *explainInterim  `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
+	Condition     *conditionOut    `json:"condition,omitempty"`
+	NoPlan        string           `json:"noPlan,omitempty"`
+	Families      []explainFamily  `json:"families"`
+	NoProxy       string           `json:"noStockProxy,omitempty"`
+	Written       *bool            `json:"written,omitempty"`
+	Pending       []string         `json:"pending,omitempty"`
 	// Held are the zones that endpoints keep for a moment, by address.
 	Held     map[string][]string `json:"held,omitempty"`
 	Warnings []string            `json:"warnings,omitempty"`
@@ -134,7 +135,7 @@ func explainDocumentOf(e *explanation) explainDocument {
 	document := explainDocument{
 		Namespace: service.Namespace, Service: service.Name,
 		AsksFor: explain.Intent(d.Request.Intent), Approach: string(d.Request.Approach),
-		Source: d.Request.Source, Policy: d.Request.Policy, Tiers: d.Request.Intent.Tiers, Upstream: d.Request.Upstream,
+		Source: d.Request.Source, Policy: d.Request.Policy, ClusterPolicy: d.Request.ClusterPolicy, Tiers: d.Request.Intent.Tiers, Upstream: d.Request.Upstream,
 		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: e.input.alone, Groups: len(e.input.Groups),
 		NoPlan: d.Request.NoPlan, NoProxy: e.noProxy, Pending: e.pending, Held: routing.Held(e.input.Slices), Meanwhile: interimOut(d.Meanwhile),
 		Warnings: e.warnings(), NotKnown: e.missing, Families: []explainFamily{},

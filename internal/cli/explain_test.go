@@ -66,6 +66,11 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
 	objects = append(objects,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "attic"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"near": "true"}}},
+		aService("team", "api", nil),
+		aService("team", "out", map[string]string{translate.AnnotationSameZone: translate.Balanced}),
+		aSlice("team", "api", "a=4", "b=4", "c=4"),
+		aSlice("team", "out", "a=4", "b=4", "c=4"),
 		web, near, grouped, named,
 		aService("shop", "hard", map[string]string{translate.AnnotationTopologyKeys: "topology.kubernetes.io/zone"}),
 		aService("shop", "lonely", prefer),
@@ -117,21 +122,31 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 			Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityCPU},
 		},
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
-	if err != nil {
-		t.Fatal(err)
+	nearby := &v1alpha1.ClusterRoutingPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ClusterRoutingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: "nearby"},
+	}
+	nearby.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": "true"}}
+	var own []runtime.Object
+	for _, object := range []runtime.Object{policy, nearby} {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own = append(own, &unstructured.Unstructured{Object: content})
 	}
 	return &fakeCluster{
 		typed:   fake.NewClientset(objects...),
-		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), &unstructured.Unstructured{Object: content}),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), own...),
 	}
 }
 
 // listKinds are the lists of Vicinity's own API.
 func listKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
-		v1alpha1.GroupVersion.WithResource("routingpolicies"): "RoutingPolicyList",
-		v1alpha1.GroupVersion.WithResource("endpointgroups"):  "EndpointGroupList",
+		v1alpha1.GroupVersion.WithResource("routingpolicies"):        "RoutingPolicyList",
+		v1alpha1.GroupVersion.WithResource("clusterroutingpolicies"): "ClusterRoutingPolicyList",
+		v1alpha1.GroupVersion.WithResource("endpointgroups"):         "EndpointGroupList",
 	}
 }
 
@@ -306,6 +321,8 @@ func TestExplainGolden(t *testing.T) {
 		{"plain.txt", []string{"svc/plain"}},
 		{"elsewhere.txt", []string{"svc/elsewhere"}},
 		{"both.txt", []string{"svc/both", "-n", "ops"}},
+		{"defaulted.yaml", []string{"svc/api", "-n", "team", "-o", "yaml"}},
+		{"opted-out.txt", []string{"svc/out", "-n", "team"}},
 		{"governed.yaml", []string{"svc/governed", "-n", "ops", "-o", "yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

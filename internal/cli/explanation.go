@@ -216,7 +216,7 @@ func (e *explanation) warnings() []string {
 		warnings = append(warnings, e.input.Cluster.Warnings()...)
 	}
 	if fault := e.input.Cluster.Fault(e.decision.Request.Capacity); fault != "" {
-		warnings = append(warnings, fmt.Sprintf("RoutingPolicy %s: spec.%s", e.decision.Request.Policy, fault))
+		warnings = append(warnings, fmt.Sprintf("%s: spec.%s", e.decision.Request.FromPolicy(), fault))
 	}
 	var once []string
 	for _, warning := range warnings {

@@ -32,7 +32,15 @@ type planFlags struct {
 	padding           int
 	details           bool
 	output            string
+	given             func(flag string) bool
 }
+
+// Names of flags that come before what a policy says.
+const (
+	flagOverloadThreshold = "overload-threshold"
+	flagStartingThreshold = "starting-threshold"
+	flagPadding           = "padding"
+)
 
 func newPlanCommand(s streams) *cobra.Command {
 	var f planFlags
@@ -46,18 +54,22 @@ which pods to move or add to do better. It needs no cluster and changes nothing.
 
 It reads Nodes, Services, EndpointSlices and Pods, in YAML or JSON, of one or many
 documents or lists, as kubectl prints them. Without EndpointSlices the endpoints of a
-Service are the ready pods that it selects.
+Service are the ready pods that it selects. It reads RoutingPolicies too, and
+ClusterRoutingPolicies with the Namespaces whose labels they choose by; the thresholds
+of a policy hold unless a flag is given.
 
 More than three Services are shown in a table only. To see one in full name it, as
 NAME or NAMESPACE/NAME; to see all, give --details.
 
 A Service that asks for nothing is shown as if it preferred its zone.`,
 		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
+  kubectl get nodes,ns,endpointslices,svc,rp,crp -A -o yaml | vicinity plan -f -
   vicinity plan -f cluster.yaml shop/web
   vicinity plan -f nodes.json -f shop/ -n shop --details -o markdown
   vicinity plan -f cluster.yaml --algorithm local,optimal --starting-threshold 0 --padding 0`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.given = cmd.Flags().Changed
 			return f.run(cmd.Context(), s, args)
 		},
 	}
@@ -68,9 +80,9 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
 	flags.StringVar(&f.delivery, "delivery", string(simulate.Hints), "hints or groups")
 	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
-	flags.StringVar(&f.overloadThreshold, "overload-threshold", percentage(allocate.DefaultOverloadThreshold), "load above the even share that no endpoint may reach; Auto has its own")
-	flags.StringVar(&f.startingThreshold, "starting-threshold", allocate.Start{PerZone: allocate.DefaultStartPerZone}.String(), "number of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone")
-	flags.IntVar(&f.padding, "padding", allocate.DefaultPadding, "endpoints above the starting threshold that it takes to start")
+	flags.StringVar(&f.overloadThreshold, flagOverloadThreshold, percentage(allocate.DefaultOverloadThreshold), "load above the even share that no endpoint may reach; Auto has its own")
+	flags.StringVar(&f.startingThreshold, flagStartingThreshold, allocate.Start{PerZone: allocate.DefaultStartPerZone}.String(), "number of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone")
+	flags.IntVar(&f.padding, flagPadding, allocate.DefaultPadding, "endpoints above the starting threshold that it takes to start")
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, yaml or markdown")
 	return cmd
@@ -107,7 +119,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	for _, warning := range cluster.Warnings() {
 		fmt.Fprintln(s.err, "warning: "+warning)
 	}
-	p := planner{manifests, cluster, question, translate.CapacityType(f.capacity)}
+	p := planner{manifests, cluster, question, translate.CapacityType(f.capacity), f.given}
 	var sections []planSection
 	for _, service := range services {
 		if err := ctx.Err(); err != nil {

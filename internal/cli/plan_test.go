@@ -58,6 +58,8 @@ func TestPlanGolden(t *testing.T) {
 		{"web-groups.txt", []string{"-f", planCluster, "--delivery", "groups", "--capacity", "cpu", "shop/web"}},
 		{"api.json", []string{"-f", planCluster, "-o", "json", "--algorithm", "local,optimal", "api"}},
 		{"pods.txt", []string{"-f", planPods}},
+		{"policies.txt", []string{"-f", "testdata/plan/policies.yaml"}},
+		{"policies-flags.txt", []string{"-f", "testdata/plan/policies.yaml", "--overload-threshold", "10%", "shop/web"}},
 		{"kube-system.txt", []string{"-f", planCluster, "-n", "kube-system"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

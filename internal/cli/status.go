@@ -157,6 +157,12 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]reading
 	if err != nil {
 		return nil, err
 	}
+	var defaults map[string][]*v1alpha1.ClusterRoutingPolicy
+	if len(services) > 0 {
+		if defaults, err = r.defaults(ctx, namespace); err != nil {
+			return nil, err
+		}
+	}
 	groups, err := r.groups(ctx, namespace, "")
 	if err != nil {
 		return nil, err
@@ -185,7 +191,7 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]reading
 		key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 		inputs[i] = settings.reading(routing.Input{
 			Service: service, Slices: slicesOf[key], Groups: groupsOf[key], Cluster: cluster,
-			Policies: policiesOf[service.Namespace],
+			Policies: policiesOf[service.Namespace], Defaults: defaults[service.Namespace],
 		})
 	}
 	return inputs, nil

@@ -109,20 +109,21 @@ type statusDocument struct {
 }
 
 type statusService struct {
-	Namespace string           `json:"namespace"`
-	Service   string           `json:"service"`
-	Family    string           `json:"family,omitempty"`
-	Mode      string           `json:"mode"`
-	AsksFor   string           `json:"asksFor"`
-	Source    string           `json:"source,omitempty"`
-	Policy    string           `json:"policy,omitempty"`
-	State     string           `json:"state,omitempty"`
-	Endpoints *int             `json:"endpoints,omitempty"`
-	Zones     *int             `json:"zones,omitempty"`
-	Expected  *explainFigures  `json:"expected,omitempty"`
-	Why       string           `json:"why,omitempty"`
-	Delivery  routing.Delivery `json:"delivery"`
-	Notes     []string         `json:"notes,omitempty"`
+	Namespace     string           `json:"namespace"`
+	Service       string           `json:"service"`
+	Family        string           `json:"family,omitempty"`
+	Mode          string           `json:"mode"`
+	AsksFor       string           `json:"asksFor"`
+	Source        string           `json:"source,omitempty"`
+	Policy        string           `json:"policy,omitempty"`
+	ClusterPolicy string           `json:"clusterPolicy,omitempty"`
+	State         string           `json:"state,omitempty"`
+	Endpoints     *int             `json:"endpoints,omitempty"`
+	Zones         *int             `json:"zones,omitempty"`
+	Expected      *explainFigures  `json:"expected,omitempty"`
+	Why           string           `json:"why,omitempty"`
+	Delivery      routing.Delivery `json:"delivery"`
+	Notes         []string         `json:"notes,omitempty"`
 }
 
 func statusDocumentOf(o statusOutput) statusDocument {
@@ -131,7 +132,7 @@ func statusDocumentOf(o statusOutput) statusDocument {
 		r := &o.rows[i]
 		service := statusService{
 			Namespace: r.namespace, Service: r.name, Family: string(r.family), Mode: string(r.request.Approach),
-			AsksFor: explain.Intent(r.request.Intent), Source: r.request.Source, Policy: r.request.Policy,
+			AsksFor: explain.Intent(r.request.Intent), Source: r.request.Source, Policy: r.request.Policy, ClusterPolicy: r.request.ClusterPolicy,
 			Why: r.why, Delivery: r.delivery, Notes: r.notes,
 		}
 		if r.state != "-" {

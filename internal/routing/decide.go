@@ -17,7 +17,9 @@ import (
 // an input that makes no sense, which written objects cannot cause.
 func Decide(in Input) (Decision, error) {
 	d := Decision{
-		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints}),
+		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{
+			TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults,
+		}),
 	}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request.Groups = false

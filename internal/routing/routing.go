@@ -28,6 +28,8 @@ type Input struct {
 	Cluster *translate.Cluster
 	// Policies are those of the Service's namespace.
 	Policies []*v1alpha1.RoutingPolicy
+	// Defaults are the ClusterRoutingPolicies that choose the Service's namespace.
+	Defaults []*v1alpha1.ClusterRoutingPolicy
 	Settings Settings
 	// Last is the decision before this one, if the caller made it. It is needed while
 	// not all of it is written, and where caches are behind; without it the slices,

@@ -22,7 +22,8 @@ func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []s
 		if !named || policy.Name != name || policy.Namespace != service.Namespace {
 			continue
 		}
-		if fault := policyLocalKeys(service, policy); fault != "" {
+		given := ofNamespace(policy)
+		if fault := policyLocalKeys(service, &given); fault != "" {
 			faults = append(faults, annotation(AnnotationTopologyMode, PolicyPrefix+name)+": "+fault)
 		}
 	}
@@ -57,12 +58,15 @@ func writtenKeys(list string) string {
 }
 
 // policyLocalKeys says that a policy's keys cannot hold for the Service.
-func policyLocalKeys(service *corev1.Service, policy *v1alpha1.RoutingPolicy) string {
-	read := ReadPolicy(policy)
+func policyLocalKeys(service *corev1.Service, policy *anyPolicy) string {
+	if service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return ""
+	}
+	read := policy.read()
 	if read.Approach != ApproachKeys {
 		return ""
 	}
-	return localKeys(service, read.Intent.Tiers, fmt.Sprintf("spec.keys of RoutingPolicy %s, %q,", policy.Name, read.Intent.Tiers))
+	return localKeys(service, read.Intent.Tiers, fmt.Sprintf("spec.keys of %s, %q,", policy, read.Intent.Tiers))
 }
 
 // localKeys says that topology keys cannot be together with a local policy for

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Manifests are the objects of a cluster that say where traffic can go, read from
@@ -28,6 +31,11 @@ type Manifests struct {
 	Pods     []*corev1.Pod
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
+	// Policies, and those of the cluster with the namespaces that they choose, say what
+	// Services ask for.
+	Policies        []*v1alpha1.RoutingPolicy
+	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy
+	Namespaces      []*corev1.Namespace
 
 	decoder  runtime.Decoder
 	places   map[string]int // of objects in their list, by kind, namespace and name
@@ -38,7 +46,7 @@ type Manifests struct {
 // NewManifests returns an empty set.
 func NewManifests() (*Manifests, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("preparing to read manifests: %w", err)
 		}
@@ -340,8 +348,10 @@ func (m *Manifests) addItems(list identity, items []json.RawMessage) (object str
 // read reports whether objects of the kind matter.
 func read(gvk schema.GroupVersionKind) bool {
 	switch gvk.Kind {
-	case "Node", "Pod", "Service":
+	case "Node", "Pod", "Service", "Namespace":
 		return gvk.Group == "" && gvk.Version == "v1"
+	case kindPolicy, kindClusterPolicy:
+		return gvk.GroupVersion() == v1alpha1.GroupVersion
 	case "EndpointSlice":
 		return gvk.Group == discoveryv1.GroupName && gvk.Version == "v1"
 	}
@@ -351,7 +361,7 @@ func read(gvk schema.GroupVersionKind) bool {
 // ignoredName is the kind, with its group and version where the kind alone would
 // look like one that is read.
 func ignoredName(gvk schema.GroupVersionKind) string {
-	if slices.Contains([]string{"Node", "Pod", "Service", "EndpointSlice"}, gvk.Kind) {
+	if slices.Contains([]string{"Node", "Pod", "Service", "Namespace", "EndpointSlice", kindPolicy, kindClusterPolicy}, gvk.Kind) {
 		return fmt.Sprintf("%s of %s", gvk.Kind, gvk.GroupVersion())
 	}
 	return gvk.Kind
@@ -368,6 +378,13 @@ func (m *Manifests) keep(decoded runtime.Object) {
 	case *corev1.Service:
 		object.Namespace = namespaceOf(object)
 		m.Services = put(m, m.Services, "Service "+object.Namespace+"/"+object.Name, object)
+	case *corev1.Namespace:
+		m.Namespaces = put(m, m.Namespaces, "Namespace "+object.Name, object)
+	case *v1alpha1.RoutingPolicy:
+		object.Namespace = namespaceOf(object)
+		m.Policies = put(m, m.Policies, kindPolicy+" "+object.Namespace+"/"+object.Name, object)
+	case *v1alpha1.ClusterRoutingPolicy:
+		m.ClusterPolicies = put(m, m.ClusterPolicies, kindClusterPolicy+" "+object.Name, object)
 	case *discoveryv1.EndpointSlice:
 		object.Namespace = namespaceOf(object)
 		m.Slices = put(m, m.Slices, "EndpointSlice "+object.Namespace+"/"+object.Name, object)
@@ -409,6 +426,18 @@ func (m *Manifests) Notes() []string {
 		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n, "object"), some(m.replaced)))
 	}
 	return notes
+}
+
+// Defaults are the ClusterRoutingPolicies that choose the namespace. One that is not given
+// has the label that Kubernetes gives to each, and no other.
+func (m *Manifests) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
+	labels := map[string]string{corev1.LabelMetadataName: namespace}
+	for _, given := range m.Namespaces {
+		if given.Name == namespace {
+			maps.Copy(labels, given.Labels)
+		}
+	}
+	return ForNamespace(m.ClusterPolicies, labels)
 }
 
 // Endpoints are the ready endpoints of one of the Services: those in its slices or,

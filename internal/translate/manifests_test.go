@@ -43,7 +43,37 @@ func contents(m *Manifests) string {
 	for _, o := range m.Slices {
 		lines = append(lines, fmt.Sprintf("EndpointSlice %s/%s of %d", o.Namespace, o.Name, len(o.Endpoints)))
 	}
+	for _, o := range m.Policies {
+		lines = append(lines, fmt.Sprintf("RoutingPolicy %s/%s", o.Namespace, o.Name))
+	}
+	for _, o := range m.ClusterPolicies {
+		lines = append(lines, "ClusterRoutingPolicy "+o.Name)
+	}
+	for _, o := range m.Namespaces {
+		lines = append(lines, "Namespace "+o.Name)
+	}
 	return strings.Join(lines, "\n")
+}
+
+// A namespace that is not given has the label that each has.
+func TestManifestsDefaults(t *testing.T) {
+	policy := func(name, selector string) string {
+		return "apiVersion: vicinity.dev/v1alpha1\nkind: ClusterRoutingPolicy\nmetadata: {name: " + name + "}\nspec: {namespaceSelector: " + selector + "}\n---\n"
+	}
+	m, err := readAll(t, policy("near", "{matchLabels: {near: \"yes\"}}")+policy("shop", "{matchLabels: {kubernetes.io/metadata.name: shop}}")+
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: bank, labels: {near: \"yes\"}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]string{"bank": "near", "shop": "shop", "default": ""} {
+		var names []string
+		for _, p := range m.Defaults(namespace) {
+			names = append(names, p.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: got %q, want %q", namespace, got, want)
+		}
+	}
 }
 
 func TestReadManifests(t *testing.T) {
@@ -57,6 +87,14 @@ func TestReadManifests(t *testing.T) {
 			name: "one document",
 			text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a1\n",
 			want: "Node a1",
+		},
+		{
+			name: "policies and a namespace",
+			text: "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\n---\napiVersion: vicinity.dev/v1alpha1\n" +
+				"kind: ClusterRoutingPolicy\nmetadata: {name: all}\nspec: {namespaceSelector: {}, overloadThreshold: 30%}\n---\n" +
+				"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: example.com/v1\nkind: RoutingPolicy\nmetadata: {name: other}\n",
+			want:  "RoutingPolicy default/near\nClusterRoutingPolicy all\nNamespace shop",
+			notes: []string{"ignored: RoutingPolicy of example.com/v1 (1)"},
 		},
 		{
 			name: "several documents, of which one is ignored",

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Policy is what a RoutingPolicy asks for.
+// Policy is what a RoutingPolicy or a ClusterRoutingPolicy asks for.
 type Policy struct {
 	Intent   allocate.Intent
 	Approach Approach
@@ -30,14 +30,30 @@ type Policy struct {
 // ReadPolicy reads a policy. A value that is not allowed, which the API server does
 // not let pass, falls back to its default.
 func ReadPolicy(policy *v1alpha1.RoutingPolicy) Policy {
-	r := policyReader{spec: &policy.Spec}
+	return readSpec(&policy.Spec)
+}
+
+// ReadClusterPolicy reads a policy of the cluster like any other.
+func ReadClusterPolicy(policy *v1alpha1.ClusterRoutingPolicy) Policy {
+	read := readSpec(&policy.Spec.RoutingPolicySpec)
+	selector := policy.Spec.NamespaceSelector
+	if selector == nil {
+		read.Faults = append(read.Faults, "spec.namespaceSelector: it is not given; the policy chooses no namespace")
+	} else if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		read.Faults = append(read.Faults, fmt.Sprintf("spec.namespaceSelector: %v; the policy chooses no namespace", err))
+	}
+	return read
+}
+
+func readSpec(spec *v1alpha1.RoutingPolicySpec) Policy {
+	r := policyReader{spec: spec}
 	r.places()
 	bound := r.bound()
 	if r.bounded {
 		r.read.Intent.Bound = bound
 	}
 	r.capacity()
-	if _, err := metav1.LabelSelectorAsSelector(policy.Spec.Selector); err != nil {
+	if _, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {
 		r.fault("spec.selector: %v; the policy selects no Service", err)
 	}
 	return r.read
@@ -205,18 +221,68 @@ func list[S ~string](names []S) string {
 	return strings.Join(words, ", ")
 }
 
+// The kinds of policies.
+const (
+	kindPolicy        = "RoutingPolicy"
+	kindClusterPolicy = "ClusterRoutingPolicy"
+)
+
+// anyPolicy is a policy of either kind.
+type anyPolicy struct {
+	kind, name string
+	created    metav1.Time
+	spec       *v1alpha1.RoutingPolicySpec
+	read       func() Policy
+}
+
+func (p *anyPolicy) String() string { return p.kind + " " + p.name }
+
+func ofNamespace(policy *v1alpha1.RoutingPolicy) anyPolicy {
+	return anyPolicy{kindPolicy, policy.Name, policy.CreationTimestamp, &policy.Spec, func() Policy { return ReadPolicy(policy) }}
+}
+
+func ofCluster(policy *v1alpha1.ClusterRoutingPolicy) anyPolicy {
+	return anyPolicy{kindClusterPolicy, policy.Name, policy.CreationTimestamp, &policy.Spec.RoutingPolicySpec, func() Policy { return ReadClusterPolicy(policy) }}
+}
+
 // namespacePolicies are those of a namespace, the oldest first, then by name.
-func namespacePolicies(namespace string, policies []*v1alpha1.RoutingPolicy) []*v1alpha1.RoutingPolicy {
-	var own []*v1alpha1.RoutingPolicy
+func namespacePolicies(namespace string, policies []*v1alpha1.RoutingPolicy) []anyPolicy {
+	var own []anyPolicy
 	for _, policy := range policies {
 		if policy.Namespace == namespace {
-			own = append(own, policy)
+			own = append(own, ofNamespace(policy))
 		}
 	}
-	slices.SortStableFunc(own, func(a, b *v1alpha1.RoutingPolicy) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	return byAge(own)
+}
+
+// clusterPolicies are those of the cluster, the oldest first, then by name.
+func clusterPolicies(policies []*v1alpha1.ClusterRoutingPolicy) []anyPolicy {
+	var all []anyPolicy
+	for _, policy := range policies {
+		all = append(all, ofCluster(policy))
+	}
+	return byAge(all)
+}
+
+func byAge(policies []anyPolicy) []anyPolicy {
+	slices.SortStableFunc(policies, func(a, b anyPolicy) int {
+		return cmp.Or(a.created.Compare(b.created.Time), strings.Compare(a.name, b.name))
 	})
-	return own
+	return policies
+}
+
+// ForNamespace are the policies that choose a namespace with such labels.
+func ForNamespace(policies []*v1alpha1.ClusterRoutingPolicy, of map[string]string) []*v1alpha1.ClusterRoutingPolicy {
+	var chosen []*v1alpha1.ClusterRoutingPolicy
+	for _, policy := range policies {
+		// Without a selector it chooses none.
+		selector, err := metav1.LabelSelectorAsSelector(policy.Spec.NamespaceSelector)
+		if err == nil && selector.Matches(labels.Set(of)) {
+			chosen = append(chosen, policy)
+		}
+	}
+	return chosen
 }
 
 // namedPolicy reads a topology mode that names a RoutingPolicy.
@@ -226,8 +292,9 @@ func namedPolicy(from written) (request Request, warnings []string) {
 	if !named {
 		return Request{}, nil
 	}
-	for _, policy := range from.policies {
-		if policy.Name != name {
+	for i := range from.policies {
+		policy := &from.policies[i]
+		if policy.name != name {
 			continue
 		}
 		source := annotation(AnnotationTopologyMode, mode)
@@ -240,12 +307,23 @@ func namedPolicy(from written) (request Request, warnings []string) {
 		AnnotationTopologyMode, name, from.service.Namespace)}
 }
 
-// selectingPolicy finds the policy whose selector matches the Service.
+// selectingPolicy finds the RoutingPolicy whose selector matches the Service.
 func selectingPolicy(from written) (request Request, warnings []string) {
-	var first *v1alpha1.RoutingPolicy
+	return selected(from, from.policies), nil
+}
+
+// clusterPolicy finds the ClusterRoutingPolicy that is for the Service.
+func clusterPolicy(from written) (request Request, warnings []string) {
+	return selected(from, clusterPolicies(from.options.Defaults)), nil
+}
+
+// selected is what the first of the policies asks for that selects the Service.
+func selected(from written, policies []anyPolicy) (request Request) {
+	var first *anyPolicy
 	var faults, others []string
-	for _, policy := range from.policies {
-		if !selects(policy, from.service.Labels) {
+	for i := range policies {
+		policy := &policies[i]
+		if !policy.selects(from.service.Labels) {
 			continue
 		}
 		switch fault := policyLocalKeys(from.service, policy); {
@@ -254,36 +332,42 @@ func selectingPolicy(from written) (request Request, warnings []string) {
 		case first == nil:
 			first = policy
 		default:
-			others = append(others, policy.Name)
+			others = append(others, policy.name)
 		}
 	}
 	if first == nil {
-		return Request{Warnings: faults}, nil
+		return Request{Warnings: faults}
 	}
-	request = policyRequest(from, first, fmt.Sprintf("RoutingPolicy %s by its selector", first.Name))
+	request = policyRequest(from, first, first.String()+" by its selector")
 	request.Warnings = append(faults, request.Warnings...)
 	if len(others) > 0 {
-		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: RoutingPolicy %s",
-			strings.Join(others, ", ")))
+		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: %s %s",
+			first.kind, strings.Join(others, ", ")))
 	}
-	return request, nil
+	return request
 }
 
 // selects reports whether a policy is for Services with such labels without being named.
-func selects(policy *v1alpha1.RoutingPolicy, of map[string]string) bool {
-	if policy.Spec.Selector == nil {
-		return false
+// Nobody can name one of the cluster, so that it is for all if it has no selector.
+func (p *anyPolicy) selects(of map[string]string) bool {
+	if p.spec.Selector == nil {
+		return p.kind == kindClusterPolicy
 	}
-	selector, err := metav1.LabelSelectorAsSelector(policy.Spec.Selector)
+	selector, err := metav1.LabelSelectorAsSelector(p.spec.Selector)
 	return err == nil && selector.Matches(labels.Set(of))
 }
 
 // policyRequest is what a policy asks for a Service.
-func policyRequest(from written, policy *v1alpha1.RoutingPolicy, source string) Request {
-	read := ReadPolicy(policy)
-	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source, Policy: policy.Name}
+func policyRequest(from written, policy *anyPolicy, source string) Request {
+	read := policy.read()
+	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source}
+	if policy.kind == kindClusterPolicy {
+		request.ClusterPolicy = policy.name
+	} else {
+		request.Policy = policy.name
+	}
 	for _, fault := range read.Faults {
-		request.Warnings = append(request.Warnings, "RoutingPolicy "+policy.Name+": "+fault)
+		request.Warnings = append(request.Warnings, policy.String()+": "+fault)
 	}
 	if distribution := from.service.Spec.TrafficDistribution; distribution != nil && !read.Places {
 		if tiers := distributionTiers(*distribution); tiers != nil {

@@ -31,6 +31,8 @@ type Request struct {
 	Source string
 	// Policy is the name of the RoutingPolicy that counts, if one does.
 	Policy string
+	// ClusterPolicy is the name of the ClusterRoutingPolicy that counts, if one does.
+	ClusterPolicy string
 	// OwnZone says that every endpoint is hinted to its own zone and to no other,
 	// also where that leaves a zone without.
 	OwnZone bool
@@ -70,6 +72,9 @@ func Approaches() []Approach {
 type Options struct {
 	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for.
 	TakeOverAuto bool
+	// Defaults are the ClusterRoutingPolicies that choose the Service's namespace: see
+	// ForNamespace.
+	Defaults []*v1alpha1.ClusterRoutingPolicy
 }
 
 // RequestOf reads what a Service asks for. Of several ways to ask, the one that
@@ -128,7 +133,7 @@ func groups(service *corev1.Service) (wanted bool, warning string) {
 // upstream's way to the same zone stands beside the label for it: users write both.
 func overrides(first, second Request) bool {
 	switch {
-	case second.Policy != "", first.bounds == second.Source:
+	case second.Policy != "", second.ClusterPolicy != "", first.bounds == second.Source:
 		return false
 	}
 	return !first.OwnZone || !slices.Equal(first.Intent.Tiers, second.Intent.Tiers)
@@ -148,7 +153,7 @@ func approachOf(intent allocate.Intent) Approach {
 // written is all that a request is read from.
 type written struct {
 	service  *corev1.Service
-	policies []*v1alpha1.RoutingPolicy // of the namespace, in the order of precedence
+	policies []anyPolicy // of the namespace, in the order of precedence
 	options  Options
 }
 
@@ -159,7 +164,19 @@ type row func(written) (request Request, warnings []string)
 
 // rows lists the ways to ask, in the order of precedence.
 func rows() []row {
-	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, selectingPolicy, auto, trafficDistribution}
+	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, selectingPolicy, auto, trafficDistribution, clusterPolicy}
+}
+
+// FromPolicy is the policy that counts, as in "RoutingPolicy near". It is empty if none
+// does.
+func (r *Request) FromPolicy() string {
+	switch {
+	case r.Policy != "":
+		return kindPolicy + " " + r.Policy
+	case r.ClusterPolicy != "":
+		return kindClusterPolicy + " " + r.ClusterPolicy
+	}
+	return ""
 }
 
 // unroutable is why no proxy chooses among the Service's endpoints for all clients

@@ -43,6 +43,7 @@ func TestAPI(t *testing.T) {
 	}
 	w := &writer{Client: kubernetes.Client, objects: objects, said: said}
 	t.Run("RoutingPolicy", w.testRoutingPolicy)
+	t.Run("ClusterRoutingPolicy", w.testClusterRoutingPolicy)
 	t.Run("Defaults", w.testDefaults)
 	t.Run("EndpointGroup", w.testEndpointGroup)
 	t.Run("UnknownFields", w.testUnknownFields)
@@ -78,7 +79,10 @@ func (w *writer) write(ctx context.Context, resource, object string, options met
 		gvr.Group, gvr.Version = "", "v1"
 	}
 	w.said.texts = nil
-	at := w.objects.Resource(gvr).Namespace(namespace)
+	var at dynamic.ResourceInterface = w.objects.Resource(gvr)
+	if resource != "clusterroutingpolicies" {
+		at = w.objects.Resource(gvr).Namespace(namespace)
+	}
 	before, err := at.Get(ctx, u.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -196,6 +200,31 @@ func (w *writer) testRoutingPolicy(t *testing.T) {
 			refused(t, w.try(t, "routingpolicies", routingPolicy("near", test.spec)), test.want...)
 		})
 	}
+}
+
+// A policy of the cluster is like any other, but must say which namespaces it is for.
+func (w *writer) testClusterRoutingPolicy(t *testing.T) {
+	for _, test := range []struct {
+		spec string
+		want []string // words of the refusal
+	}{
+		{"{namespaceSelector: {}}", nil},
+		{"{namespaceSelector: {matchLabels: {near: yes-it-is}}, selector: {}, overloadThreshold: 30%}", nil},
+		{"{}", []string{"spec.namespaceSelector: Required value: must be given; an empty one, {}, chooses all namespaces"}},
+		{"{selector: {}, mode: Prefer}", []string{"spec.namespaceSelector: Required value"}},
+		{"{namespaceSelector: {matchExpressions: [{key: near, operator: Near}]}}", []string{"spec.namespaceSelector.matchExpressions", "each operator must be In or NotIn"}},
+		{"{namespaceSelector: {}, keys: [rack], mode: Require}", []string{"spec.mode", "mode cannot be given together with keys"}},
+		{"{namespaceSelector: {}, overloadThreshold: 50}", []string{"spec.overloadThreshold", "must be of type string"}},
+	} {
+		t.Run(test.spec, func(t *testing.T) {
+			refused(t, w.try(t, "clusterroutingpolicies", clusterRoutingPolicy("near", test.spec)), test.want...)
+		})
+	}
+}
+
+// clusterRoutingPolicy is one with a spec in YAML's flow style.
+func clusterRoutingPolicy(name, spec string) string {
+	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: ClusterRoutingPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
 
 // What a user leaves out is in what is stored.

@@ -49,7 +49,7 @@ func (s schema) fields(path string, found map[string]string) {
 		default:
 			found[at] = fmt.Sprint(property.Default)
 		}
-		if !slices.Contains([]string{"selector", "nodeSelector", "conditions"}, name) {
+		if !slices.Contains([]string{"selector", "nodeSelector", "namespaceSelector", "conditions"}, name) {
 			property.fields(at, found)
 		}
 	}
@@ -68,7 +68,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	fields := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Fatalf("%d resources, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -135,8 +135,11 @@ func (w *writer) testExamples(t *testing.T) {
 	}
 	for _, example := range examples {
 		resource := "services"
-		if strings.Contains(example[1], "kind: RoutingPolicy") {
+		switch {
+		case strings.Contains(example[1], "kind: RoutingPolicy"):
 			resource = "routingpolicies"
+		case strings.Contains(example[1], "kind: ClusterRoutingPolicy"):
+			resource = "clusterroutingpolicies"
 		}
 		_, said, err := w.write(t.Context(), resource, example[1], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		// Kubernetes has words of its own about the older annotation.

@@ -97,6 +97,7 @@ func (w *writer) serve(t *testing.T) {
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{
 			hook("service.vicinity.dev", service.Path, "", "v1", "services"),
 			hook("routingpolicy.vicinity.dev", policy.Path, v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "routingpolicies"),
+			hook("clusterroutingpolicy.vicinity.dev", policy.ClusterPath, v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "clusterroutingpolicies"),
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -104,8 +105,9 @@ func (w *writer) serve(t *testing.T) {
 	waiting, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for resource, bad := range map[string]string{
-		"services":        web("probe", `vicinity.dev/topology-keys: "*,x"`, ""),
-		"routingpolicies": routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
+		"services":               web("probe", `vicinity.dev/topology-keys: "*,x"`, ""),
+		"routingpolicies":        routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
+		"clusterroutingpolicies": clusterRoutingPolicy("probe", `{namespaceSelector: {}, capacity: {type: Expression, expression: "zone"}}`),
 	} {
 		if err := lab.Wait(waiting, "the webhook of "+resource, func(ctx context.Context) (string, error) {
 			_, _, err := w.write(ctx, resource, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -173,6 +175,10 @@ func (w *writer) testWebhooks(t *testing.T) {
 		{
 			name: "a Service from before", resource: "services", object: web("old", `vicinity.dev/topology-keys: "*,x", other: x`, ""),
 			warnings: []string{"annotation vicinity.dev/topology-keys"},
+		},
+		{
+			name: "a label that no namespace has", resource: "clusterroutingpolicies", object: clusterRoutingPolicy("new", `{namespaceSelector: {matchLabels: {"-x": y}}}`),
+			refused: []string{"spec.namespaceSelector.matchLabels", `"-x"`},
 		},
 		{name: "an expression", resource: "routingpolicies", object: routingPolicy("new", `{capacity: {type: Expression, expression: zone.cpu * 2.0}}`)},
 		{

@@ -23,11 +23,13 @@ func CacheOptions(options Options) cache.Options {
 	cached := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:               {Transform: trimNode, UnsafeDisableDeepCopy: &shared},
-			&corev1.Service{}:            {UnsafeDisableDeepCopy: &shared},
-			&discoveryv1.EndpointSlice{}: {UnsafeDisableDeepCopy: &shared},
-			&v1alpha1.EndpointGroup{}:    {UnsafeDisableDeepCopy: &shared},
-			&v1alpha1.RoutingPolicy{}:    {UnsafeDisableDeepCopy: &shared},
+			&corev1.Node{}:                   {Transform: trimNode, UnsafeDisableDeepCopy: &shared},
+			&corev1.Service{}:                {UnsafeDisableDeepCopy: &shared},
+			&discoveryv1.EndpointSlice{}:     {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.EndpointGroup{}:        {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.RoutingPolicy{}:        {UnsafeDisableDeepCopy: &shared},
+			&corev1.Namespace{}:              {Transform: trimNamespace, UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.ClusterRoutingPolicy{}: {UnsafeDisableDeepCopy: &shared},
 		},
 	}
 	if !options.Settings.WithoutGroups {
@@ -104,7 +106,8 @@ func byLabel(label string) client.IndexerFunc {
 // Synced is a check that fails until all objects are known that decisions are made
 // from: until then nobody is told that this replica could take over.
 func Synced(informers cache.Informers, options Options) func(*http.Request) error {
-	objects := []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{}}
+	objects := []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},
+		&v1alpha1.ClusterRoutingPolicy{}, aNamespace()}
 	if !options.Settings.WithoutGroups {
 		objects = append(objects, &coordinationv1.Lease{})
 	}

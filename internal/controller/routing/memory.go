@@ -94,7 +94,7 @@ func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
 type view struct {
 	basis  basis
 	print  fingerprint
-	policy string
+	policy types.NamespacedName
 	report report
 }
 
@@ -120,7 +120,7 @@ func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
 }
 
 // forget drops all about the Service and returns the policy that it followed.
-func (m *memory) forget(key types.NamespacedName) (policy string) {
+func (m *memory) forget(key types.NamespacedName) (policy types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	policy = m.views[key].policy
@@ -131,7 +131,7 @@ func (m *memory) forget(key types.NamespacedName) (policy string) {
 
 // show replaces what others see of the Service and returns the policy that it
 // followed before.
-func (m *memory) show(key types.NamespacedName, v view) (policy string) {
+func (m *memory) show(key types.NamespacedName, v view) (policy types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	policy = m.views[key].policy
@@ -141,7 +141,7 @@ func (m *memory) show(key types.NamespacedName, v view) (policy string) {
 
 // follow notes which policy a Service follows about which nothing else can be said,
 // and returns the one that it followed before.
-func (m *memory) follow(key types.NamespacedName, policy string) (before string) {
+func (m *memory) follow(key, policy types.NamespacedName) (before types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := m.views[key]
@@ -151,10 +151,10 @@ func (m *memory) follow(key types.NamespacedName, policy string) (before string)
 }
 
 // following is the number of Services that follow a policy.
-func (m *memory) following(namespace, policy string) int32 {
+func (m *memory) following(policy types.NamespacedName) int32 {
 	n := int32(0)
-	m.each(func(key types.NamespacedName, v *view) {
-		if key.Namespace == namespace && v.policy == policy {
+	m.each(func(_ types.NamespacedName, v *view) {
+		if v.policy == policy {
 			n++
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -46,10 +47,10 @@ func newPolicyQueue() *policyQueue {
 	return &policyQueue{asked: map[types.NamespacedName]bool{}, signal: make(chan struct{}, 1)}
 }
 
-// add asks for a policy, if it has a name.
-func (q *policyQueue) add(namespace, name string) {
-	if name != "" {
-		q.put(types.NamespacedName{Namespace: namespace, Name: name})
+// add asks for a policy, if it has a name. One of the cluster has no namespace.
+func (q *policyQueue) add(policy types.NamespacedName) {
+	if policy.Name != "" {
+		q.put(policy)
 	}
 }
 
@@ -96,6 +97,7 @@ func (r *reconciler) addPolicies(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named("routingpolicy").
 		For(&v1alpha1.RoutingPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ClusterRoutingPolicy{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Func(p.follow)).
 		WithOptions(controller.Options{EnableWarmup: &warm}).
 		Complete(p)
@@ -129,6 +131,15 @@ func (p *policyReconciler) enqueue(ctx context.Context, q queue) {
 				asked[client.ObjectKeyFromObject(&list.Items[i])] = true
 			}
 		}
+		clusterPolicies, err := p.clusterPolicies(ctx)
+		if err != nil {
+			return // the program ends
+		}
+		for _, policy := range clusterPolicies {
+			if policy.Spec.Capacity.Type == v1alpha1.CapacityExpression {
+				asked[client.ObjectKeyFromObject(policy)] = true
+			}
+		}
 		delete(asked, computed)
 	}
 	for key := range asked {
@@ -138,15 +149,15 @@ func (p *policyReconciler) enqueue(ctx context.Context, q queue) {
 
 // Reconcile brings the status of one policy up to date.
 func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	defer p.syncs.begin("RoutingPolicy " + request.String())()
-	policy := new(v1alpha1.RoutingPolicy)
-	if err := p.client.Get(ctx, request.NamespacedName, policy); err != nil {
+	policy := newPolicy(request.NamespacedName)
+	defer p.syncs.begin(policy.kind + " " + strings.TrimPrefix(request.String(), "/"))()
+	if err := p.client.Get(ctx, request.NamespacedName, policy.object); err != nil {
 		if apierrors.IsNotFound(err) {
 			delete(p.written, request.NamespacedName)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if behind(policy, p.written[request.NamespacedName]) {
+	if behind(policy.object, p.written[request.NamespacedName]) {
 		return reconcile.Result{RequeueAfter: policyPause}, nil
 	}
 	status, err := p.status(ctx, policy)
@@ -157,14 +168,16 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	if !p.complete {
 		result.RequeueAfter = policyPause
 	}
-	if equality.Semantic.DeepEqual(status, policy.Status) {
+	if equality.Semantic.DeepEqual(status, *policy.status) {
 		return result, nil
 	}
 	body, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	written := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: policy.Namespace, Name: policy.Name}}
+	written := newPolicy(request.NamespacedName).object
+	written.SetNamespace(request.Namespace)
+	written.SetName(request.Name)
 	err = p.client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body))
 	switch {
 	case apierrors.IsNotFound(err):
@@ -172,7 +185,7 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("writing the status of the policy: %w", err)
 	}
-	p.written[request.NamespacedName] = written.ResourceVersion
+	p.written[request.NamespacedName] = written.GetResourceVersion()
 	return result, nil
 }
 
@@ -196,31 +209,49 @@ func (p *policyReconciler) look(ctx context.Context) error {
 	return nil
 }
 
+// anyPolicy is a policy of either kind.
+type anyPolicy struct {
+	kind   string
+	object client.Object
+	status *v1alpha1.RoutingPolicyStatus
+	read   func() translate.Policy
+}
+
+// newPolicy is an empty policy of the kind that has such keys.
+func newPolicy(key types.NamespacedName) *anyPolicy {
+	if key.Namespace == "" {
+		policy := new(v1alpha1.ClusterRoutingPolicy)
+		return &anyPolicy{"ClusterRoutingPolicy", policy, &policy.Status, func() translate.Policy { return translate.ReadClusterPolicy(policy) }}
+	}
+	policy := new(v1alpha1.RoutingPolicy)
+	return &anyPolicy{"RoutingPolicy", policy, &policy.Status, func() translate.Policy { return translate.ReadPolicy(policy) }}
+}
+
 // status is what the controller makes of the policy.
-func (p *policyReconciler) status(ctx context.Context, policy *v1alpha1.RoutingPolicy) (v1alpha1.RoutingPolicyStatus, error) {
+func (p *policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alpha1.RoutingPolicyStatus, error) {
 	status := v1alpha1.RoutingPolicyStatus{
-		ObservedGeneration: policy.Generation,
-		Conditions:         slices.Clone(policy.Status.Conditions),
-		Services:           policy.Status.Services,
+		ObservedGeneration: policy.object.GetGeneration(),
+		Conditions:         slices.Clone(policy.status.Conditions),
+		Services:           policy.status.Services,
 	}
 	if err := p.look(ctx); err != nil {
 		return status, err
 	}
 	if p.complete {
-		status.Services = p.memory.following(policy.Namespace, policy.Name)
+		status.Services = p.memory.following(client.ObjectKeyFromObject(policy.object))
 	}
 	cluster, err := p.nodes.current(ctx)
 	if err != nil {
 		return status, fmt.Errorf("reading Nodes: %w", err)
 	}
-	read := translate.ReadPolicy(policy)
+	read := policy.read()
 	faults := slices.Clone(read.Faults)
 	if fault := cluster.Fault(read.Capacity); fault != "" {
 		faults = append(faults, "spec."+fault)
 	}
 	accepted := metav1.Condition{
 		Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted",
-		Message: "all of the policy holds", ObservedGeneration: policy.Generation,
+		Message: "all of the policy holds", ObservedGeneration: policy.object.GetGeneration(),
 	}
 	if len(faults) > 0 {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Fallback", strings.Join(faults, ". ")

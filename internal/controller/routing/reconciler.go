@@ -102,7 +102,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // forget drops all that is known of a Service.
 func (r *reconciler) forget(key types.NamespacedName) {
-	r.policies.add(key.Namespace, r.memory.forget(key))
+	r.policies.add(r.memory.forget(key))
 	r.groups.proxies.forget(key)
 }
 
@@ -150,14 +150,15 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if err != nil {
 		return err
 	}
-	if d.Delivery == routing.DeliveryNone && d.Request.Policy == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
+	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
 		s.forget(key)
 		return nil
 	}
 	waiting, err := s.deliver(ctx, &d)
 	switch {
 	case err != nil:
-		s.follow(key, s.memory.follow(key, d.Request.Policy), d.Request.Policy)
+		policy := policyOf(key, &d.Request)
+		s.follow(s.memory.follow(key, policy), policy)
 		return s.fails(ctx, &d, err)
 	case waiting:
 		return nil
@@ -191,6 +192,10 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	if err := s.client.List(ctx, &policies, client.InNamespace(service.Namespace)); err != nil {
 		return fmt.Errorf("reading RoutingPolicies: %w", err)
 	}
+	defaults, err := s.defaults(ctx, service.Namespace)
+	if err != nil {
+		return err
+	}
 	cluster, err := s.nodes.current(ctx)
 	if err != nil {
 		return fmt.Errorf("reading Nodes: %w", err)
@@ -201,6 +206,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 		Groups:   s.record.groups.current(pointers(groups.Items), s.now),
 		Cluster:  cluster,
 		Policies: pointers(policies.Items),
+		Defaults: defaults,
 		Settings: s.options.Settings,
 		Last:     s.record.last,
 	}
@@ -265,23 +271,34 @@ func (s *pass) count(d *routing.Decision) {
 }
 
 // follow asks for a look at the policies that a Service has followed and follows now.
-func (s *pass) follow(key types.NamespacedName, before, after string) {
+func (s *pass) follow(before, after types.NamespacedName) {
 	if before != after {
-		s.policies.add(key.Namespace, before)
-		s.policies.add(key.Namespace, after)
+		s.policies.add(before)
+		s.policies.add(after)
 	}
+}
+
+// policyOf is the key of the policy that a Service follows, empty if it follows none.
+func policyOf(service types.NamespacedName, request *translate.Request) types.NamespacedName {
+	if request.ClusterPolicy != "" {
+		return types.NamespacedName{Name: request.ClusterPolicy}
+	}
+	if request.Policy != "" {
+		return types.NamespacedName{Namespace: service.Namespace, Name: request.Policy}
+	}
+	return types.NamespacedName{}
 }
 
 // remember keeps what the next sync and others need of this one.
 func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
-	v := view{basis: basisOf(&d), policy: d.Request.Policy, report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
+	v := view{basis: basisOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
 	v.print = v.basis.of(s.in.Cluster)
 	s.record.last = nil
 	if d.Delivery != routing.DeliveryNone {
 		s.record.last = d.Essence()
 		s.metrics.delivered(d, s.slices, s.moved)
 	}
-	s.follow(key, s.memory.show(key, v), v.policy)
+	s.follow(s.memory.show(key, v), v.policy)
 	if s.nodes.cluster.Load() != s.in.Cluster {
 		s.come(time.Millisecond) // the nodes changed meanwhile, and nobody looked here
 	}

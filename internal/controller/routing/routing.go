@@ -112,6 +112,9 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 		Watches(&v1alpha1.EndpointGroup{}, handler.EnqueueRequestsFromMapFunc(serviceOfGroup)).
 		Watches(&v1alpha1.RoutingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfPolicy),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ClusterRoutingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfClusterPolicy),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesMetadata(&corev1.Namespace{}, r.namespaceHandler()).
 		Watches(&corev1.Node{}, r.nodes.handler()).
 		WatchesRawSource(source.Func(r.nodes.run)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
@@ -137,10 +140,14 @@ func serviceNamed(namespace, name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// servicesOfPolicy are all Services of the namespace: a policy may name new ones.
+// servicesOfPolicy are all Services of the namespace: they may name a new policy.
 func (r *reconciler) servicesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
+	return r.servicesOf(ctx, client.InNamespace(object.GetNamespace()))
+}
+
+func (r *reconciler) servicesOf(ctx context.Context, options ...client.ListOption) []reconcile.Request {
 	var services corev1.ServiceList
-	if err := r.client.List(ctx, &services, client.InNamespace(object.GetNamespace())); err != nil {
+	if err := r.client.List(ctx, &services, options...); err != nil {
 		return nil // the cache has not started, and will list them all
 	}
 	requests := make([]reconcile.Request, len(services.Items))

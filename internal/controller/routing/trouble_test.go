@@ -84,7 +84,8 @@ func (c *lagging) catchUp(list client.ObjectList) error {
 // kinds are lists of all kinds of objects that are cached.
 func kinds() []client.ObjectList {
 	return []client.ObjectList{
-		&corev1.ServiceList{}, &corev1.NodeList{}, &discoveryv1.EndpointSliceList{}, &v1alpha1.EndpointGroupList{}, &v1alpha1.RoutingPolicyList{},
+		&corev1.ServiceList{}, &corev1.NodeList{}, &discoveryv1.EndpointSliceList{},
+		&v1alpha1.EndpointGroupList{}, &v1alpha1.RoutingPolicyList{}, &v1alpha1.ClusterRoutingPolicyList{},
 	}
 }
 

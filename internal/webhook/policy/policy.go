@@ -1,4 +1,5 @@
-// Package policy is the admission webhook for RoutingPolicies. It refuses what the
+// Package policy is the admission webhook for RoutingPolicies and ClusterRoutingPolicies.
+// It refuses what the
 // schema cannot: an expression that is no CEL, gives no number or may cost too much, and
 // selectors with labels that no object can have. It warns of what needs vicinity-proxy.
 // What is stored already it refuses no more: such a policy falls back to its defaults
@@ -6,7 +7,8 @@
 //
 // # How it is installed
 //
-//	rules:          CREATE and UPDATE of routingpolicies, vicinity.dev, v1alpha1, scope Namespaced
+//	rules:          CREATE and UPDATE, vicinity.dev, v1alpha1, of routingpolicies, scope
+//	                Namespaced, and of clusterroutingpolicies, scope Cluster, each at its path
 //	failurePolicy:  Ignore
 //	timeoutSeconds: 2
 //	sideEffects:    None
@@ -29,8 +31,12 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/verdict"
 )
 
-// Path is where the webhook is served.
-const Path = "/validate-routingpolicy"
+// Path is where the webhook for RoutingPolicies is served, and ClusterPath where the one
+// for ClusterRoutingPolicies is.
+const (
+	Path        = "/validate-routingpolicy"
+	ClusterPath = "/validate-clusterroutingpolicy"
+)
 
 // Options are what the webhook depends on.
 type Options struct {
@@ -38,11 +44,14 @@ type Options struct {
 	Metrics *outcome.Metrics
 }
 
-// Register has a manager serve the webhook.
+// Register has a manager serve the webhooks.
 func Register(mgr manager.Manager, o Options) {
-	mgr.GetWebhookServer().Register(Path, &admission.Webhook{Handler: verdict.Handler(judge, verdict.Options{
-		Webhook: "routingpolicy", Metrics: o.Metrics, Log: mgr.GetLogger().WithName("webhook").WithName("routingpolicy"),
-	})})
+	options := func(name string) verdict.Options {
+		return verdict.Options{Webhook: name, Metrics: o.Metrics, Log: mgr.GetLogger().WithName("webhook").WithName(name)}
+	}
+	server := mgr.GetWebhookServer()
+	server.Register(Path, &admission.Webhook{Handler: verdict.Handler(judge, options("routingpolicy"))})
+	server.Register(ClusterPath, &admission.Webhook{Handler: verdict.Handler(judgeCluster, options("clusterroutingpolicy"))})
 }
 
 func judge(_ context.Context, write verdict.Write[v1alpha1.RoutingPolicy]) verdict.Verdict {
@@ -50,18 +59,41 @@ func judge(_ context.Context, write verdict.Write[v1alpha1.RoutingPolicy]) verdi
 	if policy.DeletionTimestamp != nil {
 		return verdict.Verdict{}
 	}
-	var stored v1alpha1.RoutingPolicySpec
+	given := written{spec: &policy.Spec, read: translate.ReadPolicy(policy)}
 	if write.Stored != nil {
-		stored = write.Stored.Spec
-		if reflect.DeepEqual(policy.Spec, stored) {
-			return verdict.Verdict{}
-		}
+		given.stored = &write.Stored.Spec
+	}
+	return given.verdict()
+}
+
+func judgeCluster(_ context.Context, write verdict.Write[v1alpha1.ClusterRoutingPolicy]) verdict.Verdict {
+	policy := write.Object
+	if policy.DeletionTimestamp != nil {
+		return verdict.Verdict{}
+	}
+	given := written{spec: &policy.Spec.RoutingPolicySpec, namespaces: policy.Spec.NamespaceSelector, read: translate.ReadClusterPolicy(policy)}
+	if write.Stored != nil {
+		given.stored, given.storedNamespaces = &write.Stored.Spec.RoutingPolicySpec, write.Stored.Spec.NamespaceSelector
+	}
+	return given.verdict()
+}
+
+// written is a policy of either kind with what is stored of it already, if anything is.
+type written struct {
+	spec, stored                 *v1alpha1.RoutingPolicySpec
+	namespaces, storedNamespaces *metav1.LabelSelector
+	read                         translate.Policy
+}
+
+func (w *written) verdict() verdict.Verdict {
+	if w.stored != nil && reflect.DeepEqual(w.spec, w.stored) && reflect.DeepEqual(w.namespaces, w.storedNamespaces) {
+		return verdict.Verdict{}
 	}
 	var said verdict.Verdict
-	for _, fault := range faults(&policy.Spec, &stored) {
+	for _, fault := range w.faults() {
 		said.Faults = append(said.Faults, fault.Error())
 	}
-	if need := translate.NeedOfGroups(translate.ReadPolicy(policy).Intent); need != "" {
+	if need := translate.NeedOfGroups(w.read.Intent); need != "" {
 		said.Warnings = append(said.Warnings, fmt.Sprintf("the policy %s; it has full effect on Services annotated with %s: \"true\", which vicinity-proxy serves",
 			need, translate.AnnotationProxy))
 	}
@@ -69,7 +101,11 @@ func judge(_ context.Context, write verdict.Write[v1alpha1.RoutingPolicy]) verdi
 }
 
 // faults are about parts of the policy that are not stored already.
-func faults(spec, stored *v1alpha1.RoutingPolicySpec) field.ErrorList {
+func (w *written) faults() field.ErrorList {
+	spec, stored := w.spec, w.stored
+	if stored == nil {
+		stored = new(v1alpha1.RoutingPolicySpec)
+	}
 	var all field.ErrorList
 	path := field.NewPath("spec")
 	capacity := spec.Capacity
@@ -84,6 +120,7 @@ func faults(spec, stored *v1alpha1.RoutingPolicySpec) field.ErrorList {
 	}{
 		{"selector", spec.Selector, stored.Selector},
 		{"nodeSelector", spec.NodeSelector, stored.NodeSelector},
+		{"namespaceSelector", w.namespaces, w.storedNamespaces},
 	} {
 		if !reflect.DeepEqual(selector.given, selector.stored) {
 			all = append(all, validation.ValidateLabelSelector(selector.given, validation.LabelSelectorValidationOptions{}, path.Child(selector.name))...)

@@ -88,6 +88,28 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
+	far := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "far"}}
+	far.Spec.NamespaceSelector = badKey
+	said := judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: far})
+	if want := []string{`spec.namespaceSelector.matchLabels: Invalid value: "-x"`}; !slices.EqualFunc(said.Faults, want, strings.HasPrefix) {
+		t.Errorf("faults %q of a ClusterRoutingPolicy, want %q", said.Faults, want)
+	}
+	worse := far.DeepCopy()
+	worse.Spec.Mode = v1alpha1.Require
+	expression("zone.gpu")(&worse.Spec.RoutingPolicySpec)
+	said = judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: worse, Stored: far})
+	if want := []string{field + `"zone.gpu": column 5: undefined field 'gpu'`}; !slices.EqualFunc(said.Faults, want, strings.HasPrefix) || len(said.Warnings) != 1 {
+		t.Errorf("faults %q, warnings %q of a ClusterRoutingPolicy, want %q and a warning", said.Faults, said.Warnings, want)
+	}
+	other := far.DeepCopy()
+	other.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"-y": "y"}}
+	said = judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: other, Stored: far})
+	if len(said.Faults) != 1 {
+		t.Errorf("faults %q of a selector that is changed", said.Faults)
+	}
+	if said := judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: far, Stored: far}); len(said.Faults) > 0 {
+		t.Errorf("a ClusterRoutingPolicy that is stored is refused: %q", said.Faults)
+	}
 	gone := of(expression("zone.gpu"))
 	gone.DeletionTimestamp = &metav1.Time{}
 	if said := judge(t.Context(), verdict.Write[v1alpha1.RoutingPolicy]{Object: gone}); len(said.Faults) > 0 {

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -44,7 +46,7 @@ type Options struct {
 }
 
 // Register has a manager serve the webhook. The manager's scheme has to know
-// RoutingPolicies, whose cache is filled from its start then.
+// the policies, whose cache is filled from its start then.
 func Register(mgr manager.Manager, o Options) {
 	j := judge{Options: o, policies: mgr.GetClient()}
 	mgr.GetWebhookServer().Register(Path, &admission.Webhook{Handler: verdict.Handler(j.judge, verdict.Options{
@@ -63,7 +65,7 @@ func (j judge) judge(ctx context.Context, write verdict.Write[corev1.Service]) v
 	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
 		return verdict.Verdict{}
 	}
-	policies, err := j.list(ctx, write.Namespace)
+	policies, defaults, err := j.list(ctx, write.Namespace)
 	var said verdict.Verdict
 	var known []string
 	if stored != nil {
@@ -81,7 +83,9 @@ func (j judge) judge(ctx context.Context, write verdict.Write[corev1.Service]) v
 		// What a Service asks for may be in a policy.
 		said.Err = err
 	default:
-		said.Warnings = j.warnings(translate.RequestOf(named, policies, translate.Options{TakeOverAuto: j.TakeOverAuto && !j.WithoutHints}))
+		said.Warnings = j.warnings(translate.RequestOf(named, policies, translate.Options{
+			TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults,
+		}))
 	}
 	return said
 }
@@ -103,19 +107,37 @@ func sameWords(service, stored *corev1.Service) bool {
 // process has started.
 const patience = 500 * time.Millisecond
 
-// list are the policies of a namespace.
-func (j judge) list(ctx context.Context, namespace string) ([]*v1alpha1.RoutingPolicy, error) {
+// list are the policies of a namespace, and those of the cluster that choose it.
+func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1.RoutingPolicy, defaults []*v1alpha1.ClusterRoutingPolicy, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var list v1alpha1.RoutingPolicyList
 	if err := j.policies.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing RoutingPolicies of %s: %w", namespace, err)
+		return nil, nil, fmt.Errorf("listing RoutingPolicies of %s: %w", namespace, err)
 	}
-	var policies []*v1alpha1.RoutingPolicy
 	for i := range list.Items {
 		policies = append(policies, &list.Items[i])
 	}
-	return policies, nil
+	var all v1alpha1.ClusterRoutingPolicyList
+	if err := j.policies.List(ctx, &all); err != nil {
+		return policies, nil, fmt.Errorf("listing ClusterRoutingPolicies: %w", err)
+	}
+	for i := range all.Items {
+		defaults = append(defaults, &all.Items[i])
+	}
+	if len(defaults) == 0 {
+		return policies, nil, nil
+	}
+	found := new(metav1.PartialObjectMetadata)
+	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err = j.policies.Get(ctx, client.ObjectKey{Name: namespace}, found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return policies, nil, nil // it is newer than what is in memory
+	case err != nil:
+		return policies, nil, fmt.Errorf("reading namespace %s: %w", namespace, err)
+	}
+	return policies, translate.ForNamespace(defaults, found.Labels), nil
 }
 
 // warnings are about what is asked for and has no effect.
@@ -129,7 +151,7 @@ func (j judge) warnings(request translate.Request) []string {
 	case request.Source == "" || request.Upstream:
 	case request.NoPlan != "":
 		// A policy is for many Services, of which some have no use for it.
-		if request.Policy == "" {
+		if request.FromPolicy() == "" {
 			said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
 		}
 	case request.Groups:

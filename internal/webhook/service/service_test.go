@@ -19,13 +19,28 @@ import (
 type reader struct {
 	client.Reader
 	policies []v1alpha1.RoutingPolicy
+	// defaults are for namespaces such as shop, which is labelled near=yes.
+	defaults []v1alpha1.ClusterRoutingPolicy
 	err      error
+}
+
+func (r reader) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	namespace, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok || namespace.Kind != "Namespace" || key.Name != "shop" {
+		return errors.New("only the metadata of the namespace shop is expected")
+	}
+	namespace.Labels = map[string]string{"near": "yes"}
+	return r.err
 }
 
 func (r reader) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	var o client.ListOptions
 	for _, option := range options {
 		option.ApplyToList(&o)
+	}
+	if all, ok := list.(*v1alpha1.ClusterRoutingPolicyList); ok {
+		all.Items = slices.Clone(r.defaults)
+		return r.err
 	}
 	policies, ok := list.(*v1alpha1.RoutingPolicyList)
 	if !ok || o.Namespace != "shop" {
@@ -183,6 +198,24 @@ func TestJudgeWithoutPolicies(t *testing.T) {
 	said = j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
 	if len(said.Faults) != 1 {
 		t.Errorf("%+v", said)
+	}
+}
+
+// A policy of the cluster counts where it chooses the namespace.
+func TestJudgeByClusterPolicy(t *testing.T) {
+	hard := v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hard"}}
+	hard.Spec.Mode = v1alpha1.Require
+	for label, want := range map[string][]string{
+		"yes": {"ClusterRoutingPolicy hard by its selector requires what hints cannot"},
+		"no":  nil,
+	} {
+		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
+		j := judge{policies: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
+		said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
+		begin(t, "warnings", said.Warnings, want)
+		if said.Err != nil {
+			t.Error(said.Err)
+		}
 	}
 }
 

@@ -1,0 +1,159 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// aClusterPolicy is for the namespaces with the label.
+func aClusterPolicy(name, label string, changes ...func(*v1alpha1.ClusterRoutingPolicySpec)) *v1alpha1.ClusterRoutingPolicy {
+	policy := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}}
+	policy.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}}
+	for _, change := range changes {
+		change(&policy.Spec)
+	}
+	return policy
+}
+
+func labelled(name string, labels ...string) *corev1.Namespace {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for _, label := range labels {
+		namespace.Labels[label] = "true"
+	}
+	return namespace
+}
+
+func (w *world) clusterPolicyStatus(name string) v1alpha1.RoutingPolicyStatus {
+	w.t.Helper()
+	key := types.NamespacedName{Name: name}
+	if _, err := newPolicyReconciler(w.reconciler).Reconcile(context.Background(), reconcile.Request{NamespacedName: key}); err != nil {
+		w.t.Fatal(err)
+	}
+	policy := new(v1alpha1.ClusterRoutingPolicy)
+	if err := w.client.Get(context.Background(), key, policy); err != nil {
+		w.t.Fatal(err)
+	}
+	return policy.Status
+}
+
+// All Services of a namespace with the label are routed, but for those that say something
+// else, until the namespace loses the label.
+func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
+	out := aService("out", translate.AnnotationSameZone, translate.Balanced)
+	w := newWorld(t, append(threeZones(), labelled("shop", "near"), aService("web"), out,
+		aSlice("web", 0, twelve), aSlice("out", 1, twelve), aClusterPolicy("near", "near"), aClusterPolicy("far", "far"))...)
+	w.settle("web")
+	w.settle("out")
+	if got, want := w.hints(), "a a a a b b b b c c c c"; got != want {
+		t.Errorf("hints %q, want %q", got, want)
+	}
+	if w.service("out").Labels[translate.LabelRouted] != "" {
+		t.Error("a Service that says Balanced is routed")
+	}
+	for name, want := range map[string]int32{"near": 1, "far": 0} {
+		status := w.clusterPolicyStatus(name)
+		if status.Services != want || status.ObservedGeneration != 3 || len(status.Conditions) != 1 || status.Conditions[0].Status != metav1.ConditionTrue {
+			t.Errorf("%s: status %+v, want %d Services", name, status, want)
+		}
+	}
+	w.update(labelled("shop"))
+	w.settle("web")
+	if w.service("web").Labels[translate.LabelRouted] != "" {
+		t.Error("a Service is routed although its namespace has lost the label")
+	}
+	if status := w.clusterPolicyStatus("near"); status.Services != 0 {
+		t.Errorf("%d Services follow the policy", status.Services)
+	}
+}
+
+// While the cache does not have a namespace no policy chooses it, not even one for those
+// without a label.
+func TestClusterPolicyWaitsForTheNamespace(t *testing.T) {
+	everywhere := aClusterPolicy("all", "", func(spec *v1alpha1.ClusterRoutingPolicySpec) { spec.NamespaceSelector = &metav1.LabelSelector{} })
+	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, twelve), everywhere)...)
+	w.settle("web")
+	if got := w.service("web").Labels[translate.LabelRouted]; got != "" {
+		t.Errorf("routed: %q", got)
+	}
+}
+
+func TestFaultyClusterPolicyIsNotAccepted(t *testing.T) {
+	faulty := aClusterPolicy("faulty", "near", func(spec *v1alpha1.ClusterRoutingPolicySpec) { spec.NamespaceSelector = nil })
+	w := newWorld(t, append(threeZones(), faulty)...)
+	status := w.clusterPolicyStatus("faulty")
+	const want = "spec.namespaceSelector: it is not given; the policy chooses no namespace"
+	if len(status.Conditions) != 1 || status.Conditions[0].Status != metav1.ConditionFalse || status.Conditions[0].Message != want {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// Labels of a namespace matter to its Services only where they matter to a policy.
+func TestNamespacesRequeueTheirServices(t *testing.T) {
+	elsewhere := aService("elsewhere")
+	elsewhere.Namespace = "bank"
+	w := newWorld(t, aService("web"), aService("api"), elsewhere, labelled("shop", "near"), labelled("bank"),
+		aClusterPolicy("near", "near"), aClusterPolicy("nearer", "nearer"))
+	all := []string{"api", "web"}
+	handler := w.reconciler.namespaceHandler()
+	meta := func(object *corev1.Namespace) client.Object {
+		made := aNamespace()
+		made.Name, made.Labels = object.Name, object.Labels
+		return made
+	}
+	for _, test := range []struct {
+		name          string
+		before, after *corev1.Namespace
+		want          []string
+	}{
+		{"new and chosen", nil, labelled("shop", "near"), all},
+		{"new and not chosen", nil, labelled("shop", "other"), nil},
+		{"chosen now", labelled("shop"), labelled("shop", "near"), all},
+		{"chosen no more", labelled("shop", "near"), labelled("shop"), all},
+		{"chosen by another", labelled("shop", "near"), labelled("shop", "nearer"), all},
+		{"chosen as before", labelled("shop", "near"), labelled("shop", "near", "other"), nil},
+		{"nothing to do with it", labelled("shop"), labelled("shop", "other"), nil},
+	} {
+		q := newQueue()
+		if test.before == nil {
+			handler.Create(context.Background(), event.CreateEvent{Object: meta(test.after)}, q)
+		} else {
+			handler.Update(context.Background(), event.UpdateEvent{ObjectOld: meta(test.before), ObjectNew: meta(test.after)}, q)
+		}
+		if got := drain(q); !slices.Equal(got, test.want) {
+			t.Errorf("%s: requeued %v, want %v", test.name, got, test.want)
+		}
+	}
+	var names []string
+	for _, request := range w.reconciler.servicesOfClusterPolicy(context.Background(), aClusterPolicy("near", "near")) {
+		names = append(names, request.String())
+	}
+	slices.Sort(names)
+	if want := []string{"shop/api", "shop/web"}; !slices.Equal(names, want) {
+		t.Errorf("a policy: %v, want %v", names, want)
+	}
+}
+
+// The cache keeps of a namespace what the selectors look at.
+func TestTrimmedNamespacesKeepTheirLabels(t *testing.T) {
+	namespace := aNamespace()
+	namespace.Name, namespace.Labels, namespace.Annotations = "shop", map[string]string{"near": "true"}, map[string]string{"a": "b"}
+	object, err := trimNamespace(namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trimmed := object.(*metav1.PartialObjectMetadata)
+	if trimmed.Name != "shop" || trimmed.Labels["near"] != "true" || len(trimmed.Annotations) > 0 || trimmed.Kind != "Namespace" {
+		t.Errorf("trimmed to %+v", trimmed)
+	}
+}
