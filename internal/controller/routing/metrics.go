@@ -124,6 +124,14 @@ type familyReport struct {
 	family    corev1.IPFamily
 	endpoints int
 	figures   allocate.Figures
+	loads     []zoneLoad
+}
+
+// zoneLoad is the mean load of the endpoints that are at home in a zone, relative to the
+// even share of all.
+type zoneLoad struct {
+	zone string
+	load float64
 }
 
 // Words for the state of a Service beside those of package allocate.
@@ -150,7 +158,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 	force := inForce(d, service, with)
 	for i := range d.Families {
 		f := &d.Families[i]
-		made.families = append(made.families, familyReport{f.Family, len(f.Endpoints), figuresOf(f, force)})
+		figures, loads := figuresOf(f, force)
+		made.families = append(made.families, familyReport{f.Family, len(f.Endpoints), figures, loads})
 		if f.Outcome.IsBalanced() && made.state != allocate.Downgraded.String() {
 			made.state = f.Outcome.State.String()
 		}
@@ -183,19 +192,37 @@ func isServed(d *routing.Decision, service *corev1.Service) bool {
 
 // figuresOf are the figures of a family by what is in force. By nothing, all zones use
 // all endpoints.
-func figuresOf(f *routing.FamilyDecision, force *routing.Decision) allocate.Figures {
+func figuresOf(f *routing.FamilyDecision, force *routing.Decision) (allocate.Figures, []zoneLoad) {
 	if force != nil {
 		for i := range force.Families {
-			if force.Families[i].Family == f.Family {
-				return force.Families[i].Outcome.Figures
+			if in := &force.Families[i]; in.Family == f.Family {
+				return in.Outcome.Figures, zoneLoads(in.Region, in.Plan)
 			}
 		}
 	}
-	_, outcome, err := allocate.Allocate(f.Region, allocate.Intent{}, allocate.Previous{})
+	plan, outcome, err := allocate.Allocate(f.Region, allocate.Intent{}, allocate.Previous{})
 	if err != nil {
-		return allocate.Figures{} // which a region that was planned for cannot cause
+		return allocate.Figures{}, nil // which a region that was planned for cannot cause
 	}
-	return outcome.Figures
+	return outcome.Figures, zoneLoads(f.Region, plan)
+}
+
+// zoneLoads are the loads of the zones that have endpoints, in the order of the plan.
+func zoneLoads(region allocate.Region, plan allocate.Plan) []zoneLoad {
+	sums, endpoints := make([]float64, len(plan.Zones)), make([]int, len(plan.Zones))
+	for i, load := range new(allocate.Meter).Loads(plan, region.Shares(plan.Zones)) {
+		for _, m := range plan.Groups[i].Members {
+			sums[m.Zone] += load * float64(m.Endpoints)
+			endpoints[m.Zone] += m.Endpoints
+		}
+	}
+	var loads []zoneLoad
+	for z, zone := range plan.Zones {
+		if zone != "" && endpoints[z] > 0 {
+			loads = append(loads, zoneLoad{zone, sums[z] / float64(endpoints[z])})
+		}
+	}
+	return loads
 }
 
 // serviceCollector counts Services when it is asked. Only the largest Services have
@@ -204,7 +231,7 @@ type serviceCollector struct {
 	memory *memory
 	top    int
 
-	services, inZone, overload, totalInZone, totalOverload, totalEndpoints *prometheus.Desc
+	services, inZone, overload, zoneLoad, totalInZone, totalOverload, totalEndpoints *prometheus.Desc
 }
 
 func newServiceCollector(m *memory, top int) *serviceCollector {
@@ -215,6 +242,7 @@ func newServiceCollector(m *memory, top int) *serviceCollector {
 		services:       prometheus.NewDesc("vicinity_routing_services", "Services that ask for routing, by approach, delivery and state.", []string{"approach", "delivery", "state"}, nil),
 		inZone:         prometheus.NewDesc("vicinity_routing_service_in_zone_ratio", "Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.", one, nil),
 		overload:       prometheus.NewDesc("vicinity_routing_service_overload_ratio", "Predicted load of the busiest endpoint above the even share, for the Services with the most endpoints.", one, nil),
+		zoneLoad:       prometheus.NewDesc("vicinity_routing_service_zone_load_ratio", "Predicted mean load of the endpoints in a zone, where 1 is the even share, for the Services with the most endpoints.", append(one, "zone"), nil),
 		totalInZone:    prometheus.NewDesc("vicinity_routing_in_zone_ratio", "Predicted share of traffic that stays in its zone, mean of all routed Services weighted by endpoints.", nil, nil),
 		totalOverload:  prometheus.NewDesc("vicinity_routing_overload_ratio", "Predicted load of the busiest endpoint of any routed Service above the even share.", nil, nil),
 		totalEndpoints: prometheus.NewDesc("vicinity_routing_endpoints", "Ready endpoints of all routed Services.", nil, nil),
@@ -223,7 +251,7 @@ func newServiceCollector(m *memory, top int) *serviceCollector {
 
 // Describe implements prometheus.Collector.
 func (c *serviceCollector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.services, c.inZone, c.overload, c.totalInZone, c.totalOverload, c.totalEndpoints} {
+	for _, d := range []*prometheus.Desc{c.services, c.inZone, c.overload, c.zoneLoad, c.totalInZone, c.totalOverload, c.totalEndpoints} {
 		descriptions <- d
 	}
 }
@@ -280,6 +308,9 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 			labels := []string{one.key.Namespace, one.key.Name, string(f.family)}
 			samples <- prometheus.MustNewConstMetric(c.inZone, prometheus.GaugeValue, f.figures.InZone, labels...)
 			samples <- prometheus.MustNewConstMetric(c.overload, prometheus.GaugeValue, f.figures.Overload, labels...)
+			for _, l := range f.loads {
+				samples <- prometheus.MustNewConstMetric(c.zoneLoad, prometheus.GaugeValue, l.load, append(labels, l.zone)...)
+			}
 		}
 	}
 }

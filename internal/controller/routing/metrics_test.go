@@ -3,6 +3,8 @@ package routing
 import (
 	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +86,68 @@ vicinity_routing_hint_writes_total{result="done"} 2
 				if metric.GetLabel()[0].GetValue() == string(approach) && uint64(metric.GetHistogram().GetSampleSum()) != n {
 					t.Errorf("%s: %g written, want %d", approach, metric.GetHistogram().GetSampleSum(), n)
 				}
+			}
+		}
+	}
+}
+
+// The zones of a Service are loaded as the plan expects, one with few endpoints more than
+// the others.
+func TestMetricsOfZones(t *testing.T) {
+	keeping := aService("web", translate.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*") // however few there are
+	w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), keeping, aSlice("plain", 1, twelve), aService("plain"))...)
+	w.settle("web")
+	w.settle("plain")
+	want := `
+# HELP vicinity_routing_service_zone_load_ratio Predicted mean load of the endpoints in a zone, where 1 is the even share, for the Services with the most endpoints.
+# TYPE vicinity_routing_service_zone_load_ratio gauge
+vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="a"} 1.3333333333333333
+vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="b"} 1
+vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="c"} 0.8
+`
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(w.reconciler.metrics.services)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "vicinity_routing_service_zone_load_ratio"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the recipes for autoscalers ask for is there under that name, with those labels.
+func TestQueriesOfAutoscalersFindTheirMetrics(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/autoscaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	w.settle("web")
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(w.reconciler.metrics.services)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]map[string]string{}
+	for _, family := range families {
+		labels[family.GetName()] = map[string]string{}
+		for _, pair := range family.GetMetric()[0].GetLabel() {
+			labels[family.GetName()][pair.GetName()] = pair.GetValue()
+		}
+	}
+	selector := regexp.MustCompile(`(vicinity_\w+)\{([^}]*)\}`)
+	queries := selector.FindAllStringSubmatch(string(text), -1)
+	if len(queries) < 2 {
+		t.Fatalf("only %d queries found", len(queries))
+	}
+	for _, query := range queries {
+		has, found := labels[query[1]]
+		if !found {
+			t.Errorf("%s: no such metric", query[0])
+		}
+		for matcher := range strings.SplitSeq(query[2], ",") {
+			name, value, _ := strings.Cut(matcher, "=")
+			got, found := has[name]
+			if want := strings.Trim(value, `"`); !found || name != "zone" && got != want {
+				t.Errorf("%s: label %s is %q, asked for is %q", query[0], name, got, want)
 			}
 		}
 	}
