@@ -177,7 +177,7 @@ func (w *writer) testWebhooks(t *testing.T) {
 			warnings: []string{"annotation vicinity.dev/topology-keys"},
 		},
 		{
-			name: "a label that no namespace has", resource: "clusterroutingpolicies", object: clusterRoutingPolicy("new", `{namespaceSelector: {matchLabels: {"-x": y}}}`),
+			name: "a label that no namespace has", resource: "clusterroutingpolicies", object: clusterRoutingPolicy("new", `{namespaceSelector: {matchLabels: {"-x": "no"}}}`),
 			refused: []string{"spec.namespaceSelector.matchLabels", `"-x"`},
 		},
 		{name: "an expression", resource: "routingpolicies", object: routingPolicy("new", `{capacity: {type: Expression, expression: zone.cpu * 2.0}}`)},
