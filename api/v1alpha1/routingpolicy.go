@@ -134,9 +134,10 @@ type RoutingPolicySpec struct {
 
 	// startingThreshold is the number of endpoints from which on they are
 	// divided among zones: a number such as 12, or one for each zone such as
-	// "3x".
+	// "3x". Unless it is given it is that of the algorithm: optimal has none,
+	// since its plans keep the overload threshold at any size; the others
+	// have "3x".
 	//
-	// +kubebuilder:default="3x"
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : string(self).matches('^[0-9]{1,4}([.][0-9]{1,2})?x$')",messageExpression="type(self) != int && string(self).matches('^[0-9]+$') ? 'must be a number, which is written without quotes: ' + string(self) + ', or one for each zone, such as 3x' : 'must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as 3x'"
@@ -145,9 +146,9 @@ type RoutingPolicySpec struct {
 
 	// padding is by how many endpoints the starting threshold must be passed,
 	// upwards and downwards, for anything to change, so that a Service whose
-	// size wavers keeps its state.
+	// size wavers keeps its state. Unless it is given it is 3 where there is a
+	// starting threshold, and 0 where there is none.
 	//
-	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	// +optional

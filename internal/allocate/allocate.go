@@ -53,6 +53,21 @@ func (r Region) Endpoints() int {
 	return sum
 }
 
+// ActiveZones is the number of zones that have capacity or endpoints.
+func (r Region) ActiveZones() int {
+	active := 0
+	for i := range r.Zones {
+		if r.Zones[i].isActive() {
+			active++
+		}
+	}
+	return active
+}
+
+func (z *Zone) isActive() bool {
+	return z.Capacity > 0 || z.Endpoints > 0
+}
+
 // Algorithm names a way to divide endpoints among zones.
 type Algorithm string
 
@@ -176,7 +191,7 @@ const (
 	RuleAsked          Rule = "Asked"          // balanced because nothing else was asked for
 	RuleNoEndpoints    Rule = "NoEndpoints"    // nothing to allocate
 	RuleNoCapacity     Rule = "NoCapacity"     // no zone has any capacity, so shares are unknown
-	RuleOneZone        Rule = "OneZone"        // all capacity and endpoints are in one zone
+	RuleOneZone        Rule = "OneZone"        // one zone has all capacity and endpoints; for Auto, all capacity
 	RuleTiers          Rule = "Tiers"          // each zone uses its nearest tier, without a bound
 	RuleBelowStart     Rule = "BelowStart"     // fewer endpoints than needed to start
 	RuleInBand         Rule = "InBand"         // within the padding, not started: stays balanced
@@ -213,6 +228,8 @@ type Outcome struct {
 	Minimum int
 	// Figures predict what the plan does to traffic.
 	Figures Figures
+	// Undivided says that the plan in force has all zones use all endpoints.
+	Undivided bool
 }
 
 // IsBalanced reports whether all zones use all endpoints.
@@ -280,6 +297,8 @@ func (p *Planner) Allocate(region Region, intent Intent, previous Previous) (Pla
 		return p.balanced(outcome, RuleNoEndpoints)
 	case len(intent.Tiers) == 0:
 		return p.balanced(outcome, RuleAsked)
+	case p.active == 1 && !intent.Tiers.Hard() && !choosesInZone(intent.Tiers):
+		return p.balanced(outcome, RuleOneZone)
 	}
 	return p.nearest(outcome, intent.Tiers)
 }

@@ -203,10 +203,10 @@ func TestAlgorithms(t *testing.T) {
 		}},
 		{"one zone", "a=4/3", map[allocate.Algorithm]want{
 			allocate.Balanced:      refused(allocate.RuleAsked, "a: 3a", 100),
-			allocate.Local:         planned("a: 3a", 100, 0),
-			allocate.LocalShared:   planned("a: 3a", 100, 0),
-			allocate.LocalWeighted: planned("a: 3a", 100, 0),
-			allocate.LocalOpt:      planned("a: 3a", 100, 0),
+			allocate.Local:         refused(allocate.RuleOneZone, "a: 3a", 100),
+			allocate.LocalShared:   refused(allocate.RuleOneZone, "a: 3a", 100),
+			allocate.LocalWeighted: refused(allocate.RuleOneZone, "a: 3a", 100),
+			allocate.LocalOpt:      refused(allocate.RuleOneZone, "a: 3a", 100),
 			allocate.Auto:          refused(allocate.RuleOneZone, "a: 3a", 100),
 		}},
 		{"no capacity", "a=0/3 b=0/1", map[allocate.Algorithm]want{

@@ -101,7 +101,7 @@ func (p *Planner) take(region Region) {
 		p.names = append(p.names, z.Name)
 		p.endpoints += z.Endpoints
 		capacity += z.Capacity
-		if z.Capacity > 0 || z.Endpoints > 0 {
+		if z.isActive() {
 			p.active++
 		}
 	}
@@ -154,6 +154,11 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 		return p.fallBack(outcome, RuleNoEndpoints, intent.Tiers)
 	case p.withoutTraffic():
 		return p.fallBack(outcome, RuleNoCapacity, intent.Tiers)
+	case p.active == 1 && bound.Algorithm != Auto: // which has a safeguard of its own
+		if choosesInZone(intent.Tiers) {
+			return p.nearest(outcome, intent.Tiers)
+		}
+		return p.fallBack(outcome, RuleOneZone, intent.Tiers)
 	case below:
 		return p.fallBack(outcome, RuleBelowStart, intent.Tiers)
 	case !above && previous.State == Waiting:
@@ -175,12 +180,15 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 		decided = p.divide(bound)
 	}
 	if !decided.planned() {
-		outcome.State = Downgraded
+		if decided.rule != RuleOneZone || previous.State != Waiting {
+			outcome.State = Downgraded
+		}
 		outcome.Zone, outcome.Overload, outcome.Minimum = decided.zone, decided.overload, decided.minimum
 		return p.fallBack(outcome, decided.rule, intent.Tiers)
 	}
 	outcome.State = Allocated
 	outcome.Rule, outcome.Figures = decided.rule, decided.figures
+	outcome.Undivided = p.undivided(p.made)
 	return p.made, outcome, nil
 }
 
@@ -274,6 +282,19 @@ func (p *Planner) unreached() string {
 func (p *Planner) measured() Figures {
 	p.made = p.plan.plan(p.names)
 	return p.measure.Measure(p.made, p.shares)
+}
+
+// undivided reports whether all zones with traffic use all endpoints alike.
+func (p *Planner) undivided(plan Plan) bool {
+	for z, share := range p.shares {
+		for g := range plan.Groups {
+			at := slices.IndexFunc(plan.Groups[g].Consumers, func(c Consumer) bool { return c.Zone == z })
+			if share > 0 && (at < 0 || plan.Groups[g].Consumers[at].Weight != 1) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // balanced ends with the plan in which all zones use all endpoints.

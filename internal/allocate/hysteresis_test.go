@@ -155,7 +155,7 @@ func TestHysteresis(t *testing.T) {
 		s := rapid.IntRange(1, 15).Draw(t, "start")
 		p := rapid.IntRange(0, s).Draw(t, "padding")
 		intent := allocate.Intent{Bound: &allocate.Bound{
-			Algorithm: allocate.Local, OverloadThreshold: 100, Start: allocate.Start{Endpoints: s}, Padding: p,
+			Algorithm: allocate.Optimal, OverloadThreshold: 100, Start: allocate.Start{Endpoints: s}, Padding: p,
 		}}
 		on := false
 		var endpoints []allocate.Endpoint
@@ -171,7 +171,7 @@ func TestHysteresis(t *testing.T) {
 				endpoints = append(endpoints, allocate.Endpoint{ID: fmt.Sprint(i, "-", len(endpoints)), Zone: "a"})
 			}
 			previous.Plan = allocate.Survivors(endpoints)
-			r := allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 1, Endpoints: n}, {Name: "b"}}}
+			r := allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 1, Endpoints: n}, {Name: "b", Capacity: 1}}}
 			plan, outcome, err := allocate.Allocate(r, intent, previous)
 			if err != nil {
 				t.Fatal(err)

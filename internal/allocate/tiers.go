@@ -45,6 +45,14 @@ func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Pl
 	return plan, outcome, err
 }
 
+// choosesInZone reports whether a tier is finer than a zone, so that there is something
+// to choose in a cluster of one zone too.
+func choosesInZone(tiers topology.Tiers) bool {
+	return slices.ContainsFunc(tiers, func(key string) bool {
+		return key != topology.Zone && key != topology.Region && key != topology.Anywhere
+	})
+}
+
 // reach says which home zone's endpoints (column) each zone (row) may use.
 func (p *Planner) reach(tiers topology.Tiers) []bool {
 	n := len(p.zones)

@@ -16,19 +16,17 @@ import (
 
 // dynamicsFlags are the flags of "vicinity simulate dynamics" as they are given.
 type dynamicsFlags struct {
-	scenarios         []string
-	file              string
-	print             bool
-	cluster           simulate.ScenarioOptions
-	algorithms        []string
-	without           []string
-	delivery          string
-	startingThreshold string
-	padding           int
-	overloadThreshold string
-	sliceSize         int
-	output            string
-	report            string
+	scenarios  []string
+	file       string
+	print      bool
+	cluster    simulate.ScenarioOptions
+	algorithms []string
+	without    []string
+	delivery   string
+	thresholds thresholdFlags
+	sliceSize  int
+	output     string
+	report     string
 }
 
 func newDynamicsCommand(s streams) *cobra.Command {
@@ -58,6 +56,7 @@ Others are read from a file (--file) of lines; --print shows how they look:
   0s   endpoints a=4 b=4 c=4
   10m  traffic   a=8 b=1 c=1   # where clients really are; alone: by nodes
   12m  endpoints a=+6          # a sign adds; of fewer endpoints the newest go
+  20m  unready   a=1           # the oldest fail their probe; a=0: they are ready again
   40m  retire    a=6           # the oldest go
   1h   end`,
 		Example: `  vicinity simulate dynamics
@@ -82,9 +81,7 @@ Others are read from a file (--file) of lines; --print shows how they look:
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(dynamicsAlgorithms()))
 	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
-	flags.StringVar(&f.startingThreshold, "starting-threshold", fmt.Sprintf("%dx", allocate.DefaultStartPerZone), "`NUMBER` of endpoints below which plans are balanced, or such as 3x for 3 per zone; not for auto")
-	flags.IntVar(&f.padding, "padding", allocate.DefaultPadding, "`NUMBER` of endpoints above and below the starting threshold within which the state is kept; not for auto")
-	flags.StringVar(&f.overloadThreshold, "overload-threshold", percentage(allocate.DefaultOverloadThreshold), "`LOAD` above the even share that no endpoint may reach; for auto, which has its own 20%, only what counts as above the threshold")
+	f.thresholds.add(flags)
 	flags.IntVar(&f.sliceSize, "slice-size", simulate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
@@ -165,25 +162,22 @@ func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err 
 	if o.Without, err = f.chooseSavings(); err != nil {
 		return o, "", err
 	}
-	if o.Threshold, err = parsePercentage(f.overloadThreshold); err != nil {
-		return o, "", usageErrorf("--overload-threshold %q is not allowed; %w", f.overloadThreshold, err)
+	thresholds, err := f.thresholds.read()
+	if err != nil {
+		return o, "", err
 	}
-	if f.cluster.Start, err = parseStart(f.startingThreshold); err != nil {
-		return o, "", usageErrorf("--starting-threshold %q is not allowed; %w", f.startingThreshold, err)
+	if thresholds.Overload != nil {
+		o.Threshold = *thresholds.Overload
 	}
-	if f.padding < 0 {
-		return o, "", usageErrorf("--padding %d is not allowed; it must be 0 or more endpoints", f.padding)
+	if thresholds.Start != nil {
+		f.cluster.Start = *thresholds.Start
 	}
 	if f.sliceSize < 1 {
 		return o, "", usageErrorf("--slice-size %d is not allowed; it must be 1 or more endpoints", f.sliceSize)
 	}
 	o.SliceSize, o.Seed = f.sliceSize, f.cluster.Seed
 	for _, a := range named {
-		bound := simulate.DefaultDynamicsBound(a)
-		if a != allocate.Auto {
-			bound.OverloadThreshold, bound.Start, bound.Padding = o.Threshold, f.cluster.Start, f.padding
-		}
-		o.Bounds = append(o.Bounds, bound)
+		o.Bounds = append(o.Bounds, thresholds.Bound(a))
 	}
 	return o, note, nil
 }

@@ -257,7 +257,7 @@ func TestDynamicsErrors(t *testing.T) {
 		{"--without padding,padding", "", 2, `--without "padding" is given twice`},
 		{"--starting-threshold x", "", 2, `--starting-threshold "x" is not allowed; it must be a number of endpoints such as 12, or one for each zone such as 3x`},
 		{"--overload-threshold 50", "", 2, `--overload-threshold "50" is not allowed; it must be a percentage above 0 such as 50%`},
-		{"--padding -1", "", 2, `--padding -1 is not allowed; it must be 0 or more endpoints`},
+		{"--padding -1", "", 2, `--padding "-1" is not allowed; it must be 0 or more endpoints`},
 		{"--slice-size 0", "", 2, `--slice-size 0 is not allowed; it must be 1 or more endpoints`},
 		{"-o yaml", "", 2, `--output "yaml" is unknown; it must be table, json, csv or markdown`},
 		{"--zones 1", "", 2, `zones: 1 is not allowed; it must be from 2 to 100`},

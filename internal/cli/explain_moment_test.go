@@ -178,7 +178,7 @@ func TestExplainMeanwhileInTwoFamilies(t *testing.T) {
 		wants []string
 	}{
 		{[]string{"a=4", "b=4", "c=4"}, []string{"until then: hints for them; allocated; optimal: a new plan, overload 0 %, below the threshold of 50 %\n  condition"}},
-		{[]string{"a=4"}, []string{"until then: IPv4: hints for them; allocated; ", "until then: IPv6: hints for them; waiting; balanced: 4 endpoints, starts at 12"}},
+		{[]string{"a=4"}, []string{"until then: IPv4: hints for them; allocated; ", "until then: IPv6: hints for them; allocated; optimal: a new plan, all zones use all endpoints"}},
 	} {
 		service := aService("shop", "soon", map[string]string{translate.AnnotationSameZone: translate.Prefer, translate.AnnotationProxy: "true"})
 		c := newFakeCluster(t)

@@ -159,16 +159,14 @@ func (e *explanation) question(ready []translate.Endpoint) explain.Question {
 	auto := translate.AutoCapacity()
 	auto.NodeSelector = request.Capacity.NodeSelector
 	q := explain.Question{
-		Region:    cluster.Region(request.Capacity, ready),
-		CPU:       cluster.Region(auto, ready),
-		Asked:     request.Intent,
-		Bound:     *translate.DefaultBound(),
-		AutoBound: *translate.AutoBound(),
-		Delivery:  simulate.Hints,
-		Pods:      examples(ready),
+		Region:   cluster.Region(request.Capacity, ready),
+		CPU:      cluster.Region(auto, ready),
+		Asked:    request.Intent,
+		Delivery: simulate.Hints,
+		Pods:     examples(ready),
 	}
 	if bound := q.Asked.Bound; bound != nil && bound.Algorithm != allocate.Auto {
-		q.Bound = *bound
+		q.Thresholds = allocate.ThresholdsOf(*bound)
 	}
 	if e.decision.Delivery == routing.DeliveryGroups {
 		q.Delivery = simulate.Groups

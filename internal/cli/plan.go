@@ -22,25 +22,15 @@ import (
 
 // planFlags are the flags of "vicinity plan" as they are given.
 type planFlags struct {
-	files             []string
-	namespace         string
-	algorithms        []string
-	delivery          string
-	capacity          string
-	overloadThreshold string
-	startingThreshold string
-	padding           int
-	details           bool
-	output            string
-	given             func(flag string) bool
+	files      []string
+	namespace  string
+	algorithms []string
+	delivery   string
+	thresholds thresholdFlags
+	capacity   string
+	details    bool
+	output     string
 }
-
-// Names of flags that come before what a policy says.
-const (
-	flagOverloadThreshold = "overload-threshold"
-	flagStartingThreshold = "starting-threshold"
-	flagPadding           = "padding"
-)
 
 func newPlanCommand(s streams) *cobra.Command {
 	var f planFlags
@@ -69,7 +59,6 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
   vicinity plan -f cluster.yaml --algorithm local,optimal --starting-threshold 0 --padding 0`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.given = cmd.Flags().Changed
 			return f.run(cmd.Context(), s, args)
 		},
 	}
@@ -80,9 +69,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
 	flags.StringVar(&f.delivery, "delivery", string(simulate.Hints), "hints or groups")
 	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
-	flags.StringVar(&f.overloadThreshold, flagOverloadThreshold, percentage(allocate.DefaultOverloadThreshold), "load above the even share that no endpoint may reach; Auto has its own")
-	flags.StringVar(&f.startingThreshold, flagStartingThreshold, allocate.Start{PerZone: allocate.DefaultStartPerZone}.String(), "number of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone")
-	flags.IntVar(&f.padding, flagPadding, allocate.DefaultPadding, "endpoints above the starting threshold that it takes to start")
+	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, yaml or markdown")
 	return cmd
@@ -119,7 +106,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	for _, warning := range cluster.Warnings() {
 		fmt.Fprintln(s.err, "warning: "+warning)
 	}
-	p := planner{manifests, cluster, question, translate.CapacityType(f.capacity), f.given}
+	p := planner{manifests, cluster, question, translate.CapacityType(f.capacity)}
 	var sections []planSection
 	for _, service := range services {
 		if err := ctx.Err(); err != nil {
@@ -163,17 +150,9 @@ func (f *planFlags) question() (q explain.Question, note string, err error) {
 	if f.capacity != "" && !slices.Contains(capacities, translate.CapacityType(f.capacity)) {
 		return q, "", usageErrorf("--capacity %q is unknown; allowed are %s", f.capacity, joinNames(capacities))
 	}
-	q.Bound, q.AutoBound = *translate.DefaultBound(), *translate.AutoBound()
-	if q.Bound.OverloadThreshold, err = parsePercentage(f.overloadThreshold); err != nil {
-		return q, "", usageErrorf("--overload-threshold %q is not allowed; %w", f.overloadThreshold, err)
+	if q.Thresholds, err = f.thresholds.read(); err != nil {
+		return q, "", err
 	}
-	if q.Bound.Start, err = parseStart(f.startingThreshold); err != nil {
-		return q, "", usageErrorf("--starting-threshold %q is not allowed; %w", f.startingThreshold, err)
-	}
-	if f.padding < 0 {
-		return q, "", usageErrorf("--padding %d is not allowed; it must be 0 or more", f.padding)
-	}
-	q.Bound.Padding = f.padding
 	return q, note, nil
 }
 

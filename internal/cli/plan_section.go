@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
@@ -48,30 +47,11 @@ type planner struct {
 	cluster   *translate.Cluster
 	question  explain.Question
 	capacity  translate.CapacityType // empty: as the Service asks
-	// given reports whether a flag is given, which then comes before a policy.
-	given func(flag string) bool
 }
 
 // request is what a Service asks for, by the policies among the manifests, too.
 func (p *planner) request(service *corev1.Service) translate.Request {
 	return translate.RequestOf(service, p.manifests.Policies, translate.Options{Defaults: p.manifests.Defaults(service.Namespace)})
-}
-
-// boundOf is the bound that a Service asks for, with the thresholds of its policy or else
-// those that the flags say.
-func (p *planner) boundOf(request *translate.Request) allocate.Bound {
-	asked, flags := *request.Intent.Bound, p.question.Bound
-	policy := request.FromPolicy() != ""
-	if !policy || p.given(flagOverloadThreshold) {
-		asked.OverloadThreshold = flags.OverloadThreshold
-	}
-	if !policy || p.given(flagStartingThreshold) {
-		asked.Start = flags.Start
-	}
-	if !policy || p.given(flagPadding) {
-		asked.Padding = flags.Padding
-	}
-	return asked
 }
 
 // sections are those of one Service: one, or one for each of its families.
@@ -121,9 +101,8 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 	q.Region = p.cluster.Region(s.capacity, endpoints)
 	q.CPU = p.cluster.Region(translate.AutoCapacity(), endpoints)
 	q.Asked = s.request.Intent
-	if bound := q.Asked.Bound; bound != nil && bound.Algorithm != allocate.Auto {
-		q.Bound = p.boundOf(&s.request)
-		asked := q.Bound
+	if bound := q.Asked.Bound; bound != nil {
+		asked := q.Thresholds.Apply(*bound)
 		q.Asked.Bound = &asked
 	}
 	q.Pods = examples(endpoints)

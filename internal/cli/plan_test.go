@@ -207,7 +207,7 @@ func TestPlanFails(t *testing.T) {
 		},
 		{
 			name: "negative padding", args: []string{"-f", planCluster, "--padding", "-1"}, code: 2,
-			want: `--padding -1 is not allowed; it must be 0 or more (see "vicinity plan --help")`,
+			want: `--padding "-1" is not allowed; it must be 0 or more endpoints (see "vicinity plan --help")`,
 		},
 		{
 			name: "an unknown format", args: []string{"-f", planCluster, "-o", "xml"}, code: 2,

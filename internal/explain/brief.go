@@ -15,6 +15,9 @@ func Brief(o allocate.Outcome) string {
 	case allocate.RuleTiers:
 		return "each zone uses its nearest endpoints"
 	case allocate.RuleKept, allocate.RulePlanned:
+		if o.Undivided {
+			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
+		}
 		return fmt.Sprintf("endpoints are divided among zones by %s, the overload stays below %s", asked(o), Percent(o.Threshold))
 	}
 	return "balanced: " + briefReason(o)

@@ -16,10 +16,9 @@ type Question struct {
 	CPU allocate.Region
 	// Asked is what the Service asks for.
 	Asked allocate.Intent
-	// Bound is the one by which the algorithms are compared, each in its turn. That
-	// of Asked goes before it for the algorithm that is asked for, and Auto has its
-	// own.
-	Bound, AutoBound allocate.Bound
+	// Thresholds are those by which the algorithms are compared, each in its turn.
+	// Those of Asked go before them for the algorithm that is asked for.
+	Thresholds allocate.Thresholds
 	// Algorithms are those to compare. What is asked for is always compared.
 	Algorithms []allocate.Algorithm
 	// Delivery decides how many slices a plan takes.
@@ -138,11 +137,7 @@ func (q Question) intentFor(algorithm allocate.Algorithm) allocate.Intent {
 	if q.Asked.Bound != nil {
 		intent.Tiers = q.Asked.Tiers
 	}
-	bound := q.Bound
-	if algorithm == allocate.Auto {
-		bound = q.AutoBound
-	}
-	bound.Algorithm = algorithm
+	bound := q.Thresholds.Bound(algorithm)
 	intent.Bound = &bound
 	return intent
 }

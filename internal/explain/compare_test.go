@@ -22,9 +22,10 @@ func threeZones(a, b, c int) allocate.Region {
 }
 
 func ask(region allocate.Region, asked allocate.Intent, algorithms ...allocate.Algorithm) Question {
+	none := 0
 	return Question{
 		Region: region, CPU: region, Asked: asked, Algorithms: algorithms, Delivery: simulate.Hints,
-		Bound: allocate.Bound{OverloadThreshold: 0.5}, AutoBound: allocate.Bound{OverloadThreshold: 0.2},
+		Thresholds: allocate.Thresholds{Start: &allocate.Start{}, Padding: &none},
 	}
 }
 

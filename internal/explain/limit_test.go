@@ -122,7 +122,6 @@ func TestComparisonOfWhatWasDecidedElsewhere(t *testing.T) {
 		},
 		Algorithms: []allocate.Algorithm{allocate.Balanced, allocate.Optimal}, Delivery: "hints",
 	}
-	q.Bound = *q.Asked.Bound
 	comparison, err := Compare(q)
 	if err != nil {
 		t.Fatal(err)

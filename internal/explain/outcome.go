@@ -42,6 +42,9 @@ func reasonOf(o allocate.Outcome) string {
 	case allocate.RuleNoCapacity:
 		return "no zone has capacity, so where traffic comes from is unknown"
 	case allocate.RuleOneZone:
+		if o.Zones == 1 {
+			return "one zone has all nodes and all endpoints, so there is nothing to choose"
+		}
 		return fmt.Sprintf("fewer than 2 zones have capacity, so %s has nothing to divide", asked(o))
 	case allocate.RuleTiers:
 		return "nearest: each zone uses its nearest endpoints, whatever load that makes" + reach(o)
@@ -49,9 +52,9 @@ func reasonOf(o allocate.Outcome) string {
 		// The numbers say which of the two it is; the way out is the same.
 		return fmt.Sprintf("%s, starts at %s", count(o.Endpoints, "endpoint"), start(o))
 	case allocate.RuleKept:
-		return "the previous plan, new endpoints in their own zone, " + load(o)
+		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
 	case allocate.RulePlanned:
-		return "a new plan, " + load(o)
+		return "a new plan, " + division(o) + load(o)
 	case allocate.RuleOverload:
 		if math.IsInf(o.Overload, 1) {
 			return fmt.Sprintf("%s would leave %s without an endpoint", asked(o), ZoneName(o.Zone))
@@ -80,6 +83,14 @@ func start(o allocate.Outcome) string {
 		return strconv.Itoa(o.Start)
 	}
 	return fmt.Sprintf("%d (threshold %d + padding %d)", o.Start+o.Padding, o.Start, o.Padding)
+}
+
+// division says it where a plan divides nothing.
+func division(o allocate.Outcome) string {
+	if o.Undivided {
+		return "all zones use all endpoints, "
+	}
+	return ""
 }
 
 // load is what an allocated plan does to the busiest endpoint. Algorithms without a

@@ -39,6 +39,10 @@ func sentences() []struct {
 			"balanced: fewer than 2 zones have capacity, so auto has nothing to divide",
 		},
 		{
+			allocate.Outcome{Rule: allocate.RuleOneZone, Algorithm: allocate.Optimal, Zones: 1},
+			"balanced: one zone has all nodes and all endpoints, so there is nothing to choose",
+		},
+		{
 			allocate.Outcome{Rule: allocate.RuleTiers, State: allocate.Allocated},
 			"nearest: each zone uses its nearest endpoints, whatever load that makes",
 		},

@@ -12,6 +12,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -34,7 +35,11 @@ func TestCondition(t *testing.T) {
 			message: "endpoints are divided among zones by optimal, the overload stays below 50 %",
 		},
 		{
-			name: "waiting", service: routedService(sameZone, "Prefer"), endpoints: "a b",
+			name: "one endpoint", service: routedService(sameZone, "Prefer"), endpoints: "a",
+			reported: true, status: "True", reason: "Allocated", message: "all zones use all endpoints: optimal has no better plan for them",
+		},
+		{
+			name: "waiting", service: routedService(mode, "vicinity.dev/local"), endpoints: "a b",
 			reported: true, status: "False", reason: "Waiting", message: "balanced: too few endpoints to start",
 		},
 		{
@@ -79,7 +84,9 @@ func TestCondition(t *testing.T) {
 		{name: "Kubernetes does it", service: routedService(mode, "Auto"), endpoints: "a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := decided(t, inputOf(test.service, nodes, slicesOf(test.endpoints)))
+			in := inputOf(test.service, nodes, slicesOf(test.endpoints))
+			in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
+			d := decided(t, in)
 			if d.IsReported() != test.reported {
 				t.Fatalf("reported: %t", d.IsReported())
 			}

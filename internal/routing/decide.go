@@ -63,10 +63,6 @@ func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 
 // plan makes the plans of all families that there is a slice of.
 func (d *Decision) plan(in Input) error {
-	intent := d.Request.Intent
-	if d.Delivery == DeliveryHints && !intent.Tiers.Hard() {
-		intent.Tiers = zoneLevel(intent.Tiers)
-	}
 	states := readStates(in.Service)
 	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -74,12 +70,16 @@ func (d *Decision) plan(in Input) error {
 		if !found {
 			continue
 		}
-		f := FamilyDecision{Family: family, Endpoints: ready}
+		f := FamilyDecision{Family: family, Endpoints: ready, Region: in.Cluster.Region(d.Request.Capacity, ready)}
+		intent := d.Request.Intent
+		if d.Delivery == DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
+			intent.Tiers = zoneLevel(intent.Tiers)
+		}
 		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		}
-		if err := f.decide(in.Cluster, d.Request.Capacity, intent, before); err != nil {
+		if err := f.decide(intent, before); err != nil {
 			return fmt.Errorf("planning %s: %w", family, err)
 		}
 		d.Families = append(d.Families, f)
@@ -116,6 +116,13 @@ func upstreamHints(service *corev1.Service) bool {
 	return mode == "Auto" || mode == "auto" || service.Spec.TrafficDistribution != nil
 }
 
+// NothingToChoose reports whether nothing has to be delivered, because one zone has all
+// nodes and all endpoints.
+func (d *Decision) NothingToChoose() bool {
+	return d.Delivery == DeliveryHints && !d.Undelivered && len(d.Families) > 0 &&
+		!slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule != allocate.RuleOneZone })
+}
+
 // zoneLevel are the tiers that are decided by zone; the finer ones are left to nodes,
 // which choose among what their zone may use.
 func zoneLevel(tiers topology.Tiers) topology.Tiers {
@@ -141,9 +148,8 @@ type previous struct {
 	assigned map[string]allocate.ConsumerSet
 }
 
-// decide makes the plan of one family from its ready endpoints.
-func (f *FamilyDecision) decide(cluster *translate.Cluster, capacity translate.Capacity, intent allocate.Intent, before previous) error {
-	f.Region = cluster.Region(capacity, f.Endpoints)
+// decide makes the plan of one family from its region and its ready endpoints.
+func (f *FamilyDecision) decide(intent allocate.Intent, before previous) error {
 	endpoints := make([]allocate.Endpoint, len(f.Endpoints))
 	for i, e := range f.Endpoints {
 		endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: before.assigned[e.Address]}

@@ -49,12 +49,17 @@ func TestDecideHints(t *testing.T) {
 			want: "a a a a b b b b c c c c",
 		},
 		{
-			name: "Prefer, too few endpoints to start", service: routedService(sameZone, "Prefer"), nodes: three,
+			name: "Prefer, a small Service", service: routedService(sameZone, "Prefer"), nodes: three,
+			slices: slicesOf("a b c"), delivery: DeliveryHints,
+			want: "a b c",
+		},
+		{
+			name: "Prefer, too few endpoints to start for local", service: routedService(mode, "vicinity.dev/local"), nodes: three,
 			slices: slicesOf("a a a b b b c c c"), delivery: DeliveryHints,
 			want: "- - - - - - - - -",
 		},
 		{
-			name: "Prefer, in the band after it started", service: routedService(sameZone, "Prefer"), nodes: three,
+			name: "Prefer, in the band after it started", service: routedService(mode, "vicinity.dev/local"), nodes: three,
 			slices: slicesOf("a a a b b b c c c"), state: "Allocated", delivery: DeliveryHints,
 			want: "a a a b b b c c c",
 		},
@@ -74,7 +79,7 @@ func TestDecideHints(t *testing.T) {
 			want: "a a a a b b b b c c c c a c a -",
 		},
 		{
-			name: "balanced takes the hints of endpoints that are not ready, too", service: routedService(sameZone, "Prefer"), nodes: three,
+			name: "balanced takes the hints of endpoints that are not ready, too", service: routedService(mode, "vicinity.dev/local"), nodes: three,
 			slices: slicesOf("a=a b=b c!=c c-=c"), delivery: DeliveryHints,
 			want: "- - - c",
 		},
@@ -116,9 +121,17 @@ func TestDecideHints(t *testing.T) {
 			note: "zones beyond that use all endpoints",
 		},
 		{
-			name: "a plan in which all zones share all endpoints can be read back", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 1, "b": 1}),
+			name: "a plan in which all zones share all endpoints needs no hints", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 1, "b": 1}),
 			slices: slicesOf("a a a a a a=a+b a=a+b a=a+b"), state: "Allocated", delivery: DeliveryHints,
-			want: "a+b a+b a+b a+b a+b a+b a+b a+b",
+			want: "- - - - - - - -",
+		},
+		{
+			name: "one zone has nothing to choose", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 2}),
+			slices: slicesOf("a a=a a a a a a a a a a a"), delivery: DeliveryHints, want: "- - - - - - - - - - - -",
+		},
+		{
+			name: "one zone has nodes to choose from", service: preferNode(routedService(sameZone, "Prefer")), nodes: nodesIn(map[string]int{"a": 2}),
+			slices: slicesOf("a a@a-2"), delivery: DeliveryHints, want: "a/a-1 a/a-2",
 		},
 		{
 			name: "hard tiers have no hints", service: routedService(sameZone, "Require"), nodes: three,
@@ -185,6 +198,7 @@ func TestDecideHints(t *testing.T) {
 			}
 			in := inputOf(test.service, test.nodes, test.slices)
 			in.Settings.TakeOverAuto = test.takeOver
+			in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 			before := deepCopies(test.slices)
 			d := decided(t, in)
 			if d.Delivery != test.delivery {
@@ -235,8 +249,9 @@ func TestDecideDualStack(t *testing.T) {
 	fqdn := eps[1].DeepCopy()
 	fqdn.Name, fqdn.AddressType = "web-names", discoveryv1.AddressTypeFQDN
 	eps = append(eps, fqdn)
-	service := routedService(sameZone, "Prefer")
+	service := routedService(mode, "vicinity.dev/local")
 	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), eps)
+	in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 	service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "IPv4:Allocated,IPv6:Waiting"}}
 	d := decided(t, in)
 	if got, want := hintText(eps, d), "a a a a b b b b | - - | - -"; got != want {

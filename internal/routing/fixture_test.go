@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -128,6 +129,14 @@ func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
 // inputOf is the input for a Service in a cluster.
 func inputOf(service *corev1.Service, nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) Input {
 	return Input{Service: service, Slices: eps, Cluster: translate.NewCluster(nodes), Settings: DefaultSettings()}
+}
+
+// localPolicy asks for an algorithm that starts with 3 endpoints for each zone.
+func localPolicy() *v1alpha1.RoutingPolicy {
+	return &v1alpha1.RoutingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "local"},
+		Spec:       v1alpha1.RoutingPolicySpec{Algorithm: "local"},
+	}
 }
 
 // failer is a test of any kind.

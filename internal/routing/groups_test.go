@@ -92,7 +92,11 @@ func TestGroups(t *testing.T) {
 		{
 			name: "finer than the bound", nodes: threeZones, slices: []string{"a b c"},
 			annotations: []string{"endpointslice.kubernetes.io/same-node", translate.Prefer, translate.AnnotationSameZone, translate.Prefer},
-			want:        []string{"IPv4 a1 b2 c3 -> a b c tiers kubernetes.io/hostname,*"},
+			want: []string{
+				"IPv4 a1 -> a not b c tiers kubernetes.io/hostname,*",
+				"IPv4 b2 -> b not a c tiers kubernetes.io/hostname,*",
+				"IPv4 c3 -> c not a b tiers kubernetes.io/hostname,*",
+			},
 		},
 		{
 			name: "an endpoint without a zone", nodes: threeZones, slices: []string{"a ?"},
@@ -245,7 +249,7 @@ func TestGroupPorts(t *testing.T) {
 		{Name: new("http"), Port: new(int32(8080))},
 		{Name: new("any")},
 	}
-	w := groupedWorld(t, threeZones, eps, translate.AnnotationSameZone, translate.Prefer)
+	w := groupedWorld(t, threeZones, eps, translate.AnnotationSameZone, translate.Balanced)
 	w.in.Policies = nil
 	changes := w.step(w.decide(), GroupState{}, 100)
 	var ports []string

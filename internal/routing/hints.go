@@ -261,6 +261,8 @@ func (d *Decision) undelivered(format string, args ...any) {
 // planFamilyHints makes the hints for zones.
 func (d *Decision) planFamilyHints(f *FamilyDecision) {
 	switch {
+	case f.Outcome.Rule == allocate.RuleOneZone:
+		return
 	case d.Request.OwnZone:
 		f.hints = hintPlan{wanted: true, own: true}
 		return
@@ -268,9 +270,9 @@ func (d *Decision) planFamilyHints(f *FamilyDecision) {
 		return
 	}
 	soft := d.Request.Intent.Bound == nil
-	if f.forEveryone() && (soft || len(f.Plan.Zones) > maxHintedZones) {
-		// Proxies do the same without hints for zones; there may be some for nodes. A
-		// bound plan is written all the same, because the next one is made from it.
+	if f.forEveryone() && (soft || f.Outcome.Undivided || len(f.Plan.Zones) > maxHintedZones) {
+		// Proxies do the same without hints for zones; there may be some for nodes. The
+		// next plan needs none to go on from either: what divides nothing is made anew.
 		f.hints.wanted = true
 		return
 	}

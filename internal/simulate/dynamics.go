@@ -121,20 +121,6 @@ func (o DynamicsOptions) withDefaults() DynamicsOptions {
 	return o
 }
 
-// DefaultDynamicsBound is what a RoutingPolicy asks of an algorithm unless it says
-// otherwise; of Auto, what Kubernetes asks, which has neither start nor padding.
-func DefaultDynamicsBound(a allocate.Algorithm) allocate.Bound {
-	if a == allocate.Auto {
-		return allocate.Bound{Algorithm: a, OverloadThreshold: allocate.DefaultAutoOverloadThreshold}
-	}
-	return allocate.Bound{
-		Algorithm:         a,
-		OverloadThreshold: allocate.DefaultOverloadThreshold,
-		Start:             allocate.Start{PerZone: allocate.DefaultStartPerZone},
-		Padding:           allocate.DefaultPadding,
-	}
-}
-
 // DynamicsResults are what the scenarios showed.
 type DynamicsResults struct {
 	Delivery  Delivery

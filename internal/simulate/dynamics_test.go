@@ -44,7 +44,7 @@ func dynamics(t *testing.T, scenario Scenario, o DynamicsOptions) map[string]Dyn
 func bounds(algorithms ...allocate.Algorithm) []allocate.Bound {
 	var list []allocate.Bound
 	for _, a := range algorithms {
-		list = append(list, DefaultDynamicsBound(a))
+		list = append(list, allocate.DefaultBound(a))
 	}
 	return list
 }
@@ -133,7 +133,7 @@ func TestChangesAreCounted(t *testing.T) {
 		// the other deleted. Then the reverse.
 		{Groups, []string{"6 0 0 true", "4 4 2 false", "8 4 2 true", "9 0 1 true"}},
 	} {
-		bound := DefaultDynamicsBound(allocate.Local)
+		bound := allocate.DefaultBound(allocate.Local)
 		bound.Padding = 0
 		run := dynamics(t, scenario, DynamicsOptions{Bounds: []allocate.Bound{bound}, Delivery: test.delivery})["local full"]
 		var got []string

@@ -16,7 +16,15 @@ type world struct {
 	// endpoints are in the order of age, the oldest first.
 	endpoints []allocate.Endpoint
 	born      []int // the event in which each endpoint came
-	made      uint64
+	// unready are endpoints that are not ready now, those first that have not been for
+	// longest. They keep their assignments, as slices do.
+	unready []unreadyEndpoint
+	made    uint64
+}
+
+type unreadyEndpoint struct {
+	allocate.Endpoint
+	born int
 }
 
 // touched says what an event changed that routing reacts to. It does not see where
@@ -55,6 +63,18 @@ func (w *world) apply(event int, changes []Change) touched {
 					w.add(event, z.Zone)
 				}
 				w.remove(z.Zone, -delta, true)
+			case SubjectUnready:
+				touched.endpoints = true
+				delta := z.Amount
+				if !z.Relative {
+					delta -= w.countUnready(z.Zone)
+				}
+				for ; delta > 0; delta-- {
+					w.fail(z.Zone)
+				}
+				for ; delta < 0; delta++ {
+					w.recover(z.Zone)
+				}
 			case SubjectRetire:
 				touched.endpoints = true
 				w.remove(z.Zone, z.Amount, false)
@@ -128,6 +148,36 @@ func (w *world) remove(zone string, number int, newest bool) {
 		left++
 	}
 	w.endpoints, w.born = w.endpoints[:left], w.born[:left]
+}
+
+func (w *world) countUnready(zone string) int {
+	n := 0
+	for i := range w.unready {
+		if w.unready[i].Zone == zone {
+			n++
+		}
+	}
+	return n
+}
+
+// fail has the oldest ready endpoint of a zone be unready.
+func (w *world) fail(zone string) {
+	i := slices.IndexFunc(w.endpoints, func(e allocate.Endpoint) bool { return e.Zone == zone })
+	w.unready = append(w.unready, unreadyEndpoint{w.endpoints[i], w.born[i]})
+	w.endpoints, w.born = slices.Delete(w.endpoints, i, i+1), slices.Delete(w.born, i, i+1)
+}
+
+// recover has the endpoint of a zone that has been unready for longest be ready again,
+// at its place in the order of age.
+func (w *world) recover(zone string) {
+	i := slices.IndexFunc(w.unready, func(e unreadyEndpoint) bool { return e.Zone == zone })
+	e := w.unready[i]
+	w.unready = slices.Delete(w.unready, i, i+1)
+	place := slices.IndexFunc(w.born, func(born int) bool { return born > e.born })
+	if place < 0 {
+		place = len(w.born)
+	}
+	w.endpoints, w.born = slices.Insert(w.endpoints, place, e.Endpoint), slices.Insert(w.born, place, e.born)
 }
 
 // region is the world as routing sees it.

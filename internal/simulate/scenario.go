@@ -39,6 +39,10 @@ const (
 	// SubjectRetire is a number of endpoints that go from a zone, the oldest first, as
 	// when a Deployment is updated.
 	SubjectRetire Subject = "retire"
+	// SubjectUnready is the number of endpoints of a zone that fail their readiness
+	// probe, the oldest first. When it falls those that have failed for longest are
+	// ready again: the same endpoints, whose slices still say who used them.
+	SubjectUnready Subject = "unready"
 	// SubjectTraffic is the share of the traffic that really comes from a zone, in any
 	// unit; zones that are not named have none. Without any zone the traffic is
 	// by nodes again.
@@ -149,7 +153,8 @@ type census struct {
 	zones  map[string]*censusZone
 }
 
-type censusZone struct{ nodes, endpoints int }
+// censusZone counts nodes, endpoints, and those of them that are not ready.
+type censusZone struct{ nodes, endpoints, unready int }
 
 func newCensus() *census {
 	return &census{zones: map[string]*censusZone{}}
@@ -185,8 +190,8 @@ func (c *census) end(at time.Duration) error {
 
 // apply makes a change, unless it makes no sense.
 func (c *census) apply(change Change) error {
-	if !slices.Contains([]Subject{SubjectNodes, SubjectEndpoints, SubjectRetire, SubjectTraffic}, change.Subject) {
-		return fmt.Errorf("%q is unknown; allowed are %s, %s, %s and %s", change.Subject, SubjectNodes, SubjectEndpoints, SubjectRetire, SubjectTraffic)
+	if !slices.Contains([]Subject{SubjectNodes, SubjectEndpoints, SubjectRetire, SubjectUnready, SubjectTraffic}, change.Subject) {
+		return fmt.Errorf("%q is unknown; allowed are %s, %s, %s, %s and %s", change.Subject, SubjectNodes, SubjectEndpoints, SubjectRetire, SubjectUnready, SubjectTraffic)
 	}
 	if len(change.Zones) == 0 && change.Subject != SubjectTraffic {
 		return fmt.Errorf("%s: no zone is given; write ZONE=NUMBER", change.Subject)
@@ -223,11 +228,18 @@ func (c *census) applyTo(subject Subject, z ZoneChange) error {
 	case SubjectNodes:
 		return set(&zone.nodes, subject, z, maxScenarioNodes)
 	case SubjectEndpoints:
-		return set(&zone.endpoints, subject, z, maxScenarioEndpoints)
+		// Amounts count the ready ones.
+		ready := zone.endpoints - zone.unready
+		if err := set(&ready, subject, z, maxScenarioEndpoints); err != nil {
+			return err
+		}
+		zone.endpoints = ready + zone.unready
+	case SubjectUnready:
+		return set(&zone.unready, subject, z, zone.endpoints)
 	case SubjectRetire:
-		if z.Relative || z.Amount < 1 || z.Amount > zone.endpoints {
+		if ready := zone.endpoints - zone.unready; z.Relative || z.Amount < 1 || z.Amount > ready {
 			return fmt.Errorf("%s: zone %q: %s is not allowed; it must be a number from 1 to the %d endpoints there are, without a sign",
-				subject, z.Zone, z.text(), zone.endpoints)
+				subject, z.Zone, z.text(), ready)
 		}
 		zone.endpoints -= z.Amount
 	case SubjectTraffic:

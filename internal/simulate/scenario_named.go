@@ -78,6 +78,7 @@ type namedScenario struct {
 func namedScenarios() []namedScenario {
 	return []namedScenario{
 		{"rolling-update", "all pods are replaced, a quarter more at a time", time.Hour, rollingUpdate},
+		{"probe-failures", "one or two pods at a time fail their readiness probe, and are back after a while", time.Hour, probeFailures},
 		{"autoscale", "an autoscaler follows the load of two short days", 4 * time.Hour, autoscale},
 		{"wavering", "a small Service goes up and down around the starting threshold", time.Hour, wavering},
 		{"zone-lost", "a zone fails, comes back, and the pods are spread again", 2 * time.Hour, zoneLost},
@@ -161,6 +162,26 @@ func (s *stage) deploy(replicas int) {
 func rollingUpdate(s *stage, o ScenarioOptions) {
 	s.deploy(o.Endpoints)
 	s.in(10*time.Minute, s.update)
+}
+
+// probeFailures has one or two pods fail every two minutes, for up to 100 seconds, but
+// never all.
+func probeFailures(s *stage, o ScenarioOptions) {
+	const period = 2 * time.Minute
+	s.deploy(o.Endpoints)
+	var fail func()
+	fail = func() {
+		for range 1 + s.random.IntN(2) {
+			z := s.anyOf(func(z *stageZone) int { return z.ready })
+			if z < 0 || s.ready == 1 {
+				break
+			}
+			s.setReady(z, -1)
+			s.in(time.Duration(10+s.random.IntN(91))*time.Second, func() { s.setReady(z, 1) })
+		}
+		s.in(period, fail)
+	}
+	s.in(period, fail)
 }
 
 // autoscale has the load between 0.4 and 1.6 of the normal, in a wave of two hours.

@@ -73,7 +73,7 @@ func (p *scenarioReader) read(fields []string) error {
 		return fmt.Errorf("time: %q is not allowed; it must be a time since the start such as 0s, 90s, 10m or 1h30m", fields[0])
 	}
 	if len(fields) == 1 {
-		return fmt.Errorf("%q says nothing; what changes must follow: %s, %s, %s, %s or end", fields[0], SubjectNodes, SubjectEndpoints, SubjectRetire, SubjectTraffic)
+		return fmt.Errorf("%q says nothing; what changes must follow: %s, %s, %s, %s, %s or end", fields[0], SubjectNodes, SubjectEndpoints, SubjectRetire, SubjectUnready, SubjectTraffic)
 	}
 	if fields[1] == "end" {
 		return p.end(at, fields[2:])

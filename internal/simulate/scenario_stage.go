@@ -193,6 +193,14 @@ func (s *stage) giveUp(z int, subject Subject) {
 	s.write(subject, change)
 }
 
+// setReady has a pod of a zone fail its readiness probe, or pass it again. The
+// Deployment makes no other for that.
+func (s *stage) setReady(z, change int) {
+	s.zones[z].ready += change
+	s.ready += change
+	s.write(SubjectUnready, ZoneChange{Zone: s.zones[z].name, Amount: -change, Relative: true})
+}
+
 // scale is the Deployment's reaction to a new number of replicas.
 func (s *stage) scale(replicas int) {
 	for s.ready+s.starting < replicas && s.place() >= 0 {

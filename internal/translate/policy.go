@@ -148,36 +148,39 @@ func policyAlgorithms() []allocate.Algorithm {
 
 // bound reads what limits the overload.
 func (r *policyReader) bound() *allocate.Bound {
-	bound := DefaultBound()
+	bound := *DefaultBound()
 	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
 		if slices.Contains(policyAlgorithms(), algorithm) {
-			bound.Algorithm = algorithm
+			bound = allocate.DefaultBound(algorithm)
 		} else {
 			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s holds", algorithm, list(policyAlgorithms()), bound.Algorithm)
 		}
 	}
+	var asked allocate.Thresholds
 	if text := r.spec.OverloadThreshold; text != "" {
 		if threshold, err := parseThreshold(text); err == nil {
-			bound.OverloadThreshold = threshold
+			asked.Overload = &threshold
 		} else {
 			r.fault("spec.overloadThreshold: %q is not allowed; %v; %s holds", text, err, DefaultThreshold)
 		}
 	}
 	if value := r.spec.StartingThreshold; value != nil {
 		if start, err := parseStart(*value); err == nil {
-			bound.Start = start
+			asked.Start = &start
 		} else {
 			r.fault("spec.startingThreshold: %s is not allowed; %v; %s holds", quoted(*value), err, bound.Start)
 		}
 	}
 	if padding := r.spec.Padding; padding != nil {
 		if *padding >= 0 && *padding <= maxPadding {
-			bound.Padding = int(*padding)
+			number := int(*padding)
+			asked.Padding = &number
 		} else {
-			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d holds", *padding, maxPadding, bound.Padding)
+			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d holds", *padding, maxPadding, asked.Apply(bound).Padding)
 		}
 	}
-	return bound
+	bound = asked.Apply(bound)
+	return &bound
 }
 
 // capacity reads what a zone's traffic is estimated by.

@@ -322,12 +322,44 @@ func TestReadPolicyValues(t *testing.T) {
 	}
 }
 
+// What a policy does not say is the default of the algorithm that it names. What it
+// says holds for every algorithm.
+func TestReadPolicyThresholds(t *testing.T) {
+	nine, none := intstr.FromInt32(9), intstr.FromInt32(0)
+	two, zero := int32(2), int32(0)
+	for _, test := range []struct {
+		algorithm string
+		start     *intstr.IntOrString
+		padding   *int32
+		want      allocate.Start
+		wide      int
+	}{
+		{"", nil, nil, allocate.Start{}, 0},
+		{"optimal", nil, nil, allocate.Start{}, 0},
+		{"local", nil, nil, allocate.Start{PerZone: 3}, 3},
+		{"local-shared", nil, nil, allocate.Start{PerZone: 3}, 3},
+		{"local", &none, &zero, allocate.Start{}, 0},
+		{"optimal", &nine, nil, allocate.Start{Endpoints: 9}, 3},
+		{"optimal", &nine, &zero, allocate.Start{Endpoints: 9}, 0},
+		{"optimal", &nine, &two, allocate.Start{Endpoints: 9}, 2},
+		{"optimal", &none, nil, allocate.Start{}, 0},
+		{"optimal", nil, &two, allocate.Start{}, 2},
+	} {
+		bound := ReadPolicy(policy("near", 0, func(s *v1alpha1.RoutingPolicySpec) {
+			s.Algorithm, s.StartingThreshold, s.Padding = v1alpha1.Algorithm(test.algorithm), test.start, test.padding
+		})).Intent.Bound
+		if bound.Start != test.want || bound.Padding != test.wide {
+			t.Errorf("%q, start %v, padding %v: %s and %d, want %s and %d", test.algorithm, test.start, test.padding, bound.Start, bound.Padding, test.want, test.wide)
+		}
+	}
+}
+
 // What is stored in spite of the schema falls back to what would be the default.
 func TestReadPolicyFallsBack(t *testing.T) {
 	negative, many, padding := intstr.FromInt32(-1), intstr.FromInt32(maxEndpoints+1), int32(-1)
 	word, quoted := intstr.FromString("three"), intstr.FromString("100")
 	wide := int32(1001)
-	const start = `it must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as "3x"; 3x holds`
+	const start = `it must be a number of endpoints from 0 to 1000000, such as 12, or one for each zone, such as "3x"; 0 holds`
 	const threshold = `it must be a percentage above 0 and at most 1000, such as "50%"; 50% holds`
 	for _, test := range []struct {
 		change change
@@ -345,10 +377,10 @@ func TestReadPolicyFallsBack(t *testing.T) {
 		{func(s *v1alpha1.RoutingPolicySpec) { s.OverloadThreshold = "1000.01%" }, `spec.overloadThreshold: "1000.01%" is not allowed; ` + threshold},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &negative }, "spec.startingThreshold: -1 is not allowed; " + start},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &word }, `spec.startingThreshold: "three" is not allowed; ` + start},
-		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &quoted }, `spec.startingThreshold: "100" is not allowed; it must be a number, which is written without quotes: 100, or one for each zone, such as "3x"; 3x holds`},
+		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &quoted }, `spec.startingThreshold: "100" is not allowed; it must be a number, which is written without quotes: 100, or one for each zone, such as "3x"; 0 holds`},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.StartingThreshold = &many }, "spec.startingThreshold: 1000001 is not allowed; " + start},
-		{func(s *v1alpha1.RoutingPolicySpec) { s.Padding = &padding }, "spec.padding: -1 is not allowed; it must be from 0 to 1000; 3 holds"},
-		{func(s *v1alpha1.RoutingPolicySpec) { s.Padding = &wide }, "spec.padding: 1001 is not allowed; it must be from 0 to 1000; 3 holds"},
+		{func(s *v1alpha1.RoutingPolicySpec) { s.Padding = &padding }, "spec.padding: -1 is not allowed; it must be from 0 to 1000; 0 holds"},
+		{func(s *v1alpha1.RoutingPolicySpec) { s.Padding = &wide }, "spec.padding: 1001 is not allowed; it must be from 0 to 1000; 0 holds"},
 		{capacity("Memory", ""), `spec.capacity.type: "Memory" is unknown; allowed are Nodes, CPU and Expression; Nodes holds`},
 		{capacity(v1alpha1.CapacityExpression, ""), "spec.capacity.expression: it is empty; nodes are counted instead"},
 		{capacity(v1alpha1.CapacityNodes, "1"), "spec.capacity.expression has no effect unless spec.capacity.type is Expression"},

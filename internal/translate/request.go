@@ -351,12 +351,8 @@ func annotation(name, value string) string {
 
 // DefaultBound is the bound of a Service that prefers its zone and says no more.
 func DefaultBound() *allocate.Bound {
-	return &allocate.Bound{
-		Algorithm:         allocate.Optimal,
-		OverloadThreshold: allocate.DefaultOverloadThreshold,
-		Start:             allocate.Start{PerZone: allocate.DefaultStartPerZone},
-		Padding:           allocate.DefaultPadding,
-	}
+	bound := allocate.DefaultBound(allocate.Optimal)
+	return &bound
 }
 
 // AutoCapacity is what Kubernetes' own heuristic estimates traffic by.
@@ -364,10 +360,8 @@ func AutoCapacity() Capacity {
 	return Capacity{Type: CapacityCPU, WithoutControlPlane: true}
 }
 
-// AutoBound is the bound of Kubernetes' own heuristic, which starts at once.
+// AutoBound is the bound of Kubernetes' own heuristic.
 func AutoBound() *allocate.Bound {
-	return &allocate.Bound{
-		Algorithm:         allocate.Auto,
-		OverloadThreshold: allocate.DefaultAutoOverloadThreshold,
-	}
+	bound := allocate.DefaultBound(allocate.Auto)
+	return &bound
 }

@@ -374,7 +374,7 @@ spec:
 }
 
 func TestDefaultBound(t *testing.T) {
-	want := allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5, Start: allocate.Start{PerZone: 3}, Padding: 3}
+	want := allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5}
 	if got := *DefaultBound(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

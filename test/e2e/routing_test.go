@@ -401,9 +401,13 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 }
 
 // thresholds walk through the table of starting threshold 9 and padding 3: on from 12,
-// off at 6, and in between as it was.
+// off at 6, and in between as it was. They are those of local.
 func thresholds(ctx context.Context, s *scene) (string, error) {
-	if err := s.route(ctx, 3, preferZone); err != nil {
+	const policy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {algorithm: local}\n"
+	if err := s.Apply(ctx, s.namespace, policy); err != nil {
+		return "", err
+	}
+	if err := s.route(ctx, 3, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/local"}}}`); err != nil {
 		return "", err
 	}
 	steps := []struct {

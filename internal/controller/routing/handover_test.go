@@ -186,7 +186,7 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 			delete(s.Annotations, translate.AnnotationProxy)
 		}),
 		"hints deliver the plan": edit(func(s *corev1.Service) {
-			s.Annotations = map[string]string{translate.AnnotationSameZone: translate.Prefer}
+			s.Annotations = map[string]string{translate.AnnotationTopologyKeys: "topology.kubernetes.io/region,*"}
 		}),
 		"the namespace is excluded": func(w *world) { w.reconciler.options.LeftAlone.Namespaces = []string{"shop"} },
 	} {

@@ -233,7 +233,10 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 	} else {
 		s.groups.rest(client.ObjectKeyFromObject(s.in.Service), s.record)
 	}
-	if hinted := d.Hinted(); hinted.Delivery == routing.DeliveryHints {
+	_, labelled := s.in.Service.Labels[translate.LabelRouted]
+	// A Service that has nothing to choose from is left as it is. If it has the label,
+	// another zone may be back soon.
+	if hinted := d.Hinted(); hinted.Delivery == routing.DeliveryHints && (labelled || !hinted.NothingToChoose()) {
 		return s.route(ctx, hinted)
 	}
 	return false, s.unroute(ctx)

@@ -71,6 +71,32 @@ func TestServiceIsRouted(t *testing.T) {
 	}
 }
 
+// In a cluster of one zone nothing is written but the condition, which says why. A
+// second zone is noticed.
+func TestOneZoneIsLeftAlone(t *testing.T) {
+	w := newWorld(t, aNode("a-1", "a"), preferring("web"), aSlice("web", 0, "a a a a a a a a a a a a"))
+	w.settle("web")
+	condition := w.condition("web")
+	if condition == nil || condition.Reason != "Waiting" || condition.Message != "balanced: one zone has all nodes and all endpoints, so there is nothing to choose" {
+		t.Errorf("condition %+v", condition)
+	}
+	if sent := w.sent(); len(sent) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
+		t.Errorf("sent %q", sent)
+	}
+	for _, object := range []client.Object{aNode("b-1", "b"), aSlice("web", 1, "b b b b")} {
+		if err := w.client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.reconciler.nodes.refresh(t.Context(), newQueue()); err != nil {
+		t.Fatal(err)
+	}
+	w.settle("web")
+	if got := w.hints(); !strings.Contains(got, "b") {
+		t.Errorf("with a second zone the hints are %s", got)
+	}
+}
+
 func TestRestartWritesNothing(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, "a a a a a a b b b b c c"), aSlice("web", 1, "a b c"),
 		aService("wrong", translate.AnnotationSameZone, "Prefre"), aSlice("wrong", 0, "a"))...)

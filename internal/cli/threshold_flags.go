@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// thresholdFlags are the thresholds that a command asks of algorithms. What is not
+// given is each algorithm's own.
+type thresholdFlags struct {
+	overload, start, padding string
+}
+
+func (f *thresholdFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.overload, "overload-threshold", "", fmt.Sprintf(
+		"`LOAD` above the even share that no endpoint may reach (default %s); auto has its own %s",
+		percentage(allocate.DefaultOverloadThreshold), percentage(allocate.DefaultAutoOverloadThreshold)))
+	flags.StringVar(&f.start, "starting-threshold", "", fmt.Sprintf(
+		"`NUMBER` of endpoints below which plans are balanced, or such as 3x for 3 per zone (default %s, and none for optimal); not for auto",
+		allocate.Start{PerZone: allocate.DefaultStartPerZone}))
+	flags.StringVar(&f.padding, "padding", "", fmt.Sprintf(
+		"`NUMBER` of endpoints above and below the starting threshold within which the state is kept (default %d where there is such a threshold); not for auto",
+		allocate.DefaultPadding))
+}
+
+// read checks what is given.
+func (f *thresholdFlags) read() (t allocate.Thresholds, err error) {
+	if f.overload != "" {
+		overload, err := parsePercentage(f.overload)
+		if err != nil {
+			return t, usageErrorf("--overload-threshold %q is not allowed; %w", f.overload, err)
+		}
+		t.Overload = &overload
+	}
+	if f.start != "" {
+		start, err := parseStart(f.start)
+		if err != nil {
+			return t, usageErrorf("--starting-threshold %q is not allowed; %w", f.start, err)
+		}
+		t.Start = &start
+	}
+	if f.padding != "" {
+		padding, err := strconv.Atoi(f.padding)
+		if err != nil || padding < 0 {
+			return t, usageErrorf("--padding %q is not allowed; it must be 0 or more endpoints", f.padding)
+		}
+		t.Padding = &padding
+	}
+	return t, nil
+}
