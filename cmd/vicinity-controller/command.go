@@ -98,6 +98,8 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
 	o.ProxyNodes = controller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
+	flags.DurationVar(&o.ReplanAfter, "replan-after", controller.DefaultReplanAfter, "how long nothing must have happened to a Service for a better plan to replace the one that is kept, 0 for never")
+	flags.IntVar(&o.ReplanRate, "replan-rate", controller.DefaultReplanRate, "endpoints that may move for better plans in a minute in the long run, of all Services together")
 	flags.IntVar(&o.Workers, "workers", controller.DefaultWorkers, "Services that are synced at a time")
 	flags.IntVar(&o.TopServices, "top-services", controller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
 }
@@ -126,6 +128,10 @@ func (c *config) check() error {
 		return fmt.Errorf("--shrink-grace: %s is not allowed; it must be from 0 to 1h", s.ShrinkGrace)
 	case o.HandBackGrace < 0 || o.HandBackGrace > time.Hour:
 		return fmt.Errorf("--hand-back-grace: %s is not allowed; it must be from 0 to 1h", o.HandBackGrace)
+	case o.ReplanAfter < 0 || o.ReplanAfter > 24*time.Hour:
+		return fmt.Errorf("--replan-after: %s is not allowed; it must be from 0 to 24h", o.ReplanAfter)
+	case o.ReplanRate < 1 || o.ReplanRate > 1_000_000:
+		return fmt.Errorf("--replan-rate: %d is not allowed; it must be from 1 to 1000000", o.ReplanRate)
 	case o.Workers < 1 || o.Workers > 1000:
 		return fmt.Errorf("--workers: %d is not allowed; it must be from 1 to 1000", o.Workers)
 	case o.TopServices < 0 || o.TopServices > 1000:

@@ -30,6 +30,8 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--slice-limit 0":      "--slice-limit: 0 is not allowed",
 		"--group-size 1001":    "--group-size: 1001 is not allowed; it must be from 1 to 1000",
 		"--shrink-grace -1s":   "--shrink-grace: -1s is not allowed",
+		"--replan-after -1s":   "--replan-after: -1s is not allowed",
+		"--replan-rate 0":      "--replan-rate: 0 is not allowed",
 		"--hand-back-grace 2h": "--hand-back-grace: 2h0m0s is not allowed",
 		"--workers 0":          "--workers: 0 is not allowed",
 		"--top-services -1":    "--top-services: -1 is not allowed",

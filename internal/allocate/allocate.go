@@ -181,7 +181,15 @@ type Previous struct {
 	// Plan counts the endpoints that are still ready by where they are assigned.
 	// Endpoints that the region has beyond it are new. Survivors makes it.
 	Plan Plan
+	// Renew asks for a new plan also where the one in force is good enough to be kept.
+	// It is made if it scores better by RenewMargin at least.
+	Renew bool
 }
+
+// RenewMargin is by how many points of 100 a new plan must score better than one that
+// can be kept, to be worth moving endpoints for. One point is about two percent of the
+// traffic that stays in its zone.
+const RenewMargin = 1.0
 
 // Rule names the rule that decided an outcome.
 type Rule string
@@ -197,6 +205,7 @@ const (
 	RuleInBand         Rule = "InBand"         // within the padding, not started: stays balanced
 	RuleKept           Rule = "Kept"           // the previous plan, with changes, is still good
 	RulePlanned        Rule = "Planned"        // a new plan
+	RuleRenewed        Rule = "Renewed"        // a new plan, asked for, that is better than the previous one
 	RuleOverload       Rule = "Overload"       // no plan of the algorithm is below the threshold
 	RuleNothingToSpare Rule = "NothingToSpare" // a zone needs endpoints of others, and none has any to spare
 	RuleFewEndpoints   Rule = "FewEndpoints"   // fewer endpoints than zones
@@ -228,6 +237,9 @@ type Outcome struct {
 	Minimum int
 	// Figures predict what the plan does to traffic.
 	Figures Figures
+	// Before are, where Rule is RuleRenewed, the figures of the plan that could have been
+	// kept.
+	Before Figures
 	// Undivided says that the plan in force has all zones use all endpoints.
 	Undivided bool
 }
@@ -270,6 +282,7 @@ type Planner struct {
 	measure   Meter
 	search    search
 	flows     flows
+	renew     bool     // of the previous allocation
 	prior     Plan     // the previous plan, in the numbering of zones
 	memory    builder  // of prior
 	child     *Planner // for the parts of a region of regions

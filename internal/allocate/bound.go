@@ -164,7 +164,7 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 	case !above && previous.State == Waiting:
 		return p.fallBack(outcome, RuleInBand, intent.Tiers)
 	}
-	p.prior = Plan{}
+	p.prior, p.renew = Plan{}, previous.Renew
 	if previous.State == Allocated {
 		if err := previous.Plan.validate(); err != nil {
 			return Plan{}, Outcome{}, fmt.Errorf("previous plan: %w", err)
@@ -188,6 +188,7 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 	}
 	outcome.State = Allocated
 	outcome.Rule, outcome.Figures = decided.rule, decided.figures
+	outcome.Before = decided.before
 	outcome.Undivided = p.undivided(p.made)
 	return p.made, outcome, nil
 }
@@ -197,13 +198,14 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 type verdict struct {
 	rule     Rule
 	figures  Figures // of the plan
+	before   Figures // of the plan that it replaces, where the rule is RuleRenewed
 	zone     string
 	overload float64
 	minimum  int
 }
 
 func (v verdict) planned() bool {
-	return v.rule == RulePlanned || v.rule == RuleKept
+	return v.rule == RulePlanned || v.rule == RuleKept || v.rule == RuleRenewed
 }
 
 // divide makes the plan of one region that has endpoints and traffic: the prior
@@ -222,9 +224,33 @@ func (p *Planner) divide(bound *Bound) verdict {
 	}
 	if !p.Eager && p.carryOver() {
 		if figures := p.measured(); bound.allows(figures) {
+			if p.renew {
+				return p.renewed(bound, figures)
+			}
 			return verdict{rule: RuleKept, figures: figures}
 		}
 	}
+	return p.anew(bound)
+}
+
+// renewed makes a new plan if that is better than the one in the builder, which can be
+// kept and has the given figures.
+func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
+	prior := p.prior
+	decided := p.anew(bound)
+	weights := DefaultWeights()
+	if decided.planned() && weights.Score(decided.figures, 1) >= weights.Score(kept, 1)+RenewMargin {
+		decided.rule, decided.before = RuleRenewed, kept
+		return decided
+	}
+	p.prior = prior
+	p.carryOver()
+	return verdict{rule: RuleKept, figures: p.measured()}
+}
+
+// anew makes a new plan. Of those that are equally good it is the one that is nearest to
+// the prior one.
+func (p *Planner) anew(bound *Bound) verdict {
 	if p.Forgetful {
 		p.prior = Plan{}
 	}

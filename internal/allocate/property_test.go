@@ -43,7 +43,7 @@ func checkPlan(t failer, r allocate.Region, plan allocate.Plan, outcome allocate
 		return
 	}
 	nodesOnly := outcome.Rule == allocate.RuleTiers && outcome.Zones == 1
-	if outcome.Rule != allocate.RulePlanned && outcome.Rule != allocate.RuleKept && !nodesOnly {
+	if outcome.Rule != allocate.RulePlanned && outcome.Rule != allocate.RuleKept && outcome.Rule != allocate.RuleRenewed && !nodesOnly {
 		t.Errorf("rule %s in state %s", outcome.Rule, outcome.State)
 	}
 	limit := outcome.Threshold
@@ -63,7 +63,7 @@ func checkBalanced(t failer, r allocate.Region, plan allocate.Plan, outcome allo
 		t.Errorf("%s is not balanced, rule %s", render(plan), outcome.Rule)
 	}
 	switch outcome.Rule {
-	case allocate.RulePlanned, allocate.RuleKept, allocate.RuleTiers:
+	case allocate.RulePlanned, allocate.RuleKept, allocate.RuleRenewed, allocate.RuleTiers:
 		t.Errorf("rule %s in state %s", outcome.Rule, outcome.State)
 	case allocate.RuleOverload:
 		if outcome.Overload < outcome.Threshold-1e-6 {

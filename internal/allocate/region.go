@@ -25,7 +25,7 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 			continue
 		}
 		switch {
-		case decided.rule == RulePlanned, whole.rule == "", !whole.planned() && decided.planned():
+		case decided.rule == RulePlanned, decided.rule == RuleRenewed && whole.rule != RulePlanned, whole.rule == "", !whole.planned() && decided.planned():
 			whole = decided
 		}
 		if !decided.planned() && !hard {
@@ -64,7 +64,7 @@ func (p *Planner) oneRegion(bound *Bound, key regionKey) verdict {
 		p.child = &Planner{}
 	}
 	child := p.child
-	child.Eager, child.Forgetful = p.Eager, p.Forgetful
+	child.Eager, child.Forgetful, child.renew = p.Eager, p.Forgetful, p.renew
 	part := Region{NodesWithoutZone: p.region.NodesWithoutZone, NodesWithoutCapacity: p.region.NodesWithoutCapacity}
 	for i := range p.zones {
 		if keyOf(p.zones[i]) == key {

@@ -249,7 +249,7 @@ func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout
 	s := streams{in: strings.NewReader(""), out: &out, err: &errs}
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.AddCommand(newExplainCommand(s, c.connect, c.here), newStatusCommand(s, c.connect))
+	root.AddCommand(newExplainCommand(s, c.connect, c.here), newReplanCommand(s, c.connect), newStatusCommand(s, c.connect))
 	code = execute(ctx, root, args)
 	return code, out.String(), errs.String()
 }

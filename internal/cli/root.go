@@ -117,7 +117,8 @@ func newRootCommand(s streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Explain and status look at a cluster and change nothing in it. Lab makes a cluster of
+Explain and status look at a cluster and change nothing in it. Replan asks the controller
+of a cluster for a better plan. Lab makes a cluster of
 its own. The other commands need none.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -129,6 +130,7 @@ its own. The other commands need none.`,
 		newExplainCommand(s, connect, thisMachine()),
 		newLabCommand(s),
 		newPlanCommand(s),
+		newReplanCommand(s, connect),
 		newSimulateCommand(s),
 		newStatusCommand(s, connect),
 		newVersionCommand(s),

@@ -14,7 +14,7 @@ func Brief(o allocate.Outcome) string {
 	switch o.Rule {
 	case allocate.RuleTiers:
 		return "each zone uses its nearest endpoints"
-	case allocate.RuleKept, allocate.RulePlanned:
+	case allocate.RuleKept, allocate.RulePlanned, allocate.RuleRenewed:
 		if o.Undivided {
 			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
 		}

@@ -53,6 +53,8 @@ func reasonOf(o allocate.Outcome) string {
 		return fmt.Sprintf("%s, starts at %s", count(o.Endpoints, "endpoint"), start(o))
 	case allocate.RuleKept:
 		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
+	case allocate.RuleRenewed:
+		return fmt.Sprintf("a new plan, better than the previous one: %s in zone instead of %s, ", Percent(o.Figures.InZone), Percent(o.Before.InZone)) + division(o) + load(o)
 	case allocate.RulePlanned:
 		return "a new plan, " + division(o) + load(o)
 	case allocate.RuleOverload:

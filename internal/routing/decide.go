@@ -75,7 +75,7 @@ func (d *Decision) plan(in Input) error {
 		if d.Delivery == DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
-		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family)}
+		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		}
@@ -146,6 +146,7 @@ var planners = sync.Pool{New: func() any { return new(allocate.Planner) }}
 type previous struct {
 	state    allocate.State
 	assigned map[string]allocate.ConsumerSet
+	renew    bool
 }
 
 // decide makes the plan of one family from its region and its ready endpoints.
@@ -154,7 +155,7 @@ func (f *FamilyDecision) decide(intent allocate.Intent, before previous) error {
 	for i, e := range f.Endpoints {
 		endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: before.assigned[e.Address]}
 	}
-	past := allocate.Previous{State: before.state}
+	past := allocate.Previous{State: before.state, Renew: before.renew}
 	if past.State == allocate.Allocated {
 		past.Plan = allocate.Survivors(endpoints)
 	}

@@ -35,6 +35,8 @@ type Input struct {
 	// not all of it is written, and where caches are behind; without it the slices,
 	// the groups and the Service's condition say what was decided.
 	Last *Decision
+	// Renew asks for a new plan also where the previous one can be kept.
+	Renew bool
 }
 
 // Settings are what the administrator of a cluster chooses.

@@ -25,6 +25,10 @@ const (
 // it, from groups instead of hints. Its value must be "true".
 const AnnotationProxy = "vicinity.dev/proxy"
 
+// AnnotationReplan is the annotation of a Service for which a better plan is wanted at
+// once, whatever its value. The controller takes it off when that is done.
+const AnnotationReplan = "vicinity.dev/replan"
+
 // What Services are told of a cluster whose administrator has switched a delivery off.
 const (
 	GroupsAreOff = "delivery by groups is switched off in this cluster"

@@ -46,6 +46,7 @@ type record struct {
 	untold      string
 	untoldSince time.Time
 	groups      groupRecord
+	quiet       quietRecord
 }
 
 // wrote notes the Service as it is since the last write to it.

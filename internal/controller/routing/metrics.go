@@ -32,6 +32,7 @@ type metrics struct {
 	writes      *prometheus.CounterVec
 	losses      prometheus.Counter
 	drops       prometheus.Counter
+	replans     *prometheus.CounterVec
 	services    *serviceCollector
 }
 
@@ -68,6 +69,10 @@ func newMetrics(m *memory, top int) *metrics {
 			Name: "vicinity_routing_hint_drops_total",
 			Help: "Writes for the hints of Services that the API server took and did not store as they were.",
 		}),
+		replans: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_routing_replans_total",
+			Help: "Plans that were replaced by a better one although they could be kept, by what asked for it.",
+		}, []string{"trigger"}),
 		services: newServiceCollector(m, top),
 	}
 }
@@ -83,7 +88,7 @@ func (m *metrics) register() error {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.drops, m.services}
+	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.drops, m.replans, m.services}
 }
 
 func (m *metrics) synced(result string) { m.syncs.WithLabelValues(result).Inc() }
@@ -336,5 +341,8 @@ func (m *metrics) preset() {
 	for _, result := range []string{resultDone, resultConflict, resultError} {
 		m.syncs.WithLabelValues(result)
 		m.writes.WithLabelValues(result)
+	}
+	for _, trigger := range []string{replanQuiet, replanRequest} {
+		m.replans.WithLabelValues(trigger)
 	}
 }

@@ -33,6 +33,7 @@ type reconciler struct {
 	groups   *groupWriter
 	metrics  *metrics
 	syncs    *Syncs
+	pace     *replanPace
 }
 
 const (
@@ -61,6 +62,8 @@ type pass struct {
 	again time.Duration
 	// slices and moved count what is written.
 	slices, moved int
+	// compared says that the plan was compared with a new one.
+	compared bool
 }
 
 // Reconcile syncs one Service.
@@ -150,6 +153,9 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if err != nil {
 		return err
 	}
+	if d, err = s.renew(d); err != nil {
+		return err
+	}
 	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
 		s.forget(key)
 		return nil
@@ -165,6 +171,9 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	}
 	s.record.failing = time.Time{}
 	if err := s.report(ctx, d); err != nil {
+		return err
+	}
+	if err := s.renewed(ctx, &d); err != nil {
 		return err
 	}
 	s.remember(ctx, key, d)

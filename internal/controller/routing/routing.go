@@ -49,6 +49,13 @@ type Options struct {
 	// ProxyNodes are the nodes that run vicinity-proxy. A Service is handed over when all
 	// of them have programmed it.
 	ProxyNodes NodeRule
+	// ReplanAfter is how long nothing must have happened to a Service for its plan to be
+	// replaced by one that is better by allocate.RenewMargin. Zero switches that off; a
+	// request is followed all the same.
+	ReplanAfter time.Duration
+	// ReplanRate is the number of endpoints that may move for that in a minute in the
+	// long run, of all Services together.
+	ReplanRate int
 	// Syncs, if given, are kept up to date with those under way.
 	Syncs *Syncs
 }
@@ -58,6 +65,8 @@ const (
 	DefaultWorkers       = 8
 	DefaultTopServices   = 20
 	DefaultHandBackGrace = 10 * time.Second
+	DefaultReplanAfter   = 10 * time.Minute
+	DefaultReplanRate    = 100
 )
 
 // Add sets the controllers of Services and policies up with a manager, whose cache
@@ -92,6 +101,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		options:  options,
 		memory:   newMemory(),
 		policies: newPolicyQueue(),
+		pace:     newReplanPace(options.ReplanRate),
 	}
 	r.groups = newGroupWriter(c, now, options)
 	if r.syncs = options.Syncs; r.syncs == nil {
