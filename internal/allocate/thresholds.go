@@ -2,12 +2,13 @@ package allocate
 
 // DefaultBound is what is asked of an algorithm where users say no more. The five of
 // the published proposal start with several endpoints for each zone, since below that
-// their plans are seldom good. Optimal has no such start: it has a plan below the
-// threshold for any number of endpoints, if only the one that divides nothing. Auto is
+// their plans are seldom good. Optimal and Flow have no such start: they have a plan
+// below the threshold for any number of endpoints, if only the one that divides
+// nothing. Auto is
 // Kubernetes' own heuristic, which starts at once.
 func DefaultBound(a Algorithm) Bound {
 	switch a {
-	case Optimal:
+	case Optimal, Flow:
 		return Bound{Algorithm: a, OverloadThreshold: DefaultOverloadThreshold}
 	case Auto:
 		return Bound{Algorithm: a, OverloadThreshold: DefaultAutoOverloadThreshold}
