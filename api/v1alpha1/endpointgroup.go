@@ -188,7 +188,9 @@ type GroupEndpoint struct {
 	Terminating bool `json:"terminating,omitempty"`
 
 	// domains are the values of the tiers' labels on the endpoint's node, but
-	// for those that zone and node say already.
+	// for those that zone and node say already. An empty value says that the
+	// endpoint is in no such place, not even in that of its node: the nodes
+	// there would overload it, and look for a farther tier.
 	//
 	// +optional
 	Domains map[string]string `json:"domains,omitempty"`

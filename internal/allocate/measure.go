@@ -6,6 +6,9 @@ import "math"
 type Figures struct {
 	// InZone is the share of traffic whose source zone is the endpoint's home.
 	InZone float64
+	// SameNode is the share of traffic whose source is the endpoint's node. It is known
+	// where nodes look for endpoints of their own, and zero elsewhere.
+	SameNode float64
 	// Overload is the greatest load of an endpoint above the even share.
 	Overload float64
 	// Deviation is the mean distance of the endpoints' loads from the even share.

@@ -99,7 +99,7 @@ func newExplanation(in reading, nodes []*corev1.Node, r *clusterReader) (*explan
 				if e.blind() {
 					return port.ZoneClients()
 				}
-				return routing.StockClients(nodes, f.question.Region)
+				return routing.StockClients(e.input.Cluster, e.decision.Request.Capacity)
 			})
 		}
 		if len(endpoints) > 1 {

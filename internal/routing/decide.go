@@ -82,6 +82,11 @@ func (d *Decision) plan(in Input) error {
 		if err := f.decide(intent, before); err != nil {
 			return fmt.Errorf("planning %s: %w", family, err)
 		}
+		if d.Delivery == DeliveryGroups {
+			if tiers, _ := NodeTiers(in.Cluster, d.Request, d.Delivery, ready); tiers != nil {
+				f.planNodes(in, tiers)
+			}
+		}
 		d.Families = append(d.Families, f)
 	}
 	return nil

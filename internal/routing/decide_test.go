@@ -138,14 +138,14 @@ func TestDecideHints(t *testing.T) {
 			slices: slicesOf("a b=b c"), delivery: DeliveryHints, want: "- - -", note: "what is asked for requires what hints cannot",
 		},
 		{
-			name: "node first: own nodes beside zones", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
+			name: "node first: own nodes beside zones, but for one that would overload its own", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
 			slices: slicesOf("a a@a-2 a a b b b b c c c c"), delivery: DeliveryHints,
-			want: "a/a-1 a/a-2 a/a-1 a/a-1 b/b-1 b/b-1 b/b-1 b/b-1 c/c-1 c/c-1 c/c-1 c/c-1",
+			want: "a/a-1 a/" + NoNode + " a/a-1 a/a-1 b/b-1 b/b-1 b/b-1 b/b-1 c/c-1 c/c-1 c/c-1 c/c-1",
 		},
 		{
 			name: "node first gives way to the bound", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
 			slices: slicesOf("a a a a a a b b b b c c"), delivery: DeliveryHints,
-			want: "a a a a c c b b b b c c", note: "kubernetes.io/hostname is not looked at",
+			want: "a/a-1 a/a-1 a/a-1 a/a-1 c/" + NoNode + " c/" + NoNode + " b/b-1 b/b-1 b/b-1 b/b-1 c/" + NoNode + " c/" + NoNode,
 		},
 		{
 			name: "node, then anywhere", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,

@@ -52,7 +52,8 @@ func widerTiers(from, to []string) []string {
 type domainsKey struct{ node, tiers string }
 
 // domainsOf are the values of the tiers' labels on a node, but for what an endpoint
-// says anyhow.
+// says anyhow. The value of a place that nodes skip is empty: no node finds the endpoint
+// there, not even its own.
 func (p *groupPlanner) domainsOf(node string, tiers []string) map[string]string {
 	if node == "" || len(tiers) == 0 {
 		return nil
@@ -61,11 +62,15 @@ func (p *groupPlanner) domainsOf(node string, tiers []string) map[string]string 
 	if known, found := p.domains[key]; found {
 		return known
 	}
-	labels := p.in.Cluster.Labels(node)
 	var domains map[string]string
 	for _, tier := range tiers {
-		value := labels[tier]
-		if value == "" || tier == topology.Zone || tier == topology.Hostname && value == node {
+		value := p.in.Cluster.Domain(node, tier)
+		switch {
+		case value == "" || tier == topology.Zone:
+			continue
+		case p.decided.skipped(tier, value):
+			value = ""
+		case tier == topology.Hostname && value == node:
 			continue
 		}
 		if domains == nil {

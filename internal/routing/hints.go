@@ -30,6 +30,8 @@ type hintPlan struct {
 	// which nobody changes.
 	zones map[string]*discoveryv1.EndpointHints
 	nodes map[string][]string
+	// skipped are the nodes that do not use endpoints of their own place before others.
+	skipped map[string]bool
 	// homes has the zones of the endpoints, by address, of which their slices say
 	// another one, or one that cannot be: few, if any.
 	homes map[string]string
@@ -94,6 +96,9 @@ func (p *hintPlan) of(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	}
 	if p.nodes != nil && nodes == nil && e.NodeName != nil {
 		nodes = []string{*e.NodeName}
+		if p.skipped[*e.NodeName] {
+			nodes = []string{NoNode}
+		}
 	}
 	if len(nodes) == 0 {
 		return hints
@@ -216,7 +221,9 @@ func (d *Decision) planHints(in Input) {
 		d.undelivered("what is asked for %s; so there are no hints, and %s is needed", need, byGroups)
 		return
 	}
-	tier := d.nodeTier()
+	if _, lost := nodeKey(d.Request.Intent.Tiers); len(lost) > 0 {
+		d.note("hints express one kind of place finer than a zone, and only as the first; %s needs %s", strings.Join(lost, ", "), byGroups)
+	}
 	hinted := 0
 	for i := range d.Families {
 		f := &d.Families[i]
@@ -224,9 +231,7 @@ func (d *Decision) planHints(in Input) {
 		if !f.hints.wanted {
 			continue
 		}
-		if tier != "" {
-			d.planNodeHints(f, in.Cluster, tier)
-		}
+		d.planNodeHints(f, in)
 		eps := ofFamily(in.Slices, f.Family)
 		f.hints.homes = homes(eps, in.Cluster)
 		hinted += len(eps)
@@ -349,25 +354,19 @@ func nearestZones(zones []string, home string, regions map[string]string) []stri
 	return zones
 }
 
-// nodeTier is the kind of place finer than a zone that hints for nodes are to
-// express: the first that is asked for, if it comes before all wider ones.
-func (d *Decision) nodeTier() (key string) {
-	var lost []string
+// nodeKey is the kind of place finer than a zone that hints for nodes are to express:
+// the first that is asked for, if it comes before all wider ones. The others are lost.
+func nodeKey(tiers topology.Tiers) (key string, lost []string) {
 	wider := false
-	for _, tier := range d.Request.Intent.Tiers {
-		switch tier {
-		case topology.Zone, topology.Region, topology.Anywhere:
+	for _, tier := range tiers {
+		switch {
+		case !isFine(tier):
 			wider = true
-			continue
-		}
-		if wider || key != "" {
+		case wider || key != "":
 			lost = append(lost, tier)
-			continue
+		default:
+			key = tier
 		}
-		key = tier
 	}
-	if len(lost) > 0 {
-		d.note("hints express one kind of place finer than a zone, and only as the first; %s needs %s", strings.Join(lost, ", "), byGroups)
-	}
-	return key
+	return key, lost
 }

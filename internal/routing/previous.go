@@ -114,6 +114,9 @@ func (d Decision) Essence() *Decision {
 	for i := range d.Families {
 		f := &d.Families[i]
 		kept.Families[i] = FamilyDecision{Family: f.Family, Outcome: f.Outcome, Assigned: f.Assigned, hints: f.hints}
+		if f.Nodes != nil {
+			kept.Families[i].Nodes = &allocate.NodePlan{Skips: f.Nodes.Skips}
+		}
 	}
 	if d.Meanwhile != nil {
 		kept.Meanwhile = d.Meanwhile.Essence()

@@ -110,6 +110,9 @@ type FamilyDecision struct {
 	Outcome   allocate.Outcome
 	// Assigned has for each ready endpoint, by address, the zones that use it.
 	Assigned map[string]allocate.ConsumerSet
+	// Nodes is what nodes that look for endpoints of their own make of the plan, nil if
+	// they do not.
+	Nodes *allocate.NodePlan
 	// Moved counts endpoints that were used by other zones before.
 	Moved int
 

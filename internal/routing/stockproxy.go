@@ -303,40 +303,14 @@ func addRow(rows []StockRow, row StockRow) []StockRow {
 	return append(rows, row)
 }
 
-// StockClients are the nodes of a cluster as clients: a zone's share of the traffic
-// comes from its nodes that count, in equal parts, or from all that it has if none
-// counts. They are in the order of names.
-func StockClients(nodes []*corev1.Node, region allocate.Region) []StockClient {
-	var names []string
-	for _, zone := range region.Zones {
-		names = append(names, zone.Name)
+// StockClients are the nodes of a cluster as clients, each with its share of the
+// traffic, in the order of names.
+func StockClients(cluster *translate.Cluster, capacity translate.Capacity) []StockClient {
+	nodes := cluster.Nodes(capacity, nil)
+	clients := make([]StockClient, len(nodes))
+	for i := range nodes {
+		clients[i] = StockClient{Node: nodes[i].Name, Zone: nodes[i].Zone, Share: nodes[i].Share}
 	}
-	shares := map[string]float64{}
-	for i, share := range region.Shares(names) {
-		shares[names[i]] = share
-	}
-	counted, all := map[string]float64{}, map[string]float64{}
-	clients := make([]StockClient, 0, len(nodes))
-	serves := make(map[string]bool, len(nodes))
-	for _, node := range nodes {
-		zone := node.Labels[corev1.LabelTopologyZone]
-		clients = append(clients, StockClient{Node: node.Name, Zone: zone})
-		all[zone]++
-		if translate.NewCluster([]*corev1.Node{node}).Counted > 0 {
-			serves[node.Name] = true
-			counted[zone]++
-		}
-	}
-	for i := range clients {
-		c := &clients[i]
-		switch {
-		case serves[c.Node]:
-			c.Share = shares[c.Zone] / counted[c.Zone]
-		case counted[c.Zone] == 0:
-			c.Share = shares[c.Zone] / all[c.Zone]
-		}
-	}
-	slices.SortFunc(clients, func(a, b StockClient) int { return strings.Compare(a.Node, b.Node) })
 	return clients
 }
 

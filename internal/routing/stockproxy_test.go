@@ -251,12 +251,11 @@ func TestStockClients(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 		return n
 	}
-	region := allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 3}, {Name: "b", Capacity: 1}, {Name: "", Endpoints: 1}}}
-	got := StockClients([]*corev1.Node{
-		node("n3", "b", corev1.ConditionFalse), node("n2", "a", corev1.ConditionTrue), node("n1", "a", corev1.ConditionTrue),
-		node("n0", "a", corev1.ConditionFalse), node("n4", "", corev1.ConditionTrue),
-	}, region)
-	want := []StockClient{{"n0", "a", 0}, {"n1", "a", 0.375}, {"n2", "a", 0.375}, {"n3", "b", 0.25}, {"n4", "", 0}}
+	got := StockClients(translate.NewCluster([]*corev1.Node{
+		node("n3", "b", corev1.ConditionTrue), node("n2", "a", corev1.ConditionTrue), node("n1", "a", corev1.ConditionTrue),
+		node("n0", "a", corev1.ConditionFalse), node("n4", "", corev1.ConditionTrue), node("n5", "a", corev1.ConditionTrue),
+	}), translate.Capacity{})
+	want := []StockClient{{"n0", "a", 0}, {"n1", "a", 0.25}, {"n2", "a", 0.25}, {"n3", "b", 0.25}, {"n4", "", 0}, {"n5", "a", 0.25}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}

@@ -25,6 +25,7 @@ type Cluster struct {
 
 	mu    sync.Mutex
 	known map[Capacity]*capacities
+	views map[nodesKey][]allocate.Node
 	// Counted is the number of nodes that count.
 	Counted int
 	// WithoutZone and WithoutCPU are the names of nodes that should count and lack
@@ -47,6 +48,7 @@ type clusterZone struct {
 
 // countedNode is what a node that counts adds to its zone.
 type countedNode struct {
+	name              string
 	labels            map[string]string
 	controlPlane      bool // it is labelled as one of it
 	zone              int  // index; negative if it has none
@@ -55,7 +57,7 @@ type countedNode struct {
 
 // NewCluster reads the nodes of a cluster.
 func NewCluster(nodes []*corev1.Node) *Cluster {
-	c := &Cluster{nodes: make(map[string]place, len(nodes)), known: map[Capacity]*capacities{}}
+	c := &Cluster{nodes: make(map[string]place, len(nodes)), known: map[Capacity]*capacities{}, views: map[nodesKey][]allocate.Node{}}
 	for _, node := range nodes {
 		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
 		c.nodes[node.Name] = at
@@ -113,6 +115,7 @@ func (c *Cluster) countNodes(nodes []*corev1.Node) {
 			zone = -1
 		}
 		c.counted = append(c.counted, countedNode{
+			name:         node.Name,
 			labels:       node.Labels,
 			controlPlane: ofControlPlane(node),
 			zone:         zone,

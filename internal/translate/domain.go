@@ -20,6 +20,12 @@ func (c *Cluster) Domains(key string) map[string][]string {
 	return domains
 }
 
+// HasNode reports whether there is a node of the name.
+func (c *Cluster) HasNode(name string) bool {
+	_, found := c.nodes[name]
+	return found
+}
+
 // Names are the names of all nodes, in order.
 func (c *Cluster) Names() []string {
 	return slices.Sorted(maps.Keys(c.nodes))

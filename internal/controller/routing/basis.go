@@ -20,6 +20,7 @@ type basis struct {
 	capacity translate.Capacity // if needs are shares
 	keys     string             // labels of nodes whose domains matter, joined
 	proxies  bool               // whether they go by hints
+	nodes    bool               // what share each node has, and its domains
 }
 
 // needs are the parts of the cluster that a decision looks at.
@@ -56,6 +57,7 @@ func basisOf(d *routing.Decision) basis {
 		}
 	}
 	b.keys = strings.Join(keys, ",")
+	b.nodes = b.needs != zones && (b.keys != "" || slices.Contains(request.Intent.Tiers, topology.Hostname))
 	return b
 }
 
@@ -96,6 +98,12 @@ func (b basis) of(cluster *translate.Cluster) fingerprint {
 	}
 	if b.needs == faults {
 		maphash.WriteComparable(&h, [2]int{region.NodesWithoutZone, region.NodesWithoutCapacity})
+	}
+	if b.nodes {
+		for _, node := range cluster.Nodes(b.capacity, []string{topology.Hostname}) {
+			text(node.Name, node.Zone, node.Domains[0])
+			maphash.WriteComparable(&h, math.Float64bits(node.Share))
+		}
 	}
 	if b.keys != "" {
 		for key := range strings.SplitSeq(b.keys, ",") {

@@ -43,14 +43,16 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 	byCPU := aService("cpu", translate.AnnotationTopologyMode, "vicinity.dev/cpu")
 	racks := aService("racks", translate.AnnotationTopologyKeys, "example.com/rack,topology.kubernetes.io/zone,*")
 	tiers := aService("tiers", translate.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*")
+	beside := preferring("beside")
+	beside.Annotations[translate.AnnotationSameNode] = translate.Prefer
 	own := aService("own")
 	own.Labels = map[string]string{translate.LabelOwnZone: "true"}
 	policy := &v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cpu"},
 		Spec:       v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityCPU}},
 	}
-	objects := append(threeZones(), policy, preferring("count"), byCPU, racks, tiers, own, aService("none"))
-	for i, name := range []string{"count", "cpu", "racks", "tiers", "own", "none"} {
+	objects := append(threeZones(), policy, preferring("count"), beside, byCPU, racks, tiers, own, aService("none"))
+	for i, name := range []string{"count", "cpu", "racks", "tiers", "own", "none", "beside"} {
 		slice := aSlice(name, i, twelve)
 		if name != "tiers" {
 			for i := range slice.Endpoints {
@@ -59,20 +61,20 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 		}
 		objects = append(objects, slice)
 	}
-	all := []string{"count", "cpu", "racks", "tiers"}
+	all := []string{"beside", "count", "cpu", "racks", "tiers"}
 	for _, test := range []struct {
 		name   string
 		change func(t *testing.T, w *world)
 		want   []string
 	}{
 		{"nothing", func(*testing.T, *world) {}, nil},
-		{"a node more, where there is one", func(_ *testing.T, w *world) { w.create(aNode("a-2", "a")) }, []string{"count", "cpu"}},
+		{"a node more, where there is one", func(_ *testing.T, w *world) { w.create(aNode("a-2", "a")) }, []string{"beside", "count", "cpu"}},
 		{"a node more in a new zone", func(_ *testing.T, w *world) { w.create(aNode("d-1", "d")) }, all},
 		{"a node in each zone more, as many as there were", func(_ *testing.T, w *world) {
 			for _, zone := range []string{"a", "b", "c"} {
 				w.create(aNode(zone+"-2", zone))
 			}
-		}, nil},
+		}, []string{"beside"}},
 		{"more CPU", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8") })
 		}, []string{"cpu"}},

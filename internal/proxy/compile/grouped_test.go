@@ -58,6 +58,16 @@ func TestGroupsOfCluster(t *testing.T) {
 		{name: "none ready in the nearest of soft tiers", groups: []string{"1@a1- 2@a2 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 2"}},
 		{name: "an empty group", groups: []string{"-> a"}, want: nil},
 		{name: "tiers: the node", groups: []string{"1@a1 2@a2 3@b1 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 1"}},
+		{
+			name:   "tiers: the node would overload its own",
+			groups: []string{"1@a1%kubernetes.io/hostname= 2@a2 3@b1 -> a tiers kubernetes.io/hostname,topology.kubernetes.io/zone,*"},
+			want:   []string{"  cluster 1 2"},
+		},
+		{
+			name:   "tiers: the rack would overload its own, and the node would not",
+			groups: []string{"1@a1%rack= 2@a2%rack= 3@a3 -> a tiers kubernetes.io/hostname,rack,*", "4@a2%rack= -> a tiers rack,*"},
+			want:   []string{"  cluster 1 4"},
+		},
 		{name: "tiers: not the node", groups: []string{"1@a1! 2@a2 3@b1 -> a tiers kubernetes.io/hostname,*"}, want: []string{"  cluster 2 3"}},
 		{
 			name: "tiers: the node by its label", node: func(n *Node) { n.Labels["kubernetes.io/hostname"] = "host" },

@@ -49,13 +49,15 @@ func (t *nodeTiers) rank(e *v1alpha1.GroupEndpoint) int {
 }
 
 // reaches reports whether the endpoint is in the node's place of a key. What is on the
-// node is in all places of the node, whatever the groups know of its labels so far.
+// node is in all places of the node, whatever the groups know of its labels so far, but
+// for those of which groups say that they have it no more: their nodes would overload it.
 func (t *nodeTiers) reaches(i int, e *v1alpha1.GroupEndpoint) bool {
 	key, own := t.keys[i], t.own[i]
+	domain, given := e.Domains[key]
 	switch {
 	case key == topology.Anywhere:
 		return true
-	case own == "":
+	case own == "" || given && domain == "":
 		return false
 	case e.Node != "" && e.Node == t.node:
 		return true
@@ -63,10 +65,10 @@ func (t *nodeTiers) reaches(i int, e *v1alpha1.GroupEndpoint) bool {
 		return e.Zone == own
 	case key == topology.Hostname:
 		// Groups leave out what is the node's name.
-		if hostname, found := e.Domains[key]; found {
-			return hostname == own
+		if given {
+			return domain == own
 		}
 		return e.Node == own
 	}
-	return e.Domains[key] == own
+	return domain == own
 }

@@ -1,0 +1,446 @@
+package allocate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Node is a node of the cluster: where traffic comes from.
+type Node struct {
+	Name, Zone string
+	// Share is the part of all traffic that comes from the node.
+	Share float64
+	// Domains are the node's places of the keys of NodeTiers, "" where it has none.
+	Domains []string
+}
+
+// Place is where an endpoint is.
+type Place struct {
+	// Node is an index in NodeTiers.Nodes, negative if the node is not known.
+	Node int
+	// Domains are those of the endpoint's node.
+	Domains []string
+}
+
+// NodeTiers ask what nodes make of a plan: each uses the endpoints of its nearest
+// place that has any which its zone may use, and without such a place all that its
+// zone may use.
+type NodeTiers struct {
+	// Keys are the kinds of places, the nearest first, without topology.Anywhere.
+	Keys []string
+	// Hard leaves nodes without an endpoint that find none in any of the places.
+	Hard bool
+	// Threshold is the overload that places must not cause: the nodes of one that
+	// would, look for a farther one. Zero lets them cause any. Zones and regions are
+	// the plan's business and are looked at whatever they cause.
+	Threshold float64
+	// Free lets nodes use all endpoints of their places, also those that the plan keeps
+	// from their zones.
+	Free bool
+	// Nodes are in the order of names.
+	Nodes []Node
+	// Endpoints are assigned by the plan, and Places are where they are.
+	Endpoints []Endpoint
+	Places    []Place
+	// Skipped are places that were skipped before.
+	Skipped []Skip
+}
+
+// Skip is a place whose nodes do not use its endpoints as their own, because they
+// would overload them.
+type Skip struct {
+	Key, Domain string
+	// Zone is that of the nodes, empty if they are in several.
+	Zone string
+	// Endpoints is the number of those that the nodes would use, Share the traffic
+	// that they would send there, and Load what the busiest would get, where 1 is the
+	// even share.
+	Endpoints   int
+	Share, Load float64
+}
+
+// same reports whether both are about the same place.
+func (s Skip) same(other Skip) bool { return s.Key == other.Key && s.Domain == other.Domain }
+
+// NodePlan is what nodes make of a plan.
+type NodePlan struct {
+	Figures Figures
+	// Loads are those of the endpoints, in their order, relative to the even share.
+	Loads []float64
+	// Skips are in the order of keys and domains.
+	Skips []Skip
+}
+
+// returnAt is the part of the threshold below which a place that was skipped must stay
+// to be used again, so that a place at the threshold does not come and go with every
+// endpoint elsewhere.
+const returnAt = 0.75
+
+// Plan decides which places are skipped, and measures what results.
+//
+// It goes from the farthest kind of place to the nearest. At each it lets all nodes use
+// theirs, skips every place that has an endpoint at the threshold by it, and looks
+// again, until there is none. It ends because each round skips a place. The order does
+// not matter: the nodes of a skipped place send their traffic to endpoints of farther
+// places, so that the load of all others can only grow, and what is at the threshold
+// once is so until it is skipped itself. In the end each endpoint is below the
+// threshold by what its own place adds, or gets no more than without this kind of
+// place. So if the plan keeps the threshold, the nodes do.
+func (t *NodeTiers) Plan() NodePlan {
+	p := newNodePlanner(t)
+	for level := len(t.Keys) - 1; level >= 0; level-- {
+		p.decide(level)
+	}
+	p.spread(-1)
+	slices.SortFunc(p.skips, func(a, b Skip) int {
+		return cmp.Or(cmp.Compare(slices.Index(t.Keys, a.Key), slices.Index(t.Keys, b.Key)), cmp.Compare(a.Domain, b.Domain))
+	})
+	return NodePlan{Figures: p.figures(), Loads: p.loads, Skips: p.skips}
+}
+
+// nodePlanner makes a NodePlan.
+type nodePlanner struct {
+	*NodeTiers
+	zones  []nodeZone
+	zoneOf []int // by node
+	sets   [][]float64
+	setOf  []int // by endpoint: which of sets, the weights by zone
+	homes  []int // by endpoint: the zone that it is at home in, or -1
+	levels []nodeLevel
+	pools  []*pool // by node: what it uses as far as it is decided
+	loads  []float64
+	added  []float64 // scratch: of loads, what a place adds
+	skips  []Skip
+}
+
+// nodeZone is a zone with traffic.
+type nodeZone struct {
+	name string
+	pool pool // what the plan lets it use
+	own  float64
+}
+
+// nodeLevel are the domains of one key that have endpoints.
+type nodeLevel struct {
+	domains []domain
+	ofNode  []int // by node: index of its domain, or -1
+	of      []int // by endpoint
+}
+
+type domain struct {
+	name      string
+	endpoints []int
+	pools     []*pool // one for each zone that has nodes there
+	skipped   bool
+}
+
+// pool is what a node chooses from: the endpoints of a domain that its zone may use,
+// or all of those.
+type pool struct {
+	zone          int
+	level, domain int // none if level is negative
+	width         float64
+	traffic       float64
+}
+
+func newNodePlanner(t *NodeTiers) *nodePlanner {
+	p := &nodePlanner{NodeTiers: t, loads: make([]float64, len(t.Endpoints)), added: make([]float64, len(t.Endpoints))}
+	p.findZones()
+	p.findSets()
+	for level := range t.Keys {
+		p.findDomains(level)
+	}
+	p.pools = make([]*pool, len(t.Nodes))
+	for i, zone := range p.zoneOf {
+		if zone >= 0 && !t.Hard && p.zones[zone].pool.width > 0 {
+			p.pools[i] = &p.zones[zone].pool
+		}
+	}
+	return p
+}
+
+func (p *nodePlanner) findZones() {
+	index := map[string]int{}
+	p.zoneOf = make([]int, len(p.Nodes))
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		p.zoneOf[i] = -1
+		if n.Share <= 0 {
+			continue
+		}
+		at, found := index[n.Zone]
+		if !found {
+			at = len(p.zones)
+			index[n.Zone] = at
+			p.zones = append(p.zones, nodeZone{name: n.Zone, pool: pool{zone: at, level: -1}})
+		}
+		p.zoneOf[i] = at
+	}
+	p.homes = make([]int, len(p.Endpoints))
+	for j := range p.Endpoints {
+		at, found := index[p.Endpoints[j].Zone]
+		if !found {
+			at = -1
+		}
+		p.homes[j] = at
+	}
+}
+
+// findSets computes the weights of endpoints by zone, of which few differ.
+func (p *nodePlanner) findSets() {
+	index := map[ConsumerSet]int{}
+	p.setOf = make([]int, len(p.Endpoints))
+	for j := range p.Endpoints {
+		set := p.Endpoints[j].Assigned
+		at, found := index[set]
+		if !found {
+			at = len(p.sets)
+			index[set] = at
+			weights := make([]float64, len(p.zones))
+			for z := range p.zones {
+				weights[z] = set.Weight(p.zones[z].name)
+			}
+			p.sets = append(p.sets, weights)
+		}
+		p.setOf[j] = at
+		for z, weight := range p.sets[at] {
+			p.zones[z].pool.width += weight
+			if p.homes[j] == z {
+				p.zones[z].own += weight
+			}
+		}
+	}
+}
+
+func (p *nodePlanner) findDomains(level int) {
+	l := nodeLevel{ofNode: make([]int, len(p.Nodes)), of: make([]int, len(p.Endpoints))}
+	index := map[string]int{}
+	for j := range p.Places {
+		name := p.Places[j].Domains[level]
+		l.of[j] = -1
+		if name == "" {
+			continue
+		}
+		at, found := index[name]
+		if !found {
+			at = len(l.domains)
+			index[name] = at
+			l.domains = append(l.domains, domain{name: name})
+		}
+		l.of[j] = at
+		l.domains[at].endpoints = append(l.domains[at].endpoints, j)
+	}
+	for i := range p.Nodes {
+		at, found := index[p.Nodes[i].Domains[level]]
+		if !found {
+			at = -1
+		}
+		l.ofNode[i] = at
+	}
+	p.levels = append(p.levels, l)
+}
+
+// weight is that of an endpoint for a zone by the plan.
+func (p *nodePlanner) weight(endpoint, zone int) float64 { return p.sets[p.setOf[endpoint]][zone] }
+
+// weightIn is the weight of an endpoint in a pool that has it.
+func (p *nodePlanner) weightIn(pool *pool, endpoint int) float64 {
+	if p.Free && pool.level >= 0 {
+		return 1
+	}
+	return p.weight(endpoint, pool.zone)
+}
+
+// poolOf is what a node uses of its domain, nil if that is nothing.
+func (p *nodePlanner) poolOf(level, node int) *pool {
+	at, zone := p.levels[level].ofNode[node], p.zoneOf[node]
+	if at < 0 || zone < 0 {
+		return nil
+	}
+	d := &p.levels[level].domains[at]
+	i := slices.IndexFunc(d.pools, func(known *pool) bool { return known.zone == zone })
+	if i < 0 {
+		i = len(d.pools)
+		made := &pool{zone: zone, level: level, domain: at}
+		for _, j := range d.endpoints {
+			made.width += p.weightIn(made, j)
+		}
+		d.pools = append(d.pools, made)
+	}
+	if d.pools[i].width == 0 {
+		return nil
+	}
+	return d.pools[i]
+}
+
+// decide has nodes use their places of one key, but for those that it skips.
+func (p *nodePlanner) decide(level int) {
+	before := slices.Clone(p.pools)
+	for i := range p.pools {
+		if pool := p.poolOf(level, i); pool != nil {
+			p.pools[i] = pool
+		}
+	}
+	if p.Threshold == 0 || p.Keys[level] == topology.Zone || p.Keys[level] == topology.Region {
+		return
+	}
+	domains := p.levels[level].domains
+	for skipped := true; skipped; {
+		p.spread(level)
+		skipped = false
+		for at := range domains {
+			if d := &domains[at]; !d.skipped && p.overloads(level, d) {
+				d.skipped, skipped = true, true
+			}
+		}
+		for i := range p.pools {
+			if at := p.levels[level].ofNode[i]; at >= 0 && domains[at].skipped {
+				p.pools[i] = before[i]
+			}
+		}
+	}
+}
+
+// spread computes the loads of the endpoints. What the places of one level add is not
+// in them if it is given.
+func (p *nodePlanner) spread(without int) {
+	for z := range p.zones {
+		p.zones[z].pool.traffic = 0
+	}
+	for l := range p.levels {
+		for at := range p.levels[l].domains {
+			for _, pool := range p.levels[l].domains[at].pools {
+				pool.traffic = 0
+			}
+		}
+	}
+	for i, pool := range p.pools {
+		if pool != nil {
+			pool.traffic += p.Nodes[i].Share
+		}
+	}
+	base := make([]float64, len(p.sets))
+	for s, weights := range p.sets {
+		for z, weight := range weights {
+			if pool := &p.zones[z].pool; weight > 0 {
+				base[s] += pool.traffic * weight / pool.width
+			}
+		}
+	}
+	even := float64(len(p.Endpoints))
+	for j := range p.loads {
+		p.loads[j] = base[p.setOf[j]] * even
+	}
+	for l := range p.levels {
+		if l == without {
+			continue
+		}
+		for at := range p.levels[l].domains {
+			p.add(&p.levels[l].domains[at], p.loads)
+		}
+	}
+}
+
+// add adds to loads what the nodes of a domain send to its endpoints.
+func (p *nodePlanner) add(d *domain, loads []float64) {
+	for _, pool := range d.pools {
+		if pool.traffic == 0 {
+			continue
+		}
+		each := pool.traffic / pool.width * float64(len(p.Endpoints))
+		for _, j := range d.endpoints {
+			loads[j] += each * p.weightIn(pool, j)
+		}
+	}
+}
+
+// overloads reports whether a domain adds so much to any of its endpoints that it is at
+// the threshold, and notes it.
+func (p *nodePlanner) overloads(level int, d *domain) bool {
+	skip := Skip{Key: p.Keys[level], Domain: d.name}
+	zones := 0
+	for _, pool := range d.pools {
+		if pool.traffic > 0 {
+			skip.Zone = p.zones[pool.zone].name
+			skip.Share += pool.traffic
+			zones++
+		}
+	}
+	switch {
+	case zones == 0:
+		return false
+	case zones > 1:
+		skip.Zone = ""
+	}
+	for _, j := range d.endpoints {
+		p.added[j] = 0
+	}
+	p.add(d, p.added)
+	for _, j := range d.endpoints {
+		if p.added[j] > 0 {
+			skip.Endpoints++
+			skip.Load = max(skip.Load, p.loads[j]+p.added[j])
+		}
+	}
+	limit := p.Threshold
+	if slices.ContainsFunc(p.Skipped, skip.same) {
+		limit *= returnAt
+	}
+	if skip.Load < 1+limit-tolerance {
+		return false
+	}
+	p.skips = append(p.skips, skip)
+	return true
+}
+
+// figures measure the loads, which are complete.
+func (p *nodePlanner) figures() Figures {
+	var figures Figures
+	for _, load := range p.loads {
+		figures.Overload = max(figures.Overload, load-1)
+		figures.Deviation += math.Abs(load-1) / float64(len(p.loads))
+	}
+	reached := make([]bool, len(p.zones))
+	for i, pool := range p.pools {
+		if pool != nil {
+			reached[p.zoneOf[i]] = true
+		}
+	}
+	for z := range p.zones {
+		zone := &p.zones[z]
+		if !reached[z] {
+			figures.Unreached++
+		}
+		if zone.pool.traffic > 0 {
+			figures.InZone += zone.pool.traffic * zone.own / zone.pool.width
+		}
+	}
+	for l := range p.levels {
+		for at := range p.levels[l].domains {
+			d := &p.levels[l].domains[at]
+			for _, pool := range d.pools {
+				if pool.traffic == 0 {
+					continue
+				}
+				for _, j := range d.endpoints {
+					if p.homes[j] == pool.zone {
+						figures.InZone += pool.traffic * p.weightIn(pool, j) / pool.width
+					}
+				}
+			}
+		}
+	}
+	for j := range p.Places {
+		i := p.Places[j].Node
+		if i < 0 || p.pools[i] == nil {
+			continue
+		}
+		if pool := p.pools[i]; pool.level < 0 || p.levels[pool.level].of[j] == pool.domain {
+			figures.SameNode += p.Nodes[i].Share * p.weightIn(pool, j) / pool.width
+		}
+	}
+	return figures
+}

@@ -1,0 +1,275 @@
+package routing
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// busyNode are endpoints of which two are alone on a-1, which has a quarter of the
+// traffic: twice the even share of an endpoint.
+const busyNode = "a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 b@b-1 b@b-1 b@b-1 b@b-1 b@b-2 b@b-2 b@b-2 b@b-2"
+
+var twoByTwo = map[string]int{"a": 2, "b": 2}
+
+func preferOwnNode(service *corev1.Service) *corev1.Service {
+	service.Annotations[translate.AnnotationSameNode] = translate.Prefer
+	return service
+}
+
+const nodeThenZone = "kubernetes.io/hostname,topology.kubernetes.io/zone,*"
+
+// loadsByHints are the loads of endpoints that stock proxies make of the hints that a
+// decision writes, by address.
+func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, allocate.Figures) {
+	t.Helper()
+	eps := carriedOut(in.Slices, Next(in.Slices, d, false))
+	clients := StockClients(in.Cluster, d.Request.Capacity)
+	index := StockPorts(eps)[0].Index()
+	loads := map[string]float64{}
+	for _, client := range clients {
+		chosen := index.Choose(client.Node, client.Zone).Endpoints
+		for _, e := range chosen {
+			loads[e.Address] += client.Share / float64(len(chosen)) * float64(index.Ready())
+		}
+	}
+	_, figures := index.View(clients)
+	return loads, figures
+}
+
+// loadsByGroups are the loads that proxies make of groups.
+func (w *groupWorld) loads(t *testing.T, nodes []*corev1.Node, clients []StockClient) map[string]float64 {
+	t.Helper()
+	labels := map[string]topology.Labels{}
+	for _, node := range nodes {
+		labels[node.Name] = node.Labels
+	}
+	loads := map[string]float64{}
+	endpoints := float64(len(w.in.Last.Families[0].Endpoints))
+	for _, client := range clients {
+		used := reader{corev1.IPv4Protocol, "http", labels[client.Node]}.used(w.groups, true)
+		for address := range used {
+			loads[address] += client.Share / float64(len(used)) * endpoints
+		}
+	}
+	return loads
+}
+
+func busiest(loads map[string]float64) float64 {
+	most := 0.0
+	for _, load := range loads {
+		most = max(most, load)
+	}
+	return most - 1
+}
+
+// An endpoint that is alone on a busy node must not get twice its share while the
+// condition says that the overload stays below 50 %.
+func TestNodeTierKeepsTheBound(t *testing.T) {
+	nodes := nodesIn(twoByTwo)
+	t.Run("hints", func(t *testing.T) {
+		in := inputOf(preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer)), nodes, slicesOf(busyNode))
+		d := decided(t, in)
+		if message := d.Condition().Message; !strings.Contains(message, "below 50 %") {
+			t.Errorf("the condition says %q", message)
+		}
+		loads, figures := loadsByHints(t, in, d)
+		if over := busiest(loads); over >= 0.5 {
+			t.Errorf("an endpoint gets %.2f times its share: %v, hints %s", 1+over, loads, hintText(in.Slices, d))
+		}
+		if got := d.Families[0].Outcome.Figures; math.Abs(got.Overload-figures.Overload) > 1e-9 || math.Abs(got.InZone-figures.InZone) > 1e-9 {
+			t.Errorf("predicted %+v, stock proxies make %+v", got, figures)
+		}
+	})
+	t.Run("groups", func(t *testing.T) {
+		service := preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer, translate.AnnotationProxy, "true"))
+		in := inputOf(service, nodes, slicesOf(busyNode))
+		w := newGroupWorld(t, in)
+		d := w.decide()
+		w.settle(d, GroupState{})
+		loads := w.loads(t, nodes, StockClients(in.Cluster, d.Request.Capacity))
+		if over := busiest(loads); over >= 0.5 || math.Abs(over-d.Families[0].Outcome.Figures.Overload) > 1e-9 {
+			t.Errorf("an endpoint gets %.2f times its share, predicted %+v: %v\n%s", 1+over, d.Families[0].Outcome.Figures, loads, w.text())
+		}
+	})
+}
+
+// Without a bound nodes use their own endpoints whatever comes of it, and the figures
+// say so.
+func TestFiguresOfUnboundedNodeTiersAreTrue(t *testing.T) {
+	nodes := nodesIn(twoByTwo)
+	for _, keys := range []string{nodeThenZone, "kubernetes.io/hostname,*"} {
+		in := inputOf(routedService(translate.AnnotationTopologyKeys, keys), nodes, slicesOf(busyNode))
+		d := decided(t, in)
+		loads, _ := loadsByHints(t, in, d)
+		if got := d.Families[0].Outcome.Figures.Overload; math.Abs(got-1) > 1e-9 || math.Abs(busiest(loads)-1) > 1e-9 {
+			t.Errorf("%s by hints: predicted %g, got %v", keys, got, loads)
+		}
+		in.Service.Annotations[translate.AnnotationProxy] = "true"
+		w := newGroupWorld(t, in)
+		d = w.decide()
+		w.settle(d, GroupState{})
+		got := d.Families[0].Outcome.Figures
+		if made := busiest(w.loads(t, nodes, StockClients(in.Cluster, d.Request.Capacity))); math.Abs(got.Overload-1) > 1e-9 || math.Abs(made-1) > 1e-9 {
+			t.Errorf("%s by groups: predicted %g, got %g", keys, got.Overload, made)
+		}
+		if math.Abs(got.SameNode-1) > 1e-9 || math.Abs(got.InZone-1) > 1e-9 {
+			t.Errorf("%s by groups: %+v, every node has endpoints", keys, got)
+		}
+	}
+}
+
+func TestNodeTierHints(t *testing.T) {
+	const no = "/" + NoNode
+	evenB := strings.Repeat(" b@b-1", 4) + strings.Repeat(" b@b-2", 4)
+	hintedB := strings.Repeat(" b/b-1", 4) + strings.Repeat(" b/b-2", 4)
+	for _, test := range []struct {
+		name, slices, want, skipped string
+		nodes                       map[string]int
+	}{
+		{
+			name: "all nodes may use their own", nodes: twoByTwo,
+			slices: "a@a-1 a@a-1 a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2" + evenB,
+			want:   "a/a-1 a/a-1 a/a-1 a/a-1 a/a-2 a/a-2 a/a-2 a/a-2" + hintedB,
+		},
+		{
+			name: "one would overload its own", nodes: twoByTwo, slices: busyNode,
+			want: "a" + no + " a" + no + strings.Repeat(" a/a-2", 6) + hintedB, skipped: "a-1",
+		},
+		{
+			name: "what is not ready yet there does not make it use its own", nodes: twoByTwo, slices: busyNode + " a@a-1! a@a-2!",
+			want: "a" + no + " a" + no + strings.Repeat(" a/a-2", 6) + hintedB + " a" + no + " a/a-2", skipped: "a-1",
+		},
+		{
+			name: "what others add counts", nodes: map[string]int{"a": 4, "b": 4},
+			// a-1 loads its 3 endpoints to 1.04 alone; a-3 and a-4, which have none, add 0.36.
+			slices: "a@a-1 a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2" + strings.Repeat(" b@b-1 b@b-2 b@b-3 b@b-4", 3),
+			want:   "a" + no + " a" + no + " a" + no + strings.Repeat(" a/a-2", 10) + strings.Repeat(" b/b-1 b/b-2 b/b-3 b/b-4", 3), skipped: "a-1",
+		},
+		{
+			name: "an endpoint that its zone gives away is nothing for its node", nodes: map[string]int{"a": 1, "b": 1, "c": 1},
+			slices: "a a a a a a b b b b c c",
+			want:   "a/a-1 a/a-1 a/a-1 a/a-1 c" + no + " c" + no + " b/b-1 b/b-1 b/b-1 b/b-1 c" + no + " c" + no, skipped: "c-1",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in := inputOf(preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer)), nodesIn(test.nodes), slicesOf(test.slices))
+			d := decided(t, in)
+			if got := hintText(in.Slices, d); got != test.want {
+				t.Errorf("got\n%s, want\n%s", got, test.want)
+			}
+			if got := skippedText(d); got != test.skipped {
+				t.Errorf("skipped %q, want %q", got, test.skipped)
+			}
+			loads, figures := loadsByHints(t, in, d)
+			if got := d.Families[0].Outcome.Figures; math.Abs(got.Overload-figures.Overload) > 1e-9 || math.Abs(got.InZone-figures.InZone) > 1e-9 {
+				t.Errorf("predicted %+v, stock proxies make %+v: %v", got, figures, loads)
+			}
+		})
+	}
+}
+
+func skippedText(d Decision) string {
+	var skipped []string
+	for _, skip := range d.Families[0].Nodes.Skips {
+		skipped = append(skipped, skip.Domain)
+	}
+	return strings.Join(skipped, " ")
+}
+
+// A node may be called as no node should be. Then there is no name left for none.
+func TestNodeOfTheReservedName(t *testing.T) {
+	nodes := append(nodesIn(twoByTwo), testNode{name: NoNode, zone: "a", region: "r"}.object())
+	in := inputOf(preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer)), nodes, slicesOf(busyNode))
+	d := decided(t, in)
+	if got := hintText(in.Slices, d); strings.Contains(got, "/") {
+		t.Errorf("hints for nodes: %s", got)
+	}
+	if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], NoNode) {
+		t.Errorf("notes %q", d.Notes)
+	}
+}
+
+// A place that was skipped is used again only when it would stay well below the
+// threshold, whatever remembers that it was: the last decision, the hints or the groups.
+func TestSkippedNodesDoNotFlap(t *testing.T) {
+	// 4 endpoints of 16 have the even share; a-1 has a quarter of the traffic. With 3
+	// they get 4/3 of it, with 2 twice it, and with 3 of 17 endpoints 1.42 times it.
+	on := func(a1, others int) string {
+		return strings.Repeat("a@a-1 ", a1) + strings.Repeat("a@a-2 ", 16-8-a1) + strings.Repeat("b@b-1 b@b-2 ", 4) + strings.Repeat("b@b-1 ", others)
+	}
+	for _, groups := range []bool{false, true} {
+		for _, remembered := range []bool{false, true} {
+			t.Run(fmt.Sprintf("groups %t, remembered %t", groups, remembered), func(t *testing.T) {
+				service := preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer))
+				if groups {
+					service.Annotations[translate.AnnotationProxy] = "true"
+					service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+				}
+				w := newGroupWorld(t, inputOf(service, nodesIn(twoByTwo), nil))
+				for _, step := range []struct{ slices, want string }{
+					{on(3, 1), ""}, {on(2, 0), "a-1"}, {on(3, 1), "a-1"}, {on(2, 0), "a-1"}, {on(3, 1), "a-1"}, {on(3, 0), ""}, {on(3, 1), ""},
+				} {
+					kept := map[string]*discoveryv1.EndpointHints{}
+					for _, slice := range w.in.Slices {
+						for _, e := range slice.Endpoints {
+							kept[*e.NodeName] = e.Hints
+						}
+					}
+					w.in.Slices = slicesOf(step.slices)
+					for i := range w.in.Slices[0].Endpoints {
+						e := &w.in.Slices[0].Endpoints[i]
+						e.Hints = kept[*e.NodeName]
+					}
+					if !remembered {
+						w.in.Last = nil
+					}
+					d := decided(t, w.input())
+					if got := skippedText(d); got != step.want {
+						t.Fatalf("%s: skipped %q, want %q", step.slices, got, step.want)
+					}
+					if w.in.Last = d.Essence(); groups {
+						w.settle(d, GroupState{})
+					} else {
+						w.in.Slices = carriedOut(w.in.Slices, Next(w.in.Slices, d, false))
+					}
+				}
+			})
+		}
+	}
+}
+
+// Groups say of the endpoints of a skipped place that they are in no such place, and
+// take it back.
+func TestGroupsOfSkippedNodes(t *testing.T) {
+	service := routedService(translate.AnnotationSameZone, translate.Prefer, translate.AnnotationProxy, "true")
+	w := newGroupWorld(t, inputOf(preferOwnNode(service), nodesIn(twoByTwo), slicesOf(busyNode)))
+	w.settle(w.decide(), GroupState{})
+	said := func() string {
+		var words []string
+		for _, g := range w.groups {
+			for i := range g.Spec.Endpoints {
+				if e := &g.Spec.Endpoints[i]; e.Domains != nil {
+					words = append(words, fmt.Sprintf("%s%v", e.Node, e.Domains))
+				}
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	if got, want := said(), "a-1map[kubernetes.io/hostname:] a-1map[kubernetes.io/hostname:]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	w.in.Slices = slicesOf(strings.ReplaceAll(busyNode, "a@a-2 a@a-2", "a@a-1 a@a-2"))
+	w.settle(w.decide(), GroupState{})
+	if got := said(); got != "" {
+		t.Errorf("with as many endpoints on a-1 as elsewhere: %q", got)
+	}
+}

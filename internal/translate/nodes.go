@@ -1,0 +1,127 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// shares divide the traffic of each zone among its selected nodes: by allocatable CPU
+// where that is the capacity, and else in equal parts. What an expression computes is
+// of zones; nobody knows what it would be of a node.
+func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float64 {
+	selector, err := labels.Parse(capacity.NodeSelector)
+	if err != nil {
+		selector = labels.Everything() // as ReadPolicy has it
+	}
+	total := 0.0
+	for i := range c.zones {
+		total += known.byZone[c.zones[i].name]
+	}
+	shares := make(map[string]float64, len(c.counted))
+	if total == 0 {
+		return shares
+	}
+	weight := func(n *countedNode) float64 {
+		if capacity.Type == CapacityCPU {
+			return n.cpu
+		}
+		return 1
+	}
+	sums := make([]float64, len(c.zones))
+	selected := func(yield func(*countedNode)) {
+		for i := range c.counted {
+			if n := &c.counted[i]; n.zone >= 0 && selector.Matches(labels.Set(n.labels)) {
+				yield(n)
+			}
+		}
+	}
+	selected(func(n *countedNode) { sums[n.zone] += weight(n) })
+	selected(func(n *countedNode) {
+		if sums[n.zone] > 0 {
+			shares[n.name] = known.byZone[c.zones[n.zone].name] / total * weight(n) / sums[n.zone]
+		}
+	})
+	return shares
+}
+
+// nodesKey tells apart how nodes are seen.
+type nodesKey struct {
+	capacity Capacity
+	keys     string // joined
+}
+
+// mostViews is how many views of its nodes a cluster remembers. Each has all nodes.
+const mostViews = 32
+
+// Nodes are all nodes as tiers of the keys see them, in the order of names. Those that
+// do not count have no share of the traffic. They are not to be changed.
+func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
+	known := c.capacities(capacity)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := nodesKey{capacity, strings.Join(keys, ",")}
+	if nodes, found := c.views[key]; found {
+		return nodes
+	}
+	shares := c.shares(capacity, known)
+	nodes := make([]allocate.Node, 0, len(c.nodes))
+	for _, name := range c.Names() {
+		nodes = append(nodes, allocate.Node{
+			Name: name, Zone: c.nodes[name].zone, Share: shares[name], Domains: c.domains(name, keys),
+		})
+	}
+	if len(c.views) >= mostViews {
+		clear(c.views)
+	}
+	c.views[key] = nodes
+	return nodes
+}
+
+// Places are where the endpoints are, as tiers of the keys see it, among the nodes
+// that Nodes returns.
+func (c *Cluster) Places(nodes []allocate.Node, keys []string, endpoints []Endpoint) []allocate.Place {
+	places := make([]allocate.Place, len(endpoints))
+	zone := slices.Index(keys, topology.Zone)
+	unknown := map[string][]string{} // of nodes
+	for i := range endpoints {
+		e := &endpoints[i]
+		at, found := slices.BinarySearchFunc(nodes, e.Node, func(n allocate.Node, name string) int { return strings.Compare(n.Name, name) })
+		if found {
+			places[i] = allocate.Place{Node: at, Domains: nodes[at].Domains}
+		} else {
+			if unknown[e.Node] == nil {
+				unknown[e.Node] = c.domains(e.Node, keys)
+			}
+			places[i] = allocate.Place{Node: -1, Domains: unknown[e.Node]}
+		}
+		if zone >= 0 && places[i].Domains[zone] != e.Zone {
+			places[i].Domains = slices.Clone(places[i].Domains)
+			places[i].Domains[zone] = e.Zone
+		}
+	}
+	return places
+}
+
+// domains are the values of the keys of a node.
+func (c *Cluster) domains(name string, keys []string) []string {
+	values := make([]string, len(keys))
+	for i, key := range keys {
+		values[i] = c.Domain(name, key)
+	}
+	return values
+}
+
+// Domain is the value of a key of a node, as tiers see it: without a label for its
+// hostname a node is called by its name.
+func (c *Cluster) Domain(name, key string) string {
+	value := c.nodes[name].labels[key]
+	if key == topology.Hostname && value == "" {
+		return name
+	}
+	return value
+}
