@@ -68,6 +68,8 @@ func (s Skip) same(other Skip) bool { return s.Key == other.Key && s.Domain == o
 // NodePlan is what nodes make of a plan.
 type NodePlan struct {
 	Figures Figures
+	// InZone is the share of each zone's traffic that stays in it, by zone.
+	InZone map[string]float64
 	// Loads are those of the endpoints, in their order, relative to the even share.
 	Loads []float64
 	// Skips are in the order of keys and domains.
@@ -78,6 +80,9 @@ type NodePlan struct {
 // to be used again, so that a place at the threshold does not come and go with every
 // endpoint elsewhere.
 const returnAt = 0.75
+
+// ReturnLoad is the load below which a place that was skipped is used again.
+func ReturnLoad(threshold float64) float64 { return 1 + returnAt*threshold }
 
 // Plan decides which places are skipped, and measures what results.
 //
@@ -98,7 +103,9 @@ func (t *NodeTiers) Plan() NodePlan {
 	slices.SortFunc(p.skips, func(a, b Skip) int {
 		return cmp.Or(cmp.Compare(slices.Index(t.Keys, a.Key), slices.Index(t.Keys, b.Key)), cmp.Compare(a.Domain, b.Domain))
 	})
-	return NodePlan{Figures: p.figures(), Loads: p.loads, Skips: p.skips}
+	made := NodePlan{Loads: p.loads, Skips: p.skips, InZone: make(map[string]float64, len(p.zones))}
+	p.measure(&made)
+	return made
 }
 
 // nodePlanner makes a NodePlan.
@@ -385,28 +392,30 @@ func (p *nodePlanner) overloads(level int, d *domain) bool {
 			skip.Load = max(skip.Load, p.loads[j]+p.added[j])
 		}
 	}
-	limit := p.Threshold
+	limit := 1 + p.Threshold
 	if slices.ContainsFunc(p.Skipped, skip.same) {
-		limit *= returnAt
+		limit = ReturnLoad(p.Threshold)
 	}
-	if skip.Load < 1+limit-tolerance {
+	if skip.Load < limit-tolerance {
 		return false
 	}
 	p.skips = append(p.skips, skip)
 	return true
 }
 
-// figures measure the loads, which are complete.
-func (p *nodePlanner) figures() Figures {
-	var figures Figures
+// measure measures the loads, which are complete.
+func (p *nodePlanner) measure(made *NodePlan) {
+	figures := &made.Figures
 	for _, load := range p.loads {
 		figures.Overload = max(figures.Overload, load-1)
 		figures.Deviation += math.Abs(load-1) / float64(len(p.loads))
 	}
 	reached := make([]bool, len(p.zones))
+	traffic, own := make([]float64, len(p.zones)), make([]float64, len(p.zones))
 	for i, pool := range p.pools {
-		if pool != nil {
-			reached[p.zoneOf[i]] = true
+		if zone := p.zoneOf[i]; zone >= 0 {
+			traffic[zone] += p.Nodes[i].Share
+			reached[zone] = reached[zone] || pool != nil
 		}
 	}
 	for z := range p.zones {
@@ -415,7 +424,7 @@ func (p *nodePlanner) figures() Figures {
 			figures.Unreached++
 		}
 		if zone.pool.traffic > 0 {
-			figures.InZone += zone.pool.traffic * zone.own / zone.pool.width
+			own[z] += zone.pool.traffic * zone.own / zone.pool.width
 		}
 	}
 	for l := range p.levels {
@@ -427,11 +436,15 @@ func (p *nodePlanner) figures() Figures {
 				}
 				for _, j := range d.endpoints {
 					if p.homes[j] == pool.zone {
-						figures.InZone += pool.traffic * p.weightIn(pool, j) / pool.width
+						own[pool.zone] += pool.traffic * p.weightIn(pool, j) / pool.width
 					}
 				}
 			}
 		}
+	}
+	for z := range p.zones {
+		figures.InZone += own[z]
+		made.InZone[p.zones[z].name] = own[z] / traffic[z]
 	}
 	for j := range p.Places {
 		i := p.Places[j].Node
@@ -442,5 +455,4 @@ func (p *nodePlanner) figures() Figures {
 			figures.SameNode += p.Nodes[i].Share * p.weightIn(pool, j) / pool.width
 		}
 	}
-	return figures
 }

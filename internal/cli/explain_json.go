@@ -91,6 +91,7 @@ type explainFamily struct {
 
 type explainFigures struct {
 	InZone      float64 `json:"inZone"`
+	SameNode    float64 `json:"sameNode,omitempty"` // where nodes look for endpoints of their own
 	MaxOverload float64 `json:"maxOverload"`
 	Unreached   int     `json:"unreached,omitempty"`
 }
@@ -214,5 +215,5 @@ func interimOut(d *routing.Decision) *explainInterim {
 }
 
 func figuresOut(f allocate.Figures) *explainFigures {
-	return &explainFigures{rounded(100 * f.InZone), rounded(100 * f.Overload), f.Unreached}
+	return &explainFigures{rounded(100 * f.InZone), rounded(100 * f.SameNode), rounded(100 * f.Overload), f.Unreached}
 }

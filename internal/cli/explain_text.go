@@ -135,8 +135,11 @@ func (f *familyExplanation) write(p *planPage) {
 	q := &f.question
 	p.list("state", f.state())
 	p.table("zones", explain.Region(q.Region, unit(f.capacity)))
-	p.table(f.planTitle(), explain.Plan(q.Region, f.asked().Plan))
-	p.table("who serves whom", explain.Groups(q.Region, f.asked().Plan))
+	p.table(f.planTitle(), explain.Plan(q.Region, *f.asked()))
+	p.table("who serves whom", explain.Groups(q.Region, *f.asked()))
+	if skips := explain.Skips(*f.asked()); len(skips) > 0 {
+		p.list("nodes that do not use their own endpoints", skips)
+	}
 	p.table(comparisonTitle(&f.planSection), planComparison(&f.planSection))
 	for i := range f.stock {
 		p.table(f.stockTitle(i)+" ("+explain.Prediction(q.Region, f.stock[i].figures)+")", f.stockTable(i, true))

@@ -131,7 +131,7 @@ func (e *explanation) family(family corev1.IPFamily, ready []translate.Endpoint)
 	if decided >= 0 {
 		d := &e.decision.Families[decided]
 		f.decided, f.assigned = true, d.Assigned
-		f.comparison.Decide(f.question, d.Plan, d.Outcome)
+		f.comparison.Decide(f.question, d.Plan, d.Outcome, d.Nodes, d.Placed())
 	}
 	// What is in force is shown, also where nothing is asked for.
 	f.comparison.Shown = f.comparison.Asked
@@ -172,6 +172,7 @@ func (e *explanation) question(ready []translate.Endpoint) explain.Question {
 		q.Delivery = simulate.Groups
 	}
 	q.Algorithms, _ = everyAlgorithm(q.Delivery, nil)
+	q.Nodes, _ = routing.NodeTiers(cluster, request, e.decision.Delivery, ready)
 	return q
 }
 

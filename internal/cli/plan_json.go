@@ -56,12 +56,25 @@ type planAlgorithm struct {
 type planGroups struct {
 	Algorithm string      `json:"algorithm"`
 	Groups    []planGroup `json:"groups"`
+	// Skipped are places whose nodes do not use their own endpoints before others.
+	Skipped []planSkip `json:"skipped,omitempty"`
+}
+
+// planSkip is a place whose nodes would overload its endpoints.
+type planSkip struct {
+	Key       string  `json:"key"`
+	Domain    string  `json:"domain"`
+	Zone      string  `json:"zone,omitempty"` // none if its nodes are in several
+	Endpoints int     `json:"endpoints"`
+	Traffic   float64 `json:"traffic"` // in percent of all
+	Load      float64 `json:"load"`    // that the busiest would get; 100 is the even share
+	Why       string  `json:"why"`
 }
 
 type planGroup struct {
 	Members   []planMember   `json:"members"`
 	Consumers []planConsumer `json:"consumers"`
-	Load      float64        `json:"load"` // of each endpoint; 100 is the even share
+	Load      float64        `json:"load"` // of the busiest endpoint; 100 is the even share
 }
 
 type planMember struct {
@@ -168,10 +181,9 @@ func planZones(region allocate.Region) []planZone {
 func planGroupsOf(s *planSection) *planGroups {
 	shown := s.shown()
 	plan := shown.Plan
-	loads := new(allocate.Meter).Loads(plan, s.question.Region.Shares(plan.Zones))
 	groups := &planGroups{Algorithm: optionName(shown), Groups: []planGroup{}}
 	for i, g := range plan.Groups {
-		group := planGroup{Members: []planMember{}, Consumers: []planConsumer{}, Load: rounded(100 * loads[i])}
+		group := planGroup{Members: []planMember{}, Consumers: []planConsumer{}, Load: rounded(100 * explain.MostLoad(s.question.Region, *shown, i))}
 		for _, m := range g.Members {
 			group.Members = append(group.Members, planMember{plan.Zones[m.Zone], m.Endpoints})
 		}
@@ -179,6 +191,13 @@ func planGroupsOf(s *planSection) *planGroups {
 			group.Consumers = append(group.Consumers, planConsumer{plan.Zones[c.Zone], rounded(c.Weight)})
 		}
 		groups.Groups = append(groups.Groups, group)
+	}
+	if shown.Nodes != nil {
+		for _, skip := range shown.Nodes.Skips {
+			groups.Skipped = append(groups.Skipped, planSkip{
+				skip.Key, skip.Domain, skip.Zone, skip.Endpoints, rounded(100 * skip.Share), rounded(100 * skip.Load), explain.Skip(skip, shown.Outcome),
+			})
+		}
 	}
 	return groups
 }

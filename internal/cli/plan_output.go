@@ -184,8 +184,11 @@ func writePlanSection(p *planPage, s *planSection) {
 	p.table("zones", explain.Region(s.question.Region, capacityTitle(s.capacity.Type)))
 	p.table(comparisonTitle(s), planComparison(s))
 	shown := s.shown()
-	p.table(shownTitle(s), explain.Plan(s.question.Region, shown.Plan))
-	p.table("who serves whom", explain.Groups(s.question.Region, shown.Plan))
+	p.table(shownTitle(s), explain.Plan(s.question.Region, *shown))
+	p.table("who serves whom", explain.Groups(s.question.Region, *shown))
+	if skips := explain.Skips(*shown); len(skips) > 0 {
+		p.list("nodes that do not use their own endpoints", skips)
+	}
 	var advice []string
 	for _, a := range s.advice {
 		advice = append(advice, a.String())

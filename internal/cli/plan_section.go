@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -106,13 +107,24 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 		q.Asked.Bound = &asked
 	}
 	q.Pods = examples(endpoints)
+	request, fault := s.request, ""
+	request.Intent, request.Capacity = q.Asked, s.capacity
+	q.Nodes, fault = routing.NodeTiers(p.cluster, request, deliveries[q.Delivery], endpoints)
 	s.question = q
 	var err error
 	if s.comparison, err = explain.Compare(q); err != nil {
 		return err
 	}
 	s.warnings = slices.Concat(explain.Warnings(q.Region), hintWarnings(s))
+	if fault != "" {
+		s.warnings = append(s.warnings, fault)
+	}
 	return nil
+}
+
+// deliveries are the ways to deliver a plan, as package routing has them.
+var deliveries = map[simulate.Delivery]routing.Delivery{
+	simulate.Hints: routing.DeliveryHints, simulate.Groups: routing.DeliveryGroups,
 }
 
 // mostHints is the number of zones that the API allows an endpoint to be hinted to.

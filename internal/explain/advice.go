@@ -48,6 +48,9 @@ func Advise(q Question, option Option) ([]Advice, error) {
 	}
 	cpu, _ := sorted(q.CPU)
 	planner := new(allocate.Planner)
+	// On which nodes pods would be nobody knows: before and after are compared by zone.
+	option.Nodes = nil
+	q.rate(&option, q.Region)
 	var found []Advice
 	for _, moves := range candidates(q.Region, zones, names, option.Outcome) {
 		after, err := q.option(planner, changed(q.Region, zones, moves), changed(q.CPU, cpu, moves), option.Intent)

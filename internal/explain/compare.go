@@ -19,6 +19,9 @@ type Question struct {
 	// Thresholds are those by which the algorithms are compared, each in its turn.
 	// Those of Asked go before them for the algorithm that is asked for.
 	Thresholds allocate.Thresholds
+	// Nodes are the tiers that nodes look at by themselves, nil if there are none. They
+	// hold for the options that ask for the same tiers.
+	Nodes *allocate.NodeTiers
 	// Algorithms are those to compare. What is asked for is always compared.
 	Algorithms []allocate.Algorithm
 	// Delivery decides how many slices a plan takes.
@@ -46,7 +49,11 @@ type Option struct {
 	// Figures are those of the plan for the traffic of the question's Region. They
 	// differ from the outcome's where Auto plans by another capacity.
 	Figures allocate.Figures
-	Slices  int
+	// Nodes is what nodes make of the plan, nil if they look for nothing by themselves,
+	// and Endpoints are those that it has the loads of, as the plan assigns them.
+	Nodes     *allocate.NodePlan
+	Endpoints []allocate.Endpoint
+	Slices    int
 	// Total is the score from 0 to 100, as in simulations: 0 if a zone that has
 	// traffic reaches nothing.
 	Total float64
@@ -58,6 +65,9 @@ func Compare(q Question) (Comparison, error) {
 	for i, intent := range q.intents() {
 		option, err := q.option(new(allocate.Planner), q.Region, q.CPU, intent)
 		if err != nil {
+			return Comparison{}, err
+		}
+		if err := q.place(&option); err != nil {
 			return Comparison{}, err
 		}
 		if q.isAsked(intent) {
@@ -161,9 +171,33 @@ func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region,
 	return o, nil
 }
 
+// place finds out what nodes make of an option's plan. By hints they do nothing of their
+// own where all zones share all endpoints.
+func (q Question) place(o *Option) error {
+	if q.Nodes == nil || !slices.Equal(o.Intent.Tiers, q.Asked.Tiers) || q.Delivery == simulate.Hints && o.Outcome.IsBalanced() {
+		return nil
+	}
+	tiers := *q.Nodes
+	tiers.Endpoints = slices.Clone(tiers.Endpoints)
+	if _, err := allocate.Assign(o.Plan, tiers.Endpoints); err != nil {
+		return err
+	}
+	tiers.Threshold = 0
+	if o.Intent.Bound != nil {
+		tiers.Threshold = o.Intent.Bound.OverloadThreshold
+	}
+	plan := tiers.Plan()
+	o.Nodes, o.Endpoints = &plan, tiers.Endpoints
+	q.rate(o, q.Region)
+	return nil
+}
+
 // rate measures the plan of an option.
 func (q Question) rate(o *Option, region allocate.Region) {
 	o.Figures = new(allocate.Meter).Measure(o.Plan, region.Shares(o.Plan.Zones))
+	if o.Nodes != nil {
+		o.Figures, o.Outcome.Figures = o.Nodes.Figures, o.Nodes.Figures
+	}
 	needed := (o.Outcome.Endpoints + simulate.DefaultSliceSize - 1) / simulate.DefaultSliceSize
 	o.Slices, o.Total = needed, 0
 	if q.Delivery == simulate.Groups {
@@ -175,9 +209,10 @@ func (q Question) rate(o *Option, region allocate.Region) {
 }
 
 // Decide puts a plan that was decided elsewhere, which may go on from a previous one,
-// in the place of the one that Compare made for what is asked for.
-func (c *Comparison) Decide(q Question, plan allocate.Plan, outcome allocate.Outcome) {
+// in the place of the one that Compare made for what is asked for. nodes is what nodes
+// make of it, nil if they look for nothing by themselves, with the loads of endpoints.
+func (c *Comparison) Decide(q Question, plan allocate.Plan, outcome allocate.Outcome, nodes *allocate.NodePlan, endpoints []allocate.Endpoint) {
 	o := &c.Options[c.Asked]
-	o.Plan, o.Outcome = plan.Clone(), outcome
+	o.Plan, o.Outcome, o.Nodes, o.Endpoints = plan.Clone(), outcome, nodes, endpoints
 	q.rate(o, q.Region)
 }

@@ -131,7 +131,7 @@ func TestComparisonOfWhatWasDecidedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := comparison.Options[comparison.Asked]
-	comparison.Decide(q, everything, outcome)
+	comparison.Decide(q, everything, outcome, nil, nil)
 	after := comparison.Options[comparison.Asked]
 	if before.Figures.InZone != 1 || after.Figures.InZone != 0.5 || after.Outcome.Rule != allocate.RuleAsked || after.Total >= before.Total {
 		t.Errorf("before %+v, after %+v", before, after)

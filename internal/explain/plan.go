@@ -48,12 +48,13 @@ func sorted(region allocate.Region) (zones []allocate.Zone, names []string) {
 	return zones, names
 }
 
-// Plan is the table of what each zone uses, and of the load that its own endpoints
+// Plan is the table of what each zone may use, and of the load that its own endpoints
 // get, where 100 % is the even share.
-func Plan(region allocate.Region, plan allocate.Plan) Table {
+func Plan(region allocate.Region, o Option) Table {
+	plan := o.Plan
 	zones, _ := sorted(region)
 	shares := region.Shares(plan.Zones)
-	loads := new(allocate.Meter).Loads(plan, shares)
+	loads := loadsOf(region, o)
 	endpoints := float64(region.Endpoints())
 	t := Table{Columns: []Column{
 		{Title: "zone"},
@@ -75,19 +76,24 @@ func Plan(region allocate.Region, plan allocate.Plan) Table {
 			uses = "-" // nobody is there
 		}
 		if shares[z] > 0 {
-			inZone = fixed(100*u.inZone(z), 1)
+			stays := u.inZone(z)
+			if o.Nodes != nil {
+				stays = o.Nodes.InZone[zone.Name]
+			}
+			inZone = fixed(100*stays, 1)
 		}
 		t.Rows = append(t.Rows, []string{
 			ZoneName(zone.Name), fixed(100*shares[z], 1), fmt.Sprint(zone.Endpoints), fixed(shares[z]*endpoints, 2),
-			uses, inZone, loadsAt(plan, loads, z),
+			uses, inZone, loads.ofHome(z).text(),
 		})
 	}
 	return t
 }
 
 // Groups is the table of who serves whom.
-func Groups(region allocate.Region, plan allocate.Plan) Table {
-	loads := new(allocate.Meter).Loads(plan, region.Shares(plan.Zones))
+func Groups(region allocate.Region, o Option) Table {
+	plan := o.Plan
+	loads := loadsOf(region, o)
 	t := Table{Columns: []Column{{Title: "endpoints", Right: true}, {Title: "of"}, {Title: "serve"}, {Title: "load %", Right: true}}}
 	for i, g := range plan.Groups {
 		var from, to []string
@@ -118,7 +124,7 @@ func Groups(region allocate.Region, plan allocate.Plan) Table {
 		if all && len(to) > 1 {
 			served = "all zones"
 		}
-		t.Rows = append(t.Rows, []string{fmt.Sprint(g.Size()), strings.Join(from, ", "), served, fixed(100*loads[i], 1)})
+		t.Rows = append(t.Rows, []string{fmt.Sprint(g.Size()), strings.Join(from, ", "), served, loads.ofGroup(i).text()})
 	}
 	return t
 }
@@ -198,27 +204,4 @@ func Uses(byHome map[string]int, zone string, endpoints int) string {
 		u.byHome = append(u.byHome, 0)
 	}
 	return u.text(homes, at, endpoints)
-}
-
-// loadsAt is the load of the endpoints that are at home in the zone, a range if they
-// are in several groups.
-func loadsAt(plan allocate.Plan, loads []float64, zone int) string {
-	least, most, found := 0.0, 0.0, false
-	for i, g := range plan.Groups {
-		if !slices.ContainsFunc(g.Members, func(m allocate.Member) bool { return m.Zone == zone }) {
-			continue
-		}
-		if !found {
-			least, most, found = loads[i], loads[i], true
-		}
-		least, most = min(least, loads[i]), max(most, loads[i])
-	}
-	low, high := fixed(100*least, 1), fixed(100*most, 1)
-	switch {
-	case !found:
-		return "-"
-	case low == high:
-		return low
-	}
-	return low + " to " + high
 }

@@ -65,7 +65,7 @@ func TestTablesGolden(t *testing.T) {
 			}
 			var text, markdown bytes.Buffer
 			text.WriteString(Outcome(outcome) + "\n")
-			for _, table := range []Table{Region(test.region, "nodes"), Plan(test.region, plan), Groups(test.region, plan)} {
+			for _, table := range []Table{Region(test.region, "nodes"), Plan(test.region, Option{Plan: plan}), Groups(test.region, Option{Plan: plan})} {
 				text.WriteString("\n")
 				markdown.WriteString("\n")
 				if err := table.Text(&text, "  "); err != nil {

@@ -17,6 +17,9 @@ func Prediction(region allocate.Region, figures allocate.Figures) string {
 		return "nothing, since no endpoint is ready"
 	}
 	text := Percent(figures.InZone) + " of the traffic stays in its zone, "
+	if figures.SameNode > 0 {
+		text += Percent(figures.SameNode) + " on its node, "
+	}
 	if Percent(figures.Overload) == Percent(0) {
 		text += "no endpoint gets more than its even share"
 	} else {

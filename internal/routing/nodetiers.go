@@ -60,13 +60,20 @@ func isFine(key string) bool {
 // planNodes decides which nodes use the endpoints of their own places, and what comes
 // of it.
 func (f *FamilyDecision) planNodes(in Input, tiers *allocate.NodeTiers) {
-	for i := range tiers.Endpoints {
-		tiers.Endpoints[i].Assigned = f.Assigned[tiers.Endpoints[i].ID]
-	}
+	tiers.Endpoints = f.Placed()
 	tiers.Skipped = skippedBefore(in, f.Family, tiers.Keys)
 	plan := tiers.Plan()
 	f.Nodes = &plan
 	f.Outcome.Figures = plan.Figures
+}
+
+// Placed are the ready endpoints as the plan assigns them.
+func (f *FamilyDecision) Placed() []allocate.Endpoint {
+	placed := make([]allocate.Endpoint, len(f.Endpoints))
+	for i, e := range f.Endpoints {
+		placed[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: f.Assigned[e.Address]}
+	}
+	return placed
 }
 
 // skipped reports whether the nodes of a place do not use its endpoints as their own.

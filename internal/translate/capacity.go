@@ -83,13 +83,21 @@ func (c *Cluster) compute(capacity Capacity) *capacities {
 	return made
 }
 
-// sums adds up the selected nodes of each zone, in the order of zones, and counts
-// those that lack a zone or CPU.
-func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
-	selector, err := labels.Parse(capacity.NodeSelector)
+// counted reports of a node whether it counts.
+func (c Capacity) counted() func(*countedNode) bool {
+	selector, err := labels.Parse(c.NodeSelector)
 	if err != nil {
 		selector = labels.Everything() // as ReadPolicy has it
 	}
+	return func(n *countedNode) bool {
+		return selector.Matches(labels.Set(n.labels)) && !(c.WithoutControlPlane && n.controlPlane)
+	}
+}
+
+// sums adds up the selected nodes of each zone, in the order of zones, and counts
+// those that lack a zone or CPU.
+func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
+	counted := capacity.counted()
 	zones := make([]Zone, len(c.zones))
 	for i := range c.zones {
 		zones[i].Name = c.zones[i].name
@@ -99,7 +107,7 @@ func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
 	}
 	for i := range c.counted {
 		n := &c.counted[i]
-		if !selector.Matches(labels.Set(n.labels)) || capacity.WithoutControlPlane && n.controlPlane {
+		if !counted(n) {
 			continue
 		}
 		if n.cpu <= 0 {

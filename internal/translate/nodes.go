@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
@@ -14,10 +13,7 @@ import (
 // where that is the capacity, and else in equal parts. What an expression computes is
 // of zones; nobody knows what it would be of a node.
 func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float64 {
-	selector, err := labels.Parse(capacity.NodeSelector)
-	if err != nil {
-		selector = labels.Everything() // as ReadPolicy has it
-	}
+	counted := capacity.counted()
 	total := 0.0
 	for i := range c.zones {
 		total += known.byZone[c.zones[i].name]
@@ -35,7 +31,7 @@ func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float6
 	sums := make([]float64, len(c.zones))
 	selected := func(yield func(*countedNode)) {
 		for i := range c.counted {
-			if n := &c.counted[i]; n.zone >= 0 && selector.Matches(labels.Set(n.labels)) {
+			if n := &c.counted[i]; n.zone >= 0 && counted(n) {
 				yield(n)
 			}
 		}

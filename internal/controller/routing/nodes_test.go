@@ -94,7 +94,7 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 			w.create(aNode("a-2", "a"))
 			w.reconciler.nodes.refreshed(t)
 			w.node(t, "a-2", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
-		}, []string{"count", "cpu"}},
+		}, []string{"beside", "count", "cpu"}},
 		{"a server that takes pods now", func(t *testing.T, w *world) {
 			server := aNode("a-2", "a")
 			server.Labels[translate.LabelControlPlane] = ""
@@ -102,18 +102,18 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 			w.create(server)
 			w.reconciler.nodes.refreshed(t)
 			w.node(t, "a-2", func(n *corev1.Node) { n.Spec.Taints = nil })
-		}, []string{"count", "cpu"}},
+		}, []string{"beside", "count", "cpu"}},
 		{"a zone that has lost its nodes", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
 		}, all},
 		{"the nodes of two zones exchanged", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Labels[topology.Zone] = "b" })
 			w.node(t, "b-1", func(n *corev1.Node) { n.Labels[topology.Zone] = "a" })
-		}, []string{"tiers"}}, // whose endpoints say which nodes they are on
+		}, []string{"beside", "tiers"}}, // whose endpoints say which nodes they are on
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, objects...)
-			for _, name := range []string{"count", "cpu", "racks", "tiers", "own", "none"} {
+			for _, name := range []string{"beside", "count", "cpu", "racks", "tiers", "own", "none"} {
 				w.settle(name)
 			}
 			test.change(t, w)

@@ -1,0 +1,46 @@
+package explain
+
+import (
+	"fmt"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Skip says which nodes do not use their own endpoints, and why, such as "node-3 holds
+// 1 of 6 endpoints and 25 % of the traffic: it would load it to 1.5 times the even
+// share, so it uses the endpoints of zone-a".
+func Skip(s allocate.Skip, o allocate.Outcome) string {
+	name, them, whose := s.Domain, "it", "the endpoints of "+ZoneName(s.Zone)
+	if s.Key != topology.Hostname {
+		name = s.Key + " " + s.Domain
+	}
+	if s.Endpoints != 1 {
+		them = "them"
+	}
+	if s.Zone == "" {
+		whose = "those of its zones"
+	}
+	text := fmt.Sprintf("%s holds %d of %s and %s of the traffic: it would load %s to %s times the even share, so it uses %s",
+		name, s.Endpoints, count(o.Endpoints, "endpoint"), Percent(s.Share), them, decimal(s.Load, 2), whose)
+	if s.Load < 1+o.Threshold {
+		text += fmt.Sprintf(" until it would be less than %s times", decimal(allocate.ReturnLoad(o.Threshold), 2))
+	}
+	return text
+}
+
+// Skips has a sentence for each of the first few places that are skipped.
+func Skips(o Option) []string {
+	if o.Nodes == nil {
+		return nil
+	}
+	const most = 5
+	var sentences []string
+	for i, s := range o.Nodes.Skips {
+		if i == most {
+			return append(sentences, fmt.Sprintf("so do %d more", len(o.Nodes.Skips)-most))
+		}
+		sentences = append(sentences, Skip(s, o.Outcome))
+	}
+	return sentences
+}

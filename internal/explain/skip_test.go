@@ -1,0 +1,91 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/simulate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+func TestSkip(t *testing.T) {
+	outcome := allocate.Outcome{Endpoints: 6, Threshold: 0.5}
+	for _, test := range []struct {
+		skip allocate.Skip
+		want string
+	}{
+		{
+			allocate.Skip{Key: topology.Hostname, Domain: "node-3", Zone: "zone-a", Endpoints: 1, Share: 0.25, Load: 1.5},
+			"node-3 holds 1 of 6 endpoints and 25 % of the traffic: it would load it to 1.5 times the even share, so it uses the endpoints of zone-a",
+		},
+		{
+			allocate.Skip{Key: "rack", Domain: "r1", Endpoints: 2, Share: 0.5, Load: 1.42},
+			"rack r1 holds 2 of 6 endpoints and 50 % of the traffic: it would load them to 1.42 times the even share, so it uses those of its zones until it would be less than 1.38 times",
+		},
+	} {
+		if got := Skip(test.skip, outcome); got != test.want {
+			t.Errorf("got\n%s, want\n%s", got, test.want)
+		}
+	}
+	o := Option{Outcome: outcome, Nodes: &allocate.NodePlan{}}
+	for i := range 8 {
+		o.Nodes.Skips = append(o.Nodes.Skips, allocate.Skip{Key: topology.Hostname, Domain: fmt.Sprint("n", i), Load: 2})
+	}
+	if got := Skips(o); len(got) != 6 || got[5] != "so do 3 more" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What nodes do of their own is in the figures, the loads and the sentences of every
+// option that asks for it, and in no advice, which does not know on which nodes pods
+// would be.
+func TestCompareKnowsWhatNodesDo(t *testing.T) {
+	q := Question{
+		Region: allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 2, Endpoints: 8}, {Name: "b", Capacity: 2, Endpoints: 8}}},
+		Asked: allocate.Intent{
+			Tiers: topology.Tiers{topology.Hostname, topology.Zone, topology.Anywhere},
+			Bound: &allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5},
+		},
+		Algorithms: []allocate.Algorithm{allocate.Balanced, allocate.Optimal}, Delivery: simulate.Hints,
+	}
+	q.CPU = q.Region
+	q.Nodes = &allocate.NodeTiers{Keys: []string{topology.Hostname}}
+	for i, name := range []string{"a-1", "a-2", "b-1", "b-2"} {
+		q.Nodes.Nodes = append(q.Nodes.Nodes, allocate.Node{Name: name, Zone: name[:1], Share: 0.25, Domains: []string{name}})
+		for j := range []int{2, 6, 4, 4}[i] {
+			q.Nodes.Endpoints = append(q.Nodes.Endpoints, allocate.Endpoint{ID: fmt.Sprint(name, j), Zone: name[:1]})
+			q.Nodes.Places = append(q.Nodes.Places, allocate.Place{Node: i, Domains: []string{name}})
+		}
+	}
+	comparison, err := Compare(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := comparison.Options[comparison.Asked]
+	if got := Skips(asked); len(got) != 1 || !strings.HasPrefix(got[0], "a-1 holds 2 of 16 endpoints and 25 % of the traffic: it would load them to 2 times") {
+		t.Errorf("skips %q", got)
+	}
+	// a-1 spreads its quarter over the eight of its zone, and a-2 keeps its own.
+	if got := Percent(asked.Figures.Overload); got != "16.7 %" || Percent(asked.Outcome.Figures.Overload) != got {
+		t.Errorf("overload %s", got)
+	}
+	row := Plan(q.Region, asked).Rows[0]
+	if got := row[len(row)-1]; got != "50.0 to 116.7" {
+		t.Errorf("loads of a %q", got)
+	}
+	if balanced := comparison.Options[slices.IndexFunc(comparison.Options, func(o Option) bool { return o.Algorithm == allocate.Balanced })]; balanced.Nodes != nil {
+		t.Errorf("hints let nodes of a balanced Service use their own: %+v", balanced.Nodes)
+	}
+	advice, err := Advise(q, asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range advice {
+		if a.Before.Nodes != nil {
+			t.Errorf("%s compares what nodes do", a)
+		}
+	}
+}
