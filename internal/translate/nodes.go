@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 )
