@@ -35,7 +35,7 @@ func NodeTiers(cluster *translate.Cluster, request translate.Request, delivery D
 		tiers.Threshold = intent.Bound.OverloadThreshold
 	}
 	tiers.Nodes = cluster.Nodes(request.Capacity, tiers.Keys)
-	tiers.Places = cluster.Places(tiers.Nodes, tiers.Keys, endpoints)
+	tiers.Places = cluster.Places(request.Capacity, tiers.Keys, endpoints)
 	tiers.Endpoints = make([]allocate.Endpoint, len(endpoints))
 	for i, e := range endpoints {
 		tiers.Endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone}
@@ -147,10 +147,12 @@ func (d *Decision) planNodeHints(f *FamilyDecision, in Input) {
 	}
 	f.hints.nodes = make(map[string][]string, len(f.Endpoints))
 	nowhere := []string{NoNode}
+	own := make([]string, len(f.Endpoints))
 	for i, e := range f.Endpoints {
 		names := nowhere
 		if domain := tiers.Places[i].Domains[0]; !f.skipped(key, domain) {
-			names = []string{e.Node}
+			own[i] = e.Node
+			names = own[i : i+1]
 			if domains != nil {
 				names = domains[domain]
 			}
@@ -175,8 +177,8 @@ func (d *Decision) planNodeHints(f *FamilyDecision, in Input) {
 
 // served are those of the nodes that the plan lets use an endpoint.
 func (f *FamilyDecision) served(cluster *translate.Cluster, e translate.Endpoint, nodes []string) []string {
-	zones := f.Assigned[e.Address].Zones()
-	without := func(node string) bool { return !slices.Contains(zones, cluster.Labels(node)[topology.Zone]) }
+	set := f.Assigned[e.Address]
+	without := func(node string) bool { return set.Weight(cluster.Labels(node)[topology.Zone]) == 0 }
 	if !slices.ContainsFunc(nodes, without) {
 		return nodes
 	}

@@ -273,3 +273,32 @@ func TestGroupsOfSkippedNodes(t *testing.T) {
 		t.Errorf("with as many endpoints on a-1 as elsewhere: %q", got)
 	}
 }
+
+// What it costs that nodes look for their own endpoints, beside the same Service without.
+func BenchmarkDecideNodes(b *testing.B) {
+	nodes := nodesIn(map[string]int{"a": 1667, "b": 1667, "c": 1666})
+	for _, size := range []int{1000, 10000} {
+		var texts []string
+		for at := 0; at < size; at += 100 {
+			var words []string
+			for i := at; i < at+100; i++ {
+				words = append(words, fmt.Sprintf("%[1]s@%[1]s-%[2]d", []string{"a", "b", "c"}[i%3], i*i%1666+1))
+			}
+			texts = append(texts, strings.Join(words, " "))
+		}
+		for _, node := range []bool{false, true} {
+			service := routedService(translate.AnnotationSameZone, translate.Prefer)
+			if node {
+				service = preferOwnNode(service)
+			}
+			in := inputOf(service, nodes, slicesOf(texts...))
+			in.Last = decided(b, in).Essence()
+			b.Run(fmt.Sprintf("node=%t/endpoints=%d", node, size), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					decided(b, in)
+				}
+			})
+		}
+	}
+}

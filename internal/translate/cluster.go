@@ -25,7 +25,7 @@ type Cluster struct {
 
 	mu    sync.Mutex
 	known map[Capacity]*capacities
-	views map[nodesKey][]allocate.Node
+	views map[nodesKey]*nodesView
 	// Counted is the number of nodes that count.
 	Counted int
 	// WithoutZone and WithoutCPU are the names of nodes that should count and lack
@@ -57,7 +57,7 @@ type countedNode struct {
 
 // NewCluster reads the nodes of a cluster.
 func NewCluster(nodes []*corev1.Node) *Cluster {
-	c := &Cluster{nodes: make(map[string]place, len(nodes)), known: map[Capacity]*capacities{}, views: map[nodesKey][]allocate.Node{}}
+	c := &Cluster{nodes: make(map[string]place, len(nodes)), known: map[Capacity]*capacities{}, views: map[nodesKey]*nodesView{}}
 	for _, node := range nodes {
 		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
 		c.nodes[node.Name] = at

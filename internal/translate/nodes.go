@@ -50,44 +50,54 @@ type nodesKey struct {
 	keys     string // joined
 }
 
+// nodesView are the nodes as they are seen, and where each is among them.
+type nodesView struct {
+	nodes []allocate.Node
+	index map[string]int
+}
+
 // mostViews is how many views of its nodes a cluster remembers. Each has all nodes.
 const mostViews = 32
 
 // Nodes are all nodes as tiers of the keys see them, in the order of names. Those that
 // do not count have no share of the traffic. They are not to be changed.
 func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
+	return c.view(capacity, keys).nodes
+}
+
+func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
 	known := c.capacities(capacity)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := nodesKey{capacity, strings.Join(keys, ",")}
-	if nodes, found := c.views[key]; found {
-		return nodes
+	if view, found := c.views[key]; found {
+		return view
 	}
 	shares := c.shares(capacity, known)
-	nodes := make([]allocate.Node, 0, len(c.nodes))
-	for _, name := range c.Names() {
-		nodes = append(nodes, allocate.Node{
+	view := &nodesView{nodes: make([]allocate.Node, 0, len(c.nodes)), index: make(map[string]int, len(c.nodes))}
+	for i, name := range c.Names() {
+		view.index[name] = i
+		view.nodes = append(view.nodes, allocate.Node{
 			Name: name, Zone: c.nodes[name].zone, Share: shares[name], Domains: c.domains(name, keys),
 		})
 	}
 	if len(c.views) >= mostViews {
 		clear(c.views)
 	}
-	c.views[key] = nodes
-	return nodes
+	c.views[key] = view
+	return view
 }
 
-// Places are where the endpoints are, as tiers of the keys see it, among the nodes
-// that Nodes returns.
-func (c *Cluster) Places(nodes []allocate.Node, keys []string, endpoints []Endpoint) []allocate.Place {
+// Places are where the endpoints are, as tiers of the keys see it, among the Nodes.
+func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint) []allocate.Place {
+	view := c.view(capacity, keys)
 	places := make([]allocate.Place, len(endpoints))
 	zone := slices.Index(keys, topology.Zone)
 	unknown := map[string][]string{} // of nodes
 	for i := range endpoints {
 		e := &endpoints[i]
-		at, found := slices.BinarySearchFunc(nodes, e.Node, func(n allocate.Node, name string) int { return strings.Compare(n.Name, name) })
-		if found {
-			places[i] = allocate.Place{Node: at, Domains: nodes[at].Domains}
+		if at, found := view.index[e.Node]; found {
+			places[i] = allocate.Place{Node: at, Domains: view.nodes[at].Domains}
 		} else {
 			if unknown[e.Node] == nil {
 				unknown[e.Node] = c.domains(e.Node, keys)
