@@ -118,11 +118,11 @@ func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args
 		return err
 	}
 	r := &clusterReader{connection: connected, now: time.Now()}
-	input, nodes, err := r.inputOf(ctx, name)
+	input, _, err := r.inputOf(ctx, name)
 	if err != nil {
 		return err
 	}
-	e, err := newExplanation(input, nodes, r)
+	e, err := newExplanation(input, r)
 	if err != nil {
 		return fmt.Errorf("explaining Service %s/%s: %w", r.namespace, name, err)
 	}

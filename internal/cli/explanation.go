@@ -72,9 +72,9 @@ type stockPort struct {
 	protocol corev1.Protocol
 }
 
-// newExplanation decides about a Service, whose nodes and what else there is was read,
+// newExplanation decides about a Service, of which all that there is was read,
 // and compares.
-func newExplanation(in reading, nodes []*corev1.Node, r *clusterReader) (*explanation, error) {
+func newExplanation(in reading, r *clusterReader) (*explanation, error) {
 	e := &explanation{input: in, noProxy: stockLeaves(in.Service), missing: r.missing, unread: r.unread}
 	var err error
 	if e.decision, err = in.decide(); err != nil {

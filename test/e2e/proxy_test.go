@@ -28,6 +28,7 @@ func proxyArea() area {
 			{name: "udp-follows", keep: udpFollows, within: 3 * time.Minute},
 			{name: "confined", keep: confined},
 			{name: "keys", keep: proxyKeys, within: 4 * time.Minute},
+			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byGroups), within: 4 * time.Minute},
 			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute},
 			{name: "racks", keep: proxyRacks, within: 4 * time.Minute},
 			{name: "require", keep: proxyRequire, within: 4 * time.Minute},
@@ -104,6 +105,7 @@ func annotated(pairs ...string) string {
 const (
 	keysAnnotation = "vicinity.dev/topology-keys"
 	zoneAnnotation = "endpointslice.kubernetes.io/same-zone"
+	nodeAnnotation = "endpointslice.kubernetes.io/same-node"
 	hostnameKey    = corev1.LabelHostname
 	zoneKey        = corev1.LabelTopologyZone
 )

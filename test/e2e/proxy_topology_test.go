@@ -57,6 +57,14 @@ spec:
 // placed runs an echo Service with endpoints on the nodes named, one for each mention,
 // and a client on every node, and has vicinity-proxy serve it as a patch says.
 func (s *scene) placed(ctx context.Context, patch string, nodes ...string) error {
+	if err := s.place(ctx, nodes...); err != nil {
+		return err
+	}
+	return s.handOverEcho(ctx, patch)
+}
+
+// place is the part of placed that runs the pods.
+func (s *scene) place(ctx context.Context, nodes ...string) error {
 	manifests := echoOf
 	for i, node := range nodes {
 		manifests += placedPod(fmt.Sprintf("echo-%s-%d", node, i), node, "echo")
@@ -70,10 +78,7 @@ func (s *scene) placed(ctx context.Context, patch string, nodes ...string) error
 	if err := s.podsReady(ctx, len(nodes)+len(s.cluster.Shape().Nodes())); err != nil {
 		return err
 	}
-	if err := s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes)); err != nil {
-		return err
-	}
-	return s.handOverEcho(ctx, patch)
+	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
 }
 
 // podsReady waits until there are so many pods, all ready.
@@ -180,6 +185,53 @@ func proxyKeys(ctx context.Context, s *scene) (string, error) {
 	}
 	return fmt.Sprintf("node, zone, then anywhere; without the zone's endpoint anywhere; %d connections", n+more), nil
 }
+
+// nodesWithinTheBound has nodes prefer their own endpoints, of which one is alone on
+// zone-a-1: that node would load it to twice the even share, so it uses those of its
+// zone, and all others use their own. deliver writes the Service's annotations.
+func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch string) error) func(context.Context, *scene) (string, error) {
+	return func(ctx context.Context, s *scene) (string, error) {
+		if err := s.place(ctx, "zone-a-1", "zone-a-2", "zone-a-2", "zone-a-2", "zone-b-1", "zone-b-1", "zone-b-2", "zone-b-2",
+			"zone-c-1", "zone-c-1", "zone-c-2", "zone-c-2"); err != nil {
+			return "", err
+		}
+		if err := deliver(ctx, s, annotated(zoneAnnotation, "Prefer", nodeAnnotation, "Prefer")); err != nil {
+			return "", err
+		}
+		if _, err := s.reaches(ctx, reach{
+			"zone-a-1": {"zone-a-1", "zone-a-2"}, "zone-a-2": {"zone-a-2"}, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-2"},
+			"zone-c-1": {"zone-c-1"}, "zone-c-2": {"zone-c-2"},
+		}); err != nil {
+			return "", err
+		}
+		result, err := s.load(ctx, lab.LoadOptions{Plan: plenty()})
+		if err != nil {
+			return "", err
+		}
+		answers, all := map[string]float64{}, 0.0
+		for _, flow := range result.Flows {
+			answers[flow.To.Node] += float64(flow.Answers)
+			all += float64(flow.Answers)
+		}
+		// A sixth of the traffic is from zone-a-1, and a quarter of that stays there.
+		if alone := answers["zone-a-1"] / all; points(alone, 1.0/24) > agreement {
+			return "", fmt.Errorf("the endpoint on zone-a-1 gets %.1f %% of the traffic, want %.1f %%", 100*alone, 100.0/24)
+		}
+		each := answers["zone-a-2"] / all / 3
+		if points(each, 7.0/72) > agreement {
+			return "", fmt.Errorf("an endpoint on zone-a-2 gets %.1f %% of the traffic, want %.1f %%", 100*each, 700.0/72)
+		}
+		return fmt.Sprintf("alone on its node: %.2f times the even share, would be 2; the busiest %.2f times, predicted 1.17; %d requests",
+			12*answers["zone-a-1"]/all, 12*each, result.Due), nil
+	}
+}
+
+// byHints leaves a Service to kube-proxy, and byGroups hands it over to vicinity-proxy.
+func byHints(ctx context.Context, s *scene, patch string) error {
+	return s.PatchService(ctx, s.namespace, "echo", patch)
+}
+
+func byGroups(ctx context.Context, s *scene, patch string) error { return s.handOverEcho(ctx, patch) }
 
 // proxyHardKeys has clients use their node and nothing else.
 func proxyHardKeys(ctx context.Context, s *scene) (string, error) {

@@ -30,6 +30,7 @@ func routingArea() area {
 			{name: "install", keep: installed, within: 4 * time.Minute},
 			{name: "prefer", keep: preferNear},
 			{name: "uneven", keep: uneven},
+			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byHints), within: 4 * time.Minute},
 			{name: "nearest-region", keep: nearestRegion},
 			{name: "live-switch", keep: liveSwitch},
 			{name: "thresholds", keep: thresholds, within: 4 * time.Minute},
