@@ -191,6 +191,19 @@ func TestNodesFollowThePlan(t *testing.T) {
 	})
 }
 
+// places are the labels of a node, but for those of places that the decision skips.
+func (w *planWorld) places(d routing.Decision, node string) topology.Labels {
+	labels := maps.Clone(w.in.Cluster.Labels(node))
+	if plan := d.Families[0].Nodes; plan != nil {
+		for _, skip := range plan.Skips {
+			if labels[skip.Key] == skip.Domain {
+				delete(labels, skip.Key)
+			}
+		}
+	}
+	return labels
+}
+
 // check compares what a node sends traffic to with the plan.
 func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 	zone := node.Labels[topology.Zone]
@@ -208,7 +221,7 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 		_, ready := weights[e.Addresses[0]]
 		serves := lastResort && *e.Conditions.Serving && *e.Conditions.Terminating
 		if some = some || serves; ready || serves {
-			candidates = append(candidates, topology.Endpoint{Node: w.in.Cluster.Labels(*e.NodeName), Ready: true})
+			candidates = append(candidates, topology.Endpoint{Node: w.places(d, *e.NodeName), Ready: true})
 			addresses = append(addresses, e.Addresses[0])
 		}
 	}
