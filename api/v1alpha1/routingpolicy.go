@@ -63,7 +63,7 @@ const (
 
 // Algorithm names a way to divide endpoints among zones.
 //
-// +kubebuilder:validation:Enum=optimal;local;local-shared;local-weighted;local-opt
+// +kubebuilder:validation:Enum=optimal;flow;local;local-shared;local-weighted;local-opt
 type Algorithm string
 
 // RoutingPolicySpec is what a policy asks for.
@@ -115,10 +115,10 @@ type RoutingPolicySpec struct {
 	// algorithm decides which endpoints each zone may use, where zones are
 	// preferred and something wider is allowed: with mode Prefer and level
 	// Zone or Node, or with keys that have the zone and end in "*" or the
-	// region. It has no effect elsewhere. local-weighted and local-opt need
-	// vicinity-proxy.
+	// region. It has no effect elsewhere. flow, local-weighted and local-opt
+	// need vicinity-proxy. Where none is named it is flow for Services that
+	// vicinity-proxy serves, and optimal for others.
 	//
-	// +kubebuilder:default=optimal
 	// +optional
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 

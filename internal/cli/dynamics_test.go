@@ -42,9 +42,9 @@ func TestDynamicsTable(t *testing.T) {
 	}
 	want := `sale: 1 event in 1m0s
 
-algorithm  variant  in-zone %  reallocated  per event  slices written  per event  above threshold s  worst overload %  flips
-balanced   full         50.00            0       0.00               0       0.00                  0               0.0      0
-local      full        100.00            0       0.00               0       0.00                 30             100.0      0
+algorithm  variant  in-zone %  reallocated  per event  slices written  per event  rerouted %  above threshold s  worst overload %  flips
+balanced   full         50.00            0       0.00               0       0.00        0.00                  0               0.0      0
+local      full        100.00            0       0.00               0       0.00        0.00                 30             100.0      0
 
 in-zone: traffic that stays`
 	if !strings.HasPrefix(out, want) {
@@ -56,10 +56,10 @@ func TestDynamicsMarkdown(t *testing.T) {
 	_, out, _ := dynamics(t.Context(), sale, append(saleArgs, "-o", "markdown")...)
 	want := `sale: 1 event in 1m0s
 
-| algorithm | variant | in-zone % | reallocated | per event | slices written | per event | above threshold s | worst overload % | flips |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| balanced | full | 50.00 | 0 | 0.00 | 0 | 0.00 | 0 | 0.0 | 0 |
-| local | full | 100.00 | 0 | 0.00 | 0 | 0.00 | 30 | 100.0 | 0 |
+| algorithm | variant | in-zone % | reallocated | per event | slices written | per event | rerouted % | above threshold s | worst overload % | flips |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| balanced | full | 50.00 | 0 | 0.00 | 0 | 0.00 | 0.00 | 0 | 0.0 | 0 |
+| local | full | 100.00 | 0 | 0.00 | 0 | 0.00 | 0.00 | 30 | 100.0 | 0 |
 `
 	if !strings.HasPrefix(out, want) {
 		t.Errorf("got\n%s\nwant\n%s …", out, want)
@@ -68,9 +68,9 @@ func TestDynamicsMarkdown(t *testing.T) {
 
 func TestDynamicsCSV(t *testing.T) {
 	_, out, _ := dynamics(t.Context(), sale, append(saleArgs, "-o", "csv")...)
-	want := `scenario,algorithm,variant,inZone,reallocated,reallocatedPerEvent,slicesWritten,slicesWrittenPerEvent,secondsAboveThreshold,worstOverload,flips
-sale,balanced,full,50,0,0,0,0,0,0,0
-sale,local,full,100,0,0,0,0,30,100,0
+	want := `scenario,algorithm,variant,inZone,reallocated,reallocatedPerEvent,slicesWritten,slicesWrittenPerEvent,reroutedPerEvent,secondsAboveThreshold,worstOverload,flips
+sale,balanced,full,50,0,0,0,0,0,0,0,0
+sale,local,full,100,0,0,0,0,0,30,100,0
 `
 	if out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
@@ -93,6 +93,7 @@ func TestDynamicsJSON(t *testing.T) {
         "reallocatedPerEvent": 0,
         "slicesWritten": 0,
         "slicesWrittenPerEvent": 0,
+        "reroutedPerEvent": 0,
         "secondsAboveThreshold": 30,
         "worstOverload": 100,
         "flips": 0,
@@ -104,7 +105,8 @@ func TestDynamicsJSON(t *testing.T) {
             "inZone": 100,
             "overload": 0,
             "reallocated": 0,
-            "slicesWritten": 0
+            "slicesWritten": 0,
+            "rerouted": 0
           },
           {
             "second": 30,
@@ -113,7 +115,8 @@ func TestDynamicsJSON(t *testing.T) {
             "inZone": 100,
             "overload": 100,
             "reallocated": 0,
-            "slicesWritten": 0
+            "slicesWritten": 0,
+            "rerouted": 0
           }
         ]
       }
@@ -193,11 +196,11 @@ func TestDynamicsAllAlgorithms(t *testing.T) {
 	if code != 0 || len(cells) != 6 || cells["upstream-auto full"] == "" {
 		t.Errorf("exit code %d, rows %v", code, cells)
 	}
-	if want := "left out local-weighted, local-opt: hints cannot carry weights; see --delivery groups\n"; err != want {
+	if want := "left out local-weighted, local-opt, flow: hints cannot carry weights; see --delivery groups\n"; err != want {
 		t.Errorf("note %q, want %q", err, want)
 	}
 	_, out, err = dynamics(t.Context(), sale, "--file", "-", "--without", "none", "-o", "csv", "--delivery", "groups")
-	if cells := column(t, out, "inZone"); len(cells) != 8 || err != "" {
+	if cells := column(t, out, "inZone"); len(cells) != 9 || err != "" {
 		t.Errorf("rows %v, note %q", cells, err)
 	}
 	if _, out, _ := dynamics(t.Context(), sale, "--file", "-", "--algorithm", "local-opt", "-o", "csv"); column(t, out, "inZone")["local-opt full"] == "" {

@@ -137,6 +137,7 @@ func (f *familyExplanation) write(p *planPage) {
 	p.table("zones", explain.Region(q.Region, unit(f.capacity)))
 	p.table(f.planTitle(), explain.Plan(q.Region, *f.asked()))
 	p.table("who serves whom", explain.Groups(q.Region, *f.asked()))
+	writeExcess(p, q.Region, f.asked().Plan)
 	if skips := explain.Skips(*f.asked()); len(skips) > 0 {
 		p.list("nodes that do not use their own endpoints", skips)
 	}

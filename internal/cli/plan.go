@@ -67,7 +67,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of this `NAMESPACE`")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
-	flags.StringVar(&f.delivery, "delivery", string(simulate.Hints), "hints or groups")
+	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services with the annotation "+translate.AnnotationProxy+")")
 	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
@@ -80,6 +80,13 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	question, note, err := f.question()
 	if err != nil {
 		return err
+	}
+	groups := question
+	if f.delivery == "" {
+		groups.Delivery = simulate.Groups
+		if groups.Algorithms, _, err = f.algorithmsFor(groups.Delivery); err != nil {
+			return err
+		}
 	}
 	write, err := f.format()
 	if err != nil {
@@ -106,7 +113,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	for _, warning := range cluster.Warnings() {
 		fmt.Fprintln(s.err, "warning: "+warning)
 	}
-	p := planner{manifests, cluster, question, translate.CapacityType(f.capacity)}
+	p := planner{manifests, cluster, question, groups, translate.CapacityType(f.capacity)}
 	var sections []planSection
 	for _, service := range services {
 		if err := ctx.Err(); err != nil {
@@ -139,7 +146,7 @@ const fewServices = 3
 // question is the part that all Services have in common. note is for people who may
 // wonder.
 func (f *planFlags) question() (q explain.Question, note string, err error) {
-	q.Delivery = simulate.Delivery(f.delivery)
+	q.Delivery = simulate.Delivery(cmp.Or(f.delivery, string(simulate.Hints)))
 	if !slices.Contains(simulate.Deliveries(), q.Delivery) {
 		return q, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
 	}

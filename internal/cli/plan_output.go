@@ -8,6 +8,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -186,6 +187,7 @@ func writePlanSection(p *planPage, s *planSection) {
 	shown := s.shown()
 	p.table(shownTitle(s), explain.Plan(s.question.Region, *shown))
 	p.table("who serves whom", explain.Groups(s.question.Region, *shown))
+	writeExcess(p, s.question.Region, shown.Plan)
 	if skips := explain.Skips(*shown); len(skips) > 0 {
 		p.list("nodes that do not use their own endpoints", skips)
 	}
@@ -197,6 +199,13 @@ func writePlanSection(p *planPage, s *planSection) {
 		advice = []string{"no small change helps"}
 	}
 	p.list("to do better", advice)
+}
+
+// writeExcess writes which zones send traffic to others by weights.
+func writeExcess(p *planPage, region allocate.Region, plan allocate.Plan) {
+	if sentences := explain.Excess(region, plan); len(sentences) > 0 {
+		p.list("sent to other zones", sentences)
+	}
 }
 
 func capacityTitle(capacity translate.CapacityType) string {
@@ -243,7 +252,7 @@ func shownTitle(s *planSection) string {
 		return "plan"
 	}
 	title := "plan of " + optionName(s.shown())
-	if s.shown().Algorithm == allocate.Optimal {
+	if s.shown().Algorithm == translate.DefaultAlgorithm(s.question.Delivery == simulate.Groups) {
 		title += fmt.Sprintf(", which the annotation %s: %s would ask for", translate.AnnotationSameZone, translate.Prefer)
 	}
 	return title

@@ -47,7 +47,10 @@ type planner struct {
 	manifests *translate.Manifests
 	cluster   *translate.Cluster
 	question  explain.Question
-	capacity  translate.CapacityType // empty: as the Service asks
+	// groups is the question for Services that ask for groups, which is the same if one
+	// delivery is for all.
+	groups   explain.Question
+	capacity translate.CapacityType // empty: as the Service asks
 }
 
 // request is what a Service asks for, by the policies among the manifests, too.
@@ -94,11 +97,15 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 		s.noPlan = "no endpoint is ready"
 		return nil
 	}
+	q := p.question
+	if s.request.Groups {
+		q = p.groups
+	}
+	s.request = s.request.WithGroups(q.Delivery == simulate.Groups)
 	s.capacity = s.request.Capacity
 	if p.capacity != "" {
 		s.capacity = translate.Capacity{Type: p.capacity, WithoutControlPlane: s.request.Capacity.WithoutControlPlane}
 	}
-	q := p.question
 	q.Region = p.cluster.Region(s.capacity, endpoints)
 	q.CPU = p.cluster.Region(translate.AutoCapacity(), endpoints)
 	q.Asked = s.request.Intent

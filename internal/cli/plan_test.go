@@ -81,7 +81,7 @@ func TestPlanSpeaksOfItsInputOnStandardError(t *testing.T) {
 		{
 			name: "many Services",
 			args: []string{"-f", planCluster},
-			want: "left out local-weighted, local-opt: hints cannot carry weights; see --delivery groups\n" +
+			want: "left out local-weighted, local-opt, flow: hints cannot carry weights; see --delivery groups\n" +
 				"To see a Service in full, name it; to see all, give --details.\n",
 		},
 		{
@@ -179,7 +179,7 @@ func TestPlanFails(t *testing.T) {
 		},
 		{
 			name: "an unknown algorithm", args: []string{"-f", planCluster, "--algorithm", "locale"}, code: 2,
-			want: `--algorithm "locale" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal (see "vicinity plan --help")`,
+			want: `--algorithm "locale" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal, flow (see "vicinity plan --help")`,
 		},
 		{
 			name: "an algorithm twice", args: []string{"-f", planCluster, "--algorithm", "local,local"}, code: 2,

@@ -62,7 +62,7 @@ and for each zone its nodes and endpoints, or nothing if the case lacks the zone
 
 The plans are delivered as hints on EndpointSlices that are there anyway, or as
 groups, which have slices of their own. Hints cannot carry the weights that
-local-weighted and local-opt need.`,
+local-weighted, local-opt and flow need.`,
 		Example: `  vicinity simulate --dataset representative
   vicinity simulate --algorithm optimal,local --report study.html
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x

@@ -234,8 +234,8 @@ func algorithmsIn(t *testing.T, out string) string {
 
 func TestSimulateChoosesDelivery(t *testing.T) {
 	const (
-		note  = "left out local-weighted, local-opt: hints cannot carry weights; see --delivery groups\n"
-		every = "balanced,local,local-shared,local-weighted,local-opt,auto,optimal"
+		note  = "left out local-weighted, local-opt, flow: hints cannot carry weights; see --delivery groups\n"
+		every = "balanced,local,local-shared,local-weighted,local-opt,auto,optimal,flow"
 		plain = "balanced,local,local-shared,auto,optimal"
 	)
 	for _, test := range []struct{ args, algorithms, said string }{
@@ -295,7 +295,7 @@ func TestSimulateErrors(t *testing.T) {
 		{"--dataset grid --nodes x", "", 2, `--nodes: range "x" begins with no number; allowed are a number, FROM..TO, and FROM..TO/STEP (see "vicinity simulate --help")`},
 		{"--dataset grid --endpoints 3..1", "", 2, `--endpoints: range 3..1 ends with 1; allowed are numbers from 3 to 1000000 (see "vicinity simulate --help")`},
 		{"--dataset grid --zones 0", "", 2, `--dataset grid: zones: 0 is not allowed; it must be from 1 to 1000 (see "vicinity simulate --help")`},
-		{"--algorithm fastest", "", 2, `--algorithm "fastest" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal (see "vicinity simulate --help")`},
+		{"--algorithm fastest", "", 2, `--algorithm "fastest" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal, flow (see "vicinity simulate --help")`},
 		{"--algorithm local,local", "", 2, `--algorithm "local" is given twice (see "vicinity simulate --help")`},
 		{"--delivery post", "", 2, `--delivery "post" is unknown; allowed are hints, groups (see "vicinity simulate --help")`},
 		{"--delivery hints --algorithm local,local-opt", "", 2, `--algorithm local-opt needs --delivery groups: hints cannot carry its weights (see "vicinity simulate --help")`},

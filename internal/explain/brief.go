@@ -15,7 +15,10 @@ func Brief(o allocate.Outcome) string {
 	case allocate.RuleTiers:
 		return "each zone uses its nearest endpoints"
 	case allocate.RuleKept, allocate.RulePlanned, allocate.RuleRenewed:
-		if o.Undivided {
+		switch {
+		case o.Algorithm == allocate.Flow:
+			return "each zone uses its own endpoints, and sends what they cannot bear to others by weights (flow)"
+		case o.Undivided:
 			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
 		}
 		return fmt.Sprintf("endpoints are divided among zones by %s, the overload stays below %s", asked(o), Percent(o.Threshold))

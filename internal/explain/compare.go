@@ -78,8 +78,12 @@ func Compare(q Question) (Comparison, error) {
 	c.Shown = c.Asked
 	if len(q.Asked.Tiers) == 0 && q.Asked.Bound == nil {
 		c.Shown = c.best()
+		usual := allocate.Optimal
+		if q.Delivery == simulate.Groups {
+			usual = allocate.Flow
+		}
 		for i := range c.Options {
-			if c.Options[i].Algorithm == allocate.Optimal {
+			if c.Options[i].Algorithm == usual {
 				c.Shown = i
 			}
 		}

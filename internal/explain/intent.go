@@ -29,7 +29,11 @@ func Intent(intent allocate.Intent) string {
 		places = append(places, "nowhere else")
 	}
 	words := strings.Join(places, ", then ")
-	if bound := intent.Bound; bound != nil {
+	switch bound := intent.Bound; {
+	case bound == nil:
+	case bound.Algorithm == allocate.Flow:
+		words += fmt.Sprintf("; by %s: own endpoints first, the excess by weights", bound.Algorithm)
+	default:
 		words += fmt.Sprintf("; divided by %s, overload below %s", bound.Algorithm, Percent(bound.OverloadThreshold))
 		if bound.Start != (allocate.Start{}) {
 			words += fmt.Sprintf(", starting threshold %s, padding %d", bound.Start, bound.Padding)

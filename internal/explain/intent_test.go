@@ -45,6 +45,11 @@ func TestIntent(t *testing.T) {
 			"zone,* auto",
 		},
 		{
+			allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: &allocate.Bound{Algorithm: allocate.Flow, OverloadThreshold: 0.5, Padding: 3}},
+			"the same zone, then anywhere; by flow: own endpoints first, the excess by weights",
+			"zone,* flow",
+		},
+		{
 			allocate.Intent{Bound: auto},
 			"anywhere; divided by auto, overload below 20 %",
 			"auto",

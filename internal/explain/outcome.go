@@ -52,10 +52,16 @@ func reasonOf(o allocate.Outcome) string {
 		// The numbers say which of the two it is; the way out is the same.
 		return fmt.Sprintf("%s, starts at %s", count(o.Endpoints, "endpoint"), start(o))
 	case allocate.RuleKept:
+		if o.Algorithm == allocate.Flow {
+			return "the weights in force, own endpoints first, overload " + Percent(o.Figures.Overload) + reach(o)
+		}
 		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
 	case allocate.RuleRenewed:
 		return fmt.Sprintf("a new plan, better than the previous one: %s in zone instead of %s, ", Percent(o.Figures.InZone), Percent(o.Before.InZone)) + division(o) + load(o)
 	case allocate.RulePlanned:
+		if o.Algorithm == allocate.Flow {
+			return "new weights, own endpoints first, overload " + Percent(o.Figures.Overload) + reach(o)
+		}
 		return "a new plan, " + division(o) + load(o)
 	case allocate.RuleOverload:
 		if math.IsInf(o.Overload, 1) {

@@ -77,6 +77,17 @@ func sentences() []struct {
 			"optimal: a new plan, overload 0 %, below the threshold of 50 %",
 		},
 		{
+			allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Flow, State: allocate.Allocated, Threshold: 0.5},
+			"flow: new weights, own endpoints first, overload 0 %",
+		},
+		{
+			allocate.Outcome{
+				Rule: allocate.RuleKept, Algorithm: allocate.Flow, State: allocate.Allocated, Threshold: 0.5,
+				Figures: allocate.Figures{Overload: 0.004},
+			},
+			"flow: the weights in force, own endpoints first, overload 0.4 %",
+		},
+		{
 			allocate.Outcome{
 				Rule: allocate.RulePlanned, Algorithm: allocate.LocalOpt, State: allocate.Allocated, Threshold: 0.5,
 				Figures: allocate.Figures{Overload: 0.75},

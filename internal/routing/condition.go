@@ -43,7 +43,11 @@ func (d Decision) Condition() metav1.Condition {
 			sentences = append(sentences, "left to Kubernetes: "+d.Request.Source)
 		}
 	default:
-		words, outcomes, allocated := d.states()
+		inForce := d
+		if d.Meanwhile != nil {
+			inForce = *d.Meanwhile // which may have another algorithm
+		}
+		words, outcomes, allocated := inForce.states()
 		condition.Reason = strings.Join(words, ",")
 		sentences = outcomes
 		switch {
@@ -61,7 +65,7 @@ func (d Decision) Condition() metav1.Condition {
 		case allocated:
 			condition.Status = metav1.ConditionTrue
 		}
-		if condition.Status == metav1.ConditionTrue && d.leavesZones() {
+		if condition.Status == metav1.ConditionTrue && inForce.leavesZones() {
 			sentences = append(sentences, unreached)
 		}
 	}

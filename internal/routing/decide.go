@@ -22,7 +22,7 @@ func Decide(in Input) (Decision, error) {
 		}),
 	}
 	if d.Request.Groups && in.Settings.WithoutGroups {
-		d.Request.Groups = false
+		d.Request = d.Request.WithGroups(false)
 		d.note("annotation %s has no effect: %s", translate.AnnotationProxy, translate.GroupsAreOff)
 	}
 	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == DeliveryHints && in.Settings.WithoutHints {

@@ -349,7 +349,8 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 // What groups say is as good as what hints say, while endpoints are held too: a
 // restart moves none.
 func TestDecideReadsGroups(t *testing.T) {
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a a a b b b b=a b=a b b"), translate.AnnotationSameZone, translate.Prefer)
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a a a b b b b=a b=a b b"))
+	w.divideBy("optimal")
 	w.in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
 	restart := func(when string) {
 		t.Helper()

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
@@ -23,6 +25,20 @@ func groupedWorld(t *testing.T, nodes map[string]int, eps []*discoveryv1.Endpoin
 	service := routedService(append(annotations, translate.AnnotationProxy, "true")...)
 	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	return newGroupWorld(t, inputOf(service, nodesIn(nodes), eps))
+}
+
+// divideBy has a policy name the algorithm that endpoints are divided by.
+func (w *groupWorld) divideBy(algorithm v1alpha1.Algorithm) {
+	w.in.Service.Annotations, w.in.Policies = dividedBy(algorithm)
+}
+
+// dividedBy are annotations of a Service for vicinity-proxy, and the policy that they name.
+func dividedBy(algorithm v1alpha1.Algorithm) (annotations map[string]string, policies []*v1alpha1.RoutingPolicy) {
+	policy := &v1alpha1.RoutingPolicy{Spec: v1alpha1.RoutingPolicySpec{Algorithm: algorithm}}
+	policy.Namespace, policy.Name = "shop", "divided"
+	return map[string]string{
+		translate.AnnotationTopologyMode: "vicinity.dev/divided", translate.AnnotationProxy: "true",
+	}, []*v1alpha1.RoutingPolicy{policy}
 }
 
 // expectGroups compares the groups with lines, whatever their names.
@@ -48,6 +64,7 @@ func TestGroups(t *testing.T) {
 		nodes       map[string]int
 		slices      []string
 		annotations []string
+		algorithm   v1alpha1.Algorithm // instead of the default
 		want        []string
 	}{
 		{
@@ -66,11 +83,25 @@ func TestGroups(t *testing.T) {
 		{
 			name: "given away", nodes: map[string]int{"a": 1, "b": 3}, slices: []string{"a a a a a a b b b b b b"},
 			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			algorithm:   "optimal",
 			want: []string{
 				"IPv4 a1 a2 a3 -> a not b",
 				"IPv4 a4 a5 a6 -> b local",
 				"IPv4 b10 b11 b12 b7 b8 b9 -> b not a",
 			},
+		},
+		{
+			name: "shared by weights", nodes: map[string]int{"a": 1, "b": 3}, slices: []string{"a a a a a a b b b b b b"},
+			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			want: []string{
+				"IPv4 a1 a2 a3 a4 a5 a6 -> a b*500",
+				"IPv4 b10 b11 b12 b7 b8 b9 -> b not a",
+			},
+		},
+		{
+			name: "fewer endpoints than zones", nodes: threeZones, slices: []string{"a b"},
+			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			want:        []string{"IPv4 a1 -> a c not b", "IPv4 b2 -> b c not a"},
 		},
 		{
 			name: "no endpoints", nodes: threeZones, slices: []string{""},
@@ -114,6 +145,9 @@ func TestGroups(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := groupedWorld(t, test.nodes, slicesOf(test.slices...), test.annotations...)
+			if test.algorithm != "" {
+				w.divideBy(test.algorithm)
+			}
 			w.settle(w.decide(), GroupState{})
 			w.expectGroups(t, test.want...)
 		})
@@ -186,7 +220,8 @@ func TestGroupsStayWithinAnObject(t *testing.T) {
 
 // TestGroupWritesForAPod counts what the life of a pod costs.
 func TestGroupWritesForAPod(t *testing.T) {
-	w := groupedWorld(t, threeZones, slicesOf("a a a a b b b b c c c c", ""), translate.AnnotationSameZone, translate.Prefer)
+	w := groupedWorld(t, threeZones, slicesOf("a a a a b b b b c c c c", ""))
+	w.divideBy("optimal")
 	w.settle(w.decide(), GroupState{})
 	w.expectGroups(t,
 		"IPv4 a1 a2 a3 a4 -> a not b c", "IPv4 b5 b6 b7 b8 -> b not a c", "IPv4 c10 c11 c12 c9 -> c not a b")
@@ -249,8 +284,7 @@ func TestGroupPorts(t *testing.T) {
 		{Name: new("http"), Port: new(int32(8080))},
 		{Name: new("any")},
 	}
-	w := groupedWorld(t, threeZones, eps, translate.AnnotationSameZone, translate.Balanced)
-	w.in.Policies = nil
+	w := groupedWorld(t, threeZones, eps)
 	changes := w.step(w.decide(), GroupState{}, 100)
 	var ports []string
 	for _, g := range w.groups {
@@ -367,6 +401,41 @@ func TestGroupsWithWeights(t *testing.T) {
 	w.settle(w.decide(), GroupState{})
 	if w.writes != before {
 		t.Errorf("weights change without a reason:\n%s", w.text())
+	}
+}
+
+// Weights change in the groups that are there: only those whose weights or endpoints
+// change are written, and no endpoint goes to another.
+func TestGroupsOfFlow(t *testing.T) {
+	w := groupedWorld(t, threeZones, slicesOf("a a a a a a b b b b c c"), translate.AnnotationSameZone, translate.Prefer)
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t, "IPv4 a1 a2 a3 a4 a5 a6 -> a c*333 not b", "IPv4 b10 b7 b8 b9 -> b not a c", "IPv4 c11 c12 -> c not a b")
+	for _, event := range []struct {
+		name, slice string
+		writes      int
+	}{
+		{"nothing", "a a a a a a b b b b c c", 0},
+		// b lacks a part of what it expects, and uses endpoints of a as c does.
+		{"two endpoints go", "a a a a a a! b b b b! c c", 2},
+		// b keeps using them for the grace.
+		{"they come back", "a a a a a a b b b b c c", 3},
+	} {
+		w.in.Slices[0].Endpoints = endpointsIn(0, event.slice)
+		before := w.writes
+		d := w.decide()
+		w.settle(d, GroupState{})
+		if n := w.writes - before; n > event.writes || d.Families[0].Moved > 0 {
+			t.Errorf("%s: %d writes, want at most %d, and %d moved:\n%s", event.name, n, event.writes, d.Families[0].Moved, w.text())
+		}
+		w.in.Last = d.Essence()
+	}
+	// A restart reads weights in thousandths, which are as good.
+	before := w.writes
+	w.in.Last = nil
+	w.in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
+	w.settle(w.decide(), GroupState{})
+	if w.writes != before {
+		t.Errorf("a restart writes:\n%s", w.text())
 	}
 }
 

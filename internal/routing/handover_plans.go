@@ -11,7 +11,7 @@ import (
 // were not, which is what hints say as long as kube-proxy serves it: that may be for
 // good, if one node never gets a proxy. It is nil if there is nothing to hint.
 func meanwhile(in Input, request translate.Request) (*Decision, error) {
-	request.Groups = false
+	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
 	if served(in.Service) || d.Delivery != DeliveryHints {
 		return nil, nil

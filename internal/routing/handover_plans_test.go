@@ -13,7 +13,8 @@ import (
 func TestHandOverKeepsBothPlans(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
 	eps := slicesOf("a a a a a a a a b b b b c c c c")
-	in := inputOf(routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), nodes, eps)
+	in := inputOf(routedService(), nodes, eps)
+	in.Service.Annotations, in.Policies = dividedBy("optimal")
 	first := decided(t, in)
 	if first.Delivery != DeliveryGroups || first.Meanwhile == nil || !first.Meanwhile.Families[0].hints.wanted {
 		t.Fatalf("no hints meanwhile: %+v", first.Meanwhile)
@@ -44,6 +45,33 @@ func TestHandOverKeepsBothPlans(t *testing.T) {
 	in.Service = routedService(sameZone, "Prefer")
 	if d := decided(t, in); !maps.Equal(d.Families[0].Assigned, first.Meanwhile.Families[0].Assigned) {
 		t.Errorf("hints move on the way back: %v", d.Families[0].Assigned)
+	}
+}
+
+// While hints deliver, a Service whose groups will have weights has a plan that hints can
+// carry.
+func TestHintsMeanwhileHaveNoWeights(t *testing.T) {
+	in := inputOf(routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}),
+		slicesOf("a a a a a a a a b b b b c c c c"))
+	algorithms := func(d Decision) string {
+		meanwhile := "none"
+		if d.Meanwhile != nil {
+			meanwhile = string(d.Meanwhile.Request.Intent.Bound.Algorithm)
+		}
+		return string(d.Request.Intent.Bound.Algorithm) + ", meanwhile " + meanwhile
+	}
+	d := decided(t, in)
+	if got := algorithms(d); got != "flow, meanwhile optimal" || d.Meanwhile.Undelivered || d.Meanwhile.Request.Groups {
+		t.Errorf("%s, undelivered %t", got, d.Meanwhile.Undelivered)
+	}
+	in.Settings.WithoutGroups = true
+	if d = decided(t, in); d.Delivery != DeliveryHints || algorithms(d) != "optimal, meanwhile none" {
+		t.Errorf("without groups: %s by %s", algorithms(d), d.Delivery)
+	}
+	in.Settings.WithoutGroups = false
+	in.Service.Annotations, in.Policies = dividedBy("flow")
+	if d = decided(t, in); algorithms(d) != "flow, meanwhile flow" || !d.Meanwhile.Undelivered {
+		t.Errorf("a policy that names flow: %s, delivered", algorithms(d))
 	}
 }
 

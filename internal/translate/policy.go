@@ -22,6 +22,9 @@ type Policy struct {
 	// Places says that the policy itself names the places to prefer. One that does
 	// not bounds those that a Service prefers by spec.trafficDistribution.
 	Places bool
+	// unnamed says that the policy names no algorithm. Then that of the bound is the
+	// default of hints.
+	unnamed bool
 	// Faults are sentences about values that are not allowed, each with what holds
 	// instead. They are not about the expression of a capacity: see Cluster.Fault.
 	Faults []string
@@ -143,17 +146,19 @@ func (r *policyReader) level() v1alpha1.Level {
 
 // policyAlgorithms are the algorithms that a policy can name.
 func policyAlgorithms() []allocate.Algorithm {
-	return []allocate.Algorithm{allocate.Optimal, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
+	return []allocate.Algorithm{allocate.Optimal, allocate.Flow, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
 }
 
 // bound reads what limits the overload.
 func (r *policyReader) bound() *allocate.Bound {
 	bound := *DefaultBound()
+	r.read.unnamed = true
 	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
 		if slices.Contains(policyAlgorithms(), algorithm) {
-			bound = allocate.DefaultBound(algorithm)
+			bound, r.read.unnamed = allocate.DefaultBound(algorithm), false
 		} else {
-			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s holds", algorithm, list(policyAlgorithms()), bound.Algorithm)
+			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s holds, or %s by groups", algorithm, list(policyAlgorithms()),
+				DefaultAlgorithm(false), DefaultAlgorithm(true))
 		}
 	}
 	var asked allocate.Thresholds
@@ -364,6 +369,7 @@ func (p *anyPolicy) selects(of map[string]string) bool {
 func policyRequest(from written, policy *anyPolicy, source string) Request {
 	read := policy.read()
 	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source}
+	request.unnamed = read.unnamed && read.Intent.Bound != nil
 	if policy.kind == kindClusterPolicy {
 		request.ClusterPolicy = policy.name
 	} else {

@@ -236,6 +236,7 @@ func TestRequestOfPolicies(t *testing.T) {
 			}
 			for range 2 {
 				got := RequestOf(service(strings.Fields(test.written)...), test.policies, Options{})
+				got.unnamed = false
 				if !reflect.DeepEqual(got, test.want) {
 					t.Errorf("got\n%+v\nwant\n%+v", got, test.want)
 				}
@@ -370,7 +371,7 @@ func TestReadPolicyFallsBack(t *testing.T) {
 		{keys(all, zone), `spec.keys: topology keys: "*" is key 1 of 2; it matches everything and must be the last; they have no effect`},
 		{keys(zone, zone), `spec.keys: topology keys: "topology.kubernetes.io/zone" is given twice, the second time as key 2 of 2; each key may appear once; they have no effect`},
 		{keys("/rack"), `spec.keys: topology keys: "/rack" is not a label key: prefix part must be non-empty; they have no effect`},
-		{func(s *v1alpha1.RoutingPolicySpec) { s.Algorithm = "auto" }, `spec.algorithm: "auto" is unknown; allowed are optimal, local, local-shared, local-weighted, local-opt; optimal holds`},
+		{func(s *v1alpha1.RoutingPolicySpec) { s.Algorithm = "auto" }, `spec.algorithm: "auto" is unknown; allowed are optimal, flow, local, local-shared, local-weighted, local-opt; optimal holds, or flow by groups`},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.OverloadThreshold = "50" }, `spec.overloadThreshold: "50" is not allowed; ` + threshold},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.OverloadThreshold = "-50%" }, `spec.overloadThreshold: "-50%" is not allowed; ` + threshold},
 		{func(s *v1alpha1.RoutingPolicySpec) { s.OverloadThreshold = "0.00%" }, `spec.overloadThreshold: "0.00%" is not allowed; ` + threshold},

@@ -46,6 +46,9 @@ type Request struct {
 	// Warnings are sentences about what is written and has no effect.
 	Warnings []string
 
+	// unnamed says that the bound names no algorithm, so that it has the default of the
+	// delivery.
+	unnamed bool
 	// bounds is the Source of what is preferred without a bound and gets it here.
 	bounds string
 }
@@ -109,7 +112,27 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 		request.Warnings = append(request.Warnings, warning)
 	}
 	request.NoPlan = unroutable(service)
-	return request
+	return request.WithGroups(request.Groups)
+}
+
+// WithGroups is what the Service asks for if groups deliver it, or if they do not.
+func (r Request) WithGroups(groups bool) Request {
+	r.Groups = groups
+	if r.unnamed {
+		bound := *r.Intent.Bound
+		bound.Algorithm = DefaultAlgorithm(groups)
+		r.Intent.Bound = &bound
+	}
+	return r
+}
+
+// DefaultAlgorithm is the algorithm of a bound that names none: groups can carry the
+// weights that keep every load even.
+func DefaultAlgorithm(groups bool) allocate.Algorithm {
+	if groups {
+		return allocate.Flow
+	}
+	return allocate.Optimal
 }
 
 // groups reads whether the Service is for vicinity-proxy.
@@ -246,7 +269,7 @@ func nearness(from written) (request Request, warnings []string) {
 		request.Intent.Tiers = append(request.Intent.Tiers, topology.Anywhere)
 	}
 	if bounded {
-		request.Intent.Bound = DefaultBound()
+		request.Intent.Bound, request.unnamed = DefaultBound(), true
 	}
 	request.Source = "annotation " + sources[0]
 	if len(sources) > 1 {
@@ -349,9 +372,10 @@ func annotation(name, value string) string {
 	return "annotation " + name + ": " + value
 }
 
-// DefaultBound is the bound of a Service that prefers its zone and says no more.
+// DefaultBound is the bound of a Service that prefers its zone and says no more, delivered
+// by hints.
 func DefaultBound() *allocate.Bound {
-	bound := allocate.DefaultBound(allocate.Optimal)
+	bound := allocate.DefaultBound(DefaultAlgorithm(false))
 	return &bound
 }
 

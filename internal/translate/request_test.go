@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -275,6 +276,7 @@ func TestRequestOf(t *testing.T) {
 			default:
 				want.Approach = ApproachRequire
 			}
+			got.unnamed = false
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got\n%+v\nwant\n%+v", got, want)
 			}
@@ -412,6 +414,35 @@ func TestParseTopologyKeys(t *testing.T) {
 			}
 		case err != nil || !reflect.DeepEqual(got, test.want):
 			t.Errorf("%q: got %q, %v; want %q", test.list, got, err, test.want)
+		}
+	}
+}
+
+// What names no algorithm has that of its delivery.
+func TestDefaultAlgorithm(t *testing.T) {
+	named := policy("near", 0, func(spec *v1alpha1.RoutingPolicySpec) { spec.Algorithm = "local" })
+	unnamed := policy("near", 0, func(spec *v1alpha1.RoutingPolicySpec) { spec.OverloadThreshold = "20%" })
+	for _, test := range []struct {
+		annotation, value string
+		policy            *v1alpha1.RoutingPolicy
+		hints, groups     allocate.Algorithm
+	}{
+		{AnnotationSameZone, Prefer, nil, allocate.Optimal, allocate.Flow},
+		{AnnotationTopologyMode, PolicyPrefix + "near", unnamed, allocate.Optimal, allocate.Flow},
+		{AnnotationTopologyMode, PolicyPrefix + "near", named, allocate.Local, allocate.Local},
+		{AnnotationTopologyMode, "Auto", nil, allocate.Auto, allocate.Auto},
+	} {
+		var policies []*v1alpha1.RoutingPolicy
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{test.annotation: test.value, AnnotationProxy: "true"}}}
+		if test.policy != nil {
+			policies, service.Namespace = append(policies, test.policy), test.policy.Namespace
+		}
+		request := RequestOf(service, policies, Options{})
+		if got := request.Intent.Bound.Algorithm; got != test.groups || !request.Groups {
+			t.Errorf("%s: %s by groups is %s, want %s", test.annotation, test.value, got, test.groups)
+		}
+		if got := request.WithGroups(false).Intent.Bound.Algorithm; got != test.hints || request.Intent.Bound.Algorithm != test.groups {
+			t.Errorf("%s: %s by hints is %s, want %s", test.annotation, test.value, got, test.hints)
 		}
 	}
 }

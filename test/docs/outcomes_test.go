@@ -154,6 +154,7 @@ func TestMessagesAreDocumented(t *testing.T) {
 		add(allocate.Outcome{Rule: allocate.Rule(rule)})
 	}
 	add(allocate.Outcome{Rule: allocate.RuleOverload, Overload: math.Inf(1)})
+	want = append(want, explain.Brief(allocate.Outcome{Rule: allocate.RulePlanned, State: allocate.Allocated, Algorithm: allocate.Flow}))
 	if got, want := rows(t, text(t, outcomes), "Messages"), sorted(want); !slices.Equal(got, want) {
 		t.Errorf("%s has the messages\n%s\nthe code has\n%s", outcomes, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -35,6 +35,7 @@ func proxyArea() area {
 			{name: "hostname-beside-local", keep: hostnameBesideLocal, within: 4 * time.Minute},
 			{name: "local-shared", keep: planKept("local-shared"), within: 4 * time.Minute},
 			{name: "local-weighted", keep: planKept("local-weighted"), within: 4 * time.Minute},
+			{name: "flow", keep: proxyFlow, within: 5 * time.Minute},
 			{name: "new-zone", keep: newZone, within: 4 * time.Minute},
 			{name: "switches", keep: proxySwitches, within: 5 * time.Minute},
 			{name: "hand-over-under-load", keep: handOverUnderLoad, within: 5 * time.Minute},

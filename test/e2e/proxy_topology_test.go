@@ -359,28 +359,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if lent == 0 {
 			return "", fmt.Errorf("the plan of %s lends nothing, and would show nothing: %v", algorithm, want)
 		}
-		err = lab.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
-			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: time.Second}})
-			if err != nil {
-				return "", err
-			}
-			// Each node has a proxy of its own that is to know the plan.
-			byNode := map[string]load.Result{}
-			for _, flow := range result.Flows {
-				one := byNode[flow.Node]
-				one.Flows = append(one.Flows, flow)
-				byNode[flow.Node] = one
-			}
-			for node, one := range byNode {
-				ofZone := maps.Clone(want)
-				maps.DeleteFunc(ofZone, func(pair [2]string, _ float64) bool { return pair[0] != one.Flows[0].Zone })
-				if far, where := farthest(one, ofZone); far > 15 {
-					return node + ": " + where, nil
-				}
-			}
-			return failures(result), nil
-		})
-		if err != nil {
+		if err := s.followsPlan(ctx, want); err != nil {
 			return "", err
 		}
 		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 15 * time.Second}})
@@ -395,6 +374,31 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		return fmt.Sprintf("7, 5 and 2 endpoints: shares at most %.1f points from the plan, which sends %.0f %% of a zone's traffic to another at most; %d connections, 0 failed",
 			far, 100*lent, result.Answered), nil
 	}
+}
+
+// followsPlan waits until the traffic of each node goes about where the plan has it.
+func (s *scene) followsPlan(ctx context.Context, want map[[2]string]float64) error {
+	return lab.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: time.Second}})
+		if err != nil {
+			return "", err
+		}
+		// Each node has a proxy of its own that is to know the plan.
+		byNode := map[string]load.Result{}
+		for _, flow := range result.Flows {
+			one := byNode[flow.Node]
+			one.Flows = append(one.Flows, flow)
+			byNode[flow.Node] = one
+		}
+		for node, one := range byNode {
+			ofZone := maps.Clone(want)
+			maps.DeleteFunc(ofZone, func(pair [2]string, _ float64) bool { return pair[0] != one.Flows[0].Zone })
+			if far, where := farthest(one, ofZone); far > 15 {
+				return node + ": " + where, nil
+			}
+		}
+		return failures(result), nil
+	})
 }
 
 // plannedShares are the shares of each zone's traffic that the endpoints of each zone get
