@@ -124,7 +124,7 @@ func upstreamHints(service *corev1.Service) bool {
 // NothingToChoose reports whether nothing has to be delivered, because one zone has all
 // nodes and all endpoints.
 func (d *Decision) NothingToChoose() bool {
-	return d.Delivery == DeliveryHints && !d.Undelivered && len(d.Families) > 0 &&
+	return d.Delivery == DeliveryHints && !d.Request.OwnZone && !d.Undelivered && len(d.Families) > 0 &&
 		!slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule != allocate.RuleOneZone })
 }
 

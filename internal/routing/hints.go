@@ -266,10 +266,10 @@ func (d *Decision) undelivered(format string, args ...any) {
 // planFamilyHints makes the hints for zones.
 func (d *Decision) planFamilyHints(f *FamilyDecision) {
 	switch {
-	case f.Outcome.Rule == allocate.RuleOneZone:
-		return
-	case d.Request.OwnZone:
+	case d.Request.OwnZone: // always, as those expect who write the label
 		f.hints = hintPlan{wanted: true, own: true}
+		return
+	case f.Outcome.Rule == allocate.RuleOneZone:
 		return
 	case f.Outcome.IsBalanced() || len(f.Plan.Groups) == 0:
 		return

@@ -30,7 +30,7 @@ func clusterWide(name string, born int, changes ...change) *v1alpha1.ClusterRout
 func TestRequestOfClusterPolicies(t *testing.T) {
 	near := Request{
 		Source: "ClusterRoutingPolicy near by its selector", ClusterPolicy: "near", Approach: ApproachPrefer,
-		Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: DefaultBound()}, Capacity: Capacity{Type: CapacityNodes},
+		Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: DefaultBound()}, Capacity: Capacity{Type: CapacityNodes}, unnamed: true,
 	}
 	warned := near
 	warned.Warnings = []string{"these select the Service too and have no effect, since of several the oldest counts, then the first by name: ClusterRoutingPolicy z, a"}
@@ -52,7 +52,7 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 		},
 		{
 			"after a RoutingPolicy", "", []*v1alpha1.RoutingPolicy{policy("own", 5, web)}, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
-			Request{Source: "RoutingPolicy own by its selector", Policy: "own", Approach: ApproachPrefer, Intent: near.Intent},
+			Request{Source: "RoutingPolicy own by its selector", Policy: "own", Approach: ApproachPrefer, Intent: near.Intent, unnamed: true},
 		},
 		{
 			"opted out of", "same-zone=Balanced", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},

@@ -26,6 +26,7 @@ func TestSharesOfNodes(t *testing.T) {
 	nodes := []*corev1.Node{
 		node("b-1", "b", "4"), node("a-2", "a", "1", "web"), node("a-1", "a", "3", "web"), node("c-1", "c", "4", LabelControlPlane),
 	}
+	nodes[3].Spec.Taints = []corev1.Taint{{Key: LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
 	for _, test := range []struct {
 		name     string
 		capacity Capacity

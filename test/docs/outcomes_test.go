@@ -147,13 +147,19 @@ func TestEventsAreDocumented(t *testing.T) {
 func TestMessagesAreDocumented(t *testing.T) {
 	var want []string
 	add := func(o allocate.Outcome) {
-		o.Algorithm, o.Threshold = allocate.Optimal, allocate.DefaultOverloadThreshold
+		o.Threshold = allocate.DefaultOverloadThreshold
 		want = append(want, explain.Brief(o))
 	}
 	for _, rule := range declared(t, "internal/allocate", func(name string) bool { return strings.HasPrefix(name, "Rule") }) {
-		add(allocate.Outcome{Rule: allocate.Rule(rule)})
+		algorithm := allocate.Optimal
+		if allocate.Rule(rule) == allocate.RuleOneZone {
+			add(allocate.Outcome{Rule: allocate.RuleOneZone, Algorithm: algorithm, Zones: 1})
+			algorithm = allocate.Auto // which alone counts zones that have capacity
+		}
+		add(allocate.Outcome{Rule: allocate.Rule(rule), Algorithm: algorithm})
 	}
-	add(allocate.Outcome{Rule: allocate.RuleOverload, Overload: math.Inf(1)})
+	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Undivided: true})
+	add(allocate.Outcome{Rule: allocate.RuleOverload, Algorithm: allocate.Optimal, Overload: math.Inf(1)})
 	want = append(want, explain.Brief(allocate.Outcome{Rule: allocate.RulePlanned, State: allocate.Allocated, Algorithm: allocate.Flow}))
 	if got, want := rows(t, text(t, outcomes), "Messages"), sorted(want); !slices.Equal(got, want) {
 		t.Errorf("%s has the messages\n%s\nthe code has\n%s", outcomes, strings.Join(got, "\n"), strings.Join(want, "\n"))

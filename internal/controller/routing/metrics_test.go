@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -201,10 +202,10 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 // Endpoints that change their zones count however the plan is delivered.
 func TestMovedEndpointsAreCounted(t *testing.T) {
 	for name, service := range map[string]*corev1.Service{
-		"hints": preferring("web"), "groups": proxied(translate.AnnotationSameZone, translate.Prefer),
+		"hints": preferring("web"), "groups": proxied(translate.AnnotationTopologyMode, translate.PolicyPrefix+"optimal"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
+			w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("optimal", v1alpha1.RoutingPolicySpec{Algorithm: "optimal"}))...)
 			registry := prometheus.NewPedanticRegistry()
 			registry.MustRegister(w.reconciler.metrics.reallocated)
 			moved := func() float64 {

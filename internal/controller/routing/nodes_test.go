@@ -83,7 +83,7 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 		}, nil},
 		{"a node that is old", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.30.0" })
-		}, []string{"count", "cpu", "own", "racks", "tiers"}},
+		}, []string{"beside", "count", "cpu", "own", "racks", "tiers"}},
 		{"a node with another patch release", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.37.1" })
 		}, nil},

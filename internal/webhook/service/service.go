@@ -144,7 +144,7 @@ func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1
 func (j judge) warnings(request translate.Request) []string {
 	said := slices.Clone(request.Warnings)
 	if request.Groups && j.WithoutGroups {
-		request.Groups = false
+		request = request.WithGroups(false)
 		said = append(said, fmt.Sprintf("annotation %s has no effect: %s", translate.AnnotationProxy, translate.GroupsAreOff))
 	}
 	switch {
