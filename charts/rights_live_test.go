@@ -83,9 +83,12 @@ func TestRightsInACluster(t *testing.T) {
 		return second(controller.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector}))
 	}
 	const policy, role = "vicinity-controller-writes", "cannot"
-	// The API server takes a moment to know of the roles and of the policy.
+	// The API server takes a moment to know of the roles and of the policy. Each try changes
+	// something, because the policy has nothing against a write that changes nothing.
+	tries := 0
 	c.Await("the rights to be known", func(ctx context.Context) (string, error) {
-		err := onService()(ctx, `{"spec":{"externalIPs":["192.0.2.1"]}}`)
+		tries++
+		err := onService()(ctx, fmt.Sprintf(`{"spec":{"externalIPs":["198.51.100.%d"]}}`, tries%250+1))
 		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy) {
 			return "", nil
 		}

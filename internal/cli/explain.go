@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,7 +117,7 @@ func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args
 		return err
 	}
 	r := &clusterReader{connection: connected, now: time.Now()}
-	input, _, err := r.inputOf(ctx, name)
+	input, err := r.inputOf(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -135,39 +134,40 @@ func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args
 	return write(s.out, e)
 }
 
-// inputOf reads all that the decision about a Service depends on, and the nodes.
-func (r *clusterReader) inputOf(ctx context.Context, name string) (read reading, nodes []*corev1.Node, err error) {
+// inputOf reads all that the decision about a Service depends on.
+func (r *clusterReader) inputOf(ctx context.Context, name string) (reading, error) {
 	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return read, nil, r.notFound(ctx, name)
+		return reading{}, r.notFound(ctx, name)
 	}
 	if err != nil {
-		return read, nil, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
+		return reading{}, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
 	}
 	in := routing.Input{Service: service}
-	if nodes, err = r.nodes(ctx); err != nil {
-		return read, nil, err
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return reading{}, err
 	}
 	in.Cluster = translate.NewCluster(nodes)
 	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
-		return read, nil, err
+		return reading{}, err
 	}
 	if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
-		return read, nil, err
+		return reading{}, err
 	}
 	defaults, err := r.defaults(ctx, r.namespace)
 	if err != nil {
-		return read, nil, err
+		return reading{}, err
 	}
 	in.Defaults = defaults[r.namespace]
 	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
-		return read, nil, err
+		return reading{}, err
 	}
 	settings, err := r.settings(ctx)
 	if err != nil {
-		return read, nil, err
+		return reading{}, err
 	}
-	return settings.reading(in), nodes, nil
+	return settings.reading(in), nil
 }
 
 // notFound names Services that may be meant: with a similar name, or in another

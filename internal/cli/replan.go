@@ -86,7 +86,7 @@ func (f *replanFlags) run(ctx context.Context, out io.Writer, reach connector, a
 
 // decided is what holds for a Service, if Vicinity plans it.
 func (r *clusterReader) decided(ctx context.Context, name string) (routing.Decision, error) {
-	in, _, err := r.inputOf(ctx, name)
+	in, err := r.inputOf(ctx, name)
 	if err != nil {
 		return routing.Decision{}, err
 	}
@@ -97,7 +97,7 @@ func (r *clusterReader) decided(ctx context.Context, name string) (routing.Decis
 	case in.stopped != "":
 		return d, fmt.Errorf("nobody would plan Service %s/%s: %s", r.namespace, name, in.stopped)
 	case d.Delivery == routing.DeliveryNone:
-		return d, fmt.Errorf("Vicinity makes no plan for Service %s/%s; vicinity explain says why", r.namespace, name)
+		return d, fmt.Errorf("no plan is made for Service %s/%s; vicinity explain says why", r.namespace, name)
 	}
 	return d, nil
 }

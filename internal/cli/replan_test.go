@@ -67,7 +67,7 @@ func TestReplanFails(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"replan", "plain"}, "Vicinity makes no plan for Service shop/plain; vicinity explain says why"},
+		{[]string{"replan", "plain"}, "no plan is made for Service shop/plain; vicinity explain says why"},
 		{[]string{"replan", "lend"}, `no Service "lend" is in namespace "shop"; did you mean lent?`},
 		{[]string{"replan", "lent", "--wait", "0s"}, "--wait 0s is not allowed; it must be above 0"},
 	} {

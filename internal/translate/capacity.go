@@ -90,7 +90,7 @@ func (c Capacity) counted() func(*countedNode) bool {
 		selector = labels.Everything() // as ReadPolicy has it
 	}
 	return func(n *countedNode) bool {
-		return selector.Matches(labels.Set(n.labels)) && !(c.WithoutControlPlane && n.controlPlane)
+		return selector.Matches(labels.Set(n.labels)) && (!c.WithoutControlPlane || !n.controlPlane)
 	}
 }
 

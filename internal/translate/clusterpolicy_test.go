@@ -48,22 +48,28 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 		{"selects others", "", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)}, Request{}},
 		{
 			"the oldest, then the first by name", "", nil,
-			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("a", 2), clusterWide("z", 1), clusterWide("near", 1), clusterWide("b", 0, other)}, warned,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("a", 2), clusterWide("z", 1), clusterWide("near", 1), clusterWide("b", 0, other)},
+			warned,
 		},
 		{
-			"after a RoutingPolicy", "", []*v1alpha1.RoutingPolicy{policy("own", 5, web)}, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			"after a RoutingPolicy", "",
+			[]*v1alpha1.RoutingPolicy{policy("own", 5, web)},
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{Source: "RoutingPolicy own by its selector", Policy: "own", Approach: ApproachPrefer, Intent: near.Intent, unnamed: true},
 		},
 		{
-			"opted out of", "same-zone=Balanced", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			"opted out of", "same-zone=Balanced", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{Source: "annotation endpointslice.kubernetes.io/same-zone: Balanced"},
 		},
 		{
-			"after topology keys", "keys=", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			"after topology keys", "keys=", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{Source: `annotation vicinity.dev/topology-keys: ""`, Approach: ApproachKeys},
 		},
 		{
-			"after Auto", "mode=Auto", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			"after Auto", "mode=Auto", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{
 				Source: "annotation service.kubernetes.io/topology-mode: Auto", Approach: ApproachAuto, Upstream: true,
 				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: AutoBound()}, Capacity: AutoCapacity(),
@@ -71,18 +77,21 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 		},
 		{"Auto that is disabled says nothing", "mode=Disabled", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)}, near},
 		{
-			"after trafficDistribution", "distribution=PreferSameZone", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			"after trafficDistribution", "distribution=PreferSameZone", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{
 				Source: "spec.trafficDistribution: PreferSameZone", Approach: ApproachPrefer, Upstream: true,
 				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}},
 			},
 		},
 		{
-			"cannot be named", "mode=vicinity.dev/near", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)},
+			"cannot be named", "mode=vicinity.dev/near", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)},
 			Request{Warnings: []string{`annotation service.kubernetes.io/topology-mode: no RoutingPolicy "near" is known in namespace "shop"`}},
 		},
 		{
-			"keys that a local policy forbids", "external=Local", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("racks", 0, keys("rack", all))},
+			"keys that a local policy forbids", "external=Local", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("racks", 0, keys("rack", all))},
 			Request{Warnings: []string{`spec.keys of ClusterRoutingPolicy racks, "rack,*", cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them`}},
 		},
 	} {

@@ -106,8 +106,10 @@ func byLabel(label string) client.IndexerFunc {
 // Synced is a check that fails until all objects are known that decisions are made
 // from: until then nobody is told that this replica could take over.
 func Synced(informers cache.Informers, options Options) func(*http.Request) error {
-	objects := []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},
-		&v1alpha1.ClusterRoutingPolicy{}, aNamespace()}
+	objects := []client.Object{
+		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},
+		&v1alpha1.ClusterRoutingPolicy{}, aNamespace(),
+	}
 	if !options.Settings.WithoutGroups {
 		objects = append(objects, &coordinationv1.Lease{})
 	}

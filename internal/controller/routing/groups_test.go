@@ -388,8 +388,12 @@ func TestProxiesOfNodes(t *testing.T) {
 		proxies[i].NotReady = proxies[i].NotReady.UTC()
 	}
 	want := []routing.NodeProxy{
-		{Node: "a1", Zone: "a"}, {Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"},
-		{Node: "c1", Zone: "a"}, {Node: "d1", Zone: "a", NotReady: since.UTC()}, {Node: "e1", Zone: "a", NotReady: since.UTC()}, {Node: "f1", Zone: "a"},
+		{Node: "a1", Zone: "a"},
+		{Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"},
+		{Node: "c1", Zone: "a"},
+		{Node: "d1", Zone: "a", NotReady: since.UTC()},
+		{Node: "e1", Zone: "a", NotReady: since.UTC()},
+		{Node: "f1", Zone: "a"},
 	}
 	if !slices.Equal(proxies, want) {
 		t.Errorf("got %+v, want %+v", proxies, want)

@@ -81,11 +81,12 @@ func plainlyKept(got, stored *discoveryv1.EndpointSlice, others []*discoveryv1.E
 					moved = same
 				}
 			}
-			if moved != nil {
+			switch {
+			case moved != nil:
 				e.Hints = moved.Hints.DeepCopy()
-			} else if p == byNode && e.NodeName != nil {
+			case p == byNode && e.NodeName != nil:
 				e.Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: *e.NodeName}}}
-			} else if p == hinted && e.Zone != nil && *e.Zone != "" {
+			case p == hinted && e.Zone != nil && *e.Zone != "":
 				e.Hints = nil
 				ownPlace(e, nodes)
 			}

@@ -24,7 +24,8 @@ func TestJudge(t *testing.T) {
 		"nothing": {nil, []string{"promises: 0 passed, 0 failed"}, true},
 		"all kept": {
 			[]Outcome{outcome("lab/a", held), outcome("lab/b", held)},
-			[]string{"promises: 2 passed, 0 failed"}, true,
+			[]string{"promises: 2 passed, 0 failed"},
+			true,
 		},
 		"kept on the second try": {
 			[]Outcome{outcome("lab/a", lost, held), outcome("lab/b", held)},
@@ -42,7 +43,8 @@ func TestJudge(t *testing.T) {
 		},
 		"failed twice": {
 			[]Outcome{outcome("lab/a", lost, lost), outcome("lab/b", held)},
-			[]string{"FAIL lab/a 3 of 10 lost; 2 late (2s); second try: 3 of 10 lost; 2 late (2s)", "promises: 1 passed, 1 failed"}, false,
+			[]string{"FAIL lab/a 3 of 10 lost; 2 late (2s); second try: 3 of 10 lost; 2 late (2s)", "promises: 1 passed, 1 failed"},
+			false,
 		},
 		"one failed twice, one kept on the second try": {
 			[]Outcome{outcome("lab/a", lost, lost), outcome("lab/b", lost, held)},
@@ -52,11 +54,13 @@ func TestJudge(t *testing.T) {
 		},
 		"failed, and the run ended before the second try": {
 			[]Outcome{outcome("lab/a", lost)},
-			[]string{"FAIL lab/a 3 of 10 lost; 2 late (2s)", "promises: 0 passed, 1 failed"}, false,
+			[]string{"FAIL lab/a 3 of 10 lost; 2 late (2s)", "promises: 0 passed, 1 failed"},
+			false,
 		},
 		"the run ended before the first try": {
 			[]Outcome{outcome("lab/a", held), outcome("lab/b")},
-			[]string{"promises: 1 passed, 0 failed, 1 not tried"}, false,
+			[]string{"promises: 1 passed, 0 failed, 1 not tried"},
+			false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
