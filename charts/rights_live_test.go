@@ -52,7 +52,7 @@ func TestRightsInACluster(t *testing.T) {
 	}
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
 	}
 	if err := second(c.CoreV1().Services("shop").Create(ctx, service, metav1.CreateOptions{})); err != nil {
 		t.Fatal(err)
