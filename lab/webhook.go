@@ -63,6 +63,12 @@ kind: RoutingPolicy
 metadata: {name: lab-probe}
 spec: {}
 `,
+	"clusterroutingpolicy.vicinity.dev": `
+apiVersion: vicinity.dev/v1alpha1
+kind: ClusterRoutingPolicy
+metadata: {name: lab-probe}
+spec: {namespaceSelector: {}}
+`,
 }
 
 // waitWebhook waits until the API server has an answer of a webhook. All of Vicinity's
