@@ -36,6 +36,7 @@ func routingArea() area {
 			{name: "thresholds", keep: thresholds, within: 4 * time.Minute},
 			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute},
 			{name: "groups", keep: groups, within: 5 * time.Minute},
+			{name: "cluster-policy", keep: clusterPolicy},
 			{name: "churn", keep: churn, within: 40 * time.Minute},
 			{name: "controller-killed", keep: controllerKilled, within: 4 * time.Minute},
 			{name: "leader-changed", keep: leaderChanged, within: 5 * time.Minute},
@@ -68,11 +69,13 @@ const (
 
 // explained is what "vicinity explain -o json" says, as far as promises look at it.
 type explained struct {
-	Written   *bool
-	Pending   []string
-	Warnings  []string
-	Condition *struct{ Status, Reason, Message string }
-	Families  []struct {
+	Source        string
+	ClusterPolicy string
+	Written       *bool
+	Pending       []string
+	Warnings      []string
+	Condition     *struct{ Status, Reason, Message string }
+	Families      []struct {
 		Family   string
 		State    string
 		Expected struct{ InZone, MaxOverload float64 }
