@@ -37,6 +37,7 @@ func routingArea() area {
 			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute},
 			{name: "groups", keep: groups, within: 5 * time.Minute},
 			{name: "cluster-policy", keep: clusterPolicy},
+			{name: "replan", keep: replan},
 			{name: "churn", keep: churn, within: 40 * time.Minute},
 			{name: "controller-killed", keep: controllerKilled, within: 4 * time.Minute},
 			{name: "leader-changed", keep: leaderChanged, within: 5 * time.Minute},
