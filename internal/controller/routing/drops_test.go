@@ -138,6 +138,38 @@ func TestZonesFollowWhileNodesAreDropped(t *testing.T) {
 	}
 }
 
+// A hint for a zone that is stored says nothing about those for nodes: the next attempt at
+// them stays as far away as it was, and they count as dropped until then.
+func TestZonesDoNotEndTheWaitForNodes(t *testing.T) {
+	w := newWorld(t, append(threeZones(), nearNode("web", "kubernetes.io/hostname,topology.kubernetes.io/zone,*"), aSlice("web", 0, twelve))...)
+	w.drop = dropNodes
+	for w.recorded("web").drops.count < 4 {
+		result := w.sync("web")
+		w.copyLabel("web")
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	}
+	before := w.recorded("web").drops
+	w.create(aSlice("web", 1, "c"))
+	w.copyLabel("web")
+	w.sent()
+	for range 3 {
+		w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(time.Second))
+	}
+	if got := w.hints(); got != twelve+" | c" {
+		t.Fatalf("hints %s", got)
+	}
+	if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) != 1 {
+		t.Errorf("sent %q, want one hint for the zone", sent)
+	}
+	if got := w.recorded("web").drops; got != before {
+		t.Errorf("drops %+v, want %+v", got, before)
+	}
+	if state := w.reported("web").state; state != stateHintsDropped {
+		t.Errorf("the metrics say %s", state)
+	}
+}
+
 // Where the slice whose hints were dropped is gone, nobody waits for the next attempt.
 func TestDropsEndWithTheirSlice(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)

@@ -199,6 +199,11 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 	}
 }
 
+// reported is what the metrics say of a Service.
+func (w *world) reported(name string) report {
+	return w.reconciler.memory.views[types.NamespacedName{Namespace: "shop", Name: name}].report
+}
+
 // Endpoints that change their zones count however the plan is delivered.
 func TestMovedEndpointsAreCounted(t *testing.T) {
 	for name, service := range map[string]*corev1.Service{

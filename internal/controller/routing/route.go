@@ -165,7 +165,9 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 		s.slices++
 	}
 	if len(step.Writes) > 0 {
-		s.record.drops = drops{}
+		if s.record.drops.wait(s.now) == 0 {
+			s.record.drops = drops{} // nothing was withheld, and all is stored
+		}
 		s.count(d)
 	}
 	switch {
