@@ -112,10 +112,21 @@ func (p *hintPlan) of(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 
 // LeaveOutNodes takes the hints for nodes out of a decision whose slices cannot have them.
 func (d *Decision) LeaveOutNodes() {
+	d.discountNodes()
 	for i := range d.Families {
 		h := &d.Families[i].hints
 		if h.nodes = nil; h.zones == nil && !h.own {
 			h.wanted = false
+		}
+	}
+}
+
+// discountNodes takes what nodes would make of the plan out of what is expected, where no
+// proxy goes by hints for them.
+func (d *Decision) discountNodes() {
+	for i := range d.Families {
+		if f := &d.Families[i]; f.Nodes != nil {
+			f.Nodes, f.Outcome.Figures = nil, f.byZone
 		}
 	}
 }

@@ -54,6 +54,7 @@ func (d *Decision) noteProxies(in Input) {
 		d.Ignored = IgnoredAll
 	default:
 		d.Ignored = IgnoredNodes
+		d.discountNodes()
 	}
 }
 

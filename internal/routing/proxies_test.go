@@ -73,6 +73,34 @@ func TestHintsThatProxiesIgnore(t *testing.T) {
 	}
 }
 
+// Hints for nodes that nobody goes by do not count: the figures are those of the zones'.
+func TestFiguresWithoutNodeHints(t *testing.T) {
+	nodes := nodesIn(twoByTwo)
+	byZone := decided(t, inputOf(routedService(translate.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*"), nodes, slicesOf(busyNode)))
+	for name, without := range map[string]func(Input) Decision{
+		"dropped": func(in Input) Decision {
+			d := decided(t, in)
+			d.LeaveOutNodes()
+			return d
+		},
+		"ignored": func(in Input) Decision {
+			for _, node := range nodes {
+				node.Status.NodeInfo.KubeletVersion = "v1.33.0"
+			}
+			in.Cluster = translate.NewCluster(nodes)
+			return decided(t, in)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := inputOf(routedService(translate.AnnotationTopologyKeys, nodeThenZone), nodes, slicesOf(busyNode))
+			f := without(in).Families[0]
+			if want := byZone.Families[0].Outcome.Figures; f.Outcome.Figures != want || f.Nodes != nil {
+				t.Errorf("figures %+v, want %+v; by nodes %+v", f.Outcome.Figures, want, f.Nodes)
+			}
+		})
+	}
+}
+
 // What was dropped leaves the state of the plan readable.
 func TestDroppedHintsKeepTheState(t *testing.T) {
 	in := inputOf(routedService(translate.AnnotationSameZone, translate.Prefer), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a b b b b b"))

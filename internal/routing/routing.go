@@ -117,6 +117,8 @@ type FamilyDecision struct {
 	Moved int
 
 	hints hintPlan
+	// byZone are the figures of the plan without Nodes.
+	byZone allocate.Figures
 }
 
 // family is the part of the decision about an address family, or nil.

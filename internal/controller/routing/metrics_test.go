@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
@@ -163,10 +164,13 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 	needing.UID = "web-uid"
 	for name, test := range map[string]struct {
 		service *corev1.Service
+		drop    func(client.Object)
 		change  func(*world)
 		inZone  float64
 	}{
 		"hints":                                  {service: preferring("web"), inZone: 1},
+		"hints for nodes":                        {service: nearNode("web", "kubernetes.io/hostname,*"), inZone: 1},
+		"hints for nodes that are not stored":    {service: nearNode("web", "kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
 		"what hints cannot express":              {service: hard, inZone: 1. / 3},
 		"groups that nobody uses yet":            {service: needing, inZone: 1. / 3},
 		"groups that nobody uses yet, but hints": {service: groups, inZone: 1},
@@ -182,6 +186,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(threeZones(), test.service, aSlice("web", 0, twelve))...)
+			w.drop = test.drop
 			for range 5 {
 				w.sync("web")
 				w.copyLabel("web")
@@ -191,7 +196,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 				test.change(w)
 				w.sync("web")
 			}
-			families := w.reconciler.memory.views[types.NamespacedName{Namespace: "shop", Name: "web"}].report.families
+			families := w.reported("web").families
 			if len(families) != 1 || math.Abs(families[0].figures.InZone-test.inZone) > 1e-9 {
 				t.Errorf("%+v, want %g in the zone", families, test.inZone)
 			}
