@@ -2,6 +2,7 @@ package routing
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -201,6 +202,9 @@ func figuresOf(f *routing.FamilyDecision, force *routing.Decision) (allocate.Fig
 	if force != nil {
 		for i := range force.Families {
 			if in := &force.Families[i]; in.Family == f.Family {
+				if in.Nodes != nil {
+					return in.Outcome.Figures, nodeLoads(in)
+				}
 				return in.Outcome.Figures, zoneLoads(in.Region, in.Plan)
 			}
 		}
@@ -226,6 +230,23 @@ func zoneLoads(region allocate.Region, plan allocate.Plan) []zoneLoad {
 		if zone != "" && endpoints[z] > 0 {
 			loads = append(loads, zoneLoad{zone, sums[z] / float64(endpoints[z])})
 		}
+	}
+	return loads
+}
+
+// nodeLoads are the loads of the zones that have endpoints, in the order of names, where
+// nodes look for endpoints of their own first.
+func nodeLoads(f *routing.FamilyDecision) []zoneLoad {
+	sums, endpoints := map[string]float64{}, map[string]int{}
+	for i := range f.Endpoints {
+		if zone := f.Endpoints[i].Zone; zone != "" {
+			sums[zone] += f.Nodes.Loads[i]
+			endpoints[zone]++
+		}
+	}
+	var loads []zoneLoad
+	for _, zone := range slices.Sorted(maps.Keys(sums)) {
+		loads = append(loads, zoneLoad{zone, sums[zone] / float64(endpoints[zone])})
 	}
 	return loads
 }

@@ -113,6 +113,31 @@ vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service=
 	}
 }
 
+// Where nodes look for endpoints of their own first, the load of a zone is what they make
+// of it.
+func TestMetricsOfZonesFollowTheNodes(t *testing.T) {
+	for name, annotations := range map[string][]string{
+		"hints":  nil,
+		"groups": {translate.AnnotationProxy, "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := aService("web", append(annotations, translate.AnnotationTopologyKeys, "kubernetes.io/hostname,*")...)
+			service.UID = "web-uid"
+			w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), service)...)
+			for range 5 {
+				w.sync("web")
+				w.copyLabel("web")
+				w.clock.SetTime(w.clock.Now().Add(settle))
+			}
+			want := []zoneLoad{{"a", 4. / 3}, {"b", 1}, {"c", 0.8}}
+			same := func(a, b zoneLoad) bool { return a.zone == b.zone && math.Abs(a.load-b.load) < 1e-9 }
+			if got := w.reported("web").families[0].loads; !slices.EqualFunc(got, want, same) {
+				t.Errorf("loads %v, want %v", got, want)
+			}
+		})
+	}
+}
+
 // What the recipes for autoscalers ask for is there under that name, with those labels.
 func TestQueriesOfAutoscalersFindTheirMetrics(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/autoscaling.md")
