@@ -209,7 +209,7 @@ func (e *explanation) warnings() []string {
 	}
 	warnings = slices.Concat(warnings, e.decision.Request.Warnings, e.decision.Notes)
 	if !e.blind() {
-		if names := e.decision.IgnoredBy; len(names) > 0 {
+		if names := e.decision.Hinted().IgnoredBy; len(names) > 0 {
 			warnings = append(warnings, "kube-proxy does not go by all of the hints on "+some(names))
 		}
 		warnings = append(warnings, e.input.Cluster.Warnings()...)

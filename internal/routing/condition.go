@@ -60,7 +60,7 @@ func (d Decision) Condition() metav1.Condition {
 			if d.Meanwhile.Delivery == DeliveryNone {
 				sentences = []string{awaitsProxyAlone}
 			}
-		case allocated && d.Ignored != IgnoredNone:
+		case allocated && inForce.Ignored != IgnoredNone:
 			condition.Reason += "," + wordProxiesIgnoreHints
 		case allocated:
 			condition.Status = metav1.ConditionTrue

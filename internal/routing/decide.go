@@ -45,8 +45,8 @@ func Decide(in Input) (Decision, error) {
 	}
 	if d.Delivery == DeliveryHints {
 		d.planHints(in)
-		d.noteProxies(in)
 	}
+	d.noteProxies(in)
 	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
 		d.note("zone %q of an endpoint is none that a node can have, and counts as unknown", zones[0])
 	}

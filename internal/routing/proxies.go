@@ -18,11 +18,13 @@ const (
 	IgnoredAll   Ignored = "all hints"
 )
 
-// noteProxies says which nodes' proxies do not go by the hints that are planned, as far as
-// the nodes tell. The notes name no nodes and no numbers, which change at every step of an
-// upgrade, while each change of the condition costs a write.
+// noteProxies says which nodes' proxies do not go by the hints that are planned, for good
+// or until vicinity-proxy serves the Service, as far as the nodes tell. The notes name no
+// nodes and no numbers, which change at every step of an upgrade, while each change of the
+// condition costs a write.
 func (d *Decision) noteProxies(in Input) {
-	zones, nodes := d.plannedHints()
+	hinted := d.Hinted()
+	zones, nodes := hinted.plannedHints()
 	if !zones && !nodes {
 		return
 	}
@@ -36,7 +38,7 @@ func (d *Decision) noteProxies(in Input) {
 		default:
 			d.note("some nodes run %s", what)
 		}
-		d.IgnoredBy = append(d.IgnoredBy, names...)
+		hinted.IgnoredBy = append(hinted.IgnoredBy, names...)
 	}
 	ignore(proxies.Windows, "Windows, where kube-proxy does not go by hints: clients there use all endpoints")
 	if zones && !enablesHints(in.Service) {
@@ -46,15 +48,15 @@ func (d *Decision) noteProxies(in Input) {
 	if nodes {
 		ignore(proxies.WithoutNodeHints, "a Kubernetes older than 1.34, where kube-proxy does not go by hints for nodes")
 	}
-	slices.Sort(d.IgnoredBy)
-	d.IgnoredBy = slices.Compact(d.IgnoredBy)
+	slices.Sort(hinted.IgnoredBy)
+	hinted.IgnoredBy = slices.Compact(hinted.IgnoredBy)
 	switch old := proxies.WithoutHints; {
-	case len(d.IgnoredBy) == 0 || len(d.IgnoredBy) < proxies.Nodes:
+	case len(hinted.IgnoredBy) == 0 || len(hinted.IgnoredBy) < proxies.Nodes:
 	case !zones || len(proxies.Windows) == proxies.Nodes || !enablesHints(in.Service) && len(proxies.Windows)+len(old) == proxies.Nodes:
-		d.Ignored = IgnoredAll
+		hinted.Ignored = IgnoredAll
 	default:
-		d.Ignored = IgnoredNodes
-		d.discountNodes()
+		hinted.Ignored = IgnoredNodes
+		hinted.discountNodes()
 	}
 }
 

@@ -101,6 +101,44 @@ func TestFiguresWithoutNodeHints(t *testing.T) {
 	}
 }
 
+// A Service that waits for vicinity-proxy is served by hints so far, which count only
+// where proxies go by them.
+func TestHintsMeanwhileThatProxiesIgnore(t *testing.T) {
+	in := inputOf(routedService(translate.AnnotationSameZone, translate.Prefer, translate.AnnotationProxy, "true"), nil, slicesOf("a a a a b b b b c c c c"))
+	for _, test := range []struct {
+		windows int // of three nodes
+		says    string
+		reason  string
+		ignored Ignored
+	}{
+		{0, "", "Allocated", IgnoredNone},
+		{1, "some nodes run Windows", "Allocated", IgnoredNone},
+		{3, "all nodes run Windows", "Allocated,ProxiesIgnoreHints", IgnoredAll},
+	} {
+		var nodes []*corev1.Node
+		for i, zone := range []string{"a", "b", "c"} {
+			node := testNode{name: zone + "-1", zone: zone}.object()
+			if i < test.windows {
+				node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.37.0", OperatingSystem: "windows"}
+			}
+			nodes = append(nodes, node)
+		}
+		in.Cluster = translate.NewCluster(nodes)
+		d := decided(t, in)
+		condition := d.Condition()
+		if condition.Reason != test.reason || (condition.Status == metav1.ConditionTrue) != (test.ignored == IgnoredNone) ||
+			!strings.Contains(condition.Message, test.says) || d.Hinted().Ignored != test.ignored || len(d.Hinted().IgnoredBy) != test.windows {
+			t.Errorf("%d on Windows: %s %s %q, ignored %q by %v", test.windows, condition.Status, condition.Reason, condition.Message, d.Hinted().Ignored, d.Hinted().IgnoredBy)
+		}
+		served := in
+		served.Service = in.Service.DeepCopy()
+		served.Service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+		if condition := decided(t, served).Condition(); condition.Status != metav1.ConditionTrue || strings.Contains(condition.Message, "Windows") {
+			t.Errorf("%d on Windows, served by vicinity-proxy: %s %s %q", test.windows, condition.Status, condition.Reason, condition.Message)
+		}
+	}
+}
+
 // What was dropped leaves the state of the plan readable.
 func TestDroppedHintsKeepTheState(t *testing.T) {
 	in := inputOf(routedService(translate.AnnotationSameZone, translate.Prefer), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a b b b b b"))

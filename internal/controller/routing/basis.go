@@ -37,7 +37,7 @@ const (
 // basisOf is the basis of a decision.
 func basisOf(d *routing.Decision) basis {
 	request := &d.Request
-	b := basis{proxies: d.Delivery == routing.DeliveryHints}
+	b := basis{proxies: d.Hinted().Delivery == routing.DeliveryHints}
 	if d.Delivery == routing.DeliveryNone || request.OwnZone {
 		return b
 	}

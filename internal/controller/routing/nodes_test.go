@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -125,6 +126,23 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 				t.Errorf("requeued %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// As long as hints serve a Service that waits for vicinity-proxy, it matters which proxies
+// the nodes have.
+func TestProxiesMatterUntilVicinityProxyServes(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile *routing.Decision
+		want      bool
+	}{
+		"waits":               {&routing.Decision{Delivery: routing.DeliveryHints}, true},
+		"waits without hints": {&routing.Decision{Delivery: routing.DeliveryNone}, false},
+		"is served":           {nil, false},
+	} {
+		if got := basisOf(&routing.Decision{Delivery: routing.DeliveryGroups, Meanwhile: test.meanwhile}).proxies; got != test.want {
+			t.Errorf("a Service that %s: %t", name, got)
+		}
 	}
 }
 
