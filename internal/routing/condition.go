@@ -19,10 +19,11 @@ const maxMessage = 1000
 const HintsLost = "the hints do not stay: something removes them, as Kubernetes does where Vicinity's webhook is not served"
 
 // IsReported reports whether there is anything to keep of the decision. Of a Service
-// that asks for nothing there is not.
+// that asks for nothing there is not, nor of one that a policy chose which has no use for
+// it: each write to a Service wakes all proxies, and a policy may choose a whole cluster.
 func (d Decision) IsReported() bool {
-	return d.Delivery != DeliveryNone || len(d.Request.Warnings) > 0 || len(d.Notes) > 0 ||
-		d.Request.NoPlan != "" && d.Request.Source != ""
+	return d.Delivery != DeliveryNone || len(d.Request.Warnings) > 0 || len(d.Notes) > d.unreported ||
+		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected
 }
 
 // Condition keeps the outcome in the Service's status. Its reason is the state, of

@@ -119,6 +119,50 @@ func TestCondition(t *testing.T) {
 	}
 }
 
+// A policy that chooses Services by selector, in a whole cluster maybe, chooses some that
+// have no use for it: nothing is written to those, and the decision still says why. To
+// one that names its policy it is.
+func TestPoliciesBySelectorAreQuiet(t *testing.T) {
+	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	everywhere := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
+	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	selecting := localPolicy()
+	selecting.Spec.Selector = &metav1.LabelSelector{}
+	for name, change := range map[string]func(*Input){
+		"headless":     func(in *Input) { in.Service.Spec.ClusterIP = corev1.ClusterIPNone },
+		"ExternalName": func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName },
+		"Local":        func(in *Input) { in.Service.Spec.InternalTrafficPolicy = &local },
+		"hints are off": func(in *Input) {
+			in.Settings.WithoutHints = true
+		},
+	} {
+		for chosen, test := range map[string]struct {
+			choose   func(*Input)
+			reported bool
+		}{
+			"ClusterRoutingPolicy":      {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere} }, false},
+			"RoutingPolicy by selector": {func(in *Input) { in.Policies = []*v1alpha1.RoutingPolicy{selecting} }, false},
+			"RoutingPolicy by name": {func(in *Input) {
+				in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
+				in.Service.Annotations[mode] = "vicinity.dev/local"
+			}, true},
+			"annotation": {func(in *Input) { in.Service.Annotations[sameZone] = "Prefer" }, true},
+		} {
+			in := inputOf(routedService(), nodes, slicesOf("a b c"))
+			change(&in)
+			test.choose(&in)
+			d := decided(t, in)
+			if d.Delivery != DeliveryNone || d.IsReported() != test.reported {
+				t.Errorf("%s, %s: by %s, reported: %t", name, chosen, d.Delivery, d.IsReported())
+			}
+			if d.Request.NoPlan == "" && len(d.Notes) == 0 {
+				t.Errorf("%s, %s: nothing says why", name, chosen)
+			}
+		}
+	}
+}
+
 // servedService is one that vicinity-proxy serves.
 func servedService(annotations ...string) *corev1.Service {
 	service := routedService(annotations...)

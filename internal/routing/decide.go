@@ -28,6 +28,9 @@ func Decide(in Input) (Decision, error) {
 	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == DeliveryHints && in.Settings.WithoutHints {
 		d.Delivery = DeliveryNone
 		d.note("%s has no effect: %s", d.Request.Source, translate.HintsAreOff)
+		if d.Request.Selected {
+			d.unreported++
+		}
 	}
 	var err error
 	switch d.Delivery {

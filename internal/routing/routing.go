@@ -88,6 +88,9 @@ type Decision struct {
 	// Notes are sentences about what has no effect, and what cannot be delivered and
 	// what to do instead.
 	Notes []string
+	// unreported is how many of the notes say only that a policy which chose the Service
+	// has no effect.
+	unreported int
 	// Undelivered says that hints cannot express what is asked for, so that there are
 	// none. A note says why.
 	Undelivered bool

@@ -347,6 +347,7 @@ func selected(from written, policies []anyPolicy) (request Request) {
 		return Request{Warnings: faults}
 	}
 	request = policyRequest(from, first, first.String()+" by its selector")
+	request.Selected = true
 	request.Warnings = append(faults, request.Warnings...)
 	if len(others) > 0 {
 		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: %s %s",

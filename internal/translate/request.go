@@ -33,6 +33,8 @@ type Request struct {
 	Policy string
 	// ClusterPolicy is the name of the ClusterRoutingPolicy that counts, if one does.
 	ClusterPolicy string
+	// Selected says that the policy chose the Service, which does not name it.
+	Selected bool
 	// OwnZone says that every endpoint is hinted to its own zone and to no other,
 	// also where that leaves a zone without.
 	OwnZone bool
