@@ -2,6 +2,8 @@ package translate
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +40,32 @@ func capacitiesOf(region allocate.Region) string {
 		words = append(words, fmt.Sprintf("%s=%g", zone.Name, zone.Capacity))
 	}
 	return strings.Join(words, " ")
+}
+
+// A cache lists nodes in any order. What is compared bit by bit must not depend on it.
+func TestCapacityHasNoOrderOfNodes(t *testing.T) {
+	var nodes []*corev1.Node
+	for i, cpu := range []string{"3920m", "1930m", "7910m", "3920m", "1930m", "7910m", "3920m", "1930m", "7910m"} {
+		nodes = append(nodes, aNode(fmt.Sprint("n", i), "a", "north", cpu))
+	}
+	cpu := Capacity{Type: CapacityCPU}
+	bits := func() (bits []uint64) {
+		cluster := NewCluster(nodes)
+		for _, zone := range cluster.Region(cpu, nil).Zones {
+			bits = append(bits, math.Float64bits(zone.Capacity))
+		}
+		for _, node := range cluster.Nodes(cpu, nil) {
+			bits = append(bits, math.Float64bits(node.Share))
+		}
+		return bits
+	}
+	want := bits()
+	for n := range nodes {
+		nodes = append(nodes[1:], nodes[0])
+		if got := bits(); !slices.Equal(got, want) {
+			t.Errorf("rotated by %d: %x, want %x", n+1, got, want)
+		}
+	}
 }
 
 func TestCapacity(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 type Cluster struct {
 	nodes   map[string]place // all, by name
 	zones   []clusterZone    // of the nodes that count, in the order of names
-	counted []countedNode    // in no order
+	counted []countedNode    // in the order of names
 
 	proxies Proxies
 
@@ -124,6 +124,8 @@ func (c *Cluster) countNodes(nodes []*corev1.Node) {
 			pods:         amount(node.Status.Allocatable.Pods()),
 		})
 	}
+	// Sums of fractions depend on the order, and a cache lists nodes in any.
+	slices.SortFunc(c.counted, func(a, b countedNode) int { return strings.Compare(a.name, b.name) })
 }
 
 // amount is a quantity that is not negative.
