@@ -51,7 +51,7 @@ type Loss string
 
 // The losses.
 const (
-	LossNodes Loss = "hints for nodes are not stored, as by an API server older than Kubernetes 1.34"
+	LossNodes Loss = "hints for nodes are not stored: something drops them, as a mutating webhook can"
 	LossHints Loss = "hints are not stored as written: something changes them, as a mutating webhook can"
 	LossLabel Loss = "the label " + translate.LabelRouted + " is not stored: something drops it, as a mutating webhook can"
 )
