@@ -118,21 +118,39 @@ func (f *replanFlags) ask(ctx context.Context, r *clusterReader, name string) er
 	defer cancel()
 	poll := time.NewTicker(replanPoll)
 	defer poll.Stop()
+	var last *corev1.Service
 	for {
-		var service *corev1.Service
-		service, err = services.Get(ctx, name, metav1.GetOptions{})
+		service, err := services.Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
 			if _, asked := service.Annotations[translate.AnnotationReplan]; !asked {
 				return nil
 			}
+			last = service
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("vicinity-controller has not answered in %s; the annotation %s of Service %s/%s is there still, and followed as soon as it can",
-				f.wait, translate.AnnotationReplan, r.namespace, name)
+			return fmt.Errorf("vicinity-controller has not answered in %s%s; the annotation %s of Service %s/%s is there still, and followed as soon as it can",
+				f.wait, replanWaitsFor(last), translate.AnnotationReplan, r.namespace, name)
 		case <-poll.C:
 		}
 	}
+}
+
+// replanWaitsFor says what keeps the controller from comparing plans, if the Service's
+// condition says it. The Service is nil if it could not be read.
+func replanWaitsFor(service *corev1.Service) string {
+	if service == nil {
+		return ""
+	}
+	switch {
+	case routing.DroppedHints(service):
+		return ": it waits until hints are stored as it writes them"
+	case routing.LostHints(service):
+		return ": it waits until hints stay that it writes"
+	case routing.NotWritten(service):
+		return ": it waits until it can write what it decides"
+	}
+	return ""
 }
 
 // replanText says what has changed, family by family.

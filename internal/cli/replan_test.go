@@ -78,3 +78,31 @@ func TestReplanFails(t *testing.T) {
 		}
 	}
 }
+
+// Where the time ends before the controller answers, the Service's condition says why.
+func TestReplanSaysWhatItWaitsFor(t *testing.T) {
+	for reason, want := range map[string]string{
+		"Allocated":              "vicinity-controller has not answered in 1ms; the annotation",
+		"Allocated,HintsDropped": "has not answered in 1ms: it waits until hints are stored as it writes them; the annotation",
+		"Allocated,HintsLost":    "has not answered in 1ms: it waits until hints stay that it writes; the annotation",
+		"Allocated,NotWritten":   "has not answered in 1ms: it waits until it can write what it decides; the annotation",
+	} {
+		c := lentCluster(t, func(c *fakeCluster, _ *discoveryv1.EndpointSlice) {
+			services := corev1.SchemeGroupVersion.WithResource("services")
+			object, err := c.typed.Tracker().Get(services, "shop", "lent")
+			if err != nil {
+				t.Fatal(err)
+			}
+			service := object.(*corev1.Service).DeepCopy()
+			service.Annotations[translate.AnnotationReplan] = "now"
+			service.Status.Conditions[0].Reason = reason
+			if err := c.typed.Tracker().Update(services, service, "shop"); err != nil {
+				t.Error(err)
+			}
+		})
+		code, _, stderr := c.run(t.Context(), "replan", "lent", "--wait", "1ms")
+		if code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, said %q, want %q", reason, code, stderr, want)
+		}
+	}
+}

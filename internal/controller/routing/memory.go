@@ -47,6 +47,7 @@ type record struct {
 	untoldSince time.Time
 	groups      groupRecord
 	quiet       quietRecord
+	renewal     *renewal // nil if there is none
 }
 
 // wrote notes the Service as it is since the last write to it.

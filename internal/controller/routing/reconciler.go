@@ -62,8 +62,9 @@ type pass struct {
 	again time.Duration
 	// slices and moved count what is written.
 	slices, moved int
-	// compared says that the plan was compared with a new one.
-	compared bool
+	// compared says that the plan was compared with a new one, and postponed that it was
+	// not because hints were uncertain.
+	compared, postponed bool
 }
 
 // Reconcile syncs one Service.
@@ -161,6 +162,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 		return nil
 	}
 	waiting, err := s.deliver(ctx, &d)
+	s.announce(&d, err == nil && !waiting)
 	switch {
 	case err != nil:
 		policy := policyOf(key, &d.Request)
@@ -173,11 +175,8 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if err := s.report(ctx, d); err != nil {
 		return err
 	}
-	if err := s.renewed(ctx, &d); err != nil {
-		return err
-	}
 	s.remember(ctx, key, d)
-	return nil
+	return s.answer(ctx, &d)
 }
 
 // touched reports whether Vicinity has left anything on the Service.

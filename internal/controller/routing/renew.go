@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
@@ -74,6 +72,20 @@ func isReplanAsked(service *corev1.Service) bool {
 	return asked
 }
 
+// renewal is a better plan that was decided and of which nothing is stored yet.
+type renewal struct {
+	trigger string
+	moved   int
+	text    string
+}
+
+// hintsAreUncertain reports whether hints that were written are not stored, or were
+// removed. Hints for nodes alone do not matter: those for zones are stored without them.
+func (s *pass) hintsAreUncertain() bool {
+	loss := s.record.drops.loss
+	return s.record.stay.losses > 0 || loss != "" && loss != routing.LossNodes
+}
+
 // renew compares a plan that is kept with a new one: when nothing has happened to the
 // Service for long, or at once if somebody asks for it. It returns what is to be
 // delivered.
@@ -84,7 +96,11 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	}
 	asked := isReplanAsked(s.in.Service)
 	switch {
-	case !hasRule(&d, allocate.RuleKept), s.record.stay.losses > 0:
+	case !hasRule(&d, allocate.RuleKept):
+		s.record.renewal = nil // another plan has taken its place
+		return d, nil
+	case s.hintsAreUncertain():
+		s.postponed = true
 		return d, nil
 	case asked:
 	case s.options.ReplanAfter <= 0 || quiet.compared:
@@ -109,59 +125,94 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	return renewed, nil
 }
 
-// renewed notes and reports what became of a comparison, once it is delivered. The
-// request is taken off the Service, so that whoever made it sees that it is done.
-func (s *pass) renewed(ctx context.Context, d *routing.Decision) error {
-	if s.compared {
+// announce reports a renewal once a part of it is stored: from then on it goes on like
+// any other plan. Until then the record keeps it, if what was decided counts as the last
+// decision; if not, the next sync decides again.
+func (s *pass) announce(d *routing.Decision, delivered bool) {
+	if s.compared && hasRule(d, allocate.RuleRenewed) && (delivered || s.slices > 0) {
+		s.record.renewal = renewalOf(d, isReplanAsked(s.in.Service))
+	}
+	r := s.record.renewal
+	if r == nil || s.slices == 0 {
+		return
+	}
+	s.record.renewal = nil
+	s.metrics.replans.WithLabelValues(r.trigger).Inc()
+	s.pace.moved(s.now, r.moved)
+	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", r.text)
+}
+
+// answer notes that a comparison is made, and takes the request off the Service, so that
+// whoever made it sees that it is done. Both wait until the hints are known to be stored.
+func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
+	switch {
+	case s.hintsAreUncertain():
+		return nil // whatever they wait for has asked to come back
+	case s.postponed:
+		s.come(time.Millisecond)
+		return nil
+	case s.compared:
 		s.record.quiet.compared = true
 	}
-	asked := isReplanAsked(s.in.Service)
-	if hasRule(d, allocate.RuleRenewed) {
-		trigger := replanQuiet
-		if asked {
-			trigger = replanRequest
-		}
-		moved := 0
-		for i := range d.Families {
-			moved += d.Families[i].Moved
-		}
-		s.metrics.replans.WithLabelValues(trigger).Inc()
-		s.pace.moved(s.now, moved)
-		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", renewalText(d, moved))
+	if !isReplanAsked(s.in.Service) || d.Delivery == routing.DeliveryNone {
+		return nil
 	}
-	if !asked || d.Delivery == routing.DeliveryNone {
+	if behind(s.in.Service, s.record.service) {
+		s.come(behindWait) // the condition was written: the guard would fail
 		return nil
 	}
 	service := serviceObject(s.in.Service)
-	const body = `{"metadata":{"annotations":{"` + translate.AnnotationReplan + `":null}}}`
-	err := s.client.Patch(ctx, service, client.RawPatch(types.MergePatchType, []byte(body)))
-	switch {
-	case apierrors.IsNotFound(err):
-		return errChanged
-	case err != nil:
+	path := "/metadata/annotations/" + strings.ReplaceAll(translate.AnnotationReplan, "/", "~1")
+	if err := patch(ctx, s.client, service, []operation{guard(s.in.Service), {"remove", path, nil}}); err != nil {
 		return fmt.Errorf("taking the annotation %s off: %w", translate.AnnotationReplan, err)
 	}
-	s.record.service = service.ResourceVersion
+	s.record.wrote(service, s.now)
 	return nil
 }
 
-// renewalText says what a renewal changes.
-func renewalText(d *routing.Decision, moved int) string {
-	var parts []string
-	for i := range d.Families {
-		f := &d.Families[i]
-		if f.Outcome.Rule == allocate.RuleRenewed {
-			parts = append(parts, fmt.Sprintf("%s: %s of the traffic stays in its zone instead of %s",
-				f.Family, explain.Percent(f.Outcome.Figures.InZone), explain.Percent(f.Outcome.Before.InZone)))
-		}
+// renewalOf is what is to be said of a decision that renews a plan. An endpoint that both
+// groups and hints give to other zones counts once.
+func renewalOf(d *routing.Decision, asked bool) *renewal {
+	r := &renewal{trigger: replanQuiet}
+	if asked {
+		r.trigger = replanRequest
 	}
-	return fmt.Sprintf("a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", moved, strings.Join(parts, "; "))
+	var parts []string
+	for _, plan := range plansOf(d) {
+		moved := 0
+		for i := range plan.Families {
+			f := &plan.Families[i]
+			moved += f.Moved
+			if f.Outcome.Rule != allocate.RuleRenewed {
+				continue
+			}
+			part := fmt.Sprintf("%s: %s of the traffic stays in its zone instead of %s",
+				f.Family, explain.Percent(f.Outcome.Figures.InZone), explain.Percent(f.Outcome.Before.InZone))
+			if !slices.Contains(parts, part) {
+				parts = append(parts, part)
+			}
+		}
+		r.moved = max(r.moved, moved)
+	}
+	r.text = fmt.Sprintf("a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", r.moved, strings.Join(parts, "; "))
+	return r
+}
+
+// plansOf are the plans that a decision delivers: two while a Service waits for
+// vicinity-proxy.
+func plansOf(d *routing.Decision) []*routing.Decision {
+	if d.Meanwhile != nil {
+		return []*routing.Decision{d, d.Meanwhile}
+	}
+	return []*routing.Decision{d}
 }
 
 func hasRule(d *routing.Decision, rule allocate.Rule) bool {
-	for i := range d.Families {
-		if d.Families[i].Outcome.Rule == rule {
-			return true
+	for _, plan := range plansOf(d) {
+		for i := range plan.Families {
+			if plan.Families[i].Outcome.Rule == rule {
+				return true
+			}
 		}
 	}
 	return false

@@ -1,11 +1,20 @@
 package routing
 
 import (
+	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -35,6 +44,9 @@ func lentWorld(t *testing.T, after time.Duration, annotations ...string) *world 
 }
 
 const own = "a a a a b b b b c c c c"
+
+// lentZones are the zones of the hints of lent.
+const lentZones = "b a a a b b b b c c c c"
 
 // A plan with lent endpoints stays while things happen, and is replaced when the
 // Service has been quiet.
@@ -108,6 +120,223 @@ func TestReplanOnRequest(t *testing.T) {
 	}
 	if w.service("web").Annotations[translate.AnnotationSameZone] != translate.Prefer {
 		t.Error("another annotation is gone")
+	}
+}
+
+// replanned are the events about better plans among those since the last time.
+func (w *world) replanned() []string {
+	return slices.DeleteFunc(w.told(), func(event string) bool { return !strings.Contains(event, "TopologyReplanned") })
+}
+
+// replans is the number of better plans that the metric counts.
+func (w *world) replans(trigger string) float64 {
+	return testutil.ToFloat64(w.reconciler.metrics.replans.WithLabelValues(trigger))
+}
+
+// askReplan asks for a better plan of the Service web.
+func (w *world) askReplan() {
+	w.t.Helper()
+	service := w.service("web")
+	service.Annotations[translate.AnnotationReplan] = "now"
+	w.update(service)
+}
+
+// isReplanAsked reports whether the Service web has a request.
+func (w *world) isReplanAsked() bool {
+	w.t.Helper()
+	return isReplanAsked(w.service("web"))
+}
+
+// A better plan that the API server does not store is told of and counted as soon as it is
+// stored, and not before. A request for it stays until then.
+func TestRenewalThatIsNotStored(t *testing.T) {
+	for name, test := range map[string]struct {
+		after       time.Duration
+		annotations []string
+		trigger     string
+	}{
+		"on request": {0, []string{translate.AnnotationReplan, "now"}, replanRequest},
+		"quiet":      {10 * time.Minute, nil, replanQuiet},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := lentWorld(t, test.after, test.annotations...)
+			before := w.slices("web")[0].Endpoints
+			w.drop = func(object client.Object) {
+				if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+					slice.Endpoints = before
+				}
+			}
+			for end := w.clock.Now().Add(time.Hour); w.clock.Now().Before(end); {
+				result := w.sync("web")
+				if result.RequeueAfter == 0 {
+					t.Fatal("it is never tried again")
+				}
+				w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+			}
+			if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) < 2 || len(sent) > 10 {
+				t.Errorf("%d patches of the slice in an hour", len(sent))
+			}
+			if told, n := w.replanned(), w.replans(test.trigger); len(told) > 0 || n != 0 {
+				t.Errorf("nothing is stored: told %q, the metric counts %v", told, n)
+			}
+			if wait := w.reconciler.pace.wait(w.clock.Now()); wait > 0 || w.recorded("web").quiet.compared {
+				t.Errorf("nothing is stored: others wait for %s", wait)
+			}
+			if asked := len(test.annotations) > 0; w.isReplanAsked() != asked {
+				t.Errorf("asked %t, want %t", !asked, asked)
+			}
+			if condition := w.condition("web"); condition.Reason != "Allocated,HintsDropped" {
+				t.Errorf("condition %+v", condition)
+			}
+
+			w.drop = nil
+			w.settle("web")
+			if got := w.hints(); got != own {
+				t.Errorf("hints %s", got)
+			}
+			if told, n := w.replanned(), w.replans(test.trigger); len(told) != 1 || n != 1 {
+				t.Errorf("once it is stored: told %q, the metric counts %v", told, n)
+			}
+			if w.isReplanAsked() {
+				t.Error("the request is left")
+			}
+		})
+	}
+}
+
+// While hints are removed no plan is compared, so a request stays until they are not.
+func TestReplanWaitsForLostHints(t *testing.T) {
+	for name, after := range map[string]time.Duration{"on request": 0, "quiet": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			w := lentWorld(t, after)
+			w.sync("web")
+			for range 4 {
+				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").stay.wait(w.clock.Now())))
+				w.strip("web")
+				w.sync("web") // finds the loss
+				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").stay.wait(w.clock.Now())))
+				w.sync("web") // writes anew
+			}
+			w.strip("web")
+			w.sync("web")
+			if after == 0 {
+				w.askReplan()
+			}
+			w.sync("web")
+			if losses := w.recorded("web").stay.losses; losses == 0 || w.isReplanAsked() != (after == 0) {
+				t.Errorf("after %d losses: asked %t", losses, w.isReplanAsked())
+			}
+			w.settle("web")
+			if got := w.hints(); got != own || w.isReplanAsked() {
+				t.Errorf("hints %s, asked %t", got, w.isReplanAsked())
+			}
+			if told := w.replanned(); len(told) != 1 {
+				t.Errorf("told %q", told)
+			}
+		})
+	}
+}
+
+// A request that is made while one is being answered is not taken for that.
+func TestSecondReplanRequestStays(t *testing.T) {
+	w := lentWorld(t, 0, translate.AnnotationReplan, "first")
+	second := false
+	w.refuse = func(object client.Object, body string) error {
+		if _, ok := object.(*corev1.Service); !ok || second || !strings.Contains(body, "replan") {
+			return nil
+		}
+		second = true
+		read := w.service("web")
+		service := read.DeepCopy()
+		service.Annotations[translate.AnnotationReplan] = "second"
+		w.update(service)
+		if guarded, _ := json.Marshal(guard(read)); strings.Contains(body, string(guarded)) {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "services"}, "web", errors.New("it has changed"))
+		}
+		return nil
+	}
+	for !second {
+		result := w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	}
+	if got := w.service("web").Annotations[translate.AnnotationReplan]; got != "second" {
+		t.Errorf("the second request is %q", got)
+	}
+	w.settle("web")
+	if w.isReplanAsked() {
+		t.Error("the second request is left")
+	}
+	if told := w.replanned(); len(told) != 1 {
+		t.Errorf("told %q", told)
+	}
+}
+
+// Taking the request off is a write like any other, which the cache may be behind for a
+// while.
+func TestReplanRequestIsAWrite(t *testing.T) {
+	w := lentWorld(t, 0)
+	w.settle("web")
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	w.askReplan()
+	w.settle("web")
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	w.sent()
+	w.askReplan() // nothing better is left
+	w.sync("web")
+	if sent := w.sent(); len(sent) != 1 || w.isReplanAsked() {
+		t.Fatalf("sent %q", sent)
+	}
+	if record := w.recorded("web"); record.trust.left(w.clock.Now()) != trustWritten || record.service != w.service("web").ResourceVersion {
+		t.Errorf("the write counts for %s", record.trust.left(w.clock.Now()))
+	}
+}
+
+// The hints that a Service follows until vicinity-proxy serves it get better plans, too.
+func TestReplanWhileProxyIsAwaited(t *testing.T) {
+	w := lentWorld(t, 0, translate.AnnotationProxy, "true", translate.AnnotationReplan, "now")
+	for range 20 {
+		result := w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
+	}
+	if got := w.hints(); got != own || w.isReplanAsked() {
+		t.Fatalf("hints %s, asked %t", got, w.isReplanAsked())
+	}
+	told := w.replanned()
+	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// A better plan of which only a part could be written counts from the first write on.
+func TestRenewalThatIsWrittenInPart(t *testing.T) {
+	w := lentWorld(t, 10*time.Minute)
+	slice := aSlice("web", 1, lent)
+	slice.Labels[translate.LabelRouted] = "true"
+	w.create(slice)
+	w.sync("web")
+	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
+	patches := 0
+	w.refuse = func(object client.Object, _ string) error {
+		if _, ok := object.(*discoveryv1.EndpointSlice); ok {
+			if patches++; patches == 2 {
+				return apierrors.NewConflict(schema.GroupResource{Resource: "endpointslices"}, "web", errors.New("it has changed"))
+			}
+		}
+		return nil
+	}
+	w.sync("web")
+	if want := own + " | " + lentZones; patches != 2 || w.hints() != want {
+		t.Fatalf("%d patches, hints %s, want %s", patches, w.hints(), want)
+	}
+	if wait := w.reconciler.pace.wait(w.clock.Now()); wait != 2*time.Second {
+		t.Errorf("others wait for %s", wait)
+	}
+	w.settle("web")
+	if got := w.hints(); got != own+" | "+own {
+		t.Errorf("hints %s", got)
+	}
+	if told, n := w.replanned(), w.replans(replanQuiet); len(told) != 1 || n != 1 {
+		t.Errorf("told %q, the metric counts %v", told, n)
 	}
 }
 

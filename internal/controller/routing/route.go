@@ -146,11 +146,11 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 	hold := s.now.Before(s.record.holdUntil)
 	step := routing.Next(s.in.Slices, *d, hold)
 	s.record.prune(s.in.Slices)
-	for _, write := range step.Writes {
+	for i, write := range step.Writes {
 		stored, err := s.writeHints(ctx, write)
 		s.metrics.wrote(err)
 		if err != nil {
-			if s.slices > 0 && isChanged(err) {
+			if i > 0 {
 				s.record.hinted(d) // what is written is part of this
 			}
 			return err
@@ -192,6 +192,7 @@ func (s *pass) lose(ctx context.Context, d *routing.Decision, loss routing.Loss,
 	s.dropped(ctx, loss, slice)
 	if loss == routing.LossNodes {
 		d.LeaveOutNodes()
+		s.slices++               // its hints for zones are stored
 		s.come(time.Millisecond) // for the rest
 		return
 	}
