@@ -126,10 +126,10 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 }
 
 // announce reports a renewal once a part of it is stored: from then on it goes on like
-// any other plan. Until then the record keeps it, if what was decided counts as the last
-// decision; if not, the next sync decides again.
+// any other plan. Until then the record keeps it where hints have to be written again. A
+// delivery that ended early without a write is decided anew by the next sync.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
-	if s.compared && hasRule(d, allocate.RuleRenewed) && (delivered || s.slices > 0) {
+	if s.compared && hasRule(d, allocate.RuleRenewed) && (s.slices > 0 || delivered && s.hintsAreUncertain()) {
 		s.record.renewal = renewalOf(d, isReplanAsked(s.in.Service))
 	}
 	r := s.record.renewal
