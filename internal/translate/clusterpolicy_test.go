@@ -102,6 +102,7 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 			if test.want.Capacity.Type == "" {
 				test.want.Capacity.Type = CapacityNodes
 			}
+			test.want.Selected = strings.HasSuffix(test.want.Source, "by its selector")
 			for range 2 {
 				got := RequestOf(service(strings.Fields(test.written)...), test.policies, Options{Defaults: test.defaults})
 				if !reflect.DeepEqual(got, test.want) {
