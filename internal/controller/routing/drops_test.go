@@ -43,8 +43,8 @@ func dropLabel(object client.Object) {
 }
 
 // nearNode asks for an endpoint of the own node first.
-func nearNode(name, keys string) *corev1.Service {
-	return aService(name, translate.AnnotationTopologyKeys, keys)
+func nearNode(keys string) *corev1.Service {
+	return aService("web", translate.AnnotationTopologyKeys, keys)
 }
 
 // An API server that takes hints and does not store them is found out by its answer:
@@ -57,8 +57,8 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 		hints   string
 	}{
 		"all hints":                         {preferring("web"), dropHints, "hints are not stored as written", "- - - - - - - - - - - -"},
-		"hints for nodes":                   {nearNode("web", "kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, "hints for nodes are not stored", twelve},
-		"hints for nodes, without a zone's": {nearNode("web", "kubernetes.io/hostname,*"), dropNodes, "hints for nodes are not stored", "- - - - - - - - - - - -"},
+		"hints for nodes":                   {nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, "hints for nodes are not stored", twelve},
+		"hints for nodes, without a zone's": {nearNode("kubernetes.io/hostname,*"), dropNodes, "hints for nodes are not stored", "- - - - - - - - - - - -"},
 		"the label":                         {preferring("web"), dropLabel, "the label vicinity.dev/routed is not stored", "- - - - - - - - - - - -"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 
 // While nothing but hints for nodes is dropped, those for zones follow the pods at once.
 func TestZonesFollowWhileNodesAreDropped(t *testing.T) {
-	w := newWorld(t, append(threeZones(), nearNode("web", "kubernetes.io/hostname,topology.kubernetes.io/zone,*"), aSlice("web", 0, twelve))...)
+	w := newWorld(t, append(threeZones(), nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), aSlice("web", 0, twelve))...)
 	w.drop = dropNodes
 	for range 8 {
 		w.sync("web")
@@ -141,7 +141,7 @@ func TestZonesFollowWhileNodesAreDropped(t *testing.T) {
 // A hint for a zone that is stored says nothing about those for nodes: the next attempt at
 // them stays as far away as it was, and they count as dropped until then.
 func TestZonesDoNotEndTheWaitForNodes(t *testing.T) {
-	w := newWorld(t, append(threeZones(), nearNode("web", "kubernetes.io/hostname,topology.kubernetes.io/zone,*"), aSlice("web", 0, twelve))...)
+	w := newWorld(t, append(threeZones(), nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), aSlice("web", 0, twelve))...)
 	w.drop = dropNodes
 	for w.recorded("web").drops.count < 4 {
 		result := w.sync("web")

@@ -194,8 +194,8 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 		inZone  float64
 	}{
 		"hints":                                  {service: preferring("web"), inZone: 1},
-		"hints for nodes":                        {service: nearNode("web", "kubernetes.io/hostname,*"), inZone: 1},
-		"hints for nodes that are not stored":    {service: nearNode("web", "kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
+		"hints for nodes":                        {service: nearNode("kubernetes.io/hostname,*"), inZone: 1},
+		"hints for nodes that are not stored":    {service: nearNode("kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
 		"what hints cannot express":              {service: hard, inZone: 1. / 3},
 		"groups that nobody uses yet":            {service: needing, inZone: 1. / 3},
 		"groups that nobody uses yet, but hints": {service: groups, inZone: 1},
