@@ -88,7 +88,7 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("a zone is sent %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
 	}
 	// A change of one zone is no news for the others.
-	quiet, err := s.allReceived(ctx)
+	quiet, err := s.quietReceived(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -166,6 +166,26 @@ func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
 		all[node.Name] = metrics.sum("vicinity_proxy_received_bytes_total", `resource="endpointgroups"`)
 	}
 	return all, nil
+}
+
+// quietReceived is allReceived when no proxy has received anything for two seconds: what
+// is left of earlier promises goes away in its own time, and every proxy hears of that.
+func (s *scene) quietReceived(ctx context.Context) (received map[string]float64, err error) {
+	var since time.Time
+	err = lab.Wait(ctx, "the proxies to receive nothing more", func(ctx context.Context) (string, error) {
+		now, err := s.allReceived(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !maps.Equal(now, received) {
+			received, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Sprintf("quiet for %s", quiet.Round(100*time.Millisecond)), nil
+		}
+		return "", nil
+	})
+	return received, err
 }
 
 // group is a hand-made group.
