@@ -237,7 +237,7 @@ func (w *writer) testDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "algorithm: optimal\ncapacity:\n  type: Nodes\noverloadThreshold: 50%\n"
+	const want = "capacity:\n  type: Nodes\noverloadThreshold: 50%\n"
 	if string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
