@@ -70,16 +70,15 @@ func ClientManifests(name string, replicas int) string {
 	return deployment(name, "client", replicas, "")
 }
 
-// DemoEndpoints is how many endpoints the demonstration has in each of a number of
-// zones: enough for Vicinity to divide them, which by default begins three above three
-// for each zone.
-func DemoEndpoints(zones int) int { return (3*zones + 3 + zones - 1) / zones }
+// DemoEndpoints is how many endpoints the demonstration has in each zone: as few as a
+// small Service has.
+const DemoEndpoints = 2
 
 // DemoManifests are what the demonstration runs, for a number of zones: a namespace
 // with an echo Service and a client in each zone.
 func DemoManifests(namespace string, zones int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n---\n", namespace) +
-		EchoManifests("echo", zones*DemoEndpoints(zones)) + "---\n" + ClientManifests("client", zones)
+		EchoManifests("echo", zones*DemoEndpoints) + "---\n" + ClientManifests("client", zones)
 }
 
 // deployment spreads pods of an image of the lab. A node or zone that is down must not
