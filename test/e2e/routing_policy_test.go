@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -143,6 +144,9 @@ func (s *scene) optedOut(ctx context.Context, service string) (load.Result, erro
 			return load.Result{}, fmt.Errorf("endpoint %s of %s, which opts out, has hints for %s", address, service, zones)
 		}
 	}
+	if err := s.answersOn(ctx, service); err != nil {
+		return load.Result{}, err
+	}
 	job, err := s.planLoadOf(ctx, service, some())
 	if err != nil {
 		return load.Result{}, err
@@ -152,6 +156,21 @@ func (s *scene) optedOut(ctx context.Context, service string) (load.Result, erro
 		err = fmt.Errorf("%.1f %% of the traffic of %s, which opts out, stayed in its zone; a third should", 100*result.InZone(), service)
 	}
 	return result, err
+}
+
+// answersOn waits until a new Service is known to the proxies of all clients' nodes.
+func (s *scene) answersOn(ctx context.Context, service string) error {
+	return lab.Wait(ctx, service+" to answer on every node", func(ctx context.Context) (string, error) {
+		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: 400, Duration: 250 * time.Millisecond})
+		if err != nil {
+			return "", err
+		}
+		result, err := job.Run(ctx, load.Watch{})
+		if err != nil {
+			return "", err
+		}
+		return failures(result), nil
+	})
 }
 
 // followers waits until the status of the scene's ClusterRoutingPolicy counts so many
