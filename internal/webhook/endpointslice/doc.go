@@ -13,9 +13,10 @@
 //     same zone, has the hints that it had: none, if it had none.
 //   - A new endpoint has none where the other endpoints have none, since that is the
 //     plan of a balanced Service. Otherwise it has the hints that it has in another
-//     slice of the Service, from which it is being moved, or else its own zone, and its
-//     own node where others are hinted to nodes: the node alone where no other is hinted
-//     to a zone.
+//     slice of the Service, from which it is being moved, or else its own zone, and a
+//     node where others are hinted to nodes: the node alone where no other is hinted to a
+//     zone. The node is its own, unless an endpoint beside it on that node is hinted to
+//     others: to those of its rack, or to none where the plan skips the node.
 //   - When nothing is left then of a write but what says when and by whom it was made,
 //     that is restored too: the object is what is stored, byte for byte, the API server
 //     stores nothing, and nobody who watches hears of it.

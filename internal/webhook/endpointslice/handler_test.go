@@ -354,6 +354,32 @@ func TestHints(t *testing.T) {
 			object: rewritten(aSlice("cart-1", "10.0.0.1 a")),
 		},
 		{
+			name: "a new one on a node that is skipped", stored: aSlice("cart-1", "10.0.0.1 a >a,node-none", "10.0.0.2 b >b,node-b"),
+			want: "a,node-none b,node-b a,node-none", result: outcome.Changed,
+			object: aSlice("cart-1", "10.0.0.1 a", "10.0.0.2 b", "10.0.0.4 a"),
+		},
+		{
+			name: "a new one in place of the last on a node that is skipped", stored: aSlice("cart-1", "10.0.0.1 a >a,node-none", "10.0.0.2 b >b,node-b"),
+			want: "b,node-b a,node-none", result: outcome.Changed,
+			object: aSlice("cart-1", "10.0.0.2 b", "10.0.0.4 a"),
+		},
+		{
+			name: "a new one beside one that another zone uses", stored: aSlice("cart-1", "10.0.0.1 a >b,node-none", "10.0.0.2 b >b,node-b"),
+			want: "b,node-none b,node-b a,node-a", result: outcome.Changed,
+			object: aSlice("cart-1", "10.0.0.1 a", "10.0.0.2 b", "10.0.0.4 a"),
+		},
+		{
+			name: "a new one on a node that is skipped, by another slice", stored: aSlice("cart-1", "10.0.0.2 b >b,node-b"),
+			want: "b,node-b a,node-none", result: outcome.Changed,
+			object: aSlice("cart-1", "10.0.0.2 b", "10.0.0.4 a"),
+			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >a,node-none")},
+		},
+		{
+			name: "a new one and the nodes of its rack", stored: aSlice("cart-1", "10.0.0.1 a >node-a,node-x"),
+			want: "node-a,node-x node-a,node-x", result: outcome.Changed,
+			object: aSlice("cart-1", "10.0.0.1 a", "10.0.0.4 a"),
+		},
+		{
 			name: "an address on another node", object: aSlice("cart-1", "10.0.0.1 a"), want: "a,node-a", result: outcome.Changed,
 			stored: with(aSlice("cart-1", "10.0.0.1 a >a,node-x"), func(s *discoveryv1.EndpointSlice) { *s.Endpoints[0].NodeName = "node-x" }),
 		},

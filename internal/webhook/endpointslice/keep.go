@@ -2,6 +2,7 @@ package endpointslice
 
 import (
 	"bytes"
+	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
@@ -129,6 +130,10 @@ func (k *keeper) keep(object, stored *slice, p plan) {
 		nodes = nodes || stored.endpoints[i].hints.forNodes != nil
 	}
 	moved := k.moved(object, p, &nodes)
+	var beside map[string][]byte
+	if nodes {
+		beside = k.nodesBeside(object, stored, p)
+	}
 	for i := range object.endpoints {
 		e := &object.endpoints[i]
 		want := e.hints.raw
@@ -143,11 +148,11 @@ func (k *keeper) keep(object, stored *slice, p plan) {
 		case moved[string(e.address)] != nil:
 			want = k.hintsOf(moved[string(e.address)])
 		case p == byNode && e.placed():
-			want = k.nodeHint(e.node)
+			want = k.nodeHint(k.nodesFor(e, beside))
 		case p == hinted && e.zoned():
 			var forNodes []byte
 			if nodes && e.placed() {
-				forNodes = k.nameList(e.node)
+				forNodes = k.nodesFor(e, beside)
 			}
 			want = k.zoneHint(e.zone, forNodes)
 		}
@@ -184,6 +189,69 @@ func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discovery
 	return moved
 }
 
+// nodesBeside are the nodes that other endpoints are hinted to which are on the nodes of new
+// ones, by place. They say what the plan has for that node: its own endpoints, those of
+// its rack, or none because it would overload them.
+func (k *keeper) nodesBeside(object, stored *slice, p plan) map[string][]byte {
+	beside := map[string][]byte{}
+	for i, at := range k.pairs {
+		if e := &object.endpoints[i]; at < 0 && e.placed() {
+			beside[e.place()] = nil
+		}
+	}
+	if len(beside) == 0 {
+		return nil
+	}
+	for i := range stored.endpoints {
+		e := &stored.endpoints[i]
+		if h := &e.hints; h.forNodes == nil || !h.sound || planOfHints(h.forZones != nil, true) != p {
+			continue
+		}
+		// One that only other zones use says nothing of its node.
+		if p == hinted && !bytes.Contains(e.hints.forZones, append([]byte(`:`), e.zone...)) {
+			continue
+		}
+		if nodes, news := beside[e.place()]; news && nodes == nil {
+			beside[e.place()] = e.hints.forNodes
+		}
+	}
+	for i := range k.others {
+		for j := range k.others[i].Endpoints {
+			other := &k.others[i].Endpoints[j]
+			if other.NodeName == nil || other.Hints == nil || len(other.Hints.ForNodes) == 0 || !takeable(other.Hints, p) {
+				continue
+			}
+			zone := ""
+			if other.Zone != nil {
+				zone = *other.Zone
+			}
+			if p == hinted && !slices.Contains(other.Hints.ForZones, discoveryv1.ForZone{Name: zone}) {
+				continue
+			}
+			place := placeOf(*other.NodeName, zone)
+			if nodes, news := beside[place]; news && nodes == nil {
+				beside[place] = k.nodeList(other.Hints.ForNodes)
+			}
+		}
+	}
+	return beside
+}
+
+// place is the node of an endpoint with the zone that it has there.
+func (e *endpoint) place() string { return placeOf(string(unquoted(e.node)), string(unquoted(e.zone))) }
+
+// placeOf is a place. Names of nodes have no slash.
+func placeOf(node, zone string) string { return node + "/" + zone }
+
+// nodesFor are the nodes that a new endpoint is hinted to: those of the endpoints beside
+// it, or else its own.
+func (k *keeper) nodesFor(e *endpoint, beside map[string][]byte) []byte {
+	if nodes := beside[e.place()]; nodes != nil {
+		return nodes
+	}
+	return k.nameList(e.node)
+}
+
 // isElsewhere is as is, for an endpoint of another slice.
 func (e *endpoint) isElsewhere(other *discoveryv1.Endpoint) bool {
 	same := func(quoted []byte, text *string) bool {
@@ -217,12 +285,11 @@ func (e *endpoint) zoned() bool {
 // placed reports whether an endpoint can be hinted to its own node.
 func (e *endpoint) placed() bool { return isNodeName(unquoted(e.node)) }
 
-// nodeHint writes hints for one node, whose name has its quotes.
-func (k *keeper) nodeHint(node []byte) []byte {
-	list := k.nameList(node)
+// nodeHint writes hints for nodes alone.
+func (k *keeper) nodeHint(forNodes []byte) []byte {
 	begin := len(k.made)
 	k.made = append(k.made, `{"forNodes":`...)
-	k.made = append(k.made, list...)
+	k.made = append(k.made, forNodes...)
 	k.made = append(k.made, '}')
 	return k.made[begin:]
 }
@@ -253,6 +320,10 @@ func (k *keeper) nameList(name []byte) []byte {
 // hintsOf writes the hints of an endpoint of another slice. What is takeable needs no
 // escapes.
 func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
+	var forNodes []byte
+	if len(other.Hints.ForNodes) > 0 {
+		forNodes = k.nodeList(other.Hints.ForNodes)
+	}
 	begin := len(k.made)
 	separator := `{`
 	if len(other.Hints.ForZones) > 0 {
@@ -263,15 +334,24 @@ func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
 		k.made = append(k.made, ']')
 		separator = `,`
 	}
-	if len(other.Hints.ForNodes) > 0 {
+	if forNodes != nil {
 		k.made = append(k.made, separator...)
-		k.made = append(k.made, `"forNodes":[`...)
-		for i, node := range other.Hints.ForNodes {
-			k.appendName(i, node.Name)
-		}
-		k.made = append(k.made, ']')
+		k.made = append(k.made, `"forNodes":`...)
+		k.made = append(k.made, forNodes...)
 	}
 	k.made = append(k.made, '}')
+	return k.made[begin:]
+}
+
+// nodeList writes the nodes that an endpoint of another slice is hinted to. What is
+// takeable needs no escapes.
+func (k *keeper) nodeList(nodes []discoveryv1.ForNode) []byte {
+	begin := len(k.made)
+	k.made = append(k.made, '[')
+	for i, node := range nodes {
+		k.appendName(i, node.Name)
+	}
+	k.made = append(k.made, ']')
 	return k.made[begin:]
 }
 

@@ -54,11 +54,11 @@ func plainlyKept(got, stored *discoveryv1.EndpointSlice, others []*discoveryv1.E
 		stored = &discoveryv1.EndpointSlice{}
 	}
 	p := planOf(stored.Endpoints)
+	all := slices.Clone(stored.Endpoints)
+	for _, other := range others {
+		all = append(all, other.Endpoints...)
+	}
 	if p == unknown {
-		var all []discoveryv1.Endpoint
-		for _, other := range others {
-			all = append(all, other.Endpoints...)
-		}
 		p = planOf(all)
 	}
 	nodes := slices.ContainsFunc(stored.Endpoints, hintedToNodes)
@@ -89,6 +89,9 @@ func plainlyKept(got, stored *discoveryv1.EndpointSlice, others []*discoveryv1.E
 			case p == hinted && e.Zone != nil && *e.Zone != "":
 				e.Hints = nil
 				ownPlace(e, nodes)
+			}
+			if beside := findBeside(all, e, p); moved == nil && beside != nil {
+				e.Hints.ForNodes = slices.Clone(beside.Hints.ForNodes)
 			}
 		}
 	}
@@ -123,6 +126,22 @@ func findEndpoint(endpoints []discoveryv1.Endpoint, e *discoveryv1.Endpoint) *di
 	return nil
 }
 
+// findBeside finds the first endpoint on the node of a new one that says what nodes such
+// are for.
+func findBeside(endpoints []discoveryv1.Endpoint, e *discoveryv1.Endpoint, p plan) *discoveryv1.Endpoint {
+	for i := range endpoints {
+		other := &endpoints[i]
+		if e.NodeName == nil || !hintedToNodes(*other) || planOf([]discoveryv1.Endpoint{*other}) != p ||
+			!equality.Semantic.DeepEqual(other.NodeName, e.NodeName) || !equality.Semantic.DeepEqual(other.Zone, e.Zone) {
+			continue
+		}
+		if p == byNode || slices.Contains(other.Hints.ForZones, discoveryv1.ForZone{Name: *e.Zone}) {
+			return other
+		}
+	}
+	return nil
+}
+
 func ownPlace(e *discoveryv1.Endpoint, node bool) {
 	if e.Zone == nil || *e.Zone == "" {
 		return
@@ -139,7 +158,7 @@ func ownPlace(e *discoveryv1.Endpoint, node bool) {
 // drawSlice draws a slice of endpoints, each of which has an address of its own.
 func drawSlice(t *rapid.T, name string) *discoveryv1.EndpointSlice {
 	s := aSlice(name)
-	hints := rapid.SampledFrom([]string{"", " >a", " >b,c", " >a,node-a", " >b,node-x,node-y"})
+	hints := rapid.SampledFrom([]string{"", " >a", " >b,c", " >a,node-a", " >a,c,node-none", " >b,node-x,node-y"})
 	switch rapid.IntRange(0, 3).Draw(t, "plan") {
 	case 0, 1:
 		hints = rapid.Just("")
