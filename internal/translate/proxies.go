@@ -19,7 +19,9 @@ type Proxies struct {
 	Windows []string
 	// WithoutHints are other nodes whose kube-proxy goes by hints only on Services that
 	// have an annotation for it, and WithoutNodeHints those whose kube-proxy does not go by
-	// hints for nodes, both in order.
+	// hints for nodes, both in order. The former are looked for although the chart wants a
+	// control plane whose supported nodes are all newer: some are left behind for years, and
+	// a condition that says True of them would be false.
 	WithoutHints, WithoutNodeHints []string
 }
 
