@@ -119,6 +119,22 @@ func TestCondition(t *testing.T) {
 	}
 }
 
+// Where groups are switched off nobody is told to ask for them.
+func TestGroupsThatAreOffAreNotAdvised(t *testing.T) {
+	in := inputOf(routedService(), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
+	in.Service.Annotations[sameZone] = "Require"
+	for off, want := range map[bool]string{
+		false: `delivery by groups (annotation vicinity.dev/proxy: "true") is needed`,
+		true:  "delivery by groups (switched off in this cluster) is needed",
+	} {
+		in.Settings.WithoutGroups = off
+		d := decided(t, in)
+		if notes := strings.Join(d.Notes, "; "); !d.Undelivered || !strings.Contains(notes, want) {
+			t.Errorf("groups off: %t: %s", off, notes)
+		}
+	}
+}
+
 // A policy that chooses Services by selector, in a whole cluster maybe, chooses some that
 // have no use for it: nothing is written to those, and the decision still says why. To
 // one that names its policy it is.

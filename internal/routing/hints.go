@@ -228,12 +228,13 @@ func sameSet[T comparable](a, b []T, compare func(a, b T) int) bool {
 
 // planHints turns the plans of all families into hints, or says why they cannot be.
 func (d *Decision) planHints(in Input) {
+	d.byGroups = byGroups(in.Settings)
 	if need := translate.NeedOfGroups(d.Request.Intent); need != "" {
-		d.undelivered("what is asked for %s; so there are no hints, and %s is needed", need, byGroups)
+		d.undelivered("what is asked for %s; so there are no hints, and %s is needed", need, d.byGroups)
 		return
 	}
 	if _, lost := nodeKey(d.Request.Intent.Tiers); len(lost) > 0 {
-		d.note("hints express one kind of place finer than a zone, and only as the first; %s needs %s", strings.Join(lost, ", "), byGroups)
+		d.note("hints express one kind of place finer than a zone, and only as the first; %s needs %s", strings.Join(lost, ", "), d.byGroups)
 	}
 	hinted := 0
 	for i := range d.Families {
@@ -262,12 +263,17 @@ func (d *Decision) noteSlices(in Input, hinted int) {
 	condition := ConditionOf(in.Service)
 	noted := condition != nil && strings.Contains(condition.Message, many)
 	if hinted > limit || noted && 10*hinted >= 9*limit {
-		d.note("%s, and Kubernetes writes each of them at every change of the Service; %s costs less", many, byGroups)
+		d.note("%s, and Kubernetes writes each of them at every change of the Service; %s costs less", many, d.byGroups)
 	}
 }
 
 // byGroups names the way out where hints are not enough.
-const byGroups = "delivery by groups (annotation " + translate.AnnotationProxy + `: "true")`
+func byGroups(s Settings) string {
+	if s.WithoutGroups {
+		return "delivery by groups (switched off in this cluster)"
+	}
+	return "delivery by groups (annotation " + translate.AnnotationProxy + `: "true")`
+}
 
 func (d *Decision) undelivered(format string, args ...any) {
 	d.Undelivered = true
@@ -321,16 +327,16 @@ func (d *Decision) hintZones(set allocate.ConsumerSet, home string, regions map[
 	zones := slices.DeleteFunc(set.Zones(), func(zone string) bool { return zone == "" })
 	if len(zones) > maxHintedZones && d.Request.Intent.Bound == nil {
 		zones = nearestZones(zones, home, regions)
-		d.note("an endpoint can be hinted to %d zones at most; zones beyond that use all endpoints, unless %s is asked for", maxHintedZones, byGroups)
+		d.note("an endpoint can be hinted to %d zones at most; zones beyond that use all endpoints, unless %s is asked for", maxHintedZones, d.byGroups)
 	}
 	switch {
 	case len(zones) == 0 && home == "":
-		d.undelivered("an endpoint has no zone, and hints for the others would leave it without traffic; so there are none, and %s is needed", byGroups)
+		d.undelivered("an endpoint has no zone, and hints for the others would leave it without traffic; so there are none, and %s is needed", d.byGroups)
 		return nil
 	case len(zones) == 0:
 		return []string{home}
 	case len(zones) > maxHintedZones:
-		d.undelivered("hints cannot express the plan: an endpoint serves more than %d zones; so there are none, and %s is needed", maxHintedZones, byGroups)
+		d.undelivered("hints cannot express the plan: an endpoint serves more than %d zones; so there are none, and %s is needed", maxHintedZones, d.byGroups)
 		return nil
 	}
 	return zones

@@ -134,7 +134,7 @@ const NoNode = "no-node.vicinity.dev"
 func (d *Decision) planNodeHints(f *FamilyDecision, in Input) {
 	tiers, fault := NodeTiers(in.Cluster, d.Request, DeliveryHints, f.Endpoints)
 	if fault != "" {
-		d.note("%s; %s can", fault, byGroups)
+		d.note("%s; %s can", fault, d.byGroups)
 	}
 	if tiers == nil {
 		return

@@ -101,6 +101,9 @@ type Decision struct {
 	// Meanwhile is what hints follow until vicinity-proxy serves a Service whose plan
 	// groups deliver. It is nil if they have nothing to say.
 	Meanwhile *Decision
+
+	// byGroups names the way out where hints are not enough.
+	byGroups string
 }
 
 // FamilyDecision is the part of a decision that is about one address family.
