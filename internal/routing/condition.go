@@ -22,7 +22,7 @@ const HintsLost = "the hints do not stay: something removes them, as Kubernetes 
 // that asks for nothing there is not, nor of one that a policy chose which has no use for
 // it: each write to a Service wakes all proxies, and a policy may choose a whole cluster.
 func (d Decision) IsReported() bool {
-	return d.Delivery != DeliveryNone || len(d.Request.Warnings) > 0 || len(d.Notes) > d.unreported ||
+	return d.Delivery != DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected
 }
 

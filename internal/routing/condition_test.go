@@ -145,6 +145,8 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	selecting := localPolicy()
 	selecting.Spec.Selector = &metav1.LabelSelector{}
+	also := everywhere.DeepCopy()
+	also.Name = "near-too"
 	for name, change := range map[string]func(*Input){
 		"headless":     func(in *Input) { in.Service.Spec.ClusterIP = corev1.ClusterIPNone },
 		"ExternalName": func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName },
@@ -157,8 +159,9 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 			choose   func(*Input)
 			reported bool
 		}{
-			"ClusterRoutingPolicy":      {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere} }, false},
-			"RoutingPolicy by selector": {func(in *Input) { in.Policies = []*v1alpha1.RoutingPolicy{selecting} }, false},
+			"ClusterRoutingPolicy":       {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere} }, false},
+			"two ClusterRoutingPolicies": {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere, also} }, false},
+			"RoutingPolicy by selector":  {func(in *Input) { in.Policies = []*v1alpha1.RoutingPolicy{selecting} }, false},
 			"RoutingPolicy by name": {func(in *Input) {
 				in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 				in.Service.Annotations[mode] = "vicinity.dev/local"

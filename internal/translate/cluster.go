@@ -135,7 +135,7 @@ func amount(quantity *resource.Quantity) float64 {
 
 // counts reports whether clients run on the node.
 func counts(node *corev1.Node) bool {
-	if ofControlPlane(node) && len(ControlPlaneTaints(node)) > 0 {
+	if len(ControlPlaneTaints(node)) > 0 {
 		return false
 	}
 	for _, condition := range node.Status.Conditions {
@@ -153,13 +153,23 @@ func ofControlPlane(node *corev1.Node) bool {
 	return labelled || formerly
 }
 
+// taintCriticalAddons is what distributions such as k3s give servers that run nothing else.
+const taintCriticalAddons = "CriticalAddonsOnly"
+
+// rolePrefix begins the labels, and keys of taints, that say what a node is for.
+const rolePrefix = "node-role.kubernetes.io/"
+
 // ControlPlaneTaints are the taints that keep pods of users off a node of the control
-// plane. In a small cluster, such as one of three servers, there may be none.
+// plane: those of a node's role, and of servers that run nothing else. In a small cluster,
+// such as one of three servers, there may be none, and of other nodes there are none.
 func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
+	if !ofControlPlane(node) {
+		return nil
+	}
 	var taints []corev1.Taint
 	for _, taint := range node.Spec.Taints {
 		switch {
-		case taint.Key != LabelControlPlane && taint.Key != LabelMaster:
+		case taint.Key != taintCriticalAddons && !strings.HasPrefix(taint.Key, rolePrefix):
 		case taint.Effect == corev1.TaintEffectNoSchedule, taint.Effect == corev1.TaintEffectNoExecute:
 			taints = append(taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
 		}

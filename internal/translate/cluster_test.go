@@ -129,6 +129,8 @@ func TestClusterCountsControlPlaneThatTakesPods(t *testing.T) {
 		tainted(aNode("cut", "d", "north", "8", label), noSchedule, label),
 		tainted(aNode("older", "e", "north", "8", formerly), noExecute, formerly),
 		tainted(aNode("both", "f", "north", "8", label), noExecute, formerly),
+		tainted(aNode("addons", "h", "north", "8", label), noExecute, "CriticalAddonsOnly"),
+		tainted(aNode("etcd", "h", "north", "8", label), noSchedule, "node-role.kubernetes.io/etcd"),
 		tainted(aNode("worker", "g", "north", "1"), noSchedule, label), // not of the control plane
 	}
 	cluster := NewCluster(nodes)

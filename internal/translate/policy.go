@@ -353,6 +353,7 @@ func selected(from written, policies []anyPolicy) (request Request) {
 		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: %s %s",
 			first.kind, strings.Join(others, ", ")))
 	}
+	request.SelectedWarnings = len(request.Warnings)
 	return request
 }
 

@@ -237,7 +237,7 @@ func TestRequestOfPolicies(t *testing.T) {
 			test.want.Selected = strings.HasSuffix(test.want.Source, "by its selector")
 			for range 2 {
 				got := RequestOf(service(strings.Fields(test.written)...), test.policies, Options{})
-				got.unnamed = false
+				got.unnamed, got.SelectedWarnings = false, 0
 				if !reflect.DeepEqual(got, test.want) {
 					t.Errorf("got\n%+v\nwant\n%+v", got, test.want)
 				}

@@ -35,6 +35,8 @@ type Request struct {
 	ClusterPolicy string
 	// Selected says that the policy chose the Service, which does not name it.
 	Selected bool
+	// SelectedWarnings is how many of Warnings are about policies that chose the Service.
+	SelectedWarnings int
 	// OwnZone says that every endpoint is hinted to its own zone and to no other,
 	// also where that leaves a zone without.
 	OwnZone bool

@@ -159,21 +159,26 @@ func TestQueriesOfAutoscalersFindTheirMetrics(t *testing.T) {
 			labels[family.GetName()][pair.GetName()] = pair.GetValue()
 		}
 	}
-	selector := regexp.MustCompile(`(vicinity_\w+)\{([^}]*)\}`)
-	queries := selector.FindAllStringSubmatch(string(text), -1)
-	if len(queries) < 2 {
-		t.Fatalf("only %d queries found", len(queries))
+	series := regexp.MustCompile(`seriesQuery: (\w+)`).FindStringSubmatch(string(text))
+	if len(series) != 2 {
+		t.Fatal("the rule of the adapter is not found")
 	}
-	for _, query := range queries {
-		has, found := labels[query[1]]
-		if !found {
-			t.Errorf("%s: no such metric", query[0])
-		}
-		for matcher := range strings.SplitSeq(query[2], ",") {
-			name, value, _ := strings.Cut(matcher, "=")
-			got, found := has[name]
-			if want := strings.Trim(value, `"`); !found || name != "zone" && got != want {
-				t.Errorf("%s: label %s is %q, asked for is %q", query[0], name, got, want)
+	has, found := labels[series[1]]
+	if !found {
+		t.Fatalf("%s: no such metric", series[1])
+	}
+	if has["namespace"] != "shop" {
+		t.Errorf("namespace %q, that of the recipes is shop", has["namespace"])
+	}
+	selectors := regexp.MustCompile(`name: vicinity_expected_cpu\n +selector: \{matchLabels: \{([^}]*)\}`).FindAllStringSubmatch(string(text), -1)
+	if len(selectors) < 2 {
+		t.Fatalf("only %d selectors found", len(selectors))
+	}
+	for _, selector := range selectors {
+		for pair := range strings.SplitSeq(selector[1], ",") {
+			name, want, _ := strings.Cut(strings.TrimSpace(pair), ": ")
+			if got, found := has[name]; !found || name != "zone" && got != want {
+				t.Errorf("%s: label %s is %q, asked for is %q", selector[1], name, got, want)
 			}
 		}
 	}

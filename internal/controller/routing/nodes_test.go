@@ -221,6 +221,7 @@ func (w *world) node(t *testing.T, name string, change func(*corev1.Node)) {
 // What a node says of itself every few minutes does not even make anybody look.
 func TestNodesThatSayNothingNew(t *testing.T) {
 	before := aNode("a-1", "a")
+	before.Labels[translate.LabelControlPlane] = ""
 	for name, test := range map[string]struct {
 		change func(*corev1.Node)
 		want   bool

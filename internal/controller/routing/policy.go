@@ -75,6 +75,13 @@ func (q *policyQueue) take() map[types.NamespacedName]bool {
 	return asked
 }
 
+// statusWrite is the resource version that a write of a status made, and how long it
+// counts.
+type statusWrite struct {
+	version string
+	trust   trust
+}
+
 // policyReconciler keeps the status of policies, one after the other.
 type policyReconciler struct {
 	*reconciler
@@ -82,12 +89,12 @@ type policyReconciler struct {
 	// looked at last.
 	complete bool
 	checked  time.Time
-	// written are the resource versions that the last writes of statuses made.
-	written map[types.NamespacedName]string
+	// written are the last writes of statuses.
+	written map[types.NamespacedName]statusWrite
 }
 
 func newPolicyReconciler(r *reconciler) *policyReconciler {
-	return &policyReconciler{reconciler: r, written: map[types.NamespacedName]string{}}
+	return &policyReconciler{reconciler: r, written: map[types.NamespacedName]statusWrite{}}
 }
 
 // addPolicies watches policies, and what syncs ask for.
@@ -157,7 +164,8 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if behind(policy.object, p.written[request.NamespacedName]) {
+	now := p.clock.Now()
+	if last := p.written[request.NamespacedName]; behind(policy.object, last.version) && last.trust.left(now) > 0 {
 		return reconcile.Result{RequeueAfter: policyPause}, nil
 	}
 	status, err := p.status(ctx, policy)
@@ -185,7 +193,9 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("writing the status of the policy: %w", err)
 	}
-	p.written[request.NamespacedName] = written.GetResourceVersion()
+	write := statusWrite{version: written.GetResourceVersion()}
+	write.trust.renew(now)
+	p.written[request.NamespacedName] = write
 	return result, nil
 }
 

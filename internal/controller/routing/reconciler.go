@@ -65,6 +65,8 @@ type pass struct {
 	// compared says that the plan was compared with a new one, and postponed that it was
 	// not because hints were uncertain.
 	compared, postponed bool
+	// turn is the number of endpoints of the turn that a renewal has taken.
+	turn int
 }
 
 // Reconcile syncs one Service.

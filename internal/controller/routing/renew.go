@@ -49,21 +49,39 @@ func newReplanPace(perMinute int) *replanPace {
 	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
 }
 
-// wait is how long the next renewal has to wait, zero if it need not.
-func (p *replanPace) wait(now time.Time) time.Duration {
+// take takes the turn of a renewal that moves some endpoints, or says how long it has to
+// wait for its turn and takes nothing. To look and to take is one step: workers of other
+// Services ask at the same time.
+func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(0, p.next.Sub(now))
+	if wait = p.next.Sub(now); wait > 0 {
+		return wait
+	}
+	p.next = now.Add(p.timeOf(endpoints))
+	return 0
 }
 
-// moved notes a renewal.
+// giveBack takes a turn back of which nothing came.
+func (p *replanPace) giveBack(endpoints int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = p.next.Add(-p.timeOf(endpoints))
+}
+
+// moved notes a renewal that did not wait for its turn.
 func (p *replanPace) moved(now time.Time, endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.Before(now) {
 		p.next = now
 	}
-	p.next = p.next.Add(time.Duration(endpoints) * p.perEndpoint)
+	p.next = p.next.Add(p.timeOf(endpoints))
+}
+
+// timeOf is how long the next renewal waits for one that moves some endpoints.
+func (p *replanPace) timeOf(endpoints int) time.Duration {
+	return time.Duration(endpoints) * p.perEndpoint
 }
 
 // isReplanAsked reports whether somebody asks for a better plan.
@@ -110,16 +128,20 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 			s.come(left)
 			return d, nil
 		}
-		if wait := s.pace.wait(s.now); wait > 0 {
-			s.come(wait)
-			return d, nil
-		}
 	}
 	in := s.in
 	in.Renew = true
 	renewed, err := routing.Decide(in)
 	if err != nil {
 		return d, err
+	}
+	if !asked && hasRule(&renewed, allocate.RuleRenewed) {
+		moved := renewalOf(&renewed, asked).moved
+		if wait := s.pace.take(s.now, moved); wait > 0 {
+			s.come(wait)
+			return d, nil
+		}
+		s.turn = moved
 	}
 	s.compared = true
 	return renewed, nil
@@ -134,11 +156,14 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 	}
 	r := s.record.renewal
 	if r == nil || s.slices == 0 {
+		s.pace.giveBack(s.turn)
 		return
 	}
 	s.record.renewal = nil
 	s.metrics.replans.WithLabelValues(r.trigger).Inc()
-	s.pace.moved(s.now, r.moved)
+	if s.turn == 0 {
+		s.pace.moved(s.now, r.moved)
+	}
 	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", r.text)
 }
 
@@ -218,10 +243,15 @@ func hasRule(d *routing.Decision, rule allocate.Rule) bool {
 	return false
 }
 
-// inputsOf tells apart what plans are made from: zones with their capacity, and the
-// ready endpoints.
+// inputsOf tells apart what plans are made from: what is asked for, zones with their
+// capacity, and the ready endpoints.
 func inputsOf(d *routing.Decision) uint64 {
 	h := fnv.New64a()
+	intent := &d.Request.Intent
+	_, _ = fmt.Fprint(h, intent.Tiers, 0)
+	if intent.Bound != nil {
+		_, _ = fmt.Fprintf(h, "%+v", *intent.Bound)
+	}
 	var number [8]byte
 	for i := range d.Families {
 		f := &d.Families[i]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -100,6 +105,21 @@ func TestQuietTimeStartsAgain(t *testing.T) {
 	}
 }
 
+// Who asks for something else asks for another comparison.
+func TestInputsOfAPlanHaveTheIntent(t *testing.T) {
+	plain, keys, bound, other := new(routing.Decision), new(routing.Decision), new(routing.Decision), new(routing.Decision)
+	keys.Request.Intent.Tiers = topology.Tiers{topology.Zone}
+	bound.Request.Intent.Bound = &allocate.Bound{Algorithm: allocate.LocalShared}
+	other.Request.Intent.Bound = &allocate.Bound{Algorithm: allocate.Optimal}
+	seen := map[uint64]bool{}
+	for _, d := range []*routing.Decision{plain, keys, bound, other} {
+		seen[inputsOf(d)] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("4 intents, %d inputs", len(seen))
+	}
+}
+
 func TestReplanIsSwitchedOff(t *testing.T) {
 	w := lentWorld(t, 0)
 	w.settle("web")
@@ -179,7 +199,7 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 			if told, n := w.replanned(), w.replans(test.trigger); len(told) > 0 || n != 0 {
 				t.Errorf("nothing is stored: told %q, the metric counts %v", told, n)
 			}
-			if wait := w.reconciler.pace.wait(w.clock.Now()); wait > 0 || w.recorded("web").quiet.compared {
+			if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait > 0 || w.recorded("web").quiet.compared {
 				t.Errorf("nothing is stored: others wait for %s", wait)
 			}
 			if asked := len(test.annotations) > 0; w.isReplanAsked() != asked {
@@ -328,7 +348,7 @@ func TestRenewalThatIsWrittenInPart(t *testing.T) {
 	if want := own + " | " + lentZones; patches != 2 || w.hints() != want {
 		t.Fatalf("%d patches, hints %s, want %s", patches, w.hints(), want)
 	}
-	if wait := w.reconciler.pace.wait(w.clock.Now()); wait != 2*time.Second {
+	if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait != 2*time.Second {
 		t.Errorf("others wait for %s", wait)
 	}
 	w.settle("web")
@@ -344,15 +364,83 @@ func TestRenewalThatIsWrittenInPart(t *testing.T) {
 func TestReplanPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := newReplanPace(60)
-	if wait := p.wait(now); wait != 0 {
+	if wait := p.take(now, 30); wait != 0 {
 		t.Errorf("the first waits for %s", wait)
 	}
-	p.moved(now, 30)
-	if wait := p.wait(now); wait != 30*time.Second {
+	if wait := p.take(now, 1); wait != 30*time.Second {
 		t.Errorf("after 30 endpoints at 60 a minute: %s", wait)
 	}
-	if wait := p.wait(now.Add(31 * time.Second)); wait != 0 {
+	p.moved(now, 10) // on request
+	if wait := p.take(now, 1); wait != 40*time.Second {
+		t.Errorf("after 10 more on request: %s", wait)
+	}
+	p.giveBack(30)
+	if wait := p.take(now, 1); wait != 10*time.Second {
+		t.Errorf("after 30 of them were not moved: %s", wait)
+	}
+	if wait := p.take(now.Add(11*time.Second), 1); wait != 0 {
 		t.Errorf("later: %s", wait)
+	}
+}
+
+// One of many workers that ask at the same time gets the turn.
+func TestOneWorkerGetsTheTurn(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := newReplanPace(60)
+	var turns atomic.Int32
+	var workers sync.WaitGroup
+	for range 20 {
+		workers.Go(func() {
+			if p.take(now, 1) == 0 {
+				turns.Add(1)
+			}
+		})
+	}
+	workers.Wait()
+	if n := turns.Load(); n != 1 {
+		t.Errorf("%d workers get the turn", n)
+	}
+}
+
+// Of two Services that are synced at a time one is renewed, and the other waits for as long
+// as the endpoints of the first take.
+func TestRenewalsAtATimeWaitForEachOther(t *testing.T) {
+	w := lentWorld(t, 10*time.Minute)
+	other := aService("other", translate.AnnotationSameZone, translate.Prefer)
+	other.Labels = map[string]string{translate.LabelRouted: "true"}
+	slice := aSlice("other", 0, lent)
+	slice.Labels[translate.LabelRouted] = "true"
+	w.create(other)
+	w.create(slice)
+	other.Status.Conditions = allocatedCondition()
+	if err := w.client.Status().Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("web")
+	w.sync("other")
+	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
+	meanwhile := false
+	w.refuse = func(object client.Object, _ string) error {
+		if _, ok := object.(*discoveryv1.EndpointSlice); !ok || meanwhile {
+			return nil
+		}
+		meanwhile = true // the hints of web are decided and not written yet
+		if result := w.sync("other"); result.RequeueAfter != time.Second {
+			t.Errorf("the other Service is to come back in %s, after one endpoint at 60 a minute", result.RequeueAfter)
+		}
+		return nil
+	}
+	w.sync("web")
+	if got := w.hints(); !meanwhile || got != own {
+		t.Fatalf("hints %s", got)
+	}
+	if n := w.replans(replanQuiet); n != 1 {
+		t.Errorf("%v Services are renewed at a time", n)
+	}
+	w.clock.SetTime(w.clock.Now().Add(time.Second))
+	w.sync("other")
+	if n := w.replans(replanQuiet); n != 2 {
+		t.Errorf("in their turn %v Services are renewed", n)
 	}
 }
 
