@@ -169,7 +169,7 @@ The lab is up. To go on:
   export KUBECONFIG=%[1]s
   %[4]s explain svc/%[6]s -n %[3]s
   %[4]s explain svc/%[6]s -n %[3]s --node %[8]s
-%[7]s  %[2]s scale deployment/%[6]s --replicas 6 -n %[3]s
+%[7]s  %[2]s scale deployment/%[6]s --replicas 7 -n %[3]s
   %[4]s lab load %[6]s -n %[3]s --live%[5]s
 
 "%[4]s lab down%[5]s" removes it.
