@@ -197,7 +197,7 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 		return renderValues(t, map[string]any{"proxy": proxy})
 	}
 	for _, set := range []string{
-		"enabled: true", "{enabled: true, nodeSelector: {type: virtual}}",
+		"enabled: true\ntolerations: [{key: other, operator: Exists}, {operator: Exists}]", "{enabled: true, nodeSelector: {type: virtual}}",
 		"enabled: true\n" + affinity("{matchExpressions: [{key: type, operator: NotIn, values: [virtual, other]}]}"),
 		"enabled: true\nnodeSelector: {gen: '3'}\n" + affinity("{matchExpressions: [{key: type, operator: DoesNotExist}]}, {}, {matchExpressions: [{key: type, operator: In, values: [virtual]}]}"),
 		"enabled: true\n" + affinity("{matchExpressions: [{key: gen, operator: Gt, values: ['5']}]}, {matchExpressions: [{key: type, operator: Exists}]}"),
@@ -233,8 +233,10 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 	for set, want := range map[string]string{
 		"affinity: {podAffinity: {a: b}}":                 "proxy.affinity.podAffinity: the controller could not tell",
 		affinity("{matchFields: [{key: metadata.name}]}"): "matchFields",
-		affinity("{}"): "no node would run the proxy",
-		affinity("{matchExpressions: [{key: a, operator: Near, values: [b]}]}"): "operator Near",
+		affinity("{}"):    "no node would run the proxy",
+		"tolerations: []": "proxy.tolerations: the controller could not tell",
+		"tolerations: [{key: dedicated, operator: Exists}, {operator: Exists, effect: NoSchedule}]": "{operator: Exists} must be among them",
+		affinity("{matchExpressions: [{key: a, operator: Near, values: [b]}]}"):                     "operator Near",
 	} {
 		if _, err := with("enabled: true\n" + set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want one about %q", set, err, want)

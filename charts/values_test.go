@@ -156,7 +156,7 @@ func (v value) other(t *testing.T) any {
 	case "image.pullSecrets":
 		return []any{map[string]any{"name": "other"}}
 	case "tolerations":
-		return []any{map[string]any{"key": "other", "operator": "Exists"}}
+		return []any{map[string]any{"operator": "Exists"}, map[string]any{"key": "other", "operator": "Exists"}}
 	case "affinity":
 		return map[string]any{"nodeAffinity": map[string]any{"preferredDuringSchedulingIgnoredDuringExecution": []any{}}}
 	case "routing.excludedNamespaces":

@@ -238,14 +238,19 @@ func (p *Planner) divide(bound *Bound) verdict {
 func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	prior := p.prior
 	decided := p.anew(bound)
-	weights := DefaultWeights()
-	if decided.planned() && weights.Score(decided.figures, 1) >= weights.Score(kept, 1)+RenewMargin {
+	if decided.planned() && renews(decided.figures, kept) {
 		decided.rule, decided.before = RuleRenewed, kept
 		return decided
 	}
 	p.prior = prior
 	p.carryOver()
 	return verdict{rule: RuleKept, figures: p.measured()}
+}
+
+// renews reports whether a plan is worth moving endpoints for, where another one can be kept.
+func renews(fresh, kept Figures) bool {
+	weights := DefaultWeights()
+	return weights.Score(fresh, 1) >= weights.Score(kept, 1)+RenewMargin
 }
 
 // anew makes a new plan. Of those that are equally good it is the one that is nearest to

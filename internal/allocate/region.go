@@ -5,10 +5,24 @@ import (
 	"slices"
 )
 
-// byRegion divides each region's endpoints among its own zones. If regions are
+// byRegion is divide where the region is a tier. What regions gain by new plans counts
+// by what it is worth for all traffic.
+func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
+	kept := p.regions(bound, hard, false)
+	if !p.renew || kept.rule != RuleKept {
+		return kept
+	}
+	if renewed := p.regions(bound, hard, true); renewed.planned() && renews(renewed.figures, kept.figures) {
+		renewed.rule, renewed.before = RuleRenewed, kept.figures
+		return renewed
+	}
+	return p.regions(bound, hard, false)
+}
+
+// regions divides each region's endpoints among its own zones. If regions are
 // only a preference and one of them cannot serve itself within the bound, all zones
 // are divided as one. If they are hard the zones of such a region share what it has.
-func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
+func (p *Planner) regions(bound *Bound, hard, renew bool) verdict {
 	var regions []regionKey
 	for i := range p.zones {
 		if key := keyOf(p.zones[i]); !slices.Contains(regions, key) {
@@ -20,12 +34,12 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	p.plan.atHome = bound.Algorithm == Flow
 	var whole verdict
 	for _, key := range regions {
-		decided := p.oneRegion(bound, key)
+		decided := p.oneRegion(bound, key, renew)
 		if decided.rule == "" {
 			continue
 		}
 		switch {
-		case decided.rule == RulePlanned, decided.rule == RuleRenewed && whole.rule != RulePlanned, whole.rule == "", !whole.planned() && decided.planned():
+		case decided.rule == RulePlanned, whole.rule == "", !whole.planned() && decided.planned():
 			whole = decided
 		}
 		if !decided.planned() && !hard {
@@ -59,12 +73,12 @@ func (k regionKey) compare(other regionKey) int {
 
 // oneRegion adds the groups of one region to the plan. The verdict has no rule if
 // the region has neither endpoints nor traffic.
-func (p *Planner) oneRegion(bound *Bound, key regionKey) verdict {
+func (p *Planner) oneRegion(bound *Bound, key regionKey, renew bool) verdict {
 	if p.child == nil {
 		p.child = &Planner{}
 	}
 	child := p.child
-	child.Eager, child.Forgetful, child.renew = p.Eager, p.Forgetful, p.renew
+	child.Eager, child.Forgetful, child.renew = p.Eager, p.Forgetful, renew
 	part := Region{NodesWithoutZone: p.region.NodesWithoutZone, NodesWithoutCapacity: p.region.NodesWithoutCapacity}
 	for i := range p.zones {
 		if keyOf(p.zones[i]) == key {

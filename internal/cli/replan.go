@@ -169,19 +169,28 @@ func replanText(title string, before, after *routing.Decision) string {
 				moved++
 			}
 		}
-		if moved == 0 {
+		switch {
+		case moved > 0:
+			fmt.Fprintf(&b, "%s: a new plan, %s: %s\n",
+				label, count(int64(moved), "endpoint serves other zones", "endpoints serve other zones"),
+				explain.Change(f.Outcome.Figures, was.Outcome.Figures))
+		case compares(&f.Outcome):
 			fmt.Fprintf(&b, "%s: the plan is kept, no other is better by %g point: %s of the traffic stays in its zone\n",
 				label, allocate.RenewMargin, explain.Percent(f.Outcome.Figures.InZone))
-			continue
+		default:
+			fmt.Fprintf(&b, "%s: there is nothing to choose from. %s\n", label, explain.Outcome(f.Outcome))
 		}
-		fmt.Fprintf(&b, "%s: a better plan, %s: %s of the traffic stays in its zone instead of %s\n",
-			label, count(int64(moved), "endpoint serves other zones", "endpoints serve other zones"),
-			explain.Percent(f.Outcome.Figures.InZone), explain.Percent(was.Outcome.Figures.InZone))
 	}
 	if b.Len() == 0 {
 		fmt.Fprintf(&b, "%s: there is no endpoint to plan for\n", title)
 	}
 	return b.String()
+}
+
+// compares reports whether the plan is one that endpoints are kept in, so that there can be
+// a better one.
+func compares(o *allocate.Outcome) bool {
+	return o.Rule == allocate.RuleKept && o.Algorithm != allocate.Flow
 }
 
 func familyDecided(d *routing.Decision, family corev1.IPFamily) *routing.FamilyDecision {

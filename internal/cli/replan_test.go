@@ -48,7 +48,7 @@ func TestReplan(t *testing.T) {
 		}
 	})
 	code, stdout, stderr := c.run(t.Context(), "replan", "svc/lent")
-	const want = "shop/lent: a better plan, 1 endpoint serves other zones: 100 % of the traffic stays in its zone instead of 93.3 %\n"
+	const want = "shop/lent: a new plan, 1 endpoint serves other zones: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %\n"
 	if code != 0 || stdout != want {
 		t.Errorf("exit code %d, printed %q, said %q, want %q", code, stdout, stderr, want)
 	}
@@ -59,6 +59,23 @@ func TestReplanKeeps(t *testing.T) {
 	code, stdout, _ := c.run(t.Context(), "replan", "lent")
 	if code != 0 || !strings.Contains(stdout, "shop/lent: the plan is kept, no other is better by 1 point: 93.3 %") {
 		t.Errorf("exit code %d, printed %q", code, stdout)
+	}
+}
+
+// Only what was compared is said to be the best: of a Service that is not divided there is
+// one plan.
+func TestReplanHasNothingToChooseFrom(t *testing.T) {
+	c := lentCluster(t, func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
+		few := slice.DeepCopy()
+		few.Endpoints = nil
+		if err := c.typed.Tracker().Update(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), few, "shop"); err != nil {
+			t.Error(err)
+		}
+	})
+	code, stdout, _ := c.run(t.Context(), "replan", "lent")
+	const want = "shop/lent: there is nothing to choose from. balanced: no endpoint is ready\n"
+	if code != 0 || stdout != want {
+		t.Errorf("exit code %d, printed %q, want %q", code, stdout, want)
 	}
 }
 

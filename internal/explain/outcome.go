@@ -57,7 +57,7 @@ func reasonOf(o allocate.Outcome) string {
 		}
 		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
 	case allocate.RuleRenewed:
-		return fmt.Sprintf("a new plan, better than the previous one: %s in zone instead of %s, ", Percent(o.Figures.InZone), Percent(o.Before.InZone)) + division(o) + load(o)
+		return "a new plan, better than the previous one: " + Change(o.Figures, o.Before) + ", " + division(o) + limit(o)
 	case allocate.RulePlanned:
 		if o.Algorithm == allocate.Flow {
 			return "new weights, own endpoints first, overload " + Percent(o.Figures.Overload) + reach(o)
@@ -104,11 +104,29 @@ func division(o allocate.Outcome) string {
 // load is what an allocated plan does to the busiest endpoint. Algorithms without a
 // look at the threshold may be above it.
 func load(o allocate.Outcome) string {
+	return "overload " + Percent(o.Figures.Overload) + ", " + limit(o)
+}
+
+func limit(o allocate.Outcome) string {
 	relation := "below"
 	if o.Figures.Overload >= o.Threshold {
 		relation = "not below"
 	}
-	return fmt.Sprintf("overload %s, %s the threshold of %s%s", Percent(o.Figures.Overload), relation, Percent(o.Threshold), reach(o))
+	return relation + " the threshold of " + Percent(o.Threshold) + reach(o)
+}
+
+// Change says what a plan does other than the one before it, such as "100 % of the traffic
+// stays in its zone instead of 83.3 %, greatest overload 0 % as before".
+func Change(now, before allocate.Figures) string {
+	return fmt.Sprintf("%s of the traffic stays in its zone%s, greatest overload %s%s",
+		Percent(now.InZone), instead(now.InZone, before.InZone), Percent(now.Overload), instead(now.Overload, before.Overload))
+}
+
+func instead(now, before float64) string {
+	if Percent(now) == Percent(before) {
+		return " as before"
+	}
+	return " instead of " + Percent(before)
 }
 
 // reach names zones that a hard request leaves without an endpoint.

@@ -74,7 +74,7 @@ func sentences() []struct {
 				Rule: allocate.RuleRenewed, Algorithm: allocate.Optimal, State: allocate.Allocated, Threshold: 0.5,
 				Figures: allocate.Figures{InZone: 1}, Before: allocate.Figures{InZone: 5.0 / 6},
 			},
-			"optimal: a new plan, better than the previous one: 100 % in zone instead of 83.3 %, overload 0 %, below the threshold of 50 %",
+			"optimal: a new plan, better than the previous one: 100 % of the traffic stays in its zone instead of 83.3 %, greatest overload 0 % as before, below the threshold of 50 %",
 		},
 		{
 			allocate.Outcome{

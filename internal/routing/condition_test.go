@@ -145,12 +145,18 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	selecting := localPolicy()
 	selecting.Spec.Selector = &metav1.LabelSelector{}
+	racks := everywhere.DeepCopy()
+	racks.Spec.Keys = []string{"rack", "*"}
 	also := everywhere.DeepCopy()
 	also.Name = "near-too"
 	for name, change := range map[string]func(*Input){
 		"headless":     func(in *Input) { in.Service.Spec.ClusterIP = corev1.ClusterIPNone },
 		"ExternalName": func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName },
 		"Local":        func(in *Input) { in.Service.Spec.InternalTrafficPolicy = &local },
+		"keys for Local": func(in *Input) {
+			in.Service.Spec.ClusterIP = corev1.ClusterIPNone
+			in.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		},
 		"hints are off": func(in *Input) {
 			in.Settings.WithoutHints = true
 		},
@@ -161,6 +167,7 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 		}{
 			"ClusterRoutingPolicy":       {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere} }, false},
 			"two ClusterRoutingPolicies": {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere, also} }, false},
+			"ClusterRoutingPolicy, keys": {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{racks} }, false},
 			"RoutingPolicy by selector":  {func(in *Input) { in.Policies = []*v1alpha1.RoutingPolicy{selecting} }, false},
 			"RoutingPolicy by name": {func(in *Input) {
 				in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
@@ -178,6 +185,26 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 			if d.Request.NoPlan == "" && len(d.Notes) == 0 {
 				t.Errorf("%s, %s: nothing says why", name, chosen)
 			}
+		}
+	}
+}
+
+// What a Service declines is told to who asks, and written nowhere.
+func TestDeclinedPolicyIsQuiet(t *testing.T) {
+	everywhere := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
+	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	for value, want := range map[string]string{
+		"Disabled":          "opts out of it",
+		"example.com/other": "leaves the hints to another controller",
+	} {
+		in := inputOf(routedService(mode, value), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
+		in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere}
+		d := decided(t, in)
+		if d.Delivery != DeliveryNone || d.IsReported() || len(d.Request.Warnings) > 0 {
+			t.Errorf("%s: by %s, reported: %t, warnings %q", value, d.Delivery, d.IsReported(), d.Request.Warnings)
+		}
+		if notes := strings.Join(d.Notes, "; "); !strings.HasPrefix(notes, "ClusterRoutingPolicy near selects the Service") || !strings.HasSuffix(notes, want) {
+			t.Errorf("%s: notes %q", value, notes)
 		}
 	}
 }

@@ -32,6 +32,10 @@ func Decide(in Input) (Decision, error) {
 			d.unreported++
 		}
 	}
+	if d.Request.Declined != "" {
+		d.note("%s", d.Request.Declined)
+		d.unreported++
+	}
 	var err error
 	switch d.Delivery {
 	case DeliveryNone:

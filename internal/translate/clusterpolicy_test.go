@@ -75,7 +75,38 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: AutoBound()}, Capacity: AutoCapacity(),
 			},
 		},
-		{"Auto that is disabled says nothing", "mode=Disabled", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)}, near},
+		{
+			"not where the Service opts out", "mode=Disabled", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			Request{Declined: "ClusterRoutingPolicy near selects the Service and has no effect: annotation service.kubernetes.io/topology-mode: Disabled opts out of it"},
+		},
+		{
+			"nor by the older name", "hints=disabled mode=Auto", []*v1alpha1.RoutingPolicy{policy("own", 5, web)},
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			Request{Declined: "RoutingPolicy own selects the Service and has no effect: annotation service.kubernetes.io/topology-aware-hints: disabled opts out of it"},
+		},
+		{
+			"nor where another controller writes hints", "mode=example.com/other distribution=PreferSameZone", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			Request{
+				Source: "spec.trafficDistribution: PreferSameZone", Approach: ApproachPrefer, Upstream: true,
+				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}},
+			},
+		},
+		{
+			"another controller alone", "mode=example.com/other", nil,
+			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
+			Request{Declined: "ClusterRoutingPolicy near selects the Service and has no effect: annotation service.kubernetes.io/topology-mode: example.com/other leaves the hints to another controller"},
+		},
+		{
+			"one that the Service names counts", "hints=Disabled mode=vicinity.dev/own",
+			[]*v1alpha1.RoutingPolicy{policy("own", 5, web)}, nil,
+			Request{
+				Source: "annotation service.kubernetes.io/topology-mode: vicinity.dev/own", Policy: "own", Approach: ApproachPrefer,
+				Intent: near.Intent, unnamed: true,
+			},
+		},
+		{"what does not select is not declined", "mode=Disabled", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)}, Request{}},
 		{
 			"after trafficDistribution", "distribution=PreferSameZone", nil,
 			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},

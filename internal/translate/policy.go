@@ -327,12 +327,16 @@ func clusterPolicy(from written) (request Request, warnings []string) {
 
 // selected is what the first of the policies asks for that selects the Service.
 func selected(from written, policies []anyPolicy) (request Request) {
+	declined := declines(from.service)
 	var first *anyPolicy
 	var faults, others []string
 	for i := range policies {
 		policy := &policies[i]
 		if !policy.selects(from.service.Labels) {
 			continue
+		}
+		if declined != "" {
+			return Request{Declined: fmt.Sprintf("%s selects the Service and has no effect: %s", policy, declined)}
 		}
 		switch fault := policyLocalKeys(from.service, policy); {
 		case fault != "":
@@ -344,7 +348,7 @@ func selected(from written, policies []anyPolicy) (request Request) {
 		}
 	}
 	if first == nil {
-		return Request{Warnings: faults}
+		return Request{Warnings: faults, SelectedWarnings: len(faults)}
 	}
 	request = policyRequest(from, first, first.String()+" by its selector")
 	request.Selected = true

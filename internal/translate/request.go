@@ -7,6 +7,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ type Request struct {
 	Selected bool
 	// SelectedWarnings is how many of Warnings are about policies that chose the Service.
 	SelectedWarnings int
+	// Declined is why a policy that selects the Service has no effect on it, empty if none
+	// is declined.
+	Declined string
 	// OwnZone says that every endpoint is hinted to its own zone and to no other,
 	// also where that leaves a zone without.
 	OwnZone bool
@@ -96,9 +100,13 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 		switch {
 		case asked.Source == "" && request.Source == "":
 			request.Warnings = append(request.Warnings, asked.Warnings...)
+			request.SelectedWarnings += asked.SelectedWarnings
+			request.Declined = cmp.Or(request.Declined, asked.Declined)
 		case asked.Source == "":
 		case request.Source == "":
 			asked.Warnings = append(request.Warnings, asked.Warnings...)
+			asked.SelectedWarnings += request.SelectedWarnings
+			asked.Declined = request.Declined
 			request = asked
 		case overrides(request, asked):
 			request.Warnings = append(request.Warnings, fmt.Sprintf("%s has no effect: %s comes first", asked.Source, request.Source))
@@ -317,18 +325,13 @@ func ownZone(from written) (request Request, warnings []string) {
 // auto reads Kubernetes' own heuristic from the older annotation or, if there is
 // none, from the newer one.
 func auto(from written) (request Request, warnings []string) {
-	name := AnnotationTopologyAwareHints
-	value, given := from.service.Annotations[name]
-	if !given {
-		name = AnnotationTopologyMode
-		value = from.service.Annotations[name]
-	}
+	name, value := heuristic(from.service)
 	switch {
 	case value == "Auto" || value == "auto":
 	case name == AnnotationTopologyAwareHints && strings.HasPrefix(value, PolicyPrefix):
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q has no effect; a RoutingPolicy is named in %s",
 			name, value, AnnotationTopologyMode)}
-	case value == "" || value == "Disabled" || value == "disabled" || strings.Contains(value, "/"):
+	case value == "", disabled(value), strings.Contains(value, "/"):
 		return Request{}, nil // a value with a slash is a policy's or another controller's
 	default:
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q is unknown; allowed are Auto, Disabled and, in %s, %sNAME for a RoutingPolicy",
@@ -341,6 +344,29 @@ func auto(from written) (request Request, warnings []string) {
 		Source:   annotation(name, value),
 		Upstream: !from.options.TakeOverAuto,
 	}, nil
+}
+
+// heuristic is what the Service says about who writes its hints: the older annotation or,
+// if there is none, the newer one.
+func heuristic(service *corev1.Service) (name, value string) {
+	if value, given := service.Annotations[AnnotationTopologyAwareHints]; given {
+		return AnnotationTopologyAwareHints, value
+	}
+	return AnnotationTopologyMode, service.Annotations[AnnotationTopologyMode]
+}
+
+func disabled(value string) bool { return value == "Disabled" || value == "disabled" }
+
+// declines is why no policy counts that only selects the Service, empty for most: it says
+// itself that it wants no hints, or that another controller writes them.
+func declines(service *corev1.Service) string {
+	switch name, value := heuristic(service); {
+	case disabled(value):
+		return annotation(name, value) + " opts out of it"
+	case strings.Contains(value, "/") && !strings.HasPrefix(value, PolicyPrefix):
+		return annotation(name, value) + " leaves the hints to another controller"
+	}
+	return ""
 }
 
 // trafficDistribution reads the field of the Service API.

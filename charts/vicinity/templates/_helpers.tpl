@@ -109,6 +109,15 @@ which one is enough, in JSON. They are of the node selector and of each term of 
 affinity. What the controller could not tell is refused.
 */}}
 {{- define "vicinity.proxyNodes" -}}
+{{- $everywhere := false -}}
+{{- range .Values.proxy.tolerations -}}
+{{- if and (eq (default "" .operator) "Exists") (not .key) (not .effect) -}}
+{{- $everywhere = true -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.proxy.enabled (not $everywhere) -}}
+{{- fail "proxy.tolerations: the controller could not tell which nodes run the proxy; {operator: Exists} must be among them; choose nodes by proxy.nodeSelector or proxy.affinity" -}}
+{{- end -}}
 {{- $all := list -}}
 {{- range $key, $value := include "vicinity.proxyNodeSelector" . | fromYaml -}}
 {{- $all = append $all (printf "%s=%s" $key $value) -}}

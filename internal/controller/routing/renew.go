@@ -211,8 +211,7 @@ func renewalOf(d *routing.Decision, asked bool) *renewal {
 			if f.Outcome.Rule != allocate.RuleRenewed {
 				continue
 			}
-			part := fmt.Sprintf("%s: %s of the traffic stays in its zone instead of %s",
-				f.Family, explain.Percent(f.Outcome.Figures.InZone), explain.Percent(f.Outcome.Before.InZone))
+			part := fmt.Sprintf("%s: %s", f.Family, explain.Change(f.Outcome.Figures, f.Outcome.Before))
 			if !slices.Contains(parts, part) {
 				parts = append(parts, part)
 			}

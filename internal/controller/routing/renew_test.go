@@ -74,7 +74,7 @@ func TestQuietServiceGetsABetterPlan(t *testing.T) {
 			replanned = append(replanned, event)
 		}
 	}
-	const want = "Normal TopologyReplanned a better plan replaces the one that was kept; endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %"
+	const want = "Normal TopologyReplanned a better plan replaces the one that was kept; endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
 	if len(replanned) != 1 || replanned[0] != want {
 		t.Errorf("told %q, want %q", replanned, want)
 	}
@@ -322,7 +322,7 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 		t.Fatalf("hints %s, asked %t", got, w.isReplanAsked())
 	}
 	told := w.replanned()
-	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
+	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %") {
 		t.Errorf("told %q", told)
 	}
 }
