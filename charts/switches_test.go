@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -143,35 +145,11 @@ func TestProxyRunsEverywhere(t *testing.T) {
 // runsOn reports whether the scheduler lets a pod run on a node with these labels.
 func runsOn(t *testing.T, pod corev1.PodSpec, node map[string]string) bool {
 	t.Helper()
-	for key, value := range pod.NodeSelector {
-		if node[key] != value {
-			return false
-		}
+	matches, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: pod}).Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: node}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if pod.Affinity == nil {
-		return true
-	}
-	return slices.ContainsFunc(pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
-		return len(term.MatchExpressions) > 0 && !slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
-			value, found := node[e.Key]
-			switch e.Operator {
-			case corev1.NodeSelectorOpIn:
-				return !found || !slices.Contains(e.Values, value)
-			case corev1.NodeSelectorOpNotIn:
-				return found && slices.Contains(e.Values, value)
-			case corev1.NodeSelectorOpExists:
-				return !found
-			case corev1.NodeSelectorOpDoesNotExist:
-				return found
-			case corev1.NodeSelectorOpGt:
-				return !found || value <= e.Values[0] // of one digit here
-			case corev1.NodeSelectorOpLt:
-				return !found || value >= e.Values[0]
-			}
-			t.Fatalf("operator %s", e.Operator)
-			return true
-		})
-	})
+	return matches
 }
 
 // The controller waits for the nodes that the DaemonSet runs on, and for no others.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -112,11 +111,10 @@ func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args
 	if err != nil {
 		return err
 	}
-	connected, err := reach(&f.cluster)
+	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
 	}
-	r := &clusterReader{connection: connected, now: time.Now()}
 	input, err := r.inputOf(ctx, name)
 	if err != nil {
 		return err

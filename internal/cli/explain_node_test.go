@@ -333,6 +333,18 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 			want: []string{"DaemonSet vicinity-system/vicinity-proxy does not run on nodes that lack the labels example.com/proxy=yes"},
 		},
 		{
+			name: "a node that the DaemonSet's affinity leaves out", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(sets)(c)
+				set := aProxySet()
+				set.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "example.com/proxy", Operator: corev1.NodeSelectorOpExists}}}},
+				}}}
+				c.objects = append(c.objects, set)
+			},
+			want: []string{"DaemonSet vicinity-system/vicinity-proxy does not run on the node, whose labels its node affinity leaves out"},
+		},
+		{
 			name: "Leases that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "leases",
 			want: []string{"Leases may not be read", "so whether the node's proxy lives, and what it has programmed, is unknown", "served by: vicinity-proxy; "},
 		},

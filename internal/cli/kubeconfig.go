@@ -48,6 +48,15 @@ type connection struct {
 // give them a cluster that is none.
 type connector func(*clusterFlags) (*connection, error)
 
+// reader is what reads the cluster that the flags mean.
+func (c connector) reader(f *clusterFlags) (*clusterReader, error) {
+	connected, err := c(f)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterReader{connection: connected, now: time.Now()}, nil
+}
+
 // Limits on how fast the API is asked, which servers that limit it themselves set
 // aside: large clusters are read in many pages.
 const (

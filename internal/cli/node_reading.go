@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
@@ -143,6 +144,14 @@ func (in *nodeInput) readProxy(ctx context.Context) error {
 		}
 		if selector := set.Spec.Template.Spec.NodeSelector; !labels.SelectorFromSet(selector).Matches(labels.Set(in.node.Labels)) {
 			in.kept = fmt.Sprintf("DaemonSet %s/%s does not run on nodes that lack the labels %s", set.Namespace, set.Name, labels.FormatLabels(selector))
+			continue
+		}
+		pod := &corev1.Pod{Spec: set.Spec.Template.Spec}
+		switch matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(in.node); {
+		case err != nil:
+			in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a node affinity that makes no sense (%v)", set.Namespace, set.Name, err))
+		case !matches:
+			in.kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, whose labels its node affinity leaves out", set.Namespace, set.Name)
 		}
 	}
 	return nil

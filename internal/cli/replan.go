@@ -64,11 +64,10 @@ func (f *replanFlags) run(ctx context.Context, out io.Writer, reach connector, a
 	if err != nil {
 		return err
 	}
-	connected, err := reach(&f.cluster)
+	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
 	}
-	r := &clusterReader{connection: connected, now: time.Now()}
 	before, err := r.decided(ctx, name)
 	if err != nil {
 		return err

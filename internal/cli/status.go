@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -79,11 +78,10 @@ func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error
 	if err != nil {
 		return err
 	}
-	connected, err := reach(&f.cluster)
+	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
 	}
-	r := &clusterReader{connection: connected, now: time.Now()}
 	namespace := f.namespace()
 	inputs, err := r.inputs(ctx, namespace)
 	if err != nil {

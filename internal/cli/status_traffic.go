@@ -48,11 +48,10 @@ func (f *statusFlags) runTraffic(ctx context.Context, s streams, reach connector
 	if err != nil {
 		return err
 	}
-	connected, err := reach(&f.cluster)
+	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
 	}
-	r := &clusterReader{connection: connected, now: time.Now()}
 	pods, err := r.proxies(ctx)
 	if err != nil {
 		return err

@@ -194,8 +194,7 @@ func (p *groupPlanner) planned(set allocate.ConsumerSet) *consumers {
 					nowhere = true
 					continue
 				}
-				weight := int32(math.Round(c.Weight * fullWeight))
-				list = append(list, v1alpha1.GroupConsumer{Zone: zone, Weight: min(max(weight, 1), fullWeight)})
+				list = append(list, v1alpha1.GroupConsumer{Zone: zone, Weight: thousandths(c.Weight)})
 			}
 			p.sets[p.decided.Plan.ConsumerSet(g)] = p.resolve(list, nowhere)
 		}
@@ -210,6 +209,11 @@ func (p *groupPlanner) planned(set allocate.ConsumerSet) *consumers {
 		p.sets[set] = p.resolve(list, slices.Contains(set.Zones(), ""))
 	}
 	return p.sets[set]
+}
+
+// thousandths is a weight as groups carry it: no consumer has none.
+func thousandths(weight float64) int32 {
+	return min(max(int32(math.Round(weight*fullWeight)), 1), fullWeight)
 }
 
 func (p *groupPlanner) bucketOf(t *part, c *consumers, home string) *bucket {
