@@ -152,7 +152,7 @@ func hasWord(service *corev1.Service, word string) bool {
 func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
 	condition.Status = metav1.ConditionFalse
 	condition.Reason += "," + wordNotWritten
-	condition.Message = cut(strings.TrimSuffix("what was decided cannot be written: "+cause.Error()+". "+condition.Message, ". "))
+	condition.Message = cut(strings.TrimSuffix("what was decided cannot be written: "+strings.TrimSuffix(cause.Error(), ".")+". "+condition.Message, ". "))
 	return condition
 }
 

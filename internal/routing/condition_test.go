@@ -265,10 +265,10 @@ func TestNotWritten(t *testing.T) {
 	}
 	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
 	d := decided(t, inputOf(service, nodes, slicesOf("a a a a b b b b c c c c")))
-	condition := WithNotWritten(d.Condition(), errors.New("not allowed"))
+	condition := WithNotWritten(d.Condition(), errors.New("it may change labels only."))
 	service.Status.Conditions = []metav1.Condition{condition}
 	if !NotWritten(service) || LostHints(service) || condition.Status != metav1.ConditionFalse ||
-		!strings.HasPrefix(condition.Message, "what was decided cannot be written: not allowed. endpoints are divided") {
+		!strings.HasPrefix(condition.Message, "what was decided cannot be written: it may change labels only. endpoints are divided") {
 		t.Errorf("condition %+v", condition)
 	}
 	if state := readStates(service).of(corev1.IPv4Protocol); state != allocate.Allocated {
