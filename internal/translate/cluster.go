@@ -159,11 +159,14 @@ const taintCriticalAddons = "CriticalAddonsOnly"
 // rolePrefix begins the labels, and keys of taints, that say what a node is for.
 const rolePrefix = "node-role.kubernetes.io/"
 
+// labelEtcd is what distributions such as RKE2 give servers that run only etcd.
+const labelEtcd = rolePrefix + "etcd"
+
 // ControlPlaneTaints are the taints that keep pods of users off a node of the control
 // plane: those of a node's role, and of servers that run nothing else. In a small cluster,
 // such as one of three servers, there may be none, and of other nodes there are none.
 func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
-	if !ofControlPlane(node) {
+	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
 		return nil
 	}
 	var taints []corev1.Taint

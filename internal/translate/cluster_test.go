@@ -131,6 +131,7 @@ func TestClusterCountsControlPlaneThatTakesPods(t *testing.T) {
 		tainted(aNode("both", "f", "north", "8", label), noExecute, formerly),
 		tainted(aNode("addons", "h", "north", "8", label), noExecute, "CriticalAddonsOnly"),
 		tainted(aNode("etcd", "h", "north", "8", label), noSchedule, "node-role.kubernetes.io/etcd"),
+		tainted(aNode("etcd-alone", "h", "north", "8", "node-role.kubernetes.io/etcd"), noExecute, "node-role.kubernetes.io/etcd"),
 		tainted(aNode("worker", "g", "north", "1"), noSchedule, label), // not of the control plane
 	}
 	cluster := NewCluster(nodes)
