@@ -1,13 +1,13 @@
 package routing
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -265,7 +265,7 @@ func TestNotWritten(t *testing.T) {
 	}
 	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
 	d := decided(t, inputOf(service, nodes, slicesOf("a a a a b b b b c c c c")))
-	condition := WithNotWritten(d.Condition(), errors.New("it may change labels only."))
+	condition := WithNotWritten(d.Condition(), apierrors.NewBadRequest("it may change labels only."))
 	service.Status.Conditions = []metav1.Condition{condition}
 	if !NotWritten(service) || LostHints(service) || condition.Status != metav1.ConditionFalse ||
 		!strings.HasPrefix(condition.Message, "what was decided cannot be written: it may change labels only. endpoints are divided") {

@@ -81,7 +81,8 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 			Request{Declined: "ClusterRoutingPolicy near selects the Service and has no effect: annotation service.kubernetes.io/topology-mode: Disabled opts out of it"},
 		},
 		{
-			"nor by the older name", "hints=disabled mode=Auto", []*v1alpha1.RoutingPolicy{policy("own", 5, web)},
+			"nor by the older name", "hints=disabled mode=Auto",
+			[]*v1alpha1.RoutingPolicy{policy("own", 5, web)},
 			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{Declined: "RoutingPolicy own selects the Service and has no effect: annotation service.kubernetes.io/topology-aware-hints: disabled opts out of it"},
 		},
@@ -100,7 +101,8 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 		},
 		{
 			"one that the Service names counts", "hints=Disabled mode=vicinity.dev/own",
-			[]*v1alpha1.RoutingPolicy{policy("own", 5, web)}, nil,
+			[]*v1alpha1.RoutingPolicy{policy("own", 5, web)},
+			nil,
 			Request{
 				Source: "annotation service.kubernetes.io/topology-mode: vicinity.dev/own", Policy: "own", Approach: ApproachPrefer,
 				Intent: near.Intent, unnamed: true,
