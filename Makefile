@@ -135,7 +135,7 @@ lint: $(TOOLS)/golangci-lint ## Lint
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
-	$(GO) test $(GOLDEN) -update >/dev/null
+	$(GO) test $(GOLDEN) -update
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format

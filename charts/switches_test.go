@@ -175,6 +175,7 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 		return renderValues(t, map[string]any{"proxy": proxy})
 	}
 	for _, set := range []string{
+		"enabled: true\ntolerations: [{operator: Exists, effect: NoSchedule}, {operator: Exists, effect: NoExecute}]\nnodeSelector: {type: virtual}",
 		"enabled: true\ntolerations: [{key: other, operator: Exists}, {operator: Exists}]", "{enabled: true, nodeSelector: {type: virtual}}",
 		"enabled: true\n" + affinity("{matchExpressions: [{key: type, operator: NotIn, values: [virtual, other]}]}"),
 		"enabled: true\nnodeSelector: {gen: '3'}\n" + affinity("{matchExpressions: [{key: type, operator: DoesNotExist}]}, {}, {matchExpressions: [{key: type, operator: In, values: [virtual]}]}"),

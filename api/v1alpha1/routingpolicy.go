@@ -84,9 +84,8 @@ type RoutingPolicySpec struct {
 	// mode is how much the level matters. Balanced spreads traffic over all
 	// endpoints. Prefer keeps it near as far as no endpoint is overloaded.
 	// Require never lets it leave, which needs vicinity-proxy. It is Prefer if
-	// neither mode, level nor keys are given: for the zone or, where a
-	// RoutingPolicy chooses the Service, for what spec.trafficDistribution of the
-	// Service prefers.
+	// neither mode, level nor keys are given: for the zone or, where a Service
+	// follows a RoutingPolicy, for what its spec.trafficDistribution prefers.
 	//
 	// +optional
 	Mode Mode `json:"mode,omitempty"`

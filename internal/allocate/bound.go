@@ -169,7 +169,9 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 		if err := previous.Plan.validate(); err != nil {
 			return Plan{}, Outcome{}, fmt.Errorf("previous plan: %w", err)
 		}
-		p.remember(previous.Plan)
+		if bound.Algorithm.Weighted() || !previous.Plan.hasWeights() {
+			p.remember(previous.Plan)
+		}
 	}
 	var decided verdict
 	hardRegion := intent.Tiers.Hard() && intent.Tiers[len(intent.Tiers)-1] == topology.Region
@@ -238,7 +240,7 @@ func (p *Planner) divide(bound *Bound) verdict {
 func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	prior := p.prior
 	decided := p.anew(bound)
-	if decided.planned() && renews(decided.figures, kept) {
+	if decided.planned() && Renews(decided.figures, kept) {
 		decided.rule, decided.before = RuleRenewed, kept
 		return decided
 	}
@@ -247,10 +249,11 @@ func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	return verdict{rule: RuleKept, figures: p.measured()}
 }
 
-// renews reports whether a plan is worth moving endpoints for, where another one can be kept.
-func renews(fresh, kept Figures) bool {
+// Renews reports whether a plan is worth moving endpoints for, where another one can be
+// kept. One that takes traffic from its own node is not.
+func Renews(fresh, kept Figures) bool {
 	weights := DefaultWeights()
-	return weights.Score(fresh, 1) >= weights.Score(kept, 1)+RenewMargin
+	return fresh.SameNode >= kept.SameNode-tolerance && weights.Score(fresh, 1) >= weights.Score(kept, 1)+RenewMargin
 }
 
 // anew makes a new plan. Of those that are equally good it is the one that is nearest to

@@ -78,6 +78,13 @@ func (p Plan) Clone() Plan {
 	return clone
 }
 
+// hasWeights reports whether a zone uses endpoints by other weights than 1.
+func (p Plan) hasWeights() bool {
+	return slices.ContainsFunc(p.Groups, func(g Group) bool {
+		return slices.ContainsFunc(g.Consumers, func(c Consumer) bool { return c.Weight != 1 })
+	})
+}
+
 // validate says what is wrong with a plan that somebody else made.
 func (p Plan) validate() error {
 	for i := 1; i < len(p.Zones); i++ {

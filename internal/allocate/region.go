@@ -5,24 +5,28 @@ import (
 	"slices"
 )
 
-// byRegion is divide where the region is a tier. What regions gain by new plans counts
-// by what it is worth for all traffic.
+// byRegion is divide where the region is a tier. If regions are only a preference and one
+// of them cannot serve itself within the bound, all zones are divided as one. What regions
+// gain by new plans counts by what it is worth for all traffic.
 func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
-	kept := p.regions(bound, hard, false)
-	if !p.renew || kept.rule != RuleKept {
+	kept, served := p.regions(bound, hard, false)
+	switch {
+	case !served:
+		return p.divide(bound)
+	case !p.renew || kept.rule != RuleKept:
 		return kept
 	}
-	if renewed := p.regions(bound, hard, true); renewed.planned() && renews(renewed.figures, kept.figures) {
+	if renewed, served := p.regions(bound, hard, true); served && renewed.planned() && Renews(renewed.figures, kept.figures) {
 		renewed.rule, renewed.before = RuleRenewed, kept.figures
 		return renewed
 	}
-	return p.regions(bound, hard, false)
+	kept, _ = p.regions(bound, hard, false)
+	return kept
 }
 
-// regions divides each region's endpoints among its own zones. If regions are
-// only a preference and one of them cannot serve itself within the bound, all zones
-// are divided as one. If they are hard the zones of such a region share what it has.
-func (p *Planner) regions(bound *Bound, hard, renew bool) verdict {
+// regions divides each region's endpoints among its own zones, and reports whether each
+// serves itself, as hard ones have to: their zones share what the region has.
+func (p *Planner) regions(bound *Bound, hard, renew bool) (whole verdict, served bool) {
 	var regions []regionKey
 	for i := range p.zones {
 		if key := keyOf(p.zones[i]); !slices.Contains(regions, key) {
@@ -32,7 +36,9 @@ func (p *Planner) regions(bound *Bound, hard, renew bool) verdict {
 	slices.SortFunc(regions, regionKey.compare)
 	p.plan.reset()
 	p.plan.atHome = bound.Algorithm == Flow
-	var whole verdict
+	if !hard && slices.Contains(regions, regionKey{}) {
+		return verdict{}, false // what is nowhere belongs to every region
+	}
 	for _, key := range regions {
 		decided := p.oneRegion(bound, key, renew)
 		if decided.rule == "" {
@@ -43,17 +49,14 @@ func (p *Planner) regions(bound *Bound, hard, renew bool) verdict {
 			whole = decided
 		}
 		if !decided.planned() && !hard {
-			return p.divide(bound)
+			return verdict{}, false
 		}
 	}
 	if !whole.planned() {
-		return whole
+		return whole, true
 	}
 	whole.figures = p.measured()
-	if !hard && !bound.allows(whole.figures) {
-		return p.divide(bound)
-	}
-	return whole
+	return whole, hard || bound.allows(whole.figures)
 }
 
 // regionKey tells regions apart. A zone of which the region is not known is one of

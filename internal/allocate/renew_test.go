@@ -120,6 +120,11 @@ func TestRenewNeverCosts(t *testing.T) {
 		if !tiers.Hard() { // which may leave zones without an endpoint
 			checkPlan(t, r, after, renewed)
 		}
+		divides := intent.Bound.Algorithm != allocate.Flow && intent.Bound.Algorithm != allocate.Auto // which ask for no region
+		if len(tiers) > 0 && divides && kept.Rule == allocate.RuleKept && crossings(r, before) == 0 &&
+			crossings(r, after) > 0 && serveThemselves(t, r, intent.Bound, previous.Plan) {
+			t.Fatalf("%s crosses regions, kept is %s", render(after), render(before))
+		}
 		score := func(o allocate.Outcome) float64 { return allocate.DefaultWeights().Score(o.Figures, 1) }
 		switch {
 		case renewed.Rule == allocate.RuleRenewed && score(renewed) < score(kept)+allocate.RenewMargin-1e-9:
@@ -128,4 +133,96 @@ func TestRenewNeverCosts(t *testing.T) {
 			t.Fatalf("%s by %s, kept is %s", render(after), renewed.Rule, render(before))
 		}
 	})
+}
+
+// regionsOf are the parts of a region that are regions themselves.
+func regionsOf(r allocate.Region) map[string]allocate.Region {
+	parts := map[string]allocate.Region{}
+	for _, z := range r.Zones {
+		name := z.Region
+		if name == "" {
+			name = "of zone " + z.Name
+		}
+		part := parts[name]
+		part.Zones = append(part.Zones, z)
+		parts[name] = part
+	}
+	return parts
+}
+
+// crossings counts zones with traffic that use endpoints of other regions.
+func crossings(r allocate.Region, plan allocate.Plan) int {
+	found := 0
+	for _, part := range regionsOf(r) {
+		within := func(name string) bool {
+			return slices.ContainsFunc(part.Zones, func(z allocate.Zone) bool { return z.Name == name })
+		}
+		for _, z := range part.Zones {
+			for _, g := range plan.Groups {
+				if z.Capacity > 0 && slices.ContainsFunc(g.Consumers, func(c allocate.Consumer) bool { return plan.Zones[c.Zone] == z.Name }) &&
+					slices.ContainsFunc(g.Members, func(m allocate.Member) bool { return !within(plan.Zones[m.Zone]) }) {
+					found++
+				}
+			}
+		}
+	}
+	return found
+}
+
+// serveThemselves reports whether each region would keep its part of a plan by itself.
+func serveThemselves(t *rapid.T, r allocate.Region, bound *allocate.Bound, plan allocate.Plan) bool {
+	for _, part := range regionsOf(r) {
+		_, outcome, err := allocate.Allocate(part, allocate.Intent{Bound: bound}, allocate.Previous{State: allocate.Allocated, Plan: plan})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if outcome.Rule != allocate.RuleKept && outcome.Rule != allocate.RuleOneZone {
+			return false
+		}
+	}
+	return true
+}
+
+// Where the zone of an endpoint is not known, zones of all regions may use it, as they may
+// without a preference for regions: it does not lie idle, and what is decided stays.
+func TestRegionOfEndpointsWithoutZone(t *testing.T) {
+	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: bound(allocate.Optimal)}
+	r := region(t, "a@e=2/2 b@e=1/1")
+	r.Zones = append(r.Zones, allocate.Zone{Endpoints: 1})
+	plan, outcome, err := allocate.Allocate(r, intent, allocate.Previous{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPlan(t, r, plan, outcome)
+	for _, g := range plan.Groups {
+		if len(g.Consumers) == 1 && plan.Zones[g.Consumers[0].Zone] == "" {
+			t.Errorf("endpoints that nobody uses: %s", render(plan))
+		}
+	}
+	first := render(plan)
+	again, outcome, err := allocate.Allocate(r, intent, allocate.Previous{State: outcome.State, Plan: plan.Clone()})
+	if err != nil || render(again) != first {
+		t.Errorf("first %s, then %s by %s, %v", first, render(again), outcome.Rule, err)
+	}
+}
+
+// An algorithm without weights cannot go on from a plan that has some.
+func TestWeightsAreNotKept(t *testing.T) {
+	r := region(t, "a=2/1 b=2/1 c=2/4")
+	plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Flow)}, allocate.Previous{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	previous := allocate.Previous{State: outcome.State, Plan: plan.Clone()}
+	plan, outcome, err = allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Optimal)}, previous)
+	if err != nil || outcome.Rule != allocate.RulePlanned {
+		t.Errorf("%s by %s, %v", render(plan), outcome.Rule, err)
+	}
+	for _, g := range plan.Groups {
+		for _, c := range g.Consumers {
+			if c.Weight != 1 {
+				t.Errorf("weight %g in %s", c.Weight, render(plan))
+			}
+		}
+	}
 }

@@ -149,7 +149,7 @@ func (in *nodeInput) readProxy(ctx context.Context) error {
 		pod := &corev1.Pod{Spec: set.Spec.Template.Spec}
 		switch matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(in.node); {
 		case err != nil:
-			in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a node affinity that makes no sense (%v)", set.Namespace, set.Name, err))
+			in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a node affinity that makes no sense (%v); it is taken to run on the node", set.Namespace, set.Name, err))
 		case !matches:
 			in.kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, whose labels its node affinity leaves out", set.Namespace, set.Name)
 		}

@@ -123,6 +123,9 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 		return err
 	}
 	s.warnings = slices.Concat(explain.Warnings(q.Region), hintWarnings(s))
+	if s.request.Declined != "" {
+		s.warnings = append(s.warnings, s.request.Declined)
+	}
 	if fault != "" {
 		s.warnings = append(s.warnings, fault)
 	}

@@ -202,6 +202,10 @@ func TestPlanFails(t *testing.T) {
 			want: `--overload-threshold "50" is not allowed; it must be a percentage above 0 such as 50% (see "vicinity plan --help")`,
 		},
 		{
+			name: "a padding beyond all", args: []string{"-f", planCluster, "--padding", "9999999999"}, code: 2,
+			want: `padding: 9999999999 is not allowed; it must be 0 or more endpoints, and at most 16777216 (see "vicinity plan --help")`,
+		},
+		{
 			name: "a starting threshold that is none", args: []string{"-f", planCluster, "--starting-threshold", "x"}, code: 2,
 			want: `--starting-threshold "x" is not allowed; it must be a number of endpoints such as 12, or one for each zone such as 3x (see "vicinity plan --help")`,
 		},
@@ -303,5 +307,24 @@ func TestPlanStopsWhenInterrupted(t *testing.T) {
 	var out, err bytes.Buffer
 	if code := Main(ctx, []string{"plan", "-f", planCluster}, strings.NewReader(""), &out, &err); code != 130 || out.Len() > 0 {
 		t.Errorf("exit code %d, %q, %q; want 130", code, out.String(), err.String())
+	}
+}
+
+func TestPlanNamesPoliciesThatAreDeclined(t *testing.T) {
+	const policy = `apiVersion: vicinity.dev/v1alpha1
+kind: ClusterRoutingPolicy
+metadata:
+  name: near
+spec:
+  namespaceSelector: {}
+`
+	objects, err := os.ReadFile(planCluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declining := strings.Replace(string(objects), "service.kubernetes.io/topology-mode: Auto", "service.kubernetes.io/topology-mode: Disabled", 1)
+	code, stdout, stderr := runPlan(t, strings.NewReader(policy+"---\n"+declining), "-f", "-", "--details")
+	if want := "ClusterRoutingPolicy near selects the Service and has no effect"; code != 0 || !strings.Contains(stdout, want) {
+		t.Errorf("exit code %d, said %q, printed without %q:\n%s", code, stderr, want, stdout)
 	}
 }

@@ -152,8 +152,9 @@ func replanWaitsFor(service *corev1.Service) string {
 	return ""
 }
 
-// replanText says what has changed, family by family.
+// replanText says what has changed of what is in force, family by family.
 func replanText(title string, before, after *routing.Decision) string {
+	before, after = before.Hinted(), after.Hinted()
 	var b strings.Builder
 	for i := range after.Families {
 		f := &after.Families[i]
@@ -169,27 +170,21 @@ func replanText(title string, before, after *routing.Decision) string {
 			}
 		}
 		switch {
-		case moved > 0:
+		case moved > 0 && !f.Outcome.IsBalanced():
 			fmt.Fprintf(&b, "%s: a new plan, %s: %s\n",
 				label, count(int64(moved), "endpoint serves other zones", "endpoints serve other zones"),
 				explain.Change(f.Outcome.Figures, was.Outcome.Figures))
-		case compares(&f.Outcome):
+		case f.Outcome.Rule == allocate.RuleKept && f.Outcome.Algorithm != allocate.Flow:
 			fmt.Fprintf(&b, "%s: the plan is kept, no other is better by %g point: %s of the traffic stays in its zone\n",
 				label, allocate.RenewMargin, explain.Percent(f.Outcome.Figures.InZone))
-		default:
-			fmt.Fprintf(&b, "%s: there is nothing to choose from. %s\n", label, explain.Outcome(f.Outcome))
+		default: // only a plan that endpoints are kept in is compared with another
+			fmt.Fprintf(&b, "%s: there is no plan to compare with another. %s\n", label, explain.Outcome(f.Outcome))
 		}
 	}
 	if b.Len() == 0 {
 		fmt.Fprintf(&b, "%s: there is no endpoint to plan for\n", title)
 	}
 	return b.String()
-}
-
-// compares reports whether the plan is one that endpoints are kept in, so that there can be
-// a better one.
-func compares(o *allocate.Outcome) bool {
-	return o.Rule == allocate.RuleKept && o.Algorithm != allocate.Flow
 }
 
 func familyDecided(d *routing.Decision, family corev1.IPFamily) *routing.FamilyDecision {

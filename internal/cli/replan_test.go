@@ -54,6 +54,31 @@ func TestReplan(t *testing.T) {
 	}
 }
 
+// While a Service waits for vicinity-proxy it is the hints that are in force.
+func TestReplanWhileProxyIsAwaited(t *testing.T) {
+	c := lentCluster(t, func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
+		better := slice.DeepCopy()
+		better.Endpoints[0].Hints.ForZones[0].Name = "zone-a"
+		if err := c.typed.Tracker().Update(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), better, "shop"); err != nil {
+			t.Error(err)
+		}
+	})
+	services := corev1.SchemeGroupVersion.WithResource("services")
+	object, err := c.typed.Tracker().Get(services, "shop", "lent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaiting := object.(*corev1.Service).DeepCopy()
+	awaiting.Annotations[translate.AnnotationProxy] = "true"
+	if err := c.typed.Tracker().Update(services, awaiting, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := c.run(t.Context(), "replan", "lent")
+	if code != 0 || !strings.HasPrefix(stdout, "shop/lent: a new plan, 1 endpoint serves other zones: 100 % of the traffic") {
+		t.Errorf("exit code %d, printed %q, said %q", code, stdout, stderr)
+	}
+}
+
 func TestReplanKeeps(t *testing.T) {
 	c := lentCluster(t, func(*fakeCluster, *discoveryv1.EndpointSlice) {})
 	code, stdout, _ := c.run(t.Context(), "replan", "lent")
@@ -73,7 +98,7 @@ func TestReplanHasNothingToChooseFrom(t *testing.T) {
 		}
 	})
 	code, stdout, _ := c.run(t.Context(), "replan", "lent")
-	const want = "shop/lent: there is nothing to choose from. balanced: no endpoint is ready\n"
+	const want = "shop/lent: there is no plan to compare with another. balanced: no endpoint is ready\n"
 	if code != 0 || stdout != want {
 		t.Errorf("exit code %d, printed %q, want %q", code, stdout, want)
 	}

@@ -50,5 +50,9 @@ func (f *thresholdFlags) read() (t allocate.Thresholds, err error) {
 		}
 		t.Padding = &padding
 	}
+	bound := t.Apply(allocate.DefaultBound(allocate.Optimal))
+	if err := bound.Validate(); err != nil {
+		return t, usageErrorf("%w", err)
+	}
 	return t, nil
 }

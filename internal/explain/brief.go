@@ -21,7 +21,11 @@ func Brief(o allocate.Outcome) string {
 		case o.Undivided:
 			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
 		}
-		return fmt.Sprintf("endpoints are divided among zones by %s, the overload stays below %s", asked(o), Percent(o.Threshold))
+		overload := "stays below " + Percent(o.Threshold)
+		if o.Algorithm != allocate.Auto && o.Figures.Overload >= o.Threshold { // hard regions allow it
+			overload = "is not below " + Percent(o.Threshold) + ", since each region has its own endpoints only"
+		}
+		return fmt.Sprintf("endpoints are divided among zones by %s, the overload %s", asked(o), overload)
 	}
 	return "balanced: " + briefReason(o)
 }

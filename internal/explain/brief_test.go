@@ -14,6 +14,8 @@ func TestBrief(t *testing.T) {
 			Figures: allocate.Figures{Overload: 0.2},
 		}
 	}
+	regions := bound(allocate.RulePlanned)
+	regions.Figures.Overload, regions.Threshold = 0.3, 0.25
 	unserved := bound(allocate.RuleOverload)
 	unserved.Overload = math.Inf(1)
 	for _, test := range []struct {
@@ -23,6 +25,7 @@ func TestBrief(t *testing.T) {
 		{allocate.Outcome{Rule: allocate.RuleTiers}, "each zone uses its nearest endpoints"},
 		{bound(allocate.RuleKept), "endpoints are divided among zones by optimal, the overload stays below 50 %"},
 		{bound(allocate.RulePlanned), "endpoints are divided among zones by optimal, the overload stays below 50 %"},
+		{regions, "endpoints are divided among zones by optimal, the overload is not below 25 %, since each region has its own endpoints only"},
 		{bound(allocate.RuleBelowStart), "balanced: too few endpoints to start"},
 		{bound(allocate.RuleInBand), "balanced: too few endpoints to start"},
 		{bound(allocate.RuleOverload), "balanced: optimal would overload an endpoint, the threshold is 50 %"},

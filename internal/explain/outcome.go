@@ -57,7 +57,7 @@ func reasonOf(o allocate.Outcome) string {
 		}
 		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
 	case allocate.RuleRenewed:
-		return "a new plan, better than the previous one: " + Change(o.Figures, o.Before) + ", " + division(o) + limit(o)
+		return "a new plan, better than the previous one: " + division(o) + Change(o.Figures, o.Before) + ", " + limit(o)
 	case allocate.RulePlanned:
 		if o.Algorithm == allocate.Flow {
 			return "new weights, own endpoints first, overload " + Percent(o.Figures.Overload) + reach(o)

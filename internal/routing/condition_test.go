@@ -257,6 +257,21 @@ func TestSliceLimitDoesNotFlap(t *testing.T) {
 	}
 }
 
+// A policy that is refused for a Service that could use one is said to be.
+func TestRefusedPolicyIsReported(t *testing.T) {
+	service := routedService()
+	service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a b"))
+	in.Policies = []*v1alpha1.RoutingPolicy{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "racks"},
+		Spec:       v1alpha1.RoutingPolicySpec{Keys: []string{"rack", "*"}, Selector: &metav1.LabelSelector{}},
+	}}
+	d := decided(t, in)
+	if message := d.Condition().Message; !d.IsReported() || !strings.Contains(message, "racks") || !strings.Contains(message, "externalTrafficPolicy") {
+		t.Errorf("reported: %t, %q", d.IsReported(), message)
+	}
+}
+
 // What cannot be written is said first, and the state is kept.
 func TestNotWritten(t *testing.T) {
 	service := routedService(sameZone, "Prefer")

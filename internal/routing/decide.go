@@ -16,6 +16,19 @@ import (
 // Decide says what the slices and groups of a Service should be. The error is about
 // an input that makes no sense, which written objects cannot cause.
 func Decide(in Input) (Decision, error) {
+	d, err := decide(in)
+	if err != nil || !in.Renew || !d.renewed() {
+		return d, err
+	}
+	in.Renew = false
+	kept, err := decide(in)
+	if err != nil || !d.improves(&kept) {
+		return kept, err
+	}
+	return d, nil
+}
+
+func decide(in Input) (Decision, error) {
 	d := Decision{
 		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{
 			TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults,
@@ -109,7 +122,7 @@ func deliveryOf(service *corev1.Service, request translate.Request) Delivery {
 		return DeliveryGroups
 	case request.Source == "" || request.Upstream:
 		return DeliveryNone
-	case asksNothing(request.Intent) && !upstreamHints(service):
+	case asksNothing(request.Intent) && !translate.HintedUpstream(service):
 		return DeliveryNone
 	}
 	return DeliveryHints
@@ -117,15 +130,6 @@ func deliveryOf(service *corev1.Service, request translate.Request) Delivery {
 
 func asksNothing(intent allocate.Intent) bool {
 	return len(intent.Tiers) == 0 && intent.Bound == nil
-}
-
-// upstreamHints reports whether Kubernetes itself writes hints for the Service.
-func upstreamHints(service *corev1.Service) bool {
-	mode, given := service.Annotations[translate.AnnotationTopologyAwareHints]
-	if !given {
-		mode = service.Annotations[translate.AnnotationTopologyMode]
-	}
-	return mode == "Auto" || mode == "auto" || service.Spec.TrafficDistribution != nil
 }
 
 // NothingToChoose reports whether nothing has to be delivered, because one zone has all

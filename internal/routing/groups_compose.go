@@ -266,7 +266,7 @@ func (p *groupPlanner) mark(d *draft, c *carried, at time.Time) {
 
 func (p *groupPlanner) endpoint(c *carried, tiers []string) v1alpha1.GroupEndpoint {
 	e := c.GroupEndpoint
-	e.Domains = p.domainsOf(c.Node, tiers)
+	e.Domains = p.domainsOf(c.Node, c.Zone, tiers)
 	return e
 }
 

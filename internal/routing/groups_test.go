@@ -335,6 +335,7 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 	eps[0].Endpoints[2].Conditions.Serving = new(false)
 	eps[1].Endpoints = []discoveryv1.Endpoint{
 		{Addresses: []string{"10.9.0.1"}, NodeName: new("n"), Zone: new("a")},
+		{Addresses: []string{"10.9.0.2"}, Zone: new("a")},
 		// The address belongs to another pod by now.
 		{Addresses: eps[0].Endpoints[1].Addresses, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}, NodeName: new("a-1"), Zone: new("a")},
 	}
@@ -357,6 +358,8 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 		"10.1.0.3": {Address: "10.1.0.3", Zone: "a", Node: "a-1", NotReady: true, NotServing: true, Domains: a},
 		// The zone of a node counts more than what slices say.
 		"10.9.0.1": {Address: "10.9.0.1", Zone: "b", Node: "n", Domains: map[string]string{topology.Hostname: "host"}},
+		// Nobody knows the node, so that the zone says what region it is.
+		"10.9.0.2": {Address: "10.9.0.2", Zone: "a", Domains: map[string]string{topology.Region: "r"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)

@@ -126,7 +126,7 @@ func (d *Decision) LeaveOutNodes() {
 func (d *Decision) discountNodes() {
 	for i := range d.Families {
 		if f := &d.Families[i]; f.Nodes != nil {
-			f.Nodes, f.Outcome.Figures = nil, f.byZone
+			f.Nodes, f.Outcome.Figures, f.Outcome.Before = nil, f.byZone, f.beforeByZone
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (f *FamilyDecision) planNodes(in Input, tiers *allocate.NodeTiers) {
 	tiers.Endpoints = f.Placed()
 	tiers.Skipped = skippedBefore(in, f.Family, tiers.Keys)
 	plan := tiers.Plan()
-	f.Nodes, f.byZone = &plan, f.Outcome.Figures
+	f.Nodes, f.byZone, f.beforeByZone = &plan, f.Outcome.Figures, f.Outcome.Before
 	f.Outcome.Figures = plan.Figures
 }
 

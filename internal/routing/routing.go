@@ -123,8 +123,8 @@ type FamilyDecision struct {
 	Moved int
 
 	hints hintPlan
-	// byZone are the figures of the plan without Nodes.
-	byZone allocate.Figures
+	// byZone and beforeByZone are Figures and Before of the outcome without Nodes.
+	byZone, beforeByZone allocate.Figures
 }
 
 // family is the part of the decision about an address family, or nil.

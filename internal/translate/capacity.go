@@ -100,10 +100,7 @@ func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
 	counted := capacity.counted()
 	zones := make([]Zone, len(c.zones))
 	for i := range c.zones {
-		zones[i].Name = c.zones[i].name
-		if len(c.zones[i].regions) > 0 {
-			zones[i].Region = c.zones[i].regions[0]
-		}
+		zones[i].Name, zones[i].Region = c.zones[i].name, c.zones[i].region()
 	}
 	for i := range c.counted {
 		n := &c.counted[i]

@@ -46,6 +46,14 @@ type clusterZone struct {
 	workers bool     // it has nodes that are not of the control plane
 }
 
+// region is the one that counts.
+func (z *clusterZone) region() string {
+	if len(z.regions) == 0 {
+		return ""
+	}
+	return z.regions[0]
+}
+
 // countedNode is what a node that counts adds to its zone.
 type countedNode struct {
 	name              string
@@ -159,7 +167,8 @@ const taintCriticalAddons = "CriticalAddonsOnly"
 // rolePrefix begins the labels, and keys of taints, that say what a node is for.
 const rolePrefix = "node-role.kubernetes.io/"
 
-// labelEtcd is what distributions such as RKE2 give servers that run only etcd.
+// labelEtcd is what distributions such as RKE2 give servers that run etcd: it may be the
+// only one that they have.
 const labelEtcd = rolePrefix + "etcd"
 
 // ControlPlaneTaints are the taints that keep pods of users off a node of the control
@@ -192,10 +201,7 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 		if capacity.WithoutControlPlane && !zone.workers {
 			continue
 		}
-		z := allocate.Zone{Name: zone.name, Capacity: known.byZone[zone.name]}
-		if len(zone.regions) > 0 {
-			z.Region = zone.regions[0]
-		}
+		z := allocate.Zone{Name: zone.name, Region: zone.region(), Capacity: known.byZone[zone.name]}
 		index[zone.name] = len(region.Zones)
 		region.Zones = append(region.Zones, z)
 	}
@@ -233,6 +239,14 @@ func (c *Cluster) Zones() []string {
 	}
 	slices.Sort(zones)
 	return slices.Compact(zones)
+}
+
+// RegionOf is the region of a zone, "" if it has no node that counts.
+func (c *Cluster) RegionOf(zone string) string {
+	if i, found := c.zone(zone); found {
+		return c.zones[i].region()
+	}
+	return ""
 }
 
 // regionOf is the region of an endpoint whose zone has no node that counts.

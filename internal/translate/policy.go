@@ -348,7 +348,11 @@ func selected(from written, policies []anyPolicy) (request Request) {
 		}
 	}
 	if first == nil {
-		return Request{Warnings: faults, SelectedWarnings: len(faults)}
+		refused := Request{Warnings: faults}
+		if unroutable(from.service) != "" { // so that it makes no difference
+			refused.SelectedWarnings = len(faults)
+		}
+		return refused
 	}
 	request = policyRequest(from, first, first.String()+" by its selector")
 	request.Selected = true

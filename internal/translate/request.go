@@ -98,17 +98,12 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 		asked, warnings := row(from)
 		request.Warnings = append(request.Warnings, warnings...)
 		switch {
-		case asked.Source == "" && request.Source == "":
-			request.Warnings = append(request.Warnings, asked.Warnings...)
-			request.SelectedWarnings += asked.SelectedWarnings
-			request.Declined = cmp.Or(request.Declined, asked.Declined)
-		case asked.Source == "":
 		case request.Source == "":
 			asked.Warnings = append(request.Warnings, asked.Warnings...)
 			asked.SelectedWarnings += request.SelectedWarnings
-			asked.Declined = request.Declined
+			asked.Declined = cmp.Or(request.Declined, asked.Declined)
 			request = asked
-		case overrides(request, asked):
+		case asked.Source != "" && overrides(request, asked):
 			request.Warnings = append(request.Warnings, fmt.Sprintf("%s has no effect: %s comes first", asked.Source, request.Source))
 		}
 	}
@@ -327,7 +322,7 @@ func ownZone(from written) (request Request, warnings []string) {
 func auto(from written) (request Request, warnings []string) {
 	name, value := heuristic(from.service)
 	switch {
-	case value == "Auto" || value == "auto":
+	case isAuto(value):
 	case name == AnnotationTopologyAwareHints && strings.HasPrefix(value, PolicyPrefix):
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q has no effect; a RoutingPolicy is named in %s",
 			name, value, AnnotationTopologyMode)}
@@ -355,7 +350,15 @@ func heuristic(service *corev1.Service) (name, value string) {
 	return AnnotationTopologyMode, service.Annotations[AnnotationTopologyMode]
 }
 
+func isAuto(value string) bool { return value == "Auto" || value == "auto" }
+
 func disabled(value string) bool { return value == "Disabled" || value == "disabled" }
+
+// HintedUpstream reports whether Kubernetes itself writes hints for the Service.
+func HintedUpstream(service *corev1.Service) bool {
+	_, value := heuristic(service)
+	return isAuto(value) || service.Spec.TrafficDistribution != nil
+}
 
 // declines is why no policy counts that only selects the Service, empty for most: it says
 // itself that it wants no hints, or that another controller writes them.

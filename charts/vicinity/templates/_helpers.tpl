@@ -109,14 +109,15 @@ which one is enough, in JSON. They are of the node selector and of each term of 
 affinity. What the controller could not tell is refused.
 */}}
 {{- define "vicinity.proxyNodes" -}}
-{{- $everywhere := false -}}
+{{- $tolerated := list -}}
 {{- range .Values.proxy.tolerations -}}
-{{- if and (eq (default "" .operator) "Exists") (not .key) (not .effect) -}}
-{{- $everywhere = true -}}
+{{- if and (eq (default "" .operator) "Exists") (not .key) -}}
+{{- $tolerated = append $tolerated (default "all" .effect) -}}
 {{- end -}}
 {{- end -}}
+{{- $everywhere := or (has "all" $tolerated) (and (has "NoSchedule" $tolerated) (has "NoExecute" $tolerated)) -}}
 {{- if and .Values.proxy.enabled (not $everywhere) -}}
-{{- fail "proxy.tolerations: the controller could not tell which nodes run the proxy; {operator: Exists} must be among them; choose nodes by proxy.nodeSelector or proxy.affinity" -}}
+{{- fail "proxy.tolerations: the controller could not tell which nodes run the proxy; {operator: Exists} must be among them, or that for both NoSchedule and NoExecute; choose nodes by proxy.nodeSelector or proxy.affinity" -}}
 {{- end -}}
 {{- $all := list -}}
 {{- range $key, $value := include "vicinity.proxyNodeSelector" . | fromYaml -}}

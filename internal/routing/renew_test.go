@@ -1,0 +1,105 @@
+package routing
+
+import (
+	"strings"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// hinted writes the zones of each endpoint's hints into a slice, as "a b a+b".
+func hinted(slice *discoveryv1.EndpointSlice, words string) {
+	for i, word := range strings.Fields(words) {
+		slice.Endpoints[i].Hints = makeHints(strings.Split(word, "+"), nil)
+	}
+}
+
+// A plan that is better by itself does not take the place of one of which more arrives:
+// nodes may make less of it, and hints may not express it.
+func TestRenewalIsComparedAsItIsDelivered(t *testing.T) {
+	for _, test := range []struct {
+		name, endpoints, hints string
+		nodes                  map[string]int
+		service                []string
+	}{
+		{
+			"nodes use their own endpoints", "a@a-1 a@a-2 a@a-2 c@unknown", "a a a b",
+			map[string]int{"a": 2, "b": 1},
+			[]string{translate.AnnotationSameNode, "Prefer", translate.AnnotationSameZone, "Prefer"},
+		},
+		{
+			"an endpoint without a zone", "? ? ? b c ? ? c b", "c b+c b b+c c b+c b+c b b",
+			map[string]int{"b": 1, "c": 3},
+			[]string{translate.AnnotationTopologyMode, "vicinity.dev/local"},
+		},
+	} {
+		in := inputOf(routedService(test.service...), nodesIn(test.nodes), slicesOf(test.endpoints))
+		in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
+		hinted(in.Slices[0], test.hints)
+		in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
+		before := decided(t, in)
+		in.Last = before.Essence()
+		if rule := before.Families[0].Outcome.Rule; rule != allocate.RuleKept {
+			t.Fatalf("%s: %s", test.name, rule)
+		}
+		in.Renew = true
+		alone, err := decide(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rule := alone.Families[0].Outcome.Rule; rule != allocate.RuleRenewed {
+			t.Fatalf("%s: by itself %s", test.name, rule)
+		}
+		after := decided(t, in)
+		if rule := after.Families[0].Outcome.Rule; rule != allocate.RuleKept || hintText(in.Slices, after) != hintText(in.Slices, before) {
+			t.Errorf("%s: %s, hints %s instead of %s", test.name, rule, hintText(in.Slices, after), hintText(in.Slices, before))
+		}
+	}
+}
+
+// Both sides of what a renewal says are of what nodes make of the plans.
+func TestRenewalCountsNodesOnBothSides(t *testing.T) {
+	in := inputOf(routedService(translate.AnnotationSameNode, "Prefer", translate.AnnotationSameZone, "Prefer"),
+		nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}), slicesOf("a@a-1 a@a-2 a@a-1 a@a-2 b@b-1 b@b-2 b@b-1 b@b-2 c@c-1 c@c-2 c@c-1 c@c-2"))
+	hinted(in.Slices[0], "b a a a b b b b c c c c")
+	in.Service.Status.Conditions = append(in.Service.Status.Conditions, decided(t, in).Condition())
+	kept := decided(t, in).Families[0].Outcome
+	in.Renew = true
+	renewed := decided(t, in).Families[0].Outcome
+	if kept.Rule != allocate.RuleKept || renewed.Rule != allocate.RuleRenewed || renewed.Before != kept.Figures || renewed.Figures.SameNode <= kept.Figures.SameNode {
+		t.Errorf("kept by %s %+v, then by %s %+v, before %+v", kept.Rule, kept.Figures, renewed.Rule, renewed.Figures, renewed.Before)
+	}
+}
+
+// Weights that vicinity-proxy carried are nothing that hints could keep: of a Service that
+// kube-proxy gets back the plan is made anew, and proxies do what is said of it.
+func TestHintsAfterWeights(t *testing.T) {
+	for _, endpoints := range []string{"a b c c c c", "a a a a b b b b c c c c c c", "a a a a a a a b b b c c", "a a a a a a b b b b c c"} {
+		for _, restarted := range []bool{false, true} {
+			service := routedService(sameZone, "Prefer", translate.AnnotationProxy, "true")
+			service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+			w := newGroupWorld(t, inputOf(service, nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}), slicesOf(endpoints)))
+			d := w.decide()
+			w.settle(d, GroupState{})
+			in := w.input()
+			in.Service = service.DeepCopy()
+			delete(in.Service.Annotations, translate.AnnotationProxy)
+			in.Service.Status.Conditions = append(in.Service.Status.Conditions, d.Condition())
+			if in.Last = d.Essence(); restarted {
+				in.Last = nil
+			}
+			back := decided(t, in)
+			after := carriedOut(in.Slices, Next(in.Slices, back, false))
+			said := back.Families[0].Outcome.Figures
+			_, seen := StockPorts(after)[0].Index().View(StockClients(in.Cluster, back.Request.Capacity))
+			if seen.Overload > said.Overload+1e-9 || seen.InZone < said.InZone-1e-9 || seen.Overload >= 0.5 {
+				t.Errorf("%s, restarted %t: said %+v, in force %+v", endpoints, restarted, said, seen)
+			}
+		}
+	}
+}
