@@ -9,24 +9,36 @@ import (
 // of them cannot serve itself within the bound, all zones are divided as one. What regions
 // gain by new plans counts by what it is worth for all traffic.
 func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
-	kept, served := p.regions(bound, hard, false)
+	kept, served := p.regions(bound, hard, keeping)
+	if !served {
+		kept, served = p.regions(bound, hard, planning)
+	}
 	switch {
 	case !served:
 		return p.divide(bound)
 	case !p.renew || kept.rule != RuleKept:
 		return kept
 	}
-	if renewed, served := p.regions(bound, hard, true); served && renewed.planned() && Renews(renewed.figures, kept.figures) {
+	if renewed, served := p.regions(bound, hard, renewing); served && renewed.planned() && Renews(renewed.figures, kept.figures) {
 		renewed.rule, renewed.before = RuleRenewed, kept.figures
 		return renewed
 	}
-	kept, _ = p.regions(bound, hard, false)
+	kept, _ = p.regions(bound, hard, keeping)
 	return kept
 }
 
+// regard is what regions make of the plan that they have.
+type regard int
+
+const (
+	keeping  regard = iota // while it is good
+	renewing               // if there is none that is better
+	planning               // nothing
+)
+
 // regions divides each region's endpoints among its own zones, and reports whether each
 // serves itself, as hard ones have to: their zones share what the region has.
-func (p *Planner) regions(bound *Bound, hard, renew bool) (whole verdict, served bool) {
+func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict, served bool) {
 	var regions []regionKey
 	for i := range p.zones {
 		if key := keyOf(p.zones[i]); !slices.Contains(regions, key) {
@@ -40,7 +52,7 @@ func (p *Planner) regions(bound *Bound, hard, renew bool) (whole verdict, served
 		return verdict{}, false // what is nowhere belongs to every region
 	}
 	for _, key := range regions {
-		decided := p.oneRegion(bound, key, renew)
+		decided := p.oneRegion(bound, key, regard)
 		if decided.rule == "" {
 			continue
 		}
@@ -76,12 +88,12 @@ func (k regionKey) compare(other regionKey) int {
 
 // oneRegion adds the groups of one region to the plan. The verdict has no rule if
 // the region has neither endpoints nor traffic.
-func (p *Planner) oneRegion(bound *Bound, key regionKey, renew bool) verdict {
+func (p *Planner) oneRegion(bound *Bound, key regionKey, regard regard) verdict {
 	if p.child == nil {
 		p.child = &Planner{}
 	}
 	child := p.child
-	child.Eager, child.Forgetful, child.renew = p.Eager, p.Forgetful, renew
+	child.Eager, child.Forgetful, child.renew = p.Eager || regard == planning, p.Forgetful, regard == renewing
 	part := Region{NodesWithoutZone: p.region.NodesWithoutZone, NodesWithoutCapacity: p.region.NodesWithoutCapacity}
 	for i := range p.zones {
 		if keyOf(p.zones[i]) == key {

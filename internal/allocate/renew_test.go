@@ -206,6 +206,35 @@ func TestRegionOfEndpointsWithoutZone(t *testing.T) {
 	}
 }
 
+// Where what regions keep is too much for the whole, they plan anew, each for itself, before
+// all zones are divided as one: what is decided then stays.
+func TestRegionsPlanAnewBeforeTheyAreGivenUp(t *testing.T) {
+	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: bound(allocate.Optimal)}
+	r := region(t, "a@e=1/4 b@e=2/0 gone@w=0/1")
+	endpoints := []allocate.Endpoint{
+		{ID: "1", Zone: "a", Assigned: allocate.NewConsumerSet("a")},
+		{ID: "2", Zone: "a", Assigned: allocate.NewConsumerSet("a")},
+		{ID: "3", Zone: "a", Assigned: allocate.NewConsumerSet("b")},
+		{ID: "4", Zone: "a", Assigned: allocate.NewConsumerSet("b")},
+		{ID: "5", Zone: "gone", Assigned: allocate.NewConsumerSet("gone")},
+	}
+	previous := allocate.Previous{State: allocate.Allocated, Plan: allocate.Survivors(endpoints)}
+	var first string
+	for i := range 3 {
+		plan, outcome, err := allocate.Allocate(r, intent, previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == "" {
+			first = render(plan)
+		}
+		if got := render(plan); got != first {
+			t.Errorf("plan %d is %s by %s, the first was %s", i+1, got, outcome.Rule, first)
+		}
+		previous = allocate.Previous{State: outcome.State, Plan: plan.Clone()}
+	}
+}
+
 // An algorithm without weights cannot go on from a plan that has some.
 func TestWeightsAreNotKept(t *testing.T) {
 	r := region(t, "a=2/1 b=2/1 c=2/4")

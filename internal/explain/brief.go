@@ -22,7 +22,10 @@ func Brief(o allocate.Outcome) string {
 			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
 		}
 		overload := "stays below " + Percent(o.Threshold)
-		if o.Algorithm != allocate.Auto && o.Figures.Overload >= o.Threshold { // hard regions allow it
+		switch {
+		case o.Algorithm == allocate.Auto: // which lets a load be at the threshold
+			overload = "is at most " + Percent(o.Threshold)
+		case o.Figures.Overload >= o.Threshold: // hard regions allow it
 			overload = "is not below " + Percent(o.Threshold) + ", since each region has its own endpoints only"
 		}
 		return fmt.Sprintf("endpoints are divided among zones by %s, the overload %s", asked(o), overload)

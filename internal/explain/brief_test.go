@@ -16,6 +16,8 @@ func TestBrief(t *testing.T) {
 	}
 	regions := bound(allocate.RulePlanned)
 	regions.Figures.Overload, regions.Threshold = 0.3, 0.25
+	auto := bound(allocate.RulePlanned)
+	auto.Algorithm, auto.Threshold = allocate.Auto, 0.2
 	unserved := bound(allocate.RuleOverload)
 	unserved.Overload = math.Inf(1)
 	for _, test := range []struct {
@@ -25,6 +27,7 @@ func TestBrief(t *testing.T) {
 		{allocate.Outcome{Rule: allocate.RuleTiers}, "each zone uses its nearest endpoints"},
 		{bound(allocate.RuleKept), "endpoints are divided among zones by optimal, the overload stays below 50 %"},
 		{bound(allocate.RulePlanned), "endpoints are divided among zones by optimal, the overload stays below 50 %"},
+		{auto, "endpoints are divided among zones by auto, the overload is at most 20 %"},
 		{regions, "endpoints are divided among zones by optimal, the overload is not below 25 %, since each region has its own endpoints only"},
 		{bound(allocate.RuleBelowStart), "balanced: too few endpoints to start"},
 		{bound(allocate.RuleInBand), "balanced: too few endpoints to start"},

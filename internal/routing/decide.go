@@ -60,11 +60,13 @@ func decide(in Input) (Decision, error) {
 			return Decision{}, err
 		}
 	}
-	if err = d.plan(in); err != nil {
-		return Decision{}, err
-	}
 	if d.Delivery == DeliveryHints {
-		d.planHints(in)
+		err = d.planByHints(in)
+	} else {
+		err = d.plan(in)
+	}
+	if err != nil {
+		return Decision{}, err
 	}
 	d.noteProxies(in)
 	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
@@ -95,7 +97,7 @@ func (d *Decision) plan(in Input) error {
 		if d.Delivery == DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
-		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew}
+		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, anew: in.anew}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		}
@@ -162,7 +164,8 @@ var planners = sync.Pool{New: func() any { return new(allocate.Planner) }}
 type previous struct {
 	state    allocate.State
 	assigned map[string]allocate.ConsumerSet
-	renew    bool
+
+	renew, anew bool // as in Input
 }
 
 // decide makes the plan of one family from its region and its ready endpoints.
@@ -172,7 +175,7 @@ func (f *FamilyDecision) decide(intent allocate.Intent, before previous) error {
 		endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: before.assigned[e.Address]}
 	}
 	past := allocate.Previous{State: before.state, Renew: before.renew}
-	if past.State == allocate.Allocated {
+	if past.State == allocate.Allocated && !before.anew {
 		past.Plan = allocate.Survivors(endpoints)
 	}
 	planner := planners.Get().(*allocate.Planner)

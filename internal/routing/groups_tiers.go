@@ -51,10 +51,9 @@ func widerTiers(from, to []string) []string {
 // domainsKey tells apart what endpoints say of their nodes.
 type domainsKey struct{ node, zone, tiers string }
 
-// domainsOf are the values of the tiers' labels on an endpoint's node, but for what the
-// endpoint says anyhow. Where no node is known, as in slices written by hand, the region is
-// that of the zone. The value of a place that nodes skip is empty: no node finds the
-// endpoint there, not even its own.
+// domainsOf are the values of the tiers for an endpoint, but for what it says anyhow. The
+// value of a place that nodes skip is empty: no node finds the endpoint there, not even its
+// own.
 func (p *groupPlanner) domainsOf(node, zone string, tiers []string) map[string]string {
 	if len(tiers) == 0 {
 		return nil
@@ -65,10 +64,7 @@ func (p *groupPlanner) domainsOf(node, zone string, tiers []string) map[string]s
 	}
 	var domains map[string]string
 	for _, tier := range tiers {
-		value := p.in.Cluster.Domain(node, tier)
-		if value == "" && tier == topology.Region {
-			value = p.in.Cluster.RegionOf(zone)
-		}
+		value := p.in.Cluster.DomainOf(node, zone, tier)
 		switch {
 		case value == "" || tier == topology.Zone:
 			continue

@@ -22,10 +22,9 @@ func meanwhile(in Input, request translate.Request) (*Decision, error) {
 		return d, nil
 	}
 	in.Last = in.Last.Hinted()
-	if err := d.plan(in); err != nil {
+	if err := d.planByHints(in); err != nil {
 		return nil, err
 	}
-	d.planHints(in)
 	return d, nil
 }
 

@@ -226,6 +226,23 @@ func sameSet[T comparable](a, b []T, compare func(a, b T) int) bool {
 	return slices.Equal(a, b)
 }
 
+// planByHints makes plans, and hints of them. What could be kept and is nothing that hints
+// can express is made anew.
+func (d *Decision) planByHints(in Input) error {
+	blank := *d
+	for {
+		if err := d.plan(in); err != nil {
+			return err
+		}
+		d.planHints(in)
+		kept := slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleKept })
+		if !d.Undelivered || !kept || in.anew {
+			return nil
+		}
+		*d, in.anew = blank, true
+	}
+}
+
 // planHints turns the plans of all families into hints, or says why they cannot be.
 func (d *Decision) planHints(in Input) {
 	d.byGroups = byGroups(in.Settings)

@@ -112,7 +112,7 @@ func skippedBefore(in Input, family corev1.IPFamily, keys []string) []allocate.S
 	for _, slice := range ofFamily(in.Slices, family) {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if e.NodeName == nil || e.Hints == nil || len(e.Hints.ForNodes) != 1 || e.Hints.ForNodes[0].Name != NoNode {
+			if isLeaving(e) || e.NodeName == nil || e.Hints == nil || len(e.Hints.ForNodes) != 1 || e.Hints.ForNodes[0].Name != NoNode {
 				continue
 			}
 			// What the plan gives to other zones has such a hint, too.

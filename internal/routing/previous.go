@@ -12,7 +12,8 @@ import (
 
 // assignedBefore is, by address, what zones the endpoints are used by as far as the
 // last decision, the slices or the groups say. What an endpoint that the last
-// decision does not know has come with is in its slice.
+// decision does not know has come with is in its slice, and what could not be delivered
+// nobody uses.
 func assignedBefore(in Input, delivery Delivery, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	var assigned map[string]allocate.ConsumerSet
 	if delivery == DeliveryGroups {
@@ -25,7 +26,7 @@ func assignedBefore(in Input, delivery Delivery, family corev1.IPFamily) map[str
 		assigned = assignedInGroups(in.Groups, family)
 	}
 	last := in.Last.family(family)
-	if last == nil || last.Outcome.State != allocate.Allocated {
+	if last == nil || last.Outcome.State != allocate.Allocated || in.Last.Undelivered {
 		return assigned
 	}
 	for address, set := range last.Assigned {

@@ -4,11 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -101,5 +103,35 @@ func TestHintsAfterWeights(t *testing.T) {
 				t.Errorf("%s, restarted %t: said %+v, in force %+v", endpoints, restarted, said, seen)
 			}
 		}
+	}
+}
+
+// What could not be delivered is nothing that the next plan could keep: nobody uses it.
+func TestPlanAfterOneThatWasNotDelivered(t *testing.T) {
+	in := inputOf(routedService(sameZone, "Prefer", translate.AnnotationSameRegion, "Require"), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("? a a a b b b"))
+	d := decided(t, in)
+	if !d.Undelivered {
+		t.Fatal("hints express a hard region")
+	}
+	in.Last = d.Essence()
+	in.Service = routedService(sameZone, "Prefer")
+	in.Service.Status.Conditions = append(in.Service.Status.Conditions, d.Condition())
+	after := decided(t, in)
+	in.Last = nil
+	restarted := decided(t, in)
+	if got, want := hintText(in.Slices, after), hintText(in.Slices, restarted); after.Undelivered || got != want {
+		t.Errorf("undelivered: %t, hints %s, after a restart %s", after.Undelivered, got, want)
+	}
+}
+
+// Hints of an endpoint that is leaving stay as they are, whatever has been decided since.
+func TestLeavingEndpointsSkipNoNode(t *testing.T) {
+	in := inputOf(routedService(translate.AnnotationSameNode, "Prefer", translate.AnnotationSameZone, "Prefer"),
+		nodesIn(map[string]int{"a": 2, "b": 2}), slicesOf("a@a-1 a@a-2 b@b-1 b@b-2 a@a-1"))
+	leaving := &in.Slices[0].Endpoints[4]
+	leaving.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}
+	leaving.Hints = makeHints([]string{"a"}, []string{NoNode})
+	if skips := skippedBefore(in, corev1.IPv4Protocol, []string{topology.Hostname}); len(skips) > 0 {
+		t.Errorf("skipped %v", skips)
 	}
 }

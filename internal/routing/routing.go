@@ -37,6 +37,9 @@ type Input struct {
 	Last *Decision
 	// Renew asks for a new plan also where the previous one can be kept.
 	Renew bool
+
+	// anew has plans made as if there were none that could be kept.
+	anew bool
 }
 
 // Settings are what the administrator of a cluster chooses.

@@ -100,7 +100,7 @@ func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
 	counted := capacity.counted()
 	zones := make([]Zone, len(c.zones))
 	for i := range c.zones {
-		zones[i].Name, zones[i].Region = c.zones[i].name, c.zones[i].region()
+		zones[i].Name, zones[i].Region = c.zones[i].name, c.RegionOf(c.zones[i].name)
 	}
 	for i := range c.counted {
 		n := &c.counted[i]

@@ -20,6 +20,8 @@ type Cluster struct {
 	nodes   map[string]place // all, by name
 	zones   []clusterZone    // of the nodes that count, in the order of names
 	counted []countedNode    // in the order of names
+	// regions has those of zones, as the nodes say that count or else any.
+	regions map[string]string
 
 	proxies Proxies
 
@@ -44,14 +46,6 @@ type clusterZone struct {
 	name    string
 	regions []string // of its nodes, in order; more than one is a mistake
 	workers bool     // it has nodes that are not of the control plane
-}
-
-// region is the one that counts.
-func (z *clusterZone) region() string {
-	if len(z.regions) == 0 {
-		return ""
-	}
-	return z.regions[0]
 }
 
 // countedNode is what a node that counts adds to its zone.
@@ -83,9 +77,7 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 			c.WithoutCPU = append(c.WithoutCPU, node.Name)
 		}
 	}
-	for i := range c.zones {
-		slices.Sort(c.zones[i].regions)
-	}
+	c.nameRegions()
 	c.countNodes(nodes)
 	c.proxies.sort()
 	slices.Sort(c.WithoutZone)
@@ -103,6 +95,25 @@ func (c *Cluster) addZone(at place, controlPlane bool) {
 	zone.workers = zone.workers || !controlPlane
 	if at.region != "" && !slices.Contains(zone.regions, at.region) {
 		zone.regions = append(zone.regions, at.region)
+	}
+}
+
+// nameRegions finds the region of each zone.
+func (c *Cluster) nameRegions() {
+	c.regions = make(map[string]string, len(c.zones))
+	for _, at := range c.nodes {
+		if at.zone == "" || at.region == "" {
+			continue
+		}
+		if known, found := c.regions[at.zone]; !found || at.region < known {
+			c.regions[at.zone] = at.region
+		}
+	}
+	for i := range c.zones {
+		if zone := &c.zones[i]; len(zone.regions) > 0 {
+			slices.Sort(zone.regions)
+			c.regions[zone.name] = zone.regions[0]
+		}
 	}
 }
 
@@ -201,7 +212,7 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 		if capacity.WithoutControlPlane && !zone.workers {
 			continue
 		}
-		z := allocate.Zone{Name: zone.name, Region: zone.region(), Capacity: known.byZone[zone.name]}
+		z := allocate.Zone{Name: zone.name, Region: c.RegionOf(zone.name), Capacity: known.byZone[zone.name]}
 		index[zone.name] = len(region.Zones)
 		region.Zones = append(region.Zones, z)
 	}
@@ -211,7 +222,7 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 		if !found {
 			at = len(region.Zones)
 			index[zone] = at
-			region.Zones = append(region.Zones, allocate.Zone{Name: zone, Region: c.regionOf(endpoints[i])})
+			region.Zones = append(region.Zones, allocate.Zone{Name: zone, Region: c.RegionOf(zone)})
 		}
 		region.Zones[at].Endpoints++
 	}
@@ -241,21 +252,8 @@ func (c *Cluster) Zones() []string {
 	return slices.Compact(zones)
 }
 
-// RegionOf is the region of a zone, "" if it has no node that counts.
-func (c *Cluster) RegionOf(zone string) string {
-	if i, found := c.zone(zone); found {
-		return c.zones[i].region()
-	}
-	return ""
-}
-
-// regionOf is the region of an endpoint whose zone has no node that counts.
-func (c *Cluster) regionOf(endpoint Endpoint) string {
-	if node := c.nodes[endpoint.Node]; endpoint.Zone != "" && node.zone == endpoint.Zone {
-		return node.region
-	}
-	return ""
-}
+// RegionOf is the region of a zone, "" if no node says it.
+func (c *Cluster) RegionOf(zone string) string { return c.regions[zone] }
 
 // Warnings say what is wrong with the nodes, each in a sentence.
 func (c *Cluster) Warnings() []string {

@@ -92,7 +92,7 @@ func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
 func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint) []allocate.Place {
 	view := c.view(capacity, keys)
 	places := make([]allocate.Place, len(endpoints))
-	zone := slices.Index(keys, topology.Zone)
+	zone, region := slices.Index(keys, topology.Zone), slices.Index(keys, topology.Region)
 	unknown := map[string][]string{} // of nodes
 	for i := range endpoints {
 		e := &endpoints[i]
@@ -108,8 +108,22 @@ func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint)
 			places[i].Domains = slices.Clone(places[i].Domains)
 			places[i].Domains[zone] = e.Zone
 		}
+		if region >= 0 && places[i].Domains[region] == "" && c.RegionOf(e.Zone) != "" {
+			places[i].Domains = slices.Clone(places[i].Domains)
+			places[i].Domains[region] = c.RegionOf(e.Zone)
+		}
 	}
 	return places
+}
+
+// DomainOf is the value of a key of an endpoint. Where that of its node is not known, as in
+// slices written by hand, the region is that of the zone.
+func (c *Cluster) DomainOf(node, zone, key string) string {
+	value := c.Domain(node, key)
+	if key == topology.Region && value == "" {
+		return c.RegionOf(zone)
+	}
+	return value
 }
 
 // domains are the values of the keys of a node.

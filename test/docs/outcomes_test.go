@@ -160,6 +160,7 @@ func TestMessagesAreDocumented(t *testing.T) {
 	}
 	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Undivided: true})
 	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Figures: allocate.Figures{Overload: 1}})
+	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Auto, State: allocate.Allocated})
 	add(allocate.Outcome{Rule: allocate.RuleOverload, Algorithm: allocate.Optimal, Overload: math.Inf(1)})
 	want = append(want, explain.Brief(allocate.Outcome{Rule: allocate.RulePlanned, State: allocate.Allocated, Algorithm: allocate.Flow}))
 	if got, want := rows(t, text(t, outcomes), "Messages"), sorted(want); !slices.Equal(got, want) {

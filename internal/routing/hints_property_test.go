@@ -1,0 +1,289 @@
+package routing
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// hintScene is a Service whose endpoints, wishes and nodes change at random, with the
+// slices as the controller leaves them. While vicinity-proxy serves it there are groups.
+type hintScene struct {
+	*groupWorld
+	t     *rapid.T
+	nodes []*corev1.Node
+	next  int // the place of the next endpoint
+}
+
+var hintWishes = []map[string]string{
+	{sameZone: translate.Prefer},
+	{sameZone: translate.Prefer, translate.AnnotationSameNode: translate.Prefer},
+	{sameZone: translate.Prefer, translate.AnnotationSameRegion: translate.Prefer},
+	{sameZone: translate.Prefer, translate.AnnotationSameNode: translate.Prefer, translate.AnnotationSameRegion: translate.Prefer},
+	{mode: "vicinity.dev/drawn"},
+	{mode: "vicinity.dev/drawn", translate.AnnotationProxy: "true"},
+	{sameZone: translate.Prefer, translate.AnnotationProxy: "true"},
+	{keys: "rack,topology.kubernetes.io/zone,*"},
+	{keys: "rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*"},
+	{translate.AnnotationSameNode: translate.Prefer},
+	{sameZone: translate.Require},
+	{mode: "Auto"},
+	{},
+}
+
+func newHintScene(t *rapid.T) *hintScene {
+	s := &hintScene{t: t, groupWorld: newGroupWorld(t, inputOf(routedService(), nil, slicesOf("", "")))}
+	s.in.Slices[1].AddressType = rapid.SampledFrom([]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}).Draw(t, "family")
+	s.in.Settings.TakeOverAuto = rapid.Bool().Draw(t, "take over Auto")
+	s.in.Policies = []*v1alpha1.RoutingPolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "drawn"}, Spec: drawPolicy(t)}}
+	s.drawNodes()
+	s.wish()
+	return s
+}
+
+func drawPolicy(t *rapid.T) v1alpha1.RoutingPolicySpec {
+	var spec v1alpha1.RoutingPolicySpec
+	spec.Mode = rapid.SampledFrom([]v1alpha1.Mode{"", v1alpha1.Prefer, v1alpha1.Require, v1alpha1.Balanced}).Draw(t, "mode")
+	spec.Level = rapid.SampledFrom([]v1alpha1.Level{"", v1alpha1.Zone, v1alpha1.Node, v1alpha1.Region}).Draw(t, "level")
+	spec.Algorithm = rapid.SampledFrom([]v1alpha1.Algorithm{"", "optimal", "flow", "local", "local-shared", "local-weighted"}).Draw(t, "algorithm")
+	spec.OverloadThreshold = rapid.SampledFrom([]string{"", "10%", "100%", "300%", "1%"}).Draw(t, "threshold")
+	spec.Capacity.Type = rapid.SampledFrom([]v1alpha1.CapacityType{"", v1alpha1.CapacityCPU}).Draw(t, "capacity")
+	spec.NodeSelector = rapid.SampledFrom([]*metav1.LabelSelector{nil, nil, {MatchLabels: map[string]string{"rack": "r1"}}}).Draw(t, "nodes that count")
+	spec.Selector = rapid.SampledFrom([]*metav1.LabelSelector{nil, nil, {}}).Draw(t, "selector")
+	return spec
+}
+
+func (s *hintScene) drawNodes() {
+	s.nodes = drawNodes(s.t, []string{"ea", "eb", "wc"})
+	for _, node := range s.nodes {
+		node.Labels["rack"] = rapid.SampledFrom([]string{"r1", "r2", "r3"}).Draw(s.t, "rack")
+		if zone, found := node.Labels[topology.Zone]; found {
+			node.Labels[topology.Region] = regionOf(zone)
+		}
+	}
+	s.in.Cluster = translate.NewCluster(s.nodes)
+}
+
+func (s *hintScene) wish() {
+	service := s.in.Service.DeepCopy()
+	service.Labels, service.Annotations = map[string]string{}, rapid.SampledFrom(hintWishes).Draw(s.t, "wish")
+	if service.Annotations[translate.AnnotationProxy] != "" {
+		service.Labels[translate.LabelServiceProxyName] = translate.ServiceProxyName
+	}
+	service.Spec.TrafficDistribution = rapid.SampledFrom([]*string{nil, nil, new(corev1.ServiceTrafficDistributionPreferSameZone)}).Draw(s.t, "distribution")
+	s.in.Service = service
+}
+
+// change changes one thing.
+func (s *hintScene) change() {
+	s.in.Slices = deepCopies(s.in.Slices)
+	slice := s.in.Slices[rapid.IntRange(0, 1).Draw(s.t, "slice")]
+	some := len(slice.Endpoints) > 0
+	switch what := rapid.SampledFrom([]string{"add", "add", "zone", "flip", "remove", "wish", "nodes"}).Draw(s.t, "change"); {
+	case what == "wish":
+		s.wish()
+	case what == "nodes":
+		s.drawNodes()
+	case what == "zone" && some: // all of it fails or is back
+		zone, ready := rapid.SampledFrom([]string{"ea", "eb", "wc"}).Draw(s.t, "zone"), rapid.Bool().Draw(s.t, "ready")
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; s.in.Cluster.ZoneOf(e) == zone {
+				e.Conditions = discoveryv1.EndpointConditions{Ready: &ready}
+			}
+		}
+	case what == "flip" && some:
+		slice.Endpoints[rapid.IntRange(0, len(slice.Endpoints)-1).Draw(s.t, "endpoint")].Conditions = rapid.SampledFrom([]discoveryv1.EndpointConditions{
+			{}, {Ready: new(false)}, {Ready: new(true)}, {Ready: new(false), Serving: new(true), Terminating: new(true)},
+		}).Draw(s.t, "conditions")
+	case what == "remove" && some:
+		at := rapid.IntRange(0, len(slice.Endpoints)-1).Draw(s.t, "endpoint")
+		slice.Endpoints = slices.Delete(slice.Endpoints, at, at+1)
+	default:
+		s.add(slice)
+	}
+}
+
+func (s *hintScene) add(slice *discoveryv1.EndpointSlice) {
+	words := []string{"?"}
+	for _, node := range s.nodes {
+		words = append(words, cmp.Or(node.Labels[topology.Zone], "?")+"@"+node.Name)
+	}
+	words = append(words, "ea@unknown", "gone@unknown")
+	for range rapid.IntRange(1, 8).Draw(s.t, "endpoints") {
+		slice.Endpoints = append(slice.Endpoints, endpointsIn(s.next, rapid.SampledFrom(words).Draw(s.t, "place"))...)
+		s.next++
+	}
+}
+
+// deliver does what a decision says, and remembers it as the controller does.
+func (s *hintScene) deliver(d Decision) {
+	switch d.Delivery {
+	case DeliveryNone:
+		s.in.Slices = carriedOut(s.in.Slices, Unroute(s.in.Slices))
+	case DeliveryGroups:
+		s.settle(d, GroupState{})
+	case DeliveryHints:
+		clear(s.groups)
+		for range 2 { // the second step takes what is held
+			s.in.Slices = carriedOut(s.in.Slices, Next(s.in.Slices, d, false))
+		}
+	}
+	s.in.Last = nil
+	if d.Delivery != DeliveryNone {
+		s.in.Last = d.Essence()
+	}
+	s.in.Service = s.in.Service.DeepCopy()
+	s.in.Service.Status.Conditions = []metav1.Condition{d.Condition()}
+}
+
+// Whatever a Service has lived through, a decision for hints leaves nothing to do when it
+// is delivered, kube-proxy makes of the hints what the outcome says, and new plans on
+// demand make nothing worse.
+func TestHintsAreWhatIsDecided(t *testing.T) {
+	for range 10 { // some combinations are one in a thousand
+		rapid.Check(t, func(t *rapid.T) { newHintScene(t).live() })
+	}
+}
+
+// live has the Service go through changes.
+func (s *hintScene) live() {
+	for range rapid.IntRange(1, 12).Draw(s.t, "changes") {
+		s.change()
+		if rapid.IntRange(0, 4).Draw(s.t, "restart") == 0 {
+			s.in.Last = nil
+		}
+		d := decided(s.t, s.input())
+		s.deliver(d)
+		if d.Delivery != DeliveryHints {
+			continue
+		}
+		s.checkQuiet(d)
+		s.checkTraffic(d)
+		if rapid.Bool().Draw(s.t, "renew") {
+			s.renew(d)
+		}
+	}
+}
+
+// checkQuiet decides again, with what is remembered and as after a restart.
+func (s *hintScene) checkQuiet(d Decision) {
+	s.checkSame("decided again", d, decided(s.t, s.input()))
+	if s.isInSlices(d) {
+		in := s.input()
+		in.Last = nil
+		s.checkSame("decided after a restart", d, decided(s.t, in))
+	}
+}
+
+// isInSlices reports whether a controller that starts can read from slices what is in
+// force: not what divides nothing or is not delivered.
+func (s *hintScene) isInSlices(d Decision) bool {
+	return !d.Undelivered && !slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Undivided })
+}
+
+// checkSame expects a second decision to change nothing.
+func (s *hintScene) checkSame(when string, d, again Decision) {
+	if writes := len(Next(s.in.Slices, again, false).Writes); writes > 0 {
+		s.t.Fatalf("%s: %d more writes; from\n%sto\n%s", when, writes, s.show(d), s.show(again))
+	}
+	if d.IsReported() != again.IsReported() || d.Condition() != again.Condition() {
+		s.t.Fatalf("%s: another condition; from\n%sto\n%s", when, s.show(d), s.show(again))
+	}
+}
+
+// traffic is what kube-proxy makes of the slices, by family.
+func (s *hintScene) traffic(d Decision) map[corev1.IPFamily]allocate.Figures {
+	eps := deepCopies(s.in.Slices)
+	for _, slice := range eps {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].Zone = new(s.in.Cluster.ZoneOf(&slice.Endpoints[i])) // the node knows better
+		}
+	}
+	seen := map[corev1.IPFamily]allocate.Figures{}
+	for _, port := range StockPorts(eps) {
+		_, seen[port.Family] = port.Index().View(StockClients(s.in.Cluster, d.Request.Capacity))
+	}
+	return seen
+}
+
+// checkTraffic compares what is said with what proxies do.
+func (s *hintScene) checkTraffic(d Decision) {
+	if d.Undelivered || len(StockClients(s.in.Cluster, d.Request.Capacity)) == 0 {
+		return
+	}
+	seen := s.traffic(d)
+	for i := range d.Families {
+		f := &d.Families[i]
+		said, seen := f.Outcome.Figures, seen[f.Family]
+		if len(f.Endpoints) > 0 && (seen.Overload > said.Overload+1e-6 || math.Abs(seen.InZone-said.InZone) > 1e-6) {
+			s.t.Fatalf("proxies make of %s %+v; of\n%s", f.Family, seen, s.show(d))
+		}
+		if bound := d.Request.Intent.Bound; bound != nil && f.Outcome.State == allocate.Allocated && f.Outcome.Rule != allocate.RuleTiers && seen.Overload > bound.OverloadThreshold+1e-6 {
+			s.t.Fatalf("the overload of %s is %g; of\n%s", f.Family, seen.Overload, s.show(d))
+		}
+	}
+}
+
+// renew asks for new plans until there are none.
+func (s *hintScene) renew(kept Decision) {
+	for range 3 {
+		in := s.input()
+		in.Renew = true
+		d := decided(s.t, in)
+		if !d.renewed() {
+			s.checkSame("asked for new plans, without any", kept, d)
+			return
+		}
+		from, before := s.show(kept), s.traffic(kept)
+		s.deliver(d)
+		after, weights := s.traffic(d), allocate.DefaultWeights()
+		for _, f := range d.Families {
+			if f.Outcome.Rule == allocate.RuleRenewed && weights.Score(after[f.Family], 1) < weights.Score(before[f.Family], 1)-1e-6 {
+				s.t.Fatalf("the new plan of %s is worse: %+v instead of %+v; from\n%sto\n%s", f.Family, after[f.Family], before[f.Family], from, s.show(d))
+			}
+		}
+		kept = d
+		s.checkQuiet(kept)
+		s.checkTraffic(kept)
+	}
+	s.t.Fatalf("new plans do not end; the last is\n%s", s.show(kept))
+}
+
+// show is the scene and a decision about it.
+func (s *hintScene) show(d Decision) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "asks %v distribution %v: tiers %v bound %+v\n", s.in.Service.Annotations, s.in.Service.Spec.TrafficDistribution != nil, d.Request.Intent.Tiers, d.Request.Intent.Bound)
+	for _, n := range s.nodes {
+		_, controlPlane := n.Labels[translate.LabelControlPlane]
+		fmt.Fprintf(&b, "  node %s zone %q %s cpu %s ready %s control plane %t\n", n.Name, n.Labels[topology.Zone], n.Labels["rack"], n.Status.Allocatable.Cpu(), n.Status.Conditions[0].Status, controlPlane)
+	}
+	for _, slice := range s.in.Slices {
+		fmt.Fprintf(&b, "  %s:", slice.AddressType)
+		hints := hintWords(slice.Endpoints)
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			mark := map[bool]string{false: "!"}[stockEndpoint(e, 0).Ready] + map[bool]string{true: "-"}[isLeaving(e)]
+			fmt.Fprintf(&b, " %s@%s%s=%s", s.in.Cluster.ZoneOf(e), *cmp.Or(e.NodeName, new("")), mark, hints[i])
+		}
+		b.WriteString("\n")
+	}
+	for _, f := range d.Families {
+		fmt.Fprintf(&b, "  %s %s %s undivided %t %+v\n", f.Family, stateWord(f.Outcome.State), f.Outcome.Rule, f.Outcome.Undivided, f.Outcome.Figures)
+	}
+	condition := d.Condition()
+	fmt.Fprintf(&b, "  %s %s: %s\n", condition.Status, condition.Reason, condition.Message)
+	return b.String()
+}
