@@ -282,10 +282,11 @@ type Planner struct {
 	measure   Meter
 	search    search
 	flows     flows
-	renew     bool     // of the previous allocation
-	prior     Plan     // the previous plan, in the numbering of zones
-	memory    builder  // of prior
-	child     *Planner // for the parts of a region of regions
+	renew     bool      // of the previous allocation
+	prior     Plan      // the previous plan, in the numbering of zones
+	strays    regionKey // the region that has the endpoints of which nobody knows where they are
+	memory    builder   // of prior
+	child     *Planner  // for the parts of a region of regions
 }
 
 // Allocate is Planner.Allocate with a Planner of its own.

@@ -9,6 +9,10 @@ import (
 // of them cannot serve itself within the bound, all zones are divided as one. What regions
 // gain by new plans counts by what it is worth for all traffic.
 func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
+	p.strays = regionKey{}
+	if !hard {
+		p.strays = p.largestRegion()
+	}
 	kept, served := p.regions(bound, hard, keeping)
 	if !served {
 		kept, served = p.regions(bound, hard, planning)
@@ -41,16 +45,13 @@ const (
 func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict, served bool) {
 	var regions []regionKey
 	for i := range p.zones {
-		if key := keyOf(p.zones[i]); !slices.Contains(regions, key) {
+		if key := p.keyOf(p.zones[i]); !slices.Contains(regions, key) {
 			regions = append(regions, key)
 		}
 	}
 	slices.SortFunc(regions, regionKey.compare)
 	p.plan.reset()
 	p.plan.atHome = bound.Algorithm == Flow
-	if !hard && slices.Contains(regions, regionKey{}) {
-		return verdict{}, false // what is nowhere belongs to every region
-	}
 	for _, key := range regions {
 		decided := p.oneRegion(bound, key, regard)
 		if decided.rule == "" {
@@ -75,11 +76,33 @@ func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict
 // its own.
 type regionKey struct{ region, zone string }
 
-func keyOf(z Zone) regionKey {
-	if z.Region == "" {
-		return regionKey{zone: z.Name}
+// keyOf is the region of a zone. Endpoints of which nobody knows where they are would lie
+// idle in one of their own: where regions are only a preference, the largest has them.
+func (p *Planner) keyOf(z Zone) regionKey {
+	switch {
+	case z.Region != "":
+		return regionKey{region: z.Region}
+	case z.Capacity == 0 && p.strays != regionKey{}:
+		return p.strays
 	}
-	return regionKey{region: z.Region}
+	return regionKey{zone: z.Name}
+}
+
+// largestRegion is the one that most traffic comes from.
+func (p *Planner) largestRegion() regionKey {
+	capacity := map[regionKey]float64{}
+	var largest regionKey
+	for _, z := range p.zones {
+		if z.Capacity == 0 {
+			continue
+		}
+		key := p.keyOf(z)
+		capacity[key] += z.Capacity
+		if more := capacity[key] - capacity[largest]; more > 0 || more == 0 && key.compare(largest) < 0 {
+			largest = key
+		}
+	}
+	return largest
 }
 
 func (k regionKey) compare(other regionKey) int {
@@ -96,7 +119,7 @@ func (p *Planner) oneRegion(bound *Bound, key regionKey, regard regard) verdict 
 	child.Eager, child.Forgetful, child.renew = p.Eager || regard == planning, p.Forgetful, regard == renewing
 	part := Region{NodesWithoutZone: p.region.NodesWithoutZone, NodesWithoutCapacity: p.region.NodesWithoutCapacity}
 	for i := range p.zones {
-		if keyOf(p.zones[i]) == key {
+		if p.keyOf(p.zones[i]) == key {
 			part.Zones = append(part.Zones, p.zones[i])
 		}
 	}

@@ -17,17 +17,25 @@ import (
 // an input that makes no sense, which written objects cannot cause.
 func Decide(in Input) (Decision, error) {
 	d, err := decide(in)
-	if err != nil || !in.Renew || !d.renewed() {
+	if err != nil || !d.renewed() {
 		return d, err
 	}
-	in.Renew = false
-	kept, err := decide(in)
-	if err != nil || !d.improves(&kept) {
-		return kept, err
+	asIs := in
+	asIs.Renew = false
+	kept, err := decide(asIs)
+	if err != nil {
+		return d, err
+	}
+	for worse := d.compare(&kept); len(worse) > 0; worse = d.compare(&kept) {
+		in.kept = append(in.kept, worse...)
+		if d, err = decide(in); err != nil {
+			return d, err
+		}
 	}
 	return d, nil
 }
 
+// decide is Decide without a look at what comes of new plans.
 func decide(in Input) (Decision, error) {
 	d := Decision{
 		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{
@@ -97,7 +105,7 @@ func (d *Decision) plan(in Input) error {
 		if d.Delivery == DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
-		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, anew: in.anew}
+		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew && !slices.Contains(in.kept, family), anew: slices.Contains(in.anew, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		}
@@ -165,7 +173,8 @@ type previous struct {
 	state    allocate.State
 	assigned map[string]allocate.ConsumerSet
 
-	renew, anew bool // as in Input
+	// renew and anew are of the family what they are in Input.
+	renew, anew bool
 }
 
 // decide makes the plan of one family from its region and its ready endpoints.

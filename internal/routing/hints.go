@@ -235,11 +235,16 @@ func (d *Decision) planByHints(in Input) error {
 			return err
 		}
 		d.planHints(in)
-		kept := slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleKept })
-		if !d.Undelivered || !kept || in.anew {
+		known := len(in.anew)
+		for i := range d.Families {
+			if f := &d.Families[i]; f.Outcome.Rule == allocate.RuleKept && !f.hints.wanted && !slices.Contains(in.anew, f.Family) {
+				in.anew = append(in.anew, f.Family)
+			}
+		}
+		if len(in.anew) == known {
 			return nil
 		}
-		*d, in.anew = blank, true
+		*d = blank
 	}
 }
 

@@ -3,6 +3,8 @@ package routing
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
@@ -12,24 +14,23 @@ func (d *Decision) renewed() bool {
 		slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleRenewed }))
 }
 
-// improves compares what is delivered of new plans with what is delivered of those that
-// could be kept. A plan that is better by itself may be none for nodes that look for
-// endpoints of their own, nor for hints, which cannot express every one.
-func (d *Decision) improves(kept *Decision) bool {
-	switch {
-	case d.Undelivered && !kept.Undelivered:
-		return false
-	case d.Meanwhile.renewed() && !d.Meanwhile.improves(kept.Meanwhile):
-		return false
+// compare returns the families of which a new plan is not worth more than the one that could
+// be kept, by what is delivered of both. A plan that is better by itself may be none for nodes
+// that look for endpoints of their own, nor for hints, which cannot express every one.
+func (d *Decision) compare(kept *Decision) (worse []corev1.IPFamily) {
+	if d.Meanwhile.renewed() {
+		worse = d.Meanwhile.compare(kept.Meanwhile)
 	}
 	for i := range d.Families {
 		f := &d.Families[i]
 		if f.Outcome.Rule != allocate.RuleRenewed {
 			continue
 		}
-		if f.Outcome.Before = kept.family(f.Family).Outcome.Figures; !allocate.Renews(f.Outcome.Figures, f.Outcome.Before) {
-			return false
+		before := kept.family(f.Family)
+		f.Outcome.Before = before.Outcome.Figures
+		if before.hints.wanted && !f.hints.wanted || !allocate.Renews(f.Outcome.Figures, f.Outcome.Before) {
+			worse = append(worse, f.Family)
 		}
 	}
-	return true
+	return worse
 }

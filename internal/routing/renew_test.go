@@ -135,3 +135,25 @@ func TestLeavingEndpointsSkipNoNode(t *testing.T) {
 		t.Errorf("skipped %v", skips)
 	}
 }
+
+// A family is renewed whatever becomes of the other one.
+func TestRenewalOfOneFamily(t *testing.T) {
+	in := inputOf(routedService(translate.AnnotationTopologyMode, "vicinity.dev/local"), nodesIn(map[string]int{"b": 1, "c": 3}),
+		slicesOf("b b b b c c c c c c c c c c c c", "? ? ? b c ? ? c b"))
+	in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
+	in.Slices[1].AddressType = discoveryv1.AddressTypeIPv6
+	hinted(in.Slices[0], "c b b b c c c c c c c c c c c c")
+	hinted(in.Slices[1], "c b+c b b+c c b+c b+c b b")
+	in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
+	in.Renew = true
+	alone, err := decide(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decided(t, in)
+	first, second := d.Families[0].Outcome.Rule, d.Families[1].Outcome.Rule
+	if alone.Families[1].Outcome.Rule != allocate.RuleRenewed || first != allocate.RuleRenewed || second != allocate.RuleKept || d.Undelivered ||
+		hintText(in.Slices, d) != "b b b b c c c c c c c c c c c c | c b+c b b+c c b+c b+c b b" {
+		t.Errorf("by themselves the second %s; the first %s, the second %s, hints %s", alone.Families[1].Outcome.Rule, first, second, hintText(in.Slices, d))
+	}
+}

@@ -38,8 +38,9 @@ type Input struct {
 	// Renew asks for a new plan also where the previous one can be kept.
 	Renew bool
 
-	// anew has plans made as if there were none that could be kept.
-	anew bool
+	// anew are the families of which plans are made as if there were none that could be
+	// kept, and kept those that are not renewed.
+	anew, kept []corev1.IPFamily
 }
 
 // Settings are what the administrator of a cluster chooses.
