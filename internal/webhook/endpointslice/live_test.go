@@ -133,10 +133,11 @@ func (c *cluster) serve() {
 }
 
 // configure registers the webhooks. The controller's own writes are sent here too, so
-// that it is the handler that leaves them alone.
+// that it is the handler that leaves them alone. An answer may take longer than the chart
+// allows: API servers go on without one, and what is tested here is what it says.
 func (c *cluster) configure(port int) {
 	c.Helper()
-	const common = `clientConfig: {url: "https://localhost:PORT/mutate-endpointslice"}, failurePolicy: Ignore, timeoutSeconds: 1,
+	const common = `clientConfig: {url: "https://localhost:PORT/mutate-endpointslice"}, failurePolicy: Ignore, timeoutSeconds: 30,
    sideEffects: None, reinvocationPolicy: Never, admissionReviewVersions: [v1], matchPolicy: Equivalent,
    namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, vicinity-system]}]},
    rules: [{apiGroups: [discovery.k8s.io], apiVersions: [v1], resources: [endpointslices], operations: [CREATE, UPDATE], scope: Namespaced}]`
