@@ -50,6 +50,24 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// More traffic in its zone is not worth what leaves its node.
+func TestRenews(t *testing.T) {
+	kept := allocate.Figures{InZone: 0.8, SameNode: 0.5}
+	for _, test := range []struct {
+		fresh allocate.Figures
+		want  bool
+	}{
+		{allocate.Figures{InZone: 0.9, SameNode: 0.5}, true},
+		{allocate.Figures{InZone: 0.9, SameNode: 0.6}, true},
+		{allocate.Figures{InZone: 0.9, SameNode: 0.4}, false},
+		{allocate.Figures{InZone: 0.81, SameNode: 0.6}, false},
+	} {
+		if got := allocate.Renews(test.fresh, kept); got != test.want {
+			t.Errorf("%+v instead of %+v: %t", test.fresh, kept, got)
+		}
+	}
+}
+
 // With the region as a tier it is all traffic that must gain: what is much for a region of
 // little traffic may be nothing for the Service.
 func TestRenewByRegion(t *testing.T) {

@@ -39,14 +39,34 @@ func lentCluster(t *testing.T, answer func(c *fakeCluster, slice *discoveryv1.En
 	return c
 }
 
-func TestReplan(t *testing.T) {
-	c := lentCluster(t, func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
+// givenBack is the answer that the endpoint serves its own zone again.
+func givenBack(t *testing.T) func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
+	return func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
 		better := slice.DeepCopy()
 		better.Endpoints[0].Hints.ForZones[0].Name = "zone-a"
 		if err := c.typed.Tracker().Update(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), better, "shop"); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+}
+
+// changeLent changes the Service of lentCluster.
+func (c *fakeCluster) changeLent(t *testing.T, change func(*corev1.Service)) {
+	t.Helper()
+	services := corev1.SchemeGroupVersion.WithResource("services")
+	object, err := c.typed.Tracker().Get(services, "shop", "lent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := object.(*corev1.Service).DeepCopy()
+	change(service)
+	if err := c.typed.Tracker().Update(services, service, "shop"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReplan(t *testing.T) {
+	c := lentCluster(t, givenBack(t))
 	code, stdout, stderr := c.run(t.Context(), "replan", "svc/lent")
 	const want = "shop/lent: a new plan, 1 endpoint serves other zones: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %\n"
 	if code != 0 || stdout != want {
@@ -56,23 +76,8 @@ func TestReplan(t *testing.T) {
 
 // While a Service waits for vicinity-proxy it is the hints that are in force.
 func TestReplanWhileProxyIsAwaited(t *testing.T) {
-	c := lentCluster(t, func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
-		better := slice.DeepCopy()
-		better.Endpoints[0].Hints.ForZones[0].Name = "zone-a"
-		if err := c.typed.Tracker().Update(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), better, "shop"); err != nil {
-			t.Error(err)
-		}
-	})
-	services := corev1.SchemeGroupVersion.WithResource("services")
-	object, err := c.typed.Tracker().Get(services, "shop", "lent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	awaiting := object.(*corev1.Service).DeepCopy()
-	awaiting.Annotations[translate.AnnotationProxy] = "true"
-	if err := c.typed.Tracker().Update(services, awaiting, "shop"); err != nil {
-		t.Fatal(err)
-	}
+	c := lentCluster(t, givenBack(t))
+	c.changeLent(t, func(service *corev1.Service) { service.Annotations[translate.AnnotationProxy] = "true" })
 	code, stdout, stderr := c.run(t.Context(), "replan", "lent")
 	if code != 0 || !strings.HasPrefix(stdout, "shop/lent: a new plan, 1 endpoint serves other zones: 100 % of the traffic") {
 		t.Errorf("exit code %d, printed %q, said %q", code, stdout, stderr)
@@ -130,17 +135,10 @@ func TestReplanSaysWhatItWaitsFor(t *testing.T) {
 		"Allocated,NotWritten":   "has not answered in 1ms: it waits until it can write what it decides; the annotation",
 	} {
 		c := lentCluster(t, func(c *fakeCluster, _ *discoveryv1.EndpointSlice) {
-			services := corev1.SchemeGroupVersion.WithResource("services")
-			object, err := c.typed.Tracker().Get(services, "shop", "lent")
-			if err != nil {
-				t.Fatal(err)
-			}
-			service := object.(*corev1.Service).DeepCopy()
-			service.Annotations[translate.AnnotationReplan] = "now"
-			service.Status.Conditions[0].Reason = reason
-			if err := c.typed.Tracker().Update(services, service, "shop"); err != nil {
-				t.Error(err)
-			}
+			c.changeLent(t, func(service *corev1.Service) {
+				service.Annotations[translate.AnnotationReplan] = "now"
+				service.Status.Conditions[0].Reason = reason
+			})
 		})
 		code, _, stderr := c.run(t.Context(), "replan", "lent", "--wait", "1ms")
 		if code == 0 || !strings.Contains(stderr, want) {

@@ -14,8 +14,8 @@ func (d *Decision) renewed() bool {
 		slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleRenewed }))
 }
 
-// compare returns the families of which a new plan is not worth more than the one that could
-// be kept, by what is delivered of both. A plan that is better by itself may be none for nodes
+// compare notes what the plans that could be kept would give beside the new ones, and returns
+// the families of which the new one is not worth more, by what is delivered of both. A plan that is better by itself may be none for nodes
 // that look for endpoints of their own, nor for hints, which cannot express every one.
 func (d *Decision) compare(kept *Decision) (worse []corev1.IPFamily) {
 	if d.Meanwhile.renewed() {

@@ -72,9 +72,14 @@ func TestRenewalCountsNodesOnBothSides(t *testing.T) {
 	in.Service.Status.Conditions = append(in.Service.Status.Conditions, decided(t, in).Condition())
 	kept := decided(t, in).Families[0].Outcome
 	in.Renew = true
-	renewed := decided(t, in).Families[0].Outcome
+	d := decided(t, in)
+	renewed := d.Families[0].Outcome
 	if kept.Rule != allocate.RuleKept || renewed.Rule != allocate.RuleRenewed || renewed.Before != kept.Figures || renewed.Figures.SameNode <= kept.Figures.SameNode {
 		t.Errorf("kept by %s %+v, then by %s %+v, before %+v", kept.Rule, kept.Figures, renewed.Rule, renewed.Figures, renewed.Before)
+	}
+	d.LeaveOutNodes()
+	if zones := d.Families[0].Outcome; zones.Before.SameNode != 0 || zones.Figures.SameNode != 0 || zones.Before == renewed.Before {
+		t.Errorf("without nodes %+v, before %+v", zones.Figures, zones.Before)
 	}
 }
 
@@ -103,6 +108,22 @@ func TestHintsAfterWeights(t *testing.T) {
 				t.Errorf("%s, restarted %t: said %+v, in force %+v", endpoints, restarted, said, seen)
 			}
 		}
+	}
+}
+
+// A plan that groups carried may leave an endpoint without a zone to nobody. Hints cannot say
+// that, so that a plan is made which they can.
+func TestPlanThatHintsCannotExpressIsNotKept(t *testing.T) {
+	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"b": 1, "c": 1}), slicesOf("? b b b c c c"))
+	carried := FamilyDecision{Family: corev1.IPv4Protocol, Outcome: allocate.Outcome{State: allocate.Allocated}, Assigned: map[string]allocate.ConsumerSet{}}
+	for i := range in.Slices[0].Endpoints {
+		e := &in.Slices[0].Endpoints[i]
+		carried.Assigned[e.Addresses[0]] = allocate.NewConsumerSet(in.Cluster.ZoneOf(e))
+	}
+	in.Last = &Decision{Delivery: DeliveryGroups, Families: []FamilyDecision{carried}}
+	d := decided(t, in)
+	if d.Undelivered || d.Families[0].Outcome.Rule != allocate.RulePlanned || strings.Contains(hintText(in.Slices, d), "-") {
+		t.Errorf("undelivered: %t, %s, hints %s", d.Undelivered, d.Families[0].Outcome.Rule, hintText(in.Slices, d))
 	}
 }
 

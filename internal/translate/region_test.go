@@ -20,8 +20,10 @@ func TestRegionOfZone(t *testing.T) {
 	}
 	c := NewCluster([]*corev1.Node{
 		node("a-1", "a", "east", corev1.ConditionTrue), node("a-2", "a", "by mistake", corev1.ConditionFalse), node("b-1", "b", "west", corev1.ConditionFalse),
+		node("d-1", "d", "south", corev1.ConditionFalse), node("d-2", "d", "north", corev1.ConditionFalse), node("d-3", "d", "west", corev1.ConditionFalse),
+		node("d-4", "d", "south", corev1.ConditionFalse), node("d-5", "d", "west", corev1.ConditionFalse),
 	})
-	for zone, want := range map[string]string{"a": "east", "b": "west", "c": "", "": ""} {
+	for zone, want := range map[string]string{"a": "east", "b": "west", "c": "", "d": "north", "": ""} {
 		if got := c.RegionOf(zone); got != want {
 			t.Errorf("zone %q: region %q, want %q", zone, got, want)
 		}
