@@ -71,7 +71,7 @@ check: build vet lint ## The fast one: build, vet, lint, unit tests
 	$(GO) test -short -json ./... | $(GO) run ./hack/skips
 
 .PHONY: test
-test: browser build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, and e2e
+test: programs build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, and e2e
 	$(GO) test -timeout 30m -json ./... | $(GO) run ./hack/skips -strict
 	@$(MAKE) e2e
 
@@ -149,16 +149,20 @@ $(TOOLS)/%:
 	@echo "building $* (pinned in hack/tools)"
 	@cd hack/tools && $(GO) build -buildvcs=false -o '$(CURDIR)/$@' "$$($(GO) list tool | grep '/$*$$')"
 
-# The tests of HTML pages open them in a real browser.
-.PHONY: browser
-browser:
-	@if command -v chromium >/dev/null; then \
+# What the tests start: the pages of HTML are opened in a real browser, and the rules of
+# the kernel are listed by nft.
+.PHONY: programs
+programs:
+	@missing=(); \
+	command -v chromium >/dev/null || missing+=(chromium); \
+	PATH="$$PATH:/usr/sbin:/sbin" command -v nft >/dev/null || missing+=(nftables); \
+	if [ "$${#missing[@]}" = 0 ]; then \
 		:; \
 	elif [ "$$(id -u)" = 0 ] && grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then \
-		echo "installing Debian's chromium, which the tests of HTML pages need"; \
+		echo "installing by apt-get what the tests need: $${missing[*]}"; \
 		apt-get update -qq; \
-		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends chromium >/dev/null; \
+		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends "$${missing[@]}" >/dev/null; \
 	else \
-		echo "make test needs a program called chromium: as root on Debian, apt-get install --no-install-recommends chromium; make check does without" >&2; \
+		echo "make test needs programs that are not there: as root on Debian, apt-get install --no-install-recommends $${missing[*]}; make check does without" >&2; \
 		exit 1; \
 	fi

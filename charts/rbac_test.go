@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // granted are the verbs that the controller needs of the whole cluster, by resource.
@@ -44,12 +48,16 @@ var grantedHere = map[string]string{
 // grantedProxyHere those of its own namespace.
 var (
 	grantedProxy = map[string]string{
-		"services":                    "list watch",
-		"endpointgroups.vicinity.dev": "list watch",
-		"nodes":                       "get list watch", // its own
-		"events.events.k8s.io":        "create",
+		"services":                       "list watch",
+		"endpointgroups.vicinity.dev":    "list watch",
+		"nodes":                          "get list watch", // its own
+		"servicecidrs.networking.k8s.io": "list watch",
+		"events.events.k8s.io":           "create",
 	}
-	grantedProxyHere = map[string]string{"leases.coordination.k8s.io": "get create update"}
+	grantedProxyHere = map[string]string{
+		"leases.coordination.k8s.io":         "get create update",
+		"configmaps:vicinity-node-addresses": "get list watch",
+	}
 )
 
 // verbs are what rules allow, by resource with its group, and with the name after a
@@ -115,6 +123,27 @@ func TestControllerMayDoWhatItNeeds(t *testing.T) {
 	}
 	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, grantedHere) {
 		t.Errorf("in its namespace the controller %s", wrong)
+	}
+}
+
+// With the proxy the controller publishes the addresses of nodes, in an object that it
+// cannot make, and in no other.
+func TestControllerMayPublishForTheProxy(t *testing.T) {
+	here := maps.Clone(grantedHere)
+	here["configmaps:vicinity-node-addresses"] = "get list watch update"
+	r := rendered(t, "proxy.enabled=true")
+	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, here) {
+		t.Errorf("in its namespace the controller %s", wrong)
+	}
+	published := object[*corev1.ConfigMap](t, r, "ConfigMap "+v1alpha1.ConfigMapNodeAddresses)
+	if published.Namespace != namespace || len(published.Data) > 0 {
+		t.Errorf("the chart makes %+v", published)
+	}
+	for set, want := range map[string]bool{"proxy.enabled=true": true, "proxy.enabled=false": false} {
+		args := object[*appsv1.Deployment](t, rendered(t, set), "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args
+		if got := slices.Contains(args, "--publish-node-addresses"); got != want {
+			t.Errorf("%s: the controller is told to publish: %t", set, got)
+		}
 	}
 }
 

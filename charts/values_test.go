@@ -151,7 +151,11 @@ func (v value) other(t *testing.T) any {
 		return map[string]any{"limits": map[string]any{"memory": "3Gi"}}
 	case "detectLocal.mode":
 		return "NodeCIDR"
-	case "clusterCIDRs", "nodePortAddresses":
+	case "healthPort", "metricsPort":
+		return 10300
+	case "conntrack.maxPerCore", "conntrack.min":
+		return 1 << 20
+	case "clusterCIDRs", "nodePortAddresses", "externalIPs":
 		return []any{"192.0.2.0/24"}
 	case "image.pullSecrets":
 		return []any{map[string]any{"name": "other"}}
@@ -266,9 +270,23 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"proxy.detectLocal.bridgeInterface=sixteen-letters-", "/proxy/detectLocal/bridgeInterface"},
 		{"proxy.detectLocal.interfaceNamePrefix=veth*", "/proxy/detectLocal/interfaceNamePrefix"},
 		{"proxy.nodePortAddresses={eth0}", "/proxy/nodePortAddresses/0"},
+		{"proxy.externalIPs={10.0.0.1}", "/proxy/externalIPs/0"},
+		{"proxy.externalIPs={All}", "/proxy/externalIPs/0"},
 		{"proxy.masquerade.bit=32", "/proxy/masquerade/bit"},
 		{"proxy.minSyncPeriod=2h", "/proxy/minSyncPeriod"},
+		{"proxy.maxElements=-1", "/proxy/maxElements"},
+		{"proxy.maxServiceElements=0.5", "/proxy/maxServiceElements"},
+		{"proxy.enabled=true,proxy.maxServiceElements=2000000,proxy.maxElements=1000000", "proxy.maxServiceElements: 2000000 is more than proxy.maxElements, which is 1000000"},
 		{"proxy.healthPort=0", "/proxy/healthPort"},
+		{"proxy.metricsPort=65536", "/proxy/metricsPort"},
+		{"proxy.conntrack.maxPerCore=-1", "/proxy/conntrack/maxPerCore"},
+		{"proxy.conntrack.min=many", "/proxy/conntrack/min"},
+		{"proxy.conntrack.tcpEstablishedTimeout=90ms", "/proxy/conntrack/tcpEstablishedTimeout"},
+		{"proxy.conntrack.tcpCloseWaitTimeout=1d", "/proxy/conntrack/tcpCloseWaitTimeout"},
+		{"proxy.conntrack.udpTimeout=-1s", "/proxy/conntrack/udpTimeout"},
+		{"proxy.conntrack.udpStreamTimeout=90000h", "/proxy/conntrack/udpStreamTimeout"},
+		{"proxy.enabled=true,proxy.metricsPort=10266", "proxy.metricsPort: 10266 is the port of proxy.healthPort already; give another"},
+		{"proxy.enabled=true,proxy.allServices=true,proxy.healthPort=10249", "proxy.metricsPort: 10249 is the port of proxy.healthPort already; give another"},
 		{"proxy.maxUnavailable=0", "/proxy/maxUnavailable"},
 		{"proxy.maxUnavailable=101%", "/proxy/maxUnavailable"},
 		{"metrics.port=8081", "metrics.port: 8081 is the port of the health checks already; give another"},

@@ -23,8 +23,20 @@ import (
 // runs it, and starts it again when it ends.
 const proxyImage = "vicinity-proxy"
 
-// proxyHealthPort is the port of each node on which vicinity-proxy is asked how it is.
-const proxyHealthPort = 10266
+// The ports of each node on which vicinity-proxy is asked how it is, by default: beside
+// kube-proxy, and in its place, where it answers at the port of kube-proxy.
+const (
+	proxyHealthPort     = 10266
+	kubeProxyHealthPort = 10256
+)
+
+// healthPort is the port on which the lab's vicinity-proxies are asked how they are.
+func (c *Cluster) healthPort() int {
+	if c.Shape().Proxy.KubeProxy() {
+		return proxyHealthPort
+	}
+	return kubeProxyHealthPort
+}
 
 // proxies are the names of the vicinity-proxies of nodes, in labs that have any.
 func (c *Cluster) proxies(nodes ...shape.Node) []string {
@@ -63,7 +75,7 @@ func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
 			return fabric.Dial(ctx, namespace, network, address)
 		},
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(proxyHealthPort)+"/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(c.healthPort())+"/readyz", nil)
 	if err != nil {
 		return err
 	}

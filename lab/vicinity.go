@@ -194,7 +194,7 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 	}
 	values := map[string]any{
 		"enabled": true, "image": map[string]any{"repository": proxyImage}, "podAnnotations": annotations,
-		"clusterCIDRs": cidrs, "healthPort": proxyHealthPort,
+		"clusterCIDRs": cidrs,
 		// Accounting of bytes, too: what a lab is for is to see.
 		"accounting": map[string]any{"bytes": true},
 	}
@@ -204,6 +204,8 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 			return nil, err
 		}
 		values["allServices"], values["apiServer"] = true, plane.Inside().String()
+		// The limits of connection tracking belong to the kernel as a whole.
+		values["conntrack"] = map[string]any{"maxPerCore": 0}
 	}
 	if s.FakeNodes > 0 {
 		values["affinity"] = onNodes(s.Nodes())

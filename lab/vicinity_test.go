@@ -126,6 +126,10 @@ func TestChartValuesOfTheProxy(t *testing.T) {
 	if got := values(shape.ProxyBoth); got["enabled"] != true || got["allServices"] != nil || got["apiServer"] != nil {
 		t.Errorf("with both: %v", got)
 	}
+	// The machine's own limit of connections is not a node's to change.
+	if got, _ := values(shape.ProxyVicinity)["conntrack"].(map[string]any); got["maxPerCore"] != 0 {
+		t.Errorf("without kube-proxy connections are tracked by %v", got)
+	}
 	if got := values(shape.ProxyVicinity); got["enabled"] != true || got["allServices"] != true || got["apiServer"] != "172.30.0.1:6443" {
 		t.Errorf("without kube-proxy: %v", got)
 	}

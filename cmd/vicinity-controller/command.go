@@ -23,6 +23,7 @@ type config struct {
 	namespace      string
 	serviceAccount string
 	leaderElect    bool
+	nodeAddresses  bool
 	health         string
 	metrics        string
 	pprof          string
@@ -76,6 +77,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Vicinity itself; the POD_NAMESPACE variable by default")
 	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account that the controller writes as, whose writes the webhooks let pass; the POD_SERVICE_ACCOUNT variable by default")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "have only one of several controllers write")
+	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses of --namespace, for vicinity-proxy, which does not let Services take them")
 	flags.StringVar(&c.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&c.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0 for none")
 	flags.StringVar(&c.pprof, "pprof-bind-address", "", "address of /debug/pprof/; none by default")
@@ -142,6 +144,8 @@ func (c *config) check() error {
 		return fmt.Errorf("--kube-api-burst: %d is not allowed; it must be 1 or more", c.burst)
 	case c.namespace == "" && (c.leaderElect || c.webhooks.any()):
 		return fmt.Errorf("--namespace: it is empty, and the lease and the certificate are kept there")
+	case c.namespace == "" && c.nodeAddresses:
+		return fmt.Errorf("--namespace: it is empty, and the addresses of nodes are published there")
 	case c.namespace == "" && c.groups:
 		return fmt.Errorf("--namespace: it is empty, and only leases of proxies there count; without it, --groups must be false")
 	case !c.hints && c.webhooks.endpointSlices:

@@ -39,6 +39,7 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--kube-api-burst 0":   "--kube-api-burst: 0 is not allowed",
 		"--leader-elect=false --webhook-policies":                                  "--namespace: it is empty",
 		"--leader-elect=false":                                                     "--namespace: it is empty, and only leases of proxies there count",
+		"--leader-elect=false --groups=false --publish-node-addresses":             "--namespace: it is empty, and the addresses of nodes are published there",
 		"--leader-elect=false --groups=false":                                      "--kubeconfig: it is needed outside of a cluster",
 		"--namespace v --webhook-endpointslices":                                   "--service-account: it is empty",
 		"--namespace v --service-account a --webhook-endpointslices --hints=false": "--webhook-endpointslices: true is not allowed with --hints=false",

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 )
@@ -48,6 +49,11 @@ func (c *config) run(ctx context.Context) error {
 	options.Syncs = controller.NewSyncs(clock.RealClock{})
 	if err := controller.Add(ctx, mgr, options); err != nil {
 		return err
+	}
+	if c.nodeAddresses {
+		if err := nodeaddresses.Add(mgr, c.namespace); err != nil {
+			return err
+		}
 	}
 	if err := mgr.AddHealthzCheck("alive", options.Syncs.Alive); err != nil {
 		return err
@@ -78,10 +84,14 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 	if certs != nil {
 		served.TLSOpts = []func(*tls.Config){certs.Configure}
 	}
+	cached := controller.CacheOptions(c.routing)
+	if c.nodeAddresses {
+		nodeaddresses.CacheOptions(&cached, c.namespace)
+	}
 	grace := stopTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         controller.CacheOptions(c.routing),
+		Cache:                         cached,
 		LeaderElection:                c.leaderElect,
 		LeaderElectionID:              lease,
 		LeaderElectionNamespace:       c.namespace,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ type command struct {
 	settings
 	file                      string
 	cleanup, dryRun, initOnly bool
-	// switches is the folder of the kernel's switches that are set.
+	// switches is the folder of the kernel's settings that are set.
 	switches string
 }
 
@@ -52,8 +53,8 @@ It leaves the rules in place when it ends, and changes none that is right when i
 	flags.StringVar(&c.file, "config", "", "file with settings; flags win over it")
 	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node, and end")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have, and end")
-	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel count the bytes of connections, which takes more rights than serving Services, and end; what fails is only told")
-	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's switches for networks that --init-only sets")
+	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel track and count connections as --conntrack-accounting and the other flags of conntrack say, which takes more rights than serving Services, and end; what fails is only told")
+	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's settings for networks, for containers whose own /proc/sys is read-only")
 	flags.BoolP("version", "v", false, "print the version, and end")
 	flags.AddFlagSet(given)
 	return made
@@ -77,6 +78,9 @@ func (c *command) settle(given *pflag.FlagSet) error {
 			return fmt.Errorf("--config: %w", err)
 		}
 	}
+	if err := c.replaceKubeProxy(given, func(flag string) bool { return given.Changed(flag) || fromFile[flag] }); err != nil {
+		return err
+	}
 	switch wrong := c.check(); {
 	case c.cleanup && c.dryRun:
 		return errors.New("--cleanup: it is not allowed together with --dry-run")
@@ -95,7 +99,8 @@ func (c *command) settle(given *pflag.FlagSet) error {
 func (c *command) run(ctx context.Context, out io.Writer) error {
 	switch {
 	case c.initOnly:
-		return prepare(ctx, c.switches)
+		c.prepare(ctx, c.log.logger(os.Stderr))
+		return nil
 	case c.cleanup:
 		return cleanUp(ctx)
 	case c.dryRun:

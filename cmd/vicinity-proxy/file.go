@@ -24,7 +24,9 @@ func fieldOf(flag string) string {
 	var b strings.Builder
 	for i, word := range strings.Split(flag, "-") {
 		switch {
-		case word == "cidr" || word == "tcp":
+		case word == "ips":
+			word = "IPs"
+		case word == "cidr" || word == "tcp" || word == "udp":
 			word = strings.ToUpper(word)
 		case word == "nodeport":
 			word = "nodePort"

@@ -5,21 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"runtime"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/cpuset"
 
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/neighbour"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -42,14 +48,13 @@ func (c *command) serve(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	// A node that has IPv6 must not go without it because something else failed: its rules
-	// would stay as an earlier run has left them.
-	switch err := conn.CheckSupport(ctx, ruleset.IPv6); {
-	case kernel.Lacking(err):
-		o.WithoutIPv6 = true
-		log.Info("Services do not have IPv6 on this node", "cause", err.Error())
-	case err != nil:
-		return fmt.Errorf("finding out whether the kernel has IPv6: %w", err)
+	tellNeighbours(conn, log, o.AllServices)
+	c.trackConnections(log)
+	if o.WithoutIPv6, err = lacksIPv6(ctx, kernel.HasIPv6, conn); err != nil {
+		return err
+	}
+	if o.WithoutIPv6 {
+		log.Info("Services do not have IPv6 on this node, whose kernel does not have it")
 	}
 	tracker, err := kernel.OpenTracker(kernel.TrackerOptions{TCP: c.conntrackTCPCleanup})
 	if err != nil {
@@ -65,26 +70,38 @@ func (c *command) serve(ctx context.Context) error {
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	for _, server := range []struct {
-		flag, address string
-		handler       http.Handler
-	}{
-		{"healthz-bind-address", c.health, p.Health()},
-		{"metrics-bind-address", c.metrics, metricsHandler(registry)},
-		{"pprof-bind-address", cmp.Or(c.pprof, "0"), pprofHandler()},
-	} {
-		if server.address == "0" {
-			continue
-		}
-		if err := proxy.Serve(ctx, server.address, server.handler, fail); err != nil {
-			return fmt.Errorf("--%s: %w", server.flag, err)
-		}
+	if err := c.listen(ctx, p.Health(), metricsHandler(registry), fail); err != nil {
+		return err
 	}
 	err = p.Run(ctx)
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return err
+}
+
+// listen answers at the addresses that flags say until the context ends, and calls fail
+// should it end before that.
+func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail func(error)) error {
+	for _, server := range []struct {
+		flag, address string
+		handler       http.Handler
+	}{
+		{flagHealth, c.health, health},
+		{flagMetrics, c.metrics, metrics},
+		{flagPprof, cmp.Or(c.pprof, "0"), pprofHandler()},
+	} {
+		if server.address == "0" {
+			continue
+		}
+		switch err := proxy.Serve(ctx, server.address, server.handler, fail); {
+		case errors.Is(err, unix.EADDRINUSE):
+			return fmt.Errorf("--%s: %w: another program of the node has the port, as kube-proxy has 10256 and 10249 while it runs; end it, or give another port", server.flag, err)
+		case err != nil:
+			return fmt.Errorf("--%s: %w", server.flag, err)
+		}
+	}
+	return nil
 }
 
 // openKernel connects to the kernel, and sees whether it can do what it has to.
@@ -102,10 +119,52 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 			log.Error(err, "Settings of the kernel are not known")
 		}
 		for _, one := range found {
-			log.Info("A setting of the kernel is not as it should be", "setting", one.Name, "value", one.Value, "want", one.Want, "consequence", one.Consequence)
+			tellSetting(log, one)
 		}
 	}
 	return conn, nil
+}
+
+// supporter tries what a kernel can do.
+type supporter interface {
+	CheckSupport(ctx context.Context, family ruleset.Family) error
+}
+
+// lacksIPv6 reports whether the kernel does not have IPv6. That one has it and cannot do what
+// rules of IPv6 ask for is an error: half of the addresses of Services would not work on the
+// node, or as an earlier run has left them, and nothing would say so.
+func lacksIPv6(ctx context.Context, has func() (bool, error), conn supporter) (bool, error) {
+	if found, err := has(); err != nil || !found {
+		return err == nil, err
+	}
+	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {
+		return false, fmt.Errorf("the kernel has IPv6, and no rules of IPv6 can be made: %w; to do without IPv6, start the kernel with ipv6.disable=1", err)
+	}
+	return false, nil
+}
+
+// tellNeighbours tells which other programs handle packets of the node.
+func tellNeighbours(conn *kernel.Conn, log logr.Logger, allServices bool) {
+	node, err := neighbour.Read(neighbour.Sources{Proc: os.DirFS("/proc"), Links: links, Chains: conn.Chains}, allServices)
+	if err != nil {
+		log.Error(err, "What else on the node handles packets is not fully known")
+	}
+	for _, one := range neighbour.Find(node) {
+		log.Info("Something else on the node handles packets", "name", one.Name, "found", one.Found, "consequence", one.Consequence, "next", one.Next)
+	}
+}
+
+// links are the names of the node's interfaces.
+func links() ([]string, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(interfaces))
+	for i := range interfaces {
+		names[i] = interfaces[i].Name
+	}
+	return names, nil
 }
 
 // open connects to the kernel.
@@ -126,21 +185,70 @@ func cleanUp(ctx context.Context) error {
 	return errors.Join(conn.Cleanup(ctx), conn.Close())
 }
 
-// prepare does what the proxy may not have the rights for: it sets the switches of the
-// kernel in a folder.
-func prepare(ctx context.Context, folder string) error {
-	// Which has the kernel load what the switches are of.
+// prepare does what the proxy may not have the rights for: it has the kernel track and count
+// connections as is asked for. What fails is told, and does not keep the proxy from serving.
+func (c *command) prepare(ctx context.Context, log logr.Logger) {
+	// Which has the kernel load what the settings are of.
 	conn, err := openKernel(ctx, logr.Discard())
 	if err != nil {
-		return err
+		log.Error(err, "Connections may not be tracked yet")
+	} else {
+		defer conn.Close()
 	}
-	return errors.Join(accounting.CountBytes(folder), conn.Close())
+	c.trackConnections(log)
+	if !c.conntrackAccounting {
+		return
+	}
+	if err := accounting.CountBytes(c.switches); err != nil {
+		log.Error(err, "Bytes of connections are not counted")
+	}
 }
+
+// trackConnections has the kernel track connections as is asked for.
+func (c *command) trackConnections(log logr.Logger) {
+	cpus, err := cpuset.NumCPU() // of the node, of which the process may have fewer
+	if err != nil || cpus < 1 {
+		cpus = runtime.NumCPU()
+	}
+	changes := c.conntrack.Set(c.switches, cpus)
+	for i := range changes {
+		if one := &changes[i]; one.Err != nil {
+			tellSetting(log.WithValues("cause", one.Err.Error()), one.Finding)
+		} else {
+			log.Info("A setting of the kernel was changed", "setting", one.Name, "before", one.Value, "value", one.Want)
+		}
+	}
+}
+
+// tellSetting tells of a setting of the kernel that keeps something from working.
+func tellSetting(log logr.Logger, one kernel.Finding) {
+	log.Info("A setting of the kernel is not as it should be", "setting", one.Name, "value", one.Value, "want", one.Want, "consequence", one.Consequence)
+}
+
+// mostScrapes is how many requests for metrics are answered at once. Each of them holds all
+// figures in memory.
+const mostScrapes = 8
 
 func metricsHandler(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	// What kube-proxy answers here besides: tools look for the mode, and monitors for a sign of
+	// life.
+	mux.HandleFunc("/proxyMode", says(proxyMode))
+	mux.HandleFunc("/healthz", says("ok"))
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes}))
 	return mux
+}
+
+// proxyMode is that of the modes of kube-proxy which the rules are like.
+const proxyMode = "nftables"
+
+// says answers with a text.
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = io.WriteString(w, text) // the client may have gone
+	}
 }
 
 func pprofHandler() http.Handler {

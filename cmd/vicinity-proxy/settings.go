@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -11,7 +12,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/proxy"
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/view"
+)
+
+// The flags of addresses.
+const (
+	flagHealth  = "healthz-bind-address"
+	flagMetrics = "metrics-bind-address"
+	flagPprof   = "pprof-bind-address"
 )
 
 // settings are what flags and the configuration file say.
@@ -21,12 +31,19 @@ type settings struct {
 
 	allServices       bool
 	nodePortAddresses []string
+	externalIPs       []string
 	pods              view.PodFlags
 	masqueradeAll     bool
 	masqueradeBit     int
 
+	elements proxy.Bounds
+
 	minSyncPeriod, syncPeriod                time.Duration
 	conntrackTCPCleanup, conntrackAccounting bool
+	conntrack                                kernel.Conntrack
+
+	probeService string
+	probePort    int
 
 	health, metrics, pprof string
 	log                    logConfig
@@ -40,21 +57,57 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Vicinity, in which the proxy keeps its Lease; the POD_NAMESPACE variable by default")
 	flags.BoolVar(&s.allServices, "all-services", false, "serve Services without EndpointGroups too, by their EndpointSlices, instead of kube-proxy")
 	flags.StringSliceVar(&s.nodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of the node's addresses that take NodePorts, or primary for those that the node's object names first")
+	flags.StringSliceVar(&s.externalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes, in which addresses of nodes are allowed, too, also as those of load balancers. Cluster IPs of others and addresses of the API server and of pods are never allowed")
 	flags.StringVar(&s.pods.Mode, view.FlagPodMode, "", "how traffic of pods is told from other traffic, as kube-proxy does: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix; by default by --cluster-cidr, and by the prefixes of the node's own pods for IPv4 or IPv6 where that has none")
 	flags.StringSliceVar(&s.pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes that pods get their addresses from; by default those of the node's own pods")
 	flags.StringVar(&s.pods.Bridge, view.FlagPodBridge, "", "bridge that traffic of pods comes in by, with --detect-local-mode=BridgeInterface")
 	flags.StringVar(&s.pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "what the names of interfaces begin with that traffic of pods comes in by, with --detect-local-mode=InterfaceNamePrefix")
 	flags.BoolVar(&s.masqueradeAll, "masquerade-all", false, "give all connections to addresses of Services the node's address as their source")
 	flags.IntVar(&s.masqueradeBit, "masquerade-bit", proxy.DefaultMasqueradeBit, "bit of packet marks by which connections are chosen that get the node's address as their source, 0 to 31; nobody else may use it, and kube-proxy has 14")
+	flags.IntVar(&s.elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take; what is beyond that is left out. 0 for half of --max-elements")
+	flags.IntVar(&s.elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take; Services for which none are left wait. 0 for as many as three quarters of the memory have room for that the program may use, at 512 bytes each, or 4194304 if that has no limit")
 	flags.DurationVar(&s.minSyncPeriod, "min-sync-period", proxy.DefaultMinSyncPeriod, "least time between two syncs: the first change is programmed at once, those that follow within that time together")
 	flags.DurationVar(&s.syncPeriod, "sync-period", proxy.DefaultSyncPeriod, "how often all rules are compared with the kernel's even if nobody seems to have changed them")
 	flags.BoolVar(&s.conntrackTCPCleanup, "conntrack-tcp-cleanup", false, "have the kernel forget connections of TCP and SCTP to endpoints that went, too, as it does those of UDP")
 	flags.BoolVar(&s.conntrackAccounting, "conntrack-accounting", false, "count connections and bytes by Service and zone; sets the sysctl net.netfilter.nf_conntrack_acct")
-	flags.StringVar(&s.health, "healthz-bind-address", ":10266", "address of /healthz, /livez and /readyz; 0 for none. That of kube-proxy is :10256")
-	flags.StringVar(&s.metrics, "metrics-bind-address", ":10267", "address of /metrics; 0 for none")
-	flags.StringVar(&s.pprof, "pprof-bind-address", "", "address of /debug/pprof/; none by default")
+	flags.StringVar(&s.probeService, "probe-service", "vicinity-proxy-probe", "Service in --lease-namespace, without a selector, by which the proxy probes whether packets of the node come through its rules; empty for none")
+	flags.IntVar(&s.probePort, "probe-port", probe.DefaultPort, "port of the node at which the proxy answers what comes to --probe-service; another one if it is taken, 0 for any")
+	flags.IntVar(&s.conntrack.MaxPerCPU, "conntrack-max-per-core", 0, "connections that the kernel is to track at least, for each CPU, of which 1048576 count in all; 0 leaves its limit as it is. By default 32768 with --all-services, as of kube-proxy")
+	flags.IntVar(&s.conntrack.Min, "conntrack-min", 0, "connections that it is to track at least, however few CPUs there are, with --conntrack-max-per-core. By default 131072 with --all-services")
+	flags.DurationVar(&s.conntrack.TCPEstablished, "conntrack-tcp-timeout-established", 0, "how long the kernel is to track a TCP connection that is idle; 0 leaves that as it is. By default 24h with --all-services")
+	flags.DurationVar(&s.conntrack.TCPCloseWait, "conntrack-tcp-timeout-close-wait", 0, "how long it is to track a TCP connection that one side has closed; 0 leaves that as it is. By default 1h with --all-services")
+	flags.BoolVar(&s.conntrack.TCPBeLiberal, "conntrack-tcp-be-liberal", false, "have the kernel take packets of TCP that come out of order for part of their connection")
+	flags.DurationVar(&s.conntrack.UDP, "conntrack-udp-timeout", 0, "how long the kernel is to track a UDP connection without an answer; 0 leaves that as it is")
+	flags.DurationVar(&s.conntrack.UDPStream, "conntrack-udp-timeout-stream", 0, "how long it is to track a UDP connection that is idle; 0 leaves that as it is")
+	flags.StringVar(&s.health, flagHealth, ":10266", "address of /healthz, /livez and /readyz; 0 for none. By default :10256 with --all-services, as of kube-proxy")
+	flags.StringVar(&s.metrics, flagMetrics, ":10267", "address of /metrics and /proxyMode; 0 for none. By default :10249 with --all-services, the port of kube-proxy")
+	flags.StringVar(&s.pprof, flagPprof, "", "address of /debug/pprof/; none by default")
 	flags.StringVar(&s.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
 	flags.StringVar(&s.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
+}
+
+// ofKubeProxy are settings that are as kube-proxy has them where the proxy is in its place,
+// unless they are given: load balancers, tools and connections find what they had.
+var ofKubeProxy = map[string]string{
+	flagHealth: ":10256", flagMetrics: ":10249",
+	"conntrack-max-per-core": "32768", "conntrack-min": "131072",
+	"conntrack-tcp-timeout-established": "24h", "conntrack-tcp-timeout-close-wait": "1h",
+}
+
+// replaceKubeProxy settles what is not given and depends on --all-services.
+func (s *settings) replaceKubeProxy(flags *pflag.FlagSet, given func(flag string) bool) error {
+	if !s.allServices {
+		return nil
+	}
+	for name, value := range ofKubeProxy {
+		if given(name) {
+			continue
+		}
+		if err := flags.Lookup(name).Value.Set(value); err != nil {
+			return fmt.Errorf("--%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // fault is a setting that is not allowed.
@@ -75,20 +128,59 @@ func (s *settings) check() *fault {
 		return faultf("node-name", "it is empty, and the machine has no name either")
 	case s.masqueradeBit < 0 || s.masqueradeBit > 31:
 		return faultf("masquerade-bit", "%d is not allowed; it must be from 0 to 31", s.masqueradeBit)
+	case s.elements.Total < 0:
+		return faultf("max-elements", "%d is not allowed; it must be 0 or more", s.elements.Total)
+	case s.elements.Service < 0 || s.elements.Total > 0 && s.elements.Service > s.elements.Total:
+		return faultf("max-service-elements", "%d is not allowed; it must be 0 or more, and not more than --max-elements", s.elements.Service)
 	case s.minSyncPeriod < 0 || s.minSyncPeriod > time.Minute:
 		return faultf("min-sync-period", "%s is not allowed; it must be from 0 to 1m", s.minSyncPeriod)
 	case s.syncPeriod < time.Second:
 		return faultf("sync-period", "%s is not allowed; it must be 1s or more", s.syncPeriod)
+	case s.probePort < 0 || s.probePort > 65535:
+		return faultf("probe-port", "%d is not allowed; it must be from 0 to 65535", s.probePort)
 	case !slices.Contains(logLevels, s.log.level):
 		return faultf("log-level", "%q is unknown; allowed are %s", s.log.level, strings.Join(logLevels, ", "))
 	case !slices.Contains(logFormats, s.log.format):
 		return faultf("log-format", "%q is unknown; allowed are %s", s.log.format, strings.Join(logFormats, ", "))
 	}
+	if wrong := s.checkConntrack(); wrong != nil {
+		return wrong
+	}
 	if _, err := view.ParseNodePorts(s.nodePortAddresses); err != nil {
 		return faultf("nodeport-addresses", "%s", err)
 	}
+	if _, err := view.ParseExternalIPs(s.externalIPs); err != nil {
+		return faultf(view.FlagExternalIPs, "%s", err)
+	}
 	if _, wrong := s.pods.Pods(); wrong != nil {
 		return &fault{wrong.Flag, wrong.Text}
+	}
+	return nil
+}
+
+// checkConntrack finds the first setting of connection tracking that the kernel could not have.
+func (s *settings) checkConntrack() *fault {
+	for _, number := range []struct {
+		flag  string
+		value int
+	}{{"conntrack-max-per-core", s.conntrack.MaxPerCPU}, {"conntrack-min", s.conntrack.Min}} {
+		if number.value < 0 || number.value > math.MaxInt32 {
+			return faultf(number.flag, "%d is not allowed; it must be from 0 to %d", number.value, math.MaxInt32)
+		}
+	}
+	const longest = 10 * 365 * 24 * time.Hour
+	for _, timeout := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"conntrack-tcp-timeout-established", s.conntrack.TCPEstablished},
+		{"conntrack-tcp-timeout-close-wait", s.conntrack.TCPCloseWait},
+		{"conntrack-udp-timeout", s.conntrack.UDP},
+		{"conntrack-udp-timeout-stream", s.conntrack.UDPStream},
+	} {
+		if timeout.value%time.Second != 0 || timeout.value < 0 || timeout.value > longest {
+			return faultf(timeout.flag, "%s is not allowed; it must be 0, or full seconds up to %s", timeout.value, longest)
+		}
 	}
 	return nil
 }
@@ -107,14 +199,19 @@ func (s *settings) options() (proxy.Options, error) {
 	if err != nil {
 		return proxy.Options{}, err
 	}
+	external, err := view.ParseExternalIPs(s.externalIPs)
+	if err != nil {
+		return proxy.Options{}, err
+	}
 	pods, wrong := s.pods.Pods()
 	if wrong != nil {
 		return proxy.Options{}, wrong
 	}
 	return proxy.Options{
-		NodeName: s.nodeName, AllServices: s.allServices, NodePortAddresses: ports, Pods: pods,
+		NodeName: s.nodeName, AllServices: s.allServices, NodePortAddresses: ports, ExternalIPs: external, Pods: pods,
 		MasqueradeAll: s.masqueradeAll, MasqueradeMark: 1 << s.masqueradeBit,
+		Elements:      proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), s.elements),
 		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
-		LeaseNamespace: s.leaseNamespace, Accounting: s.conntrackAccounting,
+		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort), Accounting: s.conntrackAccounting,
 	}, nil
 }

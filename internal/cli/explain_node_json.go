@@ -99,7 +99,6 @@ type nodeEndpoint struct {
 	Address string  `json:"address"`
 	Zone    string  `json:"zone"`
 	Node    string  `json:"node,omitempty"`
-	Slots   int     `json:"slots"`
 	Share   float64 `json:"share"`
 }
 
@@ -125,7 +124,7 @@ func (e *nodeExplanation) document() *nodeDocument {
 	d := &nodeDocument{
 		Namespace: e.service.Namespace, Service: e.service.Name, Node: e.node.Name, Zone: e.zone,
 		HandOver: e.handOver(), Groups: len(e.groups), GroupsSeen: len(e.seen), Families: []nodeFamily{},
-		Warnings: slices.Concat(e.result.Notes, e.odd),
+		Warnings: slices.Concat(e.result.Notes, e.refused(), e.odd),
 	}
 	d.ServedBy, d.Why = e.who()
 	if e.lease != nil && e.lease.Spec.RenewTime != nil {
@@ -160,7 +159,7 @@ func (e *nodeExplanation) port(f *compile.Family, port *ruleset.ServicePort) nod
 	_, name, _ := strings.Cut(port.Name, ":")
 	p := nodePort{
 		Name: name, Rule: e.rule(f.Family, port), Unreachable: slices.Contains(f.Unreachable, port.Name),
-		Fronts: []nodeFront{}, Endpoints: e.endpoints(f, port.Cluster),
+		Fronts: []nodeFront{}, Endpoints: e.endpoints(f, port.Cluster, port.Shares()),
 	}
 	for i := range port.Fronts {
 		front := &port.Fronts[i]
@@ -169,23 +168,22 @@ func (e *nodeExplanation) port(f *compile.Family, port *ruleset.ServicePort) nod
 		p.Fronts = append(p.Fronts, e.front(f.Family, port, front))
 	}
 	if p.local {
-		p.Local = e.endpoints(f, port.Local)
+		p.Local = e.endpoints(f, port.Local, (&ruleset.ServicePort{Cluster: port.Local}).Shares())
 	}
 	return p
 }
 
 // endpoints are those of a pool in the order of addresses, each with its share.
-func (e *nodeExplanation) endpoints(f *compile.Family, pool []netip.AddrPort) []nodeEndpoint {
-	slots := map[netip.AddrPort]int{}
-	for _, target := range pool {
-		slots[target]++
+func (e *nodeExplanation) endpoints(f *compile.Family, pool []netip.AddrPort, shares []float64) []nodeEndpoint {
+	share := map[netip.AddrPort]float64{}
+	for i, target := range pool {
+		share[target] += shares[i]
 	}
-	list := make([]nodeEndpoint, 0, len(slots))
-	for _, target := range slices.SortedFunc(maps.Keys(slots), netip.AddrPort.Compare) {
+	list := make([]nodeEndpoint, 0, len(share))
+	for _, target := range slices.SortedFunc(maps.Keys(share), netip.AddrPort.Compare) {
 		known, _ := f.Endpoints.Find(target.Addr())
 		list = append(list, nodeEndpoint{
-			Address: target.String(), Zone: known.Zone, Node: e.nodes[target.Addr()], Slots: slots[target],
-			Share: rounded(100 * float64(slots[target]) / float64(len(pool))),
+			Address: target.String(), Zone: known.Zone, Node: e.nodes[target.Addr()], Share: rounded(100 * share[target]),
 		})
 	}
 	return list
@@ -272,7 +270,7 @@ func (e *nodeExplanation) kubeProxy() []nodeStockPort {
 			}
 			at := netip.AddrPortFrom(target, uint16(endpoint.Port))
 			p.Endpoints = append(p.Endpoints, nodeEndpoint{
-				Address: at.String(), Zone: endpoint.Zone, Node: e.nodes[target.Unmap()], Slots: 1,
+				Address: at.String(), Zone: endpoint.Zone, Node: e.nodes[target.Unmap()],
 				Share: rounded(100 / float64(len(choice.Endpoints))),
 			})
 		}

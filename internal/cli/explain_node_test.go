@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -108,11 +110,11 @@ func tiers(keys ...string) func(*v1alpha1.EndpointGroupSpec) {
 	return func(spec *v1alpha1.EndpointGroupSpec) { spec.Tiers = keys }
 }
 
-func aLease(node string, age time.Duration, programmed string) *coordinationv1.Lease {
-	holder := node
+func aLease(age time.Duration, programmed string) *coordinationv1.Lease {
+	holder := "a1"
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "vicinity-system", Name: "vicinity-proxy-" + node,
+			Namespace: "vicinity-system", Name: "vicinity-proxy-" + holder,
 			Labels: map[string]string{routing.LabelProxyLease: "true"}, Annotations: map[string]string{routing.AnnotationProgrammed: programmed},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: time.Now().Add(-age)}},
@@ -133,7 +135,12 @@ func newProxiedCluster(service *corev1.Service, groups ...*v1alpha1.EndpointGrou
 	c := &proxiedCluster{
 		objects: []runtime.Object{
 			proxiedNode("a1", "192.0.2.1"), proxiedNode("a2", "192.0.2.2"), proxiedNode("b1", "192.0.2.3"),
-			service, aLease("a1", 3*time.Second, "100"), aProxySet("--masquerade-bit=13", "--cluster-cidr=10.0.0.0/8", "--log-level=info"),
+			&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+			&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "vicinity-system", Name: v1alpha1.ConfigMapNodeAddresses},
+				Data:       map[string]string{v1alpha1.KeyNodeAddresses: "192.0.2.1\n192.0.2.2/31\n", v1alpha1.KeyPodRanges: "10.1.0.0/16\n10.2.0.0/16\n"},
+			},
+			service, aLease(3*time.Second, "100"), aProxySet("--masquerade-bit=13", "--cluster-cidr=10.0.0.0/8", "--log-level=info"),
 		},
 		here: machine{addresses: func() ([]netip.Addr, error) { return nil, nil }},
 	}
@@ -186,6 +193,11 @@ func TestExplainNodeGolden(t *testing.T) {
 		{name: "all-services.txt", service: proxiedService(notHandedOver), more: []runtime.Object{hinted}, change: func(c *proxiedCluster) {
 			c.objects = append(c.objects[:len(c.objects)-2], aProxySet("--all-services", "--masquerade-all", "--nodeport-addresses=192.0.2.0/24"), hinted)
 		}},
+		{name: "refused.txt", service: proxiedService(claimsAll), groups: []*v1alpha1.EndpointGroup{near, otherGroup()}, more: []runtime.Object{rival()}, change: func(c *proxiedCluster) {
+			set := c.objects[len(c.objects)-2].(*appsv1.DaemonSet)
+			set.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "203.0.113.6"}}
+			set.Spec.Template.Spec.Containers[0].Args = append(set.Spec.Template.Spec.Containers[0].Args, "--external-ips=198.51.100.0/24,192.0.2.3/32,203.0.113.6/32")
+		}},
 		{name: "rival.txt", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near, otherGroup()}, more: []runtime.Object{rival()}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -200,6 +212,13 @@ func TestExplainNodeGolden(t *testing.T) {
 			}
 			compareGolden(t, "explain-node", test.name, withoutTimes(stdout))
 		})
+	}
+}
+
+// claimsAll has addresses that are not for a Service to claim.
+func claimsAll(service *corev1.Service) {
+	service.Spec.ExternalIPs = []string{
+		"10.96.0.9", "10.96.0.77", "192.0.2.2", "192.0.2.3", "10.2.0.1", "203.0.113.6", "203.0.113.7", "169.254.169.254", "198.51.100.7",
 	}
 }
 
@@ -301,15 +320,35 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 			name: "not acknowledged", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
 			change: func(c *proxiedCluster) {
 				without(leases)(c)
-				c.objects = append(c.objects, aLease("a1", 0, "99"))
+				c.objects = append(c.objects, aLease(0, "99"))
 			},
 			want: []string{"hand-over: it waits for this node"},
+		},
+		{
+			name: "rules that packets do not pass", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				lease := aLease(0, "")
+				lease.Annotations[routing.AnnotationProbeFailure] = "something else answers"
+				c.objects = append(c.objects, lease)
+			},
+			want: []string{"hand-over: it waits for this node, whose packets do not come through the rules of vicinity-proxy: something else answers\n"},
+		},
+		{
+			name: "rules that packets did not pass when the proxy died", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				lease := aLease(time.Hour, "")
+				lease.Annotations[routing.AnnotationProbeFailure] = "something else answers"
+				c.objects = append(c.objects, lease)
+			},
+			want: []string{"hand-over: it waits for this node, whose proxy has not said"},
 		},
 		{
 			name: "a proxy that died", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
 			change: func(c *proxiedCluster) {
 				without(leases)(c)
-				c.objects = append(c.objects, aLease("a1", time.Hour, "100"))
+				c.objects = append(c.objects, aLease(time.Hour, "100"))
 			},
 			want: []string{"served by: kube-proxy; vicinity-proxy would, but the Lease of the node's proxy was last renewed 1h0m0s ago", "hand-over: it waits for this node"},
 		},
@@ -359,6 +398,29 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 				c.objects = append(c.objects, aProxySet("--cluster-cidr=ten"))
 			},
 			want: []string{"DaemonSet vicinity-system/vicinity-proxy has a flag that makes no sense"},
+		},
+		{
+			name: "an external range that is none", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(sets)(c)
+				c.objects = append(c.objects, aProxySet("--external-ips=ten"))
+			},
+			want: []string{"DaemonSet vicinity-system/vicinity-proxy has a flag that makes no sense (--external-ips: "},
+		},
+		{
+			name: "ranges that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "servicecidrs",
+			want: []string{"ServiceCIDRs may not be read", "so the ranges that cluster IPs are from are unknown"},
+		},
+		{
+			name: "addresses of nodes that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "configmaps",
+			want: []string{"ConfigMap vicinity-node-addresses may not be read", "so of the addresses of nodes and pods those of this node alone are known"},
+		},
+		{
+			name: "addresses of nodes that are not published", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				c.objects = slices.DeleteFunc(c.objects, func(o runtime.Object) bool { _, is := o.(*corev1.ConfigMap); return is })
+			},
+			want: []string{"there is no ConfigMap vicinity-system/vicinity-node-addresses, so of the addresses of nodes and pods those of this node alone are known, to vicinity-proxy too"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

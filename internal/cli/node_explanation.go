@@ -41,6 +41,7 @@ func newNodeExplanation(in *nodeInput, local []netip.Addr) *nodeExplanation {
 		nodeInput: in, options: in.settings.Options(in.node, in.zone, local),
 		tables: map[ruleset.Family]*ruleset.Table{}, nodes: map[netip.Addr]string{}, going: map[netip.Addr]bool{},
 	}
+	e.options.Addresses = in.book
 	if in.installed {
 		e.result = compile.Service(e.input(in.seen), e.options)
 	}
@@ -75,6 +76,11 @@ func (e *nodeExplanation) keptLocal() []string {
 		sentences = append(sentences, "connections from outside have externalTrafficPolicy"+consequence)
 	}
 	return sentences
+}
+
+// refused says which addresses the Service claims and does not get.
+func (e *nodeExplanation) refused() []string {
+	return e.result.Refused.Sentences(len(e.result.Refused.First))
 }
 
 func (e *nodeExplanation) input(groups []*v1alpha1.EndpointGroup) compile.Input {
@@ -225,10 +231,22 @@ func (e *nodeExplanation) handOver() string {
 	step := routing.HandOver{
 		Service: e.service.Namespace + "/" + e.service.Name, Wanted: true, Groups: e.groups, Written: true, Proxies: []routing.NodeProxy{proxy},
 	}.Next(e.r.now)
+	if failure := e.probeFailure(); failure != "" && len(step.Missing) > 0 {
+		return "it waits for this node, whose packets do not come through the rules of vicinity-proxy: " + failure
+	}
 	if len(step.Missing) > 0 {
 		return "it waits for this node, whose proxy has not said that it has programmed all groups"
 	}
 	return "this node is ready; it waits for others, or for the controller"
+}
+
+// probeFailure is why a probe of the node's proxy failed, empty if none did, or if the proxy
+// does not live any more.
+func (e *nodeExplanation) probeFailure() string {
+	if e.lease == nil || e.dead() != "" {
+		return ""
+	}
+	return e.lease.Annotations[routing.AnnotationProbeFailure]
 }
 
 // rule says by which rule the endpoints of a port were chosen.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,14 +13,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -38,7 +42,13 @@ type nodeInput struct {
 	// installed says that vicinity-proxy is, and kept why it does not run on the node.
 	installed bool
 	kept      string
-	lease     *coordinationv1.Lease
+	// namespace is that of vicinity-proxy, and apiServer where it is told that the API
+	// server is, if it is.
+	namespace string
+	apiServer netset.Set
+	// book has the addresses of the cluster that Services may not claim.
+	book  *compile.AddressBook
+	lease *coordinationv1.Lease
 	// rivals are other Services that want an address of this one.
 	rivals []compile.Input
 	r      *clusterReader
@@ -74,7 +84,14 @@ func (r *clusterReader) nodeInput(ctx context.Context, name, nodeName string) (*
 	if in.lease, err = r.lease(ctx, nodeName); err != nil {
 		return nil, err
 	}
-	if in.rivals, err = r.rivals(ctx, in); err != nil {
+	services, err := r.rivalServices(ctx, in.service)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.readAddresses(ctx, services); err != nil {
+		return nil, err
+	}
+	if in.rivals, err = r.rivals(ctx, in, services); err != nil {
 		return nil, err
 	}
 	return in, nil
@@ -136,8 +153,13 @@ func (in *nodeInput) readProxy(ctx context.Context) error {
 		return in.r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err)
 	}
 	for _, set := range sets {
-		in.installed = true
+		in.installed, in.namespace = true, set.Namespace
 		for _, container := range set.Spec.Template.Spec.Containers {
+			for _, variable := range container.Env {
+				if address, err := netip.ParseAddr(variable.Value); err == nil && variable.Name == "KUBERNETES_SERVICE_HOST" {
+					in.apiServer = netset.Of(address)
+				}
+			}
 			if err := in.apply(container.Args); err != nil {
 				in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a flag that makes no sense (%v); its default flags are assumed", set.Namespace, set.Name, err))
 			}
@@ -168,6 +190,7 @@ func (in *nodeInput) apply(args []string) error {
 	flags.BoolVar(&given.MasqueradeAll, "masquerade-all", false, "")
 	bit := flags.Uint("masquerade-bit", defaultMasqueradeBit, "")
 	nodePorts := flags.StringSlice("nodeport-addresses", nil, "")
+	external := flags.StringSlice(view.FlagExternalIPs, []string{view.AllExternalIPs}, "")
 	var pods view.PodFlags
 	flags.StringVar(&pods.Mode, view.FlagPodMode, "", "")
 	flags.StringSliceVar(&pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "")
@@ -181,6 +204,9 @@ func (in *nodeInput) apply(args []string) error {
 	var err error
 	if given.NodePorts, err = view.ParseNodePorts(*nodePorts); err != nil {
 		return fmt.Errorf("--nodeport-addresses: %w", err)
+	}
+	if given.ExternalIPs, err = view.ParseExternalIPs(*external); err != nil {
+		return fmt.Errorf("--%s: %w", view.FlagExternalIPs, err)
 	}
 	var wrong *view.FlagError
 	if given.Pods, wrong = pods.Pods(); wrong != nil {
@@ -216,12 +242,11 @@ func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1
 // kindLeases are the objects without which the state of a proxy is unknown.
 const kindLeases = "Leases"
 
-// rivals are the other Services that have an address of this one. Cluster IPs and node
-// ports are given out once, so it takes an address that somebody wrote or that a load
-// balancer gave.
-func (r *clusterReader) rivals(ctx context.Context, in *nodeInput) ([]compile.Input, error) {
-	wanted := outsideAddresses(in.service)
-	if len(wanted) == 0 {
+// rivalServices are all Services, of which some may have an address of this one. Cluster IPs
+// and node ports are given out once, so it takes an address that somebody wrote or that a
+// load balancer gave.
+func (r *clusterReader) rivalServices(ctx context.Context, service *corev1.Service) ([]*corev1.Service, error) {
+	if len(outsideAddresses(service)) == 0 {
 		return nil, nil
 	}
 	all, err := listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -230,6 +255,73 @@ func (r *clusterReader) rivals(ctx context.Context, in *nodeInput) ([]compile.In
 	if err != nil {
 		return nil, r.optional("Services of other namespaces", "whether another has an address of this one is unknown", err)
 	}
+	return all, nil
+}
+
+// readAddresses reads which addresses are the cluster's, as far as that makes a difference.
+func (in *nodeInput) readAddresses(ctx context.Context, services []*corev1.Service) error {
+	in.book = compile.NewAddressBook()
+	claims := len(outsideAddresses(in.service)) > 0
+	if !in.installed || !claims && !in.settings.AllServices {
+		return nil
+	}
+	ranges, err := listAll[networkingv1.ServiceCIDR](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return in.r.typed.NetworkingV1().ServiceCIDRs().List(ctx, o)
+	})
+	switch {
+	case apierrors.IsNotFound(err): // as the proxy has it
+	case err != nil:
+		if err := in.r.optional("ServiceCIDRs", "the ranges that cluster IPs are from are unknown", err); err != nil {
+			return err
+		}
+	}
+	var prefixes []netip.Prefix
+	for _, one := range ranges {
+		prefixes = append(prefixes, view.ServiceRange(one)...)
+	}
+	in.settings.ServiceRanges = netset.New(prefixes)
+	if !claims {
+		return nil
+	}
+	reserved := compile.Reserved{
+		ServiceRanges: in.settings.ServiceRanges, APIServer: in.apiServer,
+		Nodes: netset.Of(view.Addresses(in.node)...), Pods: netset.New(view.PodPrefixes(in.node)),
+	}
+	if err := in.readPublished(ctx, &reserved); err != nil {
+		return err
+	}
+	in.book.SetReserved(reserved)
+	for _, service := range append([]*corev1.Service{in.service}, services...) {
+		in.book.SetService(types.NamespacedName{Namespace: service.Namespace, Name: service.Name}, service)
+	}
+	return nil
+}
+
+// readPublished reads what vicinity-controller publishes of all nodes.
+func (in *nodeInput) readPublished(ctx context.Context, reserved *compile.Reserved) error {
+	const unknown = "of the addresses of nodes and pods those of this node alone are known"
+	if in.namespace == "" {
+		return nil // which is said by then
+	}
+	published, err := in.r.typed.CoreV1().ConfigMaps(in.namespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		in.r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", in.namespace, v1alpha1.ConfigMapNodeAddresses, unknown))
+		return nil
+	}
+	if err != nil {
+		return in.r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
+	}
+	for key, of := range map[string]*netset.Set{v1alpha1.KeyNodeAddresses: &reserved.Nodes, v1alpha1.KeyPodRanges: &reserved.Pods} {
+		// What makes no sense there the proxy leaves out, too.
+		set, _ := netset.Parse(published.Data[key])
+		*of = of.Union(set)
+	}
+	return nil
+}
+
+// rivals are the other Services that have an address of this one.
+func (r *clusterReader) rivals(ctx context.Context, in *nodeInput, all []*corev1.Service) ([]compile.Input, error) {
+	wanted := outsideAddresses(in.service)
 	var rivals []compile.Input
 	for _, other := range all {
 		same := other.Namespace == in.service.Namespace && other.Name == in.service.Name

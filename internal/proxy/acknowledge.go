@@ -15,10 +15,13 @@ type acknowledgement struct {
 	// except are Services that it says nothing about, in order: their groups cannot be
 	// programmed, as far as is known, and hold up nobody else's.
 	except []types.NamespacedName
+	// failure says why a probe of the node failed, for which nothing is acknowledged. It is
+	// empty if none did.
+	failure string
 }
 
 func (a acknowledgement) equal(b acknowledgement) bool {
-	return a.version == b.version && slices.Equal(a.except, b.except)
+	return a.version == b.version && a.failure == b.failure && slices.Equal(a.except, b.except)
 }
 
 // mostExcept is how many Services are told to be behind. If there are more, the rules as a

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,6 +64,20 @@ func newFakeAPI() *fakeAPI {
 			}
 			return made
 		},
+		resourceRanges: func(items []runtime.Object, version string) runtime.Object {
+			made := &networkingv1.ServiceCIDRList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+			for _, item := range items {
+				made.Items = append(made.Items, *item.(*networkingv1.ServiceCIDR))
+			}
+			return made
+		},
+		resourceConfigMaps: func(items []runtime.Object, version string) runtime.Object {
+			made := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+			for _, item := range items {
+				made.Items = append(made.Items, *item.(*corev1.ConfigMap))
+			}
+			return made
+		},
 	} {
 		a.sources[resource] = &fakeSource{resource: resource, list: list, objects: map[string]runtime.Object{}, watchers: map[*fakeWatcher]bool{}}
 	}
@@ -71,6 +87,13 @@ func newFakeAPI() *fakeAPI {
 func (a *fakeAPI) services() cache.ListerWatcher   { return a.watcher(resourceServices, "") }
 func (a *fakeAPI) slices() cache.ListerWatcher     { return a.watcher(resourceSlices, "") }
 func (a *fakeAPI) node(string) cache.ListerWatcher { return a.watcher(resourceNodes, "") }
+func (a *fakeAPI) serviceRanges() cache.ListerWatcher {
+	return a.watcher(resourceRanges, "")
+}
+
+func (a *fakeAPI) nodeAddresses(string) cache.ListerWatcher {
+	return a.watcher(resourceConfigMaps, "")
+}
 
 func (a *fakeAPI) groups(selector string) cache.ListerWatcher {
 	a.mu.Lock()
@@ -90,11 +113,14 @@ type fakeSource struct {
 	resource string
 	list     func(items []runtime.Object, version string) runtime.Object
 
-	mu       sync.Mutex
-	version  int
-	absent   bool
-	objects  map[string]runtime.Object
-	watchers map[*fakeWatcher]bool
+	mu      sync.Mutex
+	version int
+	absent  bool
+	// forbidden says that the proxy may not read it, and lists is how often it was asked.
+	forbidden bool
+	lists     int
+	objects   map[string]runtime.Object
+	watchers  map[*fakeWatcher]bool
 }
 
 func (s *fakeSource) put(object runtime.Object) { s.change(object, false) }
@@ -152,6 +178,10 @@ func (l *fakeLister) List(metav1.ListOptions) (runtime.Object, error) {
 	}
 	l.source.mu.Lock()
 	defer l.source.mu.Unlock()
+	l.source.lists++
+	if l.source.forbidden {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: l.source.resource}, "", errors.New("no role says so"))
+	}
 	if l.source.absent {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: l.source.resource}, "")
 	}

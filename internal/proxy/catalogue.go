@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type changes struct {
 	// node says that the own node is another now, or that the groups are those of
 	// another zone.
 	node bool
+	// reserved says that other addresses belong to the cluster.
+	reserved bool
 	// anew says that resource versions from before say nothing any more.
 	anew bool
 }
@@ -36,7 +39,7 @@ func newChanges() *changes {
 	return &changes{services: map[types.NamespacedName]*change{}}
 }
 
-func (c *changes) empty() bool { return len(c.services) == 0 && !c.node && !c.anew }
+func (c *changes) empty() bool { return len(c.services) == 0 && !c.node && !c.reserved && !c.anew }
 
 // catalogue holds what the API says, by Service, and which Services have changed. Watches
 // fill it. Its objects are shared and never changed.
@@ -52,14 +55,19 @@ type catalogue struct {
 	slices   *indexed[*discoveryv1.EndpointSlice]
 	node     *corev1.Node
 	// zone is that which the groups are for.
-	zone    string
+	zone string
+	// ranges are those of cluster IPs, by the names of their objects, and others what is
+	// published of all nodes.
+	ranges  map[string][]netip.Prefix
+	others  published
 	listed  map[string]uint64 // resource version of the last list, by resource
 	changes *changes
 }
 
 func newCatalogue(c clock.PassiveClock, notice func()) *catalogue {
 	return &catalogue{
-		clock: c, notice: notice, services: map[types.NamespacedName]*corev1.Service{}, listed: map[string]uint64{}, changes: newChanges(),
+		clock: c, notice: notice, services: map[types.NamespacedName]*corev1.Service{}, ranges: map[string][]netip.Prefix{},
+		listed: map[string]uint64{}, changes: newChanges(),
 		groups: newIndexed(func(group *v1alpha1.EndpointGroup) types.NamespacedName {
 			return types.NamespacedName{Namespace: group.Namespace, Name: group.Spec.Service}
 		}),
@@ -131,6 +139,13 @@ func (c *catalogue) count(resource string) int {
 		return len(c.groups.all)
 	case resourceSlices:
 		return len(c.slices.all)
+	case resourceRanges:
+		return len(c.ranges)
+	case resourceConfigMaps:
+		if c.others.known {
+			return 1
+		}
+		return 0
 	}
 	if c.node != nil {
 		return 1

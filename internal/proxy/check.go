@@ -179,12 +179,11 @@ func (p *programmer) checkSucceeded() {
 // compareShape compares a family's chains, rules and maps with what the kernel holds, which
 // costs little, and all else only if these are not right.
 func (p *programmer) compareShape(f *family) error {
-	k := p.writer.kernel
-	listing, err := k.Shape(f.number)
+	listing, err := p.writer.kernel.Shape(f.number)
 	if err != nil || f.table.HoldsShape(listing) {
 		return err
 	}
-	if listing, err = k.Read(f.number); err != nil {
+	if listing, err = p.writer.read(f); err != nil {
 		return err
 	}
 	p.compare(f, listing)
@@ -203,6 +202,9 @@ func (p *programmer) compare(f *family, listing ruleset.Listing) {
 		"differences", len(differences), "first", differences[:min(len(differences), mostDifferences)])
 	f.table.Adopt(listing)
 	f.retry = p.clock.Now()
+	if p.proving != nil {
+		p.proving.prober.Ask() // it may have changed more than that
+	}
 }
 
 // mostDifferences is how many are told.

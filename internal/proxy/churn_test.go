@@ -114,7 +114,8 @@ func newChurn(t *testing.T) *churn {
 	})
 	c.programmer = liveProgrammer(writer)
 	cleaner := newCleaner(tracker, writer, c.metrics, logr.Discard())
-	c.writer.stale, c.writer.forget = cleaner.disconnect, cleaner.forget
+	c.writer.stale, c.writer.forget, c.programmer.flows = cleaner.disconnect, cleaner.forget, cleaner
+	cleaner.forgotten = c.setForgotten
 	c.catalogue.fill(func() {
 		c.catalogue.setNode(aNode("a"))
 		c.catalogue.replaceGroups(nil, "", "a")
@@ -135,7 +136,8 @@ func liveProgrammer(k kernel) *programmer {
 	})
 	numbers := newMetrics(known.count)
 	p := &programmer{
-		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: clock.RealClock{}, metrics: numbers,
+		flows: &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
+		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(acknowledgement) {}, index: newIndex(),
 		pace: pace{period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},
@@ -151,7 +153,7 @@ func liveProgrammer(k kernel) *programmer {
 
 // inNamespace calls a function on a thread in a network namespace of its own, which lives
 // as long as the sockets that are made there.
-func inNamespace(t *testing.T, f func() error) {
+func inNamespace(t testing.TB, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {

@@ -61,12 +61,26 @@ func (c *client) node(name string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), resourceNodes, metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
 }
 
+func (c *client) serviceRanges() cache.ListerWatcher {
+	return selected(c.core.NetworkingV1().RESTClient(), resourceRanges, "")
+}
+
+func (c *client) nodeAddresses(namespace string) cache.ListerWatcher {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ConfigMapNodeAddresses)
+	return listFirst{cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), resourceConfigMaps, namespace, only)}
+}
+
 func (c *client) groups(selector string) cache.ListerWatcher {
-	return selected(c.own, resourceGroups, selector)
+	source := selected(c.own, resourceGroups, selector)
+	source.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		options.LabelSelector = selector
+		return listGroups(ctx, c.own, options)
+	}
+	return source
 }
 
 // selected are the objects of a resource that a label selector selects.
-func selected(c rest.Interface, resource, selector string) cache.ListerWatcher {
+func selected(c rest.Interface, resource, selector string) listFirst {
 	return listFirst{cache.NewFilteredListWatchFromClient(c, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
 	})}

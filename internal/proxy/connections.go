@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // tracker has the kernel forget connections.
 type tracker interface {
 	Delete(context.Context, []ruleset.Stale) (int, error)
+	Reconcile(context.Context, map[ruleset.Front][]netip.AddrPort) (int, error)
 }
 
 // memory has the kernel forget which endpoints clients stay with.
@@ -33,6 +35,9 @@ type cleaner struct {
 	metrics *metrics
 	log     logr.Logger
 	wake    chan struct{}
+	// forgotten is told of a map all of whose clients were forgotten that were to be, and
+	// when that began.
+	forgotten func(family ruleset.Family, set string, began time.Time)
 
 	mu      sync.Mutex
 	stale   map[ruleset.Stale]bool
@@ -40,6 +45,10 @@ type cleaner struct {
 	// patient are connections that can wait, the first of them until due.
 	patient map[ruleset.Stale]bool
 	due     time.Time
+	// live are where connections of UDP may go that are to be reconciled with that, and
+	// reconciled the families of which that is done or asked for.
+	live       map[ruleset.Front][]netip.AddrPort
+	reconciled map[ruleset.Family]bool
 }
 
 // remembered is a map of clients.
@@ -68,7 +77,9 @@ const lastMoment = 2 * time.Second
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{
 		tracker: t, memory: k, clock: clock.RealClock{}, metrics: m, log: log, wake: make(chan struct{}, 1),
-		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
+		forgotten: func(ruleset.Family, string, time.Time) {},
+		stale:     map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
+		live: map[ruleset.Front][]netip.AddrPort{}, reconciled: map[ruleset.Family]bool{},
 	}
 }
 
@@ -87,6 +98,25 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 			c.patient[one] = true
 		}
 		return asked
+	})
+}
+
+// unreconciled reports whether all connections of UDP of a family are yet to be looked at: an
+// earlier run may have ended before it had those forgotten whose endpoints went, and nobody
+// knows of endpoints that went while none ran. It may be called by any goroutine.
+func (c *cleaner) unreconciled(family ruleset.Family) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.reconciled[family]
+}
+
+// reconcile asks for the connections of UDP of a family to be forgotten that go elsewhere than
+// they may now. If that fails it is to be asked for again, since by then they may go to others.
+func (c *cleaner) reconcile(family ruleset.Family, live map[ruleset.Front][]netip.AddrPort) {
+	c.ask(func() bool {
+		maps.Copy(c.live, live)
+		c.reconciled[family] = true
+		return len(live) > 0
 	})
 }
 
@@ -183,16 +213,48 @@ func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 // clean does all that was asked for and cannot wait, and reports whether that is so.
 func (c *cleaner) clean(ctx context.Context) bool {
 	c.mu.Lock()
-	stale, clients := c.stale, c.clients
-	c.stale, c.clients = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}
+	began := c.clock.Now() // what comes from now on is asked for anew
+	stale, clients, live := c.stale, c.clients, c.live
+	c.stale, c.clients, c.live = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}, map[ruleset.Front][]netip.AddrPort{}
 	if !c.due.After(c.clock.Now()) {
 		maps.Copy(stale, c.patient)
 		c.patient = map[ruleset.Stale]bool{}
 	}
 	c.mu.Unlock()
 	// Clients first: one that is remembered makes another connection that goes nowhere.
-	forgotten := c.cleanClients(ctx, clients)
+	forgotten := c.cleanClients(ctx, clients, began)
+	c.reconcileAll(ctx, live)
 	return c.cleanConnections(ctx, stale) && forgotten
+}
+
+// reconcileAll has those connections of UDP forgotten that go elsewhere than they may.
+func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) {
+	if len(live) == 0 {
+		return
+	}
+	n, err := c.tracker.Reconcile(ctx, live)
+	if ctx.Err() != nil {
+		return
+	}
+	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
+	if err == nil {
+		c.log.Info("Connections of UDP to endpoints that went before the start are forgotten", "deleted", n)
+		return
+	}
+	c.metrics.failed(stepTrack)
+	c.log.Error(err, "Connections of UDP to endpoints that went before the start may be left", "deleted", n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for front := range live {
+		c.reconciled[familyOf(front.Address)] = false
+	}
+}
+
+func familyOf(address netip.Addr) ruleset.Family {
+	if address.Is6() {
+		return ruleset.IPv6
+	}
+	return ruleset.IPv4
 }
 
 // cleanConnections reports whether no connections are left.
@@ -223,12 +285,17 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	return false
 }
 
-// cleanClients reports whether no clients are left.
-func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]ruleset.Forget) bool {
+// cleanClients reports whether no clients are left of those that were to be forgotten at a
+// time.
+func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]ruleset.Forget, began time.Time) bool {
 	all := true
 	for of, one := range clients {
 		err := c.memory.Forget(of.family, []ruleset.Forget{one})
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
+			c.forgotten(of.family, of.set, began)
+			continue
+		}
+		if ctx.Err() != nil {
 			continue
 		}
 		all = false

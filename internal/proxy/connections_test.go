@@ -23,6 +23,16 @@ type fakeTracker struct {
 	deleted map[ruleset.Stale]int
 	fail    error
 	hold    chan struct{}
+	// reconciled is where connections could go the last time that all were looked at.
+	reconciled map[ruleset.Front][]netip.AddrPort
+}
+
+func (f *fakeTracker) Reconcile(_ context.Context, live map[ruleset.Front][]netip.AddrPort) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	f.reconciled = live
+	return len(live), f.fail
 }
 
 func (f *fakeTracker) Delete(_ context.Context, stale []ruleset.Stale) (int, error) {
@@ -152,6 +162,7 @@ func TestCleaningRests(t *testing.T) {
 
 // slowTracker takes three seconds.
 type slowTracker struct {
+	fakeTracker
 	clock *clocktesting.FakeClock
 	calls atomic.Int32
 }
@@ -169,6 +180,12 @@ func TestCleaningIsTriedAgain(t *testing.T) {
 	c := newCleaner(tracker, k, newMetrics(func(string) int { return 0 }), logr.Discard())
 	now := clocktesting.NewFakeClock(start)
 	c.clock = now
+	told := map[string]time.Time{} // guarded by k.mu
+	c.forgotten = func(_ ruleset.Family, set string, began time.Time) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		told[set] = began
+	}
 	background(t, c.run)
 	failures := func(step string) float64 { return testutil.ToFloat64(c.metrics.failures.WithLabelValues(step)) }
 	stale := ruleset.Stale{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53}}
@@ -203,5 +220,110 @@ func TestCleaningIsTriedAgain(t *testing.T) {
 	}
 	if want := map[string]netip.AddrPort{"old": keep(1)[0], "same": keep(2)[0]}; len(k.forgotten) != 2 || !maps.Equal(kept, want) {
 		t.Errorf("forgotten is %v, want %v", k.forgotten, want)
+	}
+	at := start.Add(cleanMost)
+	if want := map[string]time.Time{"old": at, "same": at}; !maps.Equal(told, want) {
+		t.Errorf("told of %v, want %v", told, want)
+	}
+}
+
+// slowMemory is a kernel in which clients take their time to be forgotten.
+type slowMemory struct {
+	each func()
+}
+
+func (m *slowMemory) Forget(ruleset.Family, []ruleset.Forget) error {
+	m.each()
+	return nil
+}
+
+// What is asked for while others are forgotten is not done by what was asked for before.
+func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	k := &slowMemory{}
+	c := newCleaner(&fakeTracker{}, k, newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	both := []ruleset.Forget{{Set: "a"}, {Set: "b"}}
+	first := true
+	k.each = func() {
+		if first {
+			first = false
+			now.Step(time.Second)
+			c.forget(ruleset.IPv4, both) // endpoints of both go meanwhile
+			now.Step(9 * time.Second)
+		}
+	}
+	told := 0
+	c.forgotten = func(_ ruleset.Family, set string, began time.Time) {
+		if told++; began.After(start) {
+			t.Errorf("%s is said to be forgotten as of %s; what was asked for after 1s is yet to be done", set, began.Sub(start))
+		}
+	}
+	c.forget(ruleset.IPv4, both)
+	if !c.clean(t.Context()) || told != len(both) {
+		t.Errorf("told of %d maps, want %d", told, len(both))
+	}
+}
+
+// All connections are reconciled once for each family. If that fails it is asked for again,
+// by where they may go then.
+func TestConnectionsAreReconciled(t *testing.T) {
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("no")}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	background(t, c.run)
+	if !c.unreconciled(ruleset.IPv4) || !c.unreconciled(ruleset.IPv6) {
+		t.Error("a family counts as looked at from the beginning")
+	}
+	live := func(n byte) map[ruleset.Front][]netip.AddrPort {
+		return map[ruleset.Front][]netip.AddrPort{
+			{Address: netip.AddrFrom4([4]byte{10, 96, 0, n}), Protocol: ruleset.UDP, Port: 53}: {netip.MustParseAddrPort("10.1.1.1:53")},
+		}
+	}
+	c.reconcile(ruleset.IPv6, nil)
+	c.reconcile(ruleset.IPv4, live(1))
+	eventually(t, "a failure has it asked for again", func() bool { return c.unreconciled(ruleset.IPv4) })
+	tracker.mu.Lock()
+	tracker.fail = nil
+	tracker.mu.Unlock()
+	c.reconcile(ruleset.IPv4, live(2))
+	eventually(t, "it is done by what is said last", func() bool {
+		tracker.mu.Lock()
+		defer tracker.mu.Unlock()
+		_, last := tracker.reconciled[ruleset.Front{Address: netip.AddrFrom4([4]byte{10, 96, 0, 2}), Protocol: ruleset.UDP, Port: 53}]
+		return last && len(tracker.reconciled) == 1
+	})
+	if c.unreconciled(ruleset.IPv4) || c.unreconciled(ruleset.IPv6) {
+		t.Error("it is asked for again")
+	}
+}
+
+// Connections of UDP are reconciled after the first sync of a family, with all that is
+// programmed then, and not before.
+func TestReconciledAfterTheFirstSync(t *testing.T) {
+	w := newWorld(t)
+	dns := aService("dns", "10.96.0.1")
+	dns.Spec.Ports[0].Protocol = "UDP"
+	group := aGroup("dns", "dns-1", "10.1.1.1", "10.1.1.2")
+	group.Spec.Ports[0].Protocol = "UDP"
+	w.put(dns, group, aService("web", "10.96.0.2"), aGroup("web", "web-1", "10.1.1.3"))
+	w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
+	w.run(time.Second)
+	if len(w.flows.reconciled) > 0 {
+		t.Error("connections are looked at before anything is programmed")
+	}
+	w.refusing()
+	w.run(time.Minute)
+	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.UDP, Port: 80}
+	if live := w.flows.reconciled[ruleset.IPv4]; len(live) != 1 || len(live[front]) != 2 {
+		t.Errorf("connections may go to %v", live)
+	}
+	if _, asked := w.flows.reconciled[ruleset.IPv6]; asked {
+		t.Error("a family is looked at that nothing asks for")
+	}
+	// By itself, if it failed.
+	w.flows.reconciled = map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}
+	w.run(time.Minute)
+	if len(w.flows.reconciled[ruleset.IPv4]) != 1 {
+		t.Error("it is not tried again")
 	}
 }

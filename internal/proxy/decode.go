@@ -58,55 +58,38 @@ func splitMessage(data []byte) (kind string, object []byte, ok bool) {
 	return string(word), object, begins && goesOn && ends && !bytes.ContainsAny(word, `"\`)
 }
 
-// groupReader reads groups and lists of them.
+// groupReader reads groups.
 type groupReader struct{ runtime.Serializer }
 
 // Decode reads without what nodes do not need of groups, such as who has written what.
 func (r groupReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if into == nil {
-		if object, kind := readGroups(data); object != nil {
-			is := v1alpha1.GroupVersion.WithKind(kind)
-			return object, &is, nil
+		if group := readGroup(data); group != nil {
+			is := v1alpha1.GroupVersion.WithKind(kindGroup)
+			return group, &is, nil
 		}
 	}
 	return r.Serializer.Decode(data, defaults, into)
 }
 
-const (
-	kindGroup     = "EndpointGroup"
-	kindGroupList = "EndpointGroupList"
-)
+const kindGroup = "EndpointGroup"
 
-// readGroups reads a group or a list of groups. It returns nil for all else, and for what it
-// cannot read, which the library will say what is wrong with.
-func readGroups(data []byte) (object runtime.Object, kind string) {
-	version, kind := typeOf(data)
-	if version != v1alpha1.GroupVersion.String() {
-		return nil, ""
+// readGroup reads a group. It returns nil for all else, and for what it cannot read, which
+// the library will say what is wrong with.
+func readGroup(data []byte) *v1alpha1.EndpointGroup {
+	if version, kind := typeOf(data); version != v1alpha1.GroupVersion.String() || kind != kindGroup {
+		return nil
 	}
-	switch kind {
-	case kindGroup:
-		var read sentGroup
-		if json.Unmarshal(data, &read) == nil {
-			group := read.group()
-			return &group, kind
-		}
-	case kindGroupList:
-		var read sentGroups
-		if json.Unmarshal(data, &read) == nil && read.Kind == kindGroupList {
-			list := &v1alpha1.EndpointGroupList{ListMeta: read.Metadata, Items: make([]v1alpha1.EndpointGroup, len(read.Items))}
-			for i := range read.Items {
-				list.Items[i] = read.Items[i].group()
-			}
-			return list, kind
-		}
+	var read sentGroup
+	if json.Unmarshal(data, &read) != nil {
+		return nil
 	}
-	return nil, ""
+	group := read.group()
+	return &group
 }
 
 // typeOf is what an object begins with, which says what it is; empty if it begins with
-// something else. API servers write the fields of such objects in alphabetical order: what
-// has its items after the version is a list, and says so behind them.
+// something else. API servers write the fields of such objects in alphabetical order.
 func typeOf(data []byte) (version, kind string) {
 	tokens := stdjson.NewDecoder(bytes.NewReader(data))
 	if first, err := tokens.Token(); err != nil || first != stdjson.Delim('{') {
@@ -116,9 +99,6 @@ func typeOf(data []byte) (version, kind string) {
 		key, err := tokens.Token()
 		if err != nil {
 			return "", ""
-		}
-		if key == "items" {
-			return version, kindGroupList
 		}
 		value, err := tokens.Token()
 		text, ok := value.(string)
@@ -147,13 +127,6 @@ type sentGroup struct {
 
 func (g *sentGroup) group() v1alpha1.EndpointGroup {
 	return v1alpha1.EndpointGroup{ObjectMeta: g.Metadata.ObjectMeta, Spec: g.Spec}
-}
-
-// sentGroups is a list of groups as it is read.
-type sentGroups struct {
-	Kind     string          `json:"kind"`
-	Metadata metav1.ListMeta `json:"metadata"`
-	Items    []sentGroup     `json:"items"`
 }
 
 // ignored is what is not looked at.

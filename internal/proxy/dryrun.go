@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -52,16 +55,21 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 	}
 	settings := o.rules()
 	options := settings.place(node, zone, local)
+	options.Addresses = settings.addressBook(known)
+	ranges := known.reserved().ServiceRanges
 	tables := map[ruleset.Family]*ruleset.Table{}
 	for _, number := range families {
-		tables[number] = ruleset.NewTable(settings.config(number, node))
+		tables[number] = ruleset.NewTable(settings.config(number, node, ranges))
 	}
 	onNode, used := []netip.Addr{}, map[ruleset.Family]bool{}
 	for _, name := range slices.SortedFunc(maps.Keys(known.names()), compareNames) {
 		e := known.entry(name)
-		result := compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, options)
+		result := o.compiled(name, e, options)
 		for _, note := range result.Notes {
 			fmt.Fprintf(out, "# %s: %s\n", name, note)
+		}
+		for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
+			fmt.Fprintf(out, "# %s: %s\n", name, refused)
 		}
 		for i := range result.Families {
 			f := &result.Families[i]
@@ -86,6 +94,21 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// compiled is what the rules of the node would do for a Service.
+func (o *Options) compiled(name types.NamespacedName, e entry, options compile.Options) compile.Result {
+	if o.ProbeService == "" || name != (types.NamespacedName{Namespace: o.LeaseNamespace, Name: o.ProbeService}) {
+		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, options)
+	}
+	return compileProbed(e.service, options, func(_ int, family ruleset.Family) netip.AddrPort {
+		for _, address := range options.Node.Addresses {
+			if address.Is6() == (family == ruleset.IPv6) {
+				return netip.AddrPortFrom(address, cmp.Or(o.ProbePort, probe.DefaultPort))
+			}
+		}
+		return netip.AddrPort{}
+	})
 }
 
 func compareNames(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
@@ -113,6 +136,9 @@ func readAll(ctx context.Context, a api, o *Options, known *catalogue) error {
 		known.replaceServices(services, version)
 		known.replaceGroups(groups, groupVersion, zone)
 	})
+	if err := readAddresses(ctx, a, o, known); err != nil {
+		return err
+	}
 	if !o.AllServices {
 		return nil
 	}
@@ -121,6 +147,30 @@ func readAll(ctx context.Context, a api, o *Options, known *catalogue) error {
 		return fmt.Errorf("reading EndpointSlices: %w", err)
 	}
 	known.fill(func() { known.replaceSlices(all, version) })
+	return nil
+}
+
+// readAddresses reads which addresses belong to the cluster, as far as the API has that
+// and lets it be read.
+func readAddresses(ctx context.Context, a api, o *Options, known *catalogue) error {
+	ranges, _, err := list[*networkingv1.ServiceCIDR](ctx, a.serviceRanges())
+	if err != nil && !unreadable(err) {
+		return fmt.Errorf("reading ServiceCIDRs: %w", err)
+	}
+	known.fill(func() { known.replaceRanges(ranges) })
+	if o.LeaseNamespace == "" {
+		return nil
+	}
+	published, _, err := list[*corev1.ConfigMap](ctx, a.nodeAddresses(o.LeaseNamespace))
+	if err != nil && !unreadable(err) {
+		return fmt.Errorf("reading the addresses of nodes: %w", err)
+	}
+	for _, one := range published {
+		known.fill(func() { err = known.setNodeAddresses(one) })
+		if err != nil {
+			return fmt.Errorf("reading the addresses of nodes: %w", err)
+		}
+	}
 	return nil
 }
 

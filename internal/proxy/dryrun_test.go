@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 )
 
 // A dry run says what the kernel would get, in the same words each time.
@@ -45,6 +46,32 @@ func TestDryRun(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "10.1.2.1") {
 		t.Errorf("it has an endpoint that is not for the zone:\n%s", out.String())
+	}
+
+	taker := aService("taker", "10.96.0.66")
+	taker.Spec.ExternalIPs = []string{"10.96.0.1", "10.96.9.9", "192.0.2.77", "198.51.100.6", "203.0.113.1"}
+	a.sources[resourceServices].put(taker)
+	a.sources[resourceRanges].put(aRange("kubernetes", "10.96.0.0/16"))
+	a.sources[resourceConfigMaps].put(publishedNodes("192.0.2.77", ""))
+	options.LeaseNamespace, options.API = "system", &rest.Config{Host: "198.51.100.6"}
+	out.Reset()
+	if err := dryRun(t.Context(), a, options, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# shop/taker: spec.externalIPs: 10.96.0.1 is refused: it is the cluster IP of Service shop/web; take it out\n",
+		"# shop/taker: spec.externalIPs: 10.96.9.9 is refused: it is in the range that cluster IPs are from; take it out\n",
+		"# shop/taker: spec.externalIPs: 192.0.2.77 is refused: it is an address of a node",
+		"# shop/taker: spec.externalIPs: 198.51.100.6 is refused: the API server is reached by it; take it out\n",
+		"203.0.113.1 . tcp . 80",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, out.String())
+		}
+	}
+	a.sources[resourceRanges].absent, a.sources[resourceConfigMaps].forbidden = true, true
+	if err := dryRun(t.Context(), a, options, &out); err != nil {
+		t.Errorf("without ranges and addresses of nodes: %v", err)
 	}
 
 	a.sources[resourceGroups].absent = true

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -274,5 +276,89 @@ func TestAFamilyThatWaitsIsLeftAlone(t *testing.T) {
 	f.failures, f.retry = 0, time.Time{}
 	if got := f.next(); !got.Equal(start) {
 		t.Errorf("what was refused is tried at %s, want %s", got, start)
+	}
+}
+
+// changingError is what a kernel says whose rules somebody changes all the time.
+type changingError struct{}
+
+func (changingError) Error() string       { return "it changes all the time" }
+func (changingError) KeepsChanging() bool { return true }
+
+// Rules that cannot be read since somebody else changes theirs all the time are made anew
+// after a few attempts, at the start and when the kernel refuses something.
+func TestBusyWriter(t *testing.T) {
+	fill := func(w *world, endpoint string) {
+		for i := range 5 {
+			name := fmt.Sprintf("s%d", i)
+			w.put(aService(name, fmt.Sprintf("10.96.0.%d", i)), aGroup(name, name+"-1", fmt.Sprintf(endpoint, i)))
+		}
+	}
+	for name, begin := range map[string]func(*world){
+		"at the start": func(w *world) {
+			w.restart()
+			fill(w, "10.1.2.%d")
+			w.put(aNode("a"))
+			w.catalogue.fill(func() { w.catalogue.zone = "a" })
+		},
+		"the kernel refuses something": func(w *world) {
+			w.kernel.refuses = func(ruleset.Transaction) error {
+				w.kernel.refuses = func(ruleset.Transaction) error { return nil }
+				return errRefused
+			}
+			fill(w, "10.1.2.%d")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			fill(w, "10.1.1.%d")
+			w.right("before")
+			w.kernel.unreadable = changingError{}
+			before := w.kernel.transactions()
+			begin(w)
+			w.step(t.Context())
+			w.run(retryFirst)
+			if got := w.kernel.transactions(); got != before {
+				t.Errorf("%d transactions after two attempts to read", got-before)
+			}
+			w.run(time.Second)
+			if !w.kernel.leads("10.1.2.0") || w.kernel.leads("10.1.1.0") {
+				t.Error("the rules are not made anew")
+			}
+			if got := testutil.ToFloat64(w.metrics.anew.WithLabelValues("IPv4")); got != 1 {
+				t.Errorf("%g times are counted", got)
+			}
+			w.kernel.unreadable = nil
+			w.right("when it can be read")
+			if got := testutil.ToFloat64(w.metrics.anew.WithLabelValues("IPv4")); got != 1 {
+				t.Errorf("%g times are counted in the end", got)
+			}
+		})
+	}
+}
+
+// Other failures to read are no reason to make rules anew: see TestKernelThatIsNotRead. One
+// reading in between ends the count.
+func TestAttemptsToReadInARow(t *testing.T) {
+	k := newFakeKernel()
+	f := newFamily(ruleset.Config{Family: ruleset.IPv4})
+	for i, test := range []struct {
+		err  error
+		anew bool
+	}{
+		{changingError{}, false},
+		{changingError{}, false},
+		{nil, false},
+		{changingError{}, false},
+		{errRefused, false},
+		{changingError{}, false},
+		{changingError{}, true},
+		{changingError{}, true},
+	} {
+		k.unreadable = test.err
+		k.tables[ruleset.IPv4] = &fakeTable{}
+		if _, anew, err := f.read(k); anew != test.anew || (err != nil) != (test.err != nil && !anew) {
+			t.Errorf("attempt %d: anew is %t, the error %v", i+1, anew, err)
+		}
 	}
 }

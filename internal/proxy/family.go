@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,6 +35,10 @@ type family struct {
 	// aside are those that the kernel refuses.
 	aside map[string]*refused
 
+	// unread is how often in a row the kernel's could not be read since others changed
+	// theirs meanwhile.
+	unread int
+
 	// writes is how often something was written.
 	writes   int
 	failures int
@@ -49,10 +54,13 @@ type refused struct {
 
 // How long to wait before what failed is tried again: at first, and at most.
 const (
-	retryFirst  = 100 * time.Millisecond
-	retryMost   = 10 * time.Second
-	asideFirst  = 5 * time.Second
-	asideMost   = 5 * time.Minute
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 10 * time.Second
+	asideFirst = 5 * time.Second
+	asideMost  = 5 * time.Minute
+	// mostUnread is after how many attempts to read rules that change all the time they are
+	// made anew. Each of them is several in the kernel.
+	mostUnread  = 3
 	mostTries   = 200 // transactions to find what the kernel refuses
 	mostRefused = 20  // ServicePorts, of which each has its own cause
 	// longestSearch bounds how long changes wait for a search. The next one goes on with
@@ -120,24 +128,24 @@ func (f *family) pending(name string) bool {
 	return staged || f.aside[name] != nil
 }
 
-// adopt reads what the kernel holds, and goes on from there.
-func (f *family) adopt(k kernel) error {
-	listing, err := f.read(k)
-	if err != nil {
-		return err
+// read reads what the kernel holds. Where others change theirs all the time, so that it
+// cannot be read, it is taken for nothing after a while: then all of it is made anew.
+func (f *family) read(k kernel) (listing ruleset.Listing, anew bool, err error) {
+	listing, err = k.Read(f.number)
+	if err == nil {
+		f.unread = 0
+		return listing, false, nil
 	}
-	f.take(listing)
-	return nil
-}
-
-// read reads what the kernel holds.
-func (f *family) read(k kernel) (ruleset.Listing, error) {
-	listing, err := k.Read(f.number)
-	if err != nil {
-		f.doubtful = true
-		return listing, fmt.Errorf("reading the rules of %s: %w", f, err)
+	var changing interface{ KeepsChanging() bool }
+	if errors.As(err, &changing) && changing.KeepsChanging() {
+		f.unread++
 	}
-	return listing, nil
+	if f.unread < mostUnread {
+		return listing, false, fmt.Errorf("reading the rules of %s: %w", f, err)
+	}
+	// What is there may be of an earlier run.
+	f.active = true
+	return ruleset.Listing{Family: f.number}, true, nil
 }
 
 // take goes on from what the kernel holds.

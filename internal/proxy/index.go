@@ -42,6 +42,7 @@ type former struct {
 
 // claim is the wish of a Service for a front.
 type claim struct {
+	precedence int
 	rank, port string
 	to         *destination
 }
@@ -116,14 +117,14 @@ func (x *index) withdraw(to *destination) {
 	to.fronts = nil
 }
 
-// claim notes what a port claims. Of several claims the rules go by the lowest rank, then
-// by the lowest name.
+// claim notes what a port claims. Of several claims the rules go by what the front is to
+// them, then by the lowest rank, then by the lowest name.
 func (x *index) claim(to *destination, port *ruleset.ServicePort) {
 	for i := range port.Fronts {
 		front := port.Fronts[i].Front
-		x.fronts[front] = append(x.fronts[front], claim{port.Rank, port.Name, to})
+		x.fronts[front] = append(x.fronts[front], claim{port.Fronts[i].Precedence(), port.Rank, port.Name, to})
 		slices.SortFunc(x.fronts[front], func(a, b claim) int {
-			return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.port, b.port))
+			return cmp.Or(cmp.Compare(a.precedence, b.precedence), cmp.Compare(a.rank, b.rank), cmp.Compare(a.port, b.port))
 		})
 		to.fronts = append(to.fronts, front)
 	}

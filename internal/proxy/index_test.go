@@ -56,6 +56,32 @@ func TestIndex(t *testing.T) {
 	none.set(web, family("shop/web", "1"), time.Time{})
 }
 
+// A connection counts for the Service that the rules send it to: the one whose cluster IP
+// the address is, however old another is that wants it.
+func TestIndexGoesByWhatTheClusterGave(t *testing.T) {
+	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.TCP, Port: 80}
+	of := func(port, rank string, end ruleset.FrontEnd) []compile.Family {
+		end.Front = front
+		return []compile.Family{{Ports: []ruleset.ServicePort{{Name: port, Rank: rank, Fronts: []ruleset.FrontEnd{end}}}}}
+	}
+	x := newIndex()
+	for i, step := range []struct {
+		name string
+		end  ruleset.FrontEnd
+		want string
+	}{
+		{"external", ruleset.FrontEnd{}, "external"},
+		{"node-port", ruleset.FrontEnd{NodePort: true}, "node-port"},
+		{"cluster-ip", ruleset.FrontEnd{ClusterIP: true}, "cluster-ip"},
+		{"younger", ruleset.FrontEnd{}, "cluster-ip"},
+	} {
+		x.set(types.NamespacedName{Namespace: "shop", Name: step.name}, of("shop/"+step.name, fmt.Sprint(i), step.end), start)
+		if got, _ := x.resolve(front, netip.Addr{}); got.Service != step.want {
+			t.Errorf("with %s the front is that of %s, want %s", step.name, got.Service, step.want)
+		}
+	}
+}
+
 // However many endpoints come and go, only some are remembered, the last that went.
 func TestIndexIsBounded(t *testing.T) {
 	x := newIndex()

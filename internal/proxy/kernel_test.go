@@ -93,7 +93,7 @@ func (t *fakeTable) change(c ruleset.Change) (*fakeTable, error) {
 	}
 	switch c.Kind {
 	case ruleset.AddSet:
-		t.sets[c.Set.Name] = &fakeSet{c.Set.Fingerprint(), c.Set.Size > 0, map[string]ruleset.Element{}}
+		t.sets[c.Set.Name] = &fakeSet{c.Set.Fingerprint(), c.Set.Dynamic, map[string]ruleset.Element{}}
 	case ruleset.DeleteSet:
 		if t.sets[c.Set.Name] == nil {
 			return nil, fmt.Errorf("set %s: %w", c.Set.Name, errNotThere)

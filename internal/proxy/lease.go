@@ -79,18 +79,21 @@ func (k *keeper) tell(programmed acknowledgement) {
 	}
 }
 
-// programmed is what the annotations of the Lease say.
-func (k *keeper) programmed() (version, except string) {
+// annotations are what the Lease says of what is programmed, empty where it says nothing.
+func (k *keeper) annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	says := map[string]string{routing.AnnotationProgrammed: "", routing.AnnotationExcept: "", routing.AnnotationProbeFailure: k.current.failure}
 	if k.current.version == 0 {
-		return "", ""
+		return says
 	}
 	names := make([]string, len(k.current.except))
 	for i, name := range k.current.except {
 		names[i] = name.String()
 	}
-	return strconv.FormatUint(k.current.version, 10), strings.Join(names, ",")
+	says[routing.AnnotationProgrammed] = strconv.FormatUint(k.current.version, 10)
+	says[routing.AnnotationExcept] = strings.Join(names, ",")
+	return says
 }
 
 // run keeps the Lease until the context ends. Then it is left to grow old: the rules stay,
@@ -192,8 +195,7 @@ func (k *keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
-	version, except := k.programmed()
-	for key, value := range map[string]string{routing.AnnotationProgrammed: version, routing.AnnotationExcept: except} {
+	for key, value := range k.annotations() {
 		if value != "" {
 			lease.Annotations[key] = value
 		} else {

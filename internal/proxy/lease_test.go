@@ -178,8 +178,8 @@ func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
 			except  string
 		}{
 			{acknowledgement{version: 41}, "41", ""},
-			{acknowledgement{41, []types.NamespacedName{{Namespace: "shop", Name: "cart"}, {Namespace: "shop", Name: "web"}}}, "41", "shop/cart,shop/web"},
-			{acknowledgement{41, []types.NamespacedName{{Namespace: "shop", Name: "web"}}}, "41", "shop/web"},
+			{acknowledgement{version: 41, except: []types.NamespacedName{{Namespace: "shop", Name: "cart"}, {Namespace: "shop", Name: "web"}}}, "41", "shop/cart,shop/web"},
+			{acknowledgement{version: 41, except: []types.NamespacedName{{Namespace: "shop", Name: "web"}}}, "41", "shop/web"},
 			{acknowledgement{version: 42}, "42", ""},
 		} {
 			k.tell(test.tell)

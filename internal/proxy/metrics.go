@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -35,17 +36,25 @@ type metrics struct {
 	results     *prometheus.CounterVec
 	failures    *prometheus.CounterVec
 	foreign     *prometheus.CounterVec
+	anew        *prometheus.CounterVec
 	deleted     *prometheus.CounterVec
 	received    *prometheus.CounterVec
+	probes      *prometheus.CounterVec
 
 	services    prometheus.Gauge
 	ports       *prometheus.GaugeVec
 	endpoints   *prometheus.GaugeVec
+	elements    *prometheus.GaugeVec
+	maxElements prometheus.Gauge
+	waiting     prometheus.Gauge
 	unreachable prometheus.Gauge
 	refused     *prometheus.GaugeVec
 	disputed    *prometheus.GaugeVec
-	synced      prometheus.Gauge
-	objects     []prometheus.GaugeFunc
+	// refusedAddresses has a value for each of compile.Reasons.
+	refusedAddresses *prometheus.GaugeVec
+	probeFailing     *prometheus.GaugeVec
+	synced           prometheus.Gauge
+	objects          []prometheus.GaugeFunc
 }
 
 // newMetrics makes metrics, of which some count the objects of resources.
@@ -75,33 +84,46 @@ func newMetrics(count func(resource string) int) *metrics {
 			Name: "vicinity_proxy_transaction_changes", Help: "Changes of rules and elements in a transaction of the kernel.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10),
 		}, []string{"family"}),
-		results:   counter("transactions_total", "Transactions of the kernel by how they ended.", "family", "result"),
-		failures:  counter("failures_total", "Work that failed and did not hold up programming, by what it was.", "step"),
-		foreign:   counter("foreign_changes_total", "Times that rules were found changed by somebody else, and put right.", "family"),
-		deleted:   counter("connection_cleanups_total", "Times that tracked connections to endpoints that went were looked for, by how that ended.", "result"),
-		received:  counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
-		services:  gauge("services", "Services that the rules serve."),
-		ports:     gauges("service_ports", "Ports of Services that the rules serve.", "family"),
-		endpoints: gauges("endpoints", "Endpoints of the Services that the rules serve, as far as this node knows them.", "family"),
+		results:     counter("transactions_total", "Transactions of the kernel by how they ended.", "family", "result"),
+		failures:    counter("failures_total", "Work that failed and did not hold up programming, by what it was.", "step"),
+		foreign:     counter("foreign_changes_total", "Times that rules were found changed by somebody else, and put right.", "family"),
+		anew:        counter("rewrites_total", "Times that all rules were made anew, since others changed theirs all the time and the kernel's could not be read.", "family"),
+		deleted:     counter("connection_cleanups_total", "Times that tracked connections to endpoints that went were looked for, by how that ended.", "result"),
+		received:    counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
+		probes:      counter("probes_total", "Probes whether packets of the node come through the rules, by how they ended.", "family", "result"),
+		services:    gauge("services", "Services that the rules serve."),
+		ports:       gauges("service_ports", "Ports of Services that the rules serve.", "family"),
+		endpoints:   gauges("endpoints", "Endpoints of the Services that the rules serve, as far as this node knows them.", "family"),
+		elements:    gauges("elements", "Elements of the kernel's sets that the rules of Services take at most.", "family"),
+		maxElements: gauge("max_elements", "Elements that the rules of all Services may take."),
+		waiting:     gauge("waiting_services", "Services of which only a part is programmed, or nothing, since there are too many elements."),
 		unreachable: gauge("unreachable_service_ports",
 			"Ports of Services that clients of this node do not reach, since all endpoints are beyond what the Service allows."),
-		refused:  gauges("refused_service_ports", "Ports of Services that the kernel refuses.", "family"),
-		disputed: gauges("disputed_fronts", "Addresses and ports that several Services want, of which one gets each.", "family"),
-		synced:   gauge("last_sync_timestamp_seconds", "When all changes that had come were programmed last."),
+		refused:      gauges("refused_service_ports", "Ports of Services that the kernel refuses.", "family"),
+		disputed:     gauges("disputed_fronts", "Addresses and ports that several Services want, of which one gets each.", "family"),
+		probeFailing: gauges("probe_failing", "Whether probes show that packets of the node do not come through the rules, for which the node acknowledges nothing.", "family"),
+		refusedAddresses: gauges("refused_addresses",
+			"External IPs and addresses of load balancers that Services claim and do not get on this node, by why.", "reason"),
+		synced: gauge("last_sync_timestamp_seconds", "When all changes that had come were programmed last."),
 	}
 	for _, number := range families {
 		for _, result := range []string{resultDone, resultError} {
 			m.results.WithLabelValues(familyName(number), result)
+			m.probes.WithLabelValues(familyName(number), result)
 		}
 		m.sizes.WithLabelValues(familyName(number))
 		m.foreign.WithLabelValues(familyName(number))
-		for _, one := range []*prometheus.GaugeVec{m.ports, m.endpoints, m.refused, m.disputed} {
+		m.anew.WithLabelValues(familyName(number))
+		for _, one := range []*prometheus.GaugeVec{m.ports, m.endpoints, m.elements, m.refused, m.disputed, m.probeFailing} {
 			one.WithLabelValues(familyName(number))
 		}
 	}
 	for _, result := range []string{resultDone, resultError} {
 		m.syncs.WithLabelValues(result)
 		m.deleted.WithLabelValues(result)
+	}
+	for _, reason := range compile.Reasons() {
+		m.refusedAddresses.WithLabelValues(string(reason))
 	}
 	for _, step := range steps {
 		m.failures.WithLabelValues(step)
@@ -117,8 +139,8 @@ func newMetrics(count func(resource string) int) *metrics {
 
 func (m *metrics) all() []prometheus.Collector {
 	all := []prometheus.Collector{
-		m.syncs, m.latency, m.programming, m.sizes, m.results, m.failures, m.foreign, m.deleted, m.received,
-		m.services, m.ports, m.endpoints, m.unreachable, m.refused, m.disputed, m.synced,
+		m.syncs, m.latency, m.programming, m.sizes, m.results, m.failures, m.foreign, m.anew, m.deleted, m.received, m.probes,
+		m.services, m.ports, m.endpoints, m.elements, m.maxElements, m.waiting, m.unreachable, m.refused, m.disputed, m.probeFailing, m.refusedAddresses, m.synced,
 	}
 	for _, objects := range m.objects {
 		all = append(all, objects)
@@ -138,6 +160,10 @@ func (m *metrics) transaction(number ruleset.Family, size int, err error) {
 	if err == nil {
 		m.sizes.WithLabelValues(familyName(number)).Observe(float64(size))
 	}
+}
+
+func (m *metrics) probed(number ruleset.Family, failure error) {
+	m.probes.WithLabelValues(familyName(number), resultOf(failure)).Inc()
 }
 
 func (m *metrics) failed(step string) { m.failures.WithLabelValues(step).Inc() }

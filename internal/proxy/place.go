@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -25,7 +27,10 @@ type rules struct {
 	masqueradeMark    uint32
 	pods              view.Pods
 	nodePortAddresses view.NodePorts
-	withoutIPv6       bool
+	externalIPs       compile.ExternalIPs
+	// apiServer are the addresses by which the API server is reached.
+	apiServer   netset.Set
+	withoutIPv6 bool
 }
 
 // families are those that the node has.
@@ -36,10 +41,32 @@ func (r *rules) families() []ruleset.Family {
 	return families
 }
 
-func (r *rules) config(number ruleset.Family, node *corev1.Node) ruleset.Config {
+// config is what a table goes by, with the ranges of cluster IPs. Beside kube-proxy it is
+// that which knows what to do with addresses there that no Service has.
+func (r *rules) config(number ruleset.Family, node *corev1.Node, ranges netset.Set) ruleset.Config {
 	c := ruleset.Config{Family: number, MasqueradeMark: r.masqueradeMark, MasqueradeAll: r.masqueradeAll}
+	if r.allServices {
+		c.ServiceRanges = ranges.Prefixes()
+	}
 	r.pods.Configure(&c, node)
 	return c
+}
+
+// reserved are the addresses of the cluster besides those of Services.
+func (r *rules) reserved(known *catalogue) compile.Reserved {
+	reserved := known.reserved()
+	reserved.APIServer = r.apiServer
+	return reserved
+}
+
+// addressBook is one of all that is known.
+func (r *rules) addressBook(known *catalogue) *compile.AddressBook {
+	book := compile.NewAddressBook()
+	book.SetReserved(r.reserved(known))
+	for name := range known.names() {
+		book.SetService(name, known.service(name))
+	}
+	return book
 }
 
 // place is what Services are compiled for: a node with a zone, which is that of the
@@ -47,7 +74,7 @@ func (r *rules) config(number ruleset.Family, node *corev1.Node) ruleset.Config 
 func (r *rules) place(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := view.Addresses(node)
 	return compile.Options{
-		AllServices: r.allServices,
+		AllServices: r.allServices, ExternalIPs: r.externalIPs,
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
 			NodePortAddresses: r.nodePortAddresses.Of(local, named),
@@ -75,9 +102,24 @@ func (p *programmer) locate() bool {
 		p.tellPods(node)
 	}
 	options := p.rules.place(node, zone, local)
+	options.Addresses = p.book
 	same := p.node != nil && samePlace(&options.Node, &p.options.Node)
 	p.node, p.options = node, options
 	return !same
+}
+
+// reserve looks at which addresses belong to the cluster, and returns the Services that
+// have to be compiled for that again.
+func (p *programmer) reserve() []types.NamespacedName {
+	reserved := p.rules.reserved(p.catalogue)
+	if !reserved.ServiceRanges.Equal(p.ranges) {
+		p.ranges = reserved.ServiceRanges
+		node, _ := p.catalogue.position()
+		for _, f := range p.families {
+			f.table.Configure(p.rules.config(f.number, node, p.ranges))
+		}
+	}
+	return p.book.SetReserved(reserved)
 }
 
 // tellPods has the tables tell traffic of pods on the node. Somebody should know if none
@@ -85,7 +127,7 @@ func (p *programmer) locate() bool {
 func (p *programmer) tellPods(node *corev1.Node) {
 	told := p.rules.masqueradeAll
 	for _, f := range p.families {
-		c := p.rules.config(f.number, node)
+		c := p.rules.config(f.number, node, p.ranges)
 		f.table.Configure(c)
 		told = told || c.TellsPods()
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -32,6 +34,7 @@ type programmer struct {
 	doors     *doors
 	warnings  *warnings
 	index     *index // nil if nobody asks
+	flows     flows
 	// told is given what to acknowledge whenever something was programmed.
 	told func(acknowledgement)
 
@@ -42,32 +45,44 @@ type programmer struct {
 	named    []corev1.IPFamily // the same as the API names them
 	options  compile.Options
 	node     *corev1.Node
-	records  map[types.NamespacedName]*record
-	totals   totals
+	// book has the addresses of the cluster, and ranges are those of cluster IPs.
+	book    *compile.AddressBook
+	ranges  netset.Set
+	records map[types.NamespacedName]*record
+	totals  totals
+	bounds  *bounds
+	turns   *turns
 	// onNode are the endpoints on this node, with how many Services have them.
 	onNode        map[netip.Addr]int
 	onNodeChanged bool
 	answers       map[types.NamespacedName]health.Service
 	versions      *acknowledgements
+	// proving is nil if the node is not probed.
+	proving *proving
 	// orphans are Services that have groups, and are not known themselves.
 	orphans map[types.NamespacedName]bool
 	// underway are changes on their way to the kernel.
 	underway map[types.NamespacedName]*change
 	started  time.Time
 
-	wake <-chan struct{}
+	wake chan struct{}
 	// local are the addresses of interfaces, once they are known.
 	mu         sync.Mutex
 	local      []netip.Addr
 	knowsLocal bool
+	// forgotten are maps of clients, with since when those of them are forgotten that are to
+	// be.
+	forgotten map[remembered]time.Time
 }
 
 // record is what is known of a Service that the rules serve.
 type record struct {
 	ports       perFamily[[]string]
 	endpoints   perFamily[int]
+	elements    perFamily[int]
 	onNode      []netip.Addr
 	unreachable []string
+	refused     compile.Refusals
 	health      *health.Service
 	notes       []string
 }
@@ -75,7 +90,8 @@ type record struct {
 // totals are sums over all records.
 type totals struct {
 	services, unreachable int
-	endpoints             perFamily[int]
+	endpoints, elements   perFamily[int]
+	refused               map[compile.Reason]int
 }
 
 // add adds a record, or takes it out by -1.
@@ -86,19 +102,24 @@ func (t *totals) add(r *record, by int) {
 	t.unreachable += by * len(r.unreachable)
 	for i, n := range r.endpoints {
 		t.endpoints[i] += by * n
+		t.elements[i] += by * r.elements[i]
+	}
+	for reason, n := range r.refused.Counts {
+		t.refused[reason] += by * n
 	}
 }
 
 // begin makes what the programmer needs to work with.
 func (p *programmer) begin() {
+	p.book, p.totals.refused = compile.NewAddressBook(), map[compile.Reason]int{}
 	for _, number := range p.rules.families() {
-		f := newFamily(p.rules.config(number, nil))
+		f := newFamily(p.rules.config(number, nil, p.ranges))
 		p.families = append(p.families, f)
 		p.named = append(p.named, corev1.IPFamily(f.String()))
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*change{}
-	p.versions = newAcknowledgements()
+	p.versions, p.turns = newAcknowledgements(), newTurns()
 	p.checks.ends = make(chan []reading, 1)
 	// What is read at first need not be compared.
 	p.checks.full = p.clock.Now().Add(p.checks.period)
@@ -115,9 +136,41 @@ func (p *programmer) setLocal(addresses []netip.Addr) {
 	}
 }
 
+// setForgotten notes that clients of a map were forgotten, for any goroutine.
+func (p *programmer) setForgotten(number ruleset.Family, set string, began time.Time) {
+	p.mu.Lock()
+	if p.forgotten == nil {
+		p.forgotten = map[remembered]time.Time{}
+	}
+	p.forgotten[remembered{number, set}] = began
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// tellForgotten tells the tables of clients that were forgotten.
+func (p *programmer) tellForgotten() {
+	p.mu.Lock()
+	forgotten := p.forgotten
+	p.forgotten = nil
+	p.mu.Unlock()
+	for of, began := range forgotten {
+		for _, f := range p.families {
+			if f.number == of.family {
+				f.table.Forgotten(of.set, began)
+			}
+		}
+	}
+}
+
 // run programs until the context ends. What the kernel holds then stays there.
 func (p *programmer) run(ctx context.Context) {
 	p.started = p.clock.Now()
+	if p.catalogue.changed() {
+		p.health.Queued(p.named...) // which waits from now on
+	}
 	wait := p.step(ctx)
 	// Of all memory the first sync needs most, of what is needed only once.
 	debug.FreeOSMemory()
@@ -128,6 +181,8 @@ func (p *programmer) run(ctx context.Context) {
 		case <-p.wake:
 		case all := <-p.checks.ends:
 			p.compared(all)
+		case <-p.proved():
+			p.prove()
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -137,6 +192,7 @@ func (p *programmer) run(ctx context.Context) {
 
 // step does what is to be done now, and says how long it may take until the next.
 func (p *programmer) step(ctx context.Context) time.Duration {
+	p.tellForgotten()
 	now := p.clock.Now()
 	if at := p.next(now); !at.IsZero() && !at.After(now) {
 		changed, before := p.catalogue.changed(), p.writes()
@@ -149,6 +205,9 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 		p.check(now)
 		p.doors.retry(ctx)
 		p.warnings.tell(now)
+		p.bounds.tell(now, p.warnings)
+		p.reconcile()
+		p.prove()
 		now = p.clock.Now()
 	}
 	return max(0, earlier(p.next(now), p.checks.next).Sub(now))
@@ -168,6 +227,9 @@ func (p *programmer) next(now time.Time) time.Time {
 	var at time.Time
 	if p.catalogue.changed() && p.placed() {
 		at = now
+	}
+	if p.placed() {
+		at = earlier(at, p.turns.next())
 	}
 	for _, f := range p.families {
 		at = earlier(at, f.next())
@@ -199,12 +261,11 @@ func (p *programmer) sync(ctx context.Context, now time.Time) {
 		p.versions.wait(name, one.handOver)
 		p.underway[name] = one.before(p.underway[name])
 	}
-	for name := range p.affected(taken) {
-		p.compile(name, now)
-	}
+	compiled := p.compileAll(p.inOrder(p.turns.due(p.affected(taken), p.gone, now)), now)
 	p.stageHairpin()
 
 	var failure error
+	writing := p.clock.Now()
 	for _, f := range p.families {
 		if f.retry.After(now) {
 			failure = errWaiting
@@ -219,9 +280,54 @@ func (p *programmer) sync(ctx context.Context, now time.Time) {
 		}
 		p.health.Updated(corev1.IPFamily(f.String()))
 	}
+	ended := p.clock.Now()
+	p.turns.ran(compiled, ended.Sub(writing), ended)
 	if ctx.Err() == nil {
 		p.finish(ctx, now, failure)
 	}
+}
+
+// compileAll compiles Services again, and those for which that leaves less room or more. It
+// returns what each of them took.
+func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map[types.NamespacedName]effort {
+	efforts := make(map[types.NamespacedName]effort, len(names))
+	each := func(names []types.NamespacedName) {
+		for _, name := range names {
+			began := p.clock.Now()
+			elements := p.compile(name, now)
+			efforts[name] = effort{elements, efforts[name].compiling + p.clock.Since(began)}
+		}
+	}
+	p.bounds.begin()
+	each(names)
+	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.entry(name).service) }))
+	each(p.bounds.admitted())
+	return efforts
+}
+
+// inOrder are Services in the order in which they were created. Those that are gone come
+// first.
+func (p *programmer) inOrder(all map[types.NamespacedName]bool) []types.NamespacedName {
+	created := make(map[types.NamespacedName]time.Time, len(all))
+	for name := range all {
+		created[name] = createdAt(p.catalogue.entry(name).service)
+	}
+	return slices.SortedFunc(maps.Keys(all), func(a, b types.NamespacedName) int {
+		return cmp.Or(created[a].Compare(created[b]), compareNames(a, b))
+	})
+}
+
+// createdAt is when a Service was created, zero if there is none.
+func createdAt(service *corev1.Service) time.Time {
+	if service == nil {
+		return time.Time{}
+	}
+	return service.CreationTimestamp.Time
+}
+
+// gone reports whether there is no such Service any more.
+func (p *programmer) gone(name types.NamespacedName) bool {
+	return p.catalogue.entry(name).service == nil
 }
 
 // errWaiting is that a family is not written since that failed a moment ago.
@@ -237,6 +343,18 @@ func (c *change) before(earlier *change) *change {
 
 // affected are the Services that have to be compiled again.
 func (p *programmer) affected(taken *changes) map[types.NamespacedName]bool {
+	names := make(map[types.NamespacedName]bool, len(taken.services))
+	for name := range taken.services {
+		names[name] = true
+		for _, other := range p.book.SetService(name, p.catalogue.service(name)) {
+			names[other] = true
+		}
+	}
+	if taken.node || taken.reserved {
+		for _, other := range p.reserve() {
+			names[other] = true
+		}
+	}
 	if taken.node && p.locate() {
 		all := p.catalogue.names()
 		for name := range p.records {
@@ -244,22 +362,30 @@ func (p *programmer) affected(taken *changes) map[types.NamespacedName]bool {
 		}
 		return all
 	}
-	names := make(map[types.NamespacedName]bool, len(taken.services))
-	for name := range taken.services {
-		names[name] = true
-	}
 	return names
 }
 
-// compile stages what the rules are to do for a Service.
-func (p *programmer) compile(name types.NamespacedName, now time.Time) {
+// compile stages what the rules are to do for a Service, and returns how many elements that
+// takes.
+func (p *programmer) compile(name types.NamespacedName, now time.Time) int {
 	e := p.catalogue.entry(name)
-	result := compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, p.options)
+	var refused compile.Refusals // also if there is no room for anything else
+	fit := func(most int) compile.Result {
+		made := p.compiled(name, e, most)
+		refused = made.Refused
+		return made
+	}
+	var result compile.Result
+	if p.probes(name) {
+		result = fit(0) // it is small, and without it nothing is acknowledged
+	} else {
+		result = p.bounds.fit(name, createdAt(e.service), now, fit)
+	}
 	before := p.records[name]
 	if before == nil {
 		before = &record{}
 	}
-	after := &record{notes: result.Notes}
+	after := &record{notes: result.Notes, refused: refused}
 	for i := range result.Families {
 		p.read(after, &result.Families[i])
 	}
@@ -286,14 +412,29 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 	if len(after.notes) > 0 && !slices.Equal(before.notes, after.notes) {
 		p.log.Info("Parts of a Service are left out", "service", name.String(), "notes", after.notes)
 	}
+	refusals := after.refused.Sentences(toldRefusals)
+	if len(refusals) > 0 && !before.refused.Equal(after.refused) {
+		p.log.Info("Addresses of a Service are refused", "service", name.String(), "addresses", refusals, "count", after.refused.Total())
+	}
 	p.warnings.unreachable(name, after.unreachable, now)
-	p.index.set(name, result.Families, now)
-	if len(result.Families) > 0 || len(after.notes) > 0 {
+	p.warnings.claims(name, refusals, now)
+	if !p.probes(name) { // whose connections are no traffic
+		p.index.set(name, result.Families, now)
+	}
+	if len(result.Families) > 0 || len(after.notes) > 0 || len(refusals) > 0 {
 		p.records[name] = after
 	} else {
 		delete(p.records, name)
 	}
+	// What goes takes as long as what comes.
+	return max(sum(before.elements), sum(after.elements))
 }
+
+func sum(n perFamily[int]) int { return n[0] + n[1] }
+
+// toldRefusals is how many of the addresses that a Service does not get the log and events
+// name.
+const toldRefusals = 2
 
 // read notes what is to be known of one family of a Service.
 func (*programmer) read(r *record, c *compile.Family) {
@@ -302,7 +443,7 @@ func (*programmer) read(r *record, c *compile.Family) {
 	for i := range c.Ports {
 		names[i] = c.Ports[i].Name
 	}
-	r.ports[at], r.endpoints[at] = names, len(c.Endpoints)
+	r.ports[at], r.endpoints[at], r.elements[at] = names, len(c.Endpoints), c.Elements
 	for _, e := range c.Endpoints {
 		if e.OnNode {
 			r.onNode = append(r.onNode, e.Address)
@@ -396,7 +537,9 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	if len(p.underway) == 0 {
 		p.underway = map[types.NamespacedName]*change{} // not as large as it once was
 	}
+	p.reconcile()
 	p.versions.settle(p.settled)
+	p.aim()
 	p.told(p.acknowledged())
 	p.doors.set(ctx, p.options.Node.NodePortAddresses, p.answers)
 	p.gauge()
@@ -405,8 +548,26 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	}
 }
 
+// flows are the connections of UDP that the kernel tracks.
+type flows interface {
+	unreconciled(ruleset.Family) bool
+	reconcile(ruleset.Family, map[ruleset.Front][]netip.AddrPort)
+}
+
+// reconcile has connections of UDP that were there before the first sync go where they may.
+func (p *programmer) reconcile() {
+	for _, f := range p.families {
+		if f.active && !f.doubtful && f.failures == 0 && p.flows.unreconciled(f.number) {
+			p.flows.reconcile(f.number, f.table.Live(ruleset.UDP))
+		}
+	}
+}
+
 // programmed reports whether the kernel has all that was asked for a Service.
 func (p *programmer) programmed(name types.NamespacedName) bool {
+	if p.turns.waits(name) {
+		return false
+	}
 	known := p.records[name]
 	for i, f := range p.families {
 		if len(f.staged) > 0 && known == nil {
@@ -420,10 +581,10 @@ func (p *programmer) programmed(name types.NamespacedName) bool {
 }
 
 // settled reports whether the groups of a Service are programmed as they were when it was
-// compiled last. Groups without their Service cannot be: it is yet to come, or they are to
-// go.
+// compiled last, all of them. Groups without their Service cannot be: it is yet to come, or
+// they are to go.
 func (p *programmer) settled(name types.NamespacedName) bool {
-	return !p.orphans[name] && p.programmed(name)
+	return !p.orphans[name] && !p.bounds.waits(name) && p.programmed(name)
 }
 
 // acknowledged is what to tell. While the groups that the rules were made of are those of a
@@ -434,17 +595,23 @@ func (p *programmer) acknowledged() acknowledgement {
 	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.renewed() {
 		return acknowledgement{}
 	}
-	return p.versions.acknowledgement
+	return p.vouch(p.versions.acknowledgement)
 }
 
 // gauge sets the metrics of what there is.
 func (p *programmer) gauge() {
 	p.metrics.services.Set(float64(p.totals.services))
 	p.metrics.unreachable.Set(float64(p.totals.unreachable))
+	for _, reason := range compile.Reasons() {
+		p.metrics.refusedAddresses.WithLabelValues(string(reason)).Set(float64(p.totals.refused[reason]))
+	}
+	p.metrics.waiting.Set(float64(p.bounds.waiting()))
+	p.metrics.maxElements.Set(float64(p.bounds.Total))
 	for i, f := range p.families {
 		p.metrics.ports.WithLabelValues(f.String()).Set(float64(len(f.programmed)))
 		p.metrics.refused.WithLabelValues(f.String()).Set(float64(len(f.aside)))
 		p.metrics.disputed.WithLabelValues(f.String()).Set(float64(len(f.table.Disputed())))
 		p.metrics.endpoints.WithLabelValues(f.String()).Set(float64(p.totals.endpoints[i]))
+		p.metrics.elements.WithLabelValues(f.String()).Set(float64(p.totals.elements[i]))
 	}
 }

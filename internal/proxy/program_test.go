@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -354,5 +355,23 @@ func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
 	w.put(inHandOver("web", "10.96.0.1"))
 	if !told || taken {
 		t.Errorf("told: %t, could be taken before: %t", told, taken)
+	}
+}
+
+// What cannot be programmed since the node's addresses are not known waits, too.
+func TestAddressesThatStayUnknown(t *testing.T) {
+	w := newWorld(t)
+	var err error
+	if w.rules.nodePortAddresses, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
+		t.Fatal(err)
+	}
+	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
+	background(t, w.programmer.run)
+	eventually(t, "it is unhealthy", func() bool {
+		w.clock.Step(health.Timeout)
+		return !w.health.Healthy()
+	})
+	if got := w.kernel.transactions(); got != 0 {
+		t.Errorf("%d transactions", got)
 	}
 }

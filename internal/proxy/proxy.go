@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,8 +25,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/probe"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
@@ -51,6 +56,8 @@ type Options struct {
 	AllServices bool
 	// NodePortAddresses are those of the node that take NodePorts.
 	NodePortAddresses view.NodePorts
+	// ExternalIPs says which addresses Services may claim besides their own.
+	ExternalIPs compile.ExternalIPs
 	// Pods tells traffic of pods from other traffic.
 	Pods view.Pods
 	// MasqueradeAll gives all connections to addresses of Services the node's address as
@@ -68,8 +75,15 @@ type Options struct {
 	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
 	// seems to have changed them.
 	SyncPeriod time.Duration
-	// LeaseNamespace is where the Lease of the proxy is.
+	// Elements bounds what Services take of the kernel.
+	Elements Bounds
+	// LeaseNamespace is where the Lease of the proxy is, and where vicinity-controller
+	// publishes the addresses of nodes.
 	LeaseNamespace string
+	// ProbeService is the Service of that namespace by which the node is probed, empty for
+	// none, and ProbePort the port of the node at which the proxy answers, 0 for any.
+	ProbeService string
+	ProbePort    uint16
 	// Accounting counts connections to Services by zone.
 	Accounting bool
 
@@ -97,11 +111,18 @@ type Proxy struct {
 }
 
 // New makes a proxy that does nothing until it runs.
-func New(o Options) (*Proxy, error) {
-	p := &Proxy{options: o, health: health.NewState(clock.RealClock{})}
+func New(o Options) (*Proxy, error) { return newProxy(o, clock.RealClock{}) }
+
+// newProxy makes a proxy whose health goes by a clock of its own.
+func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
+	p := &Proxy{options: o, health: health.NewState(healthClock)}
 	wake := make(chan struct{}, 1)
 	p.catalogue = newCatalogue(clock.RealClock{}, func() {
-		p.health.Queued(p.programmer.named...)
+		// Until all is known there is nothing to program, however long the API server is
+		// away: a restart, which is what an unhealthy proxy gets, would mend nothing.
+		if p.watches.areReady() {
+			p.health.Queued(p.programmer.named...)
+		}
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -121,13 +142,16 @@ func New(o Options) (*Proxy, error) {
 	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = p.newKeeper()
 	p.programmer = p.newProgrammer(wake)
+	if o.ProbeService != "" {
+		p.programmer.proving = p.newProving()
+	}
 	if o.Accounting {
 		if err := p.account(); err != nil {
 			return nil, err
 		}
 	}
 	p.watches = newWatches(p.client, p.catalogue, o.NodeName, o.Log)
-	p.watches.withSlices = o.AllServices
+	p.watches.withSlices, p.watches.namespace = o.AllServices, o.LeaseNamespace
 	p.watches.nodeChanged = p.health.SetNode
 	return p, nil
 }
@@ -176,8 +200,8 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		recorder.Eventf(about, nil, kind, reason, "Programming", "%s", note)
 	}, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
-		rules: o.rules(), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
+		rules: o.rules(), bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
+		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
@@ -185,14 +209,51 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		},
 	}
 	made.begin()
+	p.cleaner.forgotten = made.setForgotten
 	return made
+}
+
+// newProving has the node probed.
+func (p *Proxy) newProving() *proving {
+	v := &proving{
+		service: types.NamespacedName{Namespace: p.options.LeaseNamespace, Name: p.options.ProbeService},
+		results: make(chan struct{}, 1), shown: map[ruleset.Family]probe.State{},
+	}
+	v.prober = probe.New(probe.Options{
+		Node: p.options.NodeName, Port: p.options.ProbePort, Tried: p.metrics.probed,
+		Changed: func() {
+			select {
+			case v.results <- struct{}{}:
+			default:
+			}
+		},
+		Unserved: func() { p.catalogue.fill(func() { p.catalogue.touch(v.service) }) },
+	})
+	return v
 }
 
 func (o *Options) rules() rules {
 	return rules{
 		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
 		pods: o.Pods, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
+		externalIPs: o.ExternalIPs, apiServer: apiServer(o.API),
 	}
+}
+
+// apiServer is the address by which the API server is reached, if that is not a name.
+func apiServer(api *rest.Config) netset.Set {
+	if api == nil {
+		return netset.Set{}
+	}
+	url, _, err := rest.DefaultServerUrlFor(api)
+	if err != nil {
+		return netset.Set{} // which the clients say
+	}
+	address, err := netip.ParseAddr(url.Hostname())
+	if err != nil {
+		return netset.Set{}
+	}
+	return netset.Of(address)
 }
 
 // reference is what an event about a Service refers to, nil if there is no such Service.
@@ -221,6 +282,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	running.Go(func() { p.watches.run(ctx) })
 	running.Go(func() { p.cleaner.run(ctx) })
 	running.Go(func() { p.keeper.run(ctx) })
+	if v := p.programmer.proving; v != nil {
+		running.Go(func() { v.prober.Run(ctx) })
+	}
 	if p.options.NodePortAddresses.ByPrefix() {
 		running.Go(func() { followInterfaces(ctx, p.options.Log, p.programmer.setLocal) })
 	}

@@ -2,10 +2,15 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
+	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -153,6 +161,31 @@ func TestServe(t *testing.T) {
 	if err := Serve(ctx, address, handler, func(err error) { failed <- err }); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("at an address that is taken: %v", err)
 	}
+	// Connections that are only held make room for others.
+	const many = 50
+	closed := make(chan error, mostConnections+many)
+	for range mostConnections + many {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil { // less than one may be idle
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := io.Copy(io.Discard, conn)
+			closed <- err
+		}()
+	}
+	for range many {
+		if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("fewer than %d connections made room", many)
+		}
+	}
 	stop()
 	eventually(t, "nobody answers", func() bool {
 		response, err := http.Get("http://" + address)
@@ -163,5 +196,117 @@ func TestServe(t *testing.T) {
 	})
 	if len(failed) > 0 {
 		t.Error(<-failed)
+	}
+}
+
+// aProxy runs a proxy of an API server in front of a kernel, with its health in a time of its
+// own, and returns what its paths answer.
+func aProxy(t *testing.T, url string, k *fakeKernel, allServices bool, healthClock clock.PassiveClock) (p *Proxy, status func(path string) int, stop func()) {
+	t.Helper()
+	p, err := newProxy(Options{
+		NodeName: "node-a", API: &rest.Config{Host: url, QPS: 1000, Burst: 1000}, MasqueradeMark: 1 << DefaultMasqueradeBit,
+		AllServices: allServices, MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
+		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: prometheus.NewPedanticRegistry(), Log: logr.Discard(),
+	}, healthClock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return p, func(path string) int {
+		recorder := httptest.NewRecorder()
+		p.Health().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		return recorder.Code
+	}, stop
+}
+
+// A proxy that starts while the API server is away, or before it has all lists of it, is
+// alive however long that takes, is not ready, and leaves the rules of the proxy before it.
+func TestProxyThatWaitsForTheAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: watches that fail are begun anew after a while")
+	}
+	for name, away := range map[string]string{
+		"away at the start":          "",
+		"away for Services":          resourceServices,
+		"away for groups":            resourceGroups,
+		"away for the node":          resourceNodes,
+		"away for slices":            resourceSlices,
+		"gone between lists and now": resourceGroups + ",",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := &fakeServer{t: t, api: newFakeAPI()}
+			web := httptest.NewServer(server)
+			t.Cleanup(web.Close)
+			sources := server.api.sources
+			sources[resourceNodes].put(aNode("a"))
+			sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
+			sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1"))
+			k := newFakeKernel()
+			_, _, stop := aProxy(t, web.URL, k, true, clock.RealClock{})
+			eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") })
+			stop()
+			before := k.transactions()
+
+			sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.2"))
+			resource, all := strings.CutSuffix(away, ",")
+			if away == "" {
+				server.away.Store(true)
+			} else {
+				server.awayFor.Store(&resource)
+			}
+			healthClock := clocktesting.NewFakePassiveClock(start)
+			p, status, stop := aProxy(t, web.URL, k, true, healthClock)
+			for _, other := range []string{resourceServices, resourceSlices, resourceNodes} {
+				if away != "" && resource != other && other != resourceSlices {
+					eventually(t, other+" are known", func() bool { return p.catalogue.count(other) == 1 })
+				}
+			}
+			if all {
+				server.away.Store(true)
+				web.CloseClientConnections()
+			}
+			for range 3 {
+				healthClock.SetTime(healthClock.Now().Add(health.Timeout))
+				if got := status("/livez"); got != http.StatusOK {
+					t.Errorf("/livez is %d at %s", got, healthClock.Now().Sub(start))
+				}
+				if got := status("/readyz"); got != http.StatusServiceUnavailable {
+					t.Errorf("/readyz is %d", got)
+				}
+				// What comes meanwhile is no work that waits.
+				sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
+			}
+			if !k.leads("10.1.1.1") || k.transactions() != before {
+				t.Error("the rules are others before all is known")
+			}
+
+			server.awayFor.Store(nil)
+			server.away.Store(false)
+			eventually(t, "the group is programmed as it is now", func() bool { return k.leads("10.1.1.2") && !k.leads("10.1.1.1") })
+			for _, path := range []string{"/readyz", "/healthz", "/livez"} {
+				eventually(t, path+" is 200", func() bool { return status(path) == http.StatusOK })
+			}
+
+			// From then on it is alive as long as it programs, and ready, without the API.
+			server.away.Store(true)
+			web.CloseClientConnections()
+			healthClock.SetTime(healthClock.Now().Add(10 * health.Timeout))
+			for _, path := range []string{"/readyz", "/healthz", "/livez"} {
+				if got := status(path); got != http.StatusOK {
+					t.Errorf("%s is %d while the API is away", path, got)
+				}
+			}
+			stop()
+		})
 	}
 }

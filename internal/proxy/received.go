@@ -16,9 +16,13 @@ const (
 	resourceGroups   = "endpointgroups"
 	resourceSlices   = "endpointslices"
 	resourceNodes    = "nodes"
+	// resourceRanges are those that cluster IPs are from.
+	resourceRanges = "servicecidrs"
+	// resourceConfigMaps has the addresses of all nodes.
+	resourceConfigMaps = "configmaps"
 )
 
-var resources = []string{resourceServices, resourceGroups, resourceSlices, resourceNodes}
+var resources = []string{resourceServices, resourceGroups, resourceSlices, resourceNodes, resourceRanges, resourceConfigMaps}
 
 // counted is a configuration of clients that count the bytes which the API sends of the
 // watched resources, as they are after decompression.

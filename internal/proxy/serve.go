@@ -6,8 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/httpserver"
 )
+
+// mostConnections is how many connections a server holds at once. Few clients ask at its
+// port: the kubelet, a load balancer, a scraper.
+const mostConnections = 64
 
 // Serve answers HTTP requests at an address until the context ends. It has opened the
 // address when it returns, and calls failed should the server end before that.
@@ -17,7 +22,7 @@ func Serve(ctx context.Context, address string, handler http.Handler, failed fun
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	server := httpserver.New(handler, httpserver.NewLimit(mostConnections))
 	context.AfterFunc(ctx, func() { _ = server.Close() }) // nobody waits for its answers then
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

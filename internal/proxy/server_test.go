@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,8 @@ type fakeServer struct {
 	t    *testing.T
 	api  *fakeAPI
 	away atomic.Bool
+	// awayFor is a resource for which the server is away, nil if there is none.
+	awayFor atomic.Pointer[string]
 
 	mu     sync.Mutex
 	lease  *coordinationv1.Lease
@@ -42,6 +45,9 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	for i := len(parts) - 2; i < len(parts); i++ {
 		switch {
+		case s.awayFor.Load() != nil && parts[i] == *s.awayFor.Load():
+			s.fail(w, apierrors.NewServiceUnavailable("away"))
+			return
 		case s.api.sources[parts[i]] != nil:
 			s.serve(w, r, parts[i])
 			return
@@ -109,6 +115,14 @@ func typed(object runtime.Object) runtime.Object {
 		o.APIVersion, o.Kind = "v1", "Node"
 	case *corev1.NodeList:
 		o.APIVersion, o.Kind = "v1", "NodeList"
+	case *corev1.ConfigMap:
+		o.APIVersion, o.Kind = "v1", "ConfigMap"
+	case *corev1.ConfigMapList:
+		o.APIVersion, o.Kind = "v1", "ConfigMapList"
+	case *networkingv1.ServiceCIDR:
+		o.APIVersion, o.Kind = networkingv1.SchemeGroupVersion.String(), "ServiceCIDR"
+	case *networkingv1.ServiceCIDRList:
+		o.APIVersion, o.Kind = networkingv1.SchemeGroupVersion.String(), "ServiceCIDRList"
 	case *discoveryv1.EndpointSliceList:
 		o.APIVersion, o.Kind = discoveryv1.SchemeGroupVersion.String(), "EndpointSliceList"
 	case *v1alpha1.EndpointGroup:

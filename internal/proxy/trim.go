@@ -35,7 +35,10 @@ func (t *trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMe
 	}
 }
 
-// service drops what the rules do not depend on.
+// someSelector stands for any selector that selects something.
+var someSelector = map[string]string{"": ""}
+
+// service drops what the rules do not depend on. Of a selector it keeps that there is one.
 func (t *trimmer) service(object any) (any, error) {
 	service, ok := object.(*corev1.Service)
 	if !ok {
@@ -43,6 +46,9 @@ func (t *trimmer) service(object any) (any, error) {
 	}
 	trimmed := &corev1.Service{ObjectMeta: t.meta(&service.ObjectMeta, keptServiceLabels), Spec: service.Spec}
 	trimmed.Spec.Selector = nil
+	if len(service.Spec.Selector) > 0 {
+		trimmed.Spec.Selector = someSelector
+	}
 	trimmed.Status.LoadBalancer = service.Status.LoadBalancer
 	return trimmed, nil
 }

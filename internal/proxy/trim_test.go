@@ -83,7 +83,7 @@ func TestTrimming(t *testing.T) {
 		return made
 	}
 	smallService, smallGroup, smallSlice := trimmed(service).(*corev1.Service), trimmed(group).(*v1alpha1.EndpointGroup), trimmed(slice).(*discoveryv1.EndpointSlice)
-	if len(smallService.Annotations) != 0 || len(smallService.Labels) != 1 || smallService.Spec.Selector != nil || len(smallService.Status.Conditions) != 0 {
+	if len(smallService.Annotations) != 0 || len(smallService.Labels) != 1 || len(smallService.Spec.Selector) != 1 || smallService.Spec.Selector["app"] != "" || len(smallService.Status.Conditions) != 0 {
 		t.Errorf("the Service keeps %+v", smallService)
 	}
 	if len(smallGroup.Annotations) != 0 || len(smallGroup.Labels) != 2 || !reflect.DeepEqual(smallGroup.Spec, group.Spec) {

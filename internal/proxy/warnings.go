@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +27,13 @@ type warnings struct {
 	reference func(types.NamespacedName) *corev1.ObjectReference
 
 	states map[types.NamespacedName]*warning
-	budget budget
+	// claimed are the Services that claim addresses and do not get them.
+	claimed map[types.NamespacedName]*claimWarning
+	// families are what is to be told about the rules of the node, by the family.
+	families map[string]*familyWarning
+	// budgets are those of each reason, so that what one Service does to have events written
+	// leaves room for those of another kind.
+	budgets map[string]*budget
 }
 
 // warning is what is to be told of a Service.
@@ -34,18 +43,39 @@ type warning struct {
 	told  bool
 }
 
+// claimWarning is what is to be told of a Service that does not get its addresses.
+type claimWarning struct {
+	refused []string // a sentence for each address
+	since   time.Time
+	told    []string
+	// at is when it was told, zero if it was not. It is kept for refusedEvery, also when
+	// nothing is refused any more.
+	at time.Time
+}
+
+// familyWarning is whether packets of a family do not come through the rules.
+type familyWarning struct {
+	service types.NamespacedName
+	cause   string // empty if they do
+	due     bool
+	told    string
+}
+
 const (
 	// warnAfter is how long something lasts that is worth an event.
 	warnAfter = 3 * time.Second
 	// A node writes so many events at once, and one more each time.
 	warnBurst = 25
 	warnEvery = 10 * time.Second
+	// refusedEvery is the time between two events about refused addresses of a Service.
+	refusedEvery = 10 * time.Minute
 )
 
 func newWarnings(record recordFunc, c clock.PassiveClock, node string, reference func(types.NamespacedName) *corev1.ObjectReference) *warnings {
 	return &warnings{
 		record: record, clock: c, node: node, reference: reference, states: map[types.NamespacedName]*warning{},
-		budget: budget{burst: warnBurst, every: warnEvery},
+		claimed:  map[types.NamespacedName]*claimWarning{},
+		families: map[string]*familyWarning{}, budgets: map[string]*budget{},
 	}
 }
 
@@ -66,47 +96,147 @@ func (w *warnings) unreachable(service types.NamespacedName, ports []string, now
 	}
 }
 
+// claims notes which addresses a Service claims and does not get, a sentence for each.
+func (w *warnings) claims(service types.NamespacedName, refused []string, now time.Time) {
+	one := w.claimed[service]
+	switch {
+	case len(refused) == 0 && (one == nil || one.at.IsZero()):
+		delete(w.claimed, service)
+	case one == nil:
+		w.claimed[service] = &claimWarning{refused: refused, since: now}
+	case !slices.Equal(one.refused, refused):
+		one.refused, one.since = refused, now
+	}
+}
+
 // tell writes the events that are due.
 func (w *warnings) tell(now time.Time) {
+	w.tellFamilies(now)
+	w.tellClaims(now)
+	due := map[types.NamespacedName]time.Time{}
 	for service, one := range w.states {
-		begins := len(one.ports) > 0
-		if one.told == begins || now.Sub(one.since) < warnAfter {
-			continue
+		if one.told != (len(one.ports) > 0) && now.Sub(one.since) >= warnAfter {
+			due[service] = one.since
 		}
-		if !w.budget.take(now) {
-			return
-		}
-		if begins {
-			one.told = true
-			w.event(service, corev1.EventTypeWarning, "TopologyUnreachable", fmt.Sprintf(
-				"clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in", w.node, portsText(one.ports)))
-			continue
-		}
-		delete(w.states, service)
-		w.event(service, corev1.EventTypeNormal, "TopologyReachable", fmt.Sprintf("clients on node %s reach the Service again", w.node))
 	}
+	for _, service := range longestFirst(due) {
+		one := w.states[service]
+		if len(one.ports) > 0 {
+			one.told = w.event(service, corev1.EventTypeWarning, "TopologyUnreachable", fmt.Sprintf(
+				"clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in", w.node, portsText(one.ports)), now)
+			continue
+		}
+		if w.event(service, corev1.EventTypeNormal, "TopologyReachable", fmt.Sprintf("clients on node %s reach the Service again", w.node), now) {
+			delete(w.states, service)
+		}
+	}
+}
+
+// tellClaims writes the events about addresses that are refused.
+func (w *warnings) tellClaims(now time.Time) {
+	due := map[types.NamespacedName]time.Time{}
+	for service, one := range w.claimed {
+		switch {
+		case !one.at.IsZero() && now.Sub(one.at) < refusedEvery:
+		case len(one.refused) == 0:
+			delete(w.claimed, service)
+		case !slices.Equal(one.told, one.refused) && now.Sub(one.since) >= warnAfter:
+			due[service] = one.since
+		}
+	}
+	for _, service := range longestFirst(due) {
+		one := w.claimed[service]
+		if w.event(service, corev1.EventTypeWarning, "AddressRefused", fmt.Sprintf("node %s: %s", w.node, refusedText(one.refused)), now) {
+			one.told, one.at = one.refused, now
+		}
+	}
+}
+
+// longestFirst are Services in the order in which they began to wait.
+func longestFirst(since map[types.NamespacedName]time.Time) []types.NamespacedName {
+	return slices.SortedFunc(maps.Keys(since), func(a, b types.NamespacedName) int {
+		return cmp.Or(since[a].Compare(since[b]), compareNames(a, b))
+	})
+}
+
+// refusedText has the first two sentences: an event has room for little more.
+func refusedText(sentences []string) string {
+	const most = 2
+	if more := len(sentences) - most; more > 0 {
+		return fmt.Sprintf("%s. And %d more", strings.Join(sentences[:most], ". "), more)
+	}
+	return strings.Join(sentences, ". ")
 }
 
 // refused tells that the kernel refuses a port.
 func (w *warnings) refused(port string, cause error) {
-	if w.budget.take(w.clock.Now()) {
-		w.event(serviceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
-			"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.node, port, cause))
-	}
+	w.event(serviceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
+		"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.node, port, cause), w.clock.Now())
 }
 
 // shut tells that load balancers cannot ask.
 func (w *warnings) shut(service types.NamespacedName, port uint16, cause error) {
-	if w.budget.take(w.clock.Now()) {
-		w.event(service, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", fmt.Sprintf(
-			"node %s does not answer health checks of load balancers on port %d: %v", w.node, port, cause))
+	w.event(service, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", fmt.Sprintf(
+		"node %s does not answer health checks of load balancers on port %d: %v", w.node, port, cause), w.clock.Now())
+}
+
+// bypassed notes that packets of the node do not come through the rules, and traversed that
+// they do again.
+func (w *warnings) bypassed(service types.NamespacedName, family, cause string) {
+	w.traverses(service, family, cause)
+}
+
+func (w *warnings) traversed(service types.NamespacedName, family string) {
+	w.traverses(service, family, "")
+}
+
+func (w *warnings) traverses(service types.NamespacedName, family, cause string) {
+	one := w.families[family]
+	if one == nil {
+		one = &familyWarning{}
+		w.families[family] = one
+	}
+	one.service, one.cause, one.due = service, cause, cause != one.told
+	w.tellFamilies(w.clock.Now())
+}
+
+// tellFamilies writes the events about the rules of the node.
+func (w *warnings) tellFamilies(now time.Time) {
+	for _, family := range slices.Sorted(maps.Keys(w.families)) {
+		one := w.families[family]
+		if !one.due {
+			continue
+		}
+		var written bool
+		if one.cause == "" {
+			written = w.event(one.service, corev1.EventTypeNormal, "RulesTraversed", fmt.Sprintf(
+				"%s packets of node %s come through the rules of vicinity-proxy again", family, w.node), now)
+		} else {
+			written = w.event(one.service, corev1.EventTypeWarning, "RulesBypassed", fmt.Sprintf(
+				"no Service is handed over to node %s, whose %s packets do not come through the rules of vicinity-proxy: %s; see docs/coexistence.md",
+				w.node, family, one.cause), now)
+		}
+		if written {
+			one.due, one.told = false, one.cause
+		}
 	}
 }
 
-func (w *warnings) event(service types.NamespacedName, kind, reason, note string) {
+// event writes an event if the node may write one more of that reason now, and reports
+// whether it may.
+func (w *warnings) event(service types.NamespacedName, kind, reason, note string, now time.Time) bool {
+	b := w.budgets[reason]
+	if b == nil {
+		b = &budget{burst: warnBurst, every: warnEvery}
+		w.budgets[reason] = b
+	}
+	if !b.take(now) {
+		return false
+	}
 	if about := w.reference(service); about != nil {
 		w.record(about, kind, reason, note)
 	}
+	return true
 }
 
 // serviceOf is the Service of a port with a name such as "namespace/name:port".

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,107 @@ func TestManyWarnings(t *testing.T) {
 	w.tell(now.Add(5 * warnEvery))
 	if got := len(events.events) - warnBurst; got != 5 {
 		t.Errorf("%d events later", got)
+	}
+}
+
+// Services whose refused addresses change all the time leave room for events about others and
+// about the node, and get one in ten minutes each.
+func TestEventsOfOneKindLeaveRoom(t *testing.T) {
+	w := newWorld(t)
+	w.put(aRange("kubernetes", "10.96.0.0/16"))
+	const flappers = 20
+	for i := range flappers {
+		w.put(aService(fmt.Sprint("f", i), fmt.Sprint("10.96.0.", 10+i)), aGroup(fmt.Sprint("f", i), fmt.Sprint("g", i), "10.1.1.1"))
+	}
+	flap := func(n int) {
+		s := aService(fmt.Sprint("f", n%flappers), fmt.Sprint("10.96.0.", 10+n%flappers))
+		if n/flappers%3 != 0 { // else none is refused
+			s.Spec.ExternalIPs = []string{fmt.Sprintf("10.96.7.%d", n%251)}
+		}
+		w.put(s)
+		w.run(time.Second)
+	}
+	for n := range 60 {
+		flap(n)
+	}
+	cut := withExternal(aService("cut", "10.96.0.2"), 5)
+	w.bounds.Service = 28
+	w.put(cut, aGroup("cut", "cut-1", "10.1.1.2", "10.1.1.3", "10.1.1.4"))
+	const minutes = 30
+	for n := range minutes * 60 {
+		flap(n)
+	}
+	if !w.bounds.waits(keyOf(cut)) {
+		t.Fatal("the Service is not cut: this test shows nothing")
+	}
+	w.warnings.bypassed(keyOf(cut), "IPv4", "x")
+	all := strings.Join(w.events.events, "\n")
+	for _, reason := range []string{"shop/cut Warning TooManyElements", "RulesBypassed"} {
+		if !strings.Contains(all, reason) {
+			t.Errorf("there is no event %s", reason)
+		}
+	}
+	for i := range flappers {
+		// Once at the beginning and once in each ten minutes after that.
+		if got := strings.Count(all, fmt.Sprintf("shop/f%d Warning AddressRefused", i)); got < 2 || got > 1+(minutes+1)/10 {
+			t.Errorf("%d events about the addresses of one Service", got)
+		}
+	}
+}
+
+// Who waits longest comes first, and what cannot be written now is written later.
+func TestEventsThatWait(t *testing.T) {
+	events := &fakeRecorder{}
+	clock := clocktesting.NewFakePassiveClock(start)
+	w := newWarnings(events.record, clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
+		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
+	})
+	named := func(i int) types.NamespacedName {
+		return types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("s", i)}
+	}
+	const many = warnBurst + 10
+	at := func(i int) time.Time { return start.Add(time.Duration(many-i) * time.Second) }
+	for i := range many { // the last of them waits longest
+		w.unreachable(named(i), []string{"a"}, at(i))
+		w.claims(named(i), []string{"b"}, at(i))
+	}
+	w.tell(start.Add(time.Hour))
+	for _, reason := range []string{"TopologyUnreachable", "AddressRefused"} {
+		var got []string
+		for _, event := range events.events {
+			if strings.Contains(event, reason) {
+				name, _, _ := strings.Cut(event, " ")
+				got = append(got, name)
+			}
+		}
+		if len(got) != warnBurst || got[0] != named(many-1).String() || got[warnBurst-1] != named(10).String() {
+			t.Errorf("%s: %v", reason, got)
+		}
+	}
+	// Those about the rules of the node.
+	events.events = nil
+	service := named(0)
+	for i := range warnBurst {
+		w.bypassed(service, "IPv4", fmt.Sprint("x", i))
+	}
+	w.bypassed(service, "IPv6", "z")
+	if last := events.events[len(events.events)-1]; len(events.events) != warnBurst || strings.Contains(last, "IPv6") {
+		t.Fatalf("%d events, the last is %s", len(events.events), last)
+	}
+	w.tell(start.Add(time.Hour))
+	if last := events.events[len(events.events)-1]; !strings.Contains(last, "RulesBypassed: no Service is handed over to node node-a, whose IPv6") {
+		t.Errorf("the event that waits is not written: %s", last)
+	}
+	// What is over before it was written is not written.
+	events.events = nil
+	w.families = map[string]*familyWarning{}
+	w.budgets["RulesBypassed"].spent = warnBurst
+	w.budgets["RulesBypassed"].since = start
+	w.bypassed(service, "IPv4", "x")
+	w.traversed(service, "IPv4")
+	w.tell(start.Add(2 * time.Hour))
+	if len(events.events) > 0 && strings.Contains(strings.Join(events.events, " "), "Rules") {
+		t.Errorf("events %q", events.events)
 	}
 }
 

@@ -23,6 +23,9 @@ type api interface {
 	services() cache.ListerWatcher
 	slices() cache.ListerWatcher
 	node(name string) cache.ListerWatcher
+	serviceRanges() cache.ListerWatcher
+	// nodeAddresses is the object that vicinity-controller has in its namespace.
+	nodeAddresses(namespace string) cache.ListerWatcher
 	// groups are those that a label selector selects.
 	groups(selector string) cache.ListerWatcher
 }
@@ -34,10 +37,13 @@ type watches struct {
 	trimmer   *trimmer
 	log       logr.Logger
 	nodeName  string
+	// namespace is that of Vicinity, empty if it is not known.
+	namespace string
 	// withSlices says to watch EndpointSlices, and to do without groups where the API does
 	// not have them.
 	withSlices bool
-	// absentAfter is how long the API must say that it does not have groups.
+	// absentAfter is how long the API must say that it does not have something, or does not
+	// let the proxy read it.
 	absentAfter time.Duration
 	// nodeChanged is called with the own node, nil if it is gone.
 	nodeChanged func(*corev1.Node)
@@ -75,6 +81,10 @@ func (w *watches) run(ctx context.Context) {
 	if w.withSlices {
 		w.missing[resourceSlices] = true
 	}
+	w.missing[resourceRanges] = true
+	if w.namespace != "" {
+		w.missing[resourceConfigMaps] = true
+	}
 	w.mu.Unlock()
 
 	w.reflect(ctx, watched{resourceServices, w.api.services(), &corev1.Service{}, &store[*corev1.Service]{
@@ -110,6 +120,7 @@ func (w *watches) run(ctx context.Context) {
 			},
 		}})
 	}
+	w.watchAddresses(ctx)
 	<-ctx.Done()
 	w.mu.Lock()
 	w.current, w.next = nil, nil
@@ -130,6 +141,16 @@ func (w *watches) hasLocked(what string) {
 		if len(w.missing) == 0 {
 			close(w.ready)
 		}
+	}
+}
+
+// areReady reports whether nothing is missing.
+func (w *watches) areReady() bool {
+	select {
+	case <-w.ready:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -169,7 +190,9 @@ func (w *watches) follow(zone string) {
 	w.log.Info("Groups are watched", "zone", zone)
 	source := w.api.groups(groupSelector(zone))
 	if w.withSlices {
-		source = &optional{ListerWatcher: source, after: w.absentAfter, absent: func() { w.groupsAbsent(started) }}
+		source = &optional{
+			ListerWatcher: source, lacks: apierrors.IsNotFound, after: w.absentAfter, absent: func(error) { w.groupsAbsent(started) },
+		}
 	}
 	w.reflect(ctx, watched{resourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started)})
 }
@@ -249,10 +272,18 @@ type watched struct {
 // optional is a source that the API may not have.
 type optional struct {
 	cache.ListerWatcher
+	// lacks reports whether an error says that there is no such source.
+	lacks func(error) bool
+	// absent is called with that error, once, when the API has said so for as long as after.
 	after  time.Duration
-	absent func()
+	absent func(error)
+	// again is how long to wait from then on before the API is asked, twice as long each time
+	// up to mostAgain. Zero leaves that to the client library.
+	again, mostAgain time.Duration
 
 	since time.Time
+	told  bool
+	wait  time.Duration
 }
 
 // absentAfter is long beside what an API server needs to start.
@@ -266,13 +297,24 @@ func (o *optional) IsWatchListSemanticsUnSupported() bool {
 // ListWithContext lists objects, and tells if the API does not have their kind.
 func (o *optional) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := cache.ToListerWithContext(o.ListerWatcher).ListWithContext(ctx, options)
-	switch {
-	case !apierrors.IsNotFound(err):
-		o.since = time.Time{}
-	case o.since.IsZero():
+	if err == nil || !o.lacks(err) {
+		o.since, o.told, o.wait = time.Time{}, false, 0
+		return list, err
+	}
+	if o.since.IsZero() {
 		o.since = time.Now()
-	case time.Since(o.since) >= o.after:
-		o.absent()
+	}
+	if time.Since(o.since) < o.after {
+		return list, err
+	}
+	if !o.told {
+		o.told = true
+		o.absent(err)
+	}
+	o.wait = min(max(o.again, 2*o.wait), o.mostAgain)
+	select {
+	case <-ctx.Done():
+	case <-time.After(o.wait):
 	}
 	return list, err
 }

@@ -27,15 +27,6 @@ func watching(t *testing.T, a *fakeAPI, change func(*watches)) (*watches, *catal
 	return w, known
 }
 
-func isReady(w *watches) bool {
-	select {
-	case <-w.ready:
-		return true
-	default:
-		return false
-	}
-}
-
 // groupNames are those of the Service web.
 func groupNames(c *catalogue) []string {
 	var names []string
@@ -72,16 +63,16 @@ func TestWatches(t *testing.T) {
 	})
 	eventually(t, "Services are known", func() bool { return known.count(resourceServices) == 1 })
 	eventually(t, "slices are known", func() bool { return known.count(resourceSlices) == 1 })
-	if isReady(w) {
+	if w.areReady() {
 		t.Error("ready without the node")
 	}
 	a.sources[resourceNodes].put(aNode("a"))
 	eventually(t, "the node is known", func() bool { return known.count(resourceNodes) == 1 })
-	if isReady(w) {
+	if w.areReady() {
 		t.Error("ready without groups")
 	}
 	close(held)
-	eventually(t, "all is ready", func() bool { return isReady(w) })
+	eventually(t, "all is ready", func() bool { return w.areReady() })
 	if got := groupNames(known); !slices.Equal(got, []string{"web-1"}) {
 		t.Errorf("groups %v", got)
 	}
@@ -121,7 +112,7 @@ func TestZoneChanges(t *testing.T) {
 	heldB, heldC := make(chan struct{}), make(chan struct{})
 	a.hold["!not-for.vicinity.dev/b"], a.hold["!not-for.vicinity.dev/c"] = heldB, heldC
 	w, known := watching(t, a, nil)
-	eventually(t, "all is ready", func() bool { return isReady(w) })
+	eventually(t, "all is ready", func() bool { return w.areReady() })
 	asked := func(n int) {
 		t.Helper()
 		eventually(t, "the groups of another zone are asked for", func() bool {
@@ -212,8 +203,8 @@ func TestAPIWithoutGroups(t *testing.T) {
 	a.sources[resourceNodes].put(aNode("a"))
 	all, _ := watching(t, a, func(w *watches) { w.withSlices, w.absentAfter = true, time.Millisecond })
 	some, _ := watching(t, a, nil)
-	eventually(t, "all Services can be served", func() bool { return isReady(all) })
-	if isReady(some) {
+	eventually(t, "all Services can be served", func() bool { return all.areReady() })
+	if some.areReady() {
 		t.Error("ready without groups, though there is nothing else")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -31,7 +32,9 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type world struct {
 	*programmer
 	t      *testing.T
+	trim   trimmer
 	clock  *clocktesting.FakeClock
+	flows  *fakeFlows
 	kernel *fakeKernel
 	events *fakeRecorder
 	stale  []ruleset.Stale
@@ -65,6 +68,17 @@ func (d *fakeDoors) Set(_ context.Context, addresses []netip.Addr, services map[
 
 func (*fakeDoors) Close() {}
 
+// fakeFlows keeps where connections may go.
+type fakeFlows struct {
+	reconciled map[ruleset.Family]map[ruleset.Front][]netip.AddrPort
+}
+
+func (f *fakeFlows) unreconciled(number ruleset.Family) bool { return f.reconciled[number] == nil }
+
+func (f *fakeFlows) reconcile(number ruleset.Family, live map[ruleset.Front][]netip.AddrPort) {
+	f.reconciled[number] = live
+}
+
 // newWorld is a world with a node in zone a.
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, clock: clocktesting.NewFakeClock(start), kernel: newFakeKernel(), events: &fakeRecorder{}}
@@ -80,15 +94,22 @@ func newWorld(t *testing.T) *world {
 func (w *world) restart() {
 	known := newCatalogue(w.clock, func() {})
 	numbers := newMetrics(known.count)
+	w.flows = &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}}
 	p := &programmer{
-		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, catalogue: known, clock: w.clock, metrics: numbers,
+		flows: w.flows,
+		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
 		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),
-			stale:  func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
-			forget: func(_ ruleset.Family, all []ruleset.Forget) { w.forgotten = append(w.forgotten, all...) },
+			stale: func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
+			forget: func(number ruleset.Family, all []ruleset.Forget) {
+				w.forgotten = append(w.forgotten, all...)
+				for _, one := range all {
+					w.setForgotten(number, one.Set, w.clock.Now())
+				}
+			},
 		},
 	}
 	p.warnings = newWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
@@ -146,12 +167,32 @@ func (w *world) stamp(object metav1.Object) {
 	object.SetResourceVersion(strconv.Itoa(w.next))
 }
 
+// trimmed is what the programmer gets of an object.
+func (w *world) trimmed(object metav1.Object) any {
+	trim := func(any) (any, error) { return object, nil }
+	switch object.(type) {
+	case *corev1.Service:
+		trim = w.trim.service
+	case *v1alpha1.EndpointGroup:
+		trim = w.trim.group
+	case *discoveryv1.EndpointSlice:
+		trim = w.trim.slice
+	case *corev1.Node:
+		trim = w.trim.node
+	}
+	made, err := trim(object)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return made
+}
+
 // put has the API say something new.
 func (w *world) put(objects ...metav1.Object) {
 	w.catalogue.fill(func() {
 		for _, object := range objects {
 			w.stamp(object)
-			switch o := object.(type) {
+			switch o := w.trimmed(object).(type) {
 			case *corev1.Service:
 				w.catalogue.setService(o)
 			case *v1alpha1.EndpointGroup:
@@ -160,6 +201,12 @@ func (w *world) put(objects ...metav1.Object) {
 				w.catalogue.setSlice(o)
 			case *corev1.Node:
 				w.catalogue.setNode(o)
+			case *networkingv1.ServiceCIDR:
+				w.catalogue.setRange(o)
+			case *corev1.ConfigMap:
+				if err := w.catalogue.setNodeAddresses(o); err != nil {
+					w.t.Error(err)
+				}
 			}
 		}
 	})
@@ -178,6 +225,8 @@ func (w *world) drop(objects ...metav1.Object) {
 				w.catalogue.removeGroup(gone)
 			case *discoveryv1.EndpointSlice:
 				w.catalogue.removeSlice(keyOf(o))
+			case *networkingv1.ServiceCIDR:
+				w.catalogue.removeRange(o)
 			}
 		}
 	})
@@ -204,10 +253,11 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	w.t.Helper()
 	node, zone := w.catalogue.position()
 	options := w.rules.place(node, zone, w.local)
+	options.Addresses = w.rules.addressBook(w.catalogue)
 	tables := map[ruleset.Family]*ruleset.Table{}
 	var onNode []netip.Addr
 	for _, number := range families {
-		tables[number] = ruleset.NewTable(w.rules.config(number, node))
+		tables[number] = ruleset.NewTable(w.rules.config(number, node, w.catalogue.reserved().ServiceRanges))
 	}
 	for name := range w.catalogue.names() {
 		e := w.catalogue.entry(name)

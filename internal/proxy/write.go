@@ -56,7 +56,7 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 // try writes once, and once more from what the kernel really holds if that fails.
 func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	if f.doubtful {
-		if err := f.adopt(w.kernel); err != nil {
+		if err := w.adopt(f); err != nil {
 			return err
 		}
 		if !f.active {
@@ -67,7 +67,7 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	if first == nil || ctx.Err() != nil {
 		return first
 	}
-	if err := f.adopt(w.kernel); err != nil {
+	if err := w.adopt(f); err != nil {
 		return errors.Join(first, err)
 	}
 	second := w.commit(ctx, f, now)
@@ -75,10 +75,31 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 		w.log.Info("Rules were not as expected", "family", f.String(), "cause", first.Error())
 		return nil
 	}
-	if err := f.adopt(w.kernel); err != nil {
+	if err := w.adopt(f); err != nil {
 		return errors.Join(second, err)
 	}
 	return second
+}
+
+// adopt reads what the kernel holds, and goes on from there.
+func (w *writer) adopt(f *family) error {
+	listing, err := w.read(f)
+	if err != nil {
+		f.doubtful = true
+		return err
+	}
+	f.take(listing)
+	return nil
+}
+
+// read reads what the kernel holds, or says that all is made anew.
+func (w *writer) read(f *family) (ruleset.Listing, error) {
+	listing, anew, err := f.read(w.kernel)
+	if anew {
+		w.metrics.anew.WithLabelValues(f.String()).Inc()
+		w.log.Info("Rules cannot be read while others change theirs all the time, and are made anew", "family", f.String(), "attempts", f.unread)
+	}
+	return listing, err
 }
 
 // commit writes one transaction. If the kernel refuses it, the table does not say what the
@@ -208,8 +229,9 @@ func (s *search) try(ctx context.Context) error {
 		s.family.take(*s.listing)
 		return err
 	}
-	listing, unread := s.family.read(s.kernel)
+	listing, unread := s.read(s.family)
 	if unread != nil {
+		s.family.doubtful = true
 		return errors.Join(err, unread)
 	}
 	s.listing = &listing

@@ -22,6 +22,9 @@ const (
 	// AnnotationExcept is the annotation with the Services that this says nothing about,
 	// as namespace/name, by commas: of these the proxy cannot program all groups.
 	AnnotationExcept = "vicinity.dev/programmed-except"
+	// AnnotationProbeFailure is the annotation that says why packets of the node do not come
+	// through the proxy's rules. While it is there the proxy acknowledges nothing.
+	AnnotationProbeFailure = "vicinity.dev/probe-failure"
 	// LeaseFresh is how long after it was renewed a Lease counts.
 	LeaseFresh = 45 * time.Second
 	// DownAfter is how long a node is not ready until it counts as down, if its proxy

@@ -13,7 +13,7 @@ import (
 // imports another.
 var layers = [][]string{
 	{"api", "charts", "hack"},
-	{"internal/topology"},
+	{"internal/topology", "internal/netset"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
 	{"internal/simulate"},
 	{"internal/explain"},
@@ -33,7 +33,7 @@ var layers = [][]string{
 // core are the parts that decide, and packages of other parts that do. They use the
 // standard library and each other.
 var core = []string{
-	"internal/topology", "internal/allocate", "internal/disruption", "internal/rollout", "internal/locate",
+	"internal/topology", "internal/netset", "internal/allocate", "internal/disruption", "internal/rollout", "internal/locate",
 	"internal/simulate", "internal/explain", "internal/report", "internal/proxy/ruleset",
 }
 

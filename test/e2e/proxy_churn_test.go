@@ -421,7 +421,7 @@ func (c *churning) fresh(ctx context.Context, node shape.Node) (holds, error) {
 	if len(pods.Items) != 1 {
 		return nil, fmt.Errorf("%s has %d proxies, want 1", node.Name, len(pods.Items))
 	}
-	args := append([]string{"--dry-run", "--node-name=" + node.Name, "--kubeconfig=" + c.cluster.Kubeconfig()}, pods.Items[0].Spec.Containers[0].Args...)
+	args := append([]string{"--dry-run", "--node-name=" + node.Name, "--kubeconfig=" + c.cluster.Kubeconfig(), "--lease-namespace=" + vicinityNamespace}, pods.Items[0].Spec.Containers[0].Args...)
 	computed, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(c.options.Program), "vicinity-proxy"), args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("a dry run for %s: %w%s", node.Name, err, complaintOf(err))

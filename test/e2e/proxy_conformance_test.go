@@ -5,17 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // The pods behind the Services of the table, one in each zone on the first node, and
@@ -436,7 +440,11 @@ func (st *stage) make(ctx context.Context, r *row, by server) error {
 	st.addresses[name] = map[string][]netip.Addr{}
 	extra := r.spec
 	if r.external {
-		extra += "\n  externalIPs: [" + strings.Join(st.give(name, "external"), ", ") + "]"
+		external, err := st.give(name, "external")
+		if err != nil {
+			return err
+		}
+		extra += "\n  externalIPs: [" + strings.Join(external, ", ") + "]"
 	}
 	if !strings.Contains(extra, "ipFamilyPolicy") {
 		extra += "\n  ipFamilyPolicy: RequireDualStack"
@@ -465,8 +473,12 @@ func (st *stage) make(ctx context.Context, r *row, by server) error {
 	if !r.ingress {
 		return nil
 	}
+	balancers, err := st.give(name, "load-balancer")
+	if err != nil {
+		return err
+	}
 	var ingress []string
-	for _, address := range st.give(name, "load-balancer") {
+	for _, address := range balancers {
 		mode := "VIP"
 		if r.proxyMode {
 			mode = "Proxy"
@@ -474,24 +486,54 @@ func (st *stage) make(ctx context.Context, r *row, by server) error {
 		ingress = append(ingress, fmt.Sprintf(`{"ip":%s,"ipMode":%q}`, address, mode))
 	}
 	status := fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[%s]}}}`, strings.Join(ingress, ","))
-	_, err := st.CoreV1().Services(st.namespace).Patch(ctx, name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+	_, err = st.CoreV1().Services(st.namespace).Patch(ctx, name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
 	return err
 }
 
 // give gives a Service addresses from outside: of each family one that the fabric brings
-// to the node with an endpoint and one to the node without. They are of the nodes' ranges
-// for pods, which the fabric has routes to, above those that pods have.
-func (st *stage) give(name, end string) []string {
+// to the node with an endpoint and one to the node without. They are none of the cluster's
+// own, which no Service may claim.
+func (st *stage) give(name, end string) ([]string, error) {
 	st.given++
 	var quoted []string
-	for _, where := range []string{"with", "without"} {
+	for i, where := range []string{"with", "without"} {
 		node, _ := st.cluster.Shape().Node(nodeOf[where])
-		for _, address := range st.cluster.Shape().PodAddrs(node, 100+st.given) {
+		for _, via := range st.cluster.Shape().NodeAddrs(node) {
+			address := netip.AddrFrom4([4]byte{198, byte(18 + i), byte(st.given >> 8), byte(st.given)})
+			if via.Is6() {
+				address = netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(i), 14: byte(st.given >> 8), 15: byte(st.given)})
+			}
+			if err := st.bring(address, via); err != nil {
+				return nil, err
+			}
 			st.addresses[name][end+"@"+where] = append(st.addresses[name][end+"@"+where], address)
 			quoted = append(quoted, fmt.Sprintf("%q", address))
 		}
 	}
-	return quoted
+	return quoted, nil
+}
+
+// bring has the fabric bring what is sent to an address to a node.
+func (st *stage) bring(address, node netip.Addr) error {
+	err := fabric.InNamespace(shape.FabricNamespace(st.cluster.Shape().Name), func() error {
+		known, err := netlink.RouteGet(node.AsSlice())
+		if err != nil {
+			return err
+		}
+		if len(known) == 0 {
+			return errors.New("there is no route to the node")
+		}
+		made := &netlink.Route{
+			LinkIndex: known[0].LinkIndex, Src: known[0].Src, Gw: node.AsSlice(),
+			Dst: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(address.BitLen(), address.BitLen())},
+		}
+		made.SetFlag(netlink.FLAG_ONLINK)
+		return netlink.RouteReplace(made)
+	})
+	if err != nil {
+		return fmt.Errorf("routing %s to node %s: %w", address, node, err)
+	}
+	return nil
 }
 
 // slices are the hand-made slices of a row.

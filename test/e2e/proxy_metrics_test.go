@@ -14,8 +14,11 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// proxyMetricsPort is where the chart has vicinity-proxy serve metrics.
-const proxyMetricsPort = 10267
+// Where the chart has vicinity-proxy serve metrics: beside kube-proxy, and in its place.
+const (
+	proxyMetricsPort     = 10267
+	kubeProxyMetricsPort = 10249
+)
 
 // series are the values of metrics, by name and labels as they are written.
 type series map[string]float64
@@ -25,7 +28,11 @@ func (s *scene) proxyMetrics(ctx context.Context, node shape.Node) (series, erro
 	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
 	namespace := shape.NodeNamespace(s.cluster.Shape().Name, node.Index)
-	conn, err := fabric.Dial(ctx, namespace, "tcp", "127.0.0.1:"+strconv.Itoa(proxyMetricsPort))
+	port := proxyMetricsPort
+	if !s.cluster.Shape().Proxy.KubeProxy() {
+		port = kubeProxyMetricsPort
+	}
+	conn, err := fabric.Dial(ctx, namespace, "tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
 		return nil, fmt.Errorf("asking the proxy of %s for metrics: %w", node.Name, err)
 	}

@@ -23,6 +23,7 @@ func proxyArea() area {
 		promises: []promise{
 			{name: "hand-over", keep: handOver, within: 3 * time.Minute},
 			{name: "hand-over-cordoned", keep: handOverCordoned, within: 4 * time.Minute},
+			{name: "probe", keep: proxyProbed, within: 4 * time.Minute},
 			{name: "conformance", keep: conformance, within: 10 * time.Minute},
 			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute},
 			{name: "udp-follows", keep: udpFollows, within: 3 * time.Minute},
@@ -47,6 +48,7 @@ func proxyArea() area {
 			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
+			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute},
 			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute},

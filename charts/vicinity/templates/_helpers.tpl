@@ -85,6 +85,51 @@ capabilities:
   add: [NET_ADMIN]
 {{- end -}}
 
+{{/* The ports of the proxy: those of kube-proxy in its place. */}}
+{{- define "vicinity.proxyHealthPort" -}}
+{{- default (ternary 10256 10266 (default false .Values.proxy.allServices)) .Values.proxy.healthPort -}}
+{{- end -}}
+
+{{- define "vicinity.proxyMetricsPort" -}}
+{{- $port := toString (default (ternary 10249 10267 (default false .Values.proxy.allServices)) .Values.proxy.metricsPort) -}}
+{{- if and .Values.metrics.enabled (eq $port (include "vicinity.proxyHealthPort" .)) -}}
+{{- fail (printf "proxy.metricsPort: %s is the port of proxy.healthPort already; give another" $port) -}}
+{{- end -}}
+{{- $port -}}
+{{- end -}}
+
+{{/* Flags of the proxy that say how the kernel is to track connections, as far as values do. */}}
+{{- define "vicinity.proxyConntrack" -}}
+{{- $given := default dict .Values.proxy.conntrack -}}
+{{- range $flag, $name := dict "max-per-core" "maxPerCore" "min" "min" "tcp-be-liberal" "tcpBeLiberal"
+      "tcp-timeout-close-wait" "tcpCloseWaitTimeout" "tcp-timeout-established" "tcpEstablishedTimeout"
+      "udp-timeout" "udpTimeout" "udp-timeout-stream" "udpStreamTimeout" -}}
+{{- $value := get $given $name -}}
+{{- if kindIs "float64" $value -}}
+{{- $value = int64 $value -}}
+{{- end -}}
+{{- if not (or (kindIs "invalid" $value) (has (toString $value) (list "" "false"))) }}
+- --conntrack-{{ $flag }}={{ $value }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the kernel of each node is set so: empty or "true". What is 0 is left alone. */}}
+{{- define "vicinity.proxySetsConntrack" -}}
+{{- $given := default dict .Values.proxy.conntrack -}}
+{{- $follow := and .Values.proxy.allServices (list "maxPerCore" "tcpEstablishedTimeout" "tcpCloseWaitTimeout") -}}
+{{- $set := false -}}
+{{- range $name := list "maxPerCore" "tcpEstablishedTimeout" "tcpCloseWaitTimeout" "tcpBeLiberal" "udpTimeout" "udpStreamTimeout" -}}
+{{- $value := get $given $name -}}
+{{- if or (kindIs "invalid" $value) (eq (toString $value) "") -}}
+{{- $set = or $set (has $name (default list $follow)) -}}
+{{- else if not (regexMatch "^(false|0+[smh]?)$" (toString $value)) -}}
+{{- $set = true -}}
+{{- end -}}
+{{- end -}}
+{{- if $set -}}true{{- end -}}
+{{- end -}}
+
 {{/* What is installed: each is empty or "true". */}}
 {{- define "vicinity.mutates" -}}
 {{- if and .Values.routing.enabled .Values.routing.hints.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}

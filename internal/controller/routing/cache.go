@@ -40,7 +40,7 @@ func CacheOptions(options Options) cache.Options {
 
 // trimNode keeps of a node its labels, whether its control plane takes pods, what it can
 // allocate to them as far as that counts for capacity, whether it is ready and since when,
-// and what is known of its proxy.
+// its addresses with those that it gives its pods, and what is known of its proxy.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -52,8 +52,8 @@ func trimNode(object any) (any, error) {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
 			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp,
 		},
-		Spec: corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node)},
-		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+		Spec: corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node), PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
+		Status: corev1.NodeStatus{Addresses: node.Status.Addresses, NodeInfo: corev1.NodeSystemInfo{
 			KubeletVersion: node.Status.NodeInfo.KubeletVersion, OperatingSystem: node.Status.NodeInfo.OperatingSystem,
 		}},
 	}

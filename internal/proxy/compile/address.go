@@ -1,9 +1,11 @@
 package compile
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	netutils "k8s.io/utils/net"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -55,6 +57,38 @@ func neededAddress(family ruleset.Family) string {
 		return "an address of family IPv4"
 	}
 	return "an address of family IPv6"
+}
+
+// broadcast is the address of all that is on the same link.
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// special is what an address is that no connection may come to or be led to, empty if it is
+// none: it means something else on every node, so that rules with it would take what programs
+// of the node itself send there, or lead clients to them.
+func special(address netip.Addr) string {
+	switch {
+	case address.IsUnspecified():
+		return "unspecified"
+	case address.IsLoopback():
+		return "loopback"
+	case address.IsLinkLocalUnicast():
+		return "link-local"
+	case address.IsMulticast():
+		return "multicast"
+	case address == broadcast:
+		return "broadcast"
+	}
+	return ""
+}
+
+// specialAddresses notes cluster IPs that clients may not connect to.
+func specialAddresses(service *corev1.Service, notes *[]string) {
+	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		text := clusterIP(service, family)
+		if address, ok := parseAddress(text); ok && special(address) != "" {
+			*notes = append(*notes, fmt.Sprintf("spec.clusterIPs: %q is %s: the Service has no address of the family", text, special(address)))
+		}
+	}
 }
 
 // familyName is what the API calls a family.

@@ -28,6 +28,10 @@ type Options struct {
 	// AllServices says to serve Services without groups too, by their slices, as
 	// kube-proxy does.
 	AllServices bool
+	// Addresses are those that Services have and may not claim, and ExternalIPs which of
+	// the others they may.
+	Addresses   *AddressBook
+	ExternalIPs ExternalIPs
 }
 
 // Node is the node that the rules are for.
@@ -57,6 +61,9 @@ type Input struct {
 	Groups []*v1alpha1.EndpointGroup
 	// Slices are looked at only with Options.AllServices.
 	Slices []*discoveryv1.EndpointSlice
+	// MaxElements bounds what the rules may take of the kernel, as package ruleset counts
+	// it, in both families together. Zero is no bound.
+	MaxElements int
 }
 
 // Result is what the rules are to do for one Service.
@@ -65,6 +72,11 @@ type Result struct {
 	// means that the rules do nothing for the Service: it is gone, has no address,
 	// belongs to another proxy or is kube-proxy's still.
 	Families []Family
+	// Refused are the addresses that the Service claims and does not get.
+	Refused Refusals
+	// Elements is what all of the Service takes of the kernel at most. If that is more than
+	// Input.MaxElements, the families have a part of it, which is not.
+	Elements int
 	// Notes are sentences about what was ignored, in a fixed order.
 	Notes []string
 }
@@ -74,6 +86,8 @@ type Family struct {
 	Family ruleset.Family
 	// Ports are in the order of the Service's.
 	Ports []ruleset.ServicePort
+	// Elements is what they take of the kernel at most, with the endpoints on the node.
+	Elements int
 	// Endpoints are all that the node knows of, used or not.
 	Endpoints Endpoints
 	// Health is what a load balancer asks for, nil if it asks kube-proxy, or nobody.
@@ -123,9 +137,10 @@ type portKey struct {
 
 // supply is the endpoints of one port for the traffic of this node.
 type supply struct {
-	// cluster are those for traffic that may go anywhere, weighted by repetition, and
-	// local those for traffic that must stay on the node.
+	// cluster are those for traffic that may go anywhere, with their weights unless these
+	// are all the same, and local those for traffic that must stay on the node.
 	cluster, local []netip.AddrPort
+	weights        []uint32
 	// exists says that there are endpoints that take traffic, here or elsewhere.
 	exists bool
 	// beyond says that there are, and that hard tiers keep all of them from the node.
@@ -147,8 +162,10 @@ type directory interface {
 	supply(port portKey, n need) supply
 	// endpoints are all there are.
 	endpoints() Endpoints
-	// localReady counts addresses on the node with an endpoint that is ready.
+	// localReady counts addresses on the node with an endpoint that is ready, and onNode
+	// all those on the node.
 	localReady() int
+	onNode() int
 }
 
 // protocolOf reads the name of a protocol. Without a name it is TCP, as in the API.

@@ -230,10 +230,10 @@ func lines(r Result) []string {
 				add("  %s", frontText(front))
 			}
 			if p.Cluster != nil {
-				add("  cluster %s", poolText(p.Cluster))
+				add("  cluster %s", poolText(p.Cluster, p.Weights))
 			}
 			if p.Local != nil {
-				add("  local %s", poolText(p.Local))
+				add("  local %s", poolText(p.Local, nil))
 			}
 			if slices.Contains(f.Unreachable, p.Name) {
 				add("  unreachable")
@@ -275,23 +275,18 @@ func frontText(f ruleset.FrontEnd) string {
 }
 
 // poolText shows targets by the last number of addresses like 10.1.0.7, with the port
-// unless it is 8080 and how often they are repeated.
-func poolText(pool []netip.AddrPort) string {
+// unless it is 8080 and their weights.
+func poolText(pool []netip.AddrPort, weights []uint32) string {
 	var words []string
-	for i := 0; i < len(pool); {
-		n := 1
-		for i+n < len(pool) && pool[i+n] == pool[i] {
-			n++
-		}
+	for i := range pool {
 		word := pool[i].String()
 		if rest, short := strings.CutPrefix(word, "10.1.0."); short {
 			word = strings.TrimSuffix(rest, ":8080")
 		}
-		if n > 1 {
-			word += "*" + strconv.Itoa(n)
+		if weights != nil {
+			word += fmt.Sprintf("*%d", weights[i])
 		}
 		words = append(words, word)
-		i += n
 	}
 	return strings.Join(words, " ")
 }

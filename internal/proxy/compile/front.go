@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,32 +46,34 @@ func clusterIP(service *corev1.Service, family ruleset.Family) string {
 	return ""
 }
 
-// addressesOf reads the addresses of a Service in one family.
-func addressesOf(service *corev1.Service, family ruleset.Family, node *Node, notes *[]string) addresses {
+// addressesOf reads the addresses of the Service in one family, without those that are
+// refused.
+func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	var a addresses
+	service, node := c.service, &c.options.Node
 	text := clusterIP(service, family)
 	if text == "" {
 		return a
 	}
 	address, ok := parseAddress(text)
 	if !ok || familyOf(address) != family {
-		*notes = append(*notes, fmt.Sprintf("spec.clusterIPs: %q is not an %s address: the Service has none", text, familyName(family)))
+		c.note("spec.clusterIPs: %q is not an %s address: the Service has none", text, familyName(family))
+		return a
+	}
+	if special(address) != "" {
 		return a
 	}
 	a.cluster = address
-	for _, text := range service.Spec.ExternalIPs {
-		if address, ok := parseAddress(text); ok && familyOf(address) == family {
-			a.external = append(a.external, address)
-		}
-	}
-	for i := range service.Status.LoadBalancer.Ingress {
-		ingress := &service.Status.LoadBalancer.Ingress[i]
-		// A load balancer that is a proxy connects to the node itself.
-		if ingress.IPMode != nil && *ingress.IPMode != corev1.LoadBalancerIPModeVIP {
+	for claimed := range claimsOf(service) {
+		if familyOf(claimed.address) != family {
 			continue
 		}
-		if address, ok := parseAddress(ingress.IP); ok && familyOf(address) == family {
-			a.balancer = append(a.balancer, address)
+		if refused, is := c.options.refuse(c.key(), claimed); is {
+			c.refuse(refused)
+		} else if claimed.field == fieldExternalIPs {
+			a.external = append(a.external, claimed.address)
+		} else {
+			a.balancer = append(a.balancer, claimed.address)
 		}
 	}
 	for _, address := range node.NodePortAddresses {
@@ -78,7 +81,7 @@ func addressesOf(service *corev1.Service, family ruleset.Family, node *Node, not
 			a.nodes = append(a.nodes, address)
 		}
 	}
-	a.sources = sourcesOf(service, family, node, a.balancer, notes)
+	a.sources = sourcesOf(service, family, node, a.balancer, &c.notes)
 	return a
 }
 
@@ -123,13 +126,14 @@ func strangeAddresses(service *corev1.Service, notes *[]string) {
 			*notes = append(*notes, fmt.Sprintf("%s: %q is not %s: it is ignored", field, text, what))
 		}
 	}
-	for _, text := range service.Spec.ExternalIPs {
+	external, balancer := listedClaims(service)
+	for _, text := range external {
 		if _, ok := parseAddress(text); !ok {
 			note("spec.externalIPs", text, "an IP address")
 		}
 	}
-	for i := range service.Status.LoadBalancer.Ingress {
-		if text := service.Status.LoadBalancer.Ingress[i].IP; text != "" {
+	for i := range balancer {
+		if text := balancer[i].IP; text != "" {
 			if _, ok := parseAddress(text); !ok {
 				note("status.loadBalancer.ingress", text, "an IP address")
 			}
@@ -175,9 +179,21 @@ type servicePort struct {
 	number, nodePort uint16
 }
 
+// need is which endpoints a port needs for its addresses.
+func (a *addresses) need(port *servicePort, p policy) need {
+	n := need{cluster: p.internal != ruleset.PoolLocal, local: p.internal != ruleset.PoolCluster}
+	other := func(address netip.Addr) bool { return address != a.cluster }
+	if port.nodePort != 0 && len(a.nodes) > 0 || slices.ContainsFunc(a.external, other) || slices.ContainsFunc(a.balancer, other) {
+		n.cluster = n.cluster || p.external != ruleset.PoolLocal
+		n.local = n.local || p.external != ruleset.PoolCluster
+	}
+	return n
+}
+
 // fronts are the addresses of a port, in order, with their treatment but for what
 // becomes of connections that no endpoint is for.
-func (a *addresses) fronts(port *servicePort, p policy) []ruleset.FrontEnd {
+func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
+	p := c.policy
 	count := 1 + len(a.external) + len(a.balancer)
 	if port.nodePort != 0 {
 		count += len(a.nodes)
@@ -191,36 +207,39 @@ func (a *addresses) fronts(port *servicePort, p policy) []ruleset.FrontEnd {
 			Pool: p.external, Masquerade: p.external == ruleset.PoolCluster,
 		}
 	}
+	claim := func(address netip.Addr, field string, sources []netip.Prefix) {
+		f := front(address, port.number)
+		if reason, owner := c.options.Addresses.holder(c.key(), field, f.Front); reason != "" {
+			c.refuse(RefusedAddress{Address: address, Port: port.number, Field: field, Reason: reason, Owner: owner})
+			return
+		}
+		f.Sources = sources
+		list = append(list, f)
+	}
 	cluster := front(a.cluster, port.number)
 	cluster.Pool, cluster.Masquerade, cluster.ClusterIP = p.internal, false, true
 	list = append(list, cluster)
 	for _, address := range a.external {
-		list = append(list, front(address, port.number))
+		claim(address, fieldExternalIPs, nil)
 	}
 	for _, address := range a.balancer {
-		f := front(address, port.number)
-		f.Sources = a.sources
-		list = append(list, f)
+		claim(address, fieldLoadBalancer, a.sources)
 	}
 	if port.nodePort != 0 {
 		for _, address := range a.nodes {
-			list = append(list, front(address, port.nodePort))
+			f := front(address, port.nodePort)
+			f.NodePort = true
+			list = append(list, f)
 		}
 	}
 	return once(list)
 }
 
-// once leaves each front in the list once. A cluster IP is nothing else beside, and what
-// is restricted to some sources in any way is so.
+// once leaves each front in the list once. A cluster IP is nothing else beside, a NodePort
+// nothing but that, and what is restricted to some sources in any way is so.
 func once(list []ruleset.FrontEnd) []ruleset.FrontEnd {
 	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
-		switch order := compareFronts(a.Front, b.Front); {
-		case order != 0 || a.ClusterIP == b.ClusterIP:
-			return order
-		case a.ClusterIP:
-			return -1
-		}
-		return 1
+		return cmp.Or(compareFronts(a.Front, b.Front), cmp.Compare(a.Precedence(), b.Precedence()))
 	})
 	kept := list[:1]
 	for _, f := range list[1:] {

@@ -12,7 +12,7 @@ import (
 )
 
 // fullWeight is the weight of an endpoint that is all the zone's own.
-const fullWeight = 1000
+const fullWeight = ruleset.MostWeight
 
 // grouped is the endpoints of a Service as the groups have them that the node sees.
 type grouped struct {
@@ -101,7 +101,7 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 }
 
 func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]string) {
-	var strange ignored
+	var strange strangeEndpoints
 	for j := range g.Spec.Endpoints {
 		e := &g.Spec.Endpoints[j]
 		var state uint64
@@ -125,11 +125,9 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 			rank = d.tiers[tiers].rank(e)
 		}
 		state |= uint64(rank) << rankShift
-		if !d.add(e.Address, state, i, j) {
-			strange.add(e.Address)
-		}
+		d.add(e.Address, state, i, j, &strange)
 	}
-	strange.note(notes, "EndpointGroup", g.Name, "endpoints", neededAddress(d.family))
+	strange.note(notes, "EndpointGroup", g.Name, d.family)
 }
 
 // groupPort reads a port of a group.
@@ -250,9 +248,9 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if most > 0 {
 		got.cluster = make([]netip.AddrPort, 0, most)
 	}
-	var weights []int
+	got.weights = nil
 	if d.weighted {
-		weights = make([]int, 0, most)
+		got.weights = make([]uint32, 0, most)
 	}
 	d.visit(func(run []row, number uint16) {
 		if !run[0].taking(lastResort) {
@@ -264,11 +262,11 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 		}
 		got.cluster = append(got.cluster, d.target(run[0], number))
 		if d.weighted {
-			weights = append(weights, weight)
+			got.weights = append(got.weights, uint32(weight))
 		}
 	})
-	if d.weighted {
-		got.cluster = repeat(got.cluster, weights, d.node.Name)
+	if n := len(got.weights); n > 0 && slices.Max(got.weights) == slices.Min(got.weights) {
+		got.weights = nil
 	}
 }
 

@@ -120,12 +120,12 @@ func TestGroupsOfCluster(t *testing.T) {
 			groups: []string{"1@a2 2@a1 -> a tiers kubernetes.io/hostname,*", "1@a2 -> a"},
 			want:   []string{"  cluster 1 2"},
 		},
-		{name: "weights", groups: []string{"1@a1 2@a1 -> a", "3@a1 -> a*500 b*500"}, want: []string{"  cluster 1*2 2*2 3"}},
+		{name: "weights", groups: []string{"1@a1 2@a1 -> a", "3@a1 -> a*500 b*500"}, want: []string{"  cluster 1*1000 2*1000 3*500"}},
 		{name: "the same weight", groups: []string{"1@a1 2@a1 -> a*250 b*750", "3@a1 -> a*250 b"}, want: []string{"  cluster 1 2 3"}},
-		{name: "a third", groups: []string{"1@a1 -> a", "3@a1 -> a*333 b*333"}, want: []string{"  cluster 1*3 3"}},
-		{name: "hardly less", groups: []string{"1@a1 -> a", "3@a1 -> a*991 b*9"}, want: []string{"  cluster 1 3"}},
+		{name: "a third", groups: []string{"1@a1 -> a", "3@a1 -> a*333 b*333"}, want: []string{"  cluster 1*1000 3*333"}},
+		{name: "hardly less", groups: []string{"1@a1 -> a", "3@a1 -> a*991 b*9"}, want: []string{"  cluster 1*1000 3*991"}},
 		{name: "another zone's weights", groups: []string{"1@a1 -> a b*7", "3@a1 -> a b*333"}, want: []string{"  cluster 1 3"}},
-		{name: "the weight of an endpoint that moves", groups: []string{"1@a1 2@a1 -> a*250", "1@a1 -> a*500"}, want: []string{"  cluster 1*2 2"}},
+		{name: "the weight of an endpoint that moves", groups: []string{"1@a1 2@a1 -> a*250", "1@a1 -> a*500"}, want: []string{"  cluster 1*500 2*250"}},
 		{
 			name: "weights of what is not near do not matter", groups: []string{"1@a1 -> a tiers kubernetes.io/hostname,*", "2@a2 -> a*10 tiers kubernetes.io/hostname,*"},
 			want: []string{"  cluster 1"},
@@ -181,7 +181,7 @@ func TestGroupsOfLocal(t *testing.T) {
 		{
 			name:   "every endpoint of the node once, whatever its weight",
 			groups: []string{"1@a1 -> a", "2@a1 -> a*500", "2@a1 -> b not a"},
-			want:   []string{"  cluster 1*2 2", "  local 1 2", "health 32000: 2"},
+			want:   []string{"  cluster 1*1000 2*500", "  local 1 2", "health 32000: 2"},
 		},
 		{
 			name:   "the node is required, and has some",

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -183,33 +184,27 @@ func TestAsGroupsDocument(t *testing.T) {
 		}
 
 		got := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})
-		pool := got.Families[0].Ports[0].Cluster
 		want, beyond := r.cluster()
-		checkShares(t, pool, want)
+		checkShares(t, &got.Families[0].Ports[0], want)
 		if unreachable := len(got.Families[0].Unreachable) > 0; unreachable != beyond {
 			t.Fatalf("unreachable is %t, it should be %t", unreachable, beyond)
 		}
 	})
 }
 
-// checkShares compares how often targets are in a pool with what they weigh.
-func checkShares(t *rapid.T, pool []netip.AddrPort, want map[string]float64) {
-	sum, greatest := 0.0, 0.0
+// checkShares compares the shares of targets with what they weigh.
+func checkShares(t *rapid.T, port *ruleset.ServicePort, want map[string]float64) {
+	sum := 0.0
 	for _, weight := range want {
 		sum += weight
-		greatest = max(greatest, weight)
 	}
-	times := map[string]int{}
-	for _, target := range pool {
-		times[target.String()]++
-	}
-	for at, weight := range want {
-		share := float64(times[at]) / float64(len(pool))
-		if times[at] == 0 || math.Abs(share-weight/sum) > 0.011*greatest/sum {
-			t.Fatalf("%s has %.4f of the traffic, it should have %.4f: %v of %v", at, share, weight/sum, times, want)
+	shares := port.Shares()
+	for i, target := range port.Cluster {
+		if right := want[target.String()] / sum; math.Abs(shares[i]-right) > 0.01 {
+			t.Fatalf("%s has %.4f of the traffic, it should have %.4f: %v of %v", target, shares[i], right, port.Weights, want)
 		}
 	}
-	if len(times) != len(want) {
-		t.Fatalf("got %v, want %v", times, want)
+	if len(port.Cluster) != len(want) {
+		t.Fatalf("got %v, want %v", port.Cluster, want)
 	}
 }

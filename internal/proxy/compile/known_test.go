@@ -18,7 +18,7 @@ func knownText(t *testing.T, r Result) string {
 		t.Fatalf("not one port: %v", lines(r))
 	}
 	k := r.Families[0].Ports[0].Known
-	return "serving " + poolText(k.Serving) + "; silent " + poolText(k.Silent) + "; fleeting " + poolText(k.Fleeting) + "; view " + k.View
+	return "serving " + poolText(k.Serving, nil) + "; silent " + poolText(k.Silent, nil) + "; fleeting " + poolText(k.Fleeting, nil) + "; view " + k.View
 }
 
 // TestKnown looks at what tells which connections may go on: whatever serves anywhere.

@@ -229,7 +229,7 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 	tiers := topology.Tiers(w.list()[0].Spec.Tiers)
 	_, near := tiers.Select(node.Labels, candidates)
 	want := map[netip.Addr]float64{}
-	sum, greatest := 0.0, 0.0
+	sum := 0.0
 	for _, i := range near {
 		weight := weights[addresses[i]]
 		if lastResort {
@@ -237,11 +237,11 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 		}
 		want[netip.MustParseAddr(addresses[i])] = weight
 		sum += weight
-		greatest = max(greatest, weight)
 	}
-	got := map[netip.Addr]int{}
-	for _, target := range port.Cluster {
-		got[target.Addr()]++
+	got := map[netip.Addr]float64{}
+	shares := port.Shares()
+	for i, target := range port.Cluster {
+		got[target.Addr()] += shares[i]
 	}
 	if hard && !lastResort && len(want) == 0 {
 		w.checkLeaving(t, node, tiers, got)
@@ -249,11 +249,11 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 		for address := range got {
 			want[address] = 1
 		}
-		sum, greatest = float64(len(got)), 1
+		sum = float64(len(got))
 	}
 	for address, weight := range want {
-		share := float64(got[address]) / float64(len(port.Cluster))
-		if got[address] == 0 || math.Abs(share-weight/sum) > 0.02*greatest/sum {
+		share := got[address]
+		if got[address] == 0 || math.Abs(share-weight/sum) > 0.01 {
 			t.Fatalf("node %s sends %.4f of its traffic to %s, it should be %.4f:\n%v\nof\n%s", node.Name, share, address, weight/sum, lines(r), w.text())
 		}
 	}
@@ -268,7 +268,7 @@ func (w *planWorld) check(t *rapid.T, d routing.Decision, node *corev1.Node) {
 
 // checkLeaving looks at what a node uses while nothing is ready that its tiers allow: what
 // they allow of that which goes.
-func (w *planWorld) checkLeaving(t *rapid.T, node *corev1.Node, tiers topology.Tiers, used map[netip.Addr]int) {
+func (w *planWorld) checkLeaving(t *rapid.T, node *corev1.Node, tiers topology.Tiers, used map[netip.Addr]float64) {
 	for _, e := range w.in.Slices[0].Endpoints {
 		address := netip.MustParseAddr(e.Addresses[0])
 		if used[address] == 0 {

@@ -114,12 +114,16 @@ func (l *roll) address(r row) netip.Addr {
 	return netip.AddrFrom16(bytes)
 }
 
-// add adds an endpoint of an object. It reports whether the address is one of the
-// family.
-func (l *roll) add(text string, state uint64, object, index int) bool {
+// add adds an endpoint of an object, unless its address is none that it can have.
+func (l *roll) add(text string, state uint64, object, index int, strange *strangeEndpoints) {
 	address, ok := parseAddress(text)
-	if !ok || familyOf(address) != l.family {
-		return false
+	switch {
+	case !ok || familyOf(address) != l.family:
+		strange.foreign.add(text)
+		return
+	case special(address) != "":
+		strange.special.add(text)
+		return
 	}
 	r := row{order: state | uint64(object)<<objectShift | uint64(index)<<indexShift}
 	if l.family == ruleset.IPv4 {
@@ -130,7 +134,6 @@ func (l *roll) add(text string, state uint64, object, index int) bool {
 		r.high, r.low = binary.BigEndian.Uint64(bytes[:8]), binary.BigEndian.Uint64(bytes[8:])
 	}
 	l.rows = append(l.rows, r)
-	return true
 }
 
 // close ends the adding.
@@ -227,6 +230,17 @@ func (l *roll) localReady(hasPorts []bool) int {
 	return n
 }
 
+// onNode counts the addresses on the node.
+func (l *roll) onNode() int {
+	n := 0
+	for i, r := range l.rows {
+		if r.onNode() && (i == 0 || !r.sameAddress(l.rows[i-1])) {
+			n++
+		}
+	}
+	return n
+}
+
 // census counts the endpoints of a port.
 type census struct {
 	ready, leaving           int
@@ -288,4 +302,14 @@ func (i *ignored) note(notes *[]string, object, name, what, needed string) {
 	if i.count > 0 {
 		*notes = append(*notes, fmt.Sprintf("%s %s: %s ignored: %d, the first %q; each needs %s", object, name, what, i.count, i.first, needed))
 	}
+}
+
+// strangeEndpoints are the endpoints of an object that are ignored: those whose address is not
+// of the family, and those whose address means something else on every node.
+type strangeEndpoints struct{ foreign, special ignored }
+
+func (e *strangeEndpoints) note(notes *[]string, object, name string, family ruleset.Family) {
+	const what = "endpoints"
+	e.foreign.note(notes, object, name, what, neededAddress(family))
+	e.special.note(notes, object, name, what, "an address that is not unspecified, loopback, link-local, multicast or broadcast")
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -28,7 +29,7 @@ func Service(in Input, o Options) Result {
 	if named && name != translate.ServiceProxyName {
 		return Result{}
 	}
-	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in)}
+	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in), most: in.MaxElements}
 	if len(c.groups) == 0 && !o.AllServices {
 		if named {
 			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", translate.LabelServiceProxyName)
@@ -49,12 +50,16 @@ type compiler struct {
 	ours   bool
 	groups []*v1alpha1.EndpointGroup
 	slices []*discoveryv1.EndpointSlice
+	// most is how many elements the rules may take, any number if it is zero.
+	most int
 
 	name, rank string
 	affinity   time.Duration
 	policy     policy
 	ports      []servicePort
 	notes      []string
+	refused    Refusals
+	refusals   map[RefusedAddress]bool // all of them
 }
 
 func (c *compiler) note(format string, args ...any) {
@@ -69,18 +74,57 @@ func (c *compiler) result() Result {
 	c.readAffinity()
 	c.readPorts()
 	strangeAddresses(c.service, &c.notes)
-	var result Result
+	specialAddresses(c.service, &c.notes)
+	c.refuseBeyond()
+	var halves []*half
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
-		addresses := addressesOf(c.service, family, &c.options.Node, &c.notes)
-		if !addresses.cluster.IsValid() {
+		h := half{family: family, addresses: c.addressesOf(family)}
+		if !h.cluster.IsValid() {
 			continue
 		}
-		if f := c.family(family, &addresses); len(f.Ports) > 0 {
-			result.Families = append(result.Families, f)
+		if h.known, h.whole, h.partial = c.directory(family); h.known != nil {
+			halves = append(halves, &h)
 		}
 	}
-	result.Notes = c.notes
+	result := c.families(halves)
+	result.Notes, result.Refused = c.notes, c.refused
 	return result
+}
+
+// key is the name of the Service.
+func (c *compiler) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name}
+}
+
+// refuse notes a refused address, once.
+func (c *compiler) refuse(refused RefusedAddress) {
+	if c.refusals[refused] {
+		return
+	}
+	if c.refusals == nil {
+		c.refusals = map[RefusedAddress]bool{}
+	}
+	c.refusals[refused] = true
+	c.refused.add(refused)
+}
+
+// half is a Service in one family.
+type half struct {
+	family ruleset.Family
+	addresses
+	// known is where the endpoints are from, and whole has all of them if the first may
+	// not, as it is while it is partial.
+	known, whole directory
+	partial      bool
+	needs        needs
+}
+
+// onNode is how many endpoints on the node may connect to themselves.
+func (h *half) onNode() int {
+	if h.whole != nil {
+		return max(h.known.onNode(), h.whole.onNode())
+	}
+	return h.known.onNode()
 }
 
 // readAffinity reads for how long a client stays with its endpoint.
@@ -134,32 +178,44 @@ func (c *compiler) readPorts() {
 	}
 }
 
-// family compiles all ports in one family.
-func (c *compiler) family(family ruleset.Family, at *addresses) Family {
-	f := Family{Family: family}
-	known, whole, partial := c.directory(family)
-	if known == nil {
-		return f
-	}
+// family compiles all ports in one family, as long as what they take is not more than is
+// left. Of those for which it is, only what they take is added up: they may be too large to
+// be made.
+func (c *compiler) family(h *half, left *room) Family {
+	f := Family{Family: h.family, Elements: h.onNode()}
+	h.needs = needs{}
 	instead := false
 	for i := range c.ports {
 		port := &c.ports[i]
-		compiled := ruleset.ServicePort{Name: port.fullName, Rank: c.rank, Affinity: c.affinity, Fronts: at.fronts(port, c.policy)}
-		n := needOf(compiled.Fronts)
-		got := known.supply(port.portKey, n)
-		if whole != nil {
-			all := whole.supply(port.portKey, n)
+		n := h.need(port, c.policy)
+		got := h.known.supply(port.portKey, n)
+		if h.whole != nil {
+			all := h.whole.supply(port.portKey, n)
 			got.known = ruleset.Known{Serving: slices.Concat(got.known.Serving, all.cluster, all.local, all.known.Serving)}
-			if partial && n.lacks(got) {
+			if h.partial && n.lacks(got) {
 				got, instead = all, true
 			}
 		}
-		compiled.Cluster, compiled.Local, compiled.Known = got.cluster, got.local, got.known
-		refuse(compiled.Fronts, got.exists)
-		if partial && whole == nil {
+		if h.partial && h.whole == nil {
 			// That a group has gone, or is yet to come, is no matter of its endpoints.
-			compiled.Known.View = partialView
-			compiled.Known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
+			got.known.View = partialView
+			got.known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
+		}
+		if left.scarce() {
+			var some bool
+			if got, some = c.cut(h, port, got, left); !some {
+				continue
+			}
+		}
+		needed := c.needsOf(h, port, got)
+		h.needs.add(needed)
+		if !left.take(needed.all()) {
+			continue
+		}
+		compiled := ruleset.ServicePort{Name: port.fullName, Rank: c.rank, Affinity: c.affinity, Fronts: c.fronts(&h.addresses, port)}
+		compiled.Cluster, compiled.Weights, compiled.Local, compiled.Known = got.cluster, got.weights, got.local, got.known
+		refuse(compiled.Fronts, got.exists)
+		if h.partial && h.whole == nil {
 			compiled.Fronts = served(compiled.Fronts, got)
 			ignore(compiled.Fronts)
 		}
@@ -169,11 +225,13 @@ func (c *compiler) family(family ruleset.Family, at *addresses) Family {
 		if got.beyond {
 			f.Unreachable = append(f.Unreachable, port.fullName)
 		}
+		f.Elements += needed.all()
 		f.Ports = append(f.Ports, compiled)
 	}
 	if len(f.Ports) > 0 {
+		known := h.known
 		if instead {
-			known = whole
+			known = h.whole
 		}
 		f.Endpoints = known.endpoints()
 		f.Health = c.health(known)
@@ -203,16 +261,6 @@ func (c *compiler) directory(family ruleset.Family) (known, whole directory, par
 		return newSliced(nil, family, &c.options.Node, &c.notes), nil, false
 	}
 	return nil, nil, false
-}
-
-// needOf is which endpoints front ends need.
-func needOf(fronts []ruleset.FrontEnd) need {
-	var n need
-	for i := range fronts {
-		n.cluster = n.cluster || fronts[i].Pool != ruleset.PoolLocal
-		n.local = n.local || fronts[i].Pool != ruleset.PoolCluster
-	}
-	return n
 }
 
 // refuse says what becomes of connections that no endpoint is for. Those that a policy

@@ -48,18 +48,16 @@ func newSliced(all []*discoveryv1.EndpointSlice, family ruleset.Family, node *No
 	d.hasPorts = make([]bool, len(d.slices))
 	for i, s := range d.slices {
 		d.readPorts(i, s, notes)
-		var strange ignored
+		var strange strangeEndpoints
 		for j := range s.Endpoints {
 			// An endpoint's further addresses are alternatives that nobody uses.
 			text := ""
 			if e := &s.Endpoints[j]; len(e.Addresses) > 0 {
 				text = e.Addresses[0]
 			}
-			if !d.add(text, d.state(&s.Endpoints[j]), i, j) {
-				strange.add(text)
-			}
+			d.add(text, d.state(&s.Endpoints[j]), i, j, &strange)
 		}
-		strange.note(notes, "EndpointSlice", s.Name, "endpoints", neededAddress(family))
+		strange.note(notes, "EndpointSlice", s.Name, family)
 	}
 	d.close()
 	return d

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/proxy/httpserver"
 )
 
 // Service is what the load balancer of a Service is to know of this node.
@@ -25,12 +26,8 @@ type Service struct {
 // weightHeader tells a load balancer by how much to prefer this node.
 const weightHeader = "X-Load-Balancing-Endpoint-Weight"
 
-// headerTimeout is how long a check may take to say what it wants.
-const headerTimeout = 10 * time.Second
-
-// idleTimeout is how long a connection is kept that nothing is asked by: whoever reaches the
-// port can make many.
-const idleTimeout = time.Minute
+// mostConnections is how many connections the ports of all Services together hold at once.
+const mostConnections = 256
 
 // listenFunc opens a port.
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
@@ -40,6 +37,7 @@ type listenFunc func(ctx context.Context, network, address string) (net.Listener
 type Services struct {
 	state  *State
 	listen listenFunc
+	limit  *httpserver.Limit
 
 	mu        sync.Mutex
 	addresses []netip.Addr
@@ -72,7 +70,7 @@ func NewServices(state *State) *Services {
 }
 
 func newServices(state *State, listen listenFunc) *Services {
-	return &Services{state: state, listen: listen, open: map[types.NamespacedName]*served{}}
+	return &Services{state: state, listen: listen, limit: httpserver.NewLimit(mostConnections), open: map[types.NamespacedName]*served{}}
 }
 
 // Set answers at the addresses for the Services, and for no others. Ports that stay are
@@ -134,7 +132,7 @@ func (s *Services) serve(ctx context.Context, name types.NamespacedName, one *se
 			failure = err
 			continue
 		}
-		server := &http.Server{Handler: s.handler(name), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
+		server := httpserver.New(s.handler(name), s.limit)
 		one.doors[address] = door{listener, server}
 		go func() { _ = server.Serve(listener) }() // it ends by being closed
 	}

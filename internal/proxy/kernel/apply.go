@@ -208,11 +208,12 @@ func (e *encoder) rules(o origin, chain *ruleset.Chain) error {
 	prints := chain.Fingerprints()
 	for i := range chain.Rules {
 		m := e.messages
+		sets := e.ranges(o, chain.Rules[i].Statements)
 		e.begin(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
 		m.name(unix.NFTA_RULE_TABLE, e.name)
 		m.name(unix.NFTA_RULE_CHAIN, chain.Name)
 		list := m.nest(unix.NFTA_RULE_EXPRESSIONS)
-		if err := (&rule{messages: m, family: e.family}).write(chain.Rules[i].Statements); err != nil {
+		if err := (&rule{messages: m, family: e.family, sets: sets}).write(chain.Rules[i].Statements); err != nil {
 			return fmt.Errorf("rule %d of chain %s: %w", i+1, chain.Name, err)
 		}
 		m.nested(list)

@@ -60,7 +60,7 @@ func newThings(family ruleset.Family) things {
 		refused:  ruleset.Set{Name: "refused", Key: fields(address, protocol, port), Verdicts: true},
 		slots:    ruleset.Set{Name: "slots", Key: fields(address, protocol, port, ruleset.FieldSlot), Data: fields(address, port)},
 		pairs:    ruleset.Set{Name: "pairs", Key: fields(address, address)},
-		clients:  ruleset.Set{Name: "clients-of/some.service", Key: fields(address), Data: fields(address, port), Size: 7},
+		clients:  ruleset.Set{Name: "clients-of/some.service", Key: fields(address), Data: fields(address, port), Dynamic: true},
 		address:  netip.MustParseAddr("10.96.0.10"), endpoint: netip.MustParseAddr("10.128.1.2"),
 		prefix: netip.MustParsePrefix("10.128.0.0/9"), host: netip.MustParsePrefix("192.0.2.1/32"),
 	}
@@ -466,7 +466,7 @@ func TestRefusalsTakeBackWhatCameFirst(t *testing.T) {
 	c := newNamespace(t).open(t)
 	th := newThings(ruleset.IPv4)
 	apply(t, c, th.make())
-	more := ruleset.Set{Name: "more-clients", Key: th.clients.Key, Data: th.clients.Data, Size: 7}
+	more := ruleset.Set{Name: "more-clients", Key: th.clients.Key, Data: th.clients.Data, Dynamic: true}
 	chain := ruleset.Chain{Name: "more", Rules: []ruleset.Rule{{Family: th.family, Statements: []ruleset.Statement{
 		ruleset.Remember{Map: more.Name, Timeout: time.Hour},
 	}}}}

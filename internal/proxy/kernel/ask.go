@@ -8,7 +8,16 @@ import (
 )
 
 // errChanged is that something was changed while it was being listed.
-var errChanged = errors.New("what the kernel lists changes all the time")
+var errChanged error = changed{}
+
+// changed is an error that tells others of it.
+type changed struct{}
+
+// Error says it to people.
+func (changed) Error() string { return "what the kernel lists changes all the time" }
+
+// KeepsChanging says it to programs.
+func (changed) KeepsChanging() bool { return true }
 
 // asker asks the kernel, one thing after another.
 type asker struct {

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,4 +172,85 @@ func BenchmarkForgetConnections(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkMemory is what elements cost, of the kernel and of the program: one Service with
+// many endpoints, one with many fronts, and many Services with few of both.
+func BenchmarkMemory(b *testing.B) {
+	for _, shape := range []struct {
+		name                        string
+		services, fronts, endpoints int
+	}{
+		{"one-large", 1, 1, 100_000},
+		{"one-wide", 1, 20_000, 6},
+		{"many-small", 50_000, 1, 10},
+	} {
+		b.Run(shape.name, func(b *testing.B) { measureMemory(b, shape.services, shape.fronts, shape.endpoints) })
+	}
+}
+
+func measureMemory(b *testing.B, services, fronts, endpoints int) {
+	var elements int
+	var kernelBytes, heapBytes float64
+	for b.Loop() {
+		c := newNamespace(b).open(b)
+		kernelBefore, heapBefore := kernelMemory(b), heapInUse()
+		table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
+		staged := make([]ruleset.ServicePort, services)
+		for n := range services {
+			staged[n] = servicePort(n, endpoints)
+			for i := range fronts - 1 {
+				more := staged[n].Fronts[0]
+				more.Address, more.ClusterIP, more.Masquerade = numbered("198.18.0.0", i), false, true
+				staged[n].Fronts = append(staged[n].Fronts, more)
+			}
+			if err := table.Set(staged[n]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		elements = 0
+		transaction := table.Commit(time.Now()).Transaction
+		for i := range transaction.Changes {
+			elements += max(1, len(transaction.Changes[i].Elements))
+		}
+		apply(b, c, transaction)
+		transaction = ruleset.Transaction{}
+		kernelBytes, heapBytes = kernelMemory(b)-kernelBefore, heapInUse()-heapBefore
+		runtime.KeepAlive(staged)
+		runtime.KeepAlive(table)
+	}
+	b.ReportMetric(float64(elements), "elements")
+	b.ReportMetric(kernelBytes/float64(elements), "kernel-B/element")
+	b.ReportMetric(heapBytes/float64(elements), "heap-B/element")
+}
+
+// heapInUse is how many bytes the program uses.
+func heapInUse() float64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// kernelMemory is how many bytes the kernel of this machine uses for itself.
+func kernelMemory(b *testing.B) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		b.Fatal(err)
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(text)) {
+		name, rest, _ := strings.Cut(line, ":")
+		if name != "SUnreclaim" && name != "VmallocUsed" {
+			continue
+		}
+		var kilobytes float64
+		if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
+			b.Fatal(err)
+		}
+		sum += kilobytes * 1024
+	}
+	return sum
 }

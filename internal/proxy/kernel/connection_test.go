@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -198,6 +199,76 @@ func TestAffinity(t *testing.T) {
 		// A map that is gone has nothing to forget.
 		if err := w.conn.Forget(w.family, []ruleset.Forget{{Set: "affinity-gone"}}); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The client of an endpoint that went is led elsewhere from the transaction on in which that
+// goes, and stays there, before anything is done to have it forgotten.
+func TestClientsAreNotLedToWhatWent(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		front := w.front(1, 80)
+		p := ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1, 2, 3, 4, 5, 6), Affinity: time.Hour}
+		stage(t, w.conn, table, p)
+		answers := func() netip.AddrPort {
+			t.Helper()
+			s, err := w.client.connect(w.stranger, to(front), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.endpoint
+		}
+		for len(p.Cluster) > 1 {
+			gone := answers()
+			p.Cluster = slices.DeleteFunc(slices.Clone(p.Cluster), func(a netip.AddrPort) bool { return a == gone })
+			stage(t, w.conn, table, p)
+			first := answers()
+			if first == gone {
+				t.Fatalf("%s answered, which is no endpoint any more", gone)
+			}
+			for range 5 {
+				if now := answers(); now != first {
+					t.Fatalf("%s answered, and %s before", now, first)
+				}
+			}
+		}
+		// Nothing is left to forget, so that the rules are as they were.
+		at := time.Now()
+		table.Forgotten(affinityMap(t, w), at.Add(time.Hour))
+		commit(t, w.conn, table, at)
+		wantTable(t, w.conn, w.family, table)
+	})
+}
+
+// Connections are shared in proportion to the weights of endpoints.
+func TestWeightsShareConnections(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		front := w.front(1, 80)
+		front.Protocol = ruleset.UDP
+		weights := []uint32{1000, 500, 500, 100, 1000, 100}
+		stage(t, w.conn, table, ruleset.ServicePort{
+			Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1, 2, 3, 4, 5, 6), Weights: weights,
+		})
+		const packets = 4000
+		counts := make(map[netip.AddrPort]float64)
+		for range packets {
+			s, err := w.client.send(w.pod, to(front), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[s.endpoint]++
+		}
+		total := 0.0
+		for _, weight := range weights {
+			total += float64(weight)
+		}
+		for i, endpoint := range w.all(1, 2, 3, 4, 5, 6) {
+			share := float64(weights[i]) / total
+			// Six standard deviations: less than one run in a hundred million is off by more.
+			allowed := 6 * math.Sqrt(packets*share*(1-share))
+			if off := counts[endpoint] - packets*share; math.Abs(off) > allowed {
+				t.Errorf("%s with weight %d has %.0f of %d packets, want %.0f", endpoint, weights[i], counts[endpoint], packets, packets*share)
+			}
 		}
 	})
 }

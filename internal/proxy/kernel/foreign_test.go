@@ -79,7 +79,7 @@ func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 	}
 	for _, command := range []string{
 		"add element ip vicinity cluster-ips { 192.0.2.1 }", "delete element ip vicinity cluster-ips { 192.0.2.1 }",
-		"flush map ip vicinity slots", "add chain ip vicinity mine", "insert rule ip vicinity serve drop",
+		"flush map ip vicinity slots", "add chain ip vicinity mine", "insert rule ip vicinity drop-outside drop",
 		"add table ip6 vicinity", "delete table ip6 vicinity", "flush ruleset",
 	} {
 		n.nft(t, command)
@@ -185,9 +185,9 @@ func TestForeignChangesAreRepaired(t *testing.T) {
 		{"flushed", "flush table ip vicinity", true},
 		{"deleted", "delete table ip vicinity", true},
 		{"everything deleted", "flush ruleset", true},
-		{"a chain's rules deleted", "flush chain ip vicinity serve", true},
-		{"a rule added", "insert rule ip vicinity serve drop", true},
-		{"a rule deleted", "delete rule ip vicinity serve handle HANDLE", true},
+		{"a chain's rules deleted", "flush chain ip vicinity drop-outside", true},
+		{"a rule added", "insert rule ip vicinity drop-outside drop", true},
+		{"a rule deleted", "delete rule ip vicinity drop-outside handle HANDLE", true},
 		{"a chain added", "add chain ip vicinity mine", true},
 		{"a set added", "add set ip vicinity mine { type ipv4_addr; }", true},
 		{"a set of ranges added", "add set ip vicinity mine { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 11.0.0.0/8 }; }", true},
@@ -236,11 +236,11 @@ func TestForeignChangesAreRepaired(t *testing.T) {
 // firstHandle is the number of the first rule of the chain that serves.
 func firstHandle(t *testing.T, n *namespace) string {
 	t.Helper()
-	for line := range strings.Lines(n.nft(t, "--handle", "list", "chain", "ip", "vicinity", "serve")) {
+	for line := range strings.Lines(n.nft(t, "--handle", "list", "chain", "ip", "vicinity", "drop-outside")) {
 		if rule, handle, ok := strings.Cut(strings.TrimSpace(line), " # handle "); ok && !strings.HasPrefix(rule, "chain") {
 			return handle
 		}
 	}
-	t.Fatal("nft shows no rule of chain serve")
+	t.Fatal("nft shows no rule of chain drop-outside")
 	return ""
 }

@@ -18,11 +18,11 @@ func typical(t testing.TB, family ruleset.Family) *ruleset.Table {
 	t.Helper()
 	address := func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", n)) }
 	endpoint := func(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.128.0.%d:8080", n)) }
-	pods, others := netip.MustParsePrefix("10.128.0.0/9"), netip.MustParsePrefix("192.0.2.0/26")
+	pods, others := netip.MustParsePrefix("10.128.0.0/9"), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/26"), netip.MustParsePrefix("198.51.100.7/32")}
 	if family == ruleset.IPv6 {
 		address = func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00:96::%d", n)) }
 		endpoint = func(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("[fd00:128::%d]:8080", n)) }
-		pods, others = netip.MustParsePrefix("fd00:128::/33"), netip.MustParsePrefix("2001:db8::/47")
+		pods, others = netip.MustParsePrefix("fd00:128::/33"), []netip.Prefix{netip.MustParsePrefix("2001:db8::/47"), netip.MustParsePrefix("2001:db8:7::1/128")}
 	}
 	front := func(n int, p ruleset.Protocol, port uint16) ruleset.Front {
 		return ruleset.Front{Address: address(n), Protocol: p, Port: port}
@@ -37,13 +37,13 @@ func typical(t testing.TB, family ruleset.Family) *ruleset.Table {
 		{
 			Name:    "kube-system/dns:dns",
 			Fronts:  []ruleset.FrontEnd{{Front: front(10, ruleset.UDP, 53), ClusterIP: true}},
-			Cluster: []netip.AddrPort{endpoint(4), endpoint(4), endpoint(5)},
+			Cluster: []netip.AddrPort{endpoint(4), endpoint(5), endpoint(8)}, Weights: []uint32{1000, 350, 20},
 		},
 		{
 			Name: "shop/login:http",
 			Fronts: []ruleset.FrontEnd{
 				{Front: front(3, ruleset.TCP, 443), ClusterIP: true},
-				{Front: front(4, ruleset.TCP, 443), Pool: ruleset.PoolSplit, Masquerade: true, Sources: []netip.Prefix{others}},
+				{Front: front(4, ruleset.TCP, 443), Pool: ruleset.PoolSplit, Masquerade: true, Sources: others},
 			},
 			Cluster:  []netip.AddrPort{endpoint(6), endpoint(7)},
 			Local:    []netip.AddrPort{endpoint(7)},

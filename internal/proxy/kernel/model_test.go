@@ -176,8 +176,12 @@ func (m *model) commit() {
 		apply(m.t, m.conn, done.Transaction)
 		m.table.Written(time.Now())
 	}
+	began := time.Now()
 	if err := m.conn.Forget(m.family, done.Forget); err != nil {
 		m.t.Fatal(err)
+	}
+	for _, f := range done.Forget {
+		m.table.Forgotten(f.Set, began)
 	}
 }
 

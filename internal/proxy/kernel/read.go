@@ -2,9 +2,13 @@ package kernel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -79,16 +83,20 @@ func (r *reader) read(elements bool) error {
 	if err := r.chains(); err != nil {
 		return err
 	}
-	ours, err := r.sets()
+	kinds, err := r.sets()
 	if err != nil || !elements {
 		return err
 	}
 	for i := range r.listing.Sets {
-		if !ours[i] {
+		set, read := &r.listing.Sets[i], r.elements
+		switch kinds[i] {
+		case setForeign:
 			continue
+		case setOfClients:
+			read = r.remembered
 		}
-		if err := r.elements(&r.listing.Sets[i]); err != nil {
-			return fmt.Errorf("elements of %s: %w", r.listing.Sets[i].Name, err)
+		if err := read(set); err != nil {
+			return fmt.Errorf("elements of %s: %w", set.Name, err)
 		}
 	}
 	return nil
@@ -145,24 +153,44 @@ func (r *reader) chains() error {
 	return nil
 }
 
-// sets lists the sets, and tells which have elements that are ours: not those that packets
-// add to, nor those of ranges, which somebody else has added.
-func (r *reader) sets() (ours []bool, err error) {
+// setKind is what is read of a set.
+type setKind int
+
+// The kinds: sets whose elements are ours, those that packets add to, and those that
+// somebody else has added.
+const (
+	setOfOurs setKind = iota
+	setOfClients
+	setForeign
+)
+
+func kindOf(flags uint32) setKind {
+	switch {
+	case flags&unix.NFT_SET_INTERVAL != 0:
+		return setForeign
+	case flags&unix.NFT_SET_EVAL != 0:
+		return setOfClients
+	}
+	return setOfOurs
+}
+
+// sets lists the sets, and tells what kinds they are of.
+func (r *reader) sets() (kinds []setKind, err error) {
 	err = r.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_SET_TABLE}, "", func(content []byte) {
-		if text(attribute(content, unix.NFTA_SET_TABLE)) != ruleset.TableName {
-			return
+		flags := count(attribute(content, unix.NFTA_SET_FLAGS))
+		if text(attribute(content, unix.NFTA_SET_TABLE)) != ruleset.TableName || flags&unix.NFT_SET_ANONYMOUS != 0 {
+			return // those without names are parts of rules
 		}
 		r.listing.Sets = append(r.listing.Sets, ruleset.ListedSet{
 			Name:        text(attribute(content, unix.NFTA_SET_NAME)),
 			Fingerprint: commented(setComment, attribute(content, unix.NFTA_SET_USERDATA)),
 		})
-		flags := count(attribute(content, unix.NFTA_SET_FLAGS))
-		ours = append(ours, flags&(unix.NFT_SET_EVAL|unix.NFT_SET_INTERVAL) == 0)
+		kinds = append(kinds, kindOf(flags))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sets: %w", err)
 	}
-	return ours, nil
+	return kinds, nil
 }
 
 // elements lists the elements of a set.
@@ -182,6 +210,32 @@ func (r *reader) elements(set *ruleset.ListedSet) error {
 		return errChanged
 	}
 	return nil
+}
+
+// remembered lists the targets in a map that packets add to. That of a client that is
+// added meanwhile is one that the rules lead to.
+func (r *reader) remembered(set *ruleset.ListedSet) error {
+	seen := make(map[string]bool)
+	err := r.eachElement(set.Name, func(e ruleset.Element) { seen[e.Data] = true })
+	if errors.Is(err, errChanged) {
+		err = nil // clients come and go
+	}
+	for _, data := range slices.Sorted(maps.Keys(seen)) {
+		if target, ok := targetOf(r.listing.Family, data); ok {
+			set.Remembered = append(set.Remembered, target)
+		}
+	}
+	return err
+}
+
+// targetOf reads a target as maps hold it.
+func targetOf(family ruleset.Family, data string) (netip.AddrPort, bool) {
+	_, length := field(family, ruleset.FieldAddress)
+	if len(data) < int(length)+2 {
+		return netip.AddrPort{}, false
+	}
+	address, ok := netip.AddrFromSlice([]byte(data[:length]))
+	return netip.AddrPortFrom(address, binary.BigEndian.Uint16([]byte(data[length:]))), ok
 }
 
 // eachElement calls a function with the elements of a set.

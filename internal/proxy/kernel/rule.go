@@ -28,6 +28,7 @@ const (
 	fullyRandom          = 1 << 4 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
 	portUnreachable      = 3      // ICMP_PORT_UNREACH
 	portUnreachableIPv6  = 4      // ICMPV6_PORT_UNREACH
+	dynsetDelete         = 2      // NFT_DYNSET_OP_DELETE
 )
 
 // register is the number of a word.
@@ -37,6 +38,9 @@ func register(word int) uint32 { return unix.NFT_REG32_00 + uint32(word) }
 type rule struct {
 	messages *messages
 	family   ruleset.Family
+	// sets are the numbers of the sets without names that its statements look into, in
+	// their order.
+	sets []uint32
 }
 
 func (r *rule) write(statements []ruleset.Statement) error {
@@ -52,6 +56,9 @@ func (r *rule) statement(s ruleset.Statement) error {
 	switch s := s.(type) {
 	case ruleset.InPrefix:
 		r.inPrefix(s)
+	case ruleset.InPrefixes:
+		r.value(firstWord, s.Value)
+		r.lookUpRanges()
 	case ruleset.InSet:
 		r.load(firstWord, s.Key)
 		r.lookUp(s.Set, nil)
@@ -83,6 +90,8 @@ func (r *rule) statement(s ruleset.Statement) error {
 		r.changeMark(^uint32(0), s.Bits)
 	case ruleset.Decide:
 		r.decide(s.Verdict)
+	case ruleset.Draw:
+		r.draw(s)
 	case ruleset.LookUp:
 		r.load(firstWord, s.Key)
 		r.lookUp(s.Map, destination(verdictRegister))
@@ -94,6 +103,12 @@ func (r *rule) statement(s ruleset.Statement) error {
 		r.refuse(s)
 	case ruleset.Remember:
 		r.remember(s)
+	case ruleset.Recalls:
+		r.load(firstWord, []ruleset.Value{ruleset.SourceAddress})
+		r.lookUp(s.Map, destination(register(firstWord)))
+		r.compare(unix.NFT_CMP_EQ, string(s.Address.AsSlice()))
+	case ruleset.Unremember:
+		r.unremember(s)
 	default:
 		return fmt.Errorf("statement %T is unknown", s)
 	}
@@ -313,15 +328,45 @@ func (r *rule) lookUp(set string, to *uint32) {
 	})
 }
 
+// lookUpRanges looks up the value that was loaded in the next of the rule's sets.
+func (r *rule) lookUpRanges() {
+	id := r.sets[0]
+	r.sets = r.sets[1:]
+	r.expression("lookup", func(m *messages) {
+		m.name(unix.NFTA_LOOKUP_SET, rangesName)
+		m.number32(unix.NFTA_LOOKUP_SREG, register(firstWord))
+		m.number32(unix.NFTA_LOOKUP_SET_ID, id)
+	})
+}
+
+// random loads one of so many numbers.
+func (r *rule) random(word int, numbers, offset uint32) {
+	r.expression("numgen", func(m *messages) {
+		m.number32(unix.NFTA_NG_DREG, register(word))
+		m.number32(unix.NFTA_NG_MODULUS, numbers)
+		m.number32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+		m.number32(unix.NFTA_NG_OFFSET, offset)
+	})
+}
+
+// draw compares a random number as the kernel compares numbers: by their bytes, the
+// greatest first.
+func (r *rule) draw(s ruleset.Draw) {
+	r.random(firstWord, s.Of, 0)
+	r.expression("byteorder", func(m *messages) {
+		m.number32(unix.NFTA_BYTEORDER_SREG, register(firstWord))
+		m.number32(unix.NFTA_BYTEORDER_DREG, register(firstWord))
+		m.number32(unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON)
+		m.number32(unix.NFTA_BYTEORDER_LEN, 4)
+		m.number32(unix.NFTA_BYTEORDER_SIZE, 4)
+	})
+	r.compare(unix.NFT_CMP_LT, string(binary.BigEndian.AppendUint32(nil, s.Share)))
+}
+
 func (r *rule) translate(s ruleset.Translate) {
 	next := r.load(firstWord, s.Key)
 	if s.Slots > 0 {
-		r.expression("numgen", func(m *messages) {
-			m.number32(unix.NFTA_NG_DREG, register(next))
-			m.number32(unix.NFTA_NG_MODULUS, s.Slots)
-			m.number32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
-			m.number32(unix.NFTA_NG_OFFSET, 0)
-		})
+		r.random(next, s.Slots, s.Offset)
 	}
 	r.lookUp(s.Map, destination(register(firstWord)))
 	r.expression("nat", func(m *messages) {
@@ -348,13 +393,26 @@ func (r *rule) refuse(s ruleset.Refuse) {
 }
 
 func (r *rule) remember(s ruleset.Remember) {
+	r.changeClient(s.Map, unix.NFT_DYNSET_OP_UPDATE, func(m *messages) {
+		m.number64(unix.NFTA_DYNSET_TIMEOUT, uint64(s.Timeout.Milliseconds()))
+	})
+}
+
+// unremember names a target as nothing but what the kernel asks for.
+func (r *rule) unremember(s ruleset.Unremember) {
+	r.changeClient(s.Map, dynsetDelete, func(*messages) {})
+}
+
+// changeClient changes what a map has for the packet's source, with the packet's
+// destination as its target.
+func (r *rule) changeClient(clients string, operation uint32, more func(*messages)) {
 	r.load(firstWord, []ruleset.Value{ruleset.SourceAddress})
 	r.load(dataWord, []ruleset.Value{ruleset.DestinationAddress, ruleset.DestinationPort})
 	r.expression("dynset", func(m *messages) {
-		m.name(unix.NFTA_DYNSET_SET_NAME, s.Map)
-		m.number32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+		m.name(unix.NFTA_DYNSET_SET_NAME, clients)
+		m.number32(unix.NFTA_DYNSET_OP, operation)
 		m.number32(unix.NFTA_DYNSET_SREG_KEY, register(firstWord))
 		m.number32(unix.NFTA_DYNSET_SREG_DATA, register(dataWord))
-		m.number64(unix.NFTA_DYNSET_TIMEOUT, uint64(s.Timeout.Milliseconds()))
+		more(m)
 	})
 }

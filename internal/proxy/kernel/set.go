@@ -1,6 +1,9 @@
 package kernel
 
 import (
+	"net/netip"
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -65,7 +68,7 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	if set.Verdicts || set.Data != nil {
 		flags |= unix.NFT_SET_MAP
 	}
-	if set.Size > 0 {
+	if set.Dynamic {
 		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
 	}
 	if len(set.Key) > 1 {
@@ -90,28 +93,115 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	m.end()
 }
 
-// description writes how many elements a set has room for, and where the fields of its
-// keys begin, without which nft fails to list them.
+// description writes where the fields of a set's keys begin, without which nft fails to list
+// them.
 func (e *encoder) description(set *ruleset.Set) {
-	if set.Size == 0 && len(set.Key) == 1 {
+	if len(set.Key) == 1 {
 		return
 	}
 	m := e.messages
 	description := m.nest(unix.NFTA_SET_DESC)
-	if set.Size > 0 {
-		m.number32(unix.NFTA_SET_DESC_SIZE, set.Size)
+	fields := m.nest(setDescriptionFields)
+	for _, f := range set.Key {
+		_, length := field(e.family, f)
+		one := m.nest(unix.NFTA_LIST_ELEM)
+		m.number32(setDescriptionLength, length)
+		m.nested(one)
 	}
-	if len(set.Key) > 1 {
-		fields := m.nest(setDescriptionFields)
-		for _, f := range set.Key {
-			_, length := field(e.family, f)
-			one := m.nest(unix.NFTA_LIST_ELEM)
-			m.number32(setDescriptionLength, length)
-			m.nested(one)
-		}
-		m.nested(fields)
-	}
+	m.nested(fields)
 	m.nested(description)
+}
+
+// rangesName is the name of sets without one: the kernel puts a number in its place.
+const rangesName = "__set%d"
+
+// ranges writes the sets that statements of a rule look into and that have no names: they
+// come and go with the rule. It returns their numbers.
+func (e *encoder) ranges(o origin, statements []ruleset.Statement) []uint32 {
+	var numbers []uint32
+	for _, s := range statements {
+		if in, ok := s.(ruleset.InPrefixes); ok {
+			e.addRanges(o, in.Prefixes)
+			numbers = append(numbers, e.sets)
+		}
+	}
+	return numbers
+}
+
+// addRanges writes a set of ranges of addresses.
+func (e *encoder) addRanges(o origin, prefixes []netip.Prefix) {
+	m := e.messages
+	e.sets++
+	e.begin(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	m.name(unix.NFTA_SET_TABLE, e.name)
+	m.name(unix.NFTA_SET_NAME, rangesName)
+	m.number32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT|unix.NFT_SET_INTERVAL)
+	kind, length := field(e.family, ruleset.FieldAddress)
+	m.number32(unix.NFTA_SET_KEY_TYPE, kind)
+	m.number32(unix.NFTA_SET_KEY_LEN, length)
+	m.number32(unix.NFTA_SET_ID, e.sets)
+	m.end()
+	for part := range slices.Chunk(rangeEnds(prefixes), rangesAtOnce) {
+		e.begin(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+		m.name(unix.NFTA_SET_ELEM_LIST_TABLE, e.name)
+		m.name(unix.NFTA_SET_ELEM_LIST_SET, rangesName)
+		m.number32(unix.NFTA_SET_ELEM_LIST_SET_ID, e.sets)
+		list := m.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		for _, end := range part {
+			e.rangeEnd(end)
+		}
+		m.nested(list)
+		m.end()
+	}
+}
+
+// rangesAtOnce is how many ends of ranges there is room for in a message.
+const rangesAtOnce = 1000
+
+// rangeEnd is the first address of a range, or the first one after it.
+type rangeEnd struct {
+	address netip.Addr
+	after   bool
+}
+
+// rangeEnds are the ends of prefixes that are sorted and apart. Where one begins where
+// another ends there is no end: Linux before 6.19 would take the address for the end alone.
+func rangeEnds(prefixes []netip.Prefix) []rangeEnd {
+	ends := make([]rangeEnd, 0, 2*len(prefixes))
+	for _, p := range prefixes {
+		if last := len(ends) - 1; last >= 0 && ends[last].address == p.Addr() {
+			ends = ends[:last]
+		} else {
+			ends = append(ends, rangeEnd{address: p.Addr()})
+		}
+		if after := afterPrefix(p); after.IsValid() {
+			ends = append(ends, rangeEnd{address: after, after: true})
+		}
+	}
+	return ends
+}
+
+// rangeEnd writes one end of a range.
+func (e *encoder) rangeEnd(end rangeEnd) {
+	m := e.messages
+	one := m.nest(unix.NFTA_LIST_ELEM)
+	if end.after {
+		m.number32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	key := m.nest(unix.NFTA_SET_ELEM_KEY)
+	m.raw(unix.NFTA_DATA_VALUE, string(end.address.AsSlice()))
+	m.nested(key)
+	m.nested(one)
+}
+
+// afterPrefix is the first address after a prefix, invalid if there is none.
+func afterPrefix(p netip.Prefix) netip.Addr {
+	bytes := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < 8*len(bytes); bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last.Next()
 }
 
 // elements writes the elements of a change, in as many messages as they need.

@@ -28,7 +28,11 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	t := trial(family)
-	err := c.apply(ctx, trialTable, t)
+	return unsupported(t, c.apply(ctx, trialTable, t))
+}
+
+// unsupported says what an error of a trial means, and what to do about it.
+func unsupported(t ruleset.Transaction, err error) error {
 	var refusal *Refusal
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -37,17 +41,29 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 		return err
 	case refusal.Change >= 0 && t.Changes[refusal.Change].Kind == ruleset.AddChain:
 		chain := t.Changes[refusal.Change].Chain
-		return fmt.Errorf("the kernel's nftables cannot do %q, its module %s may be missing: %w", chain.Rules[0], chain.Name, refusal.Errno)
+		module := chain.Name
+		if chain.Base != nil && chain.Base.NAT {
+			module += " or nft_chain_nat"
+		}
+		return fmt.Errorf("the kernel's nftables cannot do %q, its module %s may be missing: %w; load it on the node by modprobe, or use a kernel that has it",
+			chain.Rules, module, refusal.Errno)
 	}
 	return fmt.Errorf("the kernel's nftables is not as it must be: %w", err)
 }
 
-// Lacking reports whether an error of CheckSupport says that the kernel does not have
-// something, and not that it was kept from trying.
-func Lacking(err error) bool {
-	return slices.ContainsFunc([]unix.Errno{
-		unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.EPROTO,
-	}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
+// HasIPv6 reports whether the kernel has IPv6. It does not if it was built without or was
+// started with ipv6.disable=1, and does whatever its nftables can do.
+func HasIPv6() (bool, error) { return hasIPv6(unix.Socket) }
+
+func hasIPv6(socket func(domain, kind, protocol int) (int, error)) (bool, error) {
+	opened, err := socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("finding out whether the kernel has IPv6: opening a socket: %w", err)
+	}
+	return true, unix.Close(opened)
 }
 
 // missing says what it is that a connection to nftables is for want of.
@@ -95,10 +111,10 @@ func trial(family ruleset.Family) ruleset.Transaction {
 	target := []ruleset.Field{ruleset.FieldAddress, ruleset.FieldPort}
 	verdicts := ruleset.Set{Name: "verdicts", Key: frontFields, Verdicts: true}
 	slots := ruleset.Set{Name: "slots", Key: append(slices.Clone(frontFields), ruleset.FieldSlot), Data: target}
-	clients := ruleset.Set{Name: "clients", Key: []ruleset.Field{ruleset.FieldAddress}, Data: target, Size: 1}
-	half := netip.PrefixFrom(netip.IPv4Unspecified(), 1)
+	clients := ruleset.Set{Name: "clients", Key: []ruleset.Field{ruleset.FieldAddress}, Data: target, Dynamic: true}
+	half, suffix := netip.PrefixFrom(netip.IPv4Unspecified(), 1), "_ipv4"
 	if family == ruleset.IPv6 {
-		half = netip.PrefixFrom(netip.IPv6Unspecified(), 1)
+		half, suffix = netip.PrefixFrom(netip.IPv6Unspecified(), 1), "_ipv6"
 	}
 	t := ruleset.Transaction{Family: family, Changes: []ruleset.Change{
 		{Kind: ruleset.DeleteTable},
@@ -111,19 +127,22 @@ func trial(family ruleset.Family) ruleset.Transaction {
 		module    string
 		base      *ruleset.Base
 		statement ruleset.Statement
+		more      ruleset.Statement
 	}{
-		{"nf_tables", nil, ruleset.InPrefix{Value: ruleset.SourceAddress, Prefix: half}},
-		{"nft_fib", nil, ruleset.FromNode{}},
-		{"nft_ct", nil, ruleset.LookUp{Key: []ruleset.Value{ruleset.OriginalAddress, ruleset.TransportProtocol, ruleset.OriginalPort}, Map: verdicts.Name}},
-		{"nft_numgen", &ruleset.Base{NAT: true, Hook: ruleset.Prerouting}, ruleset.Translate{Key: front, Slots: 2, Map: slots.Name}},
-		{"nft_nat", &ruleset.Base{NAT: true, Hook: ruleset.Output}, ruleset.Translate{Key: []ruleset.Value{ruleset.SourceAddress}, Map: clients.Name}},
-		{"nft_masq", &ruleset.Base{NAT: true, Hook: ruleset.Postrouting}, ruleset.Masquerade{}},
-		{"nft_reject", &ruleset.Base{Hook: ruleset.Forward}, ruleset.Refuse{}},
-		{"nft_dynset", nil, ruleset.Remember{Map: clients.Name, Timeout: 1}},
+		{"nf_tables", nil, ruleset.InPrefix{Value: ruleset.SourceAddress, Prefix: half}, ruleset.InPrefixes{Value: ruleset.SourceAddress, Prefixes: []netip.Prefix{half}}},
+		{"nft_fib" + suffix, nil, ruleset.FromNode{}, nil},
+		{"nft_ct", nil, ruleset.LookUp{Key: []ruleset.Value{ruleset.OriginalAddress, ruleset.TransportProtocol, ruleset.OriginalPort}, Map: verdicts.Name}, nil},
+		{"nft_numgen", &ruleset.Base{NAT: true, Hook: ruleset.Prerouting}, ruleset.Translate{Key: front, Slots: 2, Map: slots.Name}, ruleset.Draw{Share: 1, Of: 2}},
+		{"nft_nat", &ruleset.Base{NAT: true, Hook: ruleset.Output}, ruleset.Translate{Key: []ruleset.Value{ruleset.SourceAddress}, Map: clients.Name}, nil},
+		{"nft_masq", &ruleset.Base{NAT: true, Hook: ruleset.Postrouting}, ruleset.Masquerade{}, nil},
+		{"nft_reject" + suffix, &ruleset.Base{Hook: ruleset.Forward}, ruleset.Refuse{}, nil},
+		{"nft_dynset", nil, ruleset.Remember{Map: clients.Name, Timeout: 1}, ruleset.Unremember{Map: clients.Name}},
 	} {
-		t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: &ruleset.Chain{
-			Name: try.module, Base: try.base, Rules: []ruleset.Rule{{Family: family, Statements: []ruleset.Statement{try.statement}}},
-		}})
+		rules := []ruleset.Rule{{Family: family, Statements: []ruleset.Statement{try.statement}}}
+		if try.more != nil {
+			rules = append(rules, ruleset.Rule{Family: family, Statements: []ruleset.Statement{try.more}})
+		}
+		t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: &ruleset.Chain{Name: try.module, Base: try.base, Rules: rules}})
 	}
 	t.Changes = append(t.Changes, ruleset.Change{Kind: ruleset.DeleteTable})
 	return t

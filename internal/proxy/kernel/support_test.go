@@ -70,20 +70,66 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// That a kernel is busy does not mean that it lacks something.
-func TestLacking(t *testing.T) {
-	for errno, want := range map[unix.Errno]bool{
-		unix.ENOENT: true, unix.EOPNOTSUPP: true, unix.EAFNOSUPPORT: true, unix.EPROTONOSUPPORT: true,
-		unix.EBUSY: false, unix.ENOMEM: false, unix.EINTR: false, unix.EAGAIN: false, unix.EPERM: false,
-	} {
-		for _, err := range []error{&kernel.Refusal{Errno: errno}, fmt.Errorf("trying: %w", errno)} {
-			if got := kernel.Lacking(err); got != want {
-				t.Errorf("%s: %t, want %t", err, got, want)
+// What a kernel refuses of a trial is named with the module that it may lack, which differs
+// by family, and with what to do.
+func TestRefusedTrialsNameTheModule(t *testing.T) {
+	modules := map[ruleset.Family][]string{
+		ruleset.IPv4: {"nf_tables", "nft_fib_ipv4", "nft_ct", "nft_numgen or nft_chain_nat", "nft_nat or nft_chain_nat", "nft_masq or nft_chain_nat", "nft_reject_ipv4", "nft_dynset"},
+		ruleset.IPv6: {"nf_tables", "nft_fib_ipv6", "nft_ct", "nft_numgen or nft_chain_nat", "nft_nat or nft_chain_nat", "nft_masq or nft_chain_nat", "nft_reject_ipv6", "nft_dynset"},
+	}
+	for family, want := range modules {
+		trial := kernel.Trial(family)
+		for i := range trial.Changes {
+			if trial.Changes[i].Kind != ruleset.AddChain {
+				continue
+			}
+			err := kernel.Unsupported(trial, fmt.Errorf("trying: %w", &kernel.Refusal{Change: i, Errno: unix.ENOENT}))
+			if !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "its module "+want[0]+" may be missing") || !strings.Contains(err.Error(), "load it on the node by modprobe") {
+				t.Errorf("%d: %v, want the module %s and what to do", i, err, want[0])
+			}
+			want = want[1:]
+		}
+		if len(want) > 0 {
+			t.Errorf("nothing is tried of %q", want)
+		}
+		for _, test := range []struct {
+			err  error
+			want string
+		}{
+			{&kernel.Refusal{Change: 1, Errno: unix.EAFNOSUPPORT}, "the kernel's nftables is not as it must be"},
+			{&kernel.Refusal{Change: -1, Errno: unix.ENOMEM}, "the kernel's nftables is not as it must be"},
+			{&kernel.Refusal{Change: 2, Errno: unix.EPERM}, "the capability NET_ADMIN is missing"},
+			{errors.New("no answer"), "no answer"},
+		} {
+			if err := kernel.Unsupported(trial, test.err); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v: %v, want %q", test.err, err, test.want)
 			}
 		}
+		if err := kernel.Unsupported(trial, nil); err != nil {
+			t.Error(err)
+		}
 	}
-	if kernel.Lacking(nil) {
-		t.Error("something is lacking though nothing failed")
+}
+
+// A kernel has IPv6 unless it knows no such sockets. Whatever else keeps from opening one says
+// nothing of it.
+func TestIPv6IsToldBySockets(t *testing.T) {
+	for errno, want := range map[unix.Errno]struct{ has, fails bool }{
+		0: {has: true}, unix.EAFNOSUPPORT: {}, unix.EPERM: {fails: true}, unix.EMFILE: {fails: true}, unix.ENOENT: {fails: true},
+	} {
+		has, err := kernel.SocketTellsIPv6(func(_, kind, protocol int) (int, error) {
+			if errno != 0 {
+				return -1, errno
+			}
+			return unix.Socket(unix.AF_INET, kind, protocol)
+		})
+		if has != want.has || (err != nil) != want.fails {
+			t.Errorf("%v: %t, %v", errno, has, err)
+		}
+	}
+	_, err := os.Stat("/proc/net/if_inet6")
+	if has, failed := kernel.HasIPv6(); failed != nil || has != (err == nil) {
+		t.Errorf("this kernel has IPv6: %t, %v; its interfaces of IPv6: %v", has, failed, err)
 	}
 }
 

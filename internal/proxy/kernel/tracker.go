@@ -97,13 +97,54 @@ func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error
 	deleted := 0
 	var errs []error
 	for network, fronts := range byNetwork(stale) {
-		n, err := t.delete(ctx, network, fronts)
+		questions := []netip.AddrPort{{}}
+		if len(fronts) <= fewFronts {
+			questions = slices.Collect(maps.Keys(fronts))
+		}
+		n, err := t.delete(ctx, network, questions, func(to, from netip.AddrPort) bool { return fronts[to][from] })
 		deleted += n
 		if err != nil {
 			errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", network.protocol, network.family, err))
 		}
 	}
 	return deleted, errors.Join(errs...)
+}
+
+// Reconcile has the kernel forget all connections of UDP to fronts that go to something else
+// than what is listed for the front, sorted. It returns how many.
+func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) (int, error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	fronts := make(map[ruleset.Family]map[netip.AddrPort][]netip.AddrPort)
+	for front, targets := range live {
+		family := familyOf(front.Address)
+		if fronts[family] == nil {
+			fronts[family] = make(map[netip.AddrPort][]netip.AddrPort)
+		}
+		fronts[family][netip.AddrPortFrom(front.Address, front.Port)] = targets
+	}
+	deleted := 0
+	var errs []error
+	for family, known := range fronts {
+		n, err := t.delete(ctx, network{family, ruleset.UDP}, []netip.AddrPort{{}}, func(to, from netip.AddrPort) bool {
+			targets, ours := known[to]
+			_, lives := slices.BinarySearchFunc(targets, from, netip.AddrPort.Compare)
+			return ours && !lives
+		})
+		deleted += n
+		if err != nil {
+			errs = append(errs, fmt.Errorf("forgetting connections of UDP by %s: %w", family, err))
+		}
+	}
+	return deleted, errors.Join(errs...)
+}
+
+// familyOf is the family of an address.
+func familyOf(address netip.Addr) ruleset.Family {
+	if address.Is6() {
+		return ruleset.IPv6
+	}
+	return ruleset.IPv4
 }
 
 // network is what connections are asked for by.
@@ -119,10 +160,7 @@ type targets map[netip.AddrPort]bool
 func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
 	sorted := make(map[network]map[netip.AddrPort]targets)
 	for _, s := range stale {
-		n := network{ruleset.IPv4, s.Front.Protocol}
-		if s.Front.Address.Is6() {
-			n.family = ruleset.IPv6
-		}
+		n := network{familyOf(s.Front.Address), s.Front.Protocol}
 		if sorted[n] == nil {
 			sorted[n] = make(map[netip.AddrPort]targets)
 		}
@@ -135,17 +173,15 @@ func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
 	return sorted
 }
 
-func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPort]targets) (int, error) {
-	questions := []netip.AddrPort{{}}
-	if len(fronts) <= fewFronts {
-		questions = slices.Collect(maps.Keys(fronts))
-	}
+// delete asks for the connections of some fronts, or for all if one is none, and deletes those
+// to a front and from a target that a function says are stale.
+func (t *Tracker) delete(ctx context.Context, n network, questions []netip.AddrPort, stale func(to, from netip.AddrPort) bool) (int, error) {
 	deleted := 0
 	for _, front := range questions {
 		if err := ctx.Err(); err != nil {
 			return deleted, err
 		}
-		found, err := t.find(n, front, fronts)
+		found, err := t.find(n, front, stale)
 		if err != nil {
 			return deleted, err
 		}
@@ -161,8 +197,8 @@ func (t *Tracker) delete(ctx context.Context, n network, fronts map[netip.AddrPo
 }
 
 // find asks for the connections of a front, or for all if it is none, and picks those that
-// go where they may not. They are as a message that deletes them has them.
-func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPort]targets) ([]string, error) {
+// are stale. They are as a message that deletes them has them.
+func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from netip.AddrPort) bool) ([]string, error) {
 	m := &t.messages
 	m.reset()
 	m.begin(unix.NFNL_SUBSYS_CTNETLINK<<8|trackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
@@ -182,8 +218,7 @@ func (t *Tracker) find(n network, front netip.AddrPort, fronts map[netip.AddrPor
 		if unanswered && answered(content) {
 			return
 		}
-		stale := fronts[to]
-		if protocol == n.protocol && stale[from] {
+		if protocol == n.protocol && stale(to, from) {
 			found = append(found, deletion(content))
 		}
 	})

@@ -217,3 +217,41 @@ func TestConnectionsThatNobodyAnsweredAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// What connection tracking knows when a proxy starts may be of endpoints that went while none
+// ran. All flows of UDP to fronts go on only where they may.
+func TestFlowsAreReconciled(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		tracker := w.node.track(t, kernel.TrackerOptions{})
+		front, other, foreign := w.front(1, 53), w.front(2, 53), w.front(3, 53)
+		front.Protocol, other.Protocol, foreign.Protocol = ruleset.UDP, ruleset.UDP, ruleset.UDP
+		with := func(name string, front ruleset.FrontEnd, n int) ruleset.ServicePort {
+			return ruleset.ServicePort{Name: name, Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(n)}
+		}
+		stage(t, w.conn, table, with("a/b:", front, 1), with("a/c:", other, 1), with("a/d:", foreign, 1))
+		moving, staying, unknown := newFlow(t, w, front), newFlow(t, w, other), newFlow(t, w, foreign)
+		for _, f := range []flow{moving, staying, unknown} {
+			f.wantAnswer(t, w.endpoint(1))
+		}
+		// A proxy that was killed, and one that starts when the endpoint is gone.
+		again := ruleset.NewTable(w.config())
+		listing, err := w.conn.Read(w.family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Adopt(listing)
+		serving := with("a/c:", other, 2)
+		serving.Known.Serving = w.all(1)
+		stage(t, w.conn, again, with("a/b:", front, 2), serving)
+		deleted, err := tracker.Reconcile(t.Context(), again.Live(ruleset.UDP))
+		if err != nil || deleted != 1 {
+			t.Fatalf("Reconcile(%v) = %d, %v, want 1", again.Live(ruleset.UDP), deleted, err)
+		}
+		moving.wantAnswer(t, w.endpoint(2))
+		staying.wantAnswer(t, w.endpoint(1))
+		unknown.wantAnswer(t, w.endpoint(1))
+		if deleted, err = tracker.Reconcile(t.Context(), again.Live(ruleset.UDP)); err != nil || deleted != 0 {
+			t.Errorf("a second time %d are forgotten, %v", deleted, err)
+		}
+	})
+}

@@ -70,7 +70,7 @@ func TestAdoptEndsWhatLingered(t *testing.T) {
 	}
 	c := other.Commit(due)
 	expectLines(t, describe(c.Transaction),
-		"delete from slots: 10.96.0.10 . udp . 53 . 1", "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain pick-3")
+		"delete from slots: 10.96.0.10 . udp . 53 . 1", "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain service-3", "delete chain pick-3")
 	other.do(t, c)
 }
 
@@ -87,8 +87,8 @@ func TestAdoptDoesNotTrustWhatLingers(t *testing.T) {
 	other := b.again(t)
 	other.do(t, other.Commit(start))
 	c := other.program(t, start, split)
-	if lines := describe(c.Transaction); !slices.Contains(lines, "replace rules of split-2-1") {
-		t.Errorf("the rules of split-2-1 stay:\n%s", strings.Join(lines, "\n"))
+	if lines := describe(c.Transaction); !slices.Contains(lines, "replace rules of split-2-1-tcp-22fb5d7b7040cdaa-a/b/c") {
+		t.Errorf("the rules of split-2-1-tcp-22fb5d7b7040cdaa-a/b/c stay:\n%s", strings.Join(lines, "\n"))
 	}
 	other.do(t, other.Commit(start.Add(time.Second)))
 	if due, ok := other.Due(); ok {
@@ -159,12 +159,6 @@ func TestAdoptMendsWhatOthersDid(t *testing.T) {
 			},
 		},
 		{
-			"a membership is gone",
-			func(k *fakeKernel) { clear(k.sets["masqueraded-node"].elements) },
-			"masqueraded-node holds 10.96.0.10:53/udp: false instead of true",
-			[]string{"add to masqueraded-node: 10.96.0.10 . udp . 53"},
-		},
-		{
 			"an element makes no sense",
 			func(k *fakeKernel) { k.sets["hairpin"].elements["odd"] = Element{Key: "odd"} },
 			"hairpin has 1 elements that are not of this table",
@@ -173,12 +167,12 @@ func TestAdoptMendsWhatOthersDid(t *testing.T) {
 		{
 			"a chain has a rule more",
 			func(k *fakeKernel) {
-				c := *k.chains[serveChain]
+				c := *k.chains[dropOutsideChain]
 				c.Rules = append(slices.Clone(c.Rules), Rule{Family: IPv4, Statements: []Statement{NewConnection{}}})
-				k.chains[serveChain] = &c
+				k.chains[dropOutsideChain] = &c
 			},
-			"the chain serve has other rules",
-			[]string{"replace rules of serve"},
+			"the chain drop-outside has other rules",
+			[]string{"replace rules of drop-outside"},
 		},
 		{
 			"a base chain has a rule more",
@@ -204,7 +198,7 @@ func TestAdoptMendsWhatOthersDid(t *testing.T) {
 		},
 		{
 			"a chain is there that nothing leads to",
-			func(k *fakeKernel) { k.chains["pick-7"] = Config{Family: IPv4}.pick("pick-7", setSlots, 7) },
+			func(k *fakeKernel) { k.chains["pick-7"] = parsePart("pick-7").chain(Config{Family: IPv4}) },
 			"nothing leads to pick-7",
 			nil,
 		},
@@ -249,7 +243,7 @@ func TestAdoptOfWhatCannotBeMendedBeginsAnew(t *testing.T) {
 		{"no table", func(k *fakeKernel) { *k = fakeKernel{} }, "there is no table ip vicinity"},
 		{"a chain of another", func(k *fakeKernel) { k.chains["x"] = &Chain{Name: "x"} }, "the chain x is not of this table"},
 		{"a chain with the name of a map", func(k *fakeKernel) { k.chains["affinity-x"] = &Chain{Name: "affinity-x"} }, "the chain affinity-x is not of this table"},
-		{"a pick chain without a number", func(k *fakeKernel) { k.chains["pick-x"] = &Chain{Name: "pick-x"} }, "the chain pick-x is not of this table"},
+		{"a pick chain without a number", func(k *fakeKernel) { k.chains["service-x"] = &Chain{Name: "service-x"} }, "the chain service-x is not of this table"},
 		{"a split chain of nothing", func(k *fakeKernel) { k.chains["split-1-x"] = &Chain{Name: "split-1-x"} }, "the chain split-1-x is not of this table"},
 		{"a set of another", func(k *fakeKernel) { k.sets["x"] = &fakeSet{Set: Set{Name: "x"}} }, "the set x is not of this table"},
 		{"a set of another definition", func(k *fakeKernel) { k.sets["slots"].Key = nil }, "the set slots is not of this table"},
@@ -291,7 +285,7 @@ func TestHoldsLooksAtWhatLingers(t *testing.T) {
 			delete(k.sets["slots"].elements, slotKey(dns, 2))
 			delete(k.sets["slots"].elements, slotKey(dns, 3))
 		}},
-		{"a chain", func(k *fakeKernel) { delete(k.chains, "pick-4") }},
+		{"a chain", func(k *fakeKernel) { delete(k.chains, "service-4") }},
 	} {
 		k := b.kernel.clone()
 		test.tamper(k)
@@ -306,7 +300,7 @@ func TestHoldsLooksAtWhatLingers(t *testing.T) {
 	// Another table does not know why it is there.
 	other := newBed(Config{Family: IPv4})
 	other.program(t, start, dnsPort("12"))
-	expectLines(t, other.Differences(b.kernel.list(IPv4)), "nothing leads to pick-4",
+	expectLines(t, other.Differences(b.kernel.list(IPv4)), "nothing leads to pick-4", "nothing leads to service-4",
 		"slots of 10.96.0.10:53/udp has [2 3], which no number is drawn for")
 }
 
@@ -341,9 +335,9 @@ func TestHoldsShapeNeedsNoElements(t *testing.T) {
 		t.Error("the shape is not what it is")
 	}
 	for _, tamper := range []func(){
-		func() { delete(b.kernel.sets, "affinity-6ebdafae-shop/web/http") },
+		func() { delete(b.kernel.sets, "affinity-tcp-3e8478f16c08e71e-shop/web/http") },
 		func() { delete(b.kernel.sets, "slots") },
-		func() { b.kernel.chains["pick-2"] = &Chain{Name: "pick-2"} },
+		func() { b.kernel.chains["service-2"] = &Chain{Name: "service-2"} },
 		func() { *b.kernel = fakeKernel{} },
 	} {
 		before := b.kernel.clone()

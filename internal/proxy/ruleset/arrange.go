@@ -48,6 +48,38 @@ func arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	return arranged
 }
 
+// arrange puts the wanted targets, of which each class is sorted, into the slots of their
+// classes.
+func (s shape) arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
+	if len(s) < 2 {
+		return arrange(before, wanted)
+	}
+	arranged := make([]netip.AddrPort, 0, len(wanted))
+	for _, c := range s {
+		begin := len(arranged)
+		end := begin + int(c.count)
+		had := before[min(begin, len(before)):min(end, len(before))]
+		arranged = append(arranged, arrange(had, wanted[begin:end])...)
+	}
+	if slices.Equal(arranged, before) {
+		return before
+	}
+	return arranged
+}
+
+// sorted are targets that are in the slots of their classes, as they are before they are
+// arranged.
+func (s shape) sorted(targets []netip.AddrPort) []netip.AddrPort {
+	sorted := slices.Clone(targets)
+	begin := 0
+	for _, c := range s {
+		end := begin + int(c.count)
+		slices.SortFunc(sorted[begin:end], netip.AddrPort.Compare)
+		begin = end
+	}
+	return sorted
+}
+
 // without are the targets, each once and sorted, that are in some of the first slots but
 // in none of the others.
 func without(some, others []netip.AddrPort) []netip.AddrPort {

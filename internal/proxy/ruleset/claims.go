@@ -67,8 +67,24 @@ func (c *claims) contest(front Front, all []claim) {
 	c.contested[front] = all
 }
 
+// Precedence orders front ends of the same front by what they are: cluster IPs are first,
+// then NodePorts, then all others.
+func (f *FrontEnd) Precedence() int {
+	switch {
+	case f.ClusterIP:
+		return 0
+	case f.NodePort:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// compareClaims orders claims to the same front, the one that gets it first. What the
+// cluster has given a Service, its cluster IP and its node ports, is its own however old
+// other claims are.
 func compareClaims(a, b claim) int {
-	return cmp.Or(cmp.Compare(a.port.rank, b.port.rank), cmp.Compare(a.port.name, b.port.name))
+	return cmp.Or(cmp.Compare(a.end().Precedence(), b.end().Precedence()), cmp.Compare(a.port.rank, b.port.rank), cmp.Compare(a.port.name, b.port.name))
 }
 
 // entry is what a front needs, nothing if no port wants it.

@@ -31,6 +31,9 @@ type Config struct {
 	// PodInterfaces are those that traffic of pods comes in by. With a name, ClusterCIDRs
 	// do not count.
 	PodInterfaces Interfaces
+	// ServiceRanges are where cluster IPs are from. New connections to addresses there that
+	// no Service has are dropped.
+	ServiceRanges []netip.Prefix
 	// Linger is how long what the rules no longer lead to stays in the kernel for packets
 	// that are on their way through them, DefaultLinger if zero.
 	Linger time.Duration
@@ -58,6 +61,7 @@ func (c Config) normal() Config {
 		c.Linger = DefaultLinger
 	}
 	c.ClusterCIDRs = prefixes(c.Family, c.ClusterCIDRs)
+	c.ServiceRanges = prefixes(c.Family, c.ServiceRanges)
 	if c.PodInterfaces.Name == "" {
 		c.PodInterfaces = Interfaces{}
 	} else {
@@ -70,7 +74,7 @@ func (c Config) normal() Config {
 func (c Config) equal(other Config) bool {
 	return c.Family == other.Family && c.MasqueradeMark == other.MasqueradeMark &&
 		c.MasqueradeAll == other.MasqueradeAll && c.Linger == other.Linger &&
-		c.samePods(other)
+		slices.Equal(c.ServiceRanges, other.ServiceRanges) && c.samePods(other)
 }
 
 // samePods reports whether both tell pods alike.

@@ -10,7 +10,8 @@
 // Each family has a table. A packet's destination, protocol and port, its front, is looked
 // up in a map that leads to a chain by the number of endpoints: it draws a number, and
 // looks front and number up in the slots, which say where to send the packet. So the rules
-// stay the same whatever comes and goes, but for a chain for each number of endpoints.
+// stay the same whatever comes and goes, but for chains by the number of endpoints, by how
+// weights share traffic among them, and for each port that remembers its clients.
 //
 // # Packets on their way
 //

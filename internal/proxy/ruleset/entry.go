@@ -5,14 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 )
 
 // entry is what a table holds for one front.
 type entry struct {
 	verdicts [verdictMaps]Verdict
-	members  [memberships]bool
 	slots    [slotMaps][]netip.AddrPort
 	// clusterIP says that the front counts for the set of addresses of Services, and
 	// counted that its verdicts count for the parts that they lead to.
@@ -25,43 +23,50 @@ var nothing = &entry{}
 // entry is what a port needs for one of its fronts.
 func (p *port) entry(end *FrontEnd) *entry {
 	e := &entry{clusterIP: end.ClusterIP, counted: true}
-	complete := false
-	switch cluster, local := p.pools[0], p.pools[1]; end.Pool {
-	case PoolCluster:
-		e.slots[0] = cluster
-		if complete = len(cluster) > 0; complete {
-			e.verdicts[setServices] = goTo(clusterPrefix + strconv.Itoa(len(cluster)))
-		}
-	case PoolLocal:
-		e.slots[1] = local
-		if complete = len(local) > 0; complete {
-			e.verdicts[setServices] = goTo(localPrefix + strconv.Itoa(len(local)))
-		}
-	default:
+	group := p.group(end)
+	remember := splitInfix
+	if end.Pool == PoolSplit {
 		e.slots = p.pools
-		complete = len(cluster) > 0 && len(local) > 0
-		if len(cluster) > 0 || len(local) > 0 {
-			e.verdicts[setServices] = goTo(splitName(len(cluster), len(local)))
+		if p.shapes[0] != nil || p.shapes[1] != nil {
+			e.verdicts[setServices] = goTo(splitName(p.shapes[0], p.shapes[1], group))
 		}
+	} else {
+		pool := end.Pool.slotMap()
+		e.slots[pool] = p.pools[pool]
+		if of := p.shapes[pool]; of != nil {
+			e.verdicts[setServices] = goTo(drawName(end.treatment(), pool, of, group))
+		}
+		remember = localInfixOf(pool)
 	}
-	if !complete {
+	if !e.complete() {
 		e.verdicts[setRefused] = end.Empty.verdict()
 	}
 	if end.Sources != nil {
 		e.verdicts[setFirewall] = goTo(p.sourcesName(end))
 	}
-	if !e.served() {
-		return e
-	}
-	e.members[0] = end.Masquerade && end.Pool != PoolSplit
-	e.members[1] = end.Pool == PoolSplit
-	if p.affinity > 0 {
-		group := p.group(end)
-		// A client that nothing is known of comes back from there.
-		e.verdicts[setAffinity] = Verdict{Kind: VerdictJump, Chain: stickyPrefix + group}
-		e.verdicts[setRemember] = goTo(rememberPrefix + group)
+	if e.served() && group != "" {
+		e.verdicts[setRemember] = goTo(rememberPrefix + remember + group)
 	}
 	return e
+}
+
+// slotMap is the pool by the number of its map from setSlots.
+func (p Pool) slotMap() int {
+	if p == PoolLocal {
+		return 1
+	}
+	return 0
+}
+
+// treatment is how a front's traffic is treated, but for that of a pool Split.
+func (e *FrontEnd) treatment() treatment {
+	switch {
+	case e.Masquerade:
+		return treatMasquerade
+	case e.ClusterIP:
+		return treatService
+	}
+	return treatPlain
 }
 
 // verdict is what a refusal is to packets.
@@ -88,7 +93,7 @@ func (e *entry) served() bool { return e.verdicts[setServices].Kind != 0 }
 
 // complete reports whether endpoints take all of the front's packets.
 func (e *entry) complete() bool {
-	split := e.members[setMasqueradedNode-setMasqueraded]
+	split := strings.HasPrefix(e.verdicts[setServices].Chain, splitPrefix)
 	return e.served() && (!split || len(e.slots[0]) > 0 && len(e.slots[1]) > 0)
 }
 
@@ -102,20 +107,16 @@ func (e *entry) gains(other *entry) bool {
 	return false
 }
 
-// group names what the clients of a front share with those of the port's other fronts
-// of the same pool and protocol: where they are remembered. Pools must not share it: a
-// client that the whole pool served would be sent away from the node by a front that
-// may only use the local one.
+// group names what the clients of a sticky port share, whichever of its fronts of a
+// protocol they connect to: where they are remembered, for each pool. Pools must not share
+// it: a client that the whole pool served would be sent away from the node by a front that
+// may only use the local one. It is empty for a port that is not sticky.
 func (p *port) group(end *FrontEnd) string {
-	suffix := ""
-	switch end.Pool {
-	case PoolCluster:
-	case PoolLocal:
-		suffix = "-local"
-	default:
-		suffix = "-split"
+	if p.affinity == 0 {
+		return ""
 	}
-	return uniqueName(p.name, suffix, end.Protocol.String()) + suffix
+	protocol := end.Protocol.String()
+	return protocol + "-" + uniqueName(p.name, protocol)
 }
 
 // sourcesName names the chain of those that may connect to a front.
@@ -127,8 +128,9 @@ func (p *port) sourcesName(end *FrontEnd) string {
 	return sourcesPrefix + uniqueName(p.name, texts...)
 }
 
-// nameLength bounds what names say of ServicePorts. The kernel's names end at 255 bytes.
-const nameLength = 200
+// nameLength bounds what names say of ServicePorts. The kernel's names end at 255 bytes,
+// and names of chains say shapes, too.
+const nameLength = 100
 
 // uniqueName is a name for the kernel: a hash of all that tells it from others, and what
 // people know it by, as far as nft's words can spell it.
@@ -144,5 +146,5 @@ func uniqueName(name string, details ...string) string {
 			return '-'
 		}
 	}, name)
-	return hex.EncodeToString(hash[:4]) + "-" + readable[:min(len(readable), nameLength)]
+	return hex.EncodeToString(hash[:8]) + "-" + readable[:min(len(readable), nameLength)]
 }

@@ -20,11 +20,6 @@ func (r *revision) reviseFront(front Front, old, wanted *entry) {
 			}
 		}
 	}
-	for i := range memberships {
-		if have, want := old.members[i], wanted.members[i]; have != want {
-			r.change(setMasqueraded+i, Element{Key: key}, want)
-		}
-	}
 	for pool := range old.slots {
 		r.reviseSlots(slotsOf{front, pool}, old.slots[pool], wanted.slots[pool])
 	}
@@ -64,8 +59,6 @@ func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 	}
 	winner := r.claims.winners[front]
 	switch id {
-	case setAffinity:
-		p.protocol = front.Protocol
 	case setRemember:
 		if p.timeout != winner.port.affinity {
 			p.timeout = winner.port.affinity

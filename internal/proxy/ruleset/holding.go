@@ -18,8 +18,8 @@ type holding struct {
 	chains  map[string][]string // their fingerprints
 	parts   []*part             // in order
 	entries map[Front]*entry
-	// sticky are the entries whose clients are remembered, by the chain for them.
-	sticky map[string][]*entry
+	// targets are those that clients may be remembered with, by the map for them.
+	targets map[string][]netip.AddrPort
 	// strays are slots that no number is drawn for.
 	strays    []stray
 	addresses []netip.Addr // of Services
@@ -46,7 +46,7 @@ func hold(family Family, l Listing) *holding {
 		sets:    make(map[string]bool),
 		chains:  make(map[string][]string),
 		entries: make(map[Front]*entry),
-		sticky:  make(map[string][]*entry),
+		targets: make(map[string][]netip.AddrPort),
 	}
 	h.holdChains(l.Chains)
 	fixed := make(map[string]setID)
@@ -64,6 +64,7 @@ func hold(family Family, l Listing) *holding {
 			}
 			p.held = true
 			h.parts = append(h.parts, p)
+			h.targets[p.name] = append(h.targets[p.name], set.Remembered...)
 			continue
 		}
 		if set.Fingerprint != sets[id].Fingerprint() {
@@ -78,9 +79,12 @@ func hold(family Family, l Listing) *holding {
 		}
 	}
 	h.holdSlots(filled)
-	for _, e := range h.entries {
-		if chain := e.verdicts[setAffinity].Chain; chain != "" {
-			h.sticky[chain] = append(h.sticky[chain], e)
+	for of, slots := range filled {
+		if p := parsePart(h.entry(of.front).verdicts[setServices].Chain); p != nil && p.group != "" {
+			name := memoryName(of.pool, p.group)
+			for _, f := range slots {
+				h.targets[name] = append(h.targets[name], f.target)
+			}
 		}
 	}
 	slices.SortFunc(h.parts, compareParts)
@@ -144,11 +148,7 @@ func (h *holding) holdElement(family Family, id setID, e Element, slots map[slot
 		return false
 	}
 	found := h.entry(front)
-	if id < verdictMaps {
-		found.verdicts[id] = e.Verdict
-	} else {
-		found.members[id-setMasqueraded] = true
-	}
+	found.verdicts[id] = e.Verdict
 	return true
 }
 
@@ -186,26 +186,13 @@ func (h *holding) holdSlots(slots map[slotsOf][]filled) {
 	})
 }
 
-// remembered are the targets that a group of clients may be remembered with.
-func (h *holding) remembered(group string) [slotMaps][]netip.AddrPort {
-	var all [slotMaps][]netip.AddrPort
-	for _, e := range h.sticky[stickyPrefix+group] {
-		for pool, targets := range e.slots {
-			all[pool] = append(all[pool], targets...)
-		}
-	}
-	return all
-}
+// remembered are the targets that clients may be remembered with in a map.
+func (h *holding) remembered(set string) []netip.AddrPort { return distinct(h.targets[set]) }
 
 // drawn is the number of slots that a verdict of a front counts on.
 func (v Verdict) drawn(pool int) uint32 {
-	p := parsePart(v.Chain)
-	switch {
-	case p == nil:
-		return 0
-	case pool == 0:
-		return p.cluster
-	default:
-		return p.local
+	if p := parsePart(v.Chain); p != nil {
+		return p.slots(pool)
 	}
+	return 0
 }

@@ -75,7 +75,11 @@ func (k *fakeKernel) change(family Family, c Change) error {
 		if len(c.Chain.Name) > 255 {
 			return fmt.Errorf("chain %s: its name is too long", c.Chain.Name)
 		}
-		k.chains[c.Chain.Name] = c.Chain
+		made := *c.Chain
+		if c.Kind == ReplaceRules {
+			made.Base = k.chains[c.Chain.Name].Base
+		}
+		k.chains[c.Chain.Name] = &made
 		return k.checkRules(family, c.Chain)
 	case DeleteChain:
 		if k.chains[c.Chain.Name] == nil {
@@ -153,6 +157,10 @@ func references(r Rule) (chains, used []string) {
 			used = append(used, s.Map)
 		case Remember:
 			used = append(used, s.Map)
+		case Recalls:
+			used = append(used, s.Map)
+		case Unremember:
+			used = append(used, s.Map)
 		}
 	}
 	return chains, used
@@ -208,10 +216,15 @@ func (k *fakeKernel) list(family Family) Listing {
 	for _, name := range slices.Sorted(maps.Keys(k.sets)) {
 		set := k.sets[name]
 		listed := ListedSet{Name: name, Fingerprint: set.Fingerprint()}
-		if set.Size == 0 {
+		if !set.Dynamic {
 			for _, key := range slices.Sorted(maps.Keys(set.elements)) {
 				listed.Elements = append(listed.Elements, set.elements[key])
 			}
+		} else {
+			for _, e := range set.elements {
+				listed.Remembered = append(listed.Remembered, family.takeTarget(e.Data))
+			}
+			listed.Remembered = distinct(listed.Remembered)
 		}
 		l.Sets = append(l.Sets, listed)
 	}
@@ -232,7 +245,7 @@ func (k *fakeKernel) forget(family Family, all []Forget) {
 // check finds packets that are lost although they need not be: those that were led
 // somewhere by before, and then find after.
 func (k *fakeKernel) check(before *fakeKernel) error {
-	for _, name := range []string{"services", "affinity", "remember", "firewall", "refused"} {
+	for _, name := range []string{"services", "remember", "firewall", "refused"} {
 		if before.sets[name] == nil {
 			continue
 		}
@@ -257,6 +270,7 @@ func (k *fakeKernel) checkChain(before *fakeKernel, key, name string) error {
 			for _, s := range r.Statements {
 				if translate, ok := s.(Translate); ok {
 					for slot := range translate.Slots {
+						slot += translate.Offset
 						if _, ok := k.sets[translate.Map].elements[string(binary.NativeEndian.AppendUint32([]byte(key), slot))]; !ok {
 							return fmt.Errorf("%s has no slot %d of %d", translate.Map, slot, translate.Slots)
 						}
@@ -265,6 +279,9 @@ func (k *fakeKernel) checkChain(before *fakeKernel, key, name string) error {
 			}
 			chains, used := references(r)
 			for _, set := range used {
+				if e, ok := before.sets[set].elements[key]; ok && e.Verdict.Chain != "" {
+					chains = append(chains, e.Verdict.Chain)
+				}
 				if k.sets[set] == nil {
 					return fmt.Errorf("set %s is gone", set)
 				}
@@ -315,14 +332,47 @@ func (k *fakeKernel) send(p packet, draw uint32) fate {
 	return (&walk{kernel: k, packet: p, draw: draw, target: p.front.own()}).walk()
 }
 
-// fates are those of a packet for all numbers below a bound. Nothing is remembered of it.
-func (k *fakeKernel) fates(p packet, bound int) []fate {
-	var all []fate
-	for draw := range bound {
-		w := &walk{kernel: k, packet: p, draw: uint32(draw), target: p.front.own(), unremembered: true}
-		all = append(all, w.walk())
+// fates are all that a packet may have, with how likely each is. Nothing is remembered of
+// the packet.
+func (k *fakeKernel) fates(p packet) map[fate]float64 {
+	all := make(map[fate]float64)
+	for b := (&branches{}); ; {
+		b.at, b.part = 0, 1
+		w := &walk{kernel: k, packet: p, branches: b, target: p.front.own(), unremembered: true}
+		all[w.walk()] += b.part
+		if !b.next() {
+			return all
+		}
 	}
-	return all
+}
+
+// branches are the numbers that a packet draws, to go through all there are one by one.
+type branches struct {
+	taken, of []int
+	at        int
+	part      float64
+}
+
+// take draws one of some numbers, each of which is as likely as a function says.
+func (b *branches) take(of int, likely func(int) float64) int {
+	if b.at == len(b.taken) {
+		b.taken, b.of = append(b.taken, 0), append(b.of, of)
+	}
+	one := b.taken[b.at]
+	b.at++
+	b.part *= likely(one)
+	return one
+}
+
+// next goes to the next numbers. It is false if there are none.
+func (b *branches) next() bool {
+	for last := len(b.taken) - 1; last >= 0; last-- {
+		if b.taken[last]++; b.taken[last] < b.of[last] {
+			return true
+		}
+		b.taken, b.of = b.taken[:last], b.of[:last]
+	}
+	return false
 }
 
 // walk takes the packet through all hooks.
@@ -356,19 +406,47 @@ type walk struct {
 	packet
 	kernel     *fakeKernel
 	draw       uint32
+	branches   *branches // nil if it is draw that is drawn
 	target     netip.AddrPort
 	translated bool
 	masquerade bool
 	mark       uint32
 	decided    bool // for this hook
 	end        string
-	// unremembered says that no set remembers it.
+	// unremembered says that no set remembers it, and forgotten are those that would have
+	// forgotten it.
 	unremembered bool
+	forgotten    []string
+}
+
+// share reports whether the packet is among a share of all.
+func (w *walk) share(s Draw) bool {
+	if w.branches == nil {
+		return w.draw%s.Of < s.Share
+	}
+	return w.branches.take(2, func(other int) float64 {
+		share := float64(s.Share) / float64(s.Of)
+		if other > 0 {
+			return 1 - share
+		}
+		return share
+	}) == 0
+}
+
+// slot is the number of a slot that the packet draws.
+func (w *walk) slot(slots uint32) uint32 {
+	if w.branches == nil {
+		return w.draw % slots
+	}
+	return uint32(w.branches.take(int(slots), func(int) float64 { return 1 / float64(slots) }))
 }
 
 // run takes the packet through a chain.
 func (w *walk) run(chain string) {
 	c := w.kernel.chains[chain]
+	if _, optional := hooks[chain]; optional && c == nil {
+		return
+	}
 	if c == nil {
 		w.end = "lost in chain " + chain
 		return
@@ -386,7 +464,24 @@ func (w *walk) rule(r Rule) bool {
 		matches := true
 		switch s := s.(type) {
 		case InPrefix:
-			matches = s.Prefix.Contains(w.source) != s.Not
+			address := w.source
+			if s.Value == DestinationAddress {
+				address = w.target.Addr()
+			}
+			matches = s.Prefix.Contains(address) != s.Not
+		case InPrefixes:
+			matches = within(s.Prefixes, w.source)
+		case Draw:
+			matches = w.share(s)
+		case Recalls:
+			e, ok := w.kernel.sets[s.Map].elements[addressKey(w.source)]
+			matches = ok && r.Family.takeTarget(e.Data).Addr() == s.Address
+		case Unremember:
+			if !w.unremembered {
+				delete(w.kernel.sets[s.Map].elements, addressKey(w.source))
+			} else {
+				w.forgotten = append(w.forgotten, s.Map)
+			}
 		case InSet:
 			_, matches = w.kernel.sets[s.Set].elements[w.key(s.Key)]
 		case FromInterface:
@@ -422,16 +517,17 @@ func (w *walk) rule(r Rule) bool {
 		case Translate:
 			key := w.key(s.Key)
 			if s.Slots > 0 {
-				key = string(binary.NativeEndian.AppendUint32([]byte(key), w.draw%s.Slots))
+				key = string(binary.NativeEndian.AppendUint32([]byte(key), s.Offset+w.slot(s.Slots)))
 			}
 			e, ok := w.kernel.sets[s.Map].elements[key]
-			if !ok {
+			if !ok || slices.Contains(w.forgotten, s.Map) {
 				return false
 			}
 			w.target, w.translated, w.decided = r.Family.takeTarget(e.Data), true, true
 		case Remember:
-			if key := addressKey(w.source); !w.unremembered {
-				w.kernel.sets[s.Map].elements[key] = Element{Key: key, Data: targetData(w.target)}
+			key, elements := addressKey(w.source), w.kernel.sets[s.Map].elements
+			if _, there := elements[key]; !w.unremembered && !there {
+				elements[key] = Element{Key: key, Data: targetData(w.target)}
 			}
 		}
 		if !matches || w.decided || w.end != "" {

@@ -1,7 +1,5 @@
 package ruleset
 
-import "strconv"
-
 // setID is one of the sets that every table has.
 type setID int
 
@@ -9,12 +7,9 @@ type setID int
 // first, so that their numbers are those of the verdicts of an entry.
 const (
 	setServices setID = iota
-	setAffinity
 	setRemember
 	setFirewall
 	setRefused
-	setMasqueraded
-	setMasqueradedNode
 	setSlots
 	setLocalSlots
 	setClusterIPs
@@ -24,15 +19,9 @@ const (
 
 // The kinds of those sets.
 const (
-	verdictMaps = setRefused + 1                          // from the first
-	memberships = setMasqueradedNode - setMasqueraded + 1 // from setMasqueraded
-	slotMaps    = setLocalSlots - setSlots + 1            // from setSlots
+	verdictMaps = setRefused + 1               // from the first
+	slotMaps    = setLocalSlots - setSlots + 1 // from setSlots
 )
-
-// affinitySize is how many clients of a Service port are remembered. Of more, those that
-// come later are not until others expire. The kernel may make room for all of them at
-// once, which takes it 4 MiB.
-const affinitySize = 1 << 18
 
 // frontValues are the key that a packet's destination is looked up by.
 var frontValues = []Value{DestinationAddress, TransportProtocol, DestinationPort}
@@ -43,17 +32,14 @@ var sets = func() [setCount]*Set {
 	slot := append(fields(frontValues), FieldSlot)
 	target := []Field{FieldAddress, FieldPort}
 	return [setCount]*Set{
-		setServices:        {Name: "services", Key: front, Verdicts: true},
-		setAffinity:        {Name: "affinity", Key: front, Verdicts: true},
-		setRemember:        {Name: "remember", Key: front, Verdicts: true},
-		setFirewall:        {Name: "firewall", Key: front, Verdicts: true},
-		setRefused:         {Name: "refused", Key: front, Verdicts: true},
-		setMasqueraded:     {Name: "masqueraded", Key: front},
-		setMasqueradedNode: {Name: "masqueraded-node", Key: front},
-		setSlots:           {Name: "slots", Key: slot, Data: target},
-		setLocalSlots:      {Name: "local-slots", Key: slot, Data: target},
-		setClusterIPs:      {Name: "cluster-ips", Key: []Field{FieldAddress}},
-		setHairpin:         {Name: "hairpin", Key: []Field{FieldAddress, FieldAddress}},
+		setServices:   {Name: "services", Key: front, Verdicts: true},
+		setRemember:   {Name: "remember", Key: front, Verdicts: true},
+		setFirewall:   {Name: "firewall", Key: front, Verdicts: true},
+		setRefused:    {Name: "refused", Key: front, Verdicts: true},
+		setSlots:      {Name: "slots", Key: slot, Data: target},
+		setLocalSlots: {Name: "local-slots", Key: slot, Data: target},
+		setClusterIPs: {Name: "cluster-ips", Key: []Field{FieldAddress}},
+		setHairpin:    {Name: "hairpin", Key: []Field{FieldAddress, FieldAddress}},
 	}
 }()
 
@@ -66,14 +52,15 @@ func fields(values []Value) []Field {
 	return all
 }
 
-// affinitySet is a map from clients to the targets that they stay with.
+// affinitySet is a map from clients of a pool of a Service port to the targets that they stay
+// with. Of more clients than it has room for, those that come later are not remembered until
+// others expire. A size of its own would have the kernel make room for all of them at once.
 func affinitySet(name string) *Set {
-	return &Set{Name: name, Key: []Field{FieldAddress}, Data: []Field{FieldAddress, FieldPort}, Size: affinitySize}
+	return &Set{Name: name, Key: []Field{FieldAddress}, Data: []Field{FieldAddress, FieldPort}, Dynamic: true}
 }
 
-// The chains that other chains and maps lead to in every table.
+// The chains that maps lead to in every table.
 const (
-	serveChain       = "serve"
 	refuseChain      = "refuse"
 	dropOutsideChain = "drop-outside"
 )
@@ -92,57 +79,63 @@ const (
 // chains are those that every table has, each after those that it leads to.
 func (c Config) chains() []*Chain {
 	bit := c.MasqueradeMark
-	inFilter := func(name string, hook Hook, priority int, rules ...[]Statement) *Chain {
-		return c.chain(name, &Base{Hook: hook, Priority: priority}, rules...)
-	}
-	translated := []Statement{NewConnection{}, Translated{}, LookUp{Key: []Value{OriginalAddress, TransportProtocol, OriginalPort}, Map: sets[setRemember].Name}}
-	guarded := []Statement{NewConnection{}, LookUp{Key: frontValues, Map: sets[setFirewall].Name}}
+	serve := []Statement{LookUp{Key: frontValues, Map: sets[setServices].Name}}
 	unserved := []Statement{NewConnection{}, LookUp{Key: frontValues, Map: sets[setRefused].Name}}
-	// What other rules leave untranslated would go to whatever route leads to Services.
-	otherPort := []Statement{NewConnection{}, InSet{Key: []Value{DestinationAddress}, Set: sets[setClusterIPs].Name}, leadTo(refuseChain)}
+	refuse := append([][]Statement{unserved}, c.refuseOthers()...)
 	return []*Chain{
 		c.chain(refuseChain, nil,
 			[]Statement{HasProtocol{TCP}, Refuse{Reset: true}},
 			[]Statement{Refuse{}},
 		),
 		c.chain(dropOutsideChain, nil, append(c.fromInside(leadTo(refuseChain)), []Statement{Decide{Verdict{Kind: VerdictDrop}}})...),
-		c.chain(serveChain, nil, c.serve()...),
-		c.chain("nat-prerouting", &Base{NAT: true, Hook: Prerouting, Priority: translatePriority},
-			[]Statement{Decide{Verdict{Kind: VerdictJump, Chain: serveChain}}}),
-		c.chain("nat-output", &Base{NAT: true, Hook: Output, Priority: translatePriority},
-			[]Statement{Decide{Verdict{Kind: VerdictJump, Chain: serveChain}}}),
+		c.chain("nat-prerouting", &Base{NAT: true, Hook: Prerouting, Priority: translatePriority}, serve),
+		c.chain("nat-output", &Base{NAT: true, Hook: Output, Priority: translatePriority}, serve),
 		c.chain("nat-postrouting", &Base{NAT: true, Hook: Postrouting, Priority: postroutingPriority},
 			[]Statement{Marked{bit}, FlipMark{bit}, Masquerade{}},
 			[]Statement{Translated{}, InSet{Key: []Value{SourceAddress, DestinationAddress}, Set: sets[setHairpin].Name}, Masquerade{}},
 		),
-		inFilter("firewall-prerouting", Prerouting, firewallPriority, guarded),
-		inFilter("firewall-output", Output, firewallPriority, guarded),
-		inFilter("remember-prerouting", Prerouting, rememberPriority, translated),
-		inFilter("remember-output", Output, rememberPriority, translated),
-		inFilter("refuse-input", Input, refusePriority, unserved),
-		inFilter("refuse-forward", Forward, refusePriority, unserved, otherPort),
-		inFilter("refuse-output", Output, refusePriority, unserved, otherPort),
+		c.chain("refuse-input", &Base{Hook: Input, Priority: refusePriority}, unserved),
+		c.chain("refuse-forward", &Base{Hook: Forward, Priority: refusePriority}, refuse...),
+		c.chain("refuse-output", &Base{Hook: Output, Priority: refusePriority}, refuse...),
 	}
 }
 
-// serve are the rules that translate.
-func (c Config) serve() [][]Statement {
-	mark := SetMark{c.MasqueradeMark}
-	rules := [][]Statement{
-		{InSet{Key: frontValues, Set: sets[setMasqueraded].Name}, mark},
-		{InSet{Key: frontValues, Set: sets[setMasqueradedNode].Name}, FromNode{}, mark},
+// refuseOthers are rules about addresses of Services, and of the ranges that these are
+// from, that a packet still has after translation. It would go to whatever route leads to
+// Services: the rules refuse other ports of a Service, and drop what is for no Service.
+func (c Config) refuseOthers() [][]Statement {
+	rules := [][]Statement{{NewConnection{}, InSet{Key: []Value{DestinationAddress}, Set: sets[setClusterIPs].Name}, leadTo(refuseChain)}}
+	for _, p := range c.ServiceRanges {
+		rules = append(rules, []Statement{NewConnection{}, InPrefix{Value: DestinationAddress, Prefix: p}, Decide{Verdict{Kind: VerdictDrop}}})
 	}
-	toService := InSet{Key: []Value{DestinationAddress}, Set: sets[setClusterIPs].Name}
-	if c.MasqueradeAll {
-		rules = append(rules, []Statement{toService, mark})
-	} else if fromElsewhere := c.fromPods(true); len(fromElsewhere) > 0 {
-		rules = append(rules, append(fromElsewhere, toService, mark))
-	}
-	return append(rules,
-		[]Statement{LookUp{Key: frontValues, Map: sets[setAffinity].Name}},
-		[]Statement{LookUp{Key: frontValues, Map: sets[setServices].Name}},
-	)
+	return rules
 }
+
+// The base chains that a table has while something needs them, since every packet of the
+// node goes through a base chain.
+var hooks = map[string]struct {
+	base Base
+	rule []Statement
+}{
+	"firewall-prerouting": {Base{Hook: Prerouting, Priority: firewallPriority}, lookUpFirewall},
+	"firewall-output":     {Base{Hook: Output, Priority: firewallPriority}, lookUpFirewall},
+	"remember-prerouting": {Base{Hook: Prerouting, Priority: rememberPriority}, lookUpRemember},
+	"remember-output":     {Base{Hook: Output, Priority: rememberPriority}, lookUpRemember},
+}
+
+// firewallHooks and rememberHooks are the names of hooks by what needs them.
+var (
+	firewallHooks = []string{"firewall-prerouting", "firewall-output"}
+	rememberHooks = []string{"remember-prerouting", "remember-output"}
+)
+
+// What the rules of hooks do.
+var (
+	lookUpFirewall = []Statement{NewConnection{}, LookUp{Key: frontValues, Map: sets[setFirewall].Name}}
+	lookUpRemember = []Statement{NewConnection{}, Translated{}, LookUp{
+		Key: []Value{OriginalAddress, TransportProtocol, OriginalPort}, Map: sets[setRemember].Name,
+	}}
+)
 
 // chain makes a chain of rules.
 func (c Config) chain(name string, base *Base, rules ...[]Statement) *Chain {
@@ -153,32 +146,98 @@ func (c Config) chain(name string, base *Base, rules ...[]Statement) *Chain {
 	return made
 }
 
-// pick chooses one of so many slots. A packet that finds its slot empty is dropped: it
+// pick translates to one of some slots. A packet that finds its slot empty is dropped: it
 // must not leave for an address that nothing answers at.
-func (c Config) pick(name string, slotMap setID, count uint32) *Chain {
-	return c.chain(name, nil,
-		[]Statement{Translate{Key: frontValues, Slots: count, Map: sets[slotMap].Name}},
+func (c Config) pick(p *part) *Chain {
+	slots := sets[setSlots+setID(p.pool())].Name
+	return c.chain(p.name, nil,
+		[]Statement{Translate{Key: frontValues, Slots: p.count, Offset: p.offset, Map: slots}},
 		[]Statement{Decide{Verdict{Kind: VerdictDrop}}},
 	)
 }
 
-// split sends traffic of pods and of the node to one pool, and all other to another. A
-// pool without endpoints takes nothing, so that its traffic is refused.
-func (c Config) split(name string, cluster, local uint32) *Chain {
-	rules := c.fromInside(leadToPick(clusterPrefix, cluster))
-	if local > 0 {
-		rules = append(rules, []Statement{leadToPick(localPrefix, local)})
+// draw chooses among the pick chains of a pool, after it has led clients of a sticky port to
+// where they were before. It has no rule that looks slots up: each of these makes each slot
+// cost the kernel more.
+func (c Config) draw(p *part) *Chain {
+	rules := c.treat(p.treatment)
+	if p.memory != nil {
+		rules = append(rules, p.memory.recall()...)
 	}
-	return c.chain(name, nil, rules...)
+	return c.chain(p.name, nil, append(rules, p.shapes[p.pool()].choose(p.pool())...)...)
+}
+
+// treat are the rules that choose the connections that get the node's address as their
+// source.
+func (c Config) treat(t treatment) [][]Statement {
+	mark := SetMark{c.MasqueradeMark}
+	switch {
+	case t == treatPlain:
+		return nil
+	case t == treatMasquerade || c.MasqueradeAll:
+		return [][]Statement{{mark}}
+	}
+	if fromElsewhere := c.fromPods(true); len(fromElsewhere) > 0 {
+		return [][]Statement{append(fromElsewhere, mark)}
+	}
+	return nil
+}
+
+// split sends traffic of pods and of the node to one pool, that of the node with the
+// node's address, and all other to another. A pool without endpoints takes nothing, so
+// that its traffic is refused.
+func (c Config) split(p *part) *Chain {
+	inside, outside := p.drawNames()
+	fromNode := []Statement{FromNode{}}
+	if inside != "" {
+		fromNode = append(fromNode, SetMark{c.MasqueradeMark})
+	}
+	rules := [][]Statement{append(fromNode, leadToDraw(inside))}
+	for _, fromPod := range c.fromPods(false) {
+		rules = append(rules, []Statement{fromPod, leadToDraw(inside)})
+	}
+	if outside != "" {
+		rules = append(rules, []Statement{leadTo(outside)})
+	}
+	return c.chain(p.name, nil, rules...)
+}
+
+// remember notes where clients of a sticky port went: in the memory of the pool that they
+// were sent to.
+func (c Config) remember(p *part) *Chain {
+	into := func(memory string) Remember { return Remember{Map: memory, Timeout: p.timeout} }
+	memories := p.memories()
+	if len(memories) == 1 {
+		return c.chain(p.name, nil, []Statement{into(memories[0])})
+	}
+	var rules [][]Statement
+	for _, from := range c.insiders() {
+		rules = append(rules, []Statement{from, into(memories[0]), Decide{Verdict{Kind: VerdictReturn}}})
+	}
+	return c.chain(p.name, nil, append(rules, []Statement{into(memories[1])})...)
+}
+
+// guard lets some sources through, and no others.
+func (c Config) guard(p *part) *Chain {
+	var rules [][]Statement
+	if len(p.sources) > 0 {
+		rules = append(rules, []Statement{InPrefixes{Value: SourceAddress, Prefixes: p.sources}, Decide{Verdict{Kind: VerdictReturn}}})
+	}
+	return c.chain(p.name, nil, append(rules, []Statement{Decide{Verdict{Kind: VerdictDrop}}})...)
+}
+
+// insiders are what traffic of pods and of the node matches one of.
+func (c Config) insiders() []Statement {
+	return append(c.fromPods(false), FromNode{})
 }
 
 // fromInside are rules that decide on traffic of pods and of the node.
 func (c Config) fromInside(decision Decide) [][]Statement {
 	var rules [][]Statement
-	for _, fromPod := range c.fromPods(false) {
-		rules = append(rules, []Statement{fromPod, decision})
+	for _, from := range c.insiders() {
+		rules = append(rules, []Statement{from, decision})
 	}
-	return append(rules, []Statement{FromNode{}, decision})
+	return rules
 }
 
 // leadTo goes on in a chain.
@@ -186,10 +245,10 @@ func leadTo(chain string) Decide {
 	return Decide{Verdict{Kind: VerdictGoto, Chain: chain}}
 }
 
-// leadToPick chooses among slots, if there are any.
-func leadToPick(prefix string, count uint32) Decide {
-	if count == 0 {
+// leadToDraw goes on in a chain, if there is one.
+func leadToDraw(chain string) Decide {
+	if chain == "" {
 		return Decide{Verdict{Kind: VerdictReturn}}
 	}
-	return leadTo(prefix + strconv.FormatUint(uint64(count), 10))
+	return leadTo(chain)
 }

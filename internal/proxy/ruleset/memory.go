@@ -4,73 +4,200 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 )
 
-// loss is what a map that remembers clients has lost.
+// tombstone is a target that went and that clients may be remembered with until they are
+// forgotten.
+type tombstone struct {
+	target netip.AddrPort
+	// until is for how long packets on their way may have clients remembered with it.
+	until time.Time
+}
+
+// mostTombstones is of how many addresses that went a draw chain knows. While there are
+// more, it leads no client to where it was before.
+const mostTombstones = 32
+
+// recall are the rules that lead clients to where they were before, but for
+// those whose endpoint went: they are forgotten first. It is the address of an endpoint
+// that is compared: the kernel compares no more than fits into one of its registers.
+func (p *part) recall() [][]Statement {
+	addresses := make([]netip.Addr, len(p.gone))
+	for i, t := range p.gone {
+		addresses[i] = t.target.Addr()
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	addresses = slices.Compact(addresses)
+	if len(addresses) > mostTombstones {
+		return nil
+	}
+	var rules [][]Statement
+	for _, address := range addresses {
+		rules = append(rules, []Statement{Recalls{Map: p.name, Address: address}, Unremember{Map: p.name}})
+	}
+	return append(rules, []Statement{HasProtocol{p.protocol()}, Translate{Key: []Value{SourceAddress}, Map: p.name}})
+}
+
+// bury keeps clients of a map from targets that went, and no more from those that are
+// there. It reports whether there is a difference.
+func (t *Table) bury(p *part, gone, there []netip.AddrPort, until time.Time) bool {
+	kept := slices.DeleteFunc(slices.Clone(p.gone), func(one tombstone) bool {
+		return contains(there, one.target) || contains(gone, one.target)
+	})
+	changed := len(kept) < len(p.gone)
+	for _, target := range gone {
+		kept = append(kept, tombstone{target, until})
+	}
+	t.setGone(p, kept)
+	return changed || len(gone) > 0
+}
+
+func (t *Table) setGone(p *part, gone []tombstone) {
+	if p.gone = gone; len(gone) > 0 {
+		t.buried[p] = true
+	} else {
+		delete(t.buried, p)
+	}
+}
+
+// Forgotten notes that all that a Forget asks for was done to a map from some time on: none
+// of its clients is remembered with a target that went before, but for those that packets
+// on their way have had remembered since. The next Commit takes back the rules about them.
+func (t *Table) Forgotten(set string, at time.Time) {
+	p := t.parts[set]
+	if p != nil && slices.ContainsFunc(p.gone, func(one tombstone) bool { return one.over(at) }) {
+		t.recalled[p] = at
+	}
+}
+
+// over reports whether no client can be remembered with a target after all were forgotten
+// from some time on.
+func (t tombstone) over(at time.Time) bool { return !t.until.After(at) }
+
+// unbury takes back what is over. It returns the maps that this is about.
+func (t *Table) unbury() []*part {
+	var all []*part
+	for p, at := range t.recalled {
+		t.setGone(p, slices.DeleteFunc(slices.Clone(p.gone), func(one tombstone) bool { return one.over(at) }))
+		all = append(all, p)
+	}
+	clear(t.recalled)
+	return all
+}
+
+// reviseRecalls has the chains put right that look clients up in some maps.
+func (r *revision) reviseRecalls(memories []*part) {
+	if len(memories) == 0 {
+		return
+	}
+	for _, p := range r.parts {
+		if p.kind == drawPart && p.memory != nil && slices.Contains(memories, p.memory) {
+			p.outdated = true
+			r.touch(p)
+		}
+	}
+}
+
+// loss is what a map that remembers clients of a pool of a port has lost.
 type loss struct {
-	port, group string
-	// gone are the targets that left each pool.
-	gone [slotMaps][]netip.AddrPort
+	// port is the name of the port, empty if it is not known.
+	port, set string
+	gone      []netip.AddrPort
 }
 
 // reviseMemories finds the maps that remember clients of targets that are gone.
 func (r *revision) reviseMemories() {
+	revised := r.unbury()
 	known := make(map[string]bool)
 	for _, change := range r.revised {
 		for _, m := range r.memories(change) {
-			p := r.parts[affinityPrefix+m.group]
+			p := r.parts[m.set]
 			if p == nil || !p.held {
 				continue
 			}
-			known[p.name] = true
-			if m.lose(); m.lost() || r.held != nil {
-				r.forget = append(r.forget, Forget{Set: p.name, Keep: m.keep()})
+			known[m.set] = true
+			gone := without(m.before, m.after)
+			// What is still to be forgotten must not be what came since.
+			pending := len(p.gone) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
+			if r.bury(p, gone, distinct(m.after), r.due) {
+				revised = append(revised, p)
 			}
-			if m.lost() && change.new != nil {
-				r.losses = append(r.losses, loss{change.new.name, m.group, m.gone})
+			if len(gone) > 0 || r.held != nil || pending {
+				r.forget = append(r.forget, Forget{Set: m.set, Keep: distinct(m.after)})
 			}
+			r.lose(change.name, p, gone)
 		}
 	}
 	if r.held != nil {
 		// Somebody may use them again before they are gone.
 		for _, p := range r.held.parts {
 			if p.kind == affinityPart && !known[p.name] {
+				gone := r.held.remembered(p.name)
+				r.bury(p, gone, nil, r.due)
+				r.lose("", p, gone)
 				r.forget = append(r.forget, Forget{Set: p.name})
 			}
 		}
 	}
+	r.reviseRecalls(revised)
 	slices.SortFunc(r.forget, func(a, b Forget) int { return cmp.Compare(a.Set, b.Set) })
+}
+
+// lose has a map that lost targets looked at again: where the kernel was read, for the sake of
+// all that it lost.
+func (r *revision) lose(port string, p *part, gone []netip.AddrPort) {
+	if r.held != nil {
+		gone = nil
+		for _, one := range p.gone {
+			gone = append(gone, one.target)
+		}
+	}
+	if len(gone) > 0 {
+		r.losses = append(r.losses, loss{port, p.name, gone})
+	}
 }
 
 // forgetAgain has a map forget once more what it lost, but for what it has again.
 func (r *revision) forgetAgain(lost loss) {
-	p, set := r.ports[lost.port], r.parts[affinityPrefix+lost.group]
-	if p == nil || set == nil || !set.held {
+	set := r.parts[lost.set]
+	if set == nil || !set.held || slices.ContainsFunc(r.forget, func(f Forget) bool { return f.Set == lost.set }) {
 		return
 	}
-	if slices.ContainsFunc(r.forget, func(f Forget) bool { return f.Set == set.name }) {
-		return
+	var after []netip.AddrPort
+	if p := r.portOf(lost); p != nil {
+		after = distinct(p.pools[set.pool()])
 	}
-	for i := range p.fronts {
-		if end := &p.fronts[i]; p.group(end) == lost.group {
-			wanted := p.entry(end)
-			m := memory{group: lost.group, before: lost.gone, after: wanted.slots}
-			// A map that nobody is remembered in any more is about to go.
-			if m.lose(); m.lost() && wanted.verdicts[setRemember].Kind != 0 {
-				r.forget = append(r.forget, Forget{Set: set.name, Keep: m.keep()})
-			}
-			return
-		}
+	if len(without(lost.gone, after)) > 0 {
+		r.forget = append(r.forget, Forget{Set: lost.set, Keep: after})
 	}
 }
 
-// memory is a map from clients to targets of a port, with the pools that they are from:
-// those that the kernel has for the fronts of the map, and those that it is to have.
+// portOf is the port whose clients a map has that lost some, nil if there is none.
+func (r *revision) portOf(lost loss) *port {
+	uses := func(p *port) bool {
+		return p != nil && slices.ContainsFunc(p.fronts, func(end FrontEnd) bool {
+			group := p.group(&end)
+			return group != "" && r.parts[lost.set].group == group
+		})
+	}
+	if p := r.ports[lost.port]; uses(p) {
+		return p
+	}
+	for _, p := range r.ports {
+		if p.affinity > 0 && uses(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// memory is a map from clients to targets of a pool: those that the kernel has, and those
+// that it is to have.
 type memory struct {
-	group         string
-	before, after [slotMaps][]netip.AddrPort
-	// gone are the targets that are not in a pool any more.
-	gone [slotMaps][]netip.AddrPort
+	set           string
+	pool          int
+	before, after []netip.AddrPort
 }
 
 // memories are the maps that the new port or the old one has.
@@ -81,37 +208,23 @@ func (r *revision) memories(change portRevision) []*memory {
 			continue
 		}
 		for i := range p.fronts {
-			end := &p.fronts[i]
-			group := p.group(end)
-			if slices.ContainsFunc(all, func(m *memory) bool { return m.group == group }) {
-				continue
+			group := p.group(&p.fronts[i])
+			for pool := range p.pools {
+				m := &memory{set: memoryName(pool, group), pool: pool}
+				if slices.ContainsFunc(all, func(known *memory) bool { return known.set == m.set }) {
+					continue
+				}
+				if r.held != nil {
+					m.before = r.held.remembered(m.set)
+				} else if change.old != nil {
+					m.before = change.old.pools[pool]
+				}
+				if p == change.new {
+					m.after = p.pools[pool]
+				}
+				all = append(all, m)
 			}
-			m := &memory{group: group}
-			if r.held != nil {
-				m.before = r.held.remembered(group)
-			} else if change.old != nil {
-				m.before = change.old.entry(end).slots
-			}
-			if p == change.new {
-				m.after = p.entry(end).slots
-			}
-			all = append(all, m)
 		}
 	}
 	return all
-}
-
-// lose finds what is gone.
-func (m *memory) lose() {
-	for pool, before := range m.before {
-		m.gone[pool] = without(before, m.after[pool])
-	}
-}
-
-func (m *memory) lost() bool { return len(m.gone[0])+len(m.gone[1]) > 0 }
-
-// keep are the targets that clients may go on using. A client that may use one pool of
-// two must not go on with a target that left it, so what left either is forgotten by all.
-func (m *memory) keep() []netip.AddrPort {
-	return without(slices.Concat(m.after[:]...), slices.Concat(m.gone[:]...))
 }

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -28,7 +29,10 @@ func (m *model) winner(front Front) (ServicePort, FrontEnd, bool) {
 		sp := m.ports[name]
 		for _, e := range sp.Fronts {
 			if e.Front == front {
-				if !ok || sp.Rank < found.Rank {
+				claimed := [3]bool{e.ClusterIP, e.NodePort && !e.ClusterIP, true}
+				has := [3]bool{end.ClusterIP, end.NodePort && !end.ClusterIP, true}
+				of, given := slices.Index(claimed[:], true), slices.Index(has[:], true)
+				if !ok || of < given || of == given && sp.Rank < found.Rank {
 					found, end, ok = sp, e, true
 				}
 				break
@@ -72,56 +76,65 @@ func (m *model) pool(p packet) []netip.AddrPort {
 		return nil
 	case local:
 		return sp.Local
-	default:
+	case sp.Weights == nil:
 		return sp.Cluster
 	}
+	var all []netip.AddrPort
+	for i, target := range sp.Cluster {
+		all = append(all, slices.Repeat([]netip.AddrPort{target}, int(sp.Weights[i]))...)
+	}
+	return all
 }
 
-// fates are those of a packet, sorted.
-func (m *model) fates(p packet) []fate {
-	sp, end, ok := m.winner(p.front)
+// fates are those of a packet, with how likely each is.
+func (m *model) fates(p packet) map[fate]float64 {
+	_, end, ok := m.winner(p.front)
 	refusal := fate{end: rejected}
 	if p.front.Protocol == TCP {
 		refusal.end = reset
 	}
 	if !ok {
-		if m.clusterIP(p.front.Address) && !p.toNode {
-			return []fate{refusal}
+		switch {
+		case p.toNode:
+		case m.clusterIP(p.front.Address):
+			return certain(refusal)
+		case within(m.config.ServiceRanges, p.front.Address):
+			return certain(fate{end: dropped})
 		}
-		return []fate{{target: p.front.own()}}
+		return certain(fate{target: p.front.own()})
 	}
 	if end.Sources != nil && !within(end.Sources, p.source) {
-		return []fate{{end: dropped}}
+		return certain(fate{end: dropped})
 	}
 	pool := m.pool(p)
 	if len(pool) == 0 {
 		switch {
 		case end.Empty == Drop, end.Empty == DropOutside && !p.fromNode && !m.fromPod(p):
 			refusal.end = dropped
+		case end.Empty == Ignore && !m.clusterIP(p.front.Address) && !p.toNode && within(m.config.ServiceRanges, p.front.Address):
+			refusal = fate{end: dropped}
 		case end.Empty == Ignore && (!m.clusterIP(p.front.Address) || p.toNode):
-			// What the node sends is marked before it is known where it goes.
-			marked := p.fromNode && end.Pool == PoolSplit && len(sp.Local) > 0
-			refusal = fate{target: p.front.own(), masquerade: marked}
+			refusal = fate{target: p.front.own()}
 		}
-		return []fate{refusal}
+		return certain(refusal)
 	}
-	masquerade := end.Pool != PoolSplit && end.Masquerade || end.Pool == PoolSplit && p.fromNode
-	if m.clusterIP(p.front.Address) {
+	masquerade := end.Masquerade
+	switch {
+	case end.Pool == PoolSplit:
+		masquerade = p.fromNode
+	case end.ClusterIP:
 		masquerade = masquerade || m.config.MasqueradeAll ||
 			(m.config.PodInterfaces.Name != "" || len(m.config.ClusterCIDRs) > 0) && !m.fromPod(p)
 	}
-	var fates []fate
+	fates := make(map[fate]float64)
 	for _, target := range pool {
 		hairpin := target.Addr() == p.source && slices.Contains(m.hairpin, p.source)
-		fates = append(fates, fate{target: target, masquerade: masquerade || hairpin})
+		fates[fate{target: target, masquerade: masquerade || hairpin}] += 1 / float64(len(pool))
 	}
-	return sortedFates(fates)
-}
-
-func sortedFates(fates []fate) []fate {
-	slices.SortFunc(fates, func(a, b fate) int { return a.target.Compare(b.target) })
 	return fates
 }
+
+func certain(f fate) map[fate]float64 { return map[fate]float64{f: 1} }
 
 // fresh is a table of the same that never was different.
 func (m *model) fresh(t failer) *Table {
@@ -142,7 +155,8 @@ type world struct {
 	fronts   []Front
 	targets  []netip.AddrPort
 	cidrs    []netip.Prefix
-	clients  []packet // without fronts
+	ranges   []netip.Prefix // of Services
+	clients  []packet       // without fronts
 	prefixes []netip.Prefix
 }
 
@@ -172,6 +186,7 @@ func newWorld(family Family) *world {
 		pod = pod.Next()
 	}
 	w.cidrs = []netip.Prefix{netip.PrefixFrom(address("10.1.0.0", "fd01::"), 16), netip.PrefixFrom(address("10.2.0.0", "fd02::"), 16)}
+	w.ranges = []netip.Prefix{netip.PrefixFrom(address("10.96.0.0", "fd96::"), 16)}
 	outside, node := address("192.0.2.1", "2001:db8::1"), address("172.18.0.2", "fd18::2")
 	w.clients = []packet{
 		{source: w.targets[0].Addr(), in: "pod0"},
@@ -193,6 +208,7 @@ func (w *world) config() *rapid.Generator[Config] {
 			MasqueradeMark: rapid.SampledFrom([]uint32{0x2000, 0x8000}).Draw(t, "mark"),
 			MasqueradeAll:  rapid.Bool().Draw(t, "all"),
 			ClusterCIDRs:   rapid.SampledFrom([][]netip.Prefix{nil, w.cidrs[:1], w.cidrs}).Draw(t, "CIDRs"),
+			ServiceRanges:  rapid.SampledFrom([][]netip.Prefix{nil, nil, w.ranges}).Draw(t, "ranges"),
 			PodInterfaces:  rapid.SampledFrom([]Interfaces{{}, {}, {Name: "pod0"}, {Name: "pod", Prefix: true}}).Draw(t, "interfaces"),
 			Linger:         rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond}).Draw(t, "linger"),
 		}
@@ -213,11 +229,16 @@ func (w *world) servicePort() *rapid.Generator[ServicePort] {
 				View: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "view"), Fleeting: targets.Draw(t, "fleeting"),
 			},
 		}
+		if rapid.IntRange(0, 2).Draw(t, "weighted") == 0 {
+			n := len(sp.Cluster)
+			sp.Weights = rapid.SliceOfN(rapid.SampledFrom([]uint32{1, 2, 3, 4, 7}), n, n).Draw(t, "weights")
+		}
 		for _, front := range rapid.SliceOfNDistinct(rapid.SampledFrom(w.fronts), 0, 3, rapid.ID[Front]).Draw(t, "fronts") {
 			end := FrontEnd{
 				Front:      front,
 				Pool:       rapid.SampledFrom([]Pool{PoolCluster, PoolLocal, PoolSplit}).Draw(t, "pool"),
 				ClusterIP:  rapid.Bool().Draw(t, "cluster IP"),
+				NodePort:   rapid.Bool().Draw(t, "node port"),
 				Masquerade: rapid.Bool().Draw(t, "masquerade"),
 				Empty:      rapid.SampledFrom([]Refusal{Reject, Drop, DropOutside, Ignore}).Draw(t, "empty"),
 			}
@@ -247,8 +268,8 @@ type machine struct {
 	connections          map[connection]bool
 	// intact says that nobody else changed the table since the last Commit.
 	intact bool
-	// moved says that clients may be remembered with targets of the wrong one of two pools.
-	moved bool
+	// toForget is what clients are yet to be forgotten of.
+	toForget []Forget
 	// forgetful says that the table knows less, or more, of what was than the last Commit
 	// that was done.
 	forgetful bool
@@ -304,7 +325,7 @@ func (m *machine) similar(t *rapid.T) {
 	sp := m.wanted.ports[rapid.SampledFrom(slices.Sorted(maps.Keys(m.wanted.ports))).Draw(t, "name")]
 	other := m.world.servicePort().Draw(t, "other")
 	if rapid.Bool().Draw(t, "endpoints") {
-		sp.Cluster, sp.Local, sp.Known = other.Cluster, other.Local, other.Known
+		sp.Cluster, sp.Weights, sp.Local, sp.Known = other.Cluster, other.Weights, other.Local, other.Known
 	} else {
 		sp.Affinity = other.Affinity
 	}
@@ -329,15 +350,16 @@ func (m *machine) setHairpin(t *rapid.T) {
 }
 
 func (m *machine) configure(t *rapid.T) {
-	old := m.wanted.config
 	m.wanted.config = m.world.config().Draw(t, "config")
-	m.moved = m.moved || !old.samePods(m.wanted.config)
 	m.Configure(m.wanted.config)
 }
 
 // commit commits and looks at all that there is to see.
 func (m *machine) commit(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "ms")) * time.Millisecond)
+	if rapid.Bool().Draw(t, "forget") {
+		m.forgetClients()
+	}
 	c := m.Commit(m.now)
 	if names := m.Staged(); len(names) > 0 {
 		t.Fatalf("still staged: %v", names)
@@ -353,13 +375,25 @@ func (m *machine) commit(t *rapid.T) {
 	}
 	m.before, m.done = m.done, m.wanted
 	m.done.ports = maps.Clone(m.wanted.ports)
-	m.kernel.forget(m.world.family, c.Forget)
+	for _, f := range c.Forget {
+		m.toForget = slices.DeleteFunc(m.toForget, func(other Forget) bool { return other.Set == f.Set })
+		m.toForget = append(m.toForget, f)
+	}
 	if m.intact {
 		m.lookAtConnections(t, c.Stale)
 	}
 	m.intact, m.forgetful = true, false
 	m.look(t)
 	m.connect()
+}
+
+// forgetClients has clients forgotten, which takes its time.
+func (m *machine) forgetClients() {
+	m.kernel.forget(m.world.family, m.toForget)
+	for _, f := range m.toForget {
+		m.Forgotten(f.Set, m.now)
+	}
+	m.toForget = nil
 }
 
 // look compares the kernel with the model.
@@ -384,19 +418,16 @@ func (m *machine) look(t *rapid.T) {
 
 // lookAtPacket sends a packet so often that it draws every number.
 func (m *machine) lookAtPacket(t *rapid.T, p packet) {
-	want := m.done.fates(p)
-	got := sortedFates(m.kernel.fates(p, len(want)))
+	want, got := m.done.fates(p), m.kernel.fates(p)
 	// A client that is remembered goes where it went before. That is among what the model
 	// tells, which does not remember.
-	if sp, end, _ := m.done.winner(p.front); sp.Affinity > 0 {
-		for _, f := range got {
-			if !slices.Contains(want, f) && (end.Pool != PoolSplit || !m.moved) {
-				t.Fatalf("%v goes to %v; it may go to %v", p, f, want)
-			}
+	sp, _, _ := m.done.winner(p.front)
+	for f, part := range got {
+		if off := math.Abs(part - want[f]); want[f] == 0 || off > 0.01 && sp.Affinity == 0 {
+			t.Fatalf("%v goes to %v in %.4f of all cases; it should go to %v", p, f, part, want)
 		}
-		return
 	}
-	if !slices.Equal(got, want) {
+	if len(got) < len(want) && sp.Affinity == 0 {
 		t.Fatalf("%v goes to %v instead of %v", p, got, want)
 	}
 }
@@ -497,7 +528,8 @@ func (m *machine) wait(t *rapid.T) {
 
 // drain waits until nothing lingers. Then the table is as one that was never different.
 func (m *machine) drain(t *rapid.T) {
-	for range 5 {
+	for range 9 {
+		m.forgetClients()
 		if _, ok := m.Due(); !ok {
 			break
 		}
@@ -564,8 +596,7 @@ func (m *machine) tamper(t *rapid.T) {
 	}
 	// A table that finds nothing wrong goes on as ever.
 	if !m.Holds(after) {
-		// What clients are remembered of is among what may be gone.
-		m.intact, m.moved = false, true
+		m.intact = false
 		m.Adopt(after)
 	}
 	m.commit(t)
@@ -577,7 +608,7 @@ func (m *machine) tamperOnce(t *rapid.T) {
 	}
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.kernel.sets))).Draw(t, "set")
 	set := m.kernel.sets[name]
-	if set == nil || set.Size > 0 {
+	if set == nil || set.Dynamic {
 		return
 	}
 	keys := slices.Sorted(maps.Keys(set.elements))
@@ -600,9 +631,9 @@ func (m *machine) tamperOnce(t *rapid.T) {
 	case 3:
 		clear(set.elements)
 	case 4:
-		c := *m.kernel.chains[serveChain]
+		c := *m.kernel.chains[dropOutsideChain]
 		c.Rules = append(slices.Clone(c.Rules), Rule{Family: m.world.family, Statements: []Statement{NewConnection{}}})
-		m.kernel.chains[serveChain] = &c
+		m.kernel.chains[dropOutsideChain] = &c
 	case 5:
 		m.kernel.chains["foreign"] = &Chain{Name: "foreign"}
 	default:

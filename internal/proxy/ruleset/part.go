@@ -3,6 +3,7 @@ package ruleset
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,26 +15,42 @@ type partKind int
 // The kinds of parts. Parts lead only to parts of kinds before theirs, so this is the
 // order in which they are made, and deleted from the end.
 const (
-	affinityPart  partKind = iota // a map from clients to targets
-	pickPart                      // a chain that picks a slot of the whole pool
-	pickLocalPart                 // a chain that picks a slot of the local pool
-	splitPart                     // a chain that decides between two pools
-	stickyPart                    // a chain for clients that were there before
-	rememberPart                  // a chain that remembers clients
-	sourcesPart                   // a chain that knows who may connect
+	hookPart     partKind = iota // a base chain
+	affinityPart                 // a map from clients to targets
+	pickPart                     // a chain that translates to one of some slots
+	drawPart                     // a chain that translates to a slot of a pool
+	splitPart                    // a chain that decides between two pools
+	rememberPart                 // a chain that remembers clients
+	sourcesPart                  // a chain that knows who may connect
 	partKinds
 )
 
-// What the names of parts begin with. No prefix but that of a pick chain begins another.
+// What the names of parts begin with, after which may come that it is about the local pool,
+// or both.
 const (
 	affinityPrefix = "affinity-"
-	clusterPrefix  = "pick-"
-	localPrefix    = "pick-local-"
-	splitPrefix    = "split-"
+	pickPrefix     = "pick-"
 	stickyPrefix   = "sticky-"
+	splitPrefix    = "split-"
 	rememberPrefix = "remember-"
 	sourcesPrefix  = "sources-"
+
+	localInfix = "local-"
+	splitInfix = "split-"
 )
+
+// treatment is which connections a draw chain has masqueraded.
+type treatment uint8
+
+// The treatments.
+const (
+	treatPlain      treatment = iota // none
+	treatService                     // as Config says of addresses of Services
+	treatMasquerade                  // all
+)
+
+// treatmentPrefixes are what the names of draw chains begin with.
+var treatmentPrefixes = [...]string{treatPlain: "draw-", treatService: "service-", treatMasquerade: "masquerade-"}
 
 // part is a chain or a map that a table has for as long as something leads to it.
 type part struct {
@@ -54,47 +71,121 @@ type part struct {
 	// does so no more. due is when the part is deleted, zero while something leads to it.
 	left, due time.Time
 
-	cluster, local uint32 // the slots that a pick or split chain counts on
-	protocol       Protocol
-	timeout        time.Duration
-	sources        []netip.Prefix
+	// shapes are those of the pools that a draw chain, or a split chain, leads to.
+	shapes [slotMaps]shape
+	// count is how many slots a pick chain draws one of, from offset on.
+	count, offset uint32
+	// local says of which of the pools a pick or draw chain, a map or a remember chain is,
+	// and both that a remember chain is of both.
+	local, both bool
+	treatment   treatment // of a draw chain
+	// group is what the names of all chains and maps of a sticky port have in common, from
+	// its protocol on; empty for others.
+	group string
+	// memory is the map that a draw chain of a sticky port looks clients up in.
+	memory  *part
+	timeout time.Duration
+	sources []netip.Prefix
+	// gone are targets that clients may still be remembered with and must not be led to.
+	gone []tombstone
 }
 
 // parsePart makes a part of what its name tells. It is nil for a name that no part has.
 func parsePart(name string) *part {
 	p := &part{name: name}
-	switch {
-	case strings.HasPrefix(name, affinityPrefix):
+	if _, hook := hooks[name]; hook {
+		p.kind = hookPart
+		return p
+	}
+	kind, rest := cutAny(name, affinityPrefix, pickPrefix, splitPrefix, rememberPrefix, sourcesPrefix)
+	switch kind {
+	case affinityPrefix:
 		p.kind = affinityPart
-	case strings.HasPrefix(name, localPrefix):
-		p.kind = pickLocalPart
-		p.local = parseCount(name[len(localPrefix):])
-		if p.local == 0 {
-			return nil
-		}
-	case strings.HasPrefix(name, clusterPrefix):
+		p.local, p.group = cutLocal(rest)
+	case pickPrefix:
 		p.kind = pickPart
-		p.cluster = parseCount(name[len(clusterPrefix):])
-		if p.cluster == 0 {
+		p.local, rest = cutLocal(rest)
+		count, offset, _ := strings.Cut(rest, "-")
+		if p.count, p.offset = parseCount(count), parseCount(offset); p.count == 0 || p.count > mostSlots || p.offset > mostSlots || pickName(p.pool(), p.count, p.offset) != name {
 			return nil
 		}
-	case strings.HasPrefix(name, splitPrefix):
-		p.kind = splitPart
-		cluster, local, _ := strings.Cut(name[len(splitPrefix):], "-")
-		p.cluster, p.local = parseCount(cluster), parseCount(local)
-		if p.name != splitName(int(p.cluster), int(p.local)) {
-			return nil
-		}
-	case strings.HasPrefix(name, stickyPrefix):
-		p.kind = stickyPart
-	case strings.HasPrefix(name, rememberPrefix):
+	case splitPrefix:
+		return p.parseSplit(rest)
+	case rememberPrefix:
 		p.kind = rememberPart
-	case strings.HasPrefix(name, sourcesPrefix):
+		if p.group, p.both = strings.CutPrefix(rest, splitInfix); !p.both {
+			p.local, p.group = cutLocal(rest)
+		}
+	case sourcesPrefix:
 		p.kind = sourcesPart
 	default:
+		return p.parseDraw()
+	}
+	return p
+}
+
+// parseSplit reads the name of a split chain: the shapes of both pools, and the group of a
+// sticky port.
+func (p *part) parseSplit(rest string) *part {
+	p.kind = splitPart
+	texts := strings.SplitN(rest, "-", int(slotMaps)+1)
+	if len(texts) < int(slotMaps) {
+		return nil
+	}
+	for pool := range p.shapes {
+		var ok bool
+		if p.shapes[pool], ok = parseShape(texts[pool]); !ok {
+			return nil
+		}
+	}
+	if len(texts) > int(slotMaps) {
+		p.group = texts[slotMaps]
+	}
+	return p
+}
+
+// parseDraw reads the name of a draw chain: its treatment, the pool, its shape, and the
+// group of a sticky port.
+func (p *part) parseDraw() *part {
+	p.kind = drawPart
+	rest, sticky := strings.CutPrefix(p.name, stickyPrefix)
+	prefix, rest := cutAny(rest, treatmentPrefixes[:]...)
+	if prefix == "" {
+		return nil
+	}
+	p.treatment = treatment(slices.Index(treatmentPrefixes[:], prefix))
+	p.local, rest = cutLocal(rest)
+	if sticky {
+		var ok bool
+		if rest, p.group, ok = strings.Cut(rest, "-"); !ok || p.group == "" {
+			return nil
+		}
+	}
+	read, ok := parseShape(rest)
+	if p.shapes[p.pool()] = read; !ok || read == nil || p.group == "" && !p.needed() {
 		return nil
 	}
 	return p
+}
+
+// needed reports whether a draw chain does more than a pick chain.
+func (p *part) needed() bool {
+	return p.treatment != treatPlain || p.group != "" || len(p.shapes[p.pool()]) > 1
+}
+
+// cutAny cuts the first of several prefixes that a text has.
+func cutAny(text string, prefixes ...string) (prefix, rest string) {
+	for _, prefix := range prefixes {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			return prefix, rest
+		}
+	}
+	return "", text
+}
+
+func cutLocal(text string) (local bool, rest string) {
+	rest, local = strings.CutPrefix(text, localInfix)
+	return local, rest
 }
 
 // parseCount reads a number as names have it, zero if it is none.
@@ -106,63 +197,135 @@ func parseCount(s string) uint32 {
 	return uint32(n)
 }
 
+// localInfixOf is what names have of a pool.
+func localInfixOf(pool int) string {
+	if pool > 0 {
+		return localInfix
+	}
+	return ""
+}
+
+// pickName is the name of a chain that translates to one of some slots.
+func pickName(pool int, count, offset uint32) string {
+	name := pickPrefix + localInfixOf(pool) + strconv.FormatUint(uint64(count), 10)
+	if offset > 0 {
+		name += "-" + strconv.FormatUint(uint64(offset), 10)
+	}
+	return name
+}
+
+// drawName is the name of a chain that translates to a slot of a pool: a pick chain if there
+// is nothing else to do.
+func drawName(t treatment, pool int, of shape, group string) string {
+	if group == "" && t == treatPlain && len(of) == 1 {
+		return pickName(pool, of[0].count, 0)
+	}
+	name := treatmentPrefixes[t] + localInfixOf(pool) + of.String()
+	if group != "" {
+		return stickyPrefix + name + "-" + group
+	}
+	return name
+}
+
 // splitName is the name of a chain that decides between two pools.
-func splitName(cluster, local int) string {
-	return splitPrefix + strconv.Itoa(cluster) + "-" + strconv.Itoa(local)
+func splitName(cluster, local shape, group string) string {
+	name := splitPrefix + cluster.String() + "-" + local.String()
+	if group != "" {
+		name += "-" + group
+	}
+	return name
 }
 
-// affinityName is the name of the map that a sticky or remember chain uses.
-func (p *part) affinityName() string {
-	_, group, _ := strings.Cut(p.name, "-")
-	return affinityPrefix + group
+// memoryName is the name of the map that remembers which targets of a pool clients have.
+func memoryName(pool int, group string) string { return affinityPrefix + localInfixOf(pool) + group }
+
+// pool is the pool that a draw chain, a map or a remember chain is of.
+func (p *part) pool() int {
+	if p.local {
+		return 1
+	}
+	return 0
 }
 
-// leadsTo are the names of the parts that p leads to.
+// slots is how many slots of a pool the chain counts on.
+func (p *part) slots(pool int) uint32 {
+	if p.kind == pickPart && pool == p.pool() {
+		return p.offset + p.count
+	}
+	return p.shapes[pool].slots()
+}
+
+// drawNames are the names of the chains that a split chain leads to, empty where a pool has
+// no endpoints.
+func (p *part) drawNames() (inside, outside string) {
+	var names [slotMaps]string
+	for pool, of := range p.shapes {
+		if of != nil {
+			names[pool] = drawName(treatPlain, pool, of, p.group)
+		}
+	}
+	return names[0], names[1]
+}
+
+// memories are the names of the maps that a remember chain adds to.
+func (p *part) memories() []string {
+	if p.both {
+		return []string{memoryName(0, p.group), memoryName(1, p.group)}
+	}
+	return []string{memoryName(p.pool(), p.group)}
+}
+
+// protocol is that of a sticky port.
+func (p *part) protocol() Protocol {
+	name, _, _ := strings.Cut(p.group, "-")
+	i := slices.IndexFunc(protocols, func(known Protocol) bool { return known.String() == name })
+	return protocols[max(i, 0)]
+}
+
+// leadsTo are the names of the parts that p leads to, or that it needs to be led to.
 func (p *part) leadsTo() []string {
 	switch p.kind {
-	case splitPart:
-		var names []string
-		if p.cluster > 0 {
-			names = append(names, clusterPrefix+strconv.FormatUint(uint64(p.cluster), 10))
-		}
-		if p.local > 0 {
-			names = append(names, localPrefix+strconv.FormatUint(uint64(p.local), 10))
+	case drawPart:
+		names := p.shapes[p.pool()].draws(p.pool())
+		if p.group != "" {
+			names = append(names, memoryName(p.pool(), p.group))
 		}
 		return names
-	case stickyPart, rememberPart:
-		return []string{p.affinityName()}
-	default:
-		return nil
+	case splitPart:
+		inside, outside := p.drawNames()
+		return slices.DeleteFunc([]string{inside, outside}, func(name string) bool { return name == "" })
+	case rememberPart:
+		return append(p.memories(), rememberHooks...)
+	case sourcesPart:
+		return firewallHooks
 	}
+	return nil
 }
 
 // chain is the chain that a part is, nil if it is a map.
 func (p *part) chain(c Config) *Chain {
 	switch p.kind {
-	case affinityPart:
-		return nil
+	case hookPart:
+		h := hooks[p.name]
+		return c.chain(p.name, &h.base, h.rule)
 	case pickPart:
-		return c.pick(p.name, setSlots, p.cluster)
-	case pickLocalPart:
-		return c.pick(p.name, setLocalSlots, p.local)
+		return c.pick(p)
+	case drawPart:
+		return c.draw(p)
 	case splitPart:
-		return c.split(p.name, p.cluster, p.local)
-	case stickyPart:
-		return c.chain(p.name, nil, []Statement{
-			HasProtocol{p.protocol}, Translate{Key: []Value{SourceAddress}, Map: p.affinityName()},
-		})
+		return c.split(p)
 	case rememberPart:
-		return c.chain(p.name, nil, []Statement{Remember{Map: p.affinityName(), Timeout: p.timeout}})
-	default:
-		var rules [][]Statement
-		for _, prefix := range p.sources {
-			rules = append(rules, []Statement{InPrefix{Value: SourceAddress, Prefix: prefix}, Decide{Verdict{Kind: VerdictReturn}}})
-		}
-		return c.chain(p.name, nil, append(rules, []Statement{Decide{Verdict{Kind: VerdictDrop}}})...)
+		return c.remember(p)
+	case sourcesPart:
+		return c.guard(p)
 	}
+	return nil
 }
 
 // compareParts orders parts as they are made.
 func compareParts(a, b *part) int {
-	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.local, b.local), cmp.Compare(a.name, b.name))
+	return cmp.Or(
+		cmp.Compare(a.kind, b.kind), cmp.Compare(a.offset, b.offset), cmp.Compare(a.count, b.count), cmp.Compare(a.shapes[0].slots(), b.shapes[0].slots()),
+		cmp.Compare(a.shapes[1].slots(), b.shapes[1].slots()), cmp.Compare(a.name, b.name),
+	)
 }

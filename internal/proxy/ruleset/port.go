@@ -3,7 +3,6 @@ package ruleset
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -12,9 +11,10 @@ type port struct {
 	name, rank string
 	fronts     []FrontEnd
 	// pools are the targets of ServicePort.Cluster and Local, by the numbers of their
-	// maps from setSlots. They are sorted until the port is in the table, and then in
-	// their slots.
+	// maps from setSlots: each class of their shapes beside the next, and sorted until the
+	// port is in the table, and then in their slots.
 	pools    [slotMaps][]netip.AddrPort
+	shapes   [slotMaps]shape
 	affinity time.Duration
 	known    Known // each list sorted
 	// late are endpoints that ended when there was none left that serves.
@@ -31,8 +31,8 @@ func newPort(family Family, sp ServicePort) (*port, error) {
 		p.affinity = 0
 	}
 	p.fronts = family.fronts(sp.Fronts, left)
-	p.pools[0] = family.targets("cluster", sp.Cluster, left)
-	p.pools[1] = family.targets("local", sp.Local, left)
+	p.pools[0], p.shapes[0] = family.targets("cluster", sp.Cluster, sp.Weights, left)
+	p.pools[1], p.shapes[1] = family.targets("local", sp.Local, nil, left)
 	p.known = Known{
 		Serving: distinct(sp.Known.Serving), Silent: distinct(sp.Known.Silent),
 		View: sp.Known.View, Fleeting: distinct(sp.Known.Fleeting),
@@ -70,7 +70,8 @@ func (f Family) fronts(all []FrontEnd, left *omissions) []FrontEnd {
 	return fronts
 }
 
-// sources are those that may connect to a front, nil if all may.
+// sources are those that may connect to a front, none of them a part of another, nil if all
+// may.
 func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 	if end.Sources == nil {
 		return nil
@@ -84,21 +85,35 @@ func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 		}
 	}
 	// It is not nil even if none is left: then nobody may connect.
-	return append([]netip.Prefix{}, prefixes(f, end.Sources)...)
+	apart := []netip.Prefix{}
+	for _, p := range prefixes(f, end.Sources) {
+		if last := len(apart) - 1; last < 0 || !apart[last].Contains(p.Addr()) {
+			apart = append(apart, p)
+		}
+	}
+	return apart
 }
 
-// targets are the endpoints that packets can be sent to, sorted.
-func (f Family) targets(pool string, all []netip.AddrPort, left *omissions) []netip.AddrPort {
-	targets := make([]netip.AddrPort, 0, len(all))
-	for _, target := range all {
-		if !f.holds(target.Addr()) || target.Port() == 0 {
+// targets are the endpoints that packets can be sent to, as they are arranged by their
+// weights.
+func (f Family) targets(pool string, all []netip.AddrPort, weights []uint32, left *omissions) ([]netip.AddrPort, shape) {
+	targets := make([]weighted, 0, len(all))
+	for i, target := range all {
+		one := weighted{target, 1}
+		if i < len(weights) {
+			one.weight = weights[i]
+		}
+		switch {
+		case !f.holds(target.Addr()) || target.Port() == 0:
 			left.add("endpoint %s of the %s pool: allowed is an IPv%d address with a port", target, pool, f)
 			continue
+		case one.weight == 0 || one.weight > MostWeight:
+			left.add("endpoint %s of the %s pool: weight %d: allowed are 1 to %d", target, pool, one.weight, MostWeight)
+			continue
 		}
-		targets = append(targets, target)
+		targets = append(targets, one)
 	}
-	slices.SortFunc(targets, netip.AddrPort.Compare)
-	return targets
+	return arrangeByWeight(targets)
 }
 
 // omissions are what a port does without.

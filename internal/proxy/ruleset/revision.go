@@ -40,6 +40,7 @@ type revision struct {
 
 // portRevision is a port that is staged.
 type portRevision struct {
+	name     string
 	old, new *port // nil if there is none
 }
 
@@ -98,7 +99,7 @@ func (r *revision) adopt() {
 		if _, ok := r.staged[name]; !ok {
 			again := *p
 			for pool, targets := range p.pools {
-				again.pools[pool] = slices.SortedFunc(slices.Values(targets), netip.AddrPort.Compare)
+				again.pools[pool] = p.shapes[pool].sorted(targets)
 			}
 			r.staged[name] = &again
 		}
@@ -113,12 +114,21 @@ func (r *revision) adopt() {
 		r.unseen = append(r.unseen, l.stale...)
 	}
 	r.lingering = newLingering()
+	clear(r.recalled)
 	for _, s := range r.held.strays {
 		r.lingering.deferSlots(s.of, s.slots, r.due)
 	}
+	buried := make(map[string][]tombstone)
+	for p := range r.buried {
+		for _, one := range p.gone {
+			buried[p.name] = append(buried[p.name], tombstone{one.target, r.due})
+		}
+	}
 	clear(r.parts)
+	clear(r.buried)
 	for _, p := range r.held.parts {
 		r.parts[p.name] = p
+		r.setGone(p, buried[p.name])
 		r.touch(p)
 	}
 }
@@ -142,14 +152,14 @@ func (r *revision) revisePorts() {
 		}
 	}
 	for _, name := range names {
-		change := portRevision{old: r.ports[name], new: r.staged[name]}
+		change := portRevision{name: name, old: r.ports[name], new: r.staged[name]}
 		if change.old != nil {
 			r.claims.remove(change.old)
 			delete(r.ports, name)
 		}
 		if change.new != nil {
 			for pool, targets := range change.new.pools {
-				change.new.pools[pool] = arrange(r.before(change, pool), targets)
+				change.new.pools[pool] = change.new.shapes[pool].arrange(r.before(change, pool), targets)
 			}
 			r.findEnded(change)
 			r.claims.add(change.new)
@@ -224,7 +234,13 @@ func (r *revision) changes(before Config) []Change {
 	}
 	changes = append(changes, replaced...)
 	for _, p := range r.outdatedParts(before) {
-		changes = append(changes, Change{Kind: ReplaceRules, Chain: p.chain(r.config)})
+		c := p.chain(r.config)
+		if c.Base != nil {
+			// It may have another hook or priority, which cannot be changed.
+			changes = append(changes, Change{Kind: DeleteChain, Chain: c}, Change{Kind: AddChain, Chain: c})
+		} else {
+			changes = append(changes, Change{Kind: ReplaceRules, Chain: c})
+		}
 	}
 	return append(changes, r.deleted...)
 }

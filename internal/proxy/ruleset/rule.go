@@ -23,9 +23,9 @@ func (r Rule) String() string {
 	return strings.Join(texts, " ")
 }
 
-// Statement is a part of a rule. Its types are those of this package: InPrefix, InSet,
-// FromInterface, FromNode, HasProtocol, NewConnection, Translated, Marked, SetMark, FlipMark, Decide,
-// LookUp, Translate, Masquerade, Refuse and Remember.
+// Statement is a part of a rule. Its types are those of this package: InPrefix, InPrefixes,
+// InSet, FromInterface, FromNode, HasProtocol, NewConnection, Translated, Marked, SetMark,
+// FlipMark, Decide, Draw, LookUp, Translate, Masquerade, Refuse, Remember, Recalls and Unremember.
 type Statement interface {
 	text(Family) string
 }
@@ -96,11 +96,30 @@ func (s InPrefix) text(family Family) string {
 	if s.Not {
 		operator = " != "
 	}
-	prefix := s.Prefix.String()
-	if s.Prefix.IsSingleIP() {
-		prefix = s.Prefix.Addr().String()
+	return s.Value.text(family) + operator + prefixText(s.Prefix)
+}
+
+// InPrefixes matches packets with an address in any of some prefixes, which are sorted and
+// do not overlap.
+type InPrefixes struct {
+	Value    Value // SourceAddress or DestinationAddress
+	Prefixes []netip.Prefix
+}
+
+func (s InPrefixes) text(family Family) string {
+	texts := make([]string, len(s.Prefixes))
+	for i, p := range s.Prefixes {
+		texts[i] = prefixText(p)
 	}
-	return s.Value.text(family) + operator + prefix
+	return s.Value.text(family) + " { " + strings.Join(texts, ", ") + " }"
+}
+
+// prefixText is a prefix as nft writes it.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 // InSet matches packets whose key is in a set.
@@ -188,6 +207,15 @@ type Decide struct {
 
 func (s Decide) text(Family) string { return s.Verdict.String() }
 
+// Draw matches as many of all packets as a number of others, at random.
+type Draw struct {
+	Share, Of uint32
+}
+
+func (s Draw) text(Family) string {
+	return fmt.Sprintf("numgen random mod %d < %d", s.Of, s.Share)
+}
+
 // LookUp says that a map tells what becomes of the packet. The next rule follows if it
 // does not.
 type LookUp struct {
@@ -203,16 +231,19 @@ func (s LookUp) text(family Family) string {
 // follows if it has none.
 type Translate struct {
 	Key []Value
-	// Slots, unless zero, makes a random number below it the last part of the key, a
-	// FieldSlot.
-	Slots uint32
-	Map   string
+	// Slots, unless zero, makes one of so many numbers from Offset on the last part of the
+	// key, a FieldSlot.
+	Slots, Offset uint32
+	Map           string
 }
 
 func (s Translate) text(family Family) string {
 	key := concatenation(family, s.Key)
 	if s.Slots > 0 {
 		key += fmt.Sprintf(" . numgen random mod %d", s.Slots)
+	}
+	if s.Offset > 0 {
+		key += fmt.Sprintf(" offset %d", s.Offset)
 	}
 	return "dnat " + family.String() + " to " + key + " map @" + s.Map
 }
@@ -236,7 +267,7 @@ func (s Refuse) text(Family) string {
 }
 
 // Remember adds the packet's source address to a map of addresses to targets, with the
-// packet's destination, or begins its time anew and changes its target if it is there.
+// packet's destination, or begins its time anew if it is there. Then its target stays.
 type Remember struct {
 	Map     string
 	Timeout time.Duration
@@ -245,6 +276,27 @@ type Remember struct {
 func (s Remember) text(family Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s . %s }", s.Map,
 		SourceAddress.text(family), timeText(s.Timeout), DestinationAddress.text(family), DestinationPort.text(family))
+}
+
+// Recalls matches packets whose source address a map of addresses to targets has a target
+// for with some address.
+type Recalls struct {
+	Map     string
+	Address netip.Addr
+}
+
+func (s Recalls) text(family Family) string {
+	return SourceAddress.text(family) + " map @" + s.Map + " " + s.Address.String()
+}
+
+// Unremember takes the packet's source address out of a map that Remember adds to.
+type Unremember struct {
+	Map string
+}
+
+func (s Unremember) text(family Family) string {
+	return fmt.Sprintf("delete @%s { %s : %s . %s }", s.Map,
+		SourceAddress.text(family), DestinationAddress.text(family), DestinationPort.text(family))
 }
 
 // timeText writes a duration as nft does: 1d2h3m4s5ms.

@@ -71,7 +71,7 @@ func TestFingerprintsTellChainsApart(t *testing.T) {
 
 func TestFingerprintsTellSetsApart(t *testing.T) {
 	seen := make(map[string]string)
-	for _, set := range append(sets[:], affinitySet("affinity-a"), affinitySet("affinity-b"), &Set{Name: "affinity-a", Size: 1}) {
+	for _, set := range append(sets[:], affinitySet("affinity-a"), affinitySet("affinity-b"), &Set{Name: "affinity-a", Dynamic: true}) {
 		mine := set.Fingerprint()
 		if other, ok := seen[mine]; ok {
 			t.Errorf("%s has the fingerprint of %s", set.Name, other)

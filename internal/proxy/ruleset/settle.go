@@ -31,10 +31,12 @@ func (r *revision) settle() {
 	for kind := partKinds - 1; kind >= 0; kind-- {
 		for _, p := range r.touched[kind] {
 			p.touched = false
-			if !p.leads && (p.refs > 0 || p.held) {
+			if !p.leads && (p.refs > 0 || p.held && r.holdsAll(p.leadsTo())) {
 				p.leads = true
 				for _, name := range p.leadsTo() {
-					r.use(name)
+					if to := r.use(name); to.kind == affinityPart {
+						p.memory = to
+					}
 				}
 			}
 			switch {
@@ -56,6 +58,12 @@ func (r *revision) settle() {
 		}
 	}
 	slices.SortFunc(r.created, compareParts)
+}
+
+// holdsAll reports whether the kernel holds all of some parts. One that leads to what is not
+// there is not as this package makes it.
+func (r *revision) holdsAll(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return r.parts[name] == nil || !r.parts[name].held })
 }
 
 // expire deletes what has lingered for long enough. What a part leads to goes with it if
@@ -84,10 +92,15 @@ func (r *revision) expire() {
 		slices.SortFunc(expired[kind], compareParts)
 		for _, p := range expired[kind] {
 			delete(r.parts, p.name)
+			delete(r.buried, p)
+			delete(r.recalled, p)
 			if p.kind == affinityPart {
 				r.deleted = append(r.deleted, Change{Kind: DeleteSet, Set: affinitySet(p.name)})
 			} else {
 				r.deleted = append(r.deleted, Change{Kind: DeleteChain, Chain: &Chain{Name: p.name}})
+			}
+			if !p.leads {
+				continue
 			}
 			for _, name := range p.leadsTo() {
 				other := r.parts[name]
@@ -120,9 +133,10 @@ func (r *revision) outdatedParts(before Config) []*part {
 				outdated = append(outdated, p)
 			}
 		}
-	case !before.samePods(r.config):
+	case !before.equal(r.config):
 		for _, p := range r.parts {
-			if p.kind == splitPart && !slices.Contains(r.created, p) {
+			if p.kind != affinityPart && !slices.Contains(r.created, p) && !slices.Contains(outdated, p) &&
+				!slices.Equal(p.chain(before).Fingerprints(), p.chain(r.config).Fingerprints()) {
 				outdated = append(outdated, p)
 			}
 		}

@@ -125,11 +125,9 @@ func TestStaleAreLookedAtTwice(t *testing.T) {
 	if !reflect.DeepEqual(again.Stale, first.Stale) {
 		t.Errorf("stale are %v, and were %v", again.Stale, first.Stale)
 	}
-	// The map of local endpoints goes with the chains that use it.
 	for _, f := range first.Forget {
-		held := len(f.Keep) > 0
-		if found := slices.ContainsFunc(again.Forget, func(g Forget) bool { return reflect.DeepEqual(f, g) }); found != held {
-			t.Errorf("forgotten again are %v: with %v is %t", again.Forget, f, found)
+		if !slices.ContainsFunc(again.Forget, func(g Forget) bool { return g.Set == f.Set && slices.Equal(f.Keep, g.Keep) }) {
+			t.Errorf("forgotten again are %v without %v", again.Forget, f)
 		}
 	}
 	if c := b.program(t, due.Add(time.Hour)); c.Stale != nil || c.Forget != nil {
@@ -203,14 +201,12 @@ func sticky(cluster, local string) ServicePort {
 func TestForget(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, sticky("123", "12"))
-	var whole, local, split string
+	var whole, local string
 	for name, p := range b.parts {
 		switch {
 		case p.kind != affinityPart:
-		case name[len(name)-6:] == "-local":
+		case p.local:
 			local = name
-		case name[len(name)-6:] == "-split":
-			split = name
 		default:
 			whole = name
 		}
@@ -223,14 +219,14 @@ func TestForget(t *testing.T) {
 		{"nothing changes", sticky("123", "12"), nil},
 		{"endpoints come", sticky("12345", "123"), nil},
 		{"another weighs more", sticky("1112345", "123"), nil},
-		{"both pools lose one", sticky("2345", "23"), []Forget{{whole, targets("2345")}, {local, targets("23")}, {split, targets("2345")}}},
-		{"the whole pool loses one that is local", sticky("345", "23"), []Forget{{whole, targets("345")}, {split, targets("345")}}},
-		{"the local pool loses one", sticky("345", "2"), []Forget{{local, targets("2")}, {split, targets("245")}}},
-		{"one comes back", sticky("2345", "2"), nil},
-		{"the local pool loses all", sticky("2345", ""), []Forget{{local, nil}, {split, targets("345")}}},
-		{"all go", sticky("", ""), []Forget{{whole, nil}, {split, nil}}},
-		{"all come again", sticky("12", "1"), nil},
-		{"the port goes", ServicePort{Name: "a/b:c"}, []Forget{{whole, nil}, {local, nil}, {split, nil}}},
+		{"both pools lose one", sticky("2345", "23"), []Forget{{whole, targets("2345")}, {local, targets("23")}}},
+		{"the whole pool loses one that is local", sticky("345", "23"), []Forget{{whole, targets("345")}}},
+		{"the local pool loses one", sticky("345", "2"), []Forget{{local, targets("2")}}},
+		{"one comes back while others are still to be forgotten", sticky("2345", "2"), []Forget{{whole, targets("2345")}}},
+		{"the local pool loses all", sticky("2345", ""), []Forget{{local, nil}}},
+		{"all go", sticky("", ""), []Forget{{whole, nil}}},
+		{"all come again", sticky("12", "1"), []Forget{{whole, targets("12")}, {local, targets("1")}}},
+		{"the port goes", ServicePort{Name: "a/b:c"}, []Forget{{whole, nil}, {local, nil}}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			slices.SortFunc(step.want, func(a, b Forget) int {
@@ -268,9 +264,10 @@ func TestClientsStayWithTheirEndpoints(t *testing.T) {
 	}
 	expect(0, 3, "4")
 	expect(0, 1, "4")
-	// The fronts of other pools know nothing of that: they may not have that endpoint.
+	// The front of the local pool knows nothing of that: it may not have that endpoint.
 	expect(1, 0, "1")
-	expect(2, 1, "2")
+	// One of both pools goes by where the client comes from.
+	expect(2, 1, "1")
 	// Slots move below the client, which stays.
 	b.program(t, start, sticky("2345", "12"))
 	expect(0, 1, "4")
@@ -291,6 +288,119 @@ func TestClientsStayWithTheirEndpoints(t *testing.T) {
 	b.program(t, start, sticky("23", "12"))
 	first := send(0, 0)
 	expect(0, 1, first)
+}
+
+// However long it takes to have clients forgotten, and whoever was remembered meanwhile.
+func TestClientsAreNotLedToWhatWent(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	program := func(at time.Time, sp ServicePort) Commit {
+		t.Helper()
+		if err := b.Set(sp); err != nil {
+			t.Fatal(err)
+		}
+		c := b.Commit(at)
+		if err := b.kernel.apply(c.Transaction); err != nil {
+			t.Fatal(err)
+		}
+		b.Written(at)
+		return c
+	}
+	client := netip.MustParseAddr("192.0.2.1")
+	send := func(draw uint32) string {
+		f := b.kernel.send(packet{source: client, front: sticky("", "").Fronts[0].Front}, draw)
+		return digits([]netip.AddrPort{f.target})
+	}
+	program(start, sticky("123", "1"))
+	if at := send(1); at != "2" {
+		t.Fatalf("the client goes to %s, want 2", at)
+	}
+	c := program(start, sticky("13", "1"))
+	if len(c.Forget) != 1 {
+		t.Fatalf("forgotten are %v", c.Forget)
+	}
+	// A packet on its way has another client remembered with what went.
+	late := addressKey(netip.MustParseAddr("192.0.2.2"))
+	remember := func() {
+		b.kernel.sets[c.Forget[0].Set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	}
+	remember()
+	first := send(0)
+	if first == "2" {
+		t.Error("the client is led to what went")
+	}
+	if again := send(1); again != first {
+		t.Errorf("the client goes to %s, and went to %s after its endpoint had gone", again, first)
+	}
+	// To have it forgotten before the last packet came through does not end the watch.
+	b.kernel.forget(IPv4, c.Forget)
+	b.Forgotten(c.Forget[0].Set, start)
+	remember()
+	client = netip.MustParseAddr("192.0.2.2")
+	program(start.Add(time.Millisecond), sticky("13", "1"))
+	if at := send(0); at == "2" {
+		t.Error("the late client is led to what went")
+	}
+	// What comes again takes its clients again.
+	remember()
+	program(start.Add(2*time.Millisecond), sticky("132", "1"))
+	if at := send(0); at != "2" {
+		t.Errorf("the client goes to %s, want 2, which came again", at)
+	}
+}
+
+func TestRulesAboutWhatWentAreTakenBack(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("123", "1"))
+	before := b.Text()
+	c := b.program(t, start, sticky("12", "1"))
+	set := c.Forget[0].Set
+	if text := b.Text(); !strings.Contains(text, "ip saddr map @"+set+" 10.1.0.3 delete @"+set) {
+		t.Fatalf("no rule is about what went:\n%s", text)
+	}
+	b.Forgotten(set, start)
+	if due, some := b.Due(); !some || due.Before(start.Add(DefaultLinger)) {
+		t.Errorf("due at %s (%t)", due, some)
+	}
+	again := start.Add(DefaultLinger)
+	b.Forgotten(set, again)
+	if due, some := b.Due(); !some || due.After(again) {
+		t.Errorf("due at %s (%t), want %s at the latest", due, some, again)
+	}
+	b.program(t, again)
+	if text := b.Text(); strings.Contains(text, "delete @") {
+		t.Errorf("rules are still about what went:\n%s", text)
+	}
+	b.program(t, again.Add(time.Hour), sticky("123", "1"))
+	if text := b.Text(); text != before {
+		t.Errorf("the table is\n%s\nand was\n%s", text, before)
+	}
+	b.Forgotten("affinity-of-nobody", again)
+}
+
+// Rules about very many endpoints would cost every client.
+func TestManyThatWentSwitchTheMemoryOff(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	port := func(n int) ServicePort {
+		sp := sticky("", "")
+		for i := range n {
+			sp.Cluster = append(sp.Cluster, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), 8080))
+		}
+		return sp
+	}
+	b.program(t, start, port(mostTombstones+2))
+	b.program(t, start, port(1))
+	if text := b.Text(); strings.Contains(text, "delete @") || strings.Contains(text, "saddr map @affinity-tcp") {
+		t.Errorf("clients are looked up:\n%s", text)
+	}
+	at := start.Add(time.Hour)
+	c := b.program(t, at)
+	for _, f := range c.Forget {
+		b.Forgotten(f.Set, at)
+	}
+	b.program(t, at)
+	if text := b.Text(); !strings.Contains(text, "saddr map @affinity-tcp") {
+		t.Errorf("clients are not looked up any more:\n%s", text)
+	}
 }
 
 func TestAffinityChangesInPlace(t *testing.T) {

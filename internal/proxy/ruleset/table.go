@@ -21,6 +21,10 @@ type Table struct {
 	// clusterIPs count the fronts for which an address is one of a Service.
 	clusterIPs map[netip.Addr]int32
 	lingering  lingering
+	// buried are the maps that clients may be remembered in with targets that went.
+	buried map[*part]bool
+	// recalled are those of them whose clients were forgotten, from which time on.
+	recalled map[*part]time.Time
 	// due is until when what the last Commit took out of use lingers.
 	due time.Time
 
@@ -43,6 +47,8 @@ func NewTable(config Config) *Table {
 		parts:      make(map[string]*part),
 		clusterIPs: make(map[netip.Addr]int32),
 		lingering:  newLingering(),
+		buried:     make(map[*part]bool),
+		recalled:   make(map[*part]time.Time),
 		staged:     make(map[string]*port),
 		listing:    &Listing{},
 	}
@@ -115,13 +121,23 @@ func (t *Table) Commit(now time.Time) Commit {
 func (t *Table) Written(now time.Time) {
 	if until := now.Add(t.config.Linger); until.After(t.due) {
 		t.lingering.extend(t.due, until)
+		for p := range t.buried {
+			for i := range p.gone {
+				if p.gone[i].until.Equal(t.due) {
+					p.gone[i].until = until
+				}
+			}
+		}
 		t.due = until
 	}
 }
 
 // Due is when the next Commit is due that deletes what an earlier one left to packets on
-// their way. It is false if there is nothing to delete.
+// their way, or has no more use. It is false if there is nothing to delete.
 func (t *Table) Due() (time.Time, bool) {
+	if len(t.recalled) > 0 {
+		return t.due, true
+	}
 	return t.lingering.next()
 }
 

@@ -112,35 +112,35 @@ func TestChangesAreSmall(t *testing.T) {
 		}},
 		{"nothing changes", 0, dnsPort("431"), nil},
 		{"an endpoint comes", 0, dnsPort("1345"), []string{
-			"add chain pick-4",
+			"add chain pick-4", "add chain service-4",
 			"delete from services: 10.96.0.10 . udp . 53",
-			"add to services: 10.96.0.10 . udp . 53 : goto pick-4",
+			"add to services: 10.96.0.10 . udp . 53 : goto service-4",
 			"add to slots: 10.96.0.10 . udp . 53 . 3 : 10.1.0.5 . 8080",
 		}},
 		{"an endpoint goes, and the chain before is due", 100 * time.Millisecond, dnsPort("345"), []string{
 			"delete from services: 10.96.0.10 . udp . 53",
-			"add to services: 10.96.0.10 . udp . 53 : goto pick-3",
+			"add to services: 10.96.0.10 . udp . 53 : goto service-3",
 			"delete from slots: 10.96.0.10 . udp . 53 . 0",
 			"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.5 . 8080",
 		}},
 		{"its slot is due", 200 * time.Millisecond, dnsPort("345"), []string{
 			"delete from slots: 10.96.0.10 . udp . 53 . 3",
-			"delete chain pick-4",
+			"delete chain service-4", "delete chain pick-4",
 		}},
 		{"an endpoint goes", 300 * time.Millisecond, dnsPort("34"), []string{
-			"add chain pick-2",
+			"add chain pick-2", "add chain service-2",
 			"delete from services: 10.96.0.10 . udp . 53",
-			"add to services: 10.96.0.10 . udp . 53 : goto pick-2",
+			"add to services: 10.96.0.10 . udp . 53 : goto service-2",
 			"delete from slots: 10.96.0.10 . udp . 53 . 0",
 			"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.3 . 8080",
 		}},
 		{"it comes again while its slot lingers", 350 * time.Millisecond, dnsPort("345"), []string{
 			"delete from services: 10.96.0.10 . udp . 53",
-			"add to services: 10.96.0.10 . udp . 53 : goto pick-3",
+			"add to services: 10.96.0.10 . udp . 53 : goto service-3",
 			"delete from slots: 10.96.0.10 . udp . 53 . 2",
 			"add to slots: 10.96.0.10 . udp . 53 . 2 : 10.1.0.5 . 8080",
 		}},
-		{"what lingers is due", time.Second, dnsPort("345"), []string{"delete chain pick-2"}},
+		{"what lingers is due", time.Second, dnsPort("345"), []string{"delete chain service-2", "delete chain pick-2"}},
 		{"all endpoints go", time.Second, dnsPort(""), []string{
 			"delete from services: 10.96.0.10 . udp . 53",
 			"add to refused: 10.96.0.10 . udp . 53 : goto refuse",
@@ -149,7 +149,7 @@ func TestChangesAreSmall(t *testing.T) {
 			"delete from slots: 10.96.0.10 . udp . 53 . 0",
 			"delete from slots: 10.96.0.10 . udp . 53 . 1",
 			"delete from slots: 10.96.0.10 . udp . 53 . 2",
-			"delete chain pick-3",
+			"delete chain service-3", "delete chain pick-3",
 		}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestDueTellsWhenToCommitNext(t *testing.T) {
 		t.Errorf("before its time: %v", describe(early.Transaction))
 	}
 	c := b.Commit(due)
-	expectLines(t, describe(c.Transaction), "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain pick-3")
+	expectLines(t, describe(c.Transaction), "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain service-3", "delete chain pick-3")
 	b.do(t, c)
 	if due, ok := b.Due(); ok {
 		t.Errorf("something is due at %s though all is gone", due)
@@ -347,14 +347,14 @@ func TestConfigureReplacesRules(t *testing.T) {
 			c.Family = IPv4
 			c.ClusterCIDRs = append(c.ClusterCIDRs, netip.MustParsePrefix("fd00::/8"))
 		}, nil},
-		{"the mark", func(c *Config) { c.MasqueradeMark = 0x10 }, []string{"replace rules of serve", "replace rules of nat-postrouting"}},
-		{"all", func(c *Config) { c.MasqueradeAll = true }, []string{"replace rules of serve"}},
-		{"interfaces", func(c *Config) { c.MasqueradeAll, c.PodInterfaces = false, Interfaces{Name: "cni0"} }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
+		{"the mark", func(c *Config) { c.MasqueradeMark = 0x10 }, []string{"replace rules of nat-postrouting", "replace rules of split-2-1"}},
+		{"all", func(c *Config) { c.MasqueradeAll = true }, nil},
+		{"interfaces", func(c *Config) { c.MasqueradeAll, c.PodInterfaces = false, Interfaces{Name: "cni0"} }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
 		{"prefixes beside interfaces", func(c *Config) { c.ClusterCIDRs = c.ClusterCIDRs[:1] }, nil},
-		{"interfaces by a prefix", func(c *Config) { c.PodInterfaces.Prefix = true }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
+		{"interfaces by a prefix", func(c *Config) { c.PodInterfaces.Prefix = true }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
 		{"the linger time", func(c *Config) { c.Linger = time.Second }, nil},
-		{"no interfaces", func(c *Config) { c.PodInterfaces.Name = "" }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
-		{"no prefixes", func(c *Config) { c.ClusterCIDRs = nil }, []string{"replace rules of drop-outside", "replace rules of serve", "replace rules of split-2-1"}},
+		{"no interfaces", func(c *Config) { c.PodInterfaces.Name = "" }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
+		{"no prefixes", func(c *Config) { c.ClusterCIDRs = nil }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			step.change(&config)
@@ -434,7 +434,7 @@ func TestDisputesAreDecidedByRank(t *testing.T) {
 	holds := func(want string) {
 		t.Helper()
 		p := packet{source: netip.MustParseAddr("192.0.2.1"), front: dns}
-		if got := b.kernel.fates(p, 1)[0].target; got != targets(want)[0] {
+		if got := b.kernel.send(p, 0).target; got != targets(want)[0] {
 			t.Errorf("the front goes to %s, want %s", got, targets(want)[0])
 		}
 	}
@@ -580,8 +580,8 @@ func TestVeryManyEndpoints(t *testing.T) {
 	b.program(t, start, sp)
 	sp.Cluster = append(sp.Cluster[:500:500], sp.Cluster[501:]...)
 	c := b.program(t, start, sp)
-	if lines := describe(c.Transaction); len(lines) != 5 {
-		t.Errorf("one endpoint goes by %d changes instead of 5: %v", len(lines), lines)
+	if lines := describe(c.Transaction); len(lines) != 6 {
+		t.Errorf("one endpoint goes by %d changes instead of 6: %v", len(lines), lines)
 	}
 	b.Remove(sp.Name)
 	b.do(t, b.Commit(start))

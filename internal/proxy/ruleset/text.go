@@ -62,8 +62,8 @@ func (w *textWriter) set(set *Set, elements []Element) {
 		w.line(1, "set %s {", set.Name)
 	}
 	w.line(2, "%s", holds)
-	if set.Size > 0 {
-		w.line(2, "size %d", set.Size)
+	if set.Dynamic {
+		w.line(2, "size 65535") // which is the kernel's
 		w.line(2, "flags dynamic,timeout")
 	}
 	for i, e := range elements {

@@ -24,6 +24,8 @@ const (
 	SCTP Protocol = 132
 )
 
+var protocols = []Protocol{TCP, UDP, SCTP}
+
 // TableName is the name of the table of either family.
 const TableName = "vicinity"
 
@@ -47,9 +49,9 @@ type Set struct {
 	Data []Field
 	// Verdicts says that it is a map to verdicts.
 	Verdicts bool
-	// Size is how many elements a set has room for that packets add to: elements with a
-	// timeout, by Remember. It is zero for all others, which have no bound.
-	Size uint32
+	// Dynamic says that packets add elements, which have a timeout, by Remember. The kernel
+	// gives such a set room for 65,535 of them, and others have no bound.
+	Dynamic bool
 }
 
 // Element is one element of a set. Key and Data are the bytes that the kernel
@@ -168,6 +170,8 @@ type ListedSet struct {
 	Fingerprint string
 	// Elements are left out of sets that packets add to.
 	Elements []Element
+	// Remembered are the targets that clients have in a map that packets add to, each once.
+	Remembered []netip.AddrPort
 }
 
 // Interference is what is known of changes that somebody else has made.
@@ -201,6 +205,9 @@ type ServicePort struct {
 	// Cluster are the endpoints for traffic that may go anywhere, in any order. An
 	// endpoint that is here several times takes as many times the traffic.
 	Cluster []netip.AddrPort
+	// Weights are those of Cluster's endpoints, in its order: each takes traffic in
+	// proportion to its own. They are from 1 to MostWeight, and nil if all are alike.
+	Weights []uint32
 	// Local are those of traffic that must stay on the node.
 	Local []netip.AddrPort
 	// Affinity is how long a client stays with its endpoint, zero if it does not.
@@ -208,6 +215,9 @@ type ServicePort struct {
 	// Known decides which connections may go on.
 	Known Known
 }
+
+// MostWeight is the greatest weight that an endpoint may have.
+const MostWeight = 1000
 
 // Known is what is known of the endpoints of a port beside those that new connections go
 // to. Where they go is a matter of policies and plans, which must not end what was begun:
@@ -233,6 +243,9 @@ type FrontEnd struct {
 	// ClusterIP says that it is one that the rules refuse other ports of, and
 	// masquerade by what Config says of addresses of Services.
 	ClusterIP bool
+	// NodePort says that it is a port that the cluster has given to one ServicePort, at an
+	// address of the node.
+	NodePort bool
 	// Masquerade says that all its traffic gets the node's address as its source,
 	// but for what a pool Split keeps.
 	Masquerade bool

@@ -49,21 +49,19 @@ func (t *Table) affinitySets() []*Set {
 // usedParts are the parts that something leads to that does not linger itself, as they
 // are made.
 func (t *Table) usedParts() []*part {
+	all := slices.SortedFunc(maps.Values(t.parts), compareParts)
 	idle := make(map[string]int)
-	for _, p := range t.parts {
-		if p.refs == 0 {
-			for _, name := range p.leadsTo() {
-				idle[name]++
-			}
-		}
-	}
-	var used []*part
-	for _, p := range t.parts {
+	used := make([]*part, 0, len(all))
+	for _, p := range slices.Backward(all) {
 		if p.refs > idle[p.name] {
 			used = append(used, p)
+			continue
+		}
+		for _, name := range p.leadsTo() {
+			idle[name]++
 		}
 	}
-	slices.SortFunc(used, compareParts)
+	slices.Reverse(used)
 	return used
 }
 
@@ -78,11 +76,6 @@ func (t *Table) elements() [setCount][]Element {
 		for id := range verdictMaps {
 			if v := e.verdicts[id]; v.Kind != 0 {
 				add(id, Element{Key: key, Verdict: v})
-			}
-		}
-		for i := range memberships {
-			if e.members[i] {
-				add(setMasqueraded+i, Element{Key: key})
 			}
 		}
 		for i := range slotMaps {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 // primary is what stands for the addresses that the node's object names first.
@@ -86,6 +87,17 @@ func PodPrefixes(node *corev1.Node) []netip.Prefix {
 	}
 	var all []netip.Prefix
 	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, prefix.Masked())
+		}
+	}
+	return all
+}
+
+// ServiceRange are the prefixes of a range that cluster IPs are from.
+func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range one.Spec.CIDRs {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
 			all = append(all, prefix.Masked())
 		}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -28,11 +29,18 @@ type Settings struct {
 	Pods Pods
 	// NodePorts are the addresses that take NodePorts.
 	NodePorts NodePorts
+	// ExternalIPs are the addresses that Services may claim besides their own.
+	ExternalIPs compile.ExternalIPs
+	// ServiceRanges are where cluster IPs are from.
+	ServiceRanges netset.Set
 }
 
 // Config is what the table of a family goes by on a node.
 func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Config {
 	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll}
+	if s.AllServices {
+		c.ServiceRanges = s.ServiceRanges.Prefixes()
+	}
 	s.Pods.Configure(&c, node)
 	return c
 }
@@ -42,7 +50,7 @@ func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Conf
 func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := Addresses(node)
 	return compile.Options{
-		AllServices: s.AllServices,
+		AllServices: s.AllServices, ExternalIPs: s.ExternalIPs,
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
 			NodePortAddresses: s.NodePorts.Of(local, named),

@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -264,24 +264,45 @@ func (c *cluster) count(ctx context.Context) (n counted, err error) {
 	return n, nil
 }
 
-// endpointsInGroups is how many endpoints all groups have. It reads them a part at a time:
-// tens of thousands at once are more than this program should hold.
+// weightedServices is how many Services have a group with a weight that is not full, and how
+// many endpoints all groups have.
+func (c *cluster) weightedServices(ctx context.Context) (services, endpoints int, err error) {
+	found := make(map[string]bool)
+	err = c.eachGroup(ctx, func(group *v1alpha1.EndpointGroup) {
+		endpoints += len(group.Spec.Endpoints)
+		for _, consumer := range group.Spec.Consumers {
+			if consumer.Weight != 0 && consumer.Weight != 1000 {
+				found[group.Namespace+"/"+group.Spec.Service] = true
+			}
+		}
+	})
+	return len(found), endpoints, err
+}
+
+// endpointsInGroups is how many endpoints all groups have.
 func (c *cluster) endpointsInGroups(ctx context.Context) (endpoints int, err error) {
+	err = c.eachGroup(ctx, func(group *v1alpha1.EndpointGroup) { endpoints += len(group.Spec.Endpoints) })
+	return endpoints, err
+}
+
+// eachGroup calls a function with all groups. It reads them a part at a time: tens of
+// thousands at once are more than this program should hold.
+func (c *cluster) eachGroup(ctx context.Context, each func(*v1alpha1.EndpointGroup)) error {
 	options := metav1.ListOptions{Limit: 1000}
 	for {
 		list, err := c.groups.List(ctx, options)
 		if err != nil {
-			return 0, fmt.Errorf("reading groups: %w", err)
+			return fmt.Errorf("reading groups: %w", err)
 		}
 		for i := range list.Items {
-			all, _, err := unstructured.NestedSlice(list.Items[i].Object, "spec", "endpoints")
-			if err != nil {
-				return 0, fmt.Errorf("group %s: %w", list.Items[i].GetName(), err)
+			var group v1alpha1.EndpointGroup
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &group); err != nil {
+				return fmt.Errorf("group %s: %w", list.Items[i].GetName(), err)
 			}
-			endpoints += len(all)
+			each(&group)
 		}
 		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return endpoints, nil
+			return nil
 		}
 	}
 }

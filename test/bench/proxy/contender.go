@@ -24,6 +24,8 @@ import (
 const (
 	kubeProxy = "kube-proxy"
 	vicinity  = "vicinity"
+	// weighted is what figures call vicinity-proxy while endpoints have weights.
+	weighted = "vicinity-weighted"
 )
 
 const (

@@ -110,7 +110,8 @@ rules:
 - {apiGroups: [vicinity.dev], resources: [endpointgroups], verbs: [list, watch]}
 - {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
 - {apiGroups: [""], resources: [services], verbs: [list, watch]}
-- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [nodes, configmaps], verbs: [get, list, watch]}
+- {apiGroups: [networking.k8s.io], resources: [servicecidrs], verbs: [list, watch]}
 - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
 ---

@@ -385,6 +385,11 @@ func (b *bench) costs(p *program, figures *contest, do func() (int, error)) erro
 
 // extras measures what only vicinity-proxy does, with all Services that there are.
 func (b *bench) extras(ctx context.Context) error {
+	if b.weights {
+		if err := b.measureWeights(ctx); err != nil {
+			return err
+		}
+	}
 	if b.subsets {
 		if err := b.measureSubsets(ctx); err != nil {
 			return err
@@ -395,6 +400,70 @@ func (b *bench) extras(ctx context.Context) error {
 	}
 	return nil
 }
+
+// measureWeights has zones prefer themselves, which their endpoints do not suffice for, so
+// that they share their traffic by weights, and measures vicinity-proxy once more.
+func (b *bench) measureWeights(ctx context.Context) error {
+	b.say("zones share their traffic by weights")
+	if err := b.cluster.annotate(ctx, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`); err != nil {
+		return err
+	}
+	figures := b.figures.of(weighted, b.cluster.made)
+	figures.look()
+	defer figures.look()
+	return b.withController(ctx, true, func(func() error) error {
+		// Services that are kube-proxy's are handed over only while a proxy runs.
+		if err := b.withProxy(ctx, vicinity, &contest{}, func(*program) error { return b.weightsSettled(ctx) }); err != nil {
+			return err
+		}
+		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
+			if err := b.rest(ctx); err != nil {
+				return err
+			}
+			err := b.costs(p, figures, func() (int, error) {
+				return b.costly, b.changes(ctx, b.costly, seldom, &contest{})
+			})
+			if err != nil {
+				return err
+			}
+			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
+				return err
+			}
+			return b.finish(ctx, p, figures)
+		})
+	})
+}
+
+// weightsSettled waits until groups of all Services give zones weights, and none passes or
+// shrinks any more.
+func (b *bench) weightsSettled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
+	defer cancel()
+	last := -1
+	for {
+		if err := b.served(ctx, b.cluster.made+1); err != nil {
+			return err
+		}
+		weighted, endpoints, err := b.cluster.weightedServices(ctx)
+		if err != nil {
+			return err
+		}
+		// What shrinks is held for less than the pause between two looks.
+		if weighted == b.cluster.made && endpoints == last {
+			return nil
+		}
+		b.say("%d of %d Services have weights, and groups %d endpoints", weighted, b.cluster.made, endpoints)
+		last = endpoints
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for groups to give zones weights: %w", context.Cause(ctx))
+		case <-time.After(holdTime):
+		}
+	}
+}
+
+// holdTime is longer than the controller holds what shrinks.
+const holdTime = 20 * time.Second
 
 // measureSubsets has all Services require the zone, so that each zone has groups of its
 // own, and measures what a proxy of one zone receives and holds beside one that sees all.

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"runtime/debug"
+	"testing"
+	"testing/fstest"
+
+	"vicinity.dev/vicinity/internal/proxy"
+)
+
+func TestMemoryLimit(t *testing.T) {
+	const mebibyte = 1 << 20
+	for name, test := range map[string]struct {
+		files map[string]string
+		heap  int64
+		want  int64
+	}{
+		"none":                       {nil, 0, 0},
+		"no limit":                   {map[string]string{"memory.max": "max\n"}, 0, 0},
+		"of version 2":               {map[string]string{"memory.max": "536870912\n"}, 0, 512 * mebibyte},
+		"of version 1":               {map[string]string{"memory/memory.limit_in_bytes": "536870912\n"}, 0, 512 * mebibyte},
+		"no limit of version 1":      {map[string]string{"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0, 0},
+		"GOMEMLIMIT":                 {nil, 100 * mebibyte, 100 * mebibyte},
+		"GOMEMLIMIT, which is less":  {map[string]string{"memory.max": "536870912"}, 100 * mebibyte, 100 * mebibyte},
+		"GOMEMLIMIT, which is more":  {map[string]string{"memory.max": "1048576"}, 100 * mebibyte, mebibyte},
+		"something that is no limit": {map[string]string{"memory.max": "-1"}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			groups := fstest.MapFS{}
+			for path, text := range test.files {
+				groups[path] = &fstest.MapFile{Data: []byte(text)}
+			}
+			if test.heap > 0 {
+				defer debug.SetMemoryLimit(debug.SetMemoryLimit(test.heap))
+			}
+			if got := memoryLimit(groups); got != test.want {
+				t.Errorf("%d bytes, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// What is not given follows from the memory. What the chart gives is enough for a Service of
+// 100,000 endpoints with three addresses.
+func TestElements(t *testing.T) {
+	for _, test := range []struct {
+		memory      int64
+		given, want proxy.Bounds
+	}{
+		{0, proxy.Bounds{}, proxy.Bounds{Service: 2 << 20, Total: 4 << 20}},
+		{512 << 20, proxy.Bounds{}, proxy.Bounds{Service: 393_216, Total: 786_432}},
+		{512 << 20, proxy.Bounds{Service: 1000}, proxy.Bounds{Service: 1000, Total: 786_432}},
+		{512 << 20, proxy.Bounds{Service: 1_000_000}, proxy.Bounds{Service: 1_000_000, Total: 1_000_000}},
+		{512 << 20, proxy.Bounds{Total: 1000}, proxy.Bounds{Service: 500, Total: 1000}},
+		{1, proxy.Bounds{}, proxy.Bounds{Service: 1, Total: 1}},
+	} {
+		if got := proxy.BoundsWithin(test.memory, test.given); got != test.want {
+			t.Errorf("with %d bytes and %+v: %+v, want %+v", test.memory, test.given, got, test.want)
+		}
+	}
+	const withChart = 512 << 20 / 10 * 9
+	if got := proxy.BoundsWithin(withChart, proxy.Bounds{}); got.Service < 3*100_100 {
+		t.Errorf("with the chart's limit a Service may have %d elements", got.Service)
+	}
+}

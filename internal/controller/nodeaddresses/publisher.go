@@ -1,0 +1,192 @@
+// Package nodeaddresses publishes the addresses of all nodes, and the ranges of their pods,
+// for vicinity-proxy, which does not let Services take them.
+//
+// A proxy does not watch all nodes itself: each reports its status every few minutes, which
+// thousands of proxies would receive. All of them watch one ConfigMap instead. It is
+// written only when the set changes, and the later after a change the larger it is, so that
+// what the API server has to send in a second has a bound. The ConfigMap is made and
+// deleted with Vicinity; the leader keeps what is in it.
+package nodeaddresses
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/netset"
+)
+
+const (
+	// gatherTime is how long changes are gathered, and gatherMore how much longer for each
+	// address or prefix that was published. With 5,000 addresses that are no neighbours, of
+	// 15 bytes each, and as many proxies, the API server sends 7 MB a second at most.
+	gatherTime = 5 * time.Second
+	gatherMore = 10 * time.Millisecond
+	// missingAgain is when to look again for a ConfigMap that is not there.
+	missingAgain = time.Minute
+)
+
+// The API takes a ConfigMap of 1 MiB.
+const (
+	mostNodeBytes = 700_000
+	mostPodBytes  = 200_000
+)
+
+// CacheOptions has a manager's cache hold the ConfigMap of a namespace, and no other. The
+// cache must have nodes with their addresses and the ranges of their pods.
+func CacheOptions(options *cache.Options, namespace string) {
+	only := fields.OneTermEqualSelector("metadata.name", v1alpha1.ConfigMapNodeAddresses)
+	options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {FieldSelector: only}}}
+}
+
+// Add sets the publisher up with a manager, whose cache must have CacheOptions.
+func Add(mgr manager.Manager, namespace string) error {
+	p := newPublisher(mgr.GetClient(), namespace)
+	err := builder.ControllerManagedBy(mgr).
+		Named("node-addresses").
+		Watches(&corev1.Node{}, p.nodeHandler()).
+		Watches(&corev1.ConfigMap{}, p.configMapHandler()).
+		Complete(p)
+	if err != nil {
+		return fmt.Errorf("adding the publisher of nodes' addresses: %w", err)
+	}
+	return nil
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// publisher keeps what is in the ConfigMap.
+type publisher struct {
+	client client.Client
+	object types.NamespacedName
+}
+
+func newPublisher(c client.Client, namespace string) *publisher {
+	return &publisher{client: c, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
+}
+
+// nodeHandler looks at nodes that come, go or have other addresses. Most of what nodes
+// report is something else.
+func (p *publisher) nodeHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { p.enqueue(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { p.enqueue(ctx, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, also := e.ObjectNew.(*corev1.Node)
+			if !ok || !also || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(podRanges(before), podRanges(after)) {
+				p.enqueue(ctx, q)
+			}
+		},
+	}
+}
+
+// configMapHandler looks at the ConfigMap whoever has changed it.
+func (p *publisher) configMapHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { p.enqueue(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { p.enqueue(ctx, q) },
+	}
+}
+
+// enqueue has the ConfigMap looked at when changes have been gathered.
+func (p *publisher) enqueue(ctx context.Context, q queue) {
+	wait := gatherTime
+	object := &corev1.ConfigMap{}
+	if err := p.client.Get(ctx, p.object, object); err == nil {
+		for _, text := range object.Data {
+			wait += time.Duration(countLines(text)) * gatherMore
+		}
+	}
+	q.AddAfter(reconcile.Request{NamespacedName: p.object}, wait)
+}
+
+func countLines(text string) (n int) {
+	for i := range len(text) {
+		if text[i] == '\n' {
+			n++
+		}
+	}
+	return n
+}
+
+// Reconcile writes the ConfigMap if it does not have what it should.
+func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	logger := log.FromContext(ctx)
+	var nodes corev1.NodeList
+	if err := p.client.List(ctx, &nodes); err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading Nodes: %w", err)
+	}
+	wanted, left := data(nodes.Items)
+	object := &corev1.ConfigMap{}
+	if err := p.client.Get(ctx, p.object, object); apierrors.IsNotFound(err) {
+		logger.Info("The addresses of nodes are not published: there is no ConfigMap for them", "configMap", p.object.String())
+		return reconcile.Result{RequeueAfter: missingAgain}, nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", p.object, err)
+	}
+	if maps.Equal(object.Data, wanted) && len(object.BinaryData) == 0 {
+		return reconcile.Result{}, nil
+	}
+	object = object.DeepCopy()
+	object.Data, object.BinaryData = wanted, nil
+	if err := p.client.Update(ctx, object); err != nil {
+		return reconcile.Result{}, fmt.Errorf("writing ConfigMap %s: %w", p.object, err)
+	}
+	logger.Info("The addresses of nodes are published", "nodes", len(nodes.Items))
+	if left > 0 {
+		logger.Error(nil, "Not all addresses of nodes are published: a ConfigMap has no room for them", "missing", left)
+	}
+	return reconcile.Result{}, nil
+}
+
+// data is what the ConfigMap should have, and how many addresses and prefixes it has no
+// room for.
+func data(nodes []corev1.Node) (wanted map[string]string, left int) {
+	var addresses []netip.Addr
+	var pods []netip.Prefix
+	for i := range nodes {
+		for _, named := range nodes[i].Status.Addresses {
+			if named.Type != corev1.NodeInternalIP && named.Type != corev1.NodeExternalIP {
+				continue
+			}
+			if address, err := netip.ParseAddr(named.Address); err == nil {
+				addresses = append(addresses, address)
+			}
+		}
+		for _, text := range podRanges(&nodes[i]) {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				pods = append(pods, prefix)
+			}
+		}
+	}
+	nodeText, nodesLeft := netset.Of(addresses...).Truncate(mostNodeBytes)
+	podText, podsLeft := netset.New(pods).Truncate(mostPodBytes)
+	return map[string]string{v1alpha1.KeyNodeAddresses: nodeText, v1alpha1.KeyPodRanges: podText}, nodesLeft + podsLeft
+}
+
+// podRanges are those of a node.
+func podRanges(node *corev1.Node) []string {
+	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
+		return []string{node.Spec.PodCIDR}
+	}
+	return node.Spec.PodCIDRs
+}

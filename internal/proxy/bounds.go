@@ -1,0 +1,277 @@
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/proxy/compile"
+)
+
+// Bounds are how many elements of the kernel's sets the rules may have, as package ruleset
+// counts them. Zero is no bound.
+type Bounds struct {
+	// Service bounds what one Service takes, and Total what all of them do.
+	Service, Total int
+}
+
+const (
+	// bytesPerElement is what an element costs while all are written at once: some 140 bytes
+	// in the kernel and 130 in the program from then on, and as much again meanwhile.
+	bytesPerElement = 512
+	// unlimitedElements is for programs whose memory has no limit: 2 GiB.
+	unlimitedElements = 4 << 20
+)
+
+// BoundsWithin fills in what is not given, for a program with so many bytes of memory, zero
+// if that has no limit. A quarter of it is for what the API says. One Service may have half
+// of all elements.
+func BoundsWithin(memory int64, given Bounds) Bounds {
+	if given.Total == 0 {
+		given.Total = unlimitedElements
+		if memory > 0 {
+			given.Total = int(max(1, memory/4*3/bytesPerElement))
+		}
+		given.Total = max(given.Total, given.Service)
+	}
+	if given.Service == 0 {
+		given.Service = max(1, given.Total/2)
+	}
+	return given
+}
+
+// bounds keep Services within Bounds. A Service for which there is not enough room for all
+// that it takes goes on with as much as it had, and waits.
+type bounds struct {
+	Bounds
+	used int
+	// given are the elements that Services may have, and shortages those that need more.
+	given     map[types.NamespacedName]int
+	shortages map[types.NamespacedName]*shortage
+	// freed says that somebody needs less than before.
+	freed bool
+	// grown are what Services had before this sync that got more in it, and held those that
+	// get no more in it.
+	grown map[types.NamespacedName]int
+	held  map[types.NamespacedName]bool
+}
+
+// shortage is what a Service does without. It is kept after its end until that is told.
+type shortage struct {
+	// wanted is what all of the Service takes, given what it may have.
+	wanted, given int
+	created       time.Time
+	since         time.Time
+	ended, told   bool
+}
+
+func newBounds(b Bounds) *bounds {
+	all := &bounds{Bounds: b, given: map[types.NamespacedName]int{}, shortages: map[types.NamespacedName]*shortage{}}
+	all.begin()
+	return all
+}
+
+// begin begins a sync.
+func (b *bounds) begin() {
+	b.grown, b.held = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}
+}
+
+// fit makes what the rules do for a Service, by a function that keeps to so many elements,
+// or to any number if that is zero.
+func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled func(most int) compile.Result) compile.Result {
+	result := compiled(b.Service)
+	before := b.given[name]
+	given := b.one(result.Elements)
+	if given > before && (b.held[name] || given-before > b.room()) {
+		given = before
+		if given > 0 {
+			result = compiled(given)
+		} else {
+			result = compile.Result{Elements: result.Elements, Notes: result.Notes}
+		}
+	}
+	b.give(name, given)
+	if given > before && b.Total > 0 {
+		b.grown[name] = before
+	}
+	b.note(name, shortage{wanted: result.Elements, given: given, created: created, since: now})
+	return result
+}
+
+// one is what one Service may have that wants so many.
+func (b *bounds) one(wanted int) int {
+	if b.Service > 0 {
+		return min(wanted, b.Service)
+	}
+	return wanted
+}
+
+// room is how many elements are left.
+func (b *bounds) room() int {
+	if b.Total == 0 {
+		return int(^uint(0) >> 1)
+	}
+	return max(0, b.Total-b.used)
+}
+
+func (b *bounds) give(name types.NamespacedName, elements int) {
+	before := b.given[name]
+	b.used += elements - before
+	b.freed = b.freed || elements < before
+	if elements > 0 {
+		b.given[name] = elements
+	} else {
+		delete(b.given, name)
+	}
+}
+
+// note notes what a Service does without, if it does.
+func (b *bounds) note(name types.NamespacedName, now shortage) {
+	known := b.shortages[name]
+	switch {
+	case now.wanted == 0:
+		delete(b.shortages, name)
+	case now.wanted > now.given && (known == nil || known.ended):
+		if known != nil {
+			now.told = known.told
+		}
+		b.shortages[name] = &now
+	case now.wanted > now.given:
+		known.wanted, known.given, known.created = now.wanted, now.given, now.created
+	case known == nil:
+	case !known.told:
+		delete(b.shortages, name)
+	case !known.ended:
+		known.ended, known.since = true, now.since
+	}
+}
+
+// waits reports whether a Service does without some of what it takes.
+func (b *bounds) waits(name types.NamespacedName) bool {
+	one := b.shortages[name]
+	return one != nil && !one.ended
+}
+
+// waiting is how many Services do.
+func (b *bounds) waiting() int {
+	n := 0
+	for _, one := range b.shortages {
+		if !one.ended {
+			n++
+		}
+	}
+	return n
+}
+
+// demand is how many elements a Service asks for besides those that it has.
+type demand struct {
+	name    types.NamespacedName
+	wanted  int // in all
+	more    int
+	created time.Time
+}
+
+// inOrder sorts demands: who takes least comes first, and of those that take as much who was
+// created first. So a Service of a few elements does not wait for one of thousands.
+func inOrder(demands []demand) []demand {
+	slices.SortFunc(demands, func(x, y demand) int {
+		return cmp.Or(cmp.Compare(x.wanted, y.wanted), x.created.Compare(y.created), compareNames(x.name, y.name))
+	})
+	return demands
+}
+
+// demands are those of all Services for which there was no room.
+func (b *bounds) demands() []demand {
+	var all []demand
+	for name, one := range b.shortages {
+		if wanted := b.one(one.wanted); !one.ended && wanted > one.given {
+			all = append(all, demand{name, wanted, wanted - one.given, one.created})
+		}
+	}
+	return all
+}
+
+// withdrawn takes what Services got in this sync from those of them that others come before
+// for which there is no room now. They are to be compiled again.
+func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types.NamespacedName {
+	all := b.demands()
+	if len(all) == 0 || len(b.grown) == 0 {
+		return nil
+	}
+	room := b.room()
+	for name, before := range b.grown {
+		given := b.given[name]
+		all = append(all, demand{name, given, given - before, created(name)})
+		room += given - before
+	}
+	var names []types.NamespacedName
+	for _, one := range inOrder(all) {
+		before, grown := b.grown[one.name]
+		switch {
+		case one.more <= room:
+			room -= one.more
+		case grown:
+			b.give(one.name, before)
+			b.held[one.name] = true
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
+// admitted are Services that wait and for which there is room now, in order.
+func (b *bounds) admitted() []types.NamespacedName {
+	if !b.freed {
+		return nil
+	}
+	b.freed, b.held = false, map[types.NamespacedName]bool{}
+	room := b.room()
+	var names []types.NamespacedName
+	for _, one := range inOrder(b.demands()) {
+		if one.more <= room {
+			names = append(names, one.name)
+			room -= one.more
+		}
+	}
+	return names
+}
+
+// tell writes the events that are due.
+func (b *bounds) tell(now time.Time, w *warnings) {
+	due := map[types.NamespacedName]time.Time{}
+	for name, one := range b.shortages {
+		if one.told == one.ended && now.Sub(one.since) >= warnAfter {
+			due[name] = one.since
+		}
+	}
+	for _, name := range longestFirst(due) {
+		one := b.shortages[name]
+		if one.ended {
+			if w.event(name, corev1.EventTypeNormal, "ElementsProgrammed", fmt.Sprintf("node %s programs all of the Service again", w.node), now) {
+				delete(b.shortages, name)
+			}
+			continue
+		}
+		if w.event(name, corev1.EventTypeWarning, "TooManyElements", fmt.Sprintf("node %s programs %s", w.node, b.text(one)), now) {
+			one.told = true
+		}
+	}
+}
+
+// text says what a Service does without, why, and what to do.
+func (b *bounds) text(one *shortage) string {
+	part := "a part of the Service"
+	if one.given == 0 {
+		part = "nothing of the Service"
+	}
+	if one.given == b.one(one.wanted) {
+		return fmt.Sprintf("%s: all of it takes %d elements, and --max-service-elements allows %d; give it fewer ports, external IPs or endpoints, or raise the flag",
+			part, one.wanted, b.Service)
+	}
+	return fmt.Sprintf("%s: all of it takes %d elements, it has %d, and of the %d that --max-elements allows %d are left; remove Services or endpoints, or raise the flag and the memory of vicinity-proxy",
+		part, one.wanted, one.given, b.Total, b.room())
+}

@@ -1,0 +1,362 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// bounded is a world whose programmer keeps to bounds.
+func bounded(t *testing.T, b Bounds) *world {
+	w := newWorld(t)
+	w.bounds = newBounds(b)
+	return w
+}
+
+// withExternal gives a Service so many external IPs.
+func withExternal(service *corev1.Service, n int) *corev1.Service {
+	service = service.DeepCopy()
+	service.Spec.ExternalIPs = nil
+	for i := range n {
+		service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, fmt.Sprintf("198.18.%d.%d", i/256, i%256))
+	}
+	return service
+}
+
+// held counts the elements that the kernel has.
+func (w *world) held() int {
+	n := 0
+	for _, table := range w.kernel.tables {
+		for _, set := range table.sets {
+			n += len(set.elements)
+		}
+	}
+	return n
+}
+
+// serves reports whether the kernel has an address of a Service.
+func (w *world) serves(address string) bool {
+	table := w.kernel.tables[ruleset.IPv4]
+	if table == nil {
+		return false
+	}
+	for key := range table.sets["services"].elements {
+		if touches(ruleset.Transaction{Changes: []ruleset.Change{{Elements: []ruleset.Element{{Key: key}}}}}, address) {
+			return true
+		}
+	}
+	return false
+}
+
+// A Service beyond its bound has a part programmed, which goes on with its endpoints. Its
+// groups are not acknowledged, all others are, and it is told when that begins and ends.
+func TestServiceBeyondItsBound(t *testing.T) {
+	w := bounded(t, Bounds{Service: 300, Total: 100_000})
+	web, other := inHandOver("web", "10.96.0.1"), inHandOver("other", "10.96.0.2")
+	w.put(web, other, handedOver(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2")), handedOver(aGroup("other", "other-1", "10.1.1.9"))) // 1 to 4
+	w.right("within its bound")
+	if w.version != 4 || len(w.except) > 0 {
+		t.Fatalf("%d is acknowledged but for %v", w.version, w.except)
+	}
+	w.put(withExternal(web, 1000), handedOver(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))) // 5, 6
+	w.put(handedOver(aGroup("other", "other-1", "10.1.1.8")))                                  // 7
+	w.run(warnAfter + time.Second)
+	if held := w.held(); held > 300+100 {
+		t.Errorf("the kernel holds %d elements", held)
+	}
+	for _, address := range []string{"10.96.0.1", "198.18.0.0"} {
+		if !w.serves(address) {
+			t.Errorf("%s is not programmed", address)
+		}
+	}
+	if !w.kernel.leads("10.1.1.8") {
+		t.Error("another Service is not programmed")
+	}
+	if w.serves("198.18.3.231") {
+		t.Error("the last of 1,000 external IPs is programmed")
+	}
+	if len(w.except) != 1 || w.except[0].Name != "web" || w.version != 7 {
+		t.Errorf("%d is acknowledged but for %v, want 7 but for web", w.version, w.except)
+	}
+	if got := testutil.ToFloat64(w.metrics.waiting); got != 1 {
+		t.Errorf("%g Services wait", got)
+	}
+	if got := testutil.ToFloat64(w.metrics.elements.WithLabelValues("IPv4")); got < 100 || got > 400 {
+		t.Errorf("%g elements are told", got)
+	}
+	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TooManyElements: node node-a programs a part of the Service: all of it takes 50") ||
+		!strings.Contains(w.events.events[0], "--max-service-elements allows 300") {
+		t.Errorf("events %q", w.events.events)
+	}
+
+	// Endpoints that go leave the kernel, and others take their place.
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2", "10.1.1.3")))
+	w.run(3 * ruleset.DefaultLinger)
+	if w.kernel.leads("10.1.1.1") || !w.kernel.leads("10.1.1.3") {
+		t.Error("the kernel has the endpoints of before")
+	}
+
+	// A Service that shrinks is programmed at once.
+	w.put(withExternal(web, 5))
+	w.step(t.Context())
+	if !w.serves("198.18.0.4") {
+		t.Error("it is not programmed at once")
+	}
+	w.right("with fewer addresses")
+	w.run(2 * warnAfter)
+	if len(w.except) > 0 || testutil.ToFloat64(w.metrics.waiting) != 0 {
+		t.Errorf("still waiting: %v", w.except)
+	}
+	if len(w.events.events) != 2 || !strings.Contains(w.events.events[1], "shop/web Normal ElementsProgrammed") {
+		t.Errorf("events %q", w.events.events)
+	}
+	if len(w.bounds.shortages) > 0 {
+		t.Errorf("shortages %v", w.bounds.shortages)
+	}
+}
+
+// When there is not enough for all of those that take as much, those are served that were created first, whatever the
+// order in which they come, and others as soon as there is room.
+func TestTotalIsGivenByAge(t *testing.T) {
+	const services = 20
+	each := func() int {
+		w := bounded(t, Bounds{Total: 1 << 30})
+		w.put(aService("s0", "10.96.0.1"), aGroup("s0", "s0-1", "10.1.1.1", "10.1.1.2"))
+		w.run(time.Second)
+		return w.bounds.used
+	}()
+	// By name they would be in the other order.
+	name := func(i int) string { return fmt.Sprintf("s%d", 99-i) }
+	for seed := range uint64(5) {
+		w := bounded(t, Bounds{Service: 10 * each, Total: 12*each + each/2})
+		var all []*corev1.Service
+		for i := range services {
+			service := aService(name(i), fmt.Sprintf("10.96.0.%d", i+1))
+			service.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(i) * time.Second))
+			all = append(all, service)
+		}
+		for _, i := range rand.New(rand.NewPCG(seed, 1)).Perm(services) {
+			w.put(all[i], aGroup(all[i].Name, all[i].Name+"-1", fmt.Sprintf("10.1.1.%d", i), fmt.Sprintf("10.1.2.%d", i)))
+		}
+		served := func() (names []int) {
+			for i, service := range all {
+				if w.serves(service.Spec.ClusterIP) {
+					names = append(names, i)
+				}
+			}
+			return names
+		}
+		w.run(warnAfter + time.Second)
+		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(served(), want) {
+			t.Fatalf("served are %v, want %v", served(), want)
+		}
+		if got := testutil.ToFloat64(w.metrics.waiting); got != services-12 {
+			t.Errorf("%g Services wait", got)
+		}
+		if !strings.Contains(strings.Join(w.events.events, "\n"), "shop/"+name(12)+" Warning TooManyElements: node node-a programs nothing of the Service") {
+			t.Errorf("events %q", w.events.events)
+		}
+		// One that has what it needs changes as it likes.
+		w.put(aGroup(name(3), name(3)+"-1", "10.1.3.1", "10.1.3.2"))
+		w.run(time.Second)
+		if !w.kernel.leads("10.1.3.1") {
+			t.Error("a Service with room for it is not changed")
+		}
+		// One that grows goes on with as many endpoints as it had.
+		var many []string
+		for i := range 60 {
+			many = append(many, fmt.Sprintf("10.1.4.%d", i+1))
+		}
+		w.put(aGroup(name(4), name(4)+"-1", many...))
+		w.run(3 * ruleset.DefaultLinger)
+		slots := 0
+		for _, address := range many {
+			if w.kernel.leads(address) {
+				slots++
+			}
+		}
+		if slots != 2 || w.kernel.leads("10.1.1.4") {
+			t.Errorf("%d endpoints are used of one that grew, want 2 and no other", slots)
+		}
+		// Room is given in the sync that makes it, to the first.
+		w.drop(all[0], aGroup(name(0), name(0)+"-1"))
+		w.step(t.Context())
+		if want := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}; !slices.Equal(served(), want) {
+			t.Errorf("served are %v, want %v", served(), want)
+		}
+		if w.bounds.used > w.bounds.Total {
+			t.Errorf("%d elements are given, there are %d", w.bounds.used, w.bounds.Total)
+		}
+	}
+}
+
+// born says when a Service was created.
+func born(service *corev1.Service, after time.Duration) *corev1.Service {
+	service.CreationTimestamp = metav1.NewTime(start.Add(after))
+	return service
+}
+
+// After a start small Services come first, so that none of them goes out of the kernel for
+// older ones that have grown since.
+func TestSmallServicesComeFirst(t *testing.T) {
+	w := bounded(t, Bounds{Service: 500, Total: 1000})
+	old, older := born(aService("old", "10.96.0.1"), 0), born(aService("older", "10.96.0.3"), -time.Hour)
+	small := born(aService("small", "10.96.0.2"), time.Hour)
+	groups := []metav1.Object{aGroup("old", "old-1", "10.1.1.1"), aGroup("older", "older-1", "10.1.1.1"), aGroup("small", "small-1", "10.1.1.2")}
+	w.put(old, older, small)
+	w.put(groups...)
+	w.run(time.Minute)
+	w.put(withExternal(old, 2000), withExternal(older, 2000))
+	w.run(time.Minute)
+	for range 2 {
+		if !w.serves("10.96.0.2") || w.bounds.waits(keyOf(small)) {
+			t.Error("the small Service is not served")
+		}
+		if w.bounds.given[keyOf(older)] != 500 {
+			t.Errorf("of the large ones %v have elements: the older comes first", w.bounds.given)
+		}
+		if w.bounds.used > 1000 {
+			t.Errorf("%d elements are given", w.bounds.used)
+		}
+		given := w.bounds.Bounds
+		w.restart()
+		w.bounds = newBounds(given)
+		w.catalogue.fill(func() {
+			w.catalogue.setNode(aNode("a"))
+			w.catalogue.replaceGroups(nil, "", "a")
+		})
+		w.put(withExternal(old, 2000), withExternal(older, 2000), small)
+		w.put(groups...)
+		w.run(time.Minute)
+	}
+}
+
+// Of Services that all come at once those are served whole that take least, as many as there
+// is room for.
+func TestOrderOfAStart(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.IntRange(0, 40), 1, 8).Draw(r, "external IPs")
+		ages := rapid.Permutation(sizes).Draw(r, "ages")
+		total := rapid.IntRange(50, 1000).Draw(r, "total")
+		comes := func(b Bounds) *world {
+			w := bounded(t, b)
+			for i, n := range sizes {
+				name := fmt.Sprintf("s%d", i)
+				w.put(born(withExternal(aService(name, fmt.Sprintf("10.96.0.%d", i+1)), n), time.Duration(ages[i])*time.Hour), aGroup(name, name+"-1", "10.1.1.1"))
+			}
+			w.run(time.Second)
+			return w
+		}
+		takes := comes(Bounds{Total: 1 << 30}).bounds.given
+		w := comes(Bounds{Service: 300, Total: total})
+		left := total
+		for _, wanted := range slices.Sorted(maps.Values(takes)) {
+			if wanted = min(wanted, 300); wanted <= left {
+				left -= wanted
+			}
+		}
+		if w.bounds.room() != left {
+			r.Fatalf("of %d for %v there are %d left, want %d: given are %v", total, takes, w.bounds.room(), left, w.bounds.given)
+		}
+		for i := range sizes {
+			address, given := fmt.Sprintf("10.96.0.%d", i+1), w.bounds.given[keyOf(aService(fmt.Sprintf("s%d", i), ""))]
+			if w.serves(address) != (given > 0) {
+				r.Errorf("%s has %d elements, and that it is served is %t", address, given, w.serves(address))
+			}
+		}
+		for name, one := range w.bounds.shortages {
+			if one.given > 0 && one.given < w.bounds.one(one.wanted) {
+				r.Errorf("%s has %d of %d in its first sync", name, one.given, one.wanted)
+			}
+			for other, given := range w.bounds.given {
+				if wanted := w.bounds.one(one.wanted); one.given == 0 && given > wanted {
+					r.Errorf("%s waits for %d, and %s has %d", name, wanted, other, given)
+				}
+			}
+		}
+	})
+}
+
+// Whatever Services come, change and go, no more is given than there is, the kernel does not
+// hold more than is given, nobody waits for whom there is room, and in the end all that fit
+// are served.
+func TestBoundsHold(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := bounded(t, Bounds{Service: 400, Total: 1000})
+		w.put(aService("fixed", "10.96.9.9"))
+		w.run(time.Second)
+		for range rapid.IntRange(1, 25).Draw(r, "changes") {
+			n := rapid.IntRange(0, 5).Draw(r, "Service")
+			name := fmt.Sprintf("s%d", n)
+			if rapid.IntRange(0, 4).Draw(r, "gone") == 0 {
+				w.drop(aService(name, ""), aGroup(name, name+"-1"))
+			} else {
+				var addresses []string
+				for i := range rapid.IntRange(0, 30).Draw(r, "endpoints") {
+					addresses = append(addresses, fmt.Sprintf("10.1.%d.%d", n, i))
+				}
+				service := withExternal(aService(name, fmt.Sprintf("10.96.0.%d", n)), 0)
+				for i := range rapid.IntRange(0, 12).Draw(r, "external") {
+					service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, fmt.Sprintf("198.18.%d.%d", n, i))
+				}
+				service.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(n) * time.Second))
+				w.put(service, aGroup(name, name+"-1", addresses...))
+			}
+			w.run(3 * ruleset.DefaultLinger)
+			sum, room := 0, w.bounds.room()
+			for _, given := range w.bounds.given {
+				sum += given
+			}
+			if sum != w.bounds.used || sum > 1000 {
+				r.Fatalf("%d elements are given to Services, %d in all, and there are 1000", sum, w.bounds.used)
+			}
+			if held := w.held(); held > sum {
+				r.Fatalf("the kernel holds %d elements, and Services may have %d", held, sum)
+			}
+			for name, one := range w.bounds.shortages {
+				if more := w.bounds.one(one.wanted) - one.given; !one.ended && more > 0 && more <= room {
+					r.Fatalf("%s waits for %d elements, and %d are left", name, more, room)
+				}
+			}
+		}
+	})
+}
+
+// Without bounds nothing is refused, and nothing waits.
+func TestNoBounds(t *testing.T) {
+	b := newBounds(Bounds{})
+	got := b.fit(types.NamespacedName{Name: "web"}, start, start, func(most int) compile.Result {
+		if most != 0 {
+			t.Errorf("a bound of %d", most)
+		}
+		return compile.Result{Elements: 1 << 40}
+	})
+	if got.Elements != 1<<40 || b.waiting() > 0 {
+		t.Errorf("%+v, and %d wait", got, b.waiting())
+	}
+}
+
+// Affinity takes so little that as many Services can have it as can be without.
+func TestStickyServicesHaveRoom(t *testing.T) {
+	const services = 10_000
+	for _, memory := range []int64{0, 512 << 20} {
+		b := newBounds(BoundsWithin(memory, Bounds{}))
+		cost := ruleset.PortCost(true, false, 0, 0) + ruleset.FrontCost(3, true, false)
+		if most := b.Total / cost; memory == 0 && most < services || most < services/5 {
+			t.Errorf("of %d bytes of memory, %d sticky Services of %d elements have rules", memory, most, cost)
+		}
+	}
+}

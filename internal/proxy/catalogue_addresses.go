@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/netset"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/view"
+)
+
+// published is what vicinity-controller says of all nodes.
+type published struct {
+	known bool
+	// nodes are their addresses, and pods the ranges of their pods.
+	nodes, pods netset.Set
+}
+
+// setRange notes where cluster IPs are from. A range that is about to go counts until it
+// is gone: Services have addresses in it.
+func (c *catalogue) setRange(one *networkingv1.ServiceCIDR) {
+	prefixes := view.ServiceRange(one)
+	if before, found := c.ranges[one.Name]; !found || !slices.Equal(before, prefixes) {
+		c.ranges[one.Name] = prefixes
+		c.changes.reserved = true
+	}
+}
+
+func (c *catalogue) removeRange(one *networkingv1.ServiceCIDR) {
+	if _, found := c.ranges[one.Name]; found {
+		delete(c.ranges, one.Name)
+		c.changes.reserved = true
+	}
+}
+
+func (c *catalogue) replaceRanges(list []*networkingv1.ServiceCIDR) {
+	for name := range c.ranges {
+		if !slices.ContainsFunc(list, func(one *networkingv1.ServiceCIDR) bool { return one.Name == name }) {
+			delete(c.ranges, name)
+			c.changes.reserved = true
+		}
+	}
+	for _, one := range list {
+		c.setRange(one)
+	}
+}
+
+// setNodeAddresses notes what vicinity-controller has published. The error says what of
+// that makes no sense; all else counts.
+func (c *catalogue) setNodeAddresses(object *corev1.ConfigMap) error {
+	nodes, wrongNodes := netset.Parse(object.Data[v1alpha1.KeyNodeAddresses])
+	pods, wrongPods := netset.Parse(object.Data[v1alpha1.KeyPodRanges])
+	if !c.others.known || !c.others.nodes.Equal(nodes) || !c.others.pods.Equal(pods) {
+		c.others = published{true, nodes, pods}
+		c.changes.reserved = true
+	}
+	if wrongNodes != nil {
+		wrongNodes = fmt.Errorf("%s: %w", v1alpha1.KeyNodeAddresses, wrongNodes)
+	}
+	if wrongPods != nil {
+		wrongPods = fmt.Errorf("%s: %w", v1alpha1.KeyPodRanges, wrongPods)
+	}
+	return errors.Join(wrongNodes, wrongPods)
+}
+
+// reserved are the addresses of the cluster besides those of Services, with those of the
+// own node. The addresses of its interfaces are not among them but for those that its
+// object names: load balancers have their addresses there, too.
+func (c *catalogue) reserved() compile.Reserved {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ranges []netip.Prefix
+	for _, prefixes := range c.ranges {
+		ranges = append(ranges, prefixes...)
+	}
+	r := compile.Reserved{ServiceRanges: netset.New(ranges), Nodes: c.others.nodes, Pods: c.others.pods}
+	if c.node != nil {
+		r.Nodes = r.Nodes.Union(netset.Of(view.Addresses(c.node)...))
+		r.Pods = r.Pods.Union(netset.New(view.PodPrefixes(c.node)))
+	}
+	return r
+}
+
+// service is a Service, nil if there is none.
+func (c *catalogue) service(name types.NamespacedName) *corev1.Service {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.services[name]
+}

@@ -1,0 +1,546 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/netset"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// of moves an object into another namespace.
+func of[T metav1.Object](namespace string, object T) T {
+	object.SetNamespace(namespace)
+	return object
+}
+
+// aRange is one that cluster IPs are from.
+func aRange(name string, prefixes ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: prefixes}}
+}
+
+// publishedNodes is what the controller says of all nodes.
+func publishedNodes(nodes, pods string) *corev1.ConfigMap {
+	lines := func(words string) string { return strings.ReplaceAll(words, " ", "\n") }
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: v1alpha1.ConfigMapNodeAddresses},
+		Data:       map[string]string{v1alpha1.KeyNodeAddresses: lines(nodes), v1alpha1.KeyPodRanges: lines(pods)},
+	}
+}
+
+// sliceAt has endpoints of a Service.
+func sliceAt(service, name string, endpoints ...string) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+	}
+	for _, address := range endpoints {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	}
+	return slice
+}
+
+// Forms of the attack, by what the Service of the tenant claims.
+var attackForms = map[string]func(service *corev1.Service, target string){
+	"external IP": func(s *corev1.Service, target string) { s.Spec.ExternalIPs = []string{target} },
+	"external IP in the notation of IPv6": func(s *corev1.Service, target string) {
+		s.Spec.ExternalIPs = []string{"::ffff:" + target}
+	},
+	"load balancer": func(s *corev1.Service, target string) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: target}}
+	},
+	"external IP with Local": func(s *corev1.Service, target string) {
+		s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{target}, corev1.ServiceExternalTrafficPolicyLocal
+	},
+	"another port": func(s *corev1.Service, target string) {
+		s.Spec.ExternalIPs, s.Spec.Ports[0].Port = []string{target}, 8443
+	},
+	"the number of a node port": func(s *corev1.Service, target string) {
+		s.Spec.ExternalIPs, s.Spec.Ports[0].Port = []string{target}, 30053
+	},
+}
+
+// What is attacked: the address, and the Service that has it, nil if none has.
+func attackTargets() map[string]struct {
+	address string
+	victim  func() *corev1.Service
+} {
+	victim := func(namespace, name, address string) func() *corev1.Service {
+		return func() *corev1.Service {
+			s := of(namespace, aService(name, address))
+			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053
+			return s
+		}
+	}
+	return map[string]struct {
+		address string
+		victim  func() *corev1.Service
+	}{
+		"another namespace's cluster IP": {"10.96.0.20", victim("bank", "accounts", "10.96.0.20")},
+		"the DNS Service":                {"10.96.0.10", victim("kube-system", "kube-dns", "10.96.0.10")},
+		"the Service kubernetes":         {"10.96.0.1", victim("default", "kubernetes", "10.96.0.1")},
+		"the node's own address":         {"192.0.2.1", victim("bank", "accounts", "10.96.0.20")},
+		"another node's address":         {"192.0.2.77", victim("bank", "accounts", "10.96.0.20")},
+		"a pod's address":                {"10.1.7.7", victim("bank", "accounts", "10.96.0.20")},
+		"the API server's address":       {"198.51.100.6", victim("bank", "accounts", "10.96.0.20")},
+		"a service address of nobody":    {"10.96.9.9", victim("bank", "accounts", "10.96.0.20")},
+	}
+}
+
+const attackerEndpoint = "10.9.9.9"
+
+// hijacked are the fronts of an address that lead to the tenant.
+func (w *world) hijacked(target string) (found []string) {
+	for _, f := range w.families {
+		for name, port := range f.programmed {
+			if port == nil || !strings.HasPrefix(name, "tenant/") {
+				continue
+			}
+			for _, front := range port.Fronts {
+				if front.Address == netip.MustParseAddr(target) {
+					found = append(found, front.String())
+				}
+			}
+		}
+	}
+	return found
+}
+
+// A tenant's Service gets no connection to an address of the cluster, by whichever form it
+// claims it, whoever serves the Service that has it, and in whichever order they come.
+func TestNoTenantTakesAddressesOfTheCluster(t *testing.T) {
+	for targetName, target := range attackTargets() {
+		for formName, form := range attackForms {
+			for _, servedBy := range []string{"kube-proxy", "groups", "all services"} {
+				for _, order := range []string{"before", "after", "together"} {
+					t.Run(strings.Join([]string{targetName, formName, servedBy, order}, "/"), func(t *testing.T) {
+						a := &attack{world: newWorld(t), target: target.address}
+						a.rules.allServices, a.rules.apiServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
+						a.put(aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"))
+						a.service = of("tenant", aService("taker", "10.96.0.66"))
+						a.service.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour)) // older than all
+						form(a.service, target.address)
+						a.victim = target.victim()
+						a.victim.CreationTimestamp = metav1.NewTime(start)
+						a.mount(servedBy, order)
+					})
+				}
+			}
+		}
+	}
+}
+
+type attack struct {
+	*world
+	target          string
+	service, victim *corev1.Service
+}
+
+// none fails the test if the tenant has the target at any moment.
+func (a *attack) none(when string) {
+	a.t.Helper()
+	a.run(10 * time.Second)
+	if found := a.hijacked(a.target); len(found) > 0 {
+		a.t.Fatalf("%s: the tenant has %v", when, found)
+	}
+	a.right(when)
+}
+
+func (a *attack) mount(servedBy, order string) {
+	putVictim := func(more ...metav1.Object) {
+		victim := a.victim.DeepCopy()
+		all := []metav1.Object{victim}
+		switch servedBy {
+		case "groups":
+			all = append(all, of(victim.Namespace, aGroup(victim.Name, victim.Name+"-1", "10.1.1.1")))
+		case "all services":
+			delete(victim.Labels, translate.LabelServiceProxyName)
+			all = append(all, of(victim.Namespace, sliceAt(victim.Name, victim.Name+"-x", "10.1.1.1")))
+		default:
+			delete(victim.Labels, translate.LabelServiceProxyName)
+		}
+		a.put(append(all, more...)...)
+	}
+	attacking := func(labelled bool) *corev1.Service {
+		s := a.service.DeepCopy()
+		if !labelled {
+			delete(s.Labels, translate.LabelServiceProxyName)
+		}
+		return s
+	}
+	group := of("tenant", aGroup("taker", "taker-1", attackerEndpoint))
+	group.Spec.Endpoints[0].Node = "node-a"
+	slice := of("tenant", sliceAt("taker", "taker-x", attackerEndpoint))
+	switch order {
+	case "before":
+		putVictim()
+		a.none("the victim alone")
+		a.put(attacking(false), slice)
+	case "after":
+		a.put(attacking(false), slice)
+		a.none("the tenant alone")
+		putVictim()
+	default:
+		putVictim(attacking(false), slice)
+	}
+	a.none("before the hand-over")
+	a.put(group)
+	a.none("during the hand-over")
+	if !a.kernel.leads(attackerEndpoint) {
+		a.t.Fatal("the tenant's own cluster IP does not work")
+	}
+	a.told()
+	a.put(attacking(true))
+	a.none("after the hand-over")
+	if servedBy != "kube-proxy" && !a.kernel.leads("10.1.1.1") {
+		a.t.Fatal("the victim is not served")
+	}
+	a.restart()
+	a.rules.allServices, a.rules.apiServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
+	a.catalogue.fill(func() { a.catalogue.replaceGroups(nil, "", "a") })
+	a.put(aNode("a"), aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"), attacking(true), group, slice)
+	putVictim()
+	a.none("after a restart")
+	a.put(attacking(false))
+	a.none("without the label again")
+}
+
+// told checks that users, operators and metrics hear of it.
+func (a *attack) told() {
+	a.t.Helper()
+	// There may be another reason once the victim comes.
+	if len(a.events.events) == 0 || len(a.events.events) > 2 {
+		a.t.Errorf("the events are %q", a.events.events)
+	}
+	for _, event := range a.events.events {
+		if !strings.HasPrefix(event, "tenant/taker Warning AddressRefused: node node-a: ") || !strings.Contains(event, a.target+" is refused") {
+			a.t.Errorf("an event is %q", event)
+		}
+	}
+	sum := 0.0
+	for _, reason := range compile.Reasons() {
+		sum += testutil.ToFloat64(a.metrics.refusedAddresses.WithLabelValues(string(reason)))
+	}
+	if sum != 1 {
+		a.t.Errorf("%g addresses are counted as refused", sum)
+	}
+}
+
+// The attacks are no attacks where the address is nobody's: then the Service gets it, by
+// every form. Without that the tests above could not fail.
+func TestAddressesOfNobodyAreServed(t *testing.T) {
+	for name, form := range attackForms {
+		w := newWorld(t)
+		w.put(aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.77", "10.1.0.0/16"))
+		service := of("tenant", aService("taker", "10.96.0.66"))
+		form(service, "203.0.113.7")
+		group := of("tenant", aGroup("taker", "taker-1", attackerEndpoint))
+		group.Spec.Endpoints[0].Node = "node-a"
+		w.put(service, group)
+		w.right(name)
+		if len(w.hijacked("203.0.113.7")) == 0 {
+			t.Errorf("%s: the address is not served", name)
+		}
+		if len(w.events.events) > 0 {
+			t.Errorf("%s: the events are %q", name, w.events.events)
+		}
+	}
+}
+
+// Where the ranges are not known, an address is the tenant's until a Service comes that has
+// it as its cluster IP. It is that Service's in the same sync, and goes back with it.
+func TestClusterIPsWinAtOnce(t *testing.T) {
+	w := newWorld(t)
+	taker := of("tenant", aService("taker", "10.96.0.66"))
+	taker.Spec.ExternalIPs = []string{"10.96.0.20"}
+	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
+	w.right("the tenant alone")
+	if len(w.hijacked("10.96.0.20")) != 1 {
+		t.Fatal("an address of nobody is not served")
+	}
+	victim := of("bank", aService("accounts", "10.96.0.20"))
+	delete(victim.Labels, translate.LabelServiceProxyName) // kube-proxy's
+	before := w.kernel.transactions()
+	w.put(victim)
+	w.step(t.Context())
+	if got := w.kernel.transactions() - before; got != 1 || len(w.hijacked("10.96.0.20")) != 0 {
+		t.Errorf("after %d transactions the tenant has %v", got, w.hijacked("10.96.0.20"))
+	}
+	w.right("with the victim")
+	w.run(10 * time.Second)
+	if want := []string{"tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.20 is refused: it is the cluster IP of Service bank/accounts; take it out"}; !slices.Equal(w.events.events, want) {
+		t.Errorf("the events are %q, want %q", w.events.events, want)
+	}
+	w.drop(victim)
+	w.right("without it again")
+	if len(w.hijacked("10.96.0.20")) != 1 {
+		t.Error("the address is not served any more")
+	}
+}
+
+// Where an administrator lets Services have nodes' addresses, NodePorts are not for them,
+// whether the one who has it is served by the rules or by kube-proxy.
+func TestNodePortsAreNotTaken(t *testing.T) {
+	for _, ours := range []bool{false, true} {
+		w := newWorld(t)
+		w.rules.externalIPs = compile.ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+		taker := of("tenant", aService("taker", "10.96.0.66"))
+		taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
+		taker.Spec.ExternalIPs, taker.Spec.Ports[0].Port = []string{"192.0.2.1"}, 30053
+		w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
+		w.right("the tenant alone")
+		if len(w.hijacked("192.0.2.1")) != 1 {
+			t.Fatal("what is allowed is not served")
+		}
+		victim := of("bank", aService("accounts", "10.96.0.20"))
+		victim.CreationTimestamp = metav1.NewTime(start)
+		victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053
+		if ours {
+			w.put(victim, of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
+		} else {
+			delete(victim.Labels, translate.LabelServiceProxyName)
+			w.put(victim)
+		}
+		w.step(t.Context())
+		if found := w.hijacked("192.0.2.1"); len(found) > 0 {
+			t.Errorf("the tenant has %v", found)
+		}
+		w.right("with the victim")
+		if got := testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedNodePort))); got != 1 {
+			t.Errorf("%g addresses are counted", got)
+		}
+		w.drop(victim)
+		w.right("without it")
+		if len(w.hijacked("192.0.2.1")) != 1 {
+			t.Error("what is allowed is not served again")
+		}
+	}
+}
+
+// The address of a load balancer, which the cloud gave, is not for older Services to claim at
+// a port that the Service behind it has, whoever serves that.
+func TestAddressesOfLoadBalancersAreNotTaken(t *testing.T) {
+	for _, ours := range []bool{false, true} {
+		w := newWorld(t)
+		taker := of("tenant", aService("taker", "10.96.0.66"))
+		taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
+		taker.Spec.ExternalIPs = []string{"203.0.113.7"}
+		taker.Spec.Ports = append(taker.Spec.Ports, corev1.ServicePort{Name: "more", Port: 81, Protocol: corev1.ProtocolTCP})
+		group := of("tenant", aGroup("taker", "taker-1", attackerEndpoint))
+		group.Spec.Ports = append(group.Spec.Ports, v1alpha1.GroupPort{Name: "more", Protocol: corev1.ProtocolTCP, Port: 8081})
+		w.put(taker, group)
+		w.right("the tenant alone")
+		if len(w.hijacked("203.0.113.7")) != 2 {
+			t.Fatal("an address of nobody is not served")
+		}
+		victim := of("bank", aService("accounts", "10.96.0.20"))
+		victim.CreationTimestamp = metav1.NewTime(start)
+		victim.Spec.Type, victim.Status.LoadBalancer.Ingress = corev1.ServiceTypeLoadBalancer, []corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}
+		if ours {
+			w.put(victim, of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
+		} else {
+			delete(victim.Labels, translate.LabelServiceProxyName)
+			w.put(victim)
+		}
+		w.step(t.Context())
+		if found := w.hijacked("203.0.113.7"); !slices.Equal(found, []string{"203.0.113.7:81/tcp"}) {
+			t.Errorf("the tenant has %v", found)
+		}
+		w.right("with the victim")
+		w.drop(victim)
+		w.right("without it")
+		if len(w.hijacked("203.0.113.7")) != 2 {
+			t.Error("the address is not served again")
+		}
+	}
+}
+
+// Facts that come later count for Services that are there already, and only those are
+// compiled again.
+func TestFactsComeLater(t *testing.T) {
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "tenant", Name: name} }
+	for _, test := range []struct {
+		name, address string
+		fact, back    func(*world)
+	}{
+		{
+			"a range", "10.96.0.20", func(w *world) { w.put(aRange("more", "10.96.0.0/16")) },
+			func(w *world) { w.drop(aRange("more")) },
+		},
+		{
+			"a range by a list", "10.96.0.20", func(w *world) {
+				w.catalogue.fill(func() { w.catalogue.replaceRanges([]*networkingv1.ServiceCIDR{aRange("more", "10.96.0.0/16")}) })
+			},
+			func(w *world) { w.catalogue.fill(func() { w.catalogue.replaceRanges(nil) }) },
+		},
+		{
+			"a node", "192.0.2.77", func(w *world) { w.put(publishedNodes("192.0.2.77", "")) },
+			func(w *world) { w.put(publishedNodes("192.0.2.78", "")) },
+		},
+		{
+			"pods", "10.1.9.1", func(w *world) { w.put(publishedNodes("192.0.2.78", "10.1.9.0/24")) },
+			func(w *world) { w.put(publishedNodes("192.0.2.78", "")) },
+		},
+	} {
+		w := newWorld(t)
+		taker, other := of("tenant", aService("taker", "10.96.1.66")), of("tenant", aService("other", "10.96.1.67"))
+		taker.Spec.ExternalIPs = []string{test.address}
+		w.put(taker, other, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)), of("tenant", aGroup("other", "other-1", "10.1.1.2")))
+		w.right("the tenant alone")
+		if len(w.hijacked(test.address)) != 1 {
+			t.Fatalf("%s: an address of nobody is not served", test.name)
+		}
+		test.fact(w)
+		taken := w.catalogue.take()
+		if got := w.affected(taken); len(got) != 1 || !got[key("taker")] {
+			t.Errorf("%s: compiled again are %v", test.name, got)
+		}
+		test.back(w)
+		test.fact(w)
+		w.catalogue.fill(func() { w.catalogue.touch(key("taker")) })
+		w.right("with the fact")
+		if found := w.hijacked(test.address); len(found) > 0 {
+			t.Errorf("%s: the tenant has %v", test.name, found)
+		}
+		test.back(w)
+		w.right("without it")
+		if len(w.hijacked(test.address)) != 1 {
+			t.Errorf("%s: the address is not served again", test.name)
+		}
+	}
+}
+
+// A node that is not published any more, and text that makes no sense, take nothing away.
+func TestWhatIsKnownOfNodesStays(t *testing.T) {
+	w := newWorld(t)
+	w.put(publishedNodes("192.0.2.77", ""))
+	w.catalogue.fill(func() {
+		err := w.catalogue.setNodeAddresses(publishedNodes("192.0.2.77 here", "there"))
+		if want := "nodes: \"here\" is neither an address nor a prefix\npods: \"there\" is neither an address nor a prefix"; err == nil || err.Error() != want {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	})
+	if r := w.catalogue.reserved(); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+		t.Errorf("known are %v", r.Nodes.Prefixes())
+	}
+}
+
+// Only --all-services has tables know the ranges: kube-proxy drops what goes to addresses
+// of nobody itself.
+func TestTablesKnowTheRanges(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		w := newWorld(t)
+		w.rules.allServices = all
+		w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
+		w.right("no range")
+		w.put(aRange("one", "10.96.0.0/16", "fd00:96::/112"))
+		w.right("a range")
+		w.put(aRange("two", "10.97.0.0/16"))
+		w.right("two ranges")
+		node, _ := w.catalogue.position()
+		got := fmt.Sprint(w.rules.config(4, node, w.ranges).ServiceRanges)
+		if want := map[bool]string{false: "[]", true: "[10.96.0.0/15 fd00:96::/112]"}[all]; got != want {
+			t.Errorf("the ranges are %s, want %s", got, want)
+		}
+	}
+}
+
+// Each Service has one event, in which the first two addresses are named.
+func TestRefusedAddressesAreToldOnce(t *testing.T) {
+	w := newWorld(t)
+	w.put(aRange("one", "10.96.0.0/16"))
+	taker := of("tenant", aService("taker", "10.96.0.66"))
+	taker.Spec.ExternalIPs = []string{"10.96.0.1", "10.96.0.2", "10.96.0.3"}
+	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
+	w.run(time.Minute)
+	const wanted = "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.1 is refused: it is in the range that cluster IPs are from; take it out. " +
+		"spec.externalIPs: 10.96.0.2 is refused: it is in the range that cluster IPs are from; take it out. And 1 more"
+	if !slices.Equal(w.events.events, []string{wanted}) {
+		t.Errorf("the events are %q", w.events.events)
+	}
+	taker = taker.DeepCopy()
+	taker.Spec.ExternalIPs = nil
+	w.put(taker)
+	w.run(refusedEvery)
+	if len(w.events.events) != 1 || len(w.warnings.claimed) != 0 || testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedServiceRange))) != 0 {
+		t.Errorf("it goes on: %q", w.events.events)
+	}
+	// An event that is not told within 3 s is not told at all.
+	taker = taker.DeepCopy()
+	taker.Spec.ExternalIPs = []string{"10.96.0.1"}
+	w.put(taker)
+	w.run(time.Second)
+	w.drop(taker)
+	w.run(time.Minute)
+	if len(w.events.events) != 1 {
+		t.Errorf("the events are %q", w.events.events)
+	}
+}
+
+// Of very many refused addresses the log and the event name two and the number, metrics have
+// them by reason, and what is kept of them does not grow.
+func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
+	w := newWorld(t)
+	logged := ""
+	w.log = funcr.New(func(_, line string) { logged += line }, funcr.Options{})
+	w.put(aRange("one", "10.96.0.0/16"))
+	taker := of("tenant", aService("taker", "10.96.0.66"))
+	for i := range 20000 {
+		taker.Spec.ExternalIPs = append(taker.Spec.ExternalIPs, fmt.Sprintf("10.96.%d.%d", 100+i/256, i%256))
+	}
+	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
+	w.run(time.Minute)
+	if len(logged) > 2000 || !strings.Contains(logged, "10.96.100.0") || !strings.Contains(logged, "20000") {
+		t.Errorf("logged is %d bytes: %.3000s", len(logged), logged)
+	}
+	const wanted = "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 19000 addresses are refused: a Service may claim 1000 in all; take the last ones out. " +
+		"spec.externalIPs: 10.96.100.0 is refused: it is in the range that cluster IPs are from; take it out. And 999 more"
+	if !slices.Equal(w.events.events, []string{wanted}) {
+		t.Errorf("the events are %q", w.events.events)
+	}
+	for reason, want := range map[compile.Reason]float64{compile.RefusedServiceRange: 1000, compile.RefusedTooMany: 19000} {
+		if got := testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(reason))); got != want {
+			t.Errorf("%s: the metric is %g, want %g", reason, got, want)
+		}
+	}
+	if n, told := len(w.records[keyOf(taker)].refused.First), len(w.warnings.claimed[keyOf(taker)].refused); n > 20 || told > 2 {
+		t.Errorf("%d addresses and %d sentences are kept", n, told)
+	}
+}
+
+// That a Service waits for room does not hide which addresses it does not get.
+func TestRefusedAddressesOfAServiceThatWaits(t *testing.T) {
+	w := bounded(t, Bounds{Service: 100, Total: 100})
+	w.put(aRange("one", "10.96.0.0/16"))
+	w.put(withExternal(aService("large", "10.96.0.1"), 50), aGroup("large", "large-1", "10.1.1.1"))
+	w.run(time.Minute)
+	taker := of("tenant", withExternal(aService("taker", "10.96.0.66"), 50))
+	taker.Spec.ExternalIPs = append(taker.Spec.ExternalIPs, "10.96.0.77")
+	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
+	w.run(time.Minute)
+	if w.serves("10.96.0.66") {
+		t.Fatal("the Service does not wait: the test shows nothing")
+	}
+	if got := testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedServiceRange))); got != 1 {
+		t.Errorf("the metric is %g", got)
+	}
+	if !strings.Contains(strings.Join(w.events.events, "\n"), "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.77 is refused") {
+		t.Errorf("the events are %q", w.events.events)
+	}
+}

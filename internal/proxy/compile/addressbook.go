@@ -1,0 +1,208 @@
+package compile
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/netset"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// AddressBook knows which addresses belong to the cluster, so that a Service does not take
+// them by spec.externalIPs or by the addresses of its load balancer. It has all Services,
+// also those that other proxies serve. A nil book knows nothing.
+type AddressBook struct {
+	reserved Reserved
+	// clusterIPs, nodePorts and balanced are the Services that have them, in order of names:
+	// cluster IPs, NodePorts and addresses of load balancers. Claimants are those that claim
+	// an address besides.
+	clusterIPs map[netip.Addr][]types.NamespacedName
+	nodePorts  map[protocolPort][]types.NamespacedName
+	balanced   map[netip.Addr][]types.NamespacedName
+	claimants  map[netip.Addr][]types.NamespacedName
+	services   map[types.NamespacedName]*listing
+}
+
+// Reserved are the cluster's addresses besides those of Services.
+type Reserved struct {
+	// ServiceRanges are where cluster IPs are from, and Pods where pods have theirs from.
+	ServiceRanges, Pods netset.Set
+	// Nodes are the addresses of nodes.
+	Nodes netset.Set
+	// APIServer are those by which the API server is reached.
+	APIServer netset.Set
+}
+
+func (r *Reserved) equal(other *Reserved) bool {
+	return r.ServiceRanges.Equal(other.ServiceRanges) && r.Pods.Equal(other.Pods) &&
+		r.Nodes.Equal(other.Nodes) && r.APIServer.Equal(other.APIServer)
+}
+
+type protocolPort struct {
+	protocol ruleset.Protocol
+	number   uint16
+}
+
+func (p protocolPort) compare(other protocolPort) int {
+	return cmp.Or(cmp.Compare(p.protocol, other.protocol), cmp.Compare(p.number, other.number))
+}
+
+// listing is what the book has of a Service, in order and once. Addresses are not multiplied by
+// ports: a Service can have thousands of both.
+type listing struct {
+	// of is the Service that was read.
+	of *corev1.Service
+	// balanced are the addresses of its load balancer, which has them at ports.
+	clusterIPs, claimed, balanced []netip.Addr
+	nodePorts, ports              []protocolPort
+}
+
+// NewAddressBook makes a book of no Services.
+func NewAddressBook() *AddressBook {
+	return &AddressBook{
+		clusterIPs: map[netip.Addr][]types.NamespacedName{}, nodePorts: map[protocolPort][]types.NamespacedName{},
+		balanced:  map[netip.Addr][]types.NamespacedName{},
+		claimants: map[netip.Addr][]types.NamespacedName{}, services: map[types.NamespacedName]*listing{},
+	}
+}
+
+// SetService notes what a Service has and claims, or that there is none if it is nil. It
+// returns the other Services whose claims it may decide. An object that the book has already
+// read costs nothing, so it must not be changed in place.
+func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Service) []types.NamespacedName {
+	before := b.services[name]
+	if before == nil {
+		before = &listing{}
+	}
+	if before.of == service {
+		return nil
+	}
+	after := listingOf(service)
+	touched := map[types.NamespacedName]bool{}
+	touch := func(addresses ...[]netip.Addr) {
+		for _, address := range slices.Concat(addresses...) {
+			for _, claimant := range b.claimants[address] {
+				touched[claimant] = true
+			}
+		}
+	}
+	if !slices.Equal(before.clusterIPs, after.clusterIPs) {
+		touch(before.clusterIPs, after.clusterIPs)
+		change(b.clusterIPs, name, before.clusterIPs, after.clusterIPs)
+	}
+	if !slices.Equal(before.nodePorts, after.nodePorts) {
+		for address, claimants := range b.claimants {
+			for _, claimant := range claimants {
+				touched[claimant] = touched[claimant] || b.reserved.Nodes.Contains(address)
+			}
+		}
+		change(b.nodePorts, name, before.nodePorts, after.nodePorts)
+	}
+	if !slices.Equal(before.balanced, after.balanced) || !slices.Equal(before.ports, after.ports) {
+		touch(before.balanced, after.balanced)
+		change(b.balanced, name, before.balanced, after.balanced)
+	}
+	change(b.claimants, name, before.claimed, after.claimed)
+	if len(after.clusterIPs)+len(after.claimed)+len(after.nodePorts) > 0 {
+		b.services[name] = after
+	} else {
+		delete(b.services, name)
+	}
+	delete(touched, name)
+	maps.DeleteFunc(touched, func(_ types.NamespacedName, is bool) bool { return !is })
+	return slices.SortedFunc(maps.Keys(touched), compareNames)
+}
+
+// SetReserved notes the cluster's other addresses, and returns the Services whose claims
+// that may decide.
+func (b *AddressBook) SetReserved(r Reserved) []types.NamespacedName {
+	if b.reserved.equal(&r) {
+		return nil
+	}
+	b.reserved = r
+	touched := map[types.NamespacedName]bool{}
+	for _, claimants := range b.claimants {
+		for _, claimant := range claimants {
+			touched[claimant] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(touched), compareNames)
+}
+
+func compareNames(a, b types.NamespacedName) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// change has a Service go from what it had to what it has.
+func change[K comparable](all map[K][]types.NamespacedName, name types.NamespacedName, before, after []K) {
+	if slices.Equal(before, after) {
+		return
+	}
+	for _, key := range before {
+		names := all[key]
+		if i, found := slices.BinarySearchFunc(names, name, compareNames); found {
+			names = slices.Delete(names, i, i+1)
+		}
+		if len(names) > 0 {
+			all[key] = names
+		} else {
+			delete(all, key)
+		}
+	}
+	for _, key := range after {
+		if i, found := slices.BinarySearchFunc(all[key], name, compareNames); !found {
+			all[key] = slices.Insert(all[key], i, name)
+		}
+	}
+}
+
+// listingOf reads what a Service has and claims. One that no proxy serves has nothing.
+func listingOf(service *corev1.Service) *listing {
+	l := &listing{of: service}
+	if service == nil || !proxied(service) {
+		return l
+	}
+	for _, text := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {
+		if address, ok := parseAddress(text); ok {
+			l.clusterIPs = append(l.clusterIPs, address)
+		}
+	}
+	for claimed := range claimsOf(service) {
+		l.claimed = append(l.claimed, claimed.address)
+		if claimed.field == fieldLoadBalancer {
+			l.balanced = append(l.balanced, claimed.address)
+		}
+	}
+	for i := range service.Spec.Ports {
+		given := &service.Spec.Ports[i]
+		protocol, known := protocolOf(given.Protocol)
+		if !known {
+			continue
+		}
+		if number, ok := portOf(given.NodePort); ok {
+			l.nodePorts = append(l.nodePorts, protocolPort{protocol, number})
+		}
+		if number, ok := portOf(given.Port); ok && len(l.balanced) > 0 {
+			l.ports = append(l.ports, protocolPort{protocol, number})
+		}
+	}
+	for _, addresses := range []*[]netip.Addr{&l.clusterIPs, &l.claimed, &l.balanced} {
+		*addresses = inOrder(*addresses, netip.Addr.Compare)
+	}
+	for _, ports := range []*[]protocolPort{&l.nodePorts, &l.ports} {
+		*ports = inOrder(*ports, protocolPort.compare)
+	}
+	return l
+}
+
+// inOrder sorts a list and leaves each element in it once.
+func inOrder[E comparable](list []E, compare func(a, b E) int) []E {
+	slices.SortFunc(list, compare)
+	return slices.Clip(slices.Compact(list))
+}

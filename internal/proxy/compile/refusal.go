@@ -1,0 +1,314 @@
+package compile
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/netset"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// ExternalIPs says which addresses the administrator lets Services claim by
+// spec.externalIPs. The zero value allows all that are not the cluster's own.
+type ExternalIPs struct {
+	// None allows no address at all.
+	None bool
+	// Prefixes, if there are any, allow no others. An address of a node that is in one of
+	// them is allowed too, also as one of a load balancer.
+	Prefixes []netip.Prefix
+}
+
+// within reports whether an address is one that a prefix names.
+func (e *ExternalIPs) within(a netip.Addr) bool {
+	return slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// allow reports whether an address may be one of spec.externalIPs.
+func (e *ExternalIPs) allow(a netip.Addr) bool {
+	return !e.None && (len(e.Prefixes) == 0 || e.within(a))
+}
+
+// The fields by which a Service claims addresses.
+const (
+	fieldExternalIPs  = "spec.externalIPs"
+	fieldLoadBalancer = "status.loadBalancer.ingress"
+)
+
+// Reason is why an address is refused.
+type Reason string
+
+// The reasons.
+const (
+	// RefusedClusterIP is that the address is the cluster IP of another Service.
+	RefusedClusterIP Reason = "cluster-ip"
+	// RefusedServiceRange is that cluster IPs are from a range that it is in.
+	RefusedServiceRange Reason = "service-range"
+	// RefusedAPIServer is that the API server is reached by it.
+	RefusedAPIServer Reason = "api-server"
+	// RefusedNode is that it is an address of a node.
+	RefusedNode Reason = "node"
+	// RefusedNodePort is that it is an address of a node, and the port a NodePort of
+	// another Service.
+	RefusedNodePort Reason = "node-port"
+	// RefusedBalancer is that it is one of spec.externalIPs, and the port is one of another
+	// Service whose load balancer has the address.
+	RefusedBalancer Reason = "load-balancer"
+	// RefusedPod is that pods have their addresses from a range that it is in.
+	RefusedPod Reason = "pod-range"
+	// RefusedSpecial is that it is not an address of one host that others reach.
+	RefusedSpecial Reason = "special"
+	// RefusedByPolicy is that the administrator does not allow it.
+	RefusedByPolicy Reason = "not-allowed"
+	// RefusedTooMany is that the Service claims more than MaxClaims addresses, and it is one
+	// of those beyond.
+	RefusedTooMany Reason = "too-many"
+)
+
+const (
+	// MaxClaims is how many addresses a Service may claim besides its cluster IPs. Those
+	// beyond are not even read, because a Service may list tens of thousands: the addresses of
+	// its load balancer count first, then its external IPs.
+	MaxClaims = 1000
+	// keptRefusals is how many of the addresses that a Service does not get are named.
+	keptRefusals = 10
+)
+
+// Reasons are all of them.
+func Reasons() []Reason {
+	return []Reason{
+		RefusedClusterIP, RefusedServiceRange, RefusedAPIServer, RefusedNode, RefusedNodePort, RefusedBalancer, RefusedPod, RefusedSpecial, RefusedByPolicy,
+		RefusedTooMany,
+	}
+}
+
+// Refusals are the addresses that a Service claims and does not get.
+type Refusals struct {
+	// First are the first few, in a fixed order.
+	First []RefusedAddress
+	// Counts are how many there are, by reason.
+	Counts map[Reason]int
+}
+
+// Total is how many addresses are refused, at as many ports as they are refused for.
+func (r Refusals) Total() int {
+	total := 0
+	for _, n := range r.Counts {
+		total += n
+	}
+	return total
+}
+
+// Equal reports whether both name the same addresses and have the same numbers.
+func (r Refusals) Equal(other Refusals) bool {
+	return slices.Equal(r.First, other.First) && maps.Equal(r.Counts, other.Counts)
+}
+
+// Sentences name the first few addresses, at most so many. The last one says how many more
+// are refused.
+func (r Refusals) Sentences(most int) []string {
+	var all []string
+	more := r.Total()
+	for _, one := range r.First[:min(most, len(r.First))] {
+		all = append(all, one.String())
+		more -= one.number()
+	}
+	if more > 0 && len(all) > 0 {
+		all[len(all)-1] += fmt.Sprintf(". And %d more", more)
+	}
+	return all
+}
+
+// add adds an address.
+func (r *Refusals) add(refused RefusedAddress) {
+	if r.Counts == nil {
+		r.Counts = map[Reason]int{}
+	}
+	r.Counts[refused.Reason] += refused.number()
+	if len(r.First) < keptRefusals {
+		r.First = append(r.First, refused)
+	}
+}
+
+// RefusedAddress is an address that a Service claims and does not get.
+type RefusedAddress struct {
+	// Address is invalid if it is one of those beyond MaxClaims.
+	Address netip.Addr
+	// Beyond is how many those are.
+	Beyond int
+	// Port is that of the Service that the address is refused for, zero for all.
+	Port uint16
+	// Field is the one of the Service that has the address.
+	Field  string
+	Reason Reason
+	// Owner is the Service that has the address, or the port there, if one does.
+	Owner string
+}
+
+// number is how many addresses it stands for.
+func (r RefusedAddress) number() int { return max(1, r.Beyond) }
+
+// String is a sentence with the address, whose it is, and what to do.
+func (r RefusedAddress) String() string {
+	because, but := "", ""
+	switch r.Reason {
+	case RefusedClusterIP:
+		because = "it is the cluster IP of Service " + r.Owner
+	case RefusedServiceRange:
+		because = "it is in the range that cluster IPs are from"
+	case RefusedAPIServer:
+		because = "the API server is reached by it"
+	case RefusedNode:
+		because, but = "it is an address of a node", allowing
+	case RefusedNodePort:
+		return fmt.Sprintf("%s: %s is refused for port %d, which is a NodePort of Service %s: choose another port", r.Field, r.Address, r.Port, r.Owner)
+	case RefusedBalancer:
+		return fmt.Sprintf("%s: %s is refused for port %d, at which it is the load balancer of Service %s: choose another address or port", r.Field, r.Address, r.Port, r.Owner)
+	case RefusedPod:
+		because = "it is in the range that pods have their addresses from"
+	case RefusedTooMany:
+		return fmt.Sprintf("%s: %d addresses are refused: a Service may claim %d in all; take the last ones out", r.Field, r.Beyond, MaxClaims)
+	case RefusedSpecial:
+		because = "loopback, link-local, multicast, broadcast and unspecified addresses are not allowed"
+	default:
+		because, but = "--external-ips of vicinity-proxy does not allow it", allowing
+	}
+	return fmt.Sprintf("%s: %s is refused: %s; take it out%s", r.Field, r.Address, because, but)
+}
+
+// allowing is what an administrator can do besides.
+const allowing = ", or have the administrator of the cluster name it in --external-ips of vicinity-proxy"
+
+// claimedAddress is an address that a Service claims, and the field that has it.
+type claimedAddress struct {
+	address netip.Addr
+	field   string
+}
+
+// listedClaims are the fields by which a Service claims addresses, as far as they count.
+func listedClaims(service *corev1.Service) (external []string, balancer []corev1.LoadBalancerIngress) {
+	external, balancer = service.Spec.ExternalIPs, service.Status.LoadBalancer.Ingress
+	balancer = balancer[:min(len(balancer), MaxClaims)]
+	return external[:min(len(external), MaxClaims-len(balancer))], balancer
+}
+
+// refuseBeyond notes the addresses that do not count, those of a field as one.
+func (c *compiler) refuseBeyond() {
+	external, balancer := listedClaims(c.service)
+	for _, of := range []struct {
+		field  string
+		beyond int
+	}{
+		{fieldExternalIPs, len(c.service.Spec.ExternalIPs) - len(external)},
+		{fieldLoadBalancer, len(c.service.Status.LoadBalancer.Ingress) - len(balancer)},
+	} {
+		if of.beyond > 0 {
+			c.refuse(RefusedAddress{Beyond: of.beyond, Field: of.field, Reason: RefusedTooMany})
+		}
+	}
+}
+
+// claimsOf are the addresses that a Service claims besides its cluster IPs.
+func claimsOf(service *corev1.Service) iter.Seq[claimedAddress] {
+	return func(yield func(claimedAddress) bool) {
+		external, balancer := listedClaims(service)
+		for _, text := range external {
+			if address, ok := parseAddress(text); ok && !yield(claimedAddress{address, fieldExternalIPs}) {
+				return
+			}
+		}
+		for i := range balancer {
+			ingress := &balancer[i]
+			// A load balancer that is a proxy connects to the node itself.
+			if ingress.IPMode != nil && *ingress.IPMode != corev1.LoadBalancerIPModeVIP {
+				continue
+			}
+			if address, ok := parseAddress(ingress.IP); ok && !yield(claimedAddress{address, fieldLoadBalancer}) {
+				return
+			}
+		}
+	}
+}
+
+// refuse finds out whether a Service does not get an address that it claims. The cluster's
+// own addresses come first: what an administrator allows does not change whose they are.
+func (o *Options) refuse(name types.NamespacedName, c claimedAddress) (RefusedAddress, bool) {
+	refused := RefusedAddress{Address: c.address, Field: c.field}
+	if o.Addresses.isOf(name, c.address) {
+		return refused, false
+	}
+	refused.Reason, refused.Owner = o.Addresses.reserves(c.address)
+	if refused.Reason == RefusedNode && o.ExternalIPs.within(c.address) {
+		refused.Reason = ""
+	}
+	if refused.Reason == "" && c.field == fieldExternalIPs && !o.ExternalIPs.allow(c.address) {
+		refused.Reason = RefusedByPolicy
+	}
+	return refused, refused.Reason != ""
+}
+
+// isOf reports whether an address is a cluster IP of the Service itself.
+func (b *AddressBook) isOf(name types.NamespacedName, a netip.Addr) bool {
+	return b != nil && slices.Contains(b.clusterIPs[a], name)
+}
+
+// reserves says why an address is not for Services to claim, and which Service has it, if
+// one does. The reason is empty if there is none.
+func (b *AddressBook) reserves(a netip.Addr) (reason Reason, owner string) {
+	if special(a) != "" {
+		return RefusedSpecial, ""
+	}
+	if b == nil {
+		return "", ""
+	}
+	if owners := b.clusterIPs[a]; len(owners) > 0 {
+		return RefusedClusterIP, owners[0].String()
+	}
+	for _, of := range []struct {
+		set    netset.Set
+		reason Reason
+	}{
+		{b.reserved.APIServer, RefusedAPIServer},
+		{b.reserved.ServiceRanges, RefusedServiceRange},
+		{b.reserved.Nodes, RefusedNode},
+		{b.reserved.Pods, RefusedPod},
+	} {
+		if of.set.Contains(a) {
+			return of.reason, ""
+		}
+	}
+	return "", ""
+}
+
+// holder finds another Service that has a front which a Service claims: as its NodePort, if
+// the address is a node's, or by its load balancer. What load balancers have does not change
+// whose the address of another is.
+func (b *AddressBook) holder(name types.NamespacedName, field string, front ruleset.Front) (reason Reason, owner string) {
+	if b == nil || b.isOf(name, front.Address) {
+		return "", ""
+	}
+	port := protocolPort{front.Protocol, front.Port}
+	if b.reserved.Nodes.Contains(front.Address) {
+		for _, other := range b.nodePorts[port] {
+			if other != name {
+				return RefusedNodePort, other.String()
+			}
+		}
+	}
+	if field == fieldExternalIPs {
+		for _, other := range b.balanced[front.Address] {
+			if other == name {
+				continue
+			}
+			if _, has := slices.BinarySearchFunc(b.services[other].ports, port, protocolPort.compare); has {
+				return RefusedBalancer, other.String()
+			}
+		}
+	}
+	return "", ""
+}

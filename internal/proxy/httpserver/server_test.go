@@ -1,0 +1,309 @@
+package httpserver
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is long beside anything that these tests wait for.
+const patience = time.Minute
+
+// serve runs servers that share a limit, and returns their addresses.
+func serve(t *testing.T, limit *Limit, handlers ...http.Handler) []string {
+	t.Helper()
+	var addresses []string
+	for _, handler := range handlers {
+		listener, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := New(handler, limit)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(listener) }()
+		t.Cleanup(func() {
+			if err := server.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
+		})
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses
+}
+
+// client is a connection to a server.
+type client struct {
+	net.Conn
+	*bufio.Reader
+}
+
+func connect(t *testing.T, address string) *client {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp4", address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{conn, bufio.NewReader(conn)}
+}
+
+func (c *client) Read(b []byte) (int, error) { return c.Reader.Read(b) }
+
+// send sends a part of a request, or all of it.
+func (c *client) send(t *testing.T, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const request = "GET / HTTP/1.1\r\nHost: node\r\n\r\n"
+
+// ask sends a request and returns the body of the answer.
+func (c *client) ask(t *testing.T) string {
+	t.Helper()
+	c.send(t, request)
+	return c.answer(t)
+}
+
+func (c *client) answer(t *testing.T) string {
+	t.Helper()
+	response, err := http.ReadResponse(c.Reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// closed waits until the server has closed the connection. It is an error if it does not.
+func (c *client) closed() error {
+	_, err := io.Copy(io.Discard, c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+func says(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+}
+
+// Connections that are only held are bounded, over all servers with one limit, and keep no
+// later client from its answer.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	const most, many = 8, 100
+	for name, begin := range map[string]func(*testing.T, *client){
+		"nothing sent":           func(*testing.T, *client) {},
+		"half a request":         func(t *testing.T, c *client) { c.send(t, "GET / HT") },
+		"kept after a request":   func(t *testing.T, c *client) { c.ask(t) },
+		"half a second request":  func(t *testing.T, c *client) { c.ask(t); c.send(t, "GET / HT") },
+		"a request and a wait":   func(t *testing.T, c *client) { c.send(t, request) },
+		"a head without its end": func(t *testing.T, c *client) { c.send(t, "GET / HTTP/1.1\r\n"+strings.Repeat("A: b\r\n", 9)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit := &Limit{most: most}
+			addresses := serve(t, limit, says("one"), says("other"))
+			var held []*client
+			for i := range many {
+				c := connect(t, addresses[i%len(addresses)])
+				begin(t, c)
+				held = append(held, c)
+			}
+			if got := connect(t, addresses[0]).ask(t); got != "one" {
+				t.Errorf("the answer is %q", got)
+			}
+			closed := make(chan error, many)
+			for _, c := range held {
+				go func() { closed <- c.closed() }()
+			}
+			for range many - most {
+				if err := <-closed; err != nil {
+					t.Fatal(err)
+				}
+			}
+			limit.mu.Lock()
+			defer limit.mu.Unlock()
+			if len(limit.held) > most {
+				t.Errorf("%d connections are held", len(limit.held))
+			}
+		})
+	}
+}
+
+// An answer that takes long is not cut off by connections that only wait, but does not keep
+// others out either.
+func TestAnswersGoOn(t *testing.T) {
+	const most = 4
+	release := make(chan struct{})
+	began := make(chan struct{}, 2*most)
+	slow := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		began <- struct{}{}
+		<-release
+		fmt.Fprint(w, "done")
+	})
+	addresses := serve(t, &Limit{most: most}, slow, says("quick"))
+	first := connect(t, addresses[0])
+	first.send(t, request)
+	<-began
+	for range 5 * most {
+		connect(t, addresses[1])
+	}
+	if got := connect(t, addresses[1]).ask(t); got != "quick" {
+		t.Errorf("the answer is %q", got)
+	}
+	release <- struct{}{}
+	if got := first.answer(t); got != "done" {
+		t.Errorf("the answer that took long is %q", got)
+	}
+	// Where all that may be held are being answered the oldest makes room.
+	var slowest []*client
+	for range most {
+		c := connect(t, addresses[0])
+		c.send(t, request)
+		<-began
+		slowest = append(slowest, c)
+	}
+	if got := connect(t, addresses[1]).ask(t); got != "quick" {
+		t.Errorf("the answer is %q", got)
+	}
+	if err := slowest[0].closed(); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if got := slowest[most-1].answer(t); got != "done" {
+		t.Errorf("the newest answer is %q", got)
+	}
+}
+
+// A connection that was made a moment ago is not closed before its request is read, however
+// many come after it, as long as they are fewer than mostYoung.
+func TestYoungConnectionsStay(t *testing.T) {
+	const most, many = 8, 200
+	limit := &Limit{most: most, young: time.Hour}
+	address := serve(t, limit, says("one"))[0]
+	first := connect(t, address)
+	for range many {
+		connect(t, address)
+	}
+	held := func(want int) {
+		t.Helper()
+		deadline := time.Now().Add(patience)
+		for {
+			limit.mu.Lock()
+			got := len(limit.held)
+			limit.mu.Unlock()
+			if got == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d connections are held, want %d", got, want)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	held(1 + many)
+	if got := first.ask(t); got != "one" {
+		t.Errorf("the answer is %q", got)
+	}
+	for range mostYoung {
+		connect(t, address)
+	}
+	held(mostYoung)
+}
+
+// Those that are too many are closed when they are not young any more, also if none comes
+// after them.
+func TestYoungConnectionsGrowOld(t *testing.T) {
+	const most, many = 8, 100
+	address := serve(t, &Limit{most: most, young: 20 * time.Millisecond}, says("one"))[0]
+	closed := make(chan error, many)
+	for range many {
+		c := connect(t, address)
+		go func() { closed <- c.closed() }()
+	}
+	for range many - most {
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Connections that are made and left again do not keep the plain requests of others from their
+// answers.
+func TestFloodOfConnections(t *testing.T) {
+	limit := NewLimit(8)
+	limit.young = patience // the machine may be slow
+	address := serve(t, limit, says("one"))[0]
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer close(stop)
+	for range 4 {
+		running.Go(func() {
+			var held []net.Conn
+			defer func() {
+				for _, c := range held {
+					_ = c.Close()
+				}
+			}()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp4", address)
+				if err != nil {
+					continue
+				}
+				if held = append(held, c); len(held) > 64 {
+					_ = held[0].Close()
+					held = held[1:]
+				}
+			}
+		})
+	}
+	for range 100 {
+		if got := connect(t, address).ask(t); got != "one" {
+			t.Errorf("the answer is %q", got)
+		}
+	}
+}
+
+// What a client may take of time and memory is bounded.
+func TestBounds(t *testing.T) {
+	server := New(says(""), NewLimit(1))
+	if server.ReadTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 {
+		t.Errorf("something may take for ever: %s, %s, %s", server.ReadTimeout, server.WriteTimeout, server.IdleTimeout)
+	}
+	address := serve(t, NewLimit(1), says("here"))[0]
+	c := connect(t, address)
+	// The server may answer and close before it has read everything.
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: node\r\nA: "+strings.Repeat("b", 4*maxHeaderBytes)+"\r\n\r\n")
+	response, err := http.ReadResponse(c.Reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a head of %d bytes is answered with %s", 4*maxHeaderBytes, response.Status)
+	}
+}

@@ -1,0 +1,156 @@
+package kernel_test
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+)
+
+// settingsFolder is one of settings of connection tracking.
+func settingsFolder(t *testing.T, values map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "netfilter"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range values {
+		if err := os.WriteFile(filepath.Join(folder, "netfilter", name), []byte(value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// readSettings are the values of a folder.
+func readSettings(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	values := map[string]string{}
+	files, err := filepath.Glob(filepath.Join(folder, "netfilter", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values[filepath.Base(file)] = strings.TrimSpace(string(text))
+	}
+	return values
+}
+
+func TestConntrackIsSet(t *testing.T) {
+	before := map[string]string{
+		"nf_conntrack_max": "65536", "nf_conntrack_buckets": "65536", "nf_conntrack_tcp_timeout_established": "432000", "nf_conntrack_tcp_timeout_close_wait": "60",
+		"nf_conntrack_udp_timeout": "30", "nf_conntrack_udp_timeout_stream": "120", "nf_conntrack_tcp_be_liberal": "0",
+	}
+	for _, test := range []struct {
+		name   string
+		asked  kernel.Conntrack
+		cpus   int
+		before map[string]string
+		want   map[string]string // what differs
+	}{
+		{name: "nothing", cpus: 4},
+		{
+			name: "as kube-proxy, on few CPUs", cpus: 2,
+			asked: kernel.Conntrack{MaxPerCPU: 32768, Min: 131072, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour},
+			want: map[string]string{
+				"nf_conntrack_max": "131072", "nf_conntrack_tcp_timeout_established": "86400", "nf_conntrack_tcp_timeout_close_wait": "3600",
+			},
+		},
+		{name: "by CPUs", cpus: 16, asked: kernel.Conntrack{MaxPerCPU: 32768, Min: 131072}, want: map[string]string{"nf_conntrack_max": "524288", "nf_conntrack_buckets": "131072"}},
+		{name: "of many CPUs", cpus: 1000, asked: kernel.Conntrack{MaxPerCPU: 32768}, want: map[string]string{"nf_conntrack_max": "1048576", "nf_conntrack_buckets": "262144"}},
+		{name: "without a number for each CPU", cpus: 4, asked: kernel.Conntrack{Min: 131072}},
+		{
+			name: "there is more", cpus: 2, asked: kernel.Conntrack{MaxPerCPU: 32768, Min: 131072},
+			before: map[string]string{"nf_conntrack_max": "262144", "nf_conntrack_buckets": "262144"},
+		},
+		{
+			name: "all others", cpus: 2, asked: kernel.Conntrack{UDP: time.Minute, UDPStream: 3 * time.Minute, TCPBeLiberal: true},
+			want: map[string]string{"nf_conntrack_udp_timeout": "60", "nf_conntrack_udp_timeout_stream": "180", "nf_conntrack_tcp_be_liberal": "1"},
+		},
+		{
+			name: "less is set too", cpus: 2, asked: kernel.Conntrack{UDP: time.Second, UDPStream: 2 * time.Minute},
+			want: map[string]string{"nf_conntrack_udp_timeout": "1"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			had := maps.Clone(before)
+			maps.Copy(had, test.before)
+			folder := settingsFolder(t, had)
+			changes := test.asked.Set(folder, test.cpus)
+			want := maps.Clone(had)
+			maps.Copy(want, test.want)
+			if got := readSettings(t, folder); !maps.Equal(got, want) {
+				t.Errorf("set are %v, want %v", got, want)
+			}
+			var told []string
+			for _, c := range changes {
+				name := strings.TrimPrefix(c.Name, "net.netfilter.")
+				if told = append(told, name); c.Err != nil || c.Value != had[name] || c.Want != want[name] || c.Consequence == "" {
+					t.Errorf("%+v", c)
+				}
+			}
+			if slices.Sort(told); !slices.Equal(told, slices.Sorted(maps.Keys(test.want))) {
+				t.Errorf("told are changes of %q", told)
+			}
+			if again := test.asked.Set(folder, test.cpus); len(again) > 0 {
+				t.Errorf("done again: %v", again)
+			}
+		})
+	}
+}
+
+// What cannot be set is told with why, and the rest is set all the same.
+func TestConntrackThatCannotBeSet(t *testing.T) {
+	asked := kernel.Conntrack{MaxPerCPU: 1 << 30, UDP: time.Minute}
+	folder := settingsFolder(t, map[string]string{"nf_conntrack_udp_timeout": "30"})
+	if err := os.Mkdir(filepath.Join(folder, "netfilter", "nf_conntrack_max"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	changes := asked.Set(folder, 1)
+	if len(changes) != 3 || changes[0].Err == nil || changes[0].Value != "unknown" || changes[0].Want != "1048576" ||
+		changes[1].Err == nil || !strings.Contains(changes[1].Err.Error(), "does not track connections yet") || changes[2].Err != nil {
+		t.Errorf("changes %+v", changes)
+	}
+
+	n := newNamespace(t)
+	if err := n.open(t).CheckSupport(t.Context(), families[0]); err != nil { // which loads what tracks connections
+		t.Fatal(err)
+	}
+	err := n.do(func() error {
+		const folder = "/proc/sys/net"
+		changes := (&kernel.Conntrack{MaxPerCPU: 1 << 30, TCPCloseWait: 77 * time.Minute, TCPBeLiberal: true}).Set(folder, 1)
+		var failed []string
+		for _, c := range changes {
+			// The size of the table is that of all network namespaces.
+			if c.Err != nil {
+				failed = append(failed, strings.TrimPrefix(c.Name, "net.netfilter."))
+				if !errors.Is(c.Err, fs.ErrPermission) || !strings.HasSuffix(c.Err.Error(), "; set it on the node, or run where /proc/sys can be written") {
+					t.Errorf("%s: %v", c.Name, c.Err)
+				}
+			}
+		}
+		if len(failed) == 0 || failed[0] != "nf_conntrack_max" || len(failed) > 2 {
+			t.Errorf("not set are %q", failed)
+		}
+		for name, want := range map[string]string{"nf_conntrack_tcp_timeout_close_wait": "4620", "nf_conntrack_tcp_be_liberal": "1"} {
+			if text, err := os.ReadFile(filepath.Join(folder, "netfilter", name)); err != nil || strings.TrimSpace(string(text)) != want {
+				t.Errorf("%s is %q, want %s: %v", name, text, want, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,140 @@
+package kernel_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Versions may have tables of the same name that are not alike. An update replaces the table
+// of the version before as a whole, and a roll-back does the same, while clients connect all
+// the time. There is no moment without rules. A packet that has been looked up once in the old
+// table may find nothing the second time, so that one connection in thousands is refused.
+func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
+	const times, clients, mostRefused = 15, 2, 3
+	inWorlds(t, func(t *testing.T, w *world, _ *ruleset.Table) {
+		front, sticky, udp := w.front(1, 80), w.front(2, 80), w.front(1, 80)
+		udp.Protocol = ruleset.UDP
+		ports := []ruleset.ServicePort{
+			{Name: "a/b:tcp", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1, 2, 3)},
+			{Name: "a/b:udp", Fronts: []ruleset.FrontEnd{udp}, Cluster: w.all(1, 2, 3)},
+			{Name: "a/c:", Fronts: []ruleset.FrontEnd{sticky}, Cluster: w.all(1, 2, 3), Affinity: time.Hour},
+		}
+		// update is what a proxy does that starts and finds the table of another version.
+		update := func() {
+			t.Helper()
+			table := ruleset.NewTable(w.config())
+			listing, err := w.conn.Read(w.family)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.Adopt(listing)
+			done := stage(t, w.conn, table, ports...)
+			if listing.Exists && done.Transaction.Changes[0].Kind != ruleset.DeleteTable {
+				t.Fatal("the table is not taken for that of another version: this test shows nothing")
+			}
+		}
+		update()
+		rollBack := func() {
+			t.Helper()
+			apply(t, w.conn, otherLayout(t, w.config(), ports))
+		}
+
+		flow := newFlow(t, w, udp)
+		first, err := flow.answer(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made, refused atomic.Int64
+		var running sync.WaitGroup
+		stop := make(chan struct{})
+		end := sync.OnceFunc(func() {
+			close(stop)
+			running.Wait()
+		})
+		t.Cleanup(end)
+		load := func(connect func() (seen, error)) {
+			running.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := connect(); errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPERM) {
+						refused.Add(1)
+						continue
+					} else if err != nil {
+						t.Error(err)
+						return
+					}
+					made.Add(1)
+				}
+			})
+		}
+		for range clients {
+			load(func() (seen, error) { return w.client.connect(w.pod, to(front), patience) })
+		}
+		load(func() (seen, error) { return w.client.connect(w.stranger, to(sticky), patience) })
+		load(func() (seen, error) { return w.client.send(w.pod, to(udp), patience/2) })
+		load(func() (seen, error) { return w.node.connect(netip.Addr{}, to(front), patience) })
+		load(func() (seen, error) {
+			now, err := flow.answer(patience)
+			if err == nil && now.endpoint != first.endpoint {
+				err = fmt.Errorf("%s answers a flow, and %s did before", now.endpoint, first.endpoint)
+			}
+			return now, err
+		})
+		some := func() {
+			t.Helper()
+			before := made.Load()
+			waitFor(t, "clients connect", func() bool { return made.Load() > before+20 || t.Failed() })
+		}
+		for range times {
+			some()
+			rollBack()
+			some()
+			update()
+			if t.Failed() {
+				break
+			}
+		}
+		end()
+		t.Logf("%d connections and packets, %d refused", made.Load(), refused.Load())
+		if refused.Load() > mostRefused {
+			t.Errorf("%d connections of %d are refused", refused.Load(), made.Load())
+		}
+	})
+}
+
+// otherLayout replaces the table by one that does the same and is not ours: one of its sets is
+// of another kind, and one of its chains is unknown.
+func otherLayout(t *testing.T, config ruleset.Config, ports []ruleset.ServicePort) ruleset.Transaction {
+	t.Helper()
+	table := ruleset.NewTable(config)
+	for _, p := range ports {
+		if err := table.Set(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := table.Commit(time.Now()).Transaction
+	made.Changes = slices.Clone(made.Changes)
+	for i, change := range made.Changes {
+		if change.Kind == ruleset.AddSet && change.Set.Name == "hairpin" {
+			other := *change.Set
+			other.Dynamic = true
+			made.Changes[i].Set = &other
+		}
+	}
+	made.Changes = append(made.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: &ruleset.Chain{Name: "of-another-version"}})
+	return made
+}

@@ -1,0 +1,99 @@
+package kernel_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// repair has a table put right what others changed.
+func repair(t *testing.T, w *world, table *ruleset.Table) {
+	t.Helper()
+	l, err := w.conn.Read(w.family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.Adopt(l)
+	apply(t, w.conn, table.Commit(time.Now()).Transaction)
+}
+
+// A chain with the name of a hook that others made without one becomes a hook again.
+func TestRepairedHooksKeepStrangersOut(t *testing.T) {
+	a := worlds[0]
+	w := newWorld(t, a)
+	w.serve(t)
+	table := ruleset.NewTable(a.config())
+	guarded := a.front(2, 80)
+	guarded.ClusterIP, guarded.Sources = false, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: a.all(1, 2), Fronts: []ruleset.FrontEnd{guarded}})
+	getsIn := func() bool {
+		_, err := w.client.connect(a.stranger, to(guarded), 300*time.Millisecond)
+		return err == nil
+	}
+	if getsIn() {
+		t.Fatal("a stranger gets in")
+	}
+	w.node.nft(t, "delete", "chain", "ip", "vicinity", "firewall-prerouting")
+	w.node.nft(t, "add", "chain", "ip", "vicinity", "firewall-prerouting")
+	if !getsIn() {
+		t.Fatal("a stranger is kept out without the hook: the test shows nothing")
+	}
+	repair(t, w, table)
+	if getsIn() {
+		t.Error("a stranger gets in after the repair")
+	}
+}
+
+// A chain with a name that the table could have given does not have the kernel refuse all.
+func TestNamesOfOthersAreRepaired(t *testing.T) {
+	w := newWorld(t, worlds[0])
+	table := ruleset.NewTable(w.config())
+	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{w.front(1, 80)}})
+	for _, name := range []string{"draw-2x500.4294967295x500", "sticky-draw-3-foo", "service-77777"} {
+		w.node.nft(t, "add", "chain", "ip", "vicinity", name)
+		repair(t, w, table)
+	}
+}
+
+// Sources beside one another are all let in, the first and the last address of each, too.
+func TestSourcesBesideOneAnother(t *testing.T) {
+	for _, a := range worlds {
+		t.Run(fmt.Sprint("family ", a.family), func(t *testing.T) {
+			w := newWorld(t, a)
+			w.serve(t)
+			var friends, strangers, all []netip.Addr
+			var sources, own []netip.Prefix
+			next := a.stranger
+			for i := range 22 {
+				if all = append(all, next); i%11 == 10 {
+					strangers = append(strangers, next)
+				} else {
+					friends = append(friends, next)
+					sources = append(sources, netip.PrefixFrom(next, next.BitLen()))
+				}
+				next = next.Next()
+			}
+			for _, address := range all[1:] {
+				own = append(own, netip.PrefixFrom(address, a.wideBits))
+			}
+			addAddresses(t, w.client, "eth0", own)
+			guarded := a.front(2, 80)
+			guarded.ClusterIP, guarded.Sources = false, sources
+			table := ruleset.NewTable(a.config())
+			stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: a.all(1, 2), Fronts: []ruleset.FrontEnd{guarded}})
+			for _, friend := range friends {
+				if _, err := w.client.connect(friend, to(guarded), 5*time.Second); err != nil {
+					t.Errorf("%s is kept out of %s: %v", friend, sources, err)
+				}
+			}
+			for _, stranger := range strangers {
+				if _, err := w.client.connect(stranger, to(guarded), 300*time.Millisecond); err == nil {
+					t.Errorf("%s gets in", stranger)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package probe
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+var (
+	start    = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	errLost  = errors.New("there is no answer")
+	noRoute  = impossibleError{"the node has no route to 10.96.0.9"}
+	somePace = Pace{}.normal()
+)
+
+// One or two probes that do not pass change nothing; the third in a row does.
+func TestOutcomes(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		failures []error // nil passes
+		outcome  Outcome
+		reason   string
+		next     time.Duration
+	}{
+		{"none yet", nil, Pending, "", 0},
+		{"one passes", []error{nil}, Passed, "", defaultEvery},
+		{"one fails", []error{errLost}, Pending, "", defaultAgain},
+		{"two fail", []error{errLost, errLost}, Pending, "", defaultAgain},
+		{"three fail", []error{errLost, errLost, errLost}, Failed, errLost.Error(), defaultRetry},
+		{"four fail", []error{errLost, errLost, errLost, errLost}, Failed, errLost.Error(), defaultRetry},
+		{"two fail after one that passed", []error{nil, errLost, errLost}, Passed, "", defaultAgain},
+		{"three fail after one that passed", []error{nil, errLost, errLost, errLost}, Failed, errLost.Error(), defaultRetry},
+		{"some fail between others that pass", []error{errLost, errLost, nil, errLost, errLost, nil}, Passed, "", defaultEvery},
+		{"one passes after many that failed", []error{errLost, errLost, errLost, errLost, nil}, Passed, "", defaultEvery},
+		{"three are impossible", []error{noRoute, noRoute, noRoute}, Impossible, noRoute.reason, defaultEvery},
+		{"the last of three is impossible", []error{errLost, errLost, noRoute}, Impossible, noRoute.reason, defaultEvery},
+		{"the last of three fails", []error{noRoute, noRoute, errLost}, Failed, errLost.Error(), defaultRetry},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var s State
+			now := start
+			for _, failure := range test.failures {
+				s.take(failure, now, now.Add(time.Millisecond), somePace)
+				now = now.Add(time.Millisecond)
+			}
+			if s.Outcome != test.outcome || s.Reason != test.reason {
+				t.Errorf("outcome %d for %q, want %d for %q", s.Outcome, s.Reason, test.outcome, test.reason)
+			}
+			if test.failures != nil && !s.next.Equal(now.Add(test.next)) {
+				t.Errorf("the next is %s later, want %s", s.next.Sub(now), test.next)
+			}
+		})
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	passed := State{Outcome: Passed, Proven: start}
+	old := State{Outcome: Passed, Proven: start.Add(-time.Minute)}
+	failed := State{Outcome: Failed, Reason: "bypassed"}
+	impossible := State{Outcome: Impossible, Reason: "no route"}
+	for _, test := range []struct {
+		name   string
+		v4, v6 *State
+		want   Verdict
+	}{
+		{"nothing is probed", nil, nil, Verdict{Holds: true, Recent: true}},
+		{"nothing can be", &impossible, nil, Verdict{Holds: true, Recent: true}},
+		{"it is not known", &State{}, nil, Verdict{}},
+		{"one family is not known", &passed, &State{}, Verdict{}},
+		{"both pass", &passed, &passed, Verdict{Holds: true, Recent: true}},
+		{"one cannot be", &passed, &impossible, Verdict{Holds: true, Recent: true}},
+		{"one is old", &passed, &old, Verdict{Holds: true}},
+		{"one fails", &passed, &failed, Verdict{Failure: "bypassed"}},
+		{"one fails, one cannot be", &impossible, &failed, Verdict{Failure: "bypassed"}},
+	} {
+		states := map[ruleset.Family]State{}
+		if test.v4 != nil {
+			states[ruleset.IPv4] = *test.v4
+		}
+		if test.v6 != nil {
+			states[ruleset.IPv6] = *test.v6
+		}
+		if got := verdict(states, start.Add(time.Second), defaultFresh); got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+// Whatever came before, a state says that packets come through only if one of the last
+// probes did, and that they do not only if none of them did.
+func TestOutcomeIsThatOfTheLastProbes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kinds := rapid.SliceOfN(rapid.IntRange(0, 2), 1, 30).Draw(t, "probes")
+		var s State
+		for i, kind := range kinds {
+			at := start.Add(time.Duration(i) * time.Second)
+			s.take([]error{nil, errLost, noRoute}[kind], at, at, somePace)
+		}
+		missed := 0
+		for missed < len(kinds) && kinds[len(kinds)-1-missed] != 0 {
+			missed++
+		}
+		decided := missed >= defaultTries
+		switch {
+		case (s.Outcome == Failed || s.Outcome == Impossible) != decided:
+			if decided || s.Outcome == Passed {
+				t.Fatalf("outcome %d after %v", s.Outcome, kinds)
+			}
+			// It was so before, and one that passed would have ended it.
+			t.Fatalf("outcome %d after %d that did not pass", s.Outcome, missed)
+		case decided && (s.Outcome == Failed) != (kinds[len(kinds)-1] == 1):
+			t.Fatalf("outcome %d, the last of %v says another", s.Outcome, kinds)
+		case !decided && missed < len(kinds) && s.Outcome != Passed:
+			t.Fatalf("outcome %d, though one passed: %v", s.Outcome, kinds)
+		case !decided && missed == len(kinds) && s.Outcome != Pending:
+			t.Fatalf("outcome %d after too few: %v", s.Outcome, kinds)
+		}
+	})
+}

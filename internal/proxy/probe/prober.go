@@ -1,0 +1,324 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// DefaultPort is the port that answers are given at, if it is free. A port that stays the
+// same lets the next process leave the rules as they are.
+const DefaultPort = 10268
+
+// Options are what a Prober goes by.
+type Options struct {
+	// Node is the name of the node, which answers say.
+	Node string
+	// Port is that of answers, 0 for any. If it is taken, it is any too.
+	Port uint16
+	Pace Pace
+	// Changed is called, by any goroutine, when there is another outcome, and when a probe
+	// has ended that was asked for.
+	Changed func()
+	// Unserved is called when the node has no listener for a family that is to be probed, so
+	// that Serve is tried again.
+	Unserved func()
+	// Tried is told of each probe.
+	Tried func(family ruleset.Family, failure error)
+	// Listen, Dial and Routed stand for those of the node's network, which is the default.
+	// Routed reports whether the node has a route.
+	Listen func(at netip.AddrPort) (net.Listener, error)
+	Dial   func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error)
+	Routed func(from, to netip.Addr) bool
+}
+
+// Prober probes a node again and again.
+type Prober struct {
+	options Options
+	pace    Pace
+	nonce   string
+	wake    chan struct{}
+
+	mu       sync.Mutex
+	families map[ruleset.Family]*probed
+	// asked says that somebody waits for a probe.
+	asked bool
+}
+
+// probed is what is known of one family.
+type probed struct {
+	listener *listener
+	// unserved is why there is none.
+	unserved error
+	target   Target
+	state    State
+}
+
+// New makes a Prober that answers, and probes once it runs.
+func New(o Options) *Prober {
+	if o.Listen == nil {
+		o.Listen = listenTCP
+	}
+	if o.Dial == nil {
+		o.Dial = dialTCP
+	}
+	if o.Routed == nil {
+		o.Routed = routed
+	}
+	return &Prober{
+		options: o, pace: o.Pace.normal(), nonce: rand.Text(), wake: make(chan struct{}, 1),
+		families: map[ruleset.Family]*probed{ruleset.IPv4: {}, ruleset.IPv6: {}},
+	}
+}
+
+func dialTCP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	// From an address of its own the node connects also where the route to the other one has
+	// another source, such as that of an interface that has all addresses of Services.
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+	return d.DialContext(ctx, "tcp", to.String())
+}
+
+// routed asks the kernel for a route.
+func routed(from, to netip.Addr) bool {
+	_, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{SrcAddr: from.AsSlice()})
+	return !errors.Is(err, syscall.ENETUNREACH)
+}
+
+// Serve has connections to one of some addresses of the node answered, and returns where. It
+// stays where it is if it can. It is invalid if no address of the family is the node's.
+func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.AddrPort {
+	candidates := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
+		return a.Is4() != (family == ruleset.IPv4) || a.IsLoopback() || a.IsLinkLocalUnicast()
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.families[family]
+	if f.listener != nil {
+		if slices.Contains(candidates, f.listener.at.Addr()) {
+			return f.listener.at
+		}
+		_ = f.listener.Close()
+	}
+	f.listener, f.unserved = newListener(p.options.Listen, candidates, p.options.Port, fmt.Sprintf("vicinity-proxy on node %s, process %s\n", p.options.Node, p.nonce))
+	if f.unserved != nil {
+		return netip.AddrPort{}
+	}
+	return f.listener.at
+}
+
+// Aim says what to probe. What it does not name is not probed.
+func (p *Prober) Aim(targets []Target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for family, f := range p.families {
+		var target Target
+		if i := slices.IndexFunc(targets, func(t Target) bool { return t.Family == family }); i >= 0 {
+			target = targets[i]
+		}
+		if target != f.target {
+			f.target, f.state = target, State{}
+			p.rouse()
+		}
+	}
+}
+
+// Ask has the next probe come at once.
+func (p *Prober) Ask() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked {
+		return
+	}
+	p.asked = true
+	for _, f := range p.families {
+		f.state.next = time.Time{}
+	}
+	p.rouse()
+}
+
+func (p *Prober) rouse() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// States are those of the families that are probed.
+func (p *Prober) States() map[ruleset.Family]State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	states := make(map[ruleset.Family]State, len(p.families))
+	for family, f := range p.families {
+		if f.target.Front.IsValid() {
+			states[family] = f.state
+		}
+	}
+	return states
+}
+
+// Verdict is what probes say at a time.
+func (p *Prober) Verdict(now time.Time) Verdict { return verdict(p.States(), now, p.pace.Fresh) }
+
+// Run probes until the context ends, and then answers no more.
+func (p *Prober) Run(ctx context.Context) {
+	defer p.close()
+	for ctx.Err() == nil {
+		timer := time.NewTimer(p.round(ctx))
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (p *Prober) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.families {
+		if f.listener != nil {
+			_ = f.listener.Close()
+		}
+	}
+}
+
+// round probes the families that are due, and returns the time until the next is.
+func (p *Prober) round(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	asked := p.asked
+	p.mu.Unlock()
+	wait, changed := p.pace.Every, asked
+	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		if p.due(family) {
+			changed = p.probe(ctx, family) || changed
+		}
+		p.mu.Lock()
+		if f := p.families[family]; f.probable() {
+			wait = min(wait, max(0, time.Until(f.state.next)))
+		}
+		p.mu.Unlock()
+	}
+	if asked {
+		p.mu.Lock()
+		p.asked = false
+		p.mu.Unlock()
+	}
+	if changed && ctx.Err() == nil {
+		p.options.Changed()
+	}
+	return wait
+}
+
+// probable reports whether there is something to probe: a rule that leads here, or none for
+// want of a listener.
+func (f *probed) probable() bool {
+	return f.target.Front.IsValid() && (f.listener == nil || f.target.Endpoint == f.listener.at)
+}
+
+func (p *Prober) due(family ruleset.Family) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.families[family]
+	return f.probable() && !time.Now().Before(f.state.next)
+}
+
+// probe probes a family, and reports whether the outcome is another now.
+func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool) {
+	p.mu.Lock()
+	f := p.families[family]
+	target, unserved := f.target, f.unserved
+	p.mu.Unlock()
+	began := time.Now()
+	var failure error
+	if target.Endpoint.IsValid() {
+		failure = p.connect(ctx, target)
+	} else {
+		failure = impossibleError{fmt.Sprintf("the node does not listen at an IPv%d address of its own: %v", family, unserved)}
+		p.options.Unserved()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	p.options.Tried(family, failure)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.target != target {
+		return false // it says nothing about what is to be probed now
+	}
+	before := f.state
+	f.state.take(failure, began, time.Now(), p.pace)
+	return f.state.Outcome != before.Outcome || f.state.Reason != before.Reason
+}
+
+// connect connects to a front, and sees who answers.
+func (p *Prober) connect(ctx context.Context, target Target) error {
+	failure := p.ask(ctx, target.Endpoint.Addr(), target.Front)
+	switch {
+	case failure == nil:
+		return nil
+	case errors.Is(failure, syscall.ENETUNREACH) && !p.options.Routed(target.Endpoint.Addr(), target.Front.Addr()):
+		// With a route the kernel says the same when something else has translated the
+		// address into one that has none.
+		return impossibleError{fmt.Sprintf("the node has no route to %s", target.Front.Addr())}
+	}
+	if p.ask(ctx, target.Endpoint.Addr(), target.Endpoint) != nil {
+		return fmt.Errorf("the node does not reach its own address %s, where vicinity-proxy listens: a packet filter of the node may drop what comes to it", target.Endpoint)
+	}
+	return fmt.Errorf("a connection of the node to %s does not end at vicinity-proxy, where its rules lead it: %s", target.Front, reasonOf(failure))
+}
+
+var errStranger = errors.New("something else answers")
+
+// ask connects and reads the answer.
+func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, p.pace.Timeout)
+	defer cancel()
+	conn, err := p.options.Dial(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, limited := ctx.Deadline(); limited {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	// An answer may be there though the other end takes no request any more.
+	_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
+	const most = 1 << 10
+	answer, err := io.ReadAll(io.LimitReader(conn, most))
+	if strings.Contains(string(answer), p.nonce) {
+		return nil
+	}
+	if err == nil || len(answer) > 0 {
+		return errStranger
+	}
+	return err
+}
+
+// reasonOf says in a few words that stay the same why a connection failed.
+func reasonOf(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "there is no answer"
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return err.Error()
+}

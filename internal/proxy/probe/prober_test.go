@@ -1,0 +1,331 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+var (
+	front = netip.MustParseAddrPort("10.96.0.9:80")
+	node  = netip.MustParseAddr("192.0.2.1")
+	quick = Pace{Every: 10 * time.Millisecond, Again: time.Millisecond, Retry: 2 * time.Millisecond, Timeout: time.Second, Fresh: time.Hour}
+)
+
+// network stands for that of a node: listeners are at the loopback address, under another
+// name.
+type network struct {
+	t *testing.T
+	// leads says where connections to the front go.
+	leads atomic.Pointer[func(ctx context.Context) (net.Conn, error)]
+	// closed says that the node does not reach its own address.
+	closed atomic.Bool
+	// stranded says that the node has no route to the front.
+	stranded atomic.Bool
+	where    atomic.Pointer[string] // of the listener
+}
+
+func (n *network) listen(at netip.AddrPort) (net.Listener, error) {
+	if at.Addr() != node {
+		return nil, syscall.EADDRNOTAVAIL
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	where := l.Addr().String()
+	n.where.Store(&where)
+	return named{l, net.TCPAddrFromAddrPort(netip.AddrPortFrom(node, l.Addr().(*net.TCPAddr).AddrPort().Port()))}, nil
+}
+
+// named is a listener that says that it is somewhere else.
+type named struct {
+	net.Listener
+	at net.Addr
+}
+
+func (l named) Addr() net.Addr { return l.at }
+
+func (n *network) dial(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	switch {
+	case from != node:
+		n.t.Errorf("connecting from %s", from)
+		return nil, errors.New("from a strange address")
+	case to == front:
+		return (*n.leads.Load())(ctx)
+	case n.closed.Load():
+		return nil, syscall.ECONNREFUSED
+	}
+	return n.own(ctx)
+}
+
+// own connects to the listener.
+func (n *network) own(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", *n.where.Load())
+}
+
+func (n *network) lead(to func(ctx context.Context) (net.Conn, error)) { n.leads.Store(&to) }
+
+func refuse(context.Context) (net.Conn, error) {
+	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+}
+
+func unreachable(context.Context) (net.Conn, error) {
+	return nil, &net.OpError{Op: "dial", Err: syscall.ENETUNREACH}
+}
+
+// prober is one that runs as long as the test.
+func (n *network) prober(pace Pace, changed, unserved func()) *Prober {
+	p := New(Options{
+		Node: "node-a", Port: DefaultPort, Pace: pace, Listen: n.listen, Dial: n.dial, Routed: func(netip.Addr, netip.Addr) bool { return !n.stranded.Load() },
+		Changed: changed, Unserved: unserved, Tried: func(ruleset.Family, error) {},
+	})
+	ctx, cancel := context.WithCancel(n.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Run(ctx)
+	}()
+	n.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return p
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come about that %s", what)
+		}
+	}
+}
+
+func (p *Prober) outcome() State { return p.States()[ruleset.IPv4] }
+
+func TestProber(t *testing.T) {
+	n := &network{t: t}
+	n.lead(n.own)
+	p := n.prober(quick, func() {}, func() {})
+	if v := p.Verdict(time.Now()); v != (Verdict{Holds: true, Recent: true}) {
+		t.Errorf("without anything to probe: %+v", v)
+	}
+	at := p.Serve(ruleset.IPv4, []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.9"), node})
+	if at.Addr() != node || at.Port() == 0 {
+		t.Fatalf("it answers at %s", at)
+	}
+	if again := p.Serve(ruleset.IPv4, []netip.Addr{netip.MustParseAddr("192.0.2.9"), node}); again != at {
+		t.Errorf("it answers at %s when asked again, at %s before", again, at)
+	}
+	aim := func(endpoint netip.AddrPort) {
+		p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: endpoint}})
+	}
+	aim(at)
+	eventually(t, "a probe passes", func() bool { return p.outcome().Outcome == Passed })
+	first := p.outcome().Proven
+	eventually(t, "another one passes", func() bool { return p.outcome().Proven.After(first) })
+
+	stranger := func(answer string) func(context.Context) (net.Conn, error) {
+		return func(context.Context) (net.Conn, error) {
+			here, there := net.Pipe()
+			go func() {
+				_, _ = there.Read(make([]byte, 1<<10))
+				_, _ = io.WriteString(there, answer)
+				_ = there.Close()
+			}()
+			return here, nil
+		}
+	}
+	for _, step := range []struct {
+		name   string
+		leads  func(context.Context) (net.Conn, error)
+		closed bool
+		reason string
+		is     Outcome
+	}{
+		{"refused", refuse, false, "a connection of the node to 10.96.0.9:80 does not end at vicinity-proxy, where its rules lead it: connection refused", Failed},
+		{"an answer of somebody else", stranger("HTTP/1.1 404 Not Found\r\n\r\n"), false, "something else answers", Failed},
+		{"a connection that says nothing", stranger(""), false, "something else answers", Failed},
+		{"that of the proxy of another node", stranger("vicinity-proxy on node node-a, process ABCDEFGHIJ\n"), false, "something else answers", Failed},
+		{"no answer", func(context.Context) (net.Conn, error) { return nil, context.DeadlineExceeded }, false, "there is no answer", Failed},
+		{"what a socket load balancer says of a Service without endpoints", func(context.Context) (net.Conn, error) { return nil, syscall.EHOSTUNREACH }, false, "no route to host", Failed},
+		{"its own address is closed", refuse, true, "the node does not reach its own address 192.0.2.1:", Failed},
+		{"no route from where something else leads", unreachable, false, "does not end at vicinity-proxy, where its rules lead it: network is unreachable", Failed},
+		{"no route", unreachable, false, "the node has no route to 10.96.0.9", Impossible},
+	} {
+		n.closed.Store(step.closed)
+		n.stranded.Store(step.is == Impossible)
+		n.lead(step.leads)
+		eventually(t, step.name+" is noticed", func() bool {
+			s := p.outcome()
+			return s.Outcome == step.is && strings.Contains(s.Reason, step.reason)
+		})
+		if v := p.Verdict(time.Now()); v.Holds != (step.is == Impossible) {
+			t.Errorf("%s: %+v", step.name, v)
+		}
+		n.closed.Store(false)
+		n.lead(n.own)
+		eventually(t, step.name+" is over", func() bool { return p.Verdict(time.Now()) == Verdict{Holds: true, Recent: true} })
+	}
+	// What passed for another address says nothing for this one.
+	n.lead(refuse)
+	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: netip.AddrPortFrom(node, 1)}})
+	if v := p.Verdict(time.Now()); v.Holds {
+		t.Errorf("with rules that lead elsewhere: %+v", v)
+	}
+	p.Aim(nil)
+	if v := p.Verdict(time.Now()); !v.Holds {
+		t.Errorf("with nothing to probe any more: %+v", v)
+	}
+}
+
+// Before the rules lead to it there is nothing to probe, and it is not known what will be.
+func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
+	n := &network{t: t}
+	n.lead(n.own)
+	tried := 0
+	p := New(Options{
+		Node: "node-a", Listen: n.listen, Dial: n.dial,
+		Changed: func() {}, Unserved: func() {}, Tried: func(ruleset.Family, error) { tried++ },
+	})
+	t.Cleanup(p.close)
+	at := p.Serve(ruleset.IPv4, []netip.Addr{node})
+	for _, endpoint := range []netip.AddrPort{{}, netip.AddrPortFrom(node, 1)} {
+		p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: endpoint}})
+		p.Ask()
+		p.round(t.Context())
+		if v := p.Verdict(time.Now()); tried != 0 || v != (Verdict{}) {
+			t.Errorf("%d probes while the rules lead to %s: %+v", tried, endpoint, v)
+		}
+	}
+	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: at}})
+	p.round(t.Context())
+	if v := p.Verdict(time.Now()); tried != 1 || !v.Holds {
+		t.Errorf("%d probes when they lead here: %+v", tried, v)
+	}
+}
+
+// One who needs a probe gets it at once, and hears of its end.
+func TestAskedProbesComeAtOnce(t *testing.T) {
+	n := &network{t: t}
+	n.lead(n.own)
+	slow := quick
+	slow.Every = time.Hour
+	changed := make(chan struct{}, 100)
+	p := n.prober(slow, func() { changed <- struct{}{} }, func() {})
+	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: p.Serve(ruleset.IPv4, []netip.Addr{node})}})
+	<-changed
+	for range 3 {
+		before := p.outcome().Proven
+		p.Ask()
+		<-changed
+		if !p.outcome().Proven.After(before) {
+			t.Fatal("there was no probe")
+		}
+	}
+	if len(changed) > 0 {
+		t.Errorf("%d more results, though nothing changed", len(changed))
+	}
+}
+
+// A node without an address of the family is told so, and asked for one again and again.
+func TestNodeWithoutAddress(t *testing.T) {
+	n := &network{t: t}
+	n.lead(n.own)
+	var asked atomic.Int32
+	p := n.prober(quick, func() {}, func() { asked.Add(1) })
+	if at := p.Serve(ruleset.IPv4, []netip.Addr{netip.MustParseAddr("192.0.2.9")}); at.IsValid() {
+		t.Fatalf("it answers at %s", at)
+	}
+	p.Aim([]Target{{Family: ruleset.IPv4, Front: front}})
+	eventually(t, "it is impossible", func() bool {
+		s := p.outcome()
+		return s.Outcome == Impossible && strings.Contains(s.Reason, "does not listen at an IPv4 address of its own: cannot assign requested address")
+	})
+	eventually(t, "the node is asked again", func() bool { return asked.Load() > 5 })
+	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: p.Serve(ruleset.IPv4, []netip.Addr{node})}})
+	eventually(t, "it passes with an address", func() bool { return p.outcome().Outcome == Passed })
+}
+
+// Pods ask by HTTP, and read which node they are on. Those who connect and are silent hold up
+// nobody, and cost little.
+func TestAnswers(t *testing.T) {
+	l, err := newListener(listenTCP, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 0, "vicinity-proxy on node node-a\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for range 10 * mostLingering {
+		conn, err := net.Dial("tcp", l.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	began := time.Now()
+	conn, err := net.Dial("tcp", l.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || string(body) != "vicinity-proxy on node node-a\n" {
+		t.Errorf("%s: %q, %v", response.Status, body, err)
+	}
+	if took := time.Since(began); took > lingerTime/2 {
+		t.Errorf("the answer took %s beside silent connections", took)
+	}
+	if n := len(l.lingering); n > mostLingering {
+		t.Errorf("%d connections are kept", n)
+	}
+	// With a request, as programs send it.
+	eventually(t, "silent connections are closed", func() bool { return len(l.lingering) == 0 })
+	for range 20 {
+		response, err := http.Get(fmt.Sprintf("http://%s/", l.at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || string(body) != "vicinity-proxy on node node-a\n" {
+			t.Errorf("a request is answered %q, %v", body, err)
+		}
+	}
+}
+
+// A port that is taken is no reason not to probe.
+func TestPortIsTaken(t *testing.T) {
+	here := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	first, err := newListener(listenTCP, here, 0, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() })
+	second, err := newListener(listenTCP, here, first.at.Port(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Close() })
+	if second.at.Port() == first.at.Port() || second.at.Port() == 0 {
+		t.Errorf("two listen at port %d", second.at.Port())
+	}
+}

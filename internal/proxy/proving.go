@@ -1,0 +1,270 @@
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/probe"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// proving has the node probed by a Service that only this proxy has an endpoint for: itself.
+// A node that does not pass acknowledges nothing, since what is handed over would not work
+// there. Its work is done by the goroutine of the programmer.
+type proving struct {
+	// service is the Service, which the chart makes without a selector.
+	service types.NamespacedName
+	prober  *probe.Prober
+	// results has something when there is another result.
+	results chan struct{}
+
+	// endpoints are where the rules lead connections to the Service.
+	endpoints perFamily[netip.AddrPort]
+	// shown are the results that were reported, and absence why nothing is probed.
+	shown   map[ruleset.Family]probe.State
+	absence string
+	// missing is since when the kernel has been without the rules that are to be probed, zero
+	// while it has them, and late why nothing can be probed for that.
+	missing perFamily[time.Time]
+	late    string
+	// vouched is the resource version up to which a probe has shown that acknowledging is
+	// right.
+	vouched uint64
+	// begun says that something was programmed, so that there is something to acknowledge.
+	begun bool
+}
+
+// probes reports whether a Service is the one by which the node is probed.
+func (p *programmer) probes(name types.NamespacedName) bool {
+	return p.proving != nil && p.proving.service == name
+}
+
+// compiled is what the rules are to do for a Service.
+func (p *programmer) compiled(name types.NamespacedName, e entry, most int) compile.Result {
+	if !p.probes(name) {
+		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices, MaxElements: most}, p.options)
+	}
+	return p.proving.compiled(e.service, p.options)
+}
+
+// probedPort is the port of a Service that is probed, its first one of TCP. The text says
+// why there is none.
+func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence string) {
+	switch {
+	case service == nil:
+		return nil, "there is no such Service"
+	case service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone:
+		return nil, "the Service has no cluster IP"
+	case len(service.Spec.Selector) > 0:
+		return nil, "the Service has a selector, so that others may have endpoints for it"
+	}
+	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolTCP || p.Protocol == "" })
+	if i < 0 {
+		return nil, "the Service has no port of TCP"
+	}
+	return &service.Spec.Ports[i], ""
+}
+
+// compiled has the rules lead connections to the cluster IP of the Service to this process.
+func (v *proving) compiled(service *corev1.Service, o compile.Options) compile.Result {
+	v.endpoints = perFamily[netip.AddrPort]{}
+	return compileProbed(service, o, func(i int, family ruleset.Family) netip.AddrPort {
+		v.endpoints[i] = v.prober.Serve(family, o.Node.Addresses)
+		return v.endpoints[i]
+	})
+}
+
+// compileProbed compiles a Service that is probed, with an endpoint that a function has for
+// each family, invalid if there is none. All else that the Service may have is ignored.
+func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int, ruleset.Family) netip.AddrPort) compile.Result {
+	port, _ := probedPort(service)
+	if port == nil {
+		return compile.Result{}
+	}
+	meta := metav1.ObjectMeta{
+		Namespace: service.Namespace, Name: service.Name, CreationTimestamp: service.CreationTimestamp,
+		Labels: map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName},
+	}
+	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: port.Port, Protocol: corev1.ProtocolTCP}}}
+	var all []*discoveryv1.EndpointSlice
+	for i, family := range families {
+		address := clusterIPOf(service, family)
+		if !address.IsValid() {
+			continue
+		}
+		at := endpoint(i, family)
+		if !at.IsValid() {
+			continue
+		}
+		spec.ClusterIPs = append(spec.ClusterIPs, address.String())
+		spec.IPFamilies = append(spec.IPFamilies, corev1.IPFamily(familyName(family)))
+		number, protocol, unnamed := int32(at.Port()), corev1.ProtocolTCP, ""
+		all = append(all, &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: service.Namespace, Name: familyName(family), Labels: map[string]string{discoveryv1.LabelServiceName: service.Name},
+			},
+			AddressType: discoveryv1.AddressType(familyName(family)), Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}}},
+			Ports: []discoveryv1.EndpointPort{{Name: &unnamed, Port: &number, Protocol: &protocol}},
+		})
+	}
+	if len(all) == 0 {
+		return compile.Result{}
+	}
+	spec.ClusterIP = spec.ClusterIPs[0]
+	o.AllServices = true // it has slices, of which no other node knows
+	return compile.Service(compile.Input{Service: &corev1.Service{ObjectMeta: meta, Spec: spec}, Slices: all}, o)
+}
+
+// clusterIPOf is the address of a Service in a family, invalid if it has none.
+func clusterIPOf(service *corev1.Service, family ruleset.Family) netip.Addr {
+	texts := service.Spec.ClusterIPs
+	if len(texts) == 0 {
+		texts = []string{service.Spec.ClusterIP}
+	}
+	for _, text := range texts {
+		if address, err := netip.ParseAddr(text); err == nil && address.Is4() == (family == ruleset.IPv4) {
+			return address
+		}
+	}
+	return netip.Addr{}
+}
+
+// aim has what is programmed now probed.
+func (p *programmer) aim() {
+	v := p.proving
+	if v == nil {
+		return
+	}
+	v.begun = true
+	service := p.catalogue.entry(v.service).service
+	port, absence := probedPort(service)
+	if absence != v.absence {
+		v.absence = absence
+		if absence != "" {
+			p.log.Info("Whether packets of the node come through the rules is not probed", "service", v.service.String(), "cause", absence)
+		}
+	}
+	var targets []probe.Target
+	var missing perFamily[time.Time]
+	for i, f := range p.families {
+		if port == nil {
+			break
+		}
+		address := clusterIPOf(service, f.number)
+		if !address.IsValid() {
+			continue
+		}
+		target := probe.Target{Family: f.number, Front: netip.AddrPortFrom(address, uint16(port.Port))}
+		if known := p.records[v.service]; known != nil && !slices.ContainsFunc(known.ports[i], f.pending) {
+			target.Endpoint = v.endpoints[i]
+		}
+		if v.endpoints[i].IsValid() && !target.Endpoint.IsValid() {
+			missing[i] = p.clock.Now()
+			if !v.missing[i].IsZero() {
+				missing[i] = v.missing[i]
+			}
+		}
+		targets = append(targets, target)
+	}
+	v.missing = missing
+	v.prober.Aim(targets)
+}
+
+// prove reports what probes have shown since it was called before, and acknowledges what
+// they allow.
+func (p *programmer) prove() {
+	v := p.proving
+	if v == nil || !v.begun {
+		return
+	}
+	p.miss()
+	states := v.prober.States()
+	for _, f := range p.families {
+		state := states[f.number]
+		p.metrics.probeFailing.WithLabelValues(f.String()).Set(0)
+		if state.Outcome == probe.Failed {
+			p.metrics.probeFailing.WithLabelValues(f.String()).Set(1)
+		}
+		before := v.shown[f.number]
+		if state.Outcome == probe.Pending || state.Outcome == before.Outcome && state.Reason == before.Reason {
+			continue
+		}
+		v.shown[f.number] = state
+		p.showProbe(v, f.String(), before.Outcome, state)
+	}
+	p.told(p.acknowledged())
+}
+
+// missingAfter is how long the kernel may be without the rules that are to be probed until
+// that is reported.
+const missingAfter = 15 * time.Second
+
+// miss reports that nothing can be probed, since the kernel does not have the rules.
+func (p *programmer) miss() {
+	v, late := p.proving, ""
+	for i, f := range p.families {
+		if since := v.missing[i]; late == "" && !since.IsZero() && p.clock.Since(since) >= missingAfter {
+			late = fmt.Sprintf("nothing is probed for %s, since the kernel does not have the rules of the Service %s", f, v.service)
+		}
+	}
+	if late != v.late && late != "" {
+		p.log.Info("The node cannot be probed, and acknowledges nothing", "service", v.service.String(), "cause", late)
+	}
+	v.late = late
+}
+
+// showProbe tells that a probe ended in another way than before.
+func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, state probe.State) {
+	switch {
+	case state.Outcome == probe.Failed:
+		p.log.Info("Packets of the node do not come through the rules", "family", family, "cause", state.Reason)
+		p.warnings.bypassed(v.service, family, state.Reason)
+	case state.Outcome == probe.Impossible:
+		p.log.Info("Whether packets of the node come through the rules is not probed", "service", v.service.String(), "family", family, "cause", state.Reason)
+	case before == probe.Failed:
+		p.log.Info("Packets of the node come through the rules again", "family", family)
+		p.warnings.traversed(v.service, family)
+	}
+}
+
+// vouch leaves of an acknowledgement what probes have shown to be right. The Service may be
+// handed over a moment after it, so that what is new in it takes a new probe.
+func (p *programmer) vouch(a acknowledgement) acknowledgement {
+	v := p.proving
+	if v == nil {
+		return a
+	}
+	verdict := v.prober.Verdict(p.clock.Now())
+	switch {
+	case !verdict.Holds:
+		v.vouched = 0
+		return acknowledgement{failure: cmp.Or(verdict.Failure, v.late)}
+	case !verdict.Recent && a.version > v.vouched:
+		v.prober.Ask()
+		a.version = v.vouched
+		if a.version == 0 {
+			a.except = nil
+		}
+	default:
+		v.vouched = a.version
+	}
+	return a
+}
+
+// proved has something when there is another result, nil if there is none to come.
+func (p *programmer) proved() <-chan struct{} {
+	if p.proving == nil {
+		return nil
+	}
+	return p.proving.results
+}

@@ -1,0 +1,293 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/proxy/probe"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// provenWorld is a world whose node is probed. The prober works beside it, in real time.
+type provenWorld struct {
+	*world
+	// open says that connections go where the rules of the kernel lead them; else they are
+	// refused.
+	open atomic.Bool
+	// own is where the node listens.
+	own atomic.Pointer[net.Listener]
+}
+
+var probeFront = netip.MustParseAddrPort("10.96.9.9:80")
+
+// probeService is what the chart makes.
+func probeService() *corev1.Service {
+	service := aService("probe", probeFront.Addr().String())
+	service.Labels = nil
+	return service
+}
+
+func newProvenWorld(t *testing.T) *provenWorld {
+	w := &provenWorld{world: newWorld(t)}
+	w.open.Store(true)
+	v := &proving{
+		service: types.NamespacedName{Namespace: "shop", Name: "probe"}, results: make(chan struct{}, 1), shown: map[ruleset.Family]probe.State{},
+	}
+	v.prober = probe.New(probe.Options{
+		Node: "node-a", Port: 10268, Pace: probe.Pace{Every: time.Millisecond, Again: time.Millisecond, Retry: time.Millisecond, Fresh: 1000 * time.Hour},
+		Changed: func() {}, Unserved: func() {}, Tried: w.metrics.probed,
+		Listen: func(at netip.AddrPort) (net.Listener, error) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil || at.Addr() != netip.MustParseAddr("192.0.2.1") {
+				return nil, errors.Join(err, syscall.EADDRNOTAVAIL)
+			}
+			w.own.Store(&l)
+			return listenerOf{l, at}, nil
+		},
+		Dial: func(ctx context.Context, _ netip.Addr, to netip.AddrPort) (net.Conn, error) {
+			if to == probeFront && (!w.open.Load() || !w.kernel.leads("192.0.2.1")) {
+				return nil, syscall.ECONNREFUSED
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", (*w.own.Load()).Addr().String())
+		},
+	})
+	w.proving = v
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		v.prober.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return w
+}
+
+// listenerOf is a listener that says that it is somewhere else.
+type listenerOf struct {
+	net.Listener
+	at netip.AddrPort
+}
+
+func (l listenerOf) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
+
+// until lets time pass until something is so.
+func (w *provenWorld) until(what string, is func() bool) {
+	w.t.Helper()
+	eventually(w.t, what, func() bool {
+		w.run(lookPeriod)
+		return is()
+	})
+}
+
+// tries is how many probes there were.
+func (w *provenWorld) tries() float64 {
+	return testutil.ToFloat64(w.metrics.probes.WithLabelValues("IPv4", resultDone)) + testutil.ToFloat64(w.metrics.probes.WithLabelValues("IPv4", resultError))
+}
+
+// failing is the gauge of IPv4.
+func (w *provenWorld) failing() float64 {
+	return testutil.ToFloat64(w.metrics.probeFailing.WithLabelValues("IPv4"))
+}
+
+// probes waits for some more probes.
+func (w *provenWorld) probes(n float64) {
+	w.t.Helper()
+	before := w.tries()
+	w.until("the node is probed", func() bool { return w.tries() >= before+n })
+}
+
+// A node acknowledges what it has programmed as long as its probes pass, and nothing when
+// they do not.
+func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
+	w := newProvenWorld(t)
+	var failure string
+	told := w.told
+	w.told = func(a acknowledgement) {
+		failure = a.failure
+		told(a)
+	}
+	w.open.Store(false)
+	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	w.run(time.Minute)
+	group := uint64(w.next)
+	if w.version != 0 {
+		t.Fatalf("version %d is acknowledged, and no probe passed", w.version)
+	}
+	w.until("the probes fail", func() bool { return failure != "" })
+	w.probes(5)
+	if w.version != 0 || !strings.Contains(failure, "10.96.9.9:80 does not end at vicinity-proxy") || w.failing() != 1 {
+		t.Errorf("version %d is acknowledged, failure %q, gauge %g", w.version, failure, w.failing())
+	}
+	if !w.kernel.leads("10.1.1.1") {
+		t.Error("nothing is programmed because a probe fails")
+	}
+	if got := w.events.events; len(got) != 1 || !strings.HasPrefix(got[0], "shop/probe Warning RulesBypassed: no Service is handed over to node node-a, whose IPv4 packets ") {
+		t.Errorf("events %q", got)
+	}
+	w.open.Store(true)
+	w.until("it is acknowledged", func() bool { return w.version == group })
+	if failure != "" || w.failing() != 0 || len(w.events.events) != 2 || !strings.Contains(w.events.events[1], "Normal RulesTraversed") {
+		t.Errorf("failure %q, gauge %g, events %q", failure, w.failing(), w.events.events)
+	}
+	w.open.Store(false)
+	w.until("what was acknowledged is withdrawn", func() bool { return w.version == 0 && failure != "" })
+	if !w.kernel.leads("10.1.1.1") {
+		t.Error("what was programmed is gone")
+	}
+}
+
+// A new version is acknowledged only after a probe that is as new. Until then what was
+// acknowledged before stays so.
+func TestProofIsFresh(t *testing.T) {
+	w := newProvenWorld(t)
+	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	w.run(time.Minute)
+	first := uint64(w.next)
+	w.until("it is acknowledged", func() bool { return w.version == first })
+
+	// The clock of the world is years ahead of the probes from now on.
+	w.clock.SetTime(time.Now().Add(100000 * time.Hour))
+	w.open.Store(false)
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	w.step(t.Context())
+	second := uint64(w.next)
+	if !w.kernel.leads("10.1.1.2") {
+		t.Fatal("the new version is not programmed")
+	}
+	if w.version == second {
+		t.Error("a new version is acknowledged on the word of an old probe")
+	}
+	w.until("the probes fail", func() bool { return w.failing() == 1 })
+	if w.version != 0 {
+		t.Errorf("version %d is acknowledged", w.version)
+	}
+}
+
+// Older charts have no such Service, and some nodes cannot be probed.
+func TestWithoutProbe(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		setUp func(*provenWorld)
+	}{
+		{"no Service", func(*provenWorld) {}},
+		{"a Service with a selector", func(w *provenWorld) {
+			service := probeService()
+			service.Spec.Selector = map[string]string{"app": "web"}
+			w.put(service)
+		}},
+		{"a Service without an address", func(w *provenWorld) {
+			service := probeService()
+			service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+			w.put(service)
+		}},
+		{"a Service of UDP", func(w *provenWorld) {
+			service := probeService()
+			service.Spec.Ports[0].Protocol = corev1.ProtocolUDP
+			w.put(service)
+		}},
+		{"a node without an address", func(w *provenWorld) {
+			node := aNode("a")
+			node.Status.Addresses = nil
+			w.put(node, probeService())
+		}},
+		{"a node that does not have its address", func(w *provenWorld) {
+			node := aNode("a")
+			node.Status.Addresses[0].Address = "192.0.2.77"
+			w.put(node, probeService())
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newProvenWorld(t)
+			test.setUp(w)
+			w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+			group := uint64(w.next)
+			w.until("it is acknowledged", func() bool { return w.version == group })
+			if w.failing() != 0 || len(w.events.events) != 0 {
+				t.Errorf("gauge %g, events %q", w.failing(), w.events.events)
+			}
+		})
+	}
+}
+
+// The Service by which the node is probed is programmed also where others take all elements
+// that there are.
+func TestProbeOnAFullNode(t *testing.T) {
+	w := newProvenWorld(t)
+	w.bounds = newBounds(Bounds{Service: 600, Total: 600})
+	w.put(born(withExternal(inHandOver("greedy", "10.96.0.1"), 500), 0), aGroup("greedy", "greedy-1", "10.1.1.1"))
+	w.run(time.Minute)
+	if w.bounds.room() > 10 {
+		t.Fatalf("%d elements are left: this test shows nothing", w.bounds.room())
+	}
+	w.put(born(inHandOver("web", "10.96.0.2"), time.Minute))
+	w.put(born(probeService(), time.Hour))
+	w.until("the node is probed", func() bool { return w.proving.prober.Verdict(w.clock.Now()).Holds })
+	if !w.kernel.leads("192.0.2.1") || w.bounds.waits(keyOf(probeService())) {
+		t.Error("the Service of the probe is not programmed")
+	}
+}
+
+// Where the kernel does not take the rules that are to be probed, nothing is acknowledged, and
+// the Lease says why.
+func TestProbeThatIsNotProgrammed(t *testing.T) {
+	w := newProvenWorld(t)
+	var failure string
+	w.told = func(a acknowledgement) { failure, w.version = a.failure, a.version }
+	w.kernel.refuses = func(transaction ruleset.Transaction) error {
+		if touches(transaction, probeFront.Addr().String()) {
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	w.run(missingAfter / 2)
+	if failure != "" {
+		t.Errorf("failure %q at once", failure)
+	}
+	w.run(missingAfter)
+	if want := "nothing is probed for IPv4, since the kernel does not have the rules of the Service shop/probe"; failure != want || w.version != 0 {
+		t.Errorf("version %d is acknowledged, failure %q, want %q", w.version, failure, want)
+	}
+	w.kernel.refuses = func(ruleset.Transaction) error { return nil }
+	w.until("it is acknowledged", func() bool { return w.version > 0 && failure == "" })
+}
+
+// The Service comes and goes.
+func TestProbeServiceComesAndGoes(t *testing.T) {
+	w := newProvenWorld(t)
+	w.open.Store(false)
+	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	group := uint64(w.next)
+	w.until("it is acknowledged without a probe", func() bool { return w.version == group })
+	w.put(probeService())
+	w.until("probes fail", func() bool { return w.version == 0 && w.failing() == 1 })
+	w.drop(probeService())
+	w.until("nobody probes", func() bool { return w.version == group && w.failing() == 0 })
+	w.until("its rules are gone", func() bool { return !w.kernel.leads("192.0.2.1") })
+	w.open.Store(true)
+	again := probeService()
+	again.Spec.ExternalIPs, again.Spec.Type, again.Spec.Ports[0].NodePort = []string{"203.0.113.1"}, corev1.ServiceTypeNodePort, 30000
+	w.put(again)
+	w.until("the node is probed again", func() bool { return w.kernel.leads("192.0.2.1") && w.tries() > 0 && w.version == group })
+	// It has nothing but its cluster IP.
+	for _, port := range w.family(ruleset.IPv4).programmed {
+		if strings.HasPrefix(port.Name, "shop/probe") && len(port.Fronts) != 1 {
+			t.Errorf("the probe has the fronts %v", port.Fronts)
+		}
+	}
+}

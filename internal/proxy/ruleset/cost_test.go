@@ -1,0 +1,88 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// What a table really adds to the kernel is never more than ServicePorts are said to cost.
+func TestCostIsAnUpperBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := NewTable(Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.30.0.0/16")}})
+		fixed := added(table.Commit(time.Unix(0, 0)))
+		if fixed == 0 {
+			t.Fatal("an empty table adds nothing")
+		}
+		cost := 0
+		for i := range rapid.IntRange(1, 4).Draw(t, "ports") {
+			sp := drawPort(t, i)
+			cost += sp.Cost()
+			if err := table.Set(sp); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := added(table.Commit(time.Unix(1, 0))); got > cost {
+			t.Fatalf("%d elements, chains and rules are added, which are said to be %d", got, cost)
+		}
+	})
+}
+
+// drawPort is any ServicePort whose fronts no other has.
+func drawPort(t *rapid.T, n int) ServicePort {
+	sp := ServicePort{Name: fmt.Sprintf("a/b:%d", n)}
+	if rapid.Bool().Draw(t, "sticky") {
+		sp.Affinity = time.Minute
+	}
+	// A port has one protocol, one way for inside and one for outside, and one list of sources.
+	protocol := rapid.SampledFrom([]Protocol{TCP, UDP, SCTP}).Draw(t, "protocol")
+	inside := rapid.SampledFrom([]Pool{PoolCluster, PoolLocal}).Draw(t, "inside")
+	outside := rapid.SampledFrom([]Pool{PoolCluster, PoolSplit}).Draw(t, "outside")
+	empty := Refusal(rapid.IntRange(int(Reject), int(Ignore)).Draw(t, "empty"))
+	var sources []netip.Prefix
+	for i := range rapid.IntRange(0, 5).Draw(t, "sources") {
+		sources = append(sources, netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i), 0}), 24))
+	}
+	for i := range rapid.IntRange(1, 60).Draw(t, "fronts") {
+		end := FrontEnd{Front: Front{Address: netip.AddrFrom4([4]byte{10, 96, byte(n), byte(i)}), Protocol: protocol, Port: 80}, Empty: empty, Pool: outside}
+		if i == 0 {
+			end.Pool, end.ClusterIP = inside, true
+		} else {
+			end.Masquerade = outside == PoolCluster
+			if rapid.Bool().Draw(t, "guarded") {
+				end.Sources = sources
+			}
+		}
+		sp.Fronts = append(sp.Fronts, end)
+	}
+	targets := func(what string) (all []netip.AddrPort) {
+		for i := range rapid.IntRange(0, 6).Draw(t, what) {
+			all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n), byte(i)}), 8080))
+		}
+		return all
+	}
+	sp.Cluster, sp.Local = targets("cluster"), targets("local")
+	if n := len(sp.Cluster); n > 0 && rapid.Bool().Draw(t, "weighted") {
+		sp.Weights = rapid.SliceOfN(rapid.Uint32Range(1, MostWeight), n, n).Draw(t, "weights")
+	}
+	return sp
+}
+
+// added counts the elements that a transaction adds, with each chain, rule and set.
+func added(c Commit) int {
+	n := 0
+	for _, change := range c.Transaction.Changes {
+		switch change.Kind {
+		case AddElements:
+			n += len(change.Elements)
+		case AddSet:
+			n++
+		case AddChain:
+			n += 1 + len(change.Chain.Rules)
+		}
+	}
+	return n
+}

@@ -1,0 +1,153 @@
+package ruleset
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A hook that others made anew, without hook or at another priority, is made anew: the kernel
+// changes the rules of a chain, and nothing else of it.
+func TestHooksWithAnotherBaseAreMadeAnew(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	guarded := sticky("12", "1")
+	guarded.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	b.program(t, start, guarded)
+	for name := range hooks {
+		other := *b.kernel.chains[name]
+		other.Base = nil
+		b.kernel.chains[name] = &other
+	}
+	b.Adopt(b.kernel.list(IPv4))
+	b.do(t, b.Commit(start))
+	for name, h := range hooks {
+		if base := b.kernel.chains[name].Base; base == nil || *base != h.base {
+			t.Errorf("%s has the base %v", name, base)
+		}
+	}
+}
+
+// Nothing is made for a chain that only exists, whatever its name says that it leads to.
+func TestNothingIsMadeForNamesOfOthers(t *testing.T) {
+	own := make(map[string]bool)
+	fresh := newBed(Config{Family: IPv4})
+	fresh.program(t, start, dnsPort("12"))
+	for name := range fresh.kernel.chains {
+		own[name] = true
+	}
+	for _, name := range []string{"draw-2x500.4294967295x500", "draw-2x500.3x500", "sticky-draw-3-foo", "service-77777"} {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
+		b.kernel.chains[name] = &Chain{Name: name}
+		b.Adopt(b.kernel.list(IPv4))
+		c := b.Commit(start)
+		for _, line := range describe(c.Transaction) {
+			if made, ok := strings.CutPrefix(line, "add chain "); ok && !own[made] || strings.HasPrefix(line, "add set affinity-") {
+				t.Errorf("for %s: %s", name, line)
+			}
+		}
+		b.do(t, c)
+		for range 3 {
+			due, ok := b.Due()
+			if !ok {
+				break
+			}
+			b.do(t, b.Commit(due))
+		}
+		if _, ok := b.kernel.chains[name]; ok {
+			t.Errorf("%s stays", name)
+		}
+	}
+}
+
+// The clients that are remembered after the table was read are not led to what went before.
+func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("123", "1"))
+	set := b.program(t, start, sticky("13", "1")).Forget[0].Set
+	b.Adopt(b.kernel.list(IPv4))
+	b.program(t, start.Add(10*time.Millisecond), sticky("13", "1"))
+	// A packet on its way has a client remembered.
+	client := netip.MustParseAddr("192.0.2.2")
+	late := addressKey(client)
+	b.kernel.sets[set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	send := func() string {
+		f := b.kernel.send(packet{source: client, front: sticky("", "").Fronts[0].Front}, 0)
+		return digits([]netip.AddrPort{f.target})
+	}
+	if at := send(); at == "2" {
+		t.Error("the client is led to what went")
+	}
+	b.kernel.sets[set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	for i := range 5 {
+		at := start.Add(time.Duration(i) * time.Second)
+		c := b.Commit(at)
+		b.do(t, c)
+		b.Written(at)
+		for _, f := range c.Forget {
+			b.Forgotten(f.Set, at)
+		}
+	}
+	if at := send(); at == "2" {
+		t.Error("the client is led to what went, for ever")
+	}
+	if _, due := b.Due(); due || len(b.buried) > 0 {
+		t.Errorf("still kept from the gone are clients in %d maps", len(b.buried))
+	}
+}
+
+// A map whose port comes after the table was read keeps the clients of what lives.
+func TestMapsThatAreUsedAgainKeepClients(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("12", "1"))
+	again := b.again(t)
+	again.do(t, again.Commit(start))
+	asked := 0
+	for i := range 6 {
+		c := again.program(t, start.Add(100*time.Millisecond+time.Duration(i)*time.Second), sticky("12", "1"))
+		for _, f := range c.Forget {
+			asked++
+			if !slices.Contains(f.Keep, targets("1")[0]) {
+				t.Errorf("clients in %s are forgotten but for those of %v", f.Set, f.Keep)
+			}
+		}
+	}
+	if asked == 0 {
+		t.Error("what was asked for before is not asked for anew")
+	}
+}
+
+// What is asked for while others are still to be forgotten knows of what came since.
+func TestForgetKeepsWhatCameSince(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	pending := make(map[string]Forget) // as one keeps them who has not begun
+	for i, cluster := range []string{"123", "13", "134"} {
+		for _, f := range b.program(t, start.Add(time.Duration(i)*time.Millisecond), sticky(cluster, "")).Forget {
+			pending[f.Set] = f
+		}
+	}
+	if len(pending) == 0 {
+		t.Fatal("nothing is to be forgotten")
+	}
+	for set, f := range pending {
+		if !slices.Contains(f.Keep, targets("4")[0]) {
+			t.Errorf("clients in %s are forgotten but for those of %v", set, f.Keep)
+		}
+	}
+}
+
+// Endpoints without a weight have no share, as they have no slot.
+func TestSharesOfNoWeight(t *testing.T) {
+	for _, weights := range [][]uint32{{0}, {0, 0}} {
+		sp := weightedPort(weights...)
+		if got := sp.Shares(); !slices.Equal(got, make([]float64, len(weights))) {
+			t.Errorf("the shares of %v are %v", weights, got)
+		}
+	}
+	sp := weightedPort(0, 3, 1)
+	if got := sp.Shares(); got[0] != 0 || got[1] != 0.75 || got[2] != 0.25 {
+		t.Errorf("the shares of 0, 3 and 1 are %v", got)
+	}
+}

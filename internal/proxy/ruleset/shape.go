@@ -1,0 +1,225 @@
+package ruleset
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// shape says how traffic is shared among the slots of a pool: the endpoints of a class,
+// whose slots are beside one another, have the same share. The heaviest class comes first.
+// A pool whose endpoints are all alike has one class. The zero value is that of a pool
+// without endpoints.
+type shape []class
+
+// class is the endpoints of a pool that have the same weight. The weight is that of each of
+// them, or how much of all traffic the class has.
+type class struct {
+	weight, count uint32
+}
+
+// mostClasses is how many classes a pool has at most: each is a rule, and a part of the
+// name of a chain. Of more, those whose weights are nearest become one.
+const mostClasses = 8
+
+// parts is of how many parts of all traffic a class has some: a tenth of a point each. So
+// pools of like weights have the same shape, and share its chain: the kernel looks at each
+// chain whenever what a front leads to changes.
+const parts = 1000
+
+// evenShape is the shape of so many slots that are all alike.
+func evenShape(count uint32) shape {
+	if count == 0 {
+		return nil
+	}
+	return shape{{weight: parts, count: count}}
+}
+
+// weighted is an endpoint with its weight.
+type weighted struct {
+	target netip.AddrPort
+	weight uint32
+}
+
+// arrangeByWeight puts endpoints into the order of their classes, and in each of these of
+// their addresses, and tells the shape.
+func arrangeByWeight(all []weighted) ([]netip.AddrPort, shape) {
+	slices.SortFunc(all, func(a, b weighted) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), a.target.Compare(b.target))
+	})
+	targets := make([]netip.AddrPort, len(all))
+	var made shape
+	for i, one := range all {
+		targets[i] = one.target
+		if last := len(made) - 1; last >= 0 && made[last].weight == one.weight {
+			made[last].count++
+		} else {
+			made = append(made, class{weight: one.weight, count: 1})
+		}
+	}
+	made = made.merge(mostClasses).share()
+	// A merged class has the endpoints of several weights.
+	for offset, rest := 0, made; len(rest) > 0; rest = rest[1:] {
+		end := offset + int(rest[0].count)
+		slices.SortFunc(targets[offset:end], netip.AddrPort.Compare)
+		offset = end
+	}
+	return targets, made
+}
+
+// Shares are the parts of the traffic that may go anywhere which the rules give to each of
+// Cluster's endpoints, in its order.
+func (sp *ServicePort) Shares() []float64 {
+	all := make([]weighted, len(sp.Cluster))
+	for i, target := range sp.Cluster {
+		all[i] = weighted{target, 1}
+		if sp.Weights != nil {
+			all[i].weight = sp.Weights[i]
+		}
+	}
+	all = slices.DeleteFunc(all, func(w weighted) bool { return w.weight == 0 || w.weight > MostWeight })
+	targets, made := arrangeByWeight(all)
+	slot := 0
+	share := make(map[netip.AddrPort]float64, len(targets))
+	for _, c := range made {
+		for range c.count {
+			share[targets[slot]] = float64(c.weight) / parts / float64(c.count)
+			slot++
+		}
+	}
+	shares := make([]float64, len(sp.Cluster))
+	for i, target := range sp.Cluster {
+		shares[i] = share[target]
+	}
+	return shares
+}
+
+// merge joins classes beside one another, those first that move least of the traffic by
+// that, until there are so many at most.
+func (s shape) merge(most int) shape {
+	for len(s) > most {
+		best := 0
+		for i := range s[:len(s)-1] {
+			if s.moved(i) < s.moved(best) {
+				best = i
+			}
+		}
+		a, b := s[best], s[best+1]
+		count := a.count + b.count
+		mean := (a.weight*a.count + b.weight*b.count + count/2) / count
+		s = slices.Replace(s, best, best+2, class{weight: max(1, mean), count: count})
+	}
+	return s
+}
+
+// moved is how much traffic goes elsewhere if a class is joined with the next.
+func (s shape) moved(i int) uint64 {
+	a, b := s[i], s[i+1]
+	return uint64(a.weight-b.weight) * uint64(a.count) * uint64(b.count) / uint64(a.count+b.count)
+}
+
+// share gives each class its part of all traffic, as near as it can be and at least one, in
+// the place of what each of its endpoints weighs.
+func (s shape) share() shape {
+	var total uint64
+	for _, c := range s {
+		total += uint64(c.weight) * uint64(c.count)
+	}
+	left := uint64(parts)
+	// The smallest come first, because what they take beyond their part, to have one, is not
+	// there for the others.
+	order := make([]int, len(s))
+	weighs := make([]uint64, len(s))
+	for i, c := range s {
+		order[i], weighs[i] = i, uint64(c.weight)*uint64(c.count)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weighs[a], weighs[b]) })
+	for _, i := range order {
+		given := max(1, (2*left*weighs[i]+total)/(2*total))
+		s[i].weight = uint32(given)
+		left -= given
+		total -= weighs[i]
+	}
+	return s
+}
+
+// slots is how many slots the pool has.
+func (s shape) slots() uint32 {
+	var n uint32
+	for _, c := range s {
+		n += c.count
+	}
+	return n
+}
+
+// draws are the chains that draw a slot of each class of a pool, by their names.
+func (s shape) draws(pool int) []string {
+	names := make([]string, len(s))
+	var offset uint32
+	for i, c := range s {
+		names[i] = pickName(pool, c.count, offset)
+		offset += c.count
+	}
+	return names
+}
+
+// choose are rules that lead to the chain of a class: each to one by what it has of what is
+// left of all traffic.
+func (s shape) choose(pool int) [][]Statement {
+	left := uint32(parts)
+	var rules [][]Statement
+	for i, name := range s.draws(pool) {
+		if i == len(s)-1 {
+			return append(rules, []Statement{leadTo(name)})
+		}
+		rules = append(rules, []Statement{Draw{Share: s[i].weight, Of: left}, leadTo(name)})
+		left -= s[i].weight
+	}
+	return rules
+}
+
+// String is the shape as names of chains have it: the number of slots if all are alike,
+// and else number and part of all traffic for each class, such as 7x700.3x300.
+func (s shape) String() string {
+	switch len(s) {
+	case 0:
+		return "0"
+	case 1:
+		return strconv.FormatUint(uint64(s[0].count), 10)
+	}
+	var b strings.Builder
+	for i, c := range s {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(strconv.FormatUint(uint64(c.count), 10))
+		b.WriteByte('x')
+		b.WriteString(strconv.FormatUint(uint64(c.weight), 10))
+	}
+	return b.String()
+}
+
+// mostSlots is how many slots a pool has at most that a name tells of.
+const mostSlots = 1 << 24
+
+// parseShape reads a shape as names have it.
+func parseShape(text string) (shape, bool) {
+	var read shape
+	if !strings.Contains(text, "x") {
+		read = evenShape(parseCount(text))
+		return read, read.String() == text && read.slots() <= mostSlots
+	}
+	var all uint64
+	for one := range strings.SplitSeq(text, ".") {
+		count, weight, _ := strings.Cut(one, "x")
+		c := class{weight: parseCount(weight), count: parseCount(count)}
+		if c.weight == 0 || c.count == 0 || c.count > mostSlots {
+			return nil, false
+		}
+		all += uint64(c.weight)
+		read = append(read, c)
+	}
+	return read, len(read) > 1 && len(read) <= mostClasses && all == parts && read.String() == text
+}

@@ -1,0 +1,156 @@
+package ruleset
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestShapesAreReadAsTheyAreWritten(t *testing.T) {
+	for text, want := range map[string]shape{
+		"0": nil, "7": {{parts, 7}}, "7x700.3x300": {{700, 7}, {300, 3}}, "1x3.1x2.1000000x995": {{3, 1}, {2, 1}, {995, 1000000}},
+	} {
+		got, ok := parseShape(text)
+		if !ok || !slices.Equal(got, want) || want.String() != text {
+			t.Errorf("%s is read as %v (%t), and written as %s", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "x", "07", "-1", "7x", "x7", "7x1000", "7x0.1x1000", "7x1000.", "7x500..1x500", "7x500.1x499", "4294967296", "1x1000.1", "1x0500.1x500", "7 "} {
+		if got, ok := parseShape(text); ok {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}
+
+// weightedPort is a port of endpoints with weights.
+func weightedPort(weights ...uint32) ServicePort {
+	sp := ServicePort{Name: "a/weighted:", Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80)}}, Weights: weights}
+	for i := range weights {
+		sp.Cluster = append(sp.Cluster, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 8080))
+	}
+	return sp
+}
+
+// Traffic is shared in proportion to weights, with one slot for each endpoint.
+func TestWeightsShareTraffic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kinds := rapid.SliceOfN(rapid.Uint32Range(1, MostWeight), 1, 6).Draw(t, "kinds")
+		weights := rapid.SliceOfN(rapid.SampledFrom(kinds), 1, 20).Draw(t, "weights")
+		b := newBed(Config{Family: IPv4})
+		sp := weightedPort(weights...)
+		if err := b.Set(sp); err != nil {
+			t.Fatal(err)
+		}
+		b.do(t, b.Commit(start))
+		var total uint32
+		for _, weight := range weights {
+			total += weight
+		}
+		shares := sp.Shares()
+		fates := b.kernel.fates(packet{source: netip.MustParseAddr("192.0.2.1"), front: sp.Fronts[0].Front})
+		for i, target := range sp.Cluster {
+			wanted, got := float64(weights[i])/float64(total), fates[fate{target: target}]
+			if math.Abs(got-wanted) > 0.01 || math.Abs(shares[i]-got) > 1e-9 {
+				t.Fatalf("%s gets %.4f of the traffic and is said to get %.4f, want %.4f", target, got, shares[i], wanted)
+			}
+		}
+		if slots := len(b.kernel.sets["slots"].elements); slots != len(weights) {
+			t.Fatalf("%d endpoints have %d slots", len(weights), slots)
+		}
+	})
+}
+
+// Where there are many weights, those beside one another are taken for one, and no class
+// gets a point more or less of all traffic than it should.
+func TestManyWeightsAreFewClasses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights := rapid.SliceOfN(rapid.Uint32Range(1, MostWeight), 1, 200).Draw(t, "weights")
+		all := make([]weighted, len(weights))
+		total := 0.0
+		for i, weight := range weights {
+			all[i] = weighted{weightedPort(weights...).Cluster[i], weight}
+			total += float64(weight)
+		}
+		targets, made := arrangeByWeight(slices.Clone(all))
+		if len(made) > mostClasses || made.slots() != uint32(len(weights)) || len(targets) != len(weights) {
+			t.Fatalf("%d weights are %v", len(weights), made)
+		}
+		slot := 0
+		for _, c := range made {
+			wanted := 0.0
+			for _, target := range targets[slot : slot+int(c.count)] {
+				wanted += float64(all[slices.IndexFunc(all, func(w weighted) bool { return w.target == target })].weight)
+			}
+			slot += int(c.count)
+			if off := float64(c.weight)/parts - wanted/total; off > 0.01 || off < -0.01 {
+				t.Fatalf("a class of %v gets %.4f more of all traffic than it should", made, off)
+			}
+		}
+	})
+}
+
+// A change of weights moves endpoints between slots, and no more than it has to.
+func TestWeightsThatChangeKeepSlots(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, weightedPort(1000, 1000, 1000, 350, 350))
+	c := b.program(t, start, weightedPort(1000, 1000, 1000, 500, 500))
+	for _, line := range describe(c.Transaction) {
+		if strings.Contains(line, "slots") {
+			t.Errorf("other weights of the same endpoints: %s", line)
+		}
+	}
+	if len(c.Stale) > 0 {
+		t.Errorf("stale are %v", c.Stale)
+	}
+	c = b.program(t, start, weightedPort(1000, 1000, 500, 500, 500))
+	for _, line := range describe(c.Transaction) {
+		if strings.Contains(line, "slots") {
+			t.Errorf("one endpoint passes to the class beside it: %s", line)
+		}
+	}
+}
+
+func TestWeightsThatAreNoneAreLeftOut(t *testing.T) {
+	for _, weight := range []uint32{0, MostWeight + 1} {
+		table := NewTable(Config{Family: IPv4})
+		err := table.Set(weightedPort(1, weight))
+		if err == nil || !strings.Contains(err.Error(), "allowed are 1 to 1000") {
+			t.Errorf("the error of weight %d is %v", weight, err)
+		}
+	}
+}
+
+// The node's packets go through no chain that nothing needs.
+func TestHooksAreThereWhileTheyAreNeeded(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	there := func() (names []string) {
+		for name := range hooks {
+			if b.kernel.chains[name] != nil {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	b.program(t, start, dnsPort("12"))
+	if got := there(); got != nil {
+		t.Errorf("there are %v", got)
+	}
+	guarded := sticky("12", "1")
+	guarded.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	b.program(t, start, guarded)
+	if got := there(); len(got) != len(hooks) {
+		t.Errorf("there are only %v", got)
+	}
+	b.Remove(guarded.Name)
+	b.program(t, start)
+	b.program(t, start.Add(time.Hour))
+	if got := there(); got != nil {
+		t.Errorf("there are still %v", got)
+	}
+}

@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// turns let a Service that takes long to program rest after it was, while all others are
+// programmed at once. However often it changes, others wait for one of its syncs at most.
+type turns struct {
+	// resting is until when Services rest, and changed which of them have changed since.
+	resting map[types.NamespacedName]time.Time
+	changed map[types.NamespacedName]bool
+}
+
+const (
+	// turnFactor is how many times as long a Service rests as it took: it has a quarter of
+	// the time of one CPU at most.
+	turnFactor = 3
+	// brief is how long a Service may take that need not rest, and longestTurn how long one
+	// rests at most.
+	brief       = 5 * time.Millisecond
+	longestTurn = 10 * time.Second
+)
+
+func newTurns() *turns {
+	return &turns{resting: map[types.NamespacedName]time.Time{}, changed: map[types.NamespacedName]bool{}}
+}
+
+// due are those of some Services that have changed whose turn it is, with others that had
+// to wait until now. What is gone does not rest: others may have its addresses.
+func (t *turns) due(all map[types.NamespacedName]bool, gone func(types.NamespacedName) bool, now time.Time) map[types.NamespacedName]bool {
+	for name, until := range t.resting {
+		if until.After(now) && (!all[name] || !gone(name)) {
+			if all[name] {
+				t.changed[name] = true
+				delete(all, name)
+			}
+			continue
+		}
+		if !until.After(now) {
+			delete(t.resting, name)
+		}
+		if t.changed[name] {
+			all[name] = true
+			delete(t.changed, name)
+		}
+	}
+	return all
+}
+
+// waits reports whether a Service has changed that rests.
+func (t *turns) waits(name types.NamespacedName) bool { return t.changed[name] }
+
+// next is when the first Service that waits has its turn, zero if none waits.
+func (t *turns) next() time.Time {
+	var at time.Time
+	for name := range t.changed {
+		at = earlier(at, t.resting[name])
+	}
+	return at
+}
+
+// effort is what it took to program a Service: how long it was compiled, and how many elements
+// were written.
+type effort struct {
+	elements  int
+	compiling time.Duration
+}
+
+// ran notes what it took to program Services, and how long the kernel took for all of them
+// together, of which each has a part by its elements.
+func (t *turns) ran(programmed map[types.NamespacedName]effort, writing time.Duration, now time.Time) {
+	sum := 0
+	for _, one := range programmed {
+		sum += one.elements
+	}
+	for name, one := range programmed {
+		share := one.compiling
+		if sum > 0 {
+			share += time.Duration(float64(writing) * float64(one.elements) / float64(sum))
+		}
+		if share >= brief {
+			t.resting[name] = now.Add(min(turnFactor*share, longestTurn))
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// A Service that changes all the time, and takes long to program, does not hold another up: a
+// change of that is programmed in the next sync, which is not the other's. It has a quarter of
+// the time at most, and gets its turn.
+func TestServicesThatChangeAllTheTime(t *testing.T) {
+	const each = 500 * time.Millisecond
+	w := newWorld(t)
+	flapping := func(n int) []string {
+		var addresses []string
+		for i := range 100 {
+			addresses = append(addresses, fmt.Sprintf("10.2.%d.%d", n%250, i))
+		}
+		return addresses
+	}
+	quietly := func(n int) string { return fmt.Sprintf("10.4.%d.%d", n/250, n%250) }
+	w.put(aService("flapper", "10.96.0.1"), aService("quiet", "10.96.0.2"), aGroup("flapper", "flapper-1", flapping(0)...), aGroup("quiet", "quiet-1", "10.1.1.1"))
+	w.run(time.Minute)
+	var busy time.Duration
+	// The kernel takes long for what is large.
+	w.kernel.refuses = func(transaction ruleset.Transaction) error {
+		w.kernel.takes = func() {}
+		if sizeOf(transaction) > 50 {
+			w.kernel.takes = func() {
+				w.clock.Step(each)
+				busy += each
+			}
+		}
+		return nil
+	}
+	began := w.clock.Now()
+	n, quiet := 0, 0
+	var waiting time.Time
+	for w.clock.Since(began) < time.Minute {
+		n++
+		w.put(aGroup("flapper", "flapper-1", flapping(n)...))
+		if waiting.IsZero() && n%70 == 0 {
+			quiet++
+			waiting = w.clock.Now()
+			w.put(aGroup("quiet", "quiet-1", quietly(quiet)))
+		}
+		before := w.clock.Now()
+		w.step(t.Context())
+		if !waiting.IsZero() && w.kernel.leads(quietly(quiet)) {
+			if waited := w.clock.Since(waiting); waited > 2*each+w.pace.period {
+				t.Errorf("a quiet change waited for %s", waited)
+			}
+			waiting = time.Time{}
+		}
+		if w.clock.Now().Equal(before) {
+			w.clock.Step(time.Millisecond)
+		}
+	}
+	if quiet < 100 {
+		t.Errorf("there were %d quiet changes: this test shows nothing", quiet)
+	}
+	if busy > time.Minute/4+each {
+		t.Errorf("the flapping Service took %s of a minute", busy)
+	}
+	if busy < time.Minute/8 {
+		t.Errorf("the flapping Service took %s of a minute: it did not get its turns", busy)
+	}
+	// It is not acknowledged before its turn, and has it without any further change.
+	w.put(aGroup("flapper", "flapper-1", "10.3.0.1"))
+	w.run(longestTurn)
+	if !w.kernel.leads("10.3.0.1") {
+		t.Error("the last change is not programmed")
+	}
+}
+
+// slowToCompile is a log that lets time pass when a Service with parts that make no sense is
+// compiled.
+func (w *world) slowToCompile(took time.Duration) logr.Logger {
+	return funcr.New(func(_, line string) {
+		if strings.Contains(line, "Parts of a Service are left out") {
+			w.clock.Step(took)
+		}
+	}, funcr.Options{})
+}
+
+// A Service that takes long to compile rests for that, and no other, however few elements it
+// has.
+func TestSlowServicesRestThemselves(t *testing.T) {
+	w := newWorld(t)
+	w.log = w.slowToCompile(3 * time.Second)
+	var many []string
+	for i := range 200 {
+		many = append(many, fmt.Sprintf("10.1.9.%d", i))
+	}
+	quiet, slow := aService("quiet", "10.96.0.2"), aService("slow", "10.96.0.1")
+	w.put(quiet, aGroup("quiet", "quiet-1", many...))
+	w.run(time.Minute)
+	slow.Spec.ExternalIPs = []string{"nonsense"}
+	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"), aGroup("quiet", "quiet-1", many[1:]...))
+	w.step(t.Context())
+	w.clock.Step(w.pace.period)
+	now := w.clock.Now()
+	if got := w.turns.resting[keyOf(slow)].Sub(now); got < 8*time.Second {
+		t.Errorf("the slow one rests for %s", got)
+	}
+	if got := w.turns.resting[keyOf(quiet)]; !got.IsZero() {
+		t.Errorf("the quiet one rests for %s", got.Sub(now))
+	}
+	w.put(aGroup("quiet", "quiet-1", "10.1.8.8"))
+	w.run(2 * time.Second)
+	if !w.kernel.leads("10.1.8.8") {
+		t.Error("the quiet one waits")
+	}
+}
+
+// What is not programmed before its turn is not acknowledged before it.
+func TestRestingServicesAreNotAcknowledged(t *testing.T) {
+	w := newWorld(t)
+	w.kernel.takes = func() { w.clock.Step(time.Second) }
+	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1"))) // 1, 2
+	w.step(t.Context())
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2"))) // 3
+	w.clock.Step(1500 * time.Millisecond)
+	w.step(t.Context())
+	if w.version != 2 || len(w.except) != 1 || w.kernel.leads("10.1.1.2") {
+		t.Errorf("%d is acknowledged but for %v while it rests", w.version, w.except)
+	}
+	w.run(3 * time.Second)
+	if w.version != 3 || len(w.except) > 0 || !w.kernel.leads("10.1.1.2") {
+		t.Errorf("%d is acknowledged but for %v after its turn", w.version, w.except)
+	}
+	// One that goes does not wait: another may have its address.
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.3")))
+	w.run(20 * time.Millisecond)
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.4")))
+	w.drop(inHandOver("web", "10.96.0.1"))
+	w.step(t.Context())
+	w.run(1100 * time.Millisecond)
+	w.step(t.Context())
+	if w.serves("10.96.0.1") {
+		t.Error("a Service that went is served")
+	}
+}
+
+func TestTurns(t *testing.T) {
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	small, large := types.NamespacedName{Name: "small"}, types.NamespacedName{Name: "large"}
+	exists := func(types.NamespacedName) bool { return false }
+	turns := newTurns()
+	due := func(now int, changed ...types.NamespacedName) int {
+		all := map[types.NamespacedName]bool{}
+		for _, name := range changed {
+			all[name] = true
+		}
+		return len(turns.due(all, exists, at(now)))
+	}
+	turns.ran(map[types.NamespacedName]effort{small: {elements: 10}, large: {elements: 990}}, 100*time.Millisecond, at(100))
+	if got := due(101, small, large); got != 1 || !turns.waits(large) || turns.waits(small) {
+		t.Errorf("%d have their turn, want the small one", got)
+	}
+	if got := turns.next(); !got.Equal(at(100 + 3*99)) {
+		t.Errorf("the next turn is after %s", got.Sub(start))
+	}
+	if got := due(396); got != 0 {
+		t.Errorf("%d have their turn too early", got)
+	}
+	if got := due(397); got != 1 || turns.waits(large) || !turns.next().IsZero() || len(turns.resting) > 0 {
+		t.Errorf("%d have their turn in the end, and %d rest", got, len(turns.resting))
+	}
+	turns.ran(map[types.NamespacedName]effort{large: {elements: 1}}, time.Hour, at(0))
+	if got := turns.resting[large]; !got.Equal(at(0).Add(longestTurn)) {
+		t.Errorf("it rests for %s", got.Sub(start))
+	}
+	// What one takes to compile is its own, also if it has no elements.
+	turns = newTurns()
+	turns.ran(map[types.NamespacedName]effort{small: {0, 100 * time.Millisecond}, large: {990, time.Millisecond}}, time.Millisecond, at(0))
+	if got := turns.resting[small]; !got.Equal(at(300)) || len(turns.resting) != 1 {
+		t.Errorf("it rests for %s, and %d rest", got.Sub(start), len(turns.resting))
+	}
+}

@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// An API that does not have something, or does not let the proxy read it, is asked again after
+// unreadAgain, and after twice as long each time up to mostUnreadAgain. It says so for a moment
+// while it starts, and while it does not know a new role yet.
+const (
+	unreadAgain     = 10 * time.Second
+	mostUnreadAgain = 10 * time.Minute
+)
+
+// watchAddresses watches which addresses belong to the cluster. Services are served
+// without that, too: then fewer of the addresses that they claim are refused.
+func (w *watches) watchAddresses(ctx context.Context) {
+	c := w.catalogue
+	rangesUnread := func(err error) {
+		w.log.Info("The ranges of cluster IPs are not known: Services may claim addresses there that no Service has", "cause", err.Error())
+		w.has(resourceRanges)
+	}
+	w.reflect(ctx, watched{
+		resourceRanges, w.readable(w.api.serviceRanges(), rangesUnread), &networkingv1.ServiceCIDR{},
+		&store[*networkingv1.ServiceCIDR]{
+			trim:   untrimmed,
+			set:    func(one *networkingv1.ServiceCIDR) { c.fill(func() { c.setRange(one) }) },
+			remove: func(one *networkingv1.ServiceCIDR) { c.fill(func() { c.removeRange(one) }) },
+			replace: func(list []*networkingv1.ServiceCIDR, _ string) {
+				c.fill(func() { c.replaceRanges(list) })
+				w.has(resourceRanges)
+			},
+		},
+	})
+	if w.namespace == "" {
+		return
+	}
+	unpublished := func(cause string) {
+		w.log.Info("The addresses of other nodes are not known: Services may claim them", "cause", cause)
+		w.has(resourceConfigMaps)
+	}
+	w.reflect(ctx, watched{
+		resourceConfigMaps, w.readable(w.api.nodeAddresses(w.namespace), func(err error) { unpublished(err.Error()) }), &corev1.ConfigMap{},
+		&store[*corev1.ConfigMap]{
+			trim: untrimmed,
+			set:  w.setNodeAddresses,
+			remove: func(*corev1.ConfigMap) {
+				w.log.Info("The addresses of nodes are not published any more; those that are known go on to count")
+			},
+			replace: func(list []*corev1.ConfigMap, _ string) {
+				if len(list) == 0 {
+					unpublished("there is no ConfigMap " + w.namespace + "/" + v1alpha1.ConfigMapNodeAddresses)
+					return
+				}
+				w.setNodeAddresses(list[0])
+				w.has(resourceConfigMaps)
+			},
+		},
+	})
+}
+
+// readable is a source that the API may not have, or not let the proxy read.
+func (w *watches) readable(source cache.ListerWatcher, unread func(error)) cache.ListerWatcher {
+	return &optional{
+		ListerWatcher: source, lacks: unreadable, after: w.absentAfter, absent: unread, again: unreadAgain, mostAgain: mostUnreadAgain,
+	}
+}
+
+// unreadable reports whether an error says that the API does not have something, or does
+// not let the proxy read it.
+func unreadable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+
+// setNodeAddresses takes what vicinity-controller has published. While that is nothing,
+// what was known before goes on to count.
+func (w *watches) setNodeAddresses(published *corev1.ConfigMap) {
+	if _, written := published.Data[v1alpha1.KeyNodeAddresses]; !written {
+		w.log.Info("vicinity-controller has not published the addresses of nodes yet")
+		return
+	}
+	var err error
+	w.catalogue.fill(func() { err = w.catalogue.setNodeAddresses(published) })
+	if err != nil {
+		w.log.Error(err, "Some of the addresses of nodes make no sense", "configMap", keyOf(published).String())
+	}
+}
+
+// untrimmed keeps small objects as they are.
+func untrimmed(object any) (any, error) { return object, nil }

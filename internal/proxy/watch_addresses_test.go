@@ -1,0 +1,214 @@
+package proxy
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Which addresses are the cluster's is known before anything is programmed, and followed
+// from then on. What was known of nodes stays when it is not told any more.
+func TestAddressesAreWatched(t *testing.T) {
+	a := newFakeAPI()
+	a.sources[resourceNodes].put(aNode("a"))
+	a.sources[resourceRanges].put(aRange("kubernetes", "10.96.0.0/16"))
+	a.sources[resourceConfigMaps].put(publishedNodes("192.0.2.77", "10.1.9.0/24"))
+	w, known := watching(t, a, func(w *watches) { w.namespace = "system" })
+	eventually(t, "all is ready", func() bool { return w.areReady() })
+	has := func(of string) bool {
+		r := known.reserved()
+		a := netip.MustParseAddr(of)
+		return r.ServiceRanges.Contains(a) || r.Nodes.Contains(a) || r.Pods.Contains(a)
+	}
+	for _, one := range []string{"10.96.0.1", "192.0.2.77", "10.1.9.1", "192.0.2.1", "10.1.0.1"} {
+		if !has(one) {
+			t.Errorf("%s is not known", one)
+		}
+	}
+	for resource, want := range map[string]int{resourceRanges: 1, resourceConfigMaps: 1} {
+		if got := known.count(resource); got != want {
+			t.Errorf("%d %s are known, want %d", got, resource, want)
+		}
+	}
+	a.sources[resourceRanges].put(aRange("more", "10.97.0.0/16"))
+	eventually(t, "the range is known", func() bool { return has("10.97.0.1") })
+	a.sources[resourceRanges].remove(aRange("more"))
+	eventually(t, "the range is gone", func() bool { return !has("10.97.0.1") })
+	a.sources[resourceConfigMaps].put(publishedNodes("192.0.2.78", ""))
+	eventually(t, "another node is known", func() bool { return has("192.0.2.78") && !has("192.0.2.77") })
+	empty := publishedNodes("", "")
+	empty.Data = nil
+	a.sources[resourceConfigMaps].put(empty)
+	a.sources[resourceConfigMaps].remove(empty)
+	a.sources[resourceRanges].put(aRange("last", "10.98.0.0/16"))
+	eventually(t, "what came last is known", func() bool { return has("10.98.0.1") })
+	if !has("192.0.2.78") {
+		t.Error("the node is forgotten")
+	}
+}
+
+// Where the API does not have it, or does not let it be read, Services are served all the
+// same. It is said once, and the API is not asked again and again.
+func TestAddressesThatAreNotKnown(t *testing.T) {
+	for name, change := range map[string]func(*fakeSource){
+		"absent":    func(s *fakeSource) { s.absent = true },
+		"forbidden": func(s *fakeSource) { s.forbidden = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newFakeAPI()
+			a.sources[resourceNodes].put(aNode("a"))
+			for _, resource := range []string{resourceRanges, resourceConfigMaps} {
+				change(a.sources[resource])
+			}
+			var mu sync.Mutex
+			said := map[string]int{}
+			w, known := watching(t, a, func(w *watches) {
+				w.namespace, w.absentAfter = "system", 0
+				w.log = funcr.New(func(_, line string) {
+					mu.Lock()
+					defer mu.Unlock()
+					for _, what := range []string{"The ranges of cluster IPs are not known", "The addresses of other nodes are not known"} {
+						if strings.Contains(line, what) {
+							said[what]++
+						}
+					}
+				}, funcr.Options{})
+			})
+			eventually(t, "all is ready", func() bool { return w.areReady() })
+			if r := known.reserved(); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+				t.Error("the node's own address is not known")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for what, n := range said {
+				if n != 1 {
+					t.Errorf("%q is said %d times", what, n)
+				}
+			}
+			if len(said) != 2 {
+				t.Errorf("said is %v", said)
+			}
+			for _, resource := range []string{resourceRanges, resourceConfigMaps} {
+				a.sources[resource].mu.Lock()
+				if n := a.sources[resource].lists; n != 1 {
+					t.Errorf("%s are listed %d times", resource, n)
+				}
+				a.sources[resource].mu.Unlock()
+			}
+		})
+	}
+}
+
+// Where no controller has published the addresses of nodes, the log says so.
+func TestUnpublishedAddressesAreSaid(t *testing.T) {
+	a := newFakeAPI()
+	a.sources[resourceNodes].put(aNode("a"))
+	said := make(chan string, 100)
+	w, known := watching(t, a, func(w *watches) {
+		w.namespace = "system"
+		w.log = funcr.New(func(_, line string) { said <- line }, funcr.Options{})
+	})
+	eventually(t, "all is ready", func() bool { return w.areReady() })
+	if known.count(resourceConfigMaps) != 0 {
+		t.Error("something is known")
+	}
+	for line := range said {
+		if strings.Contains(line, "there is no ConfigMap system/vicinity-node-addresses") {
+			return
+		}
+	}
+}
+
+// The API server is known by its address, and not by a name.
+func TestAddressOfTheAPIServer(t *testing.T) {
+	for host, want := range map[string]string{
+		"https://198.51.100.6:6443": "198.51.100.6\n", "198.51.100.6": "198.51.100.6\n", "https://[2001:db8::6]:443/path": "2001:db8::6\n",
+		"https://api.example.com": "", "://": "",
+	} {
+		o := Options{API: &rest.Config{Host: host}, Log: logr.Discard()}
+		if got := o.rules().apiServer.String(); got != want {
+			t.Errorf("%s: %q, want %q", host, got, want)
+		}
+	}
+}
+
+// forbiddenSource does not let the proxy read, while it is forbidden.
+type forbiddenSource struct {
+	cache.ListerWatcher
+	forbidden bool
+}
+
+func (s *forbiddenSource) List(metav1.ListOptions) (runtime.Object, error) {
+	if s.forbidden {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x", nil)
+	}
+	return &corev1.ConfigMapList{}, nil
+}
+
+// An API server that does not know a new role yet says Forbidden for a moment. The start waits
+// for what it may read soon.
+func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
+	unread := 0
+	source := &forbiddenSource{forbidden: true}
+	lister := newWatches(nil, nil, "node-a", logr.Discard()).readable(source, func(error) { unread++ }).(*optional)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := lister.ListWithContext(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the error is %v", err)
+	}
+	source.forbidden = false
+	if list, err := lister.ListWithContext(ctx, metav1.ListOptions{}); err != nil || list == nil {
+		t.Errorf("asked again: %v, %v", list, err)
+	}
+	if unread > 0 {
+		t.Error("after one answer the start goes on without the addresses")
+	}
+	if lister.again != 10*time.Second || lister.mostAgain != 10*time.Minute {
+		t.Errorf("asked again from %s to %s", lister.again, lister.mostAgain)
+	}
+}
+
+// What the API does not let be read is asked for less and less often, and said once until it
+// could be read in between.
+func TestAskingAgainGrows(t *testing.T) {
+	unread := 0
+	source := &forbiddenSource{forbidden: true}
+	o := &optional{
+		ListerWatcher: source, lacks: unreadable, absent: func(error) { unread++ },
+		again: time.Millisecond, mostAgain: 5 * time.Millisecond,
+	}
+	for round := range 2 {
+		var waits []time.Duration
+		for range 5 {
+			if _, err := o.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
+				t.Fatal("there is no error")
+			}
+			waits = append(waits, o.wait)
+		}
+		if want := []time.Duration{1, 2, 4, 5, 5}; !slices.EqualFunc(waits, want, func(got, n time.Duration) bool { return got == n*time.Millisecond }) {
+			t.Errorf("waits are %s", waits)
+		}
+		if unread != round+1 {
+			t.Errorf("it was said %d times", unread)
+		}
+		source.forbidden = false
+		if _, err := o.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		source.forbidden = true
+	}
+}
