@@ -8,18 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 )
 
-// garbage is how much of it there may be, in per cent of what is used: less than usual,
-// since a proxy on each node makes little of it, and keeps what it knows.
-const garbage = 40
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks the program to finish; a second one ends it.
 	context.AfterFunc(ctx, stop)

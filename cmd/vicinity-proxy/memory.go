@@ -3,6 +3,7 @@ package main
 import (
 	"io/fs"
 	"math"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -16,6 +17,33 @@ var memoryFiles = []string{"memory.max", "memory/memory.limit_in_bytes"}
 
 // noLimit is more memory than there is: what says that there is no limit.
 const noLimit = math.MaxInt64 / 2
+
+// How much garbage there may be, in per cent of what is used. At the start nearly all of it
+// is that of lists, which are read once and delay the first sync. A proxy on each node makes
+// little of it afterwards, and keeps what it knows: less than usual is enough then.
+const (
+	garbageAtStart = 100
+	garbage        = 40
+)
+
+// startGenerously spends memory for a start that takes less time, and returns what ends that
+// and gives back what is not used. It leaves alone what the GOGC variable says. A quarter of
+// a limit is left for what the kernel holds for the proxy, which counts too.
+func startGenerously(limit int64) (end func()) {
+	if os.Getenv("GOGC") != "" {
+		return debug.FreeOSMemory
+	}
+	debug.SetGCPercent(garbageAtStart)
+	usual := debug.SetMemoryLimit(-1)
+	if limit > 0 {
+		debug.SetMemoryLimit(limit / 4 * 3)
+	}
+	return func() {
+		debug.SetGCPercent(garbage)
+		debug.SetMemoryLimit(usual)
+		debug.FreeOSMemory()
+	}
+}
 
 // memoryLimit is how many bytes the program may have: as its control group says, or the
 // GOMEMLIMIT variable if that is less. It is zero if neither says anything.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
@@ -35,6 +36,39 @@ func TestMemoryLimit(t *testing.T) {
 			}
 			if got := memoryLimit(groups); got != test.want {
 				t.Errorf("%d bytes, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// The start may make more garbage, within less memory; afterwards all is as usual. What the
+// environment says holds all the time.
+func TestStartGenerously(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	now := func() [2]int64 {
+		percent := debug.SetGCPercent(-1)
+		debug.SetGCPercent(percent)
+		return [2]int64{int64(percent), debug.SetMemoryLimit(-1)}
+	}
+	for name, test := range map[string]struct {
+		gogc         string
+		limit        int64
+		during, then [2]int64
+	}{
+		"without a limit": {"", 0, [2]int64{garbageAtStart, math.MaxInt64}, [2]int64{garbage, math.MaxInt64}},
+		"with one":        {"", 400 << 20, [2]int64{garbageAtStart, 300 << 20}, [2]int64{garbage, math.MaxInt64}},
+		"GOGC":            {"70", 400 << 20, [2]int64{70, math.MaxInt64}, [2]int64{70, math.MaxInt64}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GOGC", test.gogc)
+			defer debug.SetGCPercent(debug.SetGCPercent(70))
+			end := startGenerously(test.limit)
+			if got := now(); got != test.during {
+				t.Errorf("at the start %v, want %v", got, test.during)
+			}
+			end()
+			if got := now(); got != test.then {
+				t.Errorf("then %v, want %v", got, test.then)
 			}
 		})
 	}

@@ -64,6 +64,7 @@ func (c *command) serve(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o.Kernel, o.Tracker, o.Registry, o.Log = conn, tracker, registry, log
+	o.Programmed = startGenerously(memoryLimit(os.DirFS(controlGroups)))
 	p, err := proxy.New(o)
 	if err != nil {
 		return err

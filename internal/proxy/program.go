@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +36,8 @@ type programmer struct {
 	flows     flows
 	// told is given what to acknowledge whenever something was programmed.
 	told func(acknowledgement)
+	// loaded is called after the first sync, nil for nothing.
+	loaded func()
 
 	writer   *writer
 	pace     pace
@@ -172,8 +173,9 @@ func (p *programmer) run(ctx context.Context) {
 		p.health.Queued(p.named...) // which waits from now on
 	}
 	wait := p.step(ctx)
-	// Of all memory the first sync needs most, of what is needed only once.
-	debug.FreeOSMemory()
+	if p.loaded != nil {
+		p.loaded()
+	}
 	for ; ctx.Err() == nil; wait = p.step(ctx) {
 		timer := p.clock.NewTimer(wait)
 		select {

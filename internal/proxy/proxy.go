@@ -93,6 +93,8 @@ type Options struct {
 	// Registry is given the metrics.
 	Registry prometheus.Registerer
 	Log      logr.Logger
+	// Programmed is called once what was known at the start is programmed, nil for nothing.
+	Programmed func()
 }
 
 // Proxy serves Services on a node.
@@ -200,7 +202,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		recorder.Eventf(about, nil, kind, reason, "Programming", "%s", note)
 	}, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
-		rules: o.rules(), bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
+		rules: o.rules(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
 		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{

@@ -58,10 +58,12 @@ func TestProxy(t *testing.T) {
 
 	k := newFakeKernel()
 	registry := prometheus.NewPedanticRegistry()
+	loaded := make(chan bool, 2)
 	p, err := New(Options{
 		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: 1 << DefaultMasqueradeBit,
 		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: registry, Log: logr.Discard(),
+		Programmed: func() { loaded <- k.leads("10.1.1.1") },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +117,9 @@ func TestProxy(t *testing.T) {
 	text, err := testutil.GatherAndCount(registry, "vicinity_proxy_services", "vicinity_proxy_objects")
 	if err != nil || text < 5 {
 		t.Errorf("%d metrics: %v", text, err)
+	}
+	if !<-loaded || len(loaded) != 0 {
+		t.Error("that all is programmed was not said, or too early, or twice")
 	}
 	before := k.transactions()
 	stop()
