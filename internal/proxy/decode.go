@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	stdjson "encoding/json"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,10 +73,14 @@ func (r groupReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 
 const kindGroup = "EndpointGroup"
 
+// groupBegins is what a group begins with. API servers write the fields of such objects in
+// alphabetical order, without spaces.
+var groupBegins = []byte(`{"apiVersion":"` + v1alpha1.GroupVersion.String() + `","kind":"` + kindGroup + `",`)
+
 // readGroup reads a group. It returns nil for all else, and for what it cannot read, which
 // the library will say what is wrong with.
 func readGroup(data []byte) *v1alpha1.EndpointGroup {
-	if version, kind := typeOf(data); version != v1alpha1.GroupVersion.String() || kind != kindGroup {
+	if !bytes.HasPrefix(data, groupBegins) {
 		return nil
 	}
 	var read sentGroup
@@ -86,33 +89,6 @@ func readGroup(data []byte) *v1alpha1.EndpointGroup {
 	}
 	group := read.group()
 	return &group
-}
-
-// typeOf is what an object begins with, which says what it is; empty if it begins with
-// something else. API servers write the fields of such objects in alphabetical order.
-func typeOf(data []byte) (version, kind string) {
-	tokens := stdjson.NewDecoder(bytes.NewReader(data))
-	if first, err := tokens.Token(); err != nil || first != stdjson.Delim('{') {
-		return "", ""
-	}
-	for version == "" || kind == "" {
-		key, err := tokens.Token()
-		if err != nil {
-			return "", ""
-		}
-		value, err := tokens.Token()
-		text, ok := value.(string)
-		if err != nil || !ok {
-			return "", ""
-		}
-		switch key {
-		case "apiVersion":
-			version = text
-		case "kind":
-			kind = text
-		}
-	}
-	return version, kind
 }
 
 // sentGroup is a group as it is read.

@@ -107,7 +107,8 @@ func TestGroupsAreReadAsTheLibraryReadsThem(t *testing.T) {
 		quick bool
 	}{
 		{"a group", one, true},
-		{"a group with spaces", "  " + strings.ReplaceAll(one, `,"spec"`, " ,\n\t\"spec\""), true},
+		{"a group with spaces", strings.ReplaceAll(one, `,"spec"`, " ,\n\t\"spec\""), true},
+		{"a group with spaces before it", "  " + one, false},
 		{"the kind after all else", `{"metadata":{"name":"web-1"},"spec":{"service":"web"},"kind":"EndpointGroup","apiVersion":"vicinity.dev/v1alpha1"}`, false},
 		{"fields that nobody knows", strings.Replace(one, `"spec":{`, `"spec":{"later":[1,{"a":"b"}],`, 1), true},
 		{"another case", strings.Replace(one, `"service":`, `"Service":`, 1), true},

@@ -113,8 +113,8 @@ type tracking interface {
 
 // reports are what the kernel says of connections that end.
 type reports interface {
-	// receive waits for the next ones. The error is errLost if some had no room in the
-	// buffer, and os.ErrClosed after close.
+	// receive waits for the next ones, which are there even with an error. The error is
+	// errLost if some had no room in the buffer, and os.ErrClosed after close.
 	receive(into []byte) (int, error)
 	close() error
 }
@@ -212,6 +212,7 @@ func (a *Accountant) follow(listening reports) error {
 	into := make([]byte, readLength)
 	for {
 		n, err := listening.receive(into)
+		a.take(into[:n], messageDelete, a.ledger.gone)
 		switch {
 		case errors.Is(err, errLost):
 			a.mu.Lock()
@@ -221,8 +222,6 @@ func (a *Accountant) follow(listening reports) error {
 			return nil
 		case err != nil:
 			return err
-		default:
-			a.take(into[:n], messageDelete, a.ledger.gone)
 		}
 	}
 }

@@ -230,8 +230,7 @@ func TestOpenConnectionsCountOnceAndBytesAsTheyCome(t *testing.T) {
 	ended := recorded(t, endedTCP6)
 	at := strings.Index(string(ended), "\x05\xa0") + 1 // the bytes of the request
 	ended[at]++
-	k.received <- received{read: framed(messageDelete, ended)}
-	k.received <- received{err: errLost}
+	k.received <- received{read: framed(messageDelete, ended), err: errLost}
 	want[1].moved.request++
 	eventually(t, "that the last byte counts", func() bool { return fmt.Sprint(counted(r.Accountant)) == fmt.Sprint(want) })
 

@@ -388,6 +388,41 @@ func TestReportsAreFiltered(t *testing.T) {
 	}
 }
 
+// messagesOf is how many messages there are in what was read.
+func messagesOf(read []byte) int {
+	n := 0
+	for {
+		_, rest, ok := nextMessage(read)
+		if !ok {
+			return n
+		}
+		n, read = n+1, rest
+	}
+}
+
+// What ends at once is read at once, and what does not fit in is read next.
+func TestReportsAreReadTogether(t *testing.T) {
+	const ended = 100
+	n := newNamespace(t)
+	listening, err := n.tracking().listen(DefaultBuffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listening.close() }()
+	n.many(ended)
+	n.flush()
+	some := make([]byte, 2*longestReport)
+	count, err := listening.receive(some)
+	first := messagesOf(some[:count])
+	if err != nil || count < longestReport || first < 2 || first >= ended {
+		t.Fatalf("%d reports in %d bytes: %v", first, count, err)
+	}
+	all := make([]byte, readLength)
+	if count, err = listening.receive(all); err != nil || messagesOf(all[:count]) != ended-first {
+		t.Errorf("then %d reports, want %d: %v", messagesOf(all[:count]), ended-first, err)
+	}
+}
+
 // Other namespaces are nobody's business here.
 func TestNamespacesAreApart(t *testing.T) {
 	n, other := newNamespace(t), newNamespace(t)

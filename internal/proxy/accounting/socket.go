@@ -25,9 +25,19 @@ type conntrack struct {
 	folder string
 }
 
+// longestReport is more than the kernel writes about a connection, and gather how long
+// reports are left to gather when all were read: to be woken up by each of them costs more
+// than to read it. The buffer has room for what ends meanwhile.
+const (
+	longestReport = 4 << 10
+	gather        = 100 * time.Millisecond
+)
+
 // ends are the reports of connections that have ended.
 type ends struct {
 	file *os.File
+	// all says that all were read that there were.
+	all bool
 }
 
 // listen asks for the reports. What comes faster than it is read has room in a buffer.
@@ -39,7 +49,7 @@ func (conntrack) listen(buffer int) (reports, error) {
 	if err := prepare(fd, buffer); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return &ends{os.NewFile(uintptr(fd), "netlink")}, nil
+	return &ends{file: os.NewFile(uintptr(fd), "netlink")}, nil
 }
 
 // open makes a netlink socket.
@@ -91,17 +101,44 @@ var translatedOnly = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 }
 
-// receive waits for reports and reads some. The error is errLost if there were more
-// than the buffer had room for, and os.ErrClosed after close.
-func (e *ends) receive(into []byte) (int, error) {
-	n, err := e.file.Read(into)
+// receive waits for reports, and reads as many as there are and fit in.
+func (e *ends) receive(into []byte) (n int, err error) {
+	if e.all {
+		time.Sleep(gather)
+	}
+	n, err = e.file.Read(into)
+	if err == nil {
+		n, err = e.receiveMore(into, n)
+	}
 	switch {
 	case errors.Is(err, unix.ENOBUFS):
-		return 0, errLost
+		return n, errLost
 	case err != nil:
-		return 0, fmt.Errorf("reading reports of connection tracking: %w", err)
+		return n, fmt.Errorf("reading reports of connection tracking: %w", err)
 	}
 	return n, nil
+}
+
+// receiveMore reads more of them behind the first bytes, without waiting.
+func (e *ends) receiveMore(into []byte, n int) (int, error) {
+	connection, err := e.file.SyscallConn()
+	if err != nil {
+		return n, err
+	}
+	e.all = false
+	var failure error
+	err = connection.Control(func(fd uintptr) {
+		for len(into)-n >= longestReport && failure == nil {
+			var more int
+			if more, failure = ignoringInterrupts(func() (int, error) { return unix.Read(int(fd), into[n:]) }); failure == nil {
+				n = aligned(n + more)
+			}
+		}
+	})
+	if errors.Is(failure, unix.EAGAIN) {
+		e.all, failure = true, nil
+	}
+	return n, errors.Join(err, failure)
 }
 
 func (e *ends) close() error { return e.file.Close() }
@@ -147,10 +184,7 @@ func readTable(ctx context.Context, use func(part []byte)) error {
 	}
 	part := make([]byte, readLength)
 	for ctx.Err() == nil {
-		n, err := unix.Read(fd, part)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := ignoringInterrupts(func() (int, error) { return unix.Read(fd, part) })
 		if err != nil {
 			return err
 		}
@@ -164,6 +198,14 @@ func readTable(ctx context.Context, use func(part []byte)) error {
 		}
 	}
 	return ctx.Err()
+}
+
+func ignoringInterrupts(read func() (int, error)) (int, error) {
+	for {
+		if n, err := read(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // ending looks whether a part is the last, or says that something went wrong.
