@@ -266,13 +266,23 @@ func (p *programmer) sync(ctx context.Context, now time.Time) {
 	compiled := p.compileAll(p.inOrder(p.turns.due(p.affected(taken), p.gone, now)), now)
 	p.stageHairpin()
 
-	var failure error
-	writing := p.clock.Now()
+	took, failure := p.write(ctx, now)
+	p.turns.ran(compiled, took, p.clock.Now())
+	if ctx.Err() == nil {
+		p.finish(ctx, now, failure)
+	}
+}
+
+// write has the kernel do what was staged, and says how long that took but for what no
+// Service is to blame for: to put right what others changed, and to find what the kernel
+// refuses.
+func (p *programmer) write(ctx context.Context, now time.Time) (took time.Duration, failure error) {
 	for _, f := range p.families {
 		if f.retry.After(now) {
 			failure = errWaiting
 			continue
 		}
+		began, before, doubtful := p.clock.Now(), f.writes, f.doubtful
 		if err := p.writer.write(ctx, f, now); err != nil {
 			failure = err
 			if ctx.Err() == nil {
@@ -280,13 +290,12 @@ func (p *programmer) sync(ctx context.Context, now time.Time) {
 			}
 			continue
 		}
+		if !doubtful && f.writes == before+1 {
+			took += p.clock.Since(began)
+		}
 		p.health.Updated(corev1.IPFamily(f.String()))
 	}
-	ended := p.clock.Now()
-	p.turns.ran(compiled, ended.Sub(writing), ended)
-	if ctx.Err() == nil {
-		p.finish(ctx, now, failure)
-	}
+	return took, failure
 }
 
 // compileAll compiles Services again, and those for which that leaves less room or more. It
@@ -297,7 +306,7 @@ func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map
 		for _, name := range names {
 			began := p.clock.Now()
 			elements := p.compile(name, now)
-			efforts[name] = effort{elements, efforts[name].compiling + p.clock.Since(began)}
+			efforts[name] = effort{elements, efforts[name].time + p.clock.Since(began)}
 		}
 	}
 	p.bounds.begin()
@@ -327,9 +336,9 @@ func createdAt(service *corev1.Service) time.Time {
 	return service.CreationTimestamp.Time
 }
 
-// gone reports whether there is no such Service any more.
+// gone reports whether there is no such Service any more that the proxy may serve.
 func (p *programmer) gone(name types.NamespacedName) bool {
-	return p.catalogue.entry(name).service == nil
+	return !compile.Ours(p.catalogue.entry(name).service)
 }
 
 // errWaiting is that a family is not written since that failed a moment ago.

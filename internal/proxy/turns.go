@@ -62,22 +62,21 @@ func (t *turns) next() time.Time {
 	return at
 }
 
-// effort is what it took to program a Service: how long it was compiled, and how many elements
-// were written.
+// effort is what it took to compile a Service: how many elements it has then, and how long.
 type effort struct {
-	elements  int
-	compiling time.Duration
+	elements int
+	time     time.Duration
 }
 
-// ran notes what it took to program Services, and how long the kernel took for all of them
+// ran notes what it took to compile Services, and how long the kernel took for all of them
 // together, of which each has a part by its elements.
-func (t *turns) ran(programmed map[types.NamespacedName]effort, writing time.Duration, now time.Time) {
+func (t *turns) ran(compiled map[types.NamespacedName]effort, writing time.Duration, now time.Time) {
 	sum := 0
-	for _, one := range programmed {
+	for _, one := range compiled {
 		sum += one.elements
 	}
-	for name, one := range programmed {
-		share := one.compiling
+	for name, one := range compiled {
+		share := one.time
 		if sum > 0 {
 			share += time.Duration(float64(writing) * float64(one.elements) / float64(sum))
 		}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,9 +9,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // A Service that changes all the time, and takes long to program, does not hold another up: a
@@ -124,6 +127,7 @@ func TestSlowServicesRestThemselves(t *testing.T) {
 // What is not programmed before its turn is not acknowledged before it.
 func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	w := newWorld(t)
+	w.run(time.Second)
 	w.kernel.takes = func() { w.clock.Step(time.Second) }
 	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1"))) // 1, 2
 	w.step(t.Context())
@@ -184,5 +188,63 @@ func TestTurns(t *testing.T) {
 	turns.ran(map[types.NamespacedName]effort{small: {0, 100 * time.Millisecond}, large: {990, time.Millisecond}}, time.Millisecond, at(0))
 	if got := turns.resting[small]; !got.Equal(at(300)) || len(turns.resting) != 1 {
 		t.Errorf("it rests for %s, and %d rest", got.Sub(start), len(turns.resting))
+	}
+}
+
+// What the kernel refuses of others is nothing that a Service took.
+func TestRefusedPortsCostOthersNothing(t *testing.T) {
+	w := newWorld(t)
+	var many []string
+	for i := range 50 {
+		many = append(many, fmt.Sprintf("10.1.9.%d", i))
+	}
+	quiet := aService("quiet", "10.96.0.2")
+	w.put(quiet, aGroup("quiet", "quiet-1", many...))
+	w.run(time.Minute)
+	w.kernel.refuses = func(transaction ruleset.Transaction) error {
+		w.clock.Step(50 * time.Millisecond)
+		if touches(transaction, "10.96.0.1") {
+			return errors.New("no")
+		}
+		return nil
+	}
+	for i := range 10 {
+		name := fmt.Sprintf("bad-%d", i)
+		w.put(aService(name, "10.96.0.1"), aGroup(name, name+"-1", "10.1.1.1"))
+	}
+	w.put(aGroup("quiet", "quiet-1", many[1:]...))
+	before := w.clock.Now()
+	w.step(t.Context())
+	if took := w.clock.Since(before); took < time.Second {
+		t.Fatalf("the search took %s: the test shows nothing", took)
+	}
+	if until, rests := w.turns.resting[keyOf(quiet)]; rests {
+		t.Errorf("it rests for %s", until.Sub(w.clock.Now()))
+	}
+}
+
+// A Service that is another proxy's now gives up what it has at once, though it rests.
+func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Service){
+		"another's": func(s *corev1.Service) { s.Labels[translate.LabelServiceProxyName] = "other" },
+		"a name":    func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeExternalName, "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.log = w.slowToCompile(3 * time.Second)
+			slow := aService("slow", "10.96.0.1")
+			slow.Spec.ExternalIPs = []string{"nonsense"}
+			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
+			w.step(t.Context())
+			if w.turns.resting[keyOf(slow)].IsZero() {
+				t.Fatal("it does not rest: the test shows nothing")
+			}
+			change(slow)
+			w.put(slow)
+			w.run(3 * ruleset.DefaultLinger)
+			if w.kernel.leads("10.1.1.1") {
+				t.Error("its rules are there")
+			}
+		})
 	}
 }

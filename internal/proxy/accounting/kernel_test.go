@@ -3,6 +3,7 @@ package accounting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -99,8 +100,25 @@ func addresses() error {
 		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: own, Flags: unix.IFA_F_NODAD}); err != nil {
 			return err
 		}
+		if err := delivered(address); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// delivered waits until what comes for an address is delivered here: on a busy machine the
+// kernel takes a while to see to that for an address of IPv6.
+func delivered(address netip.Addr) error {
+	for until := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
+		routes, err := netlink.RouteGet(address.AsSlice())
+		if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("routes to %s are %v: %w", address, routes, err)
+		}
+	}
 }
 
 // inside calls a function on a thread in the namespace. Sockets that it makes stay in it.

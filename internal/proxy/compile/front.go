@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // addresses are those that clients of a Service connect to, in one family.
@@ -20,6 +21,15 @@ type addresses struct {
 	// sources are the ranges that may connect to addresses of load balancers, nil for
 	// all.
 	sources []netip.Prefix
+}
+
+// Ours reports whether a Service is one that vicinity-proxy may serve.
+func Ours(service *corev1.Service) bool {
+	if service == nil || !proxied(service) {
+		return false
+	}
+	name, named := service.Labels[translate.LabelServiceProxyName]
+	return !named || name == translate.ServiceProxyName
 }
 
 // proxied reports whether the Service is one that any proxy serves.

@@ -22,13 +22,10 @@ import (
 // the node knows no endpoint for then stays kube-proxy's, because groups come and go one
 // by one, and the first of them may have nothing for the node.
 func Service(in Input, o Options) Result {
-	if in.Service == nil || !proxied(in.Service) {
+	if !Ours(in.Service) {
 		return Result{}
 	}
-	name, named := in.Service.Labels[translate.LabelServiceProxyName]
-	if named && name != translate.ServiceProxyName {
-		return Result{}
-	}
+	_, named := in.Service.Labels[translate.LabelServiceProxyName]
 	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in), most: in.MaxElements}
 	if len(c.groups) == 0 && !o.AllServices {
 		if named {

@@ -201,6 +201,7 @@ func (p *Prober) close() {
 func (p *Prober) round(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	asked := p.asked
+	p.asked = false
 	p.mu.Unlock()
 	wait, changed := p.pace.Every, asked
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
@@ -211,11 +212,6 @@ func (p *Prober) round(ctx context.Context) time.Duration {
 		if f := p.families[family]; f.probable() {
 			wait = min(wait, max(0, time.Until(f.state.next)))
 		}
-		p.mu.Unlock()
-	}
-	if asked {
-		p.mu.Lock()
-		p.asked = false
 		p.mu.Unlock()
 	}
 	if changed && ctx.Err() == nil {
@@ -262,6 +258,9 @@ func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool
 	}
 	before := f.state
 	f.state.take(failure, began, time.Now(), p.pace)
+	if p.asked {
+		f.state.next = time.Time{} // meanwhile, of what is to be seen after that
+	}
 	return f.state.Outcome != before.Outcome || f.state.Reason != before.Reason
 }
 

@@ -219,6 +219,30 @@ func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
 	}
 }
 
+// What is asked for while a probe is under way is probed after it.
+func TestAskedWhileProbing(t *testing.T) {
+	n := &network{t: t}
+	n.lead(n.own)
+	probes := 0
+	var p *Prober
+	p = New(Options{
+		Node: "node-a", Listen: n.listen, Changed: func() {}, Unserved: func() {}, Tried: func(ruleset.Family, error) { probes++ },
+		Dial: func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+			if probes == 0 {
+				p.Ask()
+			}
+			return n.dial(ctx, from, to)
+		},
+	})
+	t.Cleanup(p.close)
+	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: p.Serve(ruleset.IPv4, []netip.Addr{node})}})
+	for i, want := range []int{1, 2, 2} {
+		if wait := p.round(t.Context()); probes != want || (wait == 0) != (i == 0) {
+			t.Errorf("%d probes after %d rounds, and the next after %s", probes, i+1, wait)
+		}
+	}
+}
+
 // One who needs a probe gets it at once, and hears of its end.
 func TestAskedProbesComeAtOnce(t *testing.T) {
 	n := &network{t: t}
