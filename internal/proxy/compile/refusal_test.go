@@ -425,7 +425,7 @@ func TestManyRefusedAddressesCostLittle(t *testing.T) {
 			if n := len(r.Refused.First); n != keptRefusals {
 				t.Errorf("%d are kept, want %d", n, keptRefusals)
 			}
-			if times := growth(func() { small() }, func() { large() }); times > float64(test.most) {
+			if times := growth(t, func() { small() }, func() { large() }); times > float64(test.most) {
 				t.Errorf("4 times as many take %.1f times as long", times)
 			}
 		})
