@@ -33,6 +33,7 @@ type fakeKernel struct {
 
 type fakeTable struct {
 	chains map[string][]string // fingerprints
+	bases  map[string]*ruleset.Base
 	sets   map[string]*fakeSet
 }
 
@@ -50,7 +51,7 @@ func (t *fakeTable) clone() *fakeTable {
 	if t == nil {
 		return nil
 	}
-	c := &fakeTable{chains: maps.Clone(t.chains), sets: map[string]*fakeSet{}}
+	c := &fakeTable{chains: maps.Clone(t.chains), bases: maps.Clone(t.bases), sets: map[string]*fakeSet{}}
 	for name, set := range t.sets {
 		c.sets[name] = &fakeSet{set.print, set.dynamic, maps.Clone(set.elements)}
 	}
@@ -84,7 +85,7 @@ func (t *fakeTable) change(c ruleset.Change) (*fakeTable, error) {
 		return nil, nil
 	case ruleset.AddTable:
 		if t == nil {
-			t = &fakeTable{chains: map[string][]string{}, sets: map[string]*fakeSet{}}
+			t = &fakeTable{chains: map[string][]string{}, bases: map[string]*ruleset.Base{}, sets: map[string]*fakeSet{}}
 		}
 		return t, nil
 	}
@@ -100,7 +101,7 @@ func (t *fakeTable) change(c ruleset.Change) (*fakeTable, error) {
 		}
 		delete(t.sets, c.Set.Name)
 	case ruleset.AddChain:
-		t.chains[c.Chain.Name] = c.Chain.Fingerprints()
+		t.chains[c.Chain.Name], t.bases[c.Chain.Name] = c.Chain.Fingerprints(), c.Chain.Base
 	case ruleset.ReplaceRules, ruleset.DeleteChain:
 		if _, found := t.chains[c.Chain.Name]; !found {
 			return nil, fmt.Errorf("chain %s: %w", c.Chain.Name, errNotThere)
@@ -153,7 +154,7 @@ func (k *fakeKernel) list(number ruleset.Family, elements bool) (ruleset.Listing
 	}
 	listing.Exists = true
 	for _, name := range slices.Sorted(maps.Keys(table.chains)) {
-		listing.Chains = append(listing.Chains, ruleset.ListedChain{Name: name, Fingerprints: table.chains[name]})
+		listing.Chains = append(listing.Chains, ruleset.ListedChain{Name: name, Base: table.bases[name], Fingerprints: table.chains[name]})
 	}
 	for _, name := range slices.Sorted(maps.Keys(table.sets)) {
 		set := table.sets[name]

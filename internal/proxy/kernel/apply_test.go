@@ -182,7 +182,7 @@ func (th things) listing(sets []*ruleset.Set, chains []*ruleset.Chain, elements 
 		l.Sets = append(l.Sets, ruleset.ListedSet{Name: set.Name, Fingerprint: set.Fingerprint(), Elements: elements[set.Name]})
 	}
 	for _, chain := range chains {
-		l.Chains = append(l.Chains, ruleset.ListedChain{Name: chain.Name, Fingerprints: chain.Fingerprints()})
+		l.Chains = append(l.Chains, ruleset.ListedChain{Name: chain.Name, Base: chain.Base, Fingerprints: chain.Fingerprints()})
 	}
 	return l
 }
@@ -207,9 +207,13 @@ func differences(got, want ruleset.Listing) string {
 			set     string
 			element ruleset.Element
 		}
-		has[fmt.Sprint("family ", l.Family, " ", l.Exists)] += n
+		has[fmt.Sprint("family ", l.Family, " ", l.Exists, " ", l.Flagged)] += n
 		for _, chain := range l.Chains {
-			has[fmt.Sprint("chain ", chain.Name, " ", chain.Fingerprints)] += n
+			base := "none"
+			if chain.Base != nil {
+				base = fmt.Sprint(*chain.Base)
+			}
+			has[fmt.Sprint("chain ", chain.Name, " ", base, " ", chain.ForeignBase, " ", chain.Fingerprints)] += n
 		}
 		for _, set := range l.Sets {
 			has[fmt.Sprint("set ", set.Name, " ", set.Fingerprint)] += n

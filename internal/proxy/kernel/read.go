@@ -73,7 +73,9 @@ type reader struct {
 }
 
 func (r *reader) read(elements bool) error {
-	err := r.ask(unix.NFT_MSG_GETTABLE, 0, [2]uint16{unix.NFTA_TABLE_NAME}, "", func([]byte) {})
+	err := r.ask(unix.NFT_MSG_GETTABLE, 0, [2]uint16{unix.NFTA_TABLE_NAME}, "", func(content []byte) {
+		r.listing.Flagged = count(attribute(content, unix.NFTA_TABLE_FLAGS)) != 0
+	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	} else if err != nil {
@@ -130,9 +132,9 @@ func (r *reader) chains() error {
 	err := r.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_CHAIN_TABLE}, "", func(content []byte) {
 		// The kernel lists the chains of all tables.
 		if text(attribute(content, unix.NFTA_CHAIN_TABLE)) == ruleset.TableName {
-			name := text(attribute(content, unix.NFTA_CHAIN_NAME))
-			places[name] = len(r.listing.Chains)
-			r.listing.Chains = append(r.listing.Chains, ruleset.ListedChain{Name: name})
+			chain := listedChain(content)
+			places[chain.Name] = len(r.listing.Chains)
+			r.listing.Chains = append(r.listing.Chains, chain)
 		}
 	})
 	if err != nil {
@@ -151,6 +153,17 @@ func (r *reader) chains() error {
 		return fmt.Errorf("rules: %w", err)
 	}
 	return nil
+}
+
+// listedChain is a chain without its rules.
+func listedChain(content []byte) ruleset.ListedChain {
+	chain := readChain("", content)
+	listed := ruleset.ListedChain{Name: chain.Name}
+	if base := chain.Base; base != nil {
+		listed.Base = &ruleset.Base{NAT: base.Type == "nat", Hook: ruleset.Hook(slices.Index(hooks, base.Hook)), Priority: base.Priority}
+		listed.ForeignBase = base.Drops || base.Type != "nat" && base.Type != "filter"
+	}
+	return listed
 }
 
 // setKind is what is read of a set.

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,61 @@ func TestRepairedHooksKeepStrangersOut(t *testing.T) {
 	repair(t, w, table)
 	if getsIn() {
 		t.Error("a stranger gets in after the repair")
+	}
+}
+
+// What others change of the table itself, and of the base of a chain, stops traffic that all rules
+// let through.
+func TestPolicyAndFlagsAreRepaired(t *testing.T) {
+	for _, test := range []struct {
+		name, chain string
+		// command is what nft is told, and old and new how a list of the chain is edited.
+		command, old, new string
+		// stops says that traffic stops.
+		stops bool
+	}{
+		{"policy", "refuse-forward", "add chain ip vicinity refuse-forward { policy drop; }", "", "", true},
+		{"dormant", "refuse-forward", "add table ip vicinity { flags dormant; }", "", "", true},
+		{"priority", "refuse-forward", "delete chain ip vicinity refuse-forward", "priority filter - 1", "priority filter + 1", false},
+		{"type", "refuse-output", "delete chain ip vicinity refuse-output", "type filter", "type route", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, worlds[0])
+			w.serve(t)
+			table := ruleset.NewTable(w.config())
+			front := w.front(1, 80)
+			stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{front}})
+			works := func() bool {
+				_, err := w.client.connect(w.stranger, to(front), time.Second)
+				return err == nil
+			}
+			chain := func() string { return w.node.nft(t, "list", "chain", "ip", "vicinity", test.chain) }
+			before := chain()
+			w.node.nft(t, test.command)
+			if test.new != "" {
+				w.node.nft(t, strings.Replace(before, test.old, test.new, 1))
+			}
+			if works() == test.stops {
+				t.Fatalf("it works: %t, so that the test shows nothing", !test.stops)
+			}
+			for what, read := range map[string]func(ruleset.Family) (ruleset.Listing, error){"Read": w.conn.Read, "Shape": w.conn.Shape} {
+				l, err := read(w.family)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if table.HoldsShape(l) {
+					t.Errorf("%s does not tell", what)
+				}
+			}
+			repair(t, w, table)
+			if !works() {
+				t.Error("it does not work after the repair")
+			}
+			wantTable(t, w.conn, w.family, table)
+			if after := chain(); after != before {
+				t.Errorf("the repaired chain is\n%s\ninstead of\n%s", after, before)
+			}
+		})
 	}
 }
 

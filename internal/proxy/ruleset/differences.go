@@ -48,7 +48,11 @@ type comparison struct {
 }
 
 func (t *Table) newComparison(l Listing, exact bool) *comparison {
-	return &comparison{Table: t, held: hold(t.config.Family, l), exact: exact}
+	c := &comparison{Table: t, held: hold(t.config.Family, l), exact: exact}
+	if l.Flagged {
+		c.differ("the table has flags, such as dormant")
+	}
+	return c
 }
 
 func (c *comparison) differ(format string, args ...any) {
@@ -94,10 +98,12 @@ func (c *comparison) shape() {
 
 // chain compares a chain.
 func (c *comparison) chain(want *Chain) {
-	switch prints, there := c.held.chains[want.Name]; {
+	switch held, there := c.held.chains[want.Name]; {
 	case !there:
 		c.differ("the chain %s is missing", want.Name)
-	case !slices.Equal(prints, want.Fingerprints()):
+	case !held.entered(want.Base):
+		c.differ("the chain %s has another type, hook, priority or policy", want.Name)
+	case !held.is(want):
 		c.differ("the chain %s has other rules", want.Name)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 )
 
 // Fingerprints are what the chain's rules carry in the kernel, one each, in order. They
@@ -31,4 +32,18 @@ func (c *Chain) Fingerprints() []string {
 func (s *Set) Fingerprint() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", *s))
 	return hex.EncodeToString(sum[:8])
+}
+
+// is reports whether the kernel holds a chain as this package makes it.
+func (l ListedChain) is(c *Chain) bool {
+	return l.entered(c.Base) && slices.Equal(l.Fingerprints, c.Fingerprints())
+}
+
+// entered reports whether packets enter the chain where a base has them enter it, or
+// nowhere if there is none.
+func (l ListedChain) entered(base *Base) bool {
+	if l.Base == nil || base == nil {
+		return l.Base == base
+	}
+	return !l.ForeignBase && *l.Base == *base
 }

@@ -15,8 +15,8 @@ type holding struct {
 	foreign []string
 
 	sets    map[string]bool
-	chains  map[string][]string // their fingerprints
-	parts   []*part             // in order
+	chains  map[string]ListedChain
+	parts   []*part // in order
 	entries map[Front]*entry
 	// targets are those that clients may be remembered with, by the map for them.
 	targets map[string][]netip.AddrPort
@@ -44,7 +44,7 @@ type filled struct {
 func hold(family Family, l Listing) *holding {
 	h := &holding{
 		sets:    make(map[string]bool),
-		chains:  make(map[string][]string),
+		chains:  make(map[string]ListedChain),
 		entries: make(map[Front]*entry),
 		targets: make(map[string][]netip.AddrPort),
 	}
@@ -94,21 +94,27 @@ func hold(family Family, l Listing) *holding {
 
 // holdChains reads the chains.
 func (h *holding) holdChains(chains []ListedChain) {
-	fixed := make(map[string]bool)
+	fixed := make(map[string]bool) // whether packets enter them
 	for _, c := range (Config{}).chains() {
-		fixed[c.Name] = true
+		fixed[c.Name] = c.Base != nil
 	}
 	for _, c := range chains {
-		if !fixed[c.Name] {
-			p := parsePart(c.Name)
-			if p == nil || p.kind == affinityPart {
-				h.foreign = append(h.foreign, "chain "+c.Name)
-				continue
-			}
+		entered, always := fixed[c.Name]
+		var p *part
+		if !always {
+			p = parsePart(c.Name)
+			entered = p != nil && p.kind == hookPart
+		}
+		// The kernel leads to no chain that packets enter, and deletes none that is led to.
+		if !always && (p == nil || p.kind == affinityPart) || entered != (c.Base != nil) {
+			h.foreign = append(h.foreign, "chain "+c.Name)
+			continue
+		}
+		if p != nil {
 			p.held = true
 			h.parts = append(h.parts, p)
 		}
-		h.chains[c.Name] = c.Fingerprints
+		h.chains[c.Name] = c
 	}
 }
 

@@ -211,7 +211,7 @@ func (k *fakeKernel) changeElements(family Family, c Change) error {
 func (k *fakeKernel) list(family Family) Listing {
 	l := Listing{Family: family, Exists: k.exists}
 	for _, name := range slices.Sorted(maps.Keys(k.chains)) {
-		l.Chains = append(l.Chains, ListedChain{Name: name, Fingerprints: k.chains[name].Fingerprints()})
+		l.Chains = append(l.Chains, ListedChain{Name: name, Base: k.chains[name].Base, Fingerprints: k.chains[name].Fingerprints()})
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.sets)) {
 		set := k.sets[name]

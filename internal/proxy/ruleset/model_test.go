@@ -617,7 +617,7 @@ func (m *machine) tamperOnce(t *rapid.T) {
 	}
 	key := rapid.SampledFrom(keys).Draw(t, "key")
 	other := set.elements[rapid.SampledFrom(keys).Draw(t, "other key")]
-	switch rapid.IntRange(0, 6).Draw(t, "kind") {
+	switch rapid.IntRange(0, 8).Draw(t, "kind") {
 	case 0:
 		delete(set.elements, key)
 	case 1:
@@ -636,6 +636,14 @@ func (m *machine) tamperOnce(t *rapid.T) {
 		m.kernel.chains[dropOutsideChain] = &c
 	case 5:
 		m.kernel.chains["foreign"] = &Chain{Name: "foreign"}
+	case 6, 7:
+		if c := m.kernel.chains["nat-output"]; c != nil {
+			other := *c
+			if other.Base = nil; rapid.Bool().Draw(t, "base") {
+				other.Base = &Base{NAT: true, Hook: Output, Priority: rememberPriority}
+			}
+			m.kernel.chains["nat-output"] = &other
+		}
 	default:
 		delete(m.kernel.chains, "nat-prerouting")
 	}

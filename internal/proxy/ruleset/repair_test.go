@@ -8,24 +8,59 @@ import (
 	"time"
 )
 
-// A hook that others made anew, without hook or at another priority, is made anew: the kernel
-// changes the rules of a chain, and nothing else of it.
-func TestHooksWithAnotherBaseAreMadeAnew(t *testing.T) {
+// A chain that others made anew, without hook, with one, or at another priority, is made anew:
+// the kernel changes the rules of a chain, and nothing else of it.
+func TestChainsWithAnotherBaseAreMadeAnew(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	guarded := sticky("12", "1")
 	guarded.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	b.program(t, start, guarded)
-	for name := range hooks {
-		other := *b.kernel.chains[name]
-		other.Base = nil
-		b.kernel.chains[name] = &other
-	}
-	b.Adopt(b.kernel.list(IPv4))
-	b.do(t, b.Commit(start))
-	for name, h := range hooks {
-		if base := b.kernel.chains[name].Base; base == nil || *base != h.base {
-			t.Errorf("%s has the base %v", name, base)
+	for name, right := range b.kernel.clone().chains {
+		others := []*Base{{Hook: Input, Priority: 7}}
+		if right.Base != nil {
+			later := *right.Base
+			later.Priority++
+			others = []*Base{nil, &later}
 		}
+		for _, other := range others {
+			changed := *right
+			changed.Base = other
+			b.kernel.chains[name] = &changed
+			l := b.kernel.list(IPv4)
+			if b.Holds(l) || b.HoldsShape(l) || len(b.Differences(l)) == 0 {
+				t.Errorf("that %s has the base %v makes no difference", name, other)
+			}
+			b.Adopt(l)
+			b.do(t, b.Commit(start))
+			if base := b.kernel.chains[name].Base; (base == nil) != (right.Base == nil) || base != nil && *base != *right.Base {
+				t.Errorf("%s has the base %v", name, base)
+			}
+		}
+	}
+}
+
+// A chain with a type or policy of others, and a table with flags, are made anew.
+func TestForeignBasesAndFlagsAreMadeAnew(t *testing.T) {
+	for name, change := range map[string]func(*Listing){
+		"delete chain nat-output": func(l *Listing) {
+			at := slices.IndexFunc(l.Chains, func(c ListedChain) bool { return c.Name == "nat-output" })
+			l.Chains[at].ForeignBase = true
+		},
+		"delete table": func(l *Listing) { l.Flagged = true },
+	} {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
+		l := b.kernel.list(IPv4)
+		change(&l)
+		if b.Holds(l) || b.HoldsShape(l) || len(b.Differences(l)) == 0 {
+			t.Errorf("%s: it makes no difference", name)
+		}
+		b.Adopt(l)
+		c := b.Commit(start)
+		if lines := describe(c.Transaction); !slices.Contains(lines, name) {
+			t.Errorf("there is no %q in\n%s", name, strings.Join(lines, "\n"))
+		}
+		b.do(t, c)
 	}
 }
 

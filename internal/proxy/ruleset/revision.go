@@ -92,7 +92,7 @@ func (r *revision) commit() Commit {
 // looked at.
 func (r *revision) adopt() {
 	r.held = hold(r.config.Family, *r.listing)
-	if len(r.held.foreign) > 0 || !r.listing.Exists {
+	if len(r.held.foreign) > 0 || r.listing.Flagged || !r.listing.Exists {
 		r.held = &holding{anew: true}
 	}
 	for name, p := range r.ports {
@@ -259,11 +259,11 @@ func (r *revision) fixedChains(before Config) (made, replaced []Change) {
 			}
 			continue
 		}
-		prints, there := r.held.chains[c.Name]
+		held, there := r.held.chains[c.Name]
 		switch {
 		case !there:
 			made = append(made, Change{Kind: AddChain, Chain: c})
-		case slices.Equal(prints, c.Fingerprints()):
+		case held.is(c):
 		case c.Base != nil:
 			// It may have another hook or priority, which cannot be changed.
 			made = append(made, Change{Kind: DeleteChain, Chain: c}, Change{Kind: AddChain, Chain: c})

@@ -125,7 +125,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 		outdated = nil
 		for _, p := range r.held.parts {
 			switch {
-			case p.kind == affinityPart || slices.Equal(r.held.chains[p.name], p.chain(r.config).Fingerprints()):
+			case p.kind == affinityPart || r.held.chains[p.name].is(p.chain(r.config)):
 			case p.refs == 0:
 				// It is about to go, and not all that its rules should say is known.
 				p.outdated = true

@@ -96,7 +96,7 @@ func (t *Table) Configure(config Config) {
 // Adopt makes the next Commit go by what the kernel holds, be it after a restart, because
 // it refused a transaction, or because somebody else changed the table. What is right
 // stays, targets keep their slots where they can, and the rest is put right. If there is
-// no table, or one that holds what cannot be told apart, all is made anew in one
+// no table, or one that has flags or holds what cannot be told apart, all is made anew in one
 // transaction, which also deletes what there is: an empty Listing asks for just that. The
 // table keeps the listing until the next Commit.
 func (t *Table) Adopt(listing Listing) {

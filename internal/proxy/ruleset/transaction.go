@@ -150,13 +150,21 @@ type Listing struct {
 	Family Family
 	// Exists is false if there is no table.
 	Exists bool
-	Chains []ListedChain
-	Sets   []ListedSet
+	// Flagged says that the table has flags, as none of this package has. One that is
+	// dormant does nothing.
+	Flagged bool
+	Chains  []ListedChain
+	Sets    []ListedSet
 }
 
 // ListedChain is a chain that the kernel holds.
 type ListedChain struct {
 	Name string
+	// Base is where packets enter, nil for a chain that others lead to.
+	Base *Base
+	// ForeignBase says that the base has a type or a policy that no chain of this package
+	// has.
+	ForeignBase bool
 	// Fingerprints are what its rules carry, in order: Chain.Fingerprints if the chain is
 	// as this package made it. A rule of somebody else has an empty one.
 	Fingerprints []string

@@ -12,7 +12,7 @@ import (
 func (t *Table) Want() Listing {
 	l := Listing{Family: t.config.Family, Exists: true}
 	for _, c := range t.chains() {
-		l.Chains = append(l.Chains, ListedChain{Name: c.Name, Fingerprints: c.Fingerprints()})
+		l.Chains = append(l.Chains, ListedChain{Name: c.Name, Base: c.Base, Fingerprints: c.Fingerprints()})
 	}
 	elements := t.elements()
 	for id, set := range sets {

@@ -52,7 +52,7 @@ type Share struct {
 // the table.
 func (s *Share) Of(l ruleset.Listing) ruleset.Listing {
 	want := s.Table.Want()
-	part := ruleset.Listing{Family: l.Family, Exists: l.Exists}
+	part := ruleset.Listing{Family: l.Family, Exists: l.Exists, Flagged: l.Flagged}
 	for _, chain := range l.Chains {
 		if slices.ContainsFunc(want.Chains, func(w ruleset.ListedChain) bool { return w.Name == chain.Name }) {
 			part.Chains = append(part.Chains, chain)
