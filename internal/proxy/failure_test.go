@@ -210,6 +210,58 @@ func TestKernelThatFails(t *testing.T) {
 	}
 }
 
+// Where the kernel refuses every repair of what it holds, all is made anew, and what is staged
+// and refused by itself is still set aside.
+func TestRepairThatIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"a repair": func(w *world) {
+			w.kernel.do(func(table *fakeTable) { delete(table.chains, "nat-output") })
+		},
+		"a change": func(w *world) { w.put(aGroup("s1", "s1-1", "10.1.2.1")) },
+		"a change and one that is bad": func(w *world) {
+			w.put(aGroup("s1", "s1-1", "10.1.2.1"), aGroup("s2", "s2-1", "10.1.9.9"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := many(t, 5)
+			w.right("at first")
+			stuck := true
+			w.kernel.refuses = func(t ruleset.Transaction) error {
+				switch first := t.Changes[0].Kind; {
+				case touches(t, "10.1.9.9"):
+					return fmt.Errorf("adding 10.1.9.9: %w", errRefused)
+				case first == ruleset.AddTable:
+				case first == ruleset.DeleteTable:
+					stuck = false
+				case stuck:
+					return errRefused
+				}
+				return nil
+			}
+			change(w)
+			// Nothing can be written, be it only this.
+			w.kernel.do(func(table *fakeTable) { table.chains["refuse"] = nil })
+			w.run(2 * time.Second)
+			if stuck {
+				t.Fatal("nothing was made anew")
+			}
+			if got := w.counter("anew", "IPv4"); got != 1 {
+				t.Errorf("%g times all was made anew", got)
+			}
+			want := 0.0
+			if strings.Contains(name, "bad") {
+				want = 1
+			}
+			if got := w.counter("refused", "IPv4"); got != want {
+				t.Errorf("%g ports are set aside, want %g", got, want)
+			}
+			w.refusing()
+			w.run(asideMost)
+			w.right("in the end")
+		})
+	}
+}
+
 // The same if it cannot even be read.
 func TestKernelThatIsNotRead(t *testing.T) {
 	w := many(t, 5)

@@ -60,9 +60,12 @@ const (
 	asideMost  = 5 * time.Minute
 	// mostUnread is after how many attempts to read rules that change all the time they are
 	// made anew. Each of them is several in the kernel.
-	mostUnread  = 3
-	mostTries   = 200 // transactions to find what the kernel refuses
-	mostRefused = 20  // ServicePorts, of which each has its own cause
+	mostUnread = 3
+	// refusedRepairs is after how many failures the same is done where the kernel refuses
+	// whatever is written, and again after as many more.
+	refusedRepairs = 3
+	mostTries      = 200 // transactions to find what the kernel refuses
+	mostRefused    = 20  // ServicePorts, of which each has its own cause
 	// longestSearch bounds how long changes wait for a search. The next one goes on with
 	// what is left.
 	longestSearch = 5 * time.Second

@@ -87,7 +87,7 @@ func newMetrics(count func(resource string) int) *metrics {
 		results:     counter("transactions_total", "Transactions of the kernel by how they ended.", "family", "result"),
 		failures:    counter("failures_total", "Work that failed and did not hold up programming, by what it was.", "step"),
 		foreign:     counter("foreign_changes_total", "Times that rules were found changed by somebody else, and put right.", "family"),
-		anew:        counter("rewrites_total", "Times that all rules were made anew, since others changed theirs all the time and the kernel's could not be read.", "family"),
+		anew:        counter("rewrites_total", "Times that all rules were made anew, since the kernel's could not be read while others changed theirs, or the kernel refused to have them put right.", "family"),
 		deleted:     counter("connection_cleanups_total", "Times that tracked connections to endpoints that went were looked for, by how that ended.", "result"),
 		received:    counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
 		probes:      counter("probes_total", "Probes whether packets of the node come through the rules, by how they ended.", "family", "result"),

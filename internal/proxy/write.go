@@ -143,9 +143,20 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 		f.unstage(name)
 	}
 	s := &search{writer: w, family: f, now: now, tries: mostTries, until: w.clock.Now().Add(longestSearch)}
-	// If nothing can be written without them either, they are not to blame.
-	if len(all) > 0 && s.try(ctx) == nil && w.answers(ctx, f) == nil {
+	stuck := cause
+	if len(all) > 0 {
+		stuck = s.try(ctx)
+	}
+	if stuck != nil && ctx.Err() == nil && !f.doubtful {
+		// Nothing can be written without them either, so they are not to blame.
+		stuck = s.makeAnew(ctx, stuck)
+	}
+	switch {
+	case stuck != nil || w.answers(ctx, f) != nil:
+	case len(all) > 0:
 		cause = s.among(ctx, all)
+	default:
+		cause = nil
 	}
 	for _, one := range s.refusals {
 		w.setAside(f, one, all[one.name], now)
@@ -237,6 +248,20 @@ func (s *search) try(ctx context.Context) error {
 	s.listing = &listing
 	s.family.take(listing)
 	return err
+}
+
+// makeAnew writes all anew, in place of what the kernel holds: what others made of that may be
+// such that the kernel refuses each repair. It is done at every refusedRepairs-th failure, as it
+// takes long and forgets clients, and only if the kernel takes anything at all.
+func (s *search) makeAnew(ctx context.Context, cause error) error {
+	f := s.family
+	if (f.failures+1)%refusedRepairs != 0 || s.answers(ctx, f) != nil {
+		return cause
+	}
+	s.metrics.anew.WithLabelValues(f.String()).Inc()
+	s.log.Info("The kernel refuses to have rules put right, and all are made anew", "family", f.String(), "cause", cause.Error())
+	f.take(ruleset.Listing{Family: f.number})
+	return s.try(ctx)
 }
 
 // answers has the kernel do what is done already: to add the table that is there.

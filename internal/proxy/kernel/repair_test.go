@@ -103,6 +103,17 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 	}
 }
 
+// A chain that others made where a hook was, and lead to, cannot be deleted by itself.
+func TestHooksThatOthersLeadToAreRepaired(t *testing.T) {
+	w := newWorld(t, worlds[0])
+	table := ruleset.NewTable(w.config())
+	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{w.front(1, 80)}})
+	w.node.nft(t, "flush chain ip vicinity refuse-input; delete chain ip vicinity refuse-input; add chain ip vicinity refuse-input; "+
+		"add rule ip vicinity refuse jump refuse-input")
+	repair(t, w, table)
+	wantTable(t, w.conn, w.family, table)
+}
+
 // A chain with a name that the table could have given does not have the kernel refuse all.
 func TestNamesOfOthersAreRepaired(t *testing.T) {
 	w := newWorld(t, worlds[0])
