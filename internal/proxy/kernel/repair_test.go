@@ -114,6 +114,29 @@ func TestHooksThatOthersLeadToAreRepaired(t *testing.T) {
 	wantTable(t, w.conn, w.family, table)
 }
 
+// A chain with such a name that leads to one of ours does not keep that from being deleted.
+func TestChainsOfOthersKeepNothing(t *testing.T) {
+	w := newWorld(t, worlds[0])
+	table := ruleset.NewTable(w.config())
+	port := ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{w.front(1, 80)}}
+	stage(t, w.conn, table, port)
+	w.node.nft(t, "add chain ip vicinity pick-7; add rule ip vicinity pick-7 goto service-2")
+	port.Cluster = w.all(1)
+	if err := table.Set(port); err != nil {
+		t.Fatal(err)
+	}
+	repair(t, w, table)
+	for range 8 {
+		due, some := table.Due()
+		if !some {
+			return
+		}
+		apply(t, w.conn, table.Commit(due).Transaction)
+		table.Written(due)
+	}
+	t.Error("something is due still")
+}
+
 // A chain with a name that the table could have given does not have the kernel refuse all.
 func TestNamesOfOthersAreRepaired(t *testing.T) {
 	w := newWorld(t, worlds[0])

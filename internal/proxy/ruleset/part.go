@@ -65,6 +65,8 @@ type part struct {
 	// outdated says that the kernel's has other rules, which does not matter while nothing
 	// leads to it.
 	outdated bool
+	// foreign says that those rules were found in the kernel, and may lead anywhere.
+	foreign bool
 	// touched says that the Commit at work has looked at it.
 	touched bool
 	// left is until when packets may be on their way here that an element led here which

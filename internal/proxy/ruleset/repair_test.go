@@ -64,6 +64,47 @@ func TestForeignBasesAndFlagsAreMadeAnew(t *testing.T) {
 	}
 }
 
+// A chain with a name that the table could have given, and rules of others that lead to chains of
+// the table, keeps none of these from being deleted.
+func TestChainsOfOthersKeepNothing(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	b.kernel.chains["pick-7"] = &Chain{Name: "pick-7", Rules: []Rule{{Family: IPv4, Statements: []Statement{leadTo("service-2")}}}}
+	b.Adopt(b.kernel.list(IPv4))
+	b.program(t, start.Add(10*time.Millisecond), dnsPort("1"))
+	for range 20 {
+		due, some := b.Due()
+		if !some {
+			return
+		}
+		b.do(t, b.Commit(due))
+		b.Written(due)
+	}
+	t.Error("something is due still")
+}
+
+// A hook that nothing needs, and that others made with rules of their own, gets its own rules at
+// once: packets enter it for as long as it lingers.
+func TestHooksOfOthersDoNothing(t *testing.T) {
+	for name, h := range hooks {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
+		drop := Rule{Family: IPv4, Statements: []Statement{Decide{Verdict{Kind: VerdictDrop}}}}
+		b.kernel.chains[name] = &Chain{Name: name, Base: &h.base, Rules: []Rule{drop}}
+		b.Adopt(b.kernel.list(IPv4))
+		b.do(t, b.Commit(start))
+		if c := b.kernel.chains[name]; c != nil && len(c.Rules) > 0 && c.Rules[0].String() == drop.String() {
+			t.Errorf("%s drops packets still", name)
+		}
+		for due, some := b.Due(); some; due, some = b.Due() {
+			b.do(t, b.Commit(due))
+		}
+		if b.kernel.chains[name] != nil {
+			t.Errorf("%s stays", name)
+		}
+	}
+}
+
 // Nothing is made for a chain that only exists, whatever its name says that it leads to.
 func TestNothingIsMadeForNamesOfOthers(t *testing.T) {
 	own := make(map[string]bool)

@@ -26,6 +26,8 @@ type revision struct {
 	created  []*part
 	outdated []*part
 	deleted  []Change
+	// flushed empties chains that are deleted.
+	flushed  []Change
 	removals [setCount][]Element
 	adds     [setCount][]Element
 	// ended are the endpoints that connections of a port must not go on to.
@@ -242,7 +244,7 @@ func (r *revision) changes(before Config) []Change {
 			changes = append(changes, Change{Kind: ReplaceRules, Chain: c})
 		}
 	}
-	return append(changes, r.deleted...)
+	return slices.Concat(changes, r.flushed, r.deleted)
 }
 
 // fixedChains are the changes of the chains that every table has: those that make chains,

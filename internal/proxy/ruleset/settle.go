@@ -46,7 +46,7 @@ func (r *revision) settle() {
 			case p.refs > 0:
 				p.due = time.Time{}
 				if p.outdated {
-					p.outdated = false
+					p.outdated, p.foreign = false, false
 					r.outdated = append(r.outdated, p)
 				}
 			case !p.held:
@@ -94,6 +94,10 @@ func (r *revision) expire() {
 			delete(r.parts, p.name)
 			delete(r.buried, p)
 			delete(r.recalled, p)
+			if p.foreign {
+				// Others may be deleted before it that it leads to.
+				r.flushed = append(r.flushed, Change{Kind: ReplaceRules, Chain: &Chain{Name: p.name}})
+			}
 			if p.kind == affinityPart {
 				r.deleted = append(r.deleted, Change{Kind: DeleteSet, Set: affinitySet(p.name)})
 			} else {
@@ -126,9 +130,9 @@ func (r *revision) outdatedParts(before Config) []*part {
 		for _, p := range r.held.parts {
 			switch {
 			case p.kind == affinityPart || r.held.chains[p.name].is(p.chain(r.config)):
-			case p.refs == 0:
+			case p.refs == 0 && p.kind != hookPart:
 				// It is about to go, and not all that its rules should say is known.
-				p.outdated = true
+				p.outdated, p.foreign = true, true
 			default:
 				outdated = append(outdated, p)
 			}
