@@ -79,19 +79,19 @@ func (c *comparison) shape() {
 			c.differ("nothing leads to %s", p.name)
 		}
 	}
-	for _, p := range c.usedParts() {
-		if p.kind != affinityPart {
-			c.chain(p.chain(c.config))
-		} else if !there[p.name] {
-			c.differ("the set %s is missing", p.name)
-		}
+	wanted := c.usedParts()
+	if c.exact {
+		// What lingers may be used again as it is.
+		wanted = slices.SortedFunc(maps.Values(c.parts), compareParts)
 	}
-	if !c.exact {
-		return
-	}
-	for _, p := range slices.SortedFunc(maps.Values(c.parts), compareParts) {
-		if p.refs == 0 && !there[p.name] {
+	for _, p := range wanted {
+		switch {
+		case p.refs == 0 && !there[p.name]:
 			c.differ("%s is gone too early", p.name)
+		case p.kind != affinityPart && !p.outdated:
+			c.chain(p.chain(c.config))
+		case !there[p.name]:
+			c.differ("the set %s is missing", p.name)
 		}
 	}
 }

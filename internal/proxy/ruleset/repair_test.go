@@ -105,6 +105,63 @@ func TestHooksOfOthersDoNothing(t *testing.T) {
 	}
 }
 
+// What others change of chains that linger is seen, be it that they linger for themselves or for
+// others that do: they may be used again before they go.
+func TestLingeringChainsAreLookedAt(t *testing.T) {
+	guarded := dnsPort("12")
+	guarded.Fronts[0].ClusterIP = false
+	guarded.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	open := dnsPort("1")
+	open.Fronts[0].ClusterIP = false
+	fresh := newBed(Config{Family: IPv4})
+	fresh.program(t, start, guarded)
+	for name := range fresh.kernel.chains {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, guarded)
+		b.program(t, start.Add(10*time.Millisecond), open)
+		emptied := *b.kernel.chains[name]
+		emptied.Rules = nil
+		b.kernel.chains[name] = &emptied
+		l := b.kernel.list(IPv4)
+		if b.Holds(l) || b.HoldsShape(l) {
+			t.Errorf("that %s is empty makes no difference", name)
+		}
+		b.Adopt(l)
+		b.program(t, start.Add(20*time.Millisecond), guarded)
+	}
+}
+
+// Another Config does not give a chain that lingers rules that lead to what is not there.
+func TestConfigureLeavesLingeringChainsOfOthers(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	for _, name := range []string{"service-7", "split-7-3", "draw-2x500.3x500"} {
+		b.kernel.chains[name] = &Chain{Name: name}
+	}
+	b.Adopt(b.kernel.list(IPv4))
+	b.do(t, b.Commit(start))
+	b.Configure(Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
+	b.do(t, b.Commit(start.Add(10*time.Millisecond)))
+	// One that is used again has its rules.
+	b.program(t, start.Add(20*time.Millisecond), dnsPort("1234567"))
+	for due, some := b.Due(); some; due, some = b.Due() {
+		b.do(t, b.Commit(due))
+	}
+}
+
+// A chain that only exists does not have Differences leave out what its name says it leads to.
+func TestDifferencesBesideChainsOfOthers(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	b.kernel.chains["draw-2x500.3x500"] = &Chain{Name: "draw-2x500.3x500"}
+	b.Adopt(b.kernel.list(IPv4))
+	b.do(t, b.Commit(start))
+	b.kernel.chains["pick-2"] = &Chain{Name: "pick-2"}
+	if found := b.Differences(b.kernel.list(IPv4)); !slices.Contains(found, "the chain pick-2 has other rules") {
+		t.Errorf("the differences are %q", found)
+	}
+}
+
 // Nothing is made for a chain that only exists, whatever its name says that it leads to.
 func TestNothingIsMadeForNamesOfOthers(t *testing.T) {
 	own := make(map[string]bool)

@@ -139,7 +139,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 		}
 	case !before.equal(r.config):
 		for _, p := range r.parts {
-			if p.kind != affinityPart && !slices.Contains(r.created, p) && !slices.Contains(outdated, p) &&
+			if p.kind != affinityPart && !p.foreign && !slices.Contains(r.created, p) && !slices.Contains(outdated, p) &&
 				!slices.Equal(p.chain(before).Fingerprints(), p.chain(r.config).Fingerprints()) {
 				outdated = append(outdated, p)
 			}

@@ -57,6 +57,9 @@ func (t *Table) usedParts() []*part {
 			used = append(used, p)
 			continue
 		}
+		if !p.leads {
+			continue
+		}
 		for _, name := range p.leadsTo() {
 			idle[name]++
 		}
