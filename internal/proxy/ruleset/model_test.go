@@ -617,7 +617,7 @@ func (m *machine) tamperOnce(t *rapid.T) {
 	}
 	key := rapid.SampledFrom(keys).Draw(t, "key")
 	other := set.elements[rapid.SampledFrom(keys).Draw(t, "other key")]
-	switch rapid.IntRange(0, 8).Draw(t, "kind") {
+	switch rapid.IntRange(0, 10).Draw(t, "kind") {
 	case 0:
 		delete(set.elements, key)
 	case 1:
@@ -644,6 +644,13 @@ func (m *machine) tamperOnce(t *rapid.T) {
 			}
 			m.kernel.chains["nat-output"] = &other
 		}
+	case 8, 9:
+		name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.kernel.chains))).Draw(t, "chain")
+		other := *m.kernel.chains[name]
+		if other.Rules = nil; other.Base == nil && rapid.Bool().Draw(t, "led to") {
+			other = Chain{Name: "pick-7", Rules: []Rule{{Family: m.world.family, Statements: []Statement{leadTo(name)}}}}
+		}
+		m.kernel.chains[other.Name] = &other
 	default:
 		delete(m.kernel.chains, "nat-prerouting")
 	}
