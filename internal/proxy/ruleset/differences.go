@@ -79,10 +79,10 @@ func (c *comparison) shape() {
 			c.differ("nothing leads to %s", p.name)
 		}
 	}
-	wanted := c.usedParts()
-	if c.exact {
-		// What lingers may be used again as it is.
-		wanted = slices.SortedFunc(maps.Values(c.parts), compareParts)
+	// What lingers may be used again as it is.
+	wanted := slices.SortedFunc(maps.Values(c.parts), compareParts)
+	if !c.exact {
+		wanted = c.usedParts()
 	}
 	for _, p := range wanted {
 		switch {
