@@ -131,7 +131,8 @@ func (s *session) request(ctx context.Context, n int64) {
 		fail(err)
 		return
 	}
-	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began), s.slow(began, now))
+	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
+	s.noteLate(began, now)
 	if reusable && undisturbed {
 		s.keep(conn)
 	} else {
@@ -139,11 +140,18 @@ func (s *session) request(ctx context.Context, n int64) {
 	}
 }
 
-// slow says whether an answer took more than half of the timeout, without what it had to
-// wait for this machine: TCP sends again what was lost meanwhile when twice the time is over.
-func (s *session) slow(began, now time.Time) bool {
+// noteLate records an answer that took more than half of the timeout, and apart from the
+// others one that may have taken that long only since this machine stood still: TCP sends
+// again what was lost meanwhile when twice the time is over.
+func (s *session) noteLate(began, now time.Time) {
 	took := now.Sub(began)
-	return took > s.Plan.Timeout/2 && took-2*s.pulse.Missed(began, now) > s.Plan.Timeout/2
+	switch {
+	case took <= s.Plan.Timeout/2:
+	case took-2*s.pulse.Missed(began, now) > s.Plan.Timeout/2:
+		s.recorder.note(now, func(r *Result) { r.Slow++ })
+	default:
+		s.recorder.note(now, func(r *Result) { r.Delayed++ })
+	}
 }
 
 // over says whether a run was stopped. A connection can learn of the deadline of ctx

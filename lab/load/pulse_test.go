@@ -160,14 +160,14 @@ func boundThreads(t *testing.T) map[string]bool {
 // TestSlow has answers take long, while this machine goes on and while it does not.
 func TestSlow(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		takes time.Duration
-		beats bool
-		slow  int64
+		name          string
+		takes         time.Duration
+		beats         bool
+		slow, delayed int64
 	}{
-		{"quick", 2 * time.Second, true, 0},
-		{"slow", 3 * time.Second, true, 10},
-		{"still", 3 * time.Second, false, 0},
+		{"quick", 2 * time.Second, true, 0, 0},
+		{"slow", 3 * time.Second, true, 10, 0},
+		{"still", 3 * time.Second, false, 0, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,8 +184,8 @@ func TestSlow(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Slow != test.slow || r.Answered != 10 {
-					t.Errorf("%d of %d answers were slow, want %d of 10", r.Slow, r.Answered, test.slow)
+				if r.Slow != test.slow || r.Delayed != test.delayed || r.Answered != 10 {
+					t.Errorf("%d of %d answers were slow and %d delayed, want %d and %d of 10", r.Slow, r.Answered, r.Delayed, test.slow, test.delayed)
 				}
 			})
 		})

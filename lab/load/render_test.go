@@ -63,7 +63,7 @@ func measured() Result {
 			latency += 2 * time.Millisecond
 		}
 		r.note(at, func(r *Result) { r.Due++; r.Connections++; r.Lag.Record(time.Duration(i%7) * 10 * time.Microsecond) })
-		r.answered(at.Add(latency), from, to, latency, false)
+		r.answered(at.Add(latency), from, to, latency)
 	}
 	b1 := endpoint("b", "1")
 	other := Endpoint{Pod: "web-0", Namespace: "default", Zone: "zone-a", Service: "web"}

@@ -18,7 +18,8 @@ type Result struct {
 
 	Due       int64  `json:"due"`
 	Answered  int64  `json:"answered"`
-	Slow      int64  `json:"slow"` // of Answered: after half of the timeout, and not because this machine stood still
+	Slow      int64  `json:"slow"`    // of Answered: after half of the timeout, and not because this machine stood still
+	Delayed   int64  `json:"delayed"` // of Answered: after half of the timeout, perhaps only because this machine stood still
 	Unsent    Unsent `json:"unsent"`
 	Stalled   int64  `json:"stalled"`   // timed out while this machine stood still
 	Abandoned int64  `json:"abandoned"` // when the run was stopped
@@ -172,6 +173,7 @@ func (t *tally) add(r Result) {
 	s.Due += r.Due
 	s.Answered += r.Answered
 	s.Slow += r.Slow
+	s.Delayed += r.Delayed
 	s.Unsent.Late += r.Unsent.Late
 	s.Unsent.Busy += r.Unsent.Busy
 	s.Unsent.Local += r.Unsent.Local
@@ -309,14 +311,11 @@ func (r *recorder) at(now time.Time) {
 }
 
 // answered counts a right answer.
-func (r *recorder) answered(now time.Time, from Place, to Endpoint, latency time.Duration, slow bool) {
+func (r *recorder) answered(now time.Time, from Place, to Endpoint, latency time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at(now)
 	r.tally.sum.Answered++
-	if slow {
-		r.tally.sum.Slow++
-	}
 	r.tally.flow(Flow{Zone: from.Zone, Node: from.Node, To: to}, 1)
 	r.tally.latency(from.Zone, to.Zone).Record(latency)
 }

@@ -154,15 +154,26 @@ func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, e
 	return s.runFlawless(ctx, job)
 }
 
-func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob) (load.Result, error) {
-	result, err := job.Run(ctx, load.Watch{})
-	if err != nil {
-		return result, err
+func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob) (result load.Result, err error) {
+	err = undisturbed(func() (disturbed string, err error) {
+		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
+		return disturbed, err
+	})
+	return result, err
+}
+
+// runOnce is runFlawless that is not repeated, and says how the machine disturbed it.
+func (s *scene) runOnce(ctx context.Context, job lab.LoadJob, watch load.Watch) (result load.Result, disturbed string, err error) {
+	if result, err = job.Run(ctx, watch); err != nil {
+		return result, "", err
+	}
+	if disturbed = disturbance(result); disturbed != "" {
+		return result, disturbed, nil
 	}
 	if text := failures(result); text != "" {
-		return result, errors.Join(errors.New(text), s.keepConnections())
+		return result, "", errors.Join(errors.New(text), s.keepConnections())
 	}
-	return result, nil
+	return result, "", nil
 }
 
 // keepConnections writes what the kernel tracks on each node to a file, since who wants
@@ -192,11 +203,10 @@ func (s *scene) keepConnections() error {
 // that is slow for some seconds only makes it late.
 const patience = 10 * time.Second
 
-// failures says what failed, or nothing. If the machine stood still for too many requests
-// the others say nothing either.
+// failures says what failed, or nothing. Requests for which the machine stood still are no
+// answers either: whoever can, repeats what was disturbed.
 func failures(r load.Result) string {
-	const mostStalled = 0.02
-	if r.Failed() == 0 && r.Answered > 0 && float64(r.Stalled) <= mostStalled*float64(r.Due) {
+	if r.Failed() == 0 && r.Answered > 0 && r.Stalled == 0 {
 		return lateness(r)
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
@@ -212,13 +222,16 @@ func failures(r load.Result) string {
 
 // lateness says that answers were so late that there was an outage for seconds, or nothing.
 func lateness(r load.Result) string {
-	if r.Slow <= max(2, r.Answered/2000) {
+	if !tooLate(r, r.Slow) {
 		return ""
 	}
 	times := r.Latency().Quantiles(0.5, 0.99)
 	return fmt.Sprintf("%d of %d answers took over half of the time that is waited for them, up to %.1f s (half of all %.3f s, 99 of 100 %.3f s; %d were not sent since too many were under way)",
 		r.Slow, r.Answered, r.Latency().Max().Seconds(), times[0].Seconds(), times[1].Seconds(), r.Unsent.Busy)
 }
+
+// tooLate reports whether so many late answers are more than chance.
+func tooLate(r load.Result, late int64) bool { return late > max(2, r.Answered/2000) }
 
 // plenty is enough for shares to be known within a point or two.
 func plenty() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
@@ -227,17 +240,25 @@ func plenty() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second
 func some() load.Plan { return load.Plan{Rate: 200, Duration: 2 * time.Second} }
 
 // measured is load with what the fabric counted during it.
-func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (load.Result, lab.Traffic, error) {
-	before, err := s.cluster.Traffic()
+func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Result, traffic lab.Traffic, err error) {
+	job, err := s.planLoad(ctx, o)
 	if err != nil {
-		return load.Result{}, nil, err
+		return result, nil, err
 	}
-	result, err := s.flawless(ctx, o)
-	if err != nil {
-		return load.Result{}, nil, err
-	}
-	after, err := s.cluster.Traffic()
-	return result, after.Since(before), err
+	err = undisturbed(func() (string, error) {
+		before, err := s.cluster.Traffic()
+		if err != nil {
+			return "", err
+		}
+		var disturbed string
+		if result, disturbed, err = s.runOnce(ctx, job, load.Watch{}); err != nil {
+			return "", err
+		}
+		after, err := s.cluster.Traffic()
+		traffic = after.Since(before)
+		return disturbed, err
+	})
+	return result, traffic, err
 }
 
 // crossings are the shares of what goes from node to node that crosses zones: by the
@@ -550,29 +571,35 @@ func memory(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), *status.Pods), nil
 }
 
-// during sends traffic while something else is done, and for a while after.
-func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (load.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type outcome struct {
-		result load.Result
-		err    error
-	}
+// during sends traffic while something else is done, and for a while after. Both are done
+// again when the machine disturbed them.
+func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (result load.Result, err error) {
 	// What is done may be to the API server, which is needed to plan the load.
 	job, err := s.planLoad(ctx, o)
 	if err != nil {
 		return load.Result{}, err
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		result, err := s.runFlawless(ctx, job)
-		done <- outcome{result, err}
-	}()
-	if err := do(ctx); err != nil {
-		return load.Result{}, err
+	type outcome struct {
+		result    load.Result
+		disturbed string
+		err       error
 	}
-	end := <-done
-	return end.result, end.err
+	err = undisturbed(func() (string, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		done := make(chan outcome, 1)
+		go func() {
+			result, disturbed, err := s.runOnce(ctx, job, load.Watch{})
+			done <- outcome{result, disturbed, err}
+		}()
+		if err := do(ctx); err != nil {
+			return "", err
+		}
+		end := <-done
+		result = end.result
+		return end.disturbed, end.err
+	})
+	return result, err
 }
 
 // identities are the pods of the scene with what changes when one is restarted.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,12 +124,19 @@ func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) 
 	if err := s.Cordon(ctx, node, true); err != nil {
 		return "", err
 	}
-	if err := s.cluster.PauseComponent(ctx, proxy); err != nil {
-		return "", err
-	}
-	resume := sync.OnceValue(func() error { return s.cluster.ResumeComponent(context.WithoutCancel(ctx), proxy) })
+	resume := func() error { return s.cluster.ResumeComponent(context.WithoutCancel(ctx), proxy) }
 	defer func() { err = errors.Join(err, resume()) }()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		// A measurement that was disturbed handed it over already.
+		if err := s.PatchService(ctx, s.namespace, "echo", byKubeProxy); err != nil {
+			return err
+		}
+		if err := s.servedBy(ctx, "echo", false); err != nil {
+			return err
+		}
+		if err := s.cluster.PauseComponent(ctx, proxy); err != nil {
+			return err
+		}
 		if err := s.PatchService(ctx, s.namespace, "echo", byVicinity); err != nil {
 			return err
 		}
@@ -505,24 +511,21 @@ func changedLines(before, after string) string {
 	return strings.Join(all, " | ")
 }
 
-// mostDisturbed is how long the machine may stand still during a measurement that counts, and
-// measurements how often one that was disturbed is repeated.
-const (
-	mostDisturbed = 50 * time.Millisecond
-	measurements  = 5
-)
+// mostDisturbed is how long the machine may stand still during a measurement that counts.
+const mostDisturbed = 50 * time.Millisecond
 
 // recovery does something to a node and measures for how long connections fail then, as
 // its client sees it. What never failed took no time. While the machine stands still nothing
 // can recover: a measurement that takes too long for that is repeated.
-func (s *scene) recovery(ctx context.Context, node shape.Node, most time.Duration, do func() error) (time.Duration, error) {
-	for range measurements {
-		took, missed, err := s.recoveryOnce(ctx, node, do)
-		if err != nil || took <= most || missed <= mostDisturbed {
-			return took, err
+func (s *scene) recovery(ctx context.Context, node shape.Node, most time.Duration, do func() error) (took time.Duration, err error) {
+	err = undisturbed(func() (string, error) {
+		var missed time.Duration
+		if took, missed, err = s.recoveryOnce(ctx, node, do); err != nil || took <= most || missed <= mostDisturbed {
+			return "", err
 		}
-	}
-	return 0, fmt.Errorf("the machine stood still for more than %s during each of %d measurements", mostDisturbed, measurements)
+		return fmt.Sprintf("%d ms of the %d ms in which connections failed", missed.Milliseconds(), took.Milliseconds()), nil
+	})
+	return took, err
 }
 
 // recoveryOnce measures once, and tells how long the machine stood still meanwhile.

@@ -364,29 +364,37 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 		}
 		return sum
 	}
+	var before map[[2]string]float64
+	var bytesBefore float64
 	// What was before must have been counted before it can be taken away.
-	before, bytesBefore, err := count(ctx)
+	rest := func() error {
+		var since time.Time
+		return lab.Wait(ctx, "the counters to rest", func(ctx context.Context) (string, error) {
+			now, bytes, err := count(ctx)
+			if err != nil {
+				return "", err
+			}
+			if since.IsZero() || total(now) != total(before) || bytes != bytesBefore {
+				before, bytesBefore, since = now, bytes, time.Now()
+			}
+			if time.Since(since) < accountingRest {
+				return "they changed just now", nil
+			}
+			return "", nil
+		})
+	}
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: plenty()})
 	if err != nil {
 		return "", err
 	}
-	since := time.Now()
-	err = lab.Wait(ctx, "the counters to rest", func(ctx context.Context) (string, error) {
-		now, bytes, err := count(ctx)
-		if err != nil {
+	var result load.Result
+	err = undisturbed(func() (disturbed string, err error) {
+		if err := rest(); err != nil {
 			return "", err
 		}
-		if total(now) != total(before) || bytes != bytesBefore {
-			before, bytesBefore, since = now, bytes, time.Now()
-		}
-		if time.Since(since) < accountingRest {
-			return "they changed just now", nil
-		}
-		return "", nil
+		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
+		return disturbed, err
 	})
-	if err != nil {
-		return "", err
-	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: plenty()})
 	if err != nil {
 		return "", err
 	}
@@ -434,43 +442,55 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 	if err := s.servedBy(ctx, "twin", true); err != nil {
 		return "", err
 	}
-	results := map[string]load.Result{}
-	duration := time.Duration(float64(each) / newRate * float64(time.Second))
+	var text string
+	err := undisturbed(func() (string, error) {
+		results, replaced, err := s.duringRestarts(ctx, time.Duration(float64(each)/newRate*float64(time.Second)), "echo", "twin")
+		if err != nil {
+			return "", err
+		}
+		text = fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
+			echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
+		if disturbed := disturbance(results["twin"]); disturbed != "" {
+			return disturbed, nil
+		}
+		if failed := failures(results["twin"]); failed != "" {
+			return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
+		}
+		return "", nil
+	})
+	return text, err
+}
+
+// duringRestarts has Services asked for a while, and replaces all endpoints again and again
+// in the first half of it.
+func (s *scene) duringRestarts(ctx context.Context, duration time.Duration, services ...string) (results map[string]load.Result, replaced int, err error) {
 	type ended struct {
 		service string
 		result  load.Result
 		err     error
 	}
-	done := make(chan ended, 2)
-	for _, service := range []string{"echo", "twin"} {
+	done := make(chan ended, len(services))
+	for _, service := range services {
 		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: newRate, Duration: duration})
 		if err != nil {
-			return "", err
+			return nil, 0, err
 		}
 		go func() {
 			result, err := job.Run(ctx, load.Watch{})
 			done <- ended{service, result, err}
 		}()
 	}
-	replaced := 0
 	for begun := time.Now(); time.Since(begun) < duration/2; replaced++ {
 		if err := s.restartPods(ctx); err != nil {
-			return "", err
+			return nil, 0, err
 		}
 	}
-	for range 2 {
+	results = map[string]load.Result{}
+	for range services {
 		end := <-done
-		if end.err != nil {
-			return "", end.err
-		}
-		results[end.service] = end.result
+		results[end.service], err = end.result, errors.Join(err, end.err)
 	}
-	text := fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
-		echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
-	if failed := failures(results["twin"]); failed != "" {
-		return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
-	}
-	return text, nil
+	return results, replaced, err
 }
 
 // howFailed says how many requests failed, and how.

@@ -44,7 +44,7 @@ func proxyArea() area {
 			{name: "killed", keep: proxyKilled, within: 4 * time.Minute},
 			{name: "replaced", keep: proxyReplaced, within: 4 * time.Minute},
 			{name: "zone-changed", keep: zoneChanged, within: 4 * time.Minute},
-			{name: "api-server-away", keep: apiServerAway, within: 5 * time.Minute},
+			{name: "api-server-away", keep: apiServerAway, within: 7 * time.Minute},
 			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
