@@ -189,54 +189,6 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	return "12 endpoints replaced; " + u.String(), nil
 }
 
-// proxyKilled kills the proxy of each node, one after the other. The next one finds the
-// rules right and changes none.
-func proxyKilled(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	// What a change of before defers is done by then.
-	if err := s.rulesRest(ctx); err != nil {
-		return "", err
-	}
-	before, err := s.ruleHandles(ctx)
-	if err != nil {
-		return "", err
-	}
-	nodes := s.cluster.Shape().Nodes()
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
-		for _, node := range nodes {
-			name := "vicinity-proxy-" + node.Name
-			if err := errors.Join(s.cluster.KillComponent(ctx, name), s.cluster.StartComponent(ctx, name)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
-	after, err := s.ruleHandles(ctx)
-	if err != nil {
-		return "", err
-	}
-	for name, text := range before {
-		if after[name] != text {
-			return "", fmt.Errorf("a restart changed the rules of %s: %s", name, changedLines(text, after[name]))
-		}
-	}
-	if err := s.scale(ctx, "echo", 15); err != nil {
-		return "", err
-	}
-	if err := s.answersFrom(ctx, 15); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("the proxies of %d nodes killed: %s; no rule changed by a restart, and the next change followed", len(nodes), u), nil
-}
-
 // answersFrom waits until so many pods answer.
 func (s *scene) answersFrom(ctx context.Context, pods int) error {
 	return lab.Wait(ctx, fmt.Sprintf("%d pods to answer", pods), func(ctx context.Context) (string, error) {
@@ -382,7 +334,12 @@ func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 	})
 }
 
-// apiServerAway takes the API server away for a minute.
+// mostBehind is how long a change after an API server was away may take to be followed: the
+// controller and the proxies ask for it again with waits of up to half a minute.
+const mostBehind = time.Minute
+
+// apiServerAway takes the API server away for a minute. When it is back the next change is
+// followed in time.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
 		return "", err
@@ -405,18 +362,18 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	begun := time.Now()
-	if err := s.scale(ctx, "echo", 15); err != nil {
-		return "", err
+	follow, cancel := context.WithTimeout(ctx, mostBehind)
+	defer cancel()
+	if err := errors.Join(s.scale(follow, "echo", 15), s.answersFrom(follow, 15)); err != nil {
+		return "", fmt.Errorf("a change after the API server was away was not followed within %s: %w", mostBehind, err)
 	}
-	if err := s.answersFrom(ctx, 15); err != nil {
-		return "", err
-	}
+	took := time.Since(begun)
 	for _, node := range s.cluster.Shape().Nodes() {
 		if err := s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("for a minute no API server: %s; a change after it was followed within %.1f s", u, time.Since(begun).Seconds()), nil
+	return fmt.Sprintf("for a minute no API server: %s; a change after it was followed within %.1f s", u, took.Seconds()), nil
 }
 
 // foreignFlush has somebody else take rules away, in several ways, and measures how long
@@ -565,88 +522,6 @@ func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() err
 		return "", nil
 	})
 	return last.Sub(begun), pulse.Missed(begun, last), err
-}
-
-// udpFollows has endpoints go from under flows of datagrams, and come to flows that had
-// none: the flows follow, although the kernel would go on with what it tracks.
-func udpFollows(ctx context.Context, s *scene) (string, error) {
-	text := tablePods
-	for _, letter := range []string{"a", "b"} {
-		text += backendPod(letter)
-	}
-	if err := s.Apply(ctx, s.namespace, text); err != nil {
-		return "", err
-	}
-	if err := s.podsReady(ctx, 6); err != nil {
-		return "", err
-	}
-	pods := map[string]*corev1.Pod{}
-	for _, name := range []string{"client-with", "be-a", "be-b"} {
-		pod, err := s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		pods[name] = pod
-	}
-	slice := func(name, letter, conditions string) string {
-		return fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, labels: {kubernetes.io/service-name: %s, endpointslice.kubernetes.io/managed-by: test}}\naddressType: IPv4\nports: [{name: udp, port: 8082, protocol: UDP}]\nendpoints: [{addresses: [%q], nodeName: %s, zone: %s, conditions: %s}]\n",
-			name, name, podAddress(pods["be-"+letter], corev1.IPv4Protocol), backends[letter], strings.TrimSuffix(backends[letter], "-1"), conditions)
-	}
-	var figures []string
-	for _, by := range servers {
-		name := "udp-" + by.suffix
-		manifest := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv4], ports: [{name: udp, port: 82, targetPort: 8082, protocol: UDP}]}\n---\n", name, by.annotations)
-		if err := s.Apply(ctx, s.namespace, manifest+slice(name, "a", "{ready: false, serving: false}")); err != nil {
-			return "", err
-		}
-		if by.annotations != "" {
-			if err := s.servedBy(ctx, name, true); err != nil {
-				return "", err
-			}
-		}
-		service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		flow, err := s.cluster.DialFromPod(ctx, pods["client-with"], "udp", service.Spec.ClusterIP+":82")
-		if err != nil {
-			return "", err
-		}
-		defer flow.Close()
-		for i, letter := range []string{"a", "b", "a"} {
-			if err := s.Apply(ctx, s.namespace, slice(name, letter, "{ready: true}")); err != nil {
-				return "", err
-			}
-			begun := time.Now()
-			err := lab.Wait(ctx, fmt.Sprintf("%s to bring datagrams of one flow to %s", by.name, letter), func(context.Context) (string, error) {
-				if err := flow.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-					return "", err
-				}
-				// Refused as long as there is no endpoint.
-				if _, err := flow.Write([]byte("x")); err != nil && !refusedOrLate(err) {
-					return "", err
-				}
-				buffer := make([]byte, 4096)
-				n, err := flow.Read(buffer)
-				if err != nil {
-					return "no answer: " + err.Error(), nil
-				}
-				answer, err := load.ParseAnswer(buffer[:n])
-				if err != nil || answer.Pod != letter {
-					return fmt.Sprintf("%s answers", answer.Pod), err
-				}
-				return "", nil
-			})
-			if err != nil {
-				return "", err
-			}
-			if i > 0 {
-				figures = append(figures, fmt.Sprintf("%d ms", time.Since(begun).Milliseconds()))
-			}
-		}
-	}
-	return fmt.Sprintf("one flow of datagrams followed from no endpoint to one, to another and back; the last two after %s by kube-proxy, %s by vicinity-proxy",
-		strings.Join(figures[:2], " and "), strings.Join(figures[2:], " and ")), nil
 }
 
 // affinityTimeout has a client stay with its endpoint as long as it comes back within the
