@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,6 +112,27 @@ func (s *scene) haveEnded(ctx context.Context, ended map[string]int) error {
 		}
 	}
 	return nil
+}
+
+// answering are the pods that answer clients of a Service, by the nodes of these, in order.
+// No request may fail.
+func (s *scene) answering(ctx context.Context, service string, plan load.Plan) (map[string][]string, error) {
+	job, err := s.planLoadOf(ctx, service, plan)
+	if err != nil {
+		return nil, err
+	}
+	result, err := s.runFlawless(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string][]string{}
+	for _, flow := range result.Flows {
+		pods[flow.Node] = append(pods[flow.Node], flow.To.Pod)
+	}
+	for _, all := range pods {
+		slices.Sort(all)
+	}
+	return pods, nil
 }
 
 // traffic is what goes on meanwhile.
