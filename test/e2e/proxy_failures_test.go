@@ -177,18 +177,6 @@ func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) 
 	return fmt.Sprintf("kube-proxy's for %s, and handed over when the proxy of the cordoned node was back; %s", waits, u), nil
 }
 
-// proxyRollingUpdate replaces all endpoints.
-func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
-		return "", err
-	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return s.restartPods(ctx) })
-	if err != nil {
-		return "", err
-	}
-	return "12 endpoints replaced; " + u.String(), nil
-}
-
 // answersFrom waits until so many pods answer.
 func (s *scene) answersFrom(ctx context.Context, pods int) error {
 	return lab.Wait(ctx, fmt.Sprintf("%d pods to answer", pods), func(ctx context.Context) (string, error) {

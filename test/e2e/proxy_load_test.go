@@ -24,6 +24,8 @@ const (
 	// proxies, and longNumber how many are open all the time.
 	newRate    = 500
 	longNumber = 200
+	// alsoRate is how many connections a second are opened to each other Service.
+	alsoRate = 100
 	// longBeat is how often each of these asks.
 	longBeat = 250 * time.Millisecond
 	// longest is longer than anything that is done meanwhile takes.
@@ -32,13 +34,13 @@ const (
 
 // under is what went on while something was done.
 type under struct {
-	result load.Result
+	answered int64
 	// ended are the long connections that their endpoints ended.
 	ended int
 }
 
 func (u under) String() string {
-	text := fmt.Sprintf("%d new and %d long connections, 0 lost", u.result.Answered, longNumber)
+	text := fmt.Sprintf("%d new and %d long connections, 0 lost", u.answered, longNumber)
 	if u.ended > 0 {
 		text += fmt.Sprintf(" (%d long ones ended in order with their endpoints, and were opened again)", u.ended)
 	}
@@ -47,20 +49,29 @@ func (u under) String() string {
 
 // unharmed has 500 new connections a second and 200 long ones to the echo Service while
 // something is done, and for a while before and after it. None may be lost, and no long one
-// may end before its endpoint. All of it is done again if the machine disturbs it.
-func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (u under, err error) {
+// may end before its endpoint. Other Services for the same pods are asked, too. All of it is
+// done again if the machine disturbs it.
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
 	err = undisturbed(func() (disturbed string, err error) {
-		u, disturbed, err = s.unharmedOnce(ctx, do)
+		u, disturbed, err = s.unharmedOnce(ctx, do, also)
 		return disturbed, err
 	})
 	return u, err
 }
 
 // unharmedOnce says how the machine disturbed it.
-func (s *scene) unharmedOnce(ctx context.Context, do func(context.Context, *traffic) error) (u under, disturbed string, err error) {
+func (s *scene) unharmedOnce(ctx context.Context, do func(context.Context, *traffic) error, also []string) (u under, disturbed string, err error) {
 	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
 	if err != nil {
 		return u, "", err
+	}
+	jobs := []lab.LoadJob{job}
+	for _, service := range also {
+		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: alsoRate, Duration: longest})
+		if err != nil {
+			return u, "", err
+		}
+		jobs = append(jobs, job)
 	}
 	held, err := s.holdLong(ctx)
 	if err != nil {
@@ -69,13 +80,22 @@ func (s *scene) unharmedOnce(ctx context.Context, do func(context.Context, *traf
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	t := &traffic{}
-	ended := make(chan error, 1)
-	go func() {
-		watch := load.Watch{Pulse: held.pulse, Progress: func(p load.Progress) { t.answered.Store(p.Total.Answered) }}
-		var err error
-		u.result, disturbed, err = s.runOnce(flow, job, watch)
-		ended <- err
-	}()
+	type outcome struct {
+		result    load.Result
+		disturbed string
+		err       error
+	}
+	ended := make(chan outcome, len(jobs))
+	for i, job := range jobs {
+		watch := load.Watch{Pulse: held.pulse}
+		if i == 0 {
+			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
+		}
+		go func() {
+			result, disturbed, err := s.runOnce(flow, job, watch)
+			ended <- outcome{result, disturbed, err}
+		}()
+	}
 	err = t.more(ctx, 2*newRate)
 	if err == nil {
 		err = do(ctx, t)
@@ -85,8 +105,12 @@ func (s *scene) unharmedOnce(ctx context.Context, do func(context.Context, *traf
 		err = t.more(ctx, newRate*int64(patience/time.Second+1))
 	}
 	stop()
-	err = errors.Join(err, <-ended, held.end())
-	if err != nil {
+	for range jobs {
+		one := <-ended
+		u.answered += one.result.Answered
+		disturbed, err = max(disturbed, one.disturbed), errors.Join(err, one.err)
+	}
+	if err = errors.Join(err, held.end()); err != nil {
 		return u, "", err
 	}
 	for _, number := range held.ended {

@@ -176,12 +176,15 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// deployPatient is deploy with endpoints that serve on for 10 s when they are to end: for
-// longer than the news of it takes to all nodes, also on a machine that does much else.
+// patientDrain is how long endpoints of deployPatient serve on when they are to end: longer
+// than the news of it takes to all nodes, also on a machine that does much else.
+const patientDrain = 10 * time.Second
+
+// deployPatient is deploy with endpoints that serve on for long when they are to end.
 func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
 	manifests := strings.NewReplacer(
 		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 20",
-		"        env:\n", "        env:\n        - {name: ECHO_DRAIN, value: 10s}\n",
+		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", patientDrain),
 	).Replace(lab.EchoManifests("echo", endpoints, spec...))
 	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
 		return err
