@@ -35,8 +35,16 @@ const (
 	// churnedPods answer for all of them. A write has about half of them come or go, so that
 	// the rate takes no more writes than an API server of a small machine carries out.
 	churnedPods = 30
-	// churnRate is how many endpoints are to come or go in a second, in all Services.
-	churnRate = 1000
+	// churnRate is how many endpoints are to come or go in a second, in all Services, and
+	// leastChurn how many have to. Two processors reach 770; half of that is enough, too.
+	churnRate, leastChurn = 1000, churnRate / 3
+	// leastProgrammed is how many changes of rules and elements the proxy of each node has
+	// to make in a second meanwhile, a tenth of what it makes with two processors.
+	leastProgrammed = 100
+	// takingTurns is how many of the endpoints there are in one half of the time only.
+	takingTurns = 10
+	// following is how long proxies may take to follow a change at the rate.
+	following = 10 * time.Second
 	// watched are the Services that are asked meanwhile, watchRate how often in a second.
 	watched, watchRate = 4, 50
 	// stickyEvery is after how many writes one changes session affinity too, which has
@@ -49,12 +57,13 @@ func churnTime() time.Duration {
 	if soaking() {
 		return 5 * time.Minute
 	}
-	return 25 * time.Second
+	return 30 * time.Second
 }
 
 // endpointChurn has endpoints of Services come and go, a thousand in a second. All of them
-// answer all the time: no connection may fail. Afterwards the rules are those that a proxy
-// would make that starts from nothing, and proxies hold as much memory as before.
+// answer all the time: no connection may fail. All nodes follow: what has left for good
+// answers no more, and what came does. Afterwards the rules are those that a proxy would make
+// that starts from nothing, and proxies hold as much memory as before.
 func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	c := &churning{scene: s}
 	if err := c.prepare(ctx); err != nil {
@@ -64,17 +73,21 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	programmed, err := c.programmed(ctx)
-	if err != nil {
-		return "", err
-	}
-	begun := time.Now()
-	held, answers, err := c.run(ctx, churnTime())
-	if err != nil {
-		return "", err
-	}
-	took := time.Since(begun)
-	after, err := c.programmed(ctx)
+	var did churnRun
+	slow := 0
+	err = undisturbed(func() (disturbed string, err error) {
+		if did, disturbed, err = c.run(ctx, churnTime()); err != nil || disturbed != "" {
+			return disturbed, err
+		}
+		if did.rate >= leastChurn {
+			return "", did.followed(c.pods)
+		}
+		disturbed = fmt.Sprintf("%.0f endpoints came or went in a second, at least %d have to", did.rate, leastChurn)
+		if slow++; slow > 1 {
+			return "", errors.New(disturbed)
+		}
+		return disturbed, nil
+	})
 	if err != nil {
 		return "", err
 	}
@@ -87,25 +100,74 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	if err := c.asFresh(ctx, before); err != nil {
 		return "", err
 	}
-	final, err := c.asked(ctx, time.Second)
+	jobs, err := c.jobs(ctx, time.Second)
 	if err != nil {
 		return "", err
 	}
-	second, last, err := flat(held)
+	var final int64
+	err = undisturbed(func() (disturbed string, err error) {
+		final, disturbed, err = c.ask(ctx, jobs, nil)
+		return disturbed, err
+	})
+	if err != nil {
+		return "", err
+	}
+	second, last, err := flat(did.held)
 	if err != nil {
 		return "", err
 	}
 	nodes := int64(len(s.cluster.Shape().Nodes()))
-	return fmt.Sprintf("%.0f endpoints came or went in a second for %.0f s, of which a proxy programmed %.0f changes in a second; %d connections, 0 failed; a proxy held %d MiB in the second fifth of the time and %d MiB in the last; the rules of %d nodes are those of a fresh computation",
-		float64(c.events.Load())/took.Seconds(), took.Seconds(), (after-programmed)/took.Seconds()/float64(nodes), answers+final, second/nodes>>20, last/nodes>>20, nodes), nil
+	return fmt.Sprintf("%.0f endpoints came or went in a second for %s, of which the proxy of a node programmed %.0f changes in a second at least; each node followed those that came and left for good; %d connections, 0 failed; a proxy held %d MiB in the second fifth of the time and %d MiB in the last; the rules of %d nodes are those of a fresh computation",
+		did.rate, churnTime(), slices.Min(slices.Collect(maps.Values(did.programmed))), did.answers+final, second/nodes>>20, last/nodes>>20, nodes), nil
+}
+
+// churnRun is what a run came to.
+type churnRun struct {
+	// rate is how many endpoints came or went in a second.
+	rate    float64
+	answers int64
+	// held is how much memory all proxies held, in the order of time.
+	held []int64
+	// programmed is how many changes a proxy made in a second, by node.
+	programmed map[string]float64
+	// answering are the pods that answered the clients of each node in the first half of the
+	// time and in the second, once proxies have to have followed it.
+	answering [2]map[string]map[string]bool
+}
+
+// followed is an error if the proxy of a node made next to no changes, led clients to
+// endpoints that had left for good, or to none of those that had come.
+func (r churnRun) followed(pods []string) error {
+	gone := [2][]string{pods[len(pods)-takingTurns:], pods[:takingTurns]}
+	for node, programmed := range r.programmed {
+		if programmed < leastProgrammed {
+			return fmt.Errorf("the proxy of %s programmed %.1f changes in a second; at least %d are asked for", node, programmed, leastProgrammed)
+		}
+		for half, answering := range r.answering {
+			came := 0
+			for pod := range answering[node] {
+				if slices.Contains(gone[half], pod) {
+					return fmt.Errorf("%s was answered by %s more than %s after it had left for good", node, pod, following)
+				}
+				if slices.Contains(gone[1-half], pod) {
+					came++
+				}
+			}
+			if came == 0 {
+				return fmt.Errorf("%s was answered by none of the %d endpoints that came, although they had been there for %s", node, takingTurns, following)
+			}
+		}
+	}
+	return nil
 }
 
 // churning is what endpointChurn works with.
 type churning struct {
 	*scene
 	api kubernetes.Interface
-	// endpoints are all that there are.
+	// endpoints are all that there are, and pods their names.
 	endpoints []discoveryv1.Endpoint
+	pods      []string
 	events    atomic.Int64
 }
 
@@ -128,6 +190,7 @@ func (c *churning) prepare(ctx context.Context) error {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		c.pods = append(c.pods, pod.Name)
 		node, ready := pod.Spec.NodeName, true
 		zone := node[:strings.LastIndexByte(node, '-')]
 		c.endpoints = append(c.endpoints, discoveryv1.Endpoint{
@@ -194,24 +257,39 @@ func (c *churning) stick(ctx context.Context, i int, affinity corev1.ServiceAffi
 }
 
 // run has endpoints come and go for a while, has Services asked all the time, and looks
-// how much memory proxies hold.
-func (c *churning) run(ctx context.Context, during time.Duration) (held []int64, answers int64, err error) {
-	limited, stop := context.WithTimeout(ctx, during)
+// how much memory proxies hold. It says how the machine disturbed it.
+func (c *churning) run(ctx context.Context, during time.Duration) (r churnRun, disturbed string, err error) {
+	jobs, err := c.jobs(ctx, during)
+	if err != nil {
+		return r, "", err
+	}
+	proxies, err := c.proxyProcesses(ctx)
+	if err != nil {
+		return r, "", err
+	}
+	before, err := c.programmed(ctx)
+	if err != nil {
+		return r, "", err
+	}
+	c.events.Store(0)
+	begun := time.Now()
+	limited, stop := context.WithDeadline(ctx, begun.Add(during))
 	defer stop()
-	ended := make(chan error, 2)
-	go func() { ended <- c.churn(limited) }()
+	churned, asked := make(chan error, 1), make(chan error, 1)
+	go func() { churned <- c.churn(limited, begun, begun.Add(during/2)) }()
 	go func() {
 		var err error
-		answers, err = c.asked(ctx, during)
-		ended <- err
+		seen := &sightings{turn: begun.Add(during / 2), begun: begun}
+		r.answers, disturbed, err = c.ask(ctx, jobs, seen.note)
+		r.answering = seen.pods
+		asked <- err
 	}()
-	proxies, err := c.proxyProcesses(ctx)
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for err == nil && limited.Err() == nil {
 		var now int64
 		if now, err = resident(proxies); err == nil {
-			held = append(held, now)
+			r.held = append(r.held, now)
 		}
 		select {
 		case <-limited.Done():
@@ -219,12 +297,55 @@ func (c *churning) run(ctx context.Context, during time.Duration) (held []int64,
 		}
 	}
 	stop()
-	return held, answers, errors.Join(err, <-ended, <-ended)
+	err = errors.Join(err, <-churned)
+	took := time.Since(begun).Seconds()
+	r.rate = float64(c.events.Load()) / took
+	if err = errors.Join(err, <-asked); err != nil {
+		return r, "", err
+	}
+	if r.programmed, err = c.programmed(ctx); err != nil {
+		return r, "", err
+	}
+	for node := range r.programmed {
+		r.programmed[node] = (r.programmed[node] - before[node]) / took
+	}
+	return r, disturbed, nil
 }
 
-// churn writes until the context ends.
-func (c *churning) churn(ctx context.Context) error {
-	begun := time.Now()
+// sightings are the pods that answer while endpoints come and go.
+type sightings struct {
+	begun, turn time.Time
+	mu          sync.Mutex
+	// pods are those of churnRun.answering.
+	pods [2]map[string]map[string]bool
+}
+
+// note notes who answered since the last time, if all of that was long enough after the turn
+// for proxies to have followed it.
+func (s *sightings) note(p load.Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	half, from := 0, s.begun
+	if p.Last.End.After(s.turn) {
+		half, from = 1, s.turn
+	}
+	if p.Last.Start.Before(from.Add(following)) {
+		return
+	}
+	if s.pods[half] == nil {
+		s.pods[half] = map[string]map[string]bool{}
+	}
+	for _, flow := range p.Last.Flows {
+		if s.pods[half][flow.Node] == nil {
+			s.pods[half][flow.Node] = map[string]bool{}
+		}
+		s.pods[half][flow.Node][flow.To.Pod] = true
+	}
+}
+
+// churn writes until the context ends. Some endpoints leave for good at a turn, and others
+// come that were away until then.
+func (c *churning) churn(ctx context.Context, begun, turn time.Time) error {
 	writers, failed := sync.WaitGroup{}, make(chan error, churners)
 	for w := range churners {
 		writers.Go(func() {
@@ -232,7 +353,11 @@ func (c *churning) churn(ctx context.Context) error {
 			last := map[int][]discoveryv1.Endpoint{}
 			for n := 0; ctx.Err() == nil; n++ {
 				i := w + churners*(n%(churned/churners))
-				next := c.some(random)
+				of := c.endpoints[:len(c.endpoints)-takingTurns]
+				if time.Now().After(turn) {
+					of = c.endpoints[takingTurns:]
+				}
+				next := someOf(of, random)
 				if err := c.write(ctx, i, next); err != nil {
 					if ctx.Err() == nil {
 						failed <- err
@@ -269,9 +394,9 @@ func (c *churning) churn(ctx context.Context) error {
 	return all
 }
 
-// some are some of the endpoints, from one to all.
-func (c *churning) some(random *rand.Rand) []discoveryv1.Endpoint {
-	chosen := slices.Clone(c.endpoints)
+// someOf are some endpoints of a list, from one to all.
+func someOf(list []discoveryv1.Endpoint, random *rand.Rand) []discoveryv1.Endpoint {
+	chosen := slices.Clone(list)
 	random.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	return chosen[:1+random.IntN(len(chosen))]
 }
@@ -287,28 +412,39 @@ func differing(a, b []discoveryv1.Endpoint) int {
 	return len(a) + len(b) - 2*both
 }
 
-// asked has some of the Services asked for a while. No connection may fail.
-func (c *churning) asked(ctx context.Context, during time.Duration) (answers int64, err error) {
-	type ended struct {
-		answers int64
-		err     error
-	}
-	done := make(chan ended, watched)
+// jobs ask some of the Services for a while.
+func (c *churning) jobs(ctx context.Context, during time.Duration) ([]lab.LoadJob, error) {
+	var all []lab.LoadJob
 	for i := range watched {
-		job, err := c.planLoadOf(ctx, c.name(i), load.Plan{Rate: watchRate, Duration: during})
+		job, err := c.planLoadOf(ctx, c.name(i), load.Plan{Rate: watchRate, Duration: during, Interval: 500 * time.Millisecond})
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
+		all = append(all, job)
+	}
+	return all, nil
+}
+
+// ask carries jobs out at once, and says how the machine disturbed them. No connection may
+// fail.
+func (c *churning) ask(ctx context.Context, jobs []lab.LoadJob, note func(load.Progress)) (answers int64, disturbed string, err error) {
+	type ended struct {
+		answers   int64
+		disturbed string
+		err       error
+	}
+	done := make(chan ended, len(jobs))
+	for _, job := range jobs {
 		go func() {
-			result, err := c.runFlawless(ctx, job)
-			done <- ended{result.Answered, err}
+			result, disturbed, err := c.runOnce(ctx, job, load.Watch{Progress: note})
+			done <- ended{result.Answered, disturbed, err}
 		}()
 	}
-	for range watched {
+	for range jobs {
 		one := <-done
-		answers, err = answers+one.answers, errors.Join(err, one.err)
+		answers, disturbed, err = answers+one.answers, max(disturbed, one.disturbed), errors.Join(err, one.err)
 	}
-	return answers, err
+	return answers, disturbed, err
 }
 
 // proxyProcesses are the numbers of the processes of all proxies.
@@ -361,14 +497,15 @@ func flat(held []int64) (second, last int64, err error) {
 // middle is the median.
 func middle(values []int64) int64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
-// programmed is how many changes of rules and elements all proxies have made.
-func (c *churning) programmed(ctx context.Context) (changes float64, err error) {
+// programmed is how many changes of rules and elements the proxy of each node has made.
+func (c *churning) programmed(ctx context.Context) (map[string]float64, error) {
+	changes := map[string]float64{}
 	for _, node := range c.cluster.Shape().Nodes() {
 		metrics, err := c.proxyMetrics(ctx, node)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		changes += metrics.sum("vicinity_proxy_transaction_changes_sum")
+		changes[node.Name] = metrics.sum("vicinity_proxy_transaction_changes_sum")
 	}
 	return changes, nil
 }

@@ -52,7 +52,7 @@ func proxyArea() area {
 			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute},
-			{name: "churn", keep: endpointChurn, within: churnTime() + 4*time.Minute},
+			{name: "churn", keep: endpointChurn, within: 2*churnTime() + 5*time.Minute},
 			{name: "no-cause", keep: failuresWithoutCause, within: 15 * time.Minute},
 			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute},
 			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute},
