@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -103,9 +104,9 @@ func TestServiceBeyondItsBound(t *testing.T) {
 	}
 
 	// Endpoints that go leave the kernel, and others take their place.
-	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2", "10.1.1.3")))
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.3", "10.1.1.4")))
 	w.run(3 * ruleset.DefaultLinger)
-	if w.kernel.leads("10.1.1.1") || !w.kernel.leads("10.1.1.3") {
+	if w.kernel.leads("10.1.1.1") || w.kernel.leads("10.1.1.2") || !w.kernel.leads("10.1.1.3") && !w.kernel.leads("10.1.1.4") {
 		t.Error("the kernel has the endpoints of before")
 	}
 
@@ -200,6 +201,48 @@ func TestTotalIsGivenByAge(t *testing.T) {
 		if w.bounds.used > w.bounds.Total {
 			t.Errorf("%d elements are given, there are %d", w.bounds.used, w.bounds.Total)
 		}
+	}
+}
+
+// A Service that gets a port more while there is no room goes on with those that it had, and
+// one that gets an endpoint more keeps its addresses.
+func TestGrowthWithoutRoom(t *testing.T) {
+	with := func(ports int, endpoints ...string) (*corev1.Service, *v1alpha1.EndpointGroup) {
+		service, group := withExternal(aService("web", "10.96.0.1"), 1), aGroup("web", "web-1", endpoints...)
+		service.Spec.Ports, group.Spec.Ports = nil, nil
+		for i := range ports {
+			name := fmt.Sprintf("p%d", i)
+			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(80 + i), Protocol: corev1.ProtocolTCP})
+			group.Spec.Ports = append(group.Spec.Ports, v1alpha1.GroupPort{Name: name, Port: int32(8080 + i), Protocol: corev1.ProtocolTCP})
+		}
+		return service, group
+	}
+	used := func() int {
+		w := bounded(t, Bounds{Total: 1 << 30})
+		w.put(with(3, "10.1.1.1", "10.1.1.2"))
+		w.run(time.Second)
+		return w.bounds.used
+	}()
+	leads := func(w *world) (n int) {
+		for i := range 3 {
+			if w.kernel.leads(fmt.Sprintf("10.1.1.%d", i+1)) {
+				n++
+			}
+		}
+		return n
+	}
+	w := bounded(t, Bounds{Service: 1000, Total: used + 5})
+	w.put(with(3, "10.1.1.1", "10.1.1.2"))
+	w.run(time.Second)
+	w.put(with(4, "10.1.1.1", "10.1.1.2"))
+	w.run(3 * ruleset.DefaultLinger)
+	if !w.serves("10.96.0.1") || leads(w) == 0 {
+		t.Errorf("with a port more it leads to %d endpoints", leads(w))
+	}
+	w.put(with(3, "10.1.1.1", "10.1.1.2", "10.1.1.3"))
+	w.run(3 * ruleset.DefaultLinger)
+	if !w.serves("10.96.0.1") || !w.serves("198.18.0.0") || leads(w) < 2 || !w.bounds.waits(keyOf(aService("web", ""))) {
+		t.Errorf("with an endpoint more it leads to %d, and it has its external IP: %t", leads(w), w.serves("198.18.0.0"))
 	}
 }
 

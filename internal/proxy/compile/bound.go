@@ -6,34 +6,36 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sort"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // A Service may ask for more than a node can hold: each of its ports has each of its
-// addresses, and each of those all its endpoints. A bound is kept by leaving out, in this
-// order: external IPs, the last ones first; node ports; addresses of load balancers; and,
-// where the cluster IPs alone are too many, the same share of the endpoints of each port.
+// addresses, and each of those all its endpoints. A bound has room for, in this order: all
+// ports at the cluster IPs with half of their endpoints; addresses of load balancers; node
+// ports; external IPs, the first ones first; more endpoints, the same share of those of each
+// port; and what is known of endpoints that are not used. So an endpoint more does not cost
+// an address. Where half of the endpoints are too many there are fewer, one of each port at
+// least, and where those are too many ports are left out: those without endpoints, and then
+// the last ones first.
+//
 // Endpoints that are left out on one node are others than those on another node. So what is
 // left serves with the endpoints of now, and depends on nothing that was before.
 
 // families compiles a Service in all its families.
 func (c *compiler) families(halves []*half) Result {
-	all := &room{most: c.most}
-	result := c.within(halves, all)
-	if !all.fits() {
-		result = c.within(halves, c.reduce(halves))
+	result := c.within(halves, &room{most: c.most})
+	result.Elements = c.wanted(halves, nil)
+	if c.most > 0 && result.Elements > c.most {
+		left := c.reduce(halves)
+		result.Families = c.within(halves, left).Families
 	}
-	result.Elements = all.taken
 	return result
 }
 
 // within compiles a Service as far as there is room.
-func (c *compiler) within(halves []*half, left *room) Result {
-	var result Result
-	for _, h := range halves {
-		left.take(h.onNode())
-	}
+func (c *compiler) within(halves []*half, left *room) (result Result) {
 	for _, h := range halves {
 		if f := c.family(h, left); len(f.Ports) > 0 {
 			result.Families = append(result.Families, f)
@@ -46,124 +48,131 @@ func (c *compiler) within(halves []*half, left *room) Result {
 type room struct {
 	// most is the bound, none if it is zero.
 	most, taken int
-	// Of wanted elements of fronts and chains, ports may take so many as are shared. Zero is
-	// all.
-	shared, wanted int
+	// share is what ports may have of their endpoints, nil for all, and what they know.
+	share *share
+	// scarce says that there is not enough for all ports: those without endpoints go first.
+	scarce bool
 }
 
-// take takes elements, and reports whether there was room for all that were taken.
+// take takes elements if there is room for them, which it reports.
 func (r *room) take(elements int) bool {
+	if r.most > 0 && r.taken+elements > r.most {
+		return false
+	}
 	r.taken += elements
-	return r.fits()
+	return true
 }
 
-func (r *room) fits() bool { return r.most == 0 || r.taken <= r.most }
-
-// scarce reports whether ports get a share only.
-func (r *room) scarce() bool { return r.wanted > 0 }
-
-// needs are the elements that ports need in one family.
-type needs struct {
-	// ports are those of chains, inside those of the cluster IP, and sources those that tell
-	// who may connect to load balancers.
-	ports, inside, sources int
-	// outside are those of all other addresses, and each of one of them at most.
-	outside, each int
+// sizes are how many endpoints a port has.
+type sizes struct {
+	cluster, local, known int
+	weighted              bool
 }
 
-func (n needs) all() int { return n.ports + n.inside + n.sources + n.outside }
-
-func (n *needs) add(other needs) {
-	n.ports += other.ports
-	n.inside += other.inside
-	n.sources += other.sources
-	n.outside += other.outside
-	n.each += other.each
+func (s *supply) sizes() sizes {
+	known := len(s.known.Serving) + len(s.known.Silent) + len(s.known.Fleeting)
+	return sizes{cluster: len(s.cluster), local: len(s.local), known: known, weighted: s.weights != nil}
 }
 
-// needsOf are those of one port with its endpoints.
-func (c *compiler) needsOf(h *half, port *servicePort, got supply) needs {
-	sticky, weighted, guarded := c.affinity > 0, got.weights != nil, len(h.balancer) > 0 && len(h.sources) > 0
-	inside, outside := len(got.cluster), len(got.cluster)
+// cost is what a port takes in one family.
+func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
+	sticky, guarded := c.affinity > 0, len(a.balancer) > 0 && len(a.sources) > 0
+	inside, outside, others, sources := n.cluster, n.cluster, len(a.external)+len(a.balancer), 0
 	if c.policy.internal == ruleset.PoolLocal {
-		inside = len(got.local)
+		inside = n.local
 	}
 	if c.policy.external == ruleset.PoolSplit {
-		outside += len(got.local)
+		outside += n.local
 	}
-	others := len(h.external) + len(h.balancer)
 	if port.nodePort != 0 {
-		others += len(h.nodes)
+		others += len(a.nodes)
 	}
-	known := len(got.known.Serving) + len(got.known.Silent) + len(got.known.Fleeting)
-	n := needs{
-		ports: ruleset.PortCost(sticky, weighted, 0, known), inside: ruleset.FrontCost(inside, sticky, false),
-		each: ruleset.FrontCost(outside, sticky, guarded),
-	}
-	n.outside = others * n.each
 	if guarded {
-		n.sources = ruleset.PortCost(sticky, weighted, len(h.sources), known) - n.ports
+		sources = len(a.sources)
 	}
-	return n
+	return ruleset.PortCost(sticky, n.weighted, sources, n.known) + ruleset.FrontCost(inside, sticky, false) +
+		others*ruleset.FrontCost(outside, sticky, guarded)
 }
 
-// reduce leaves out addresses until what is needed is not more than the bound, and says
-// what ports may take then.
+// wanted is what all ports take with the addresses that are kept and a share of their
+// endpoints, nil for all.
+func (c *compiler) wanted(halves []*half, s *share) int {
+	sum := 0
+	for _, h := range halves {
+		sum += h.onNode()
+		for i, n := range h.sizes {
+			if s != nil {
+				n = s.sizes(n)
+			}
+			sum += c.cost(&h.kept, &c.ports[i], n)
+		}
+	}
+	return sum
+}
+
+// reduce picks the addresses that are kept, and the share of endpoints.
 func (c *compiler) reduce(halves []*half) *room {
-	fixed, inside := 0, 0
+	endpoints, others := 0, 0
 	for _, h := range halves {
-		fixed += h.onNode()
-		inside += h.needs.ports + h.needs.inside
+		others += len(h.balancer) + len(h.nodes) + len(h.external)
+		for _, n := range h.sizes {
+			endpoints = max(endpoints, n.cluster, n.local)
+		}
 	}
-	left := c.most - fixed - inside
-	if left < 0 {
+	fits := func(addresses int, s *share) bool {
+		keep(halves, addresses)
+		return c.wanted(halves, s) <= c.most
+	}
+	half := &share{(endpoints + 1) / 2, endpoints}
+	addresses := sort.Search(others, func(n int) bool { return !fits(n+1, half) })
+	if fits(addresses, nil) {
+		return &room{most: c.most}
+	}
+	left := sort.Search(endpoints, func(n int) bool { return !fits(addresses, &share{n + 1, endpoints}) })
+	return &room{most: c.most, share: &share{max(left, 1), endpoints}, scarce: left < min(1, endpoints)}
+}
+
+// keep has a Service keep so many addresses beside its cluster IPs.
+func keep(halves []*half, most int) {
+	for _, h := range halves {
+		h.kept = h.addresses
+	}
+	for _, list := range []func(*addresses) *[]netip.Addr{
+		func(a *addresses) *[]netip.Addr { return &a.balancer },
+		func(a *addresses) *[]netip.Addr { return &a.nodes },
+		func(a *addresses) *[]netip.Addr { return &a.external },
+	} {
 		for _, h := range halves {
-			h.keep(0)
-		}
-		return &room{most: c.most, shared: max(0, c.most-fixed), wanted: inside}
-	}
-	nodePorts := slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.nodePort != 0 })
-	for _, h := range halves {
-		if !nodePorts {
-			h.nodes = nil
-		}
-		if available := left - h.needs.sources; available >= 0 && h.needs.each > 0 {
-			kept := h.keep(available / h.needs.each)
-			left = available - kept*h.needs.each
-		} else {
-			h.keep(0)
+			kept := list(&h.kept)
+			*kept = (*kept)[:min(most, len(*kept))]
+			most -= len(*kept)
 		}
 	}
-	return &room{most: c.most}
 }
 
-// keep keeps so many addresses beside the cluster IP, and returns how many these are.
-func (a *addresses) keep(most int) (kept int) {
-	for _, list := range []*[]netip.Addr{&a.balancer, &a.nodes, &a.external} {
-		n := min(most-kept, len(*list))
-		*list = (*list)[:n]
-		kept += n
+// share is so many endpoints of each port as it is for one that has the most.
+type share struct{ left, most int }
+
+// of is the share of so many, rounded up, so that each port with endpoints has some.
+func (s share) of(n int) int {
+	if n == 0 {
+		return 0
 	}
-	return kept
+	return (n*s.left + s.most - 1) / s.most
 }
 
-// cut leaves a port the endpoints that it has room for in its share, and what it knows of no
-// other, so that connections to these do not go on. It is false if there is room for none.
-func (c *compiler) cut(h *half, port *servicePort, got supply, left *room) (supply, bool) {
-	wanted := c.needsOf(h, port, got).all()
+func (s share) sizes(n sizes) sizes {
+	return sizes{cluster: s.of(n.cluster), local: s.of(n.local), weighted: n.weighted}
+}
+
+// cut leaves a port its share of endpoints on a node. It knows of no others, so that
+// connections to these do not go on.
+func (s share) cut(got supply, node string) supply {
+	cluster := part(got.cluster, s.of(len(got.cluster)), node)
+	got.weights = keptWeights(cluster, got.cluster, got.weights)
+	got.cluster, got.local = cluster, part(got.local, s.of(len(got.local)), node)
 	got.known = ruleset.Known{}
-	share := int(float64(wanted) * float64(left.shared) / float64(left.wanted))
-	pool := &got.cluster
-	if c.policy.internal == ruleset.PoolLocal {
-		pool = &got.local
-	}
-	slots := max(0, len(*pool)-(c.needsOf(h, port, got).all()-share))
-	before := *pool
-	*pool = part(before, slots, c.options.Node.Name)
-	if pool == &got.cluster {
-		got.weights = keptWeights(*pool, before, got.weights)
-	}
-	return got, len(*pool) > 0 || len(before) == 0
+	return got
 }
 
 // keptWeights are the weights of those targets that are left of all, in their order.

@@ -39,8 +39,10 @@ func wide(ports, external, endpoints int) Input {
 
 func allServices() Options { return Options{Node: testNodeA(), AllServices: true} }
 
-// What a Service is said to take is more than its ports do, and whatever the bound, what is
-// compiled is within it.
+// What a Service is said to take is more than its ports do. Whatever the bound, what is
+// compiled is within it, and a Service has no less of what comes first for a larger bound.
+// Each port with endpoints has some if there is room for one of each, and some port has if
+// there is room for one.
 func TestBoundIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := wide(rapid.IntRange(1, 5).Draw(t, "ports"), rapid.IntRange(0, 6).Draw(t, "external"), rapid.IntRange(0, 20).Draw(t, "endpoints"))
@@ -84,7 +86,88 @@ func TestBoundIsKept(t *testing.T) {
 		if taken := elements(bound); taken > in.MaxElements {
 			t.Fatalf("%d elements are taken, allowed are %d", taken, in.MaxElements)
 		}
+		served, all, one := serving(bound), serving(free), leastOf(service, &free)
+		switch here := free.Families[0].Endpoints; {
+		case in.MaxElements >= one*len(service.Spec.Ports)+here.onNode() && served != all:
+			t.Fatalf("%d of %d ports are served in %d elements, each needs %d", served, all, in.MaxElements, one)
+		case in.MaxElements >= one+here.onNode() && all > 0 && served == 0:
+			t.Fatalf("no port is served in %d elements, each needs %d", in.MaxElements, one)
+		}
+		in.MaxElements += rapid.IntRange(1, 20).Draw(t, "more")
+		if more := Service(in, allServices()); slices.Compare(order(more), order(bound)) < 0 {
+			t.Fatalf("in %d elements there are %v, and in less %v", in.MaxElements, order(more), order(bound))
+		}
 	})
+}
+
+// serving is how many ports lead to endpoints.
+func serving(r Result) (ports int) {
+	for i := range r.Families {
+		for j := range r.Families[i].Ports {
+			if port := &r.Families[i].Ports[j]; len(port.Cluster)+len(port.Local) > 0 {
+				ports++
+			}
+		}
+	}
+	return ports
+}
+
+// leastOf is what a port of a Service takes with one endpoint at the cluster IP.
+func leastOf(service *corev1.Service, r *Result) int {
+	sticky := service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+	slots := min(1, len(r.Families[0].Endpoints))
+	return ruleset.PortCost(sticky, false, 0, 0) + ruleset.FrontCost(slots, sticky, false)
+}
+
+// order is what a Service has of what bounds leave, what comes first first: ports, addresses
+// and endpoints.
+func order(r Result) []int {
+	n := []int{0, 0, 0}
+	for i := range r.Families {
+		for j := range r.Families[i].Ports {
+			port := &r.Families[i].Ports[j]
+			n[0], n[1], n[2] = n[0]+1, n[1]+len(port.Fronts), n[2]+len(port.Cluster)+len(port.Local)
+		}
+	}
+	return n
+}
+
+func (e Endpoints) onNode() (n int) {
+	for _, one := range e {
+		if one.OnNode {
+			n++
+		}
+	}
+	return n
+}
+
+// Ports are of different sizes: none of them is left out for others that grow.
+func TestPortsOfOtherSizes(t *testing.T) {
+	in := func(sizes ...int) Input {
+		all := wide(len(sizes), 0, 0)
+		slices.Reverse(all.Service.Spec.Ports)
+		for i, n := range sizes {
+			one := wide(len(sizes), 0, n).Slices[0]
+			one.Name, one.Ports = fmt.Sprint("web-", i), one.Ports[i:i+1]
+			all.Slices = append(all.Slices, one)
+		}
+		return all
+	}
+	for name, test := range map[string]struct{ before, after []int }{
+		"another port":                   {[]int{1}, []int{1, 1}},
+		"another port of ten":            {[]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		"beside one of none":             {[]int{10, 0}, []int{20, 0}},
+		"beside a small one":             {[]int{10, 1}, []int{11, 1}},
+		"far more beside a small one":    {[]int{10, 1}, []int{200, 1}},
+		"ports more beside a large one":  {[]int{100}, []int{100, 1, 1}},
+		"a port without endpoints comes": {[]int{10}, []int{10, 0}},
+	} {
+		before, after := Service(in(test.before...), allServices()), in(test.after...)
+		after.MaxElements = before.Elements
+		if was, is := serving(before), serving(Service(after, allServices())); is < was {
+			t.Errorf("%s: of %d ports %d are served", name, was, is)
+		}
+	}
 }
 
 // elements are what the ports of a Service really take, with endpoints that may connect to
@@ -110,35 +193,35 @@ func elements(r Result) int {
 	return sum
 }
 
-// External IPs are left out before node ports, those before load balancers, and endpoints
-// only where the cluster IP alone has too many.
+// Half of the endpoints go first, external IPs before node ports, those before load balancers,
+// and more endpoints only where the cluster IP alone has too many.
 func TestWhatIsLeftOut(t *testing.T) {
 	in := wide(1, 4, 10)
 	balancer("203.0.113.1", "203.0.113.2")(in.Service)
 	full := Service(in, allServices())
-	each := full.Elements - func() int {
-		less := in
-		less.Service = in.Service.DeepCopy()
-		less.Service.Spec.ExternalIPs = less.Service.Spec.ExternalIPs[:3]
-		return Service(less, allServices()).Elements
-	}()
+	of := func(addresses, endpoints int) int {
+		return full.Elements - 8*ruleset.FrontCost(10, false, false) + addresses*ruleset.FrontCost(endpoints, false, false)
+	}
 	for _, test := range []struct {
-		less      int
+		most      int
 		fronts    []string
 		endpoints int
 	}{
-		{0, []string{"10.96.0.1", "192.0.2.1", "198.18.0.0", "198.18.0.1", "198.18.0.2", "198.18.0.3", "203.0.113.1", "203.0.113.2"}, 10},
-		{1, []string{"10.96.0.1", "192.0.2.1", "198.18.0.0", "198.18.0.1", "198.18.0.2", "203.0.113.1", "203.0.113.2"}, 10},
-		{4 * each, []string{"10.96.0.1", "192.0.2.1", "203.0.113.1", "203.0.113.2"}, 10},
-		{4*each + 1, []string{"10.96.0.1", "203.0.113.1", "203.0.113.2"}, 10},
-		{6*each + 1, []string{"10.96.0.1"}, 10},
-		{7*each + 1, []string{"10.96.0.1"}, 9},
-		{7*each + 9, []string{"10.96.0.1"}, 1},
+		{of(8, 10), []string{"10.96.0.1", "192.0.2.1", "198.18.0.0", "198.18.0.1", "198.18.0.2", "198.18.0.3", "203.0.113.1", "203.0.113.2"}, 10},
+		{of(8, 10) - 1, []string{"10.96.0.1", "192.0.2.1", "198.18.0.0", "198.18.0.1", "198.18.0.2", "198.18.0.3", "203.0.113.1", "203.0.113.2"}, 9},
+		{of(8, 5), []string{"10.96.0.1", "192.0.2.1", "198.18.0.0", "198.18.0.1", "198.18.0.2", "198.18.0.3", "203.0.113.1", "203.0.113.2"}, 5},
+		{of(8, 5) - 1, []string{"10.96.0.1", "192.0.2.1", "198.18.0.0", "198.18.0.1", "198.18.0.2", "203.0.113.1", "203.0.113.2"}, 6},
+		{of(4, 5), []string{"10.96.0.1", "192.0.2.1", "203.0.113.1", "203.0.113.2"}, 5},
+		{of(4, 5) - 1, []string{"10.96.0.1", "203.0.113.1", "203.0.113.2"}, 7},
+		{of(2, 5), []string{"10.96.0.1", "203.0.113.1"}, 5},
+		{of(2, 5) - 1, []string{"10.96.0.1"}, 10},
+		{of(1, 9), []string{"10.96.0.1"}, 9},
+		{of(1, 1), []string{"10.96.0.1"}, 1},
 	} {
-		in.MaxElements = full.Elements - test.less
+		in.MaxElements = test.most
 		got := Service(in, allServices())
 		if len(got.Families) != 1 || len(got.Families[0].Ports) != 1 {
-			t.Fatalf("%d less: %+v", test.less, got)
+			t.Fatalf("in %d: %+v", test.most, got)
 		}
 		var fronts []string
 		port := got.Families[0].Ports[0]
@@ -146,13 +229,13 @@ func TestWhatIsLeftOut(t *testing.T) {
 			fronts = append(fronts, f.Address.String())
 		}
 		if !slices.Equal(fronts, test.fronts) || len(port.Cluster) != test.endpoints {
-			t.Errorf("%d less: %d endpoints at %v, want %d at %v", test.less, len(port.Cluster), fronts, test.endpoints, test.fronts)
+			t.Errorf("in %d: %d endpoints at %v, want %d at %v", test.most, len(port.Cluster), fronts, test.endpoints, test.fronts)
 		}
 	}
 	// A port without room for an endpoint is left out: it must not be refused.
-	in.MaxElements = 1
+	in.MaxElements = of(1, 1) - 1
 	if got := Service(in, allServices()); len(got.Families) > 0 {
-		t.Errorf("in one element: %+v", got.Families)
+		t.Errorf("without room for one endpoint: %+v", got.Families)
 	}
 }
 
@@ -230,16 +313,21 @@ func TestBoundOfBothFamilies(t *testing.T) {
 	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:1::1"}}}
 	in.Slices = append(in.Slices, six)
 	in.Service.Spec.ExternalIPs = append(in.Service.Spec.ExternalIPs, "2001:db8:2::1")
-	in.MaxElements = Service(in, allServices()).Elements - 20
-	got := Service(in, allServices())
-	if len(got.Families) != 2 || got.Families[0].Elements+got.Families[1].Elements > in.MaxElements {
-		t.Fatalf("%d families, want 2 within %d elements", len(got.Families), in.MaxElements)
-	}
-	if four, six := len(got.Families[0].Ports[0].Fronts), len(got.Families[1].Ports[0].Fronts); four != 49 || six != 2 {
-		t.Errorf("%d addresses of IPv4 and %d of IPv6 are left, want 49 and 2", four, six)
-	}
-	for _, f := range got.Families {
-		if f.Family == ruleset.IPv6 && len(f.Ports[0].Cluster) != 1 {
+	for _, test := range []struct{ less, four, six int }{
+		{1, 51, 2},
+		{5*51 + 1, 51, 1},
+		{5*51 + 4 + 8, 50, 1},
+	} {
+		in.MaxElements = 0
+		in.MaxElements = Service(in, allServices()).Elements - test.less
+		got := Service(in, allServices())
+		if len(got.Families) != 2 || got.Families[0].Elements+got.Families[1].Elements > in.MaxElements {
+			t.Fatalf("%d families, want 2 within %d elements", len(got.Families), in.MaxElements)
+		}
+		if four, six := len(got.Families[0].Ports[0].Fronts), len(got.Families[1].Ports[0].Fronts); four != test.four || six != test.six {
+			t.Errorf("%d less: %d addresses of IPv4 and %d of IPv6 are left, want %d and %d", test.less, four, six, test.four, test.six)
+		}
+		if len(got.Families[1].Ports[0].Cluster) != 1 {
 			t.Error("IPv6 has no endpoint")
 		}
 	}

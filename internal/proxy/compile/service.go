@@ -76,6 +76,7 @@ func (c *compiler) result() Result {
 	var halves []*half
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		h := half{family: family, addresses: c.addressesOf(family)}
+		h.kept = h.addresses
 		if !h.cluster.IsValid() {
 			continue
 		}
@@ -113,7 +114,9 @@ type half struct {
 	// not, as it is while it is partial.
 	known, whole directory
 	partial      bool
-	needs        needs
+	// kept are the addresses that there is room for, and sizes what each port has.
+	kept  addresses
+	sizes []sizes
 }
 
 // onNode is how many endpoints on the node may connect to themselves.
@@ -175,12 +178,12 @@ func (c *compiler) readPorts() {
 	}
 }
 
-// family compiles all ports in one family, as long as what they take is not more than is
-// left. Of those for which it is, only what they take is added up: they may be too large to
-// be made.
+// family compiles the ports in one family that there is room for. Of others only the sizes
+// are noted: they may be too large to be made.
 func (c *compiler) family(h *half, left *room) Family {
 	f := Family{Family: h.family, Elements: h.onNode()}
-	h.needs = needs{}
+	some := left.take(f.Elements)
+	h.sizes = make([]sizes, 0, len(c.ports))
 	instead := false
 	for i := range c.ports {
 		port := &c.ports[i]
@@ -198,18 +201,16 @@ func (c *compiler) family(h *half, left *room) Family {
 			got.known.View = partialView
 			got.known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
 		}
-		if left.scarce() {
-			var some bool
-			if got, some = c.cut(h, port, got, left); !some {
-				continue
-			}
+		if left.share != nil {
+			got = left.share.cut(got, c.options.Node.Name)
 		}
-		needed := c.needsOf(h, port, got)
-		h.needs.add(needed)
-		if !left.take(needed.all()) {
+		size := got.sizes()
+		h.sizes = append(h.sizes, size)
+		needed := c.cost(&h.kept, port, size)
+		if !some || left.scarce && size.cluster+size.local == 0 || !left.take(needed) {
 			continue
 		}
-		compiled := ruleset.ServicePort{Name: port.fullName, Rank: c.rank, Affinity: c.affinity, Fronts: c.fronts(&h.addresses, port)}
+		compiled := ruleset.ServicePort{Name: port.fullName, Rank: c.rank, Affinity: c.affinity, Fronts: c.fronts(&h.kept, port)}
 		compiled.Cluster, compiled.Weights, compiled.Local, compiled.Known = got.cluster, got.weights, got.local, got.known
 		refuse(compiled.Fronts, got.exists)
 		if h.partial && h.whole == nil {
@@ -222,7 +223,7 @@ func (c *compiler) family(h *half, left *room) Family {
 		if got.beyond {
 			f.Unreachable = append(f.Unreachable, port.fullName)
 		}
-		f.Elements += needed.all()
+		f.Elements += needed
 		f.Ports = append(f.Ports, compiled)
 	}
 	if len(f.Ports) > 0 {
