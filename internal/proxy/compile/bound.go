@@ -150,6 +150,13 @@ func keep(halves []*half, most int) {
 	}
 }
 
+// cutsOff reports whether there is no room for addresses that load balancers send to. They
+// must send elsewhere then.
+func (c *compiler) cutsOff(h *half) bool {
+	nodePort := func(p servicePort) bool { return p.nodePort != 0 }
+	return len(h.kept.balancer) < len(h.balancer) || len(h.kept.nodes) < len(h.nodes) && slices.ContainsFunc(c.ports, nodePort)
+}
+
 // share is so many endpoints of each port as it is for one that has the most.
 type share struct{ left, most int }
 

@@ -239,6 +239,33 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
+// A load balancer is not told to send to a node what the rules of the node do not serve.
+func TestHealthOfWhatIsLeftOut(t *testing.T) {
+	own := "a1"
+	in := wide(1, 1, 5)
+	in.Slices[0].Endpoints[0].NodeName = &own
+	outsideLocal(in.Service)
+	balancer("203.0.113.1")(in.Service)
+	in.Service.Spec.HealthCheckNodePort = 31000
+	seen := map[int]map[int]bool{} // by how many addresses there are
+	for in.MaxElements = Service(in, allServices()).Elements; ; in.MaxElements-- {
+		got := Service(in, allServices())
+		if len(got.Families) == 0 {
+			break
+		}
+		addresses := len(got.Families[0].Ports[0].Fronts)
+		if seen[addresses] == nil {
+			seen[addresses] = map[int]bool{}
+		}
+		seen[addresses][got.Families[0].Health.LocalEndpoints] = true
+	}
+	// The external IP is no matter of load balancers, the node port and their address are.
+	want := map[int]map[int]bool{4: {1: true}, 3: {1: true}, 2: {0: true}, 1: {0: true}}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("by how many addresses there are, local endpoints are told: %v, want %v", seen, want)
+	}
+}
+
 // Nodes leave out endpoints of their own, and few are others when one goes.
 func TestEndpointsThatAreLeftOut(t *testing.T) {
 	in := wide(1, 0, 100)

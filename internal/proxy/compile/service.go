@@ -233,6 +233,9 @@ func (c *compiler) family(h *half, left *room) Family {
 		}
 		f.Endpoints = known.endpoints()
 		f.Health = c.health(known)
+		if f.Health != nil && c.cutsOff(h) {
+			f.Health.LocalEndpoints = 0
+		}
 	}
 	return f
 }
