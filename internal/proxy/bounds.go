@@ -45,7 +45,8 @@ func BoundsWithin(memory int64, given Bounds) Bounds {
 }
 
 // bounds keep Services within Bounds. A Service for which there is not enough room for all
-// that it takes goes on with as much as it had, and waits.
+// that it takes goes on with as much as it had, and waits. One that has nothing gets what is
+// left when there is room for no other whole.
 type bounds struct {
 	Bounds
 	used int
@@ -58,15 +59,20 @@ type bounds struct {
 	// get no more in it.
 	grown map[types.NamespacedName]int
 	held  map[types.NamespacedName]bool
+	// heir is the Service that gets what is left in this sync, if any.
+	heir types.NamespacedName
 }
 
 // shortage is what a Service does without. It is kept after its end until that is told.
 type shortage struct {
-	// wanted is what all of the Service takes, given what it may have.
-	wanted, given int
-	created       time.Time
-	since         time.Time
-	ended, told   bool
+	// wanted is what all of the Service takes, least what all its ports do at least, and given
+	// what it may have.
+	wanted, least, given int
+	// nothing says that this is too little for any of its ports.
+	nothing     bool
+	created     time.Time
+	since       time.Time
+	ended, told bool
 }
 
 func newBounds(b Bounds) *bounds {
@@ -77,7 +83,7 @@ func newBounds(b Bounds) *bounds {
 
 // begin begins a sync.
 func (b *bounds) begin() {
-	b.grown, b.held = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}
+	b.grown, b.held, b.heir = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
 
 // fit makes what the rules do for a Service, by a function that keeps to so many elements,
@@ -88,17 +94,22 @@ func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled
 	given := b.one(result.Elements)
 	if given > before && (b.held[name] || given-before > b.room()) {
 		given = before
+		if name == b.heir {
+			given = min(given+b.room(), b.one(result.Elements))
+		}
 		if given > 0 {
 			result = compiled(given)
 		} else {
-			result = compile.Result{Elements: result.Elements, Notes: result.Notes}
+			result = compile.Result{Elements: result.Elements, Least: result.Least, Notes: result.Notes}
 		}
 	}
 	b.give(name, given)
 	if given > before && b.Total > 0 {
 		b.grown[name] = before
 	}
-	b.note(name, shortage{wanted: result.Elements, given: given, created: created, since: now})
+	b.note(name, shortage{
+		wanted: result.Elements, least: result.Least, given: given, nothing: len(result.Families) == 0, created: created, since: now,
+	})
 	return result
 }
 
@@ -141,7 +152,7 @@ func (b *bounds) note(name types.NamespacedName, now shortage) {
 		}
 		b.shortages[name] = &now
 	case now.wanted > now.given:
-		known.wanted, known.given, known.created = now.wanted, now.given, now.created
+		known.wanted, known.least, known.given, known.nothing, known.created = now.wanted, now.least, now.given, now.nothing, now.created
 	case known == nil:
 	case !known.told:
 		delete(b.shortages, name)
@@ -240,6 +251,23 @@ func (b *bounds) admitted() []types.NamespacedName {
 	return names
 }
 
+// left is the Service that gets what is left, none or one: the first in order of those that
+// have nothing and that this is enough for. Those for which there is room whole have it.
+func (b *bounds) left() []types.NamespacedName {
+	var all []demand
+	room := b.room()
+	for name, one := range b.shortages {
+		if !one.ended && one.given == 0 && one.least <= room {
+			all = append(all, demand{name: name, wanted: b.one(one.wanted), created: one.created})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	b.heir = inOrder(all)[0].name
+	return []types.NamespacedName{b.heir}
+}
+
 // tell writes the events that are due.
 func (b *bounds) tell(now time.Time, w *warnings) {
 	due := map[types.NamespacedName]time.Time{}
@@ -265,7 +293,7 @@ func (b *bounds) tell(now time.Time, w *warnings) {
 // text says what a Service does without, why, and what to do.
 func (b *bounds) text(one *shortage) string {
 	part := "a part of the Service"
-	if one.given == 0 {
+	if one.nothing {
 		part = "nothing of the Service"
 	}
 	if one.given == b.one(one.wanted) {

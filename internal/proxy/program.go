@@ -313,6 +313,7 @@ func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map
 	each(names)
 	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.entry(name).service) }))
 	each(p.bounds.admitted())
+	each(p.bounds.left())
 	return efforts
 }
 

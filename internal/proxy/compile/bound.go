@@ -3,6 +3,7 @@ package compile
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -27,9 +28,10 @@ import (
 func (c *compiler) families(halves []*half) Result {
 	result := c.within(halves, &room{most: c.most})
 	result.Elements = c.wanted(halves, nil)
+	keep(halves, 0)
+	result.Least = c.wanted(halves, &oneEndpoint)
 	if c.most > 0 && result.Elements > c.most {
-		left := c.reduce(halves)
-		result.Families = c.within(halves, left).Families
+		result.Families = c.within(halves, c.reduce(halves)).Families
 	}
 	return result
 }
@@ -159,6 +161,9 @@ func (c *compiler) cutsOff(h *half) bool {
 
 // share is so many endpoints of each port as it is for one that has the most.
 type share struct{ left, most int }
+
+// oneEndpoint is one of each port, however many these have.
+var oneEndpoint = share{1, math.MaxInt32}
 
 // of is the share of so many, rounded up, so that each port with endpoints has some.
 func (s share) of(n int) int {

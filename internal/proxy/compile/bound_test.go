@@ -77,6 +77,9 @@ func TestBoundIsKept(t *testing.T) {
 		if bound.Elements != free.Elements {
 			t.Fatalf("with a bound it is said to take %d elements, without one %d", bound.Elements, free.Elements)
 		}
+		if bound.Least != free.Least || free.Least > free.Elements {
+			t.Fatalf("with a bound it is said to take %d elements at least, without one %d, of %d", bound.Least, free.Least, free.Elements)
+		}
 		if free.Elements <= in.MaxElements {
 			if !reflect.DeepEqual(bound, free) {
 				t.Fatalf("a bound of %d changes what is within it:\n%+v\n%+v", in.MaxElements, bound, free)
@@ -85,6 +88,9 @@ func TestBoundIsKept(t *testing.T) {
 		}
 		if taken := elements(bound); taken > in.MaxElements {
 			t.Fatalf("%d elements are taken, allowed are %d", taken, in.MaxElements)
+		}
+		if in.MaxElements >= free.Least && len(bound.Families[0].Ports) != len(service.Spec.Ports) {
+			t.Fatalf("%d ports have room in %d elements, at least needed are %d", len(bound.Families[0].Ports), in.MaxElements, free.Least)
 		}
 		served, all, one := serving(bound), serving(free), leastOf(service, &free)
 		switch here := free.Families[0].Endpoints; {

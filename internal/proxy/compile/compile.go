@@ -77,6 +77,9 @@ type Result struct {
 	// Elements is what all of the Service takes of the kernel at most. If that is more than
 	// Input.MaxElements, the families have a part of it, which is not.
 	Elements int
+	// Least is what all its ports take at the cluster IPs with one endpoint each. In less
+	// some are left out.
+	Least int
 	// Notes are sentences about what was ignored, in a fixed order.
 	Notes []string
 }
