@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/routing"
 )
 
 // acknowledgement says what is programmed of the groups of Services in hand-over.
@@ -13,7 +15,8 @@ type acknowledgement struct {
 	// version is the resource version up to which groups are programmed, 0 if none is.
 	version uint64
 	// except are Services that it says nothing about, in order: their groups cannot be
-	// programmed, as far as is known, and hold up nobody else's.
+	// programmed, as far as is known, and hold up nobody else's. The name
+	// routing.AllServices is all of a namespace.
 	except []types.NamespacedName
 	// failure says why a probe of the node failed, for which nothing is acknowledged. It is
 	// empty if none did.
@@ -24,8 +27,8 @@ func (a acknowledgement) equal(b acknowledgement) bool {
 	return a.version == b.version && a.failure == b.failure && slices.Equal(a.except, b.except)
 }
 
-// mostExcept is how many Services are told to be behind. If there are more, the rules as a
-// whole are.
+// mostExcept is how many Services are told to be behind. If there are more, namespaces are
+// told instead, and if those are more the rules as a whole are behind.
 const mostExcept = 50
 
 // acknowledgements know up to which resource version the groups of Services in hand-over
@@ -88,20 +91,39 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 	}
 }
 
-// setExcept picks the Services to be told of those that wait, the first that began to, and
-// returns the least version that the others wait for, 0 if there are none.
+// setExcept picks the Services to be told of those that wait, or namespaces instead of most
+// Services, the first that began to wait, and returns the least version that the others wait
+// for, 0 if there are none.
 func (a *acknowledgements) setExcept() (least uint64) {
-	waiting := slices.SortedFunc(maps.Keys(a.waiting), func(x, y types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(slices.Min(a.waiting[x]), slices.Min(a.waiting[y])), compareNames(x, y))
-	})
-	a.except = nil
-	for _, service := range waiting {
-		if len(a.except) == mostExcept {
-			least = slices.Min(a.waiting[service])
-			break
-		}
-		a.except = append(a.except, service)
+	perNamespace := map[string]int{}
+	for service := range a.waiting {
+		perNamespace[service.Namespace]++
 	}
-	slices.SortFunc(a.except, compareNames)
+	largest := slices.SortedFunc(maps.Keys(perNamespace), func(x, y string) int {
+		return cmp.Or(cmp.Compare(perNamespace[y], perNamespace[x]), cmp.Compare(x, y))
+	})
+	whole := map[string]bool{}
+	for told, i := len(a.waiting), 0; told > mostExcept && i < len(largest); i++ {
+		whole[largest[i]] = true
+		told -= perNamespace[largest[i]] - 1
+	}
+	since := map[types.NamespacedName]uint64{}
+	for name, versions := range a.waiting {
+		if whole[name.Namespace] {
+			name.Name = routing.AllServices
+		}
+		if began, some := since[name]; !some || slices.Min(versions) < began {
+			since[name] = slices.Min(versions)
+		}
+	}
+	waiting := slices.SortedFunc(maps.Keys(since), func(x, y types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(since[x], since[y]), compareNames(x, y))
+	})
+	if len(waiting) > mostExcept {
+		least = since[waiting[mostExcept]]
+		waiting = waiting[:mostExcept]
+	}
+	slices.SortFunc(waiting, compareNames)
+	a.except = waiting
 	return least
 }

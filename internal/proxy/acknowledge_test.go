@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -42,12 +43,30 @@ func TestAcknowledgements(t *testing.T) {
 	failing["bad"] = false
 	step("it is programmed", 25)
 
-	// More than can be told hold up what is later than the first of the others.
-	for i := range mostExcept {
-		many := fmt.Sprintf("many-%02d", i)
-		failing[many] = true
-		a.wait(name(many), []uint64{30})
+	// Of a namespace with many of those that wait all Services are told, those of others one by
+	// one.
+	many := func(tell func(types.NamespacedName)) {
+		for i := range mostExcept {
+			tell(types.NamespacedName{Namespace: "greedy", Name: fmt.Sprintf("many-%02d", i)})
+		}
 	}
+	many(func(one types.NamespacedName) { failing[one.Name] = true; a.wait(one, []uint64{26}) })
+	step("as many wait as can be told", 25, allOf(many)...)
+	failing["bad"] = true
+	a.wait(name("bad"), []uint64{27})
+	a.wait(name("web"), []uint64{28})
+	step("one more waits", 28, "*", "bad")
+	many(func(one types.NamespacedName) { delete(failing, one.Name) })
+	delete(failing, "bad")
+	step("they do not", 28)
+
+	// More namespaces than can be told hold up what is later than the first of the others.
+	many = func(tell func(types.NamespacedName)) {
+		for i := range mostExcept {
+			tell(types.NamespacedName{Namespace: fmt.Sprintf("many-%02d", i), Name: fmt.Sprintf("many-%02d", i)})
+		}
+	}
+	many(func(one types.NamespacedName) { failing[one.Name] = true; a.wait(one, []uint64{30}) })
 	failing["bad"], failing["worse"] = true, true
 	a.wait(name("bad"), []uint64{40})
 	a.wait(name("worse"), []uint64{50})
@@ -57,13 +76,37 @@ func TestAcknowledgements(t *testing.T) {
 	if a.version != 39 || len(a.except) != mostExcept {
 		t.Errorf("too many wait: %d but for %d", a.version, len(a.except))
 	}
-	for i := range mostExcept {
-		failing[fmt.Sprintf("many-%02d", i)] = false
-	}
+	many(func(one types.NamespacedName) { delete(failing, one.Name) })
 	step("few wait", 60, "bad", "worse")
 	failing["bad"], failing["worse"] = false, false
 	step("none does", 60)
 
 	a.wait(name("web"), []uint64{55})
 	step("versions never fall", 60)
+}
+
+// allOf are the names that a function tells.
+func allOf(tell func(func(types.NamespacedName))) (names []string) {
+	tell(func(one types.NamespacedName) { names = append(names, one.Name) })
+	return names
+}
+
+// Services of one namespace that are beyond their bound hold up the hand-over of no other.
+func TestShortagesHoldUpNoOther(t *testing.T) {
+	w := bounded(t, Bounds{Service: 100, Total: 1 << 20})
+	for i := range mostExcept + 1 {
+		name := fmt.Sprintf("greedy-%d", i)
+		service, group := withExternal(inHandOver(name, fmt.Sprintf("10.96.1.%d", i+1)), 200), handedOver(aGroup(name, name+"-1", "10.1.1.1"))
+		service.Namespace, group.Namespace = "greedy", "greedy"
+		w.put(service, group)
+	}
+	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	w.run(time.Minute)
+	if !w.kernel.leads("10.1.1.2") {
+		t.Error("the other Service is not programmed")
+	}
+	// Each object has a version of its own.
+	if last := uint64(2*(mostExcept+1) + 2); w.version != last || len(w.except) != 1 || w.except[0].String() != "greedy/*" {
+		t.Errorf("%d is acknowledged but for %v, want %d but for all of greedy", w.version, w.except, last)
+	}
 }

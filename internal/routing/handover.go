@@ -20,8 +20,11 @@ const (
 	// version of groups in hand-over that the proxy has programmed.
 	AnnotationProgrammed = "vicinity.dev/programmed"
 	// AnnotationExcept is the annotation with the Services that this says nothing about,
-	// as namespace/name, by commas: of these the proxy cannot program all groups.
+	// as namespace/name, by commas: of these the proxy cannot program all groups. The name
+	// AllServices stands for all of the namespace.
 	AnnotationExcept = "vicinity.dev/programmed-except"
+	// AllServices is the name, in AnnotationExcept, of all Services of a namespace.
+	AllServices = "*"
 	// AnnotationProbeFailure is the annotation that says why packets of the node do not come
 	// through the proxy's rules. While it is there the proxy acknowledges nothing.
 	AnnotationProbeFailure = "vicinity.dev/probe-failure"
@@ -288,7 +291,8 @@ func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bo
 // excepts reports whether what the proxy has programmed says nothing about a Service.
 func (p NodeProxy) excepts(service string) bool {
 	for name := range strings.SplitSeq(p.Except, ",") {
-		if name != "" && name == service {
+		namespace, all := strings.CutSuffix(name, AllServices)
+		if name != "" && name == service || all && strings.HasPrefix(service, namespace) {
 			return true
 		}
 	}

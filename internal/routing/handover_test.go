@@ -66,6 +66,13 @@ func TestHandOverNext(t *testing.T) {
 			want: "Taking a1", note: "node a1",
 		},
 		{
+			name: "a proxy has all but of this namespace, one but of another with a like name",
+			state: HandOver{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
+				{"a1", "a", fresh, "98", "bank/cart,shop/*", time.Time{}}, {"b1", "b", fresh, "101", "sho/*,shop/web2,shop-2/*", time.Time{}},
+			}},
+			want: "Taking a1", note: "node a1",
+		},
+		{
 			name: "what changed meanwhile need not be acknowledged",
 			state: HandOver{
 				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("300", "a")}, Written: true,
