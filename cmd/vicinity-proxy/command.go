@@ -52,7 +52,7 @@ It leaves the rules in place when it ends, and changes none that is right when i
 	flags.SortFlags = false
 	flags.StringVar(&c.file, "config", "", "file with settings; flags win over it")
 	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node, and end")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have, and end")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have if --max-elements were no bound, and end")
 	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel track and count connections as --conntrack-accounting and the other flags of conntrack say, which takes more rights than serving Services, and end; what fails is only told")
 	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's settings for networks, for containers whose own /proc/sys is read-only")
 	flags.BoolP("version", "v", false, "print the version, and end")

@@ -114,7 +114,7 @@ func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled
 }
 
 // one is what one Service may have that wants so many.
-func (b *bounds) one(wanted int) int {
+func (b Bounds) one(wanted int) int {
 	if b.Service > 0 {
 		return min(wanted, b.Service)
 	}
@@ -297,9 +297,13 @@ func (b *bounds) text(one *shortage) string {
 		part = "nothing of the Service"
 	}
 	if one.given == b.one(one.wanted) {
-		return fmt.Sprintf("%s: all of it takes %d elements, and --max-service-elements allows %d; give it fewer ports, external IPs or endpoints, or raise the flag",
-			part, one.wanted, b.Service)
+		return part + ": " + b.beyond(one.wanted)
 	}
 	return fmt.Sprintf("%s: all of it takes %d elements, it has %d, and of the %d that --max-elements allows %d are left; remove Services or endpoints, or raise the flag and the memory of vicinity-proxy",
 		part, one.wanted, one.given, b.Total, b.room())
+}
+
+// beyond says what is the matter with a Service that wants more than one may have.
+func (b Bounds) beyond(wanted int) string {
+	return fmt.Sprintf("all of it takes %d elements, and --max-service-elements allows %d; give it fewer ports, external IPs or endpoints, or raise the flag", wanted, b.Service)
 }

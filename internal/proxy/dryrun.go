@@ -28,7 +28,8 @@ import (
 )
 
 // DryRun writes the rules that the node would have, in the syntax of nft, and changes
-// nothing.
+// nothing. Each Service is kept to its bound, and not all of them to theirs: what a node has
+// of these depends on what came first.
 func DryRun(ctx context.Context, o Options, out io.Writer) error {
 	c, err := newClient(o.API)
 	if err != nil {
@@ -68,6 +69,9 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 		for _, note := range result.Notes {
 			fmt.Fprintf(out, "# %s: %s\n", name, note)
 		}
+		if o.Elements.one(result.Elements) < result.Elements {
+			fmt.Fprintf(out, "# %s: %s\n", name, o.Elements.beyond(result.Elements))
+		}
 		for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
 			fmt.Fprintf(out, "# %s: %s\n", name, refused)
 		}
@@ -99,7 +103,7 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 // compiled is what the rules of the node would do for a Service.
 func (o *Options) compiled(name types.NamespacedName, e entry, options compile.Options) compile.Result {
 	if o.ProbeService == "" || name != (types.NamespacedName{Namespace: o.LeaseNamespace, Name: o.ProbeService}) {
-		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, options)
+		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices, MaxElements: o.Elements.Service}, options)
 	}
 	return compileProbed(e.service, options, func(_ int, family ruleset.Family) netip.AddrPort {
 		for _, address := range options.Node.Addresses {

@@ -48,6 +48,24 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("it has an endpoint that is not for the zone:\n%s", out.String())
 	}
 
+	// Of a Service beyond its bound it says what the node would have.
+	options.Elements.Service = 300
+	a.sources[resourceServices].put(withExternal(aService("web", "10.96.0.1"), 1000))
+	out.Reset()
+	if err := dryRun(t.Context(), a, options, &out); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"# shop/web: all of it takes 5": true, "and --max-service-elements allows 300; ": true, "198.18.0.0 . tcp . 80": true,
+		"198.18.3.231": false, "# shop/none: all of it": false,
+	} {
+		if strings.Contains(out.String(), text) != want {
+			t.Errorf("that it says %q is %t:\n%s", text, !want, out.String())
+		}
+	}
+	options.Elements.Service = 0
+	a.sources[resourceServices].put(aService("web", "10.96.0.1"))
+
 	taker := aService("taker", "10.96.0.66")
 	taker.Spec.ExternalIPs = []string{"10.96.0.1", "10.96.9.9", "192.0.2.77", "198.51.100.6", "203.0.113.1"}
 	a.sources[resourceServices].put(taker)
