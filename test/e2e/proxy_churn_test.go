@@ -36,8 +36,8 @@ const (
 	// the rate takes no more writes than an API server of a small machine carries out.
 	churnedPods = 30
 	// churnRate is how many endpoints are to come or go in a second, in all Services, and
-	// leastChurn how many have to. Two processors reach 770; half of that is enough, too.
-	churnRate, leastChurn = 1000, churnRate / 3
+	// leastChurn how many have to: two quick processors reach 770, and slow ones a third of it.
+	churnRate, leastChurn = 1000, churnRate / 5
 	// leastProgrammed is how many changes of rules and elements the proxy of each node has
 	// to make in a second meanwhile, a tenth of what it makes with two processors.
 	leastProgrammed = 100
