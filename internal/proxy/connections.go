@@ -45,6 +45,8 @@ type cleaner struct {
 	// patient are connections that can wait, the first of them until due.
 	patient map[ruleset.Stale]bool
 	due     time.Time
+	// looked is when connections that can wait were last looked for.
+	looked time.Time
 	// live are where connections of UDP may go that are to be reconciled with that, and
 	// reconciled the families of which that is done or asked for.
 	live       map[ruleset.Front][]netip.AddrPort
@@ -67,8 +69,12 @@ const (
 // nowhere. TCP sends its first packet again after 1, 3 and 7 seconds: the last of these is
 // to get through. To look costs the kernel ten milliseconds, however many connections there
 // are, and what is asked for is asked for again when it has lingered: so it is done once for
-// both, and for all that came meanwhile.
-const patience = 6 * time.Second
+// both, and for all that came meanwhile. Where endpoints go all the time, it is done before
+// the packet after 15 seconds.
+const (
+	patience     = 6 * time.Second
+	patienceBusy = 14 * time.Second
+)
 
 // lastMoment is how long there is to clean up before the proxy ends: the next one does not
 // know what is to be done.
@@ -93,12 +99,22 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 				continue
 			}
 			if len(c.patient) == 0 {
-				c.due, asked = c.clock.Now().Add(patience), true
+				c.due, asked = c.patientUntil(), true
 			}
 			c.patient[one] = true
 		}
 		return asked
 	})
+}
+
+// patientUntil is when a connection is due that can wait from now on. Whoever calls it holds
+// the lock.
+func (c *cleaner) patientUntil() time.Time {
+	due, busy := c.clock.Now().Add(patience), c.looked.Add(patienceBusy)
+	if busy.After(due) {
+		return busy
+	}
+	return due
 }
 
 // unreconciled reports whether all connections of UDP of a family are yet to be looked at: an
@@ -216,9 +232,9 @@ func (c *cleaner) clean(ctx context.Context) bool {
 	began := c.clock.Now() // what comes from now on is asked for anew
 	stale, clients, live := c.stale, c.clients, c.live
 	c.stale, c.clients, c.live = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}, map[ruleset.Front][]netip.AddrPort{}
-	if !c.due.After(c.clock.Now()) {
+	if len(c.patient) > 0 && !c.due.After(began) {
 		maps.Copy(stale, c.patient)
-		c.patient = map[ruleset.Stale]bool{}
+		c.patient, c.looked = map[ruleset.Stale]bool{}, began
 	}
 	c.mu.Unlock()
 	// Clients first: one that is remembered makes another connection that goes nowhere.

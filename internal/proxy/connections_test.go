@@ -121,6 +121,35 @@ func TestPatientConnections(t *testing.T) {
 	})
 }
 
+// Where endpoints go all the time the kernel looks less often, and yet before a packet that
+// is sent again after 15 seconds.
+func TestPatientConnectionsOfBusyClusters(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	goes := func(port uint16) (waits time.Duration) {
+		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: ruleset.TCP, Port: port}}})
+		waits = c.wait(0)
+		now.Step(waits)
+		c.clean(t.Context())
+		if len(tracker.deleted) != int(port) {
+			t.Errorf("%d of %d connections are deleted", len(tracker.deleted), port)
+		}
+		return waits
+	}
+	if waits := goes(1); waits != patience {
+		t.Errorf("the first waits %v, not %v", waits, patience)
+	}
+	if waits := goes(2); waits != patienceBusy {
+		t.Errorf("one that follows at once waits %v, not %v", waits, patienceBusy)
+	}
+	now.Step(patienceBusy)
+	if waits := goes(3); waits != patience {
+		t.Errorf("one after a quiet time waits %v, not %v", waits, patience)
+	}
+}
+
 // What can wait wakes nobody while something waits already, and is done before the end.
 func TestPatientConnectionsBeforeTheEnd(t *testing.T) {
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
