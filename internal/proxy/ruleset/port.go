@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -21,8 +22,8 @@ type port struct {
 	late []netip.AddrPort
 }
 
-// newPort makes a port of a ServicePort, without sharing memory with it. The error says
-// what is left out.
+// newPort makes a port of a ServicePort, whose lists of endpoints it may go on with. The error
+// says what is left out.
 func newPort(family Family, sp ServicePort) (*port, error) {
 	left := &omissions{name: sp.Name}
 	p := &port{name: sp.Name, rank: sp.Rank, affinity: sp.Affinity}
@@ -97,6 +98,10 @@ func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 // targets are the endpoints that packets can be sent to, as they are arranged by their
 // weights.
 func (f Family) targets(pool string, all []netip.AddrPort, weights []uint32, left *omissions) ([]netip.AddrPort, shape) {
+	if len(weights) == 0 && f.inOrder(all) {
+		// So they come as a rule, and most stay so: of many Services that saves memory.
+		return all, evenShape(uint32(len(all)))
+	}
 	targets := make([]weighted, 0, len(all))
 	for i, target := range all {
 		one := weighted{target, 1}
@@ -114,6 +119,12 @@ func (f Family) targets(pool string, all []netip.AddrPort, weights []uint32, lef
 		targets = append(targets, one)
 	}
 	return arrangeByWeight(targets)
+}
+
+// inOrder reports whether there are endpoints, sorted, that packets can be sent to.
+func (f Family) inOrder(all []netip.AddrPort) bool {
+	return len(all) > 0 && slices.IsSortedFunc(all, netip.AddrPort.Compare) &&
+		!slices.ContainsFunc(all, func(target netip.AddrPort) bool { return !f.holds(target.Addr()) || target.Port() == 0 })
 }
 
 // omissions are what a port does without.

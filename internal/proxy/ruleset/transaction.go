@@ -200,7 +200,8 @@ type Front struct {
 	Port     uint16
 }
 
-// ServicePort is what the rules of one family are to do for one port of a Service.
+// ServicePort is what the rules of one family are to do for one port of a Service. Nobody
+// changes its lists once it is staged in a table.
 type ServicePort struct {
 	// Name is that of the Service, with its namespace, and of the port:
 	// "namespace/name:port". It is unique in a table.
