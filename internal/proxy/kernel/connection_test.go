@@ -179,7 +179,7 @@ func TestAffinity(t *testing.T) {
 			}
 			pod, first = answers(w.pod), answers(w.stranger)
 		}
-		p.Cluster = slices.DeleteFunc(p.Cluster, func(a netip.AddrPort) bool { return a == first })
+		p.Cluster = slices.DeleteFunc(slices.Clone(p.Cluster), func(a netip.AddrPort) bool { return a == first })
 		done := stage(t, w.conn, table, p)
 		if len(done.Forget) == 0 {
 			t.Fatal("nothing is to be forgotten")
