@@ -41,15 +41,8 @@ func newNetspace(t *testing.T) *netspace {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("making a network namespace: %w", err)
 		}
-		if n.file, err = os.Open("/proc/thread-self/ns/net"); err != nil {
-			return err
-		}
-		for _, name := range []string{"accept_dad", "dad_transmits"} {
-			if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/"+name, []byte("0"), 0); err != nil {
-				return err
-			}
-		}
-		return nil
+		n.file, err = os.Open("/proc/thread-self/ns/net")
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +75,8 @@ func newNetspace(t *testing.T) *netspace {
 			if err != nil {
 				return err
 			}
+			// The kernel is not asked whether others have it, as nobody can listen at it meanwhile.
+			address.Flags = unix.IFA_F_NODAD
 			if err := netlink.AddrAdd(wire, address); err != nil {
 				return err
 			}

@@ -36,14 +36,6 @@ func newNamespace(t testing.TB) *namespace {
 		if n.file, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 			return err
 		}
-		for _, sysctl := range [][2]string{
-			{"net/ipv6/conf/default/accept_dad", "0"},
-			{"net/ipv6/conf/default/dad_transmits", "0"},
-		} {
-			if err := setSysctl(sysctl[0], sysctl[1]); err != nil {
-				return err
-			}
-		}
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err

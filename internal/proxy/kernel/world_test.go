@@ -179,7 +179,7 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 			return err
 		}
 		for _, address := range addresses {
-			if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(address)}); err != nil {
+			if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(address), Flags: unix.IFA_F_NODAD}); err != nil {
 				return fmt.Errorf("adding address %s to %s: %w", address, name, err)
 			}
 		}
