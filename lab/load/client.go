@@ -16,6 +16,7 @@ type client struct {
 	dial     DialFunc
 	recorder *recorder
 	pulse    *Pulse
+	notice   time.Duration // as in Watch
 }
 
 // session is one run of a client.
@@ -89,7 +90,7 @@ func (s *session) request(ctx context.Context, n int64) {
 			return
 		}
 		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
-		if failure.Kind == TimedOut && s.pulse.Excuses(began, s.Plan.Timeout) {
+		if s.excused(failure.Kind, began) {
 			s.recorder.note(failure.Time, func(r *Result) { r.Stalled++ })
 			return
 		}
@@ -138,6 +139,18 @@ func (s *session) request(ctx context.Context, n int64) {
 	} else {
 		conn.part(undisturbed && s.Plan.Protocol != UDP)
 	}
+}
+
+// excused says whether a request that began at a time may have failed only since this
+// machine stood still.
+func (s *session) excused(kind Kind, began time.Time) bool {
+	switch kind {
+	case TimedOut:
+		return s.pulse.Excuses(began, s.Plan.Timeout) || s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice)
+	case Refused, Unreachable:
+		return s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice)
+	}
+	return false
 }
 
 // noteLate records an answer that took more than half of the timeout, and apart from the

@@ -55,6 +55,10 @@ type Watch struct {
 	// Pulse says when this machine stood still, and beats until the run ends; nil is one
 	// that only this process has.
 	Pulse *Pulse
+	// Notice is for how long at least endpoints serve on that are to end, zero if none ends
+	// during the run. It is the time in which all have to learn of that. A request that finds
+	// nobody shows nothing if this machine stood still in so much time before it.
+	Notice time.Duration
 }
 
 // Progress is how far a run is.
@@ -99,7 +103,7 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	}
 	var running sync.WaitGroup
 	for i, source := range sources {
-		c := &client{dial: source.Dial, recorder: recorder, pulse: pulse}
+		c := &client{dial: source.Dial, recorder: recorder, pulse: pulse, notice: watch.Notice}
 		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
 	ended := make(chan struct{})

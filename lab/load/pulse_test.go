@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,29 +195,36 @@ func TestSlow(t *testing.T) {
 
 // TestStandingStillIsNoFailure has requests time out while the pulse does not beat.
 func TestStandingStillIsNoFailure(t *testing.T) {
-	refused := func(context.Context, string, string) (net.Conn, error) {
+	closed := func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		_ = far.Close()
 		return near, nil
 	}
+	nobody := func(context.Context, string, string) (net.Conn, error) { return nil, syscall.EHOSTUNREACH }
 	for _, test := range []struct {
 		name            string
 		dial            DialFunc
+		notice          time.Duration
 		beats           bool
 		stalled, failed int64
 	}{
-		{"still", piped(func(net.Conn, string) {}), false, 10, 0},
-		{"beating", piped(func(net.Conn, string) {}), true, 0, 10},
-		{"still, but refused", refused, false, 0, 10},
+		{"still", piped(func(net.Conn, string) {}), 0, false, 10, 0},
+		{"beating", piped(func(net.Conn, string) {}), 0, true, 0, 10},
+		{"still, but closed", closed, time.Minute, false, 0, 10},
+		{"still, but nobody is there", nobody, 0, false, 0, 10},
+		{"still while all had to learn that nobody is there", nobody, 5 * time.Second, false, 10, 0},
+		{"still for too little of that", nobody, time.Minute, false, 0, 10},
+		{"beating while all had to learn that nobody is there", nobody, 5 * time.Second, true, 0, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &client{dial: test.dial, recorder: newRecorder(nil), pulse: NewPulse(time.Now())}
+				c := &client{dial: test.dial, recorder: newRecorder(nil), pulse: NewPulse(time.Now()), notice: test.notice}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if test.beats {
 					go c.pulse.Run(ctx)
 				}
+				time.Sleep(2 * time.Second)
 				plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, KeepAlive: true}
 				c.run(ctx, job{Plan: plan.withDefaults(), Of: 1})
 				r := c.recorder.take()

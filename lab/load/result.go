@@ -21,7 +21,7 @@ type Result struct {
 	Slow      int64  `json:"slow"`    // of Answered: after half of the timeout, and not because this machine stood still
 	Delayed   int64  `json:"delayed"` // of Answered: after half of the timeout, perhaps only because this machine stood still
 	Unsent    Unsent `json:"unsent"`
-	Stalled   int64  `json:"stalled"`   // timed out while this machine stood still
+	Stalled   int64  `json:"stalled"`   // failed, perhaps only because this machine stood still
 	Abandoned int64  `json:"abandoned"` // when the run was stopped
 
 	// Connections are those opened, Replaced those among the idle ones that the other

@@ -30,5 +30,5 @@ func disturbance(r load.Result) string {
 	if r.Failed() > 0 || tooLate(r, r.Slow) || r.Stalled == 0 && !tooLate(r, r.Slow+r.Delayed) {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d requests timed out and %d were answered late meanwhile", r.Stalled, r.Due, r.Delayed)
+	return fmt.Sprintf("%d of %d requests failed and %d were answered late meanwhile", r.Stalled, r.Due, r.Delayed)
 }

@@ -211,7 +211,7 @@ func failures(r load.Result) string {
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
 	if r.Stalled+r.Unsent.Late > 0 {
-		text += fmt.Sprintf(" (and %d timed out, %d were late while the machine stood still)", r.Stalled, r.Unsent.Late)
+		text += fmt.Sprintf(" (and %d failed, %d were late while the machine stood still)", r.Stalled, r.Unsent.Late)
 	}
 	if len(r.Examples) > 0 {
 		first := r.Examples[0]

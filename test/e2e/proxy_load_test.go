@@ -51,16 +51,22 @@ func (u under) String() string {
 // something is done, and for a while before and after it. None may be lost, and no long one
 // may end before its endpoint. Other Services for the same pods are asked, too. All of it is
 // done again if the machine disturbs it.
-func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error, also ...string) (under, error) {
+	return s.unharmedWithin(ctx, 0, do, also...)
+}
+
+// unharmedWithin is unharmed while endpoints end that serve on for a time: in it all nodes
+// have to lead new connections elsewhere, for which the machine must not stand still.
+func (s *scene) unharmedWithin(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
 	err = undisturbed(func() (disturbed string, err error) {
-		u, disturbed, err = s.unharmedOnce(ctx, do, also)
+		u, disturbed, err = s.unharmedOnce(ctx, notice, do, also)
 		return disturbed, err
 	})
 	return u, err
 }
 
 // unharmedOnce says how the machine disturbed it.
-func (s *scene) unharmedOnce(ctx context.Context, do func(context.Context, *traffic) error, also []string) (u under, disturbed string, err error) {
+func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also []string) (u under, disturbed string, err error) {
 	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
 	if err != nil {
 		return u, "", err
@@ -87,7 +93,7 @@ func (s *scene) unharmedOnce(ctx context.Context, do func(context.Context, *traf
 	}
 	ended := make(chan outcome, len(jobs))
 	for i, job := range jobs {
-		watch := load.Watch{Pulse: held.pulse}
+		watch := load.Watch{Pulse: held.pulse, Notice: notice}
 		if i == 0 {
 			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
 		}

@@ -34,7 +34,7 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err := s.servedBy(ctx, "sticky", true); err != nil {
 		return "", err
 	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+	u, err := s.unharmedWithin(ctx, shortDrain, func(ctx context.Context, _ *traffic) error {
 		for _, drain := range []time.Duration{shortDrain, patientDrain} {
 			if err := s.redeploy(ctx, drain); err != nil {
 				return err
