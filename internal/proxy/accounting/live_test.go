@@ -423,6 +423,32 @@ func TestReportsAreReadTogether(t *testing.T) {
 	}
 }
 
+// A buffer that is smaller than asked for has less room while reports gather.
+func TestSmallBuffersAreReadSooner(t *testing.T) {
+	for given, want := range map[int]time.Duration{
+		2 * DefaultBuffer: gather, 4 * DefaultBuffer: gather, DefaultBuffer: gather / 2, 2 * 212_992: gather * 212_992 / DefaultBuffer, 0: 0,
+	} {
+		if got := gatheredIn(given); got != want {
+			t.Errorf("with %d bytes reports gather for %s, want %s", given, got, want)
+		}
+	}
+	n := newNamespace(t)
+	listening, err := n.tracking().listen(DefaultBuffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := listening.(*ends).gather; got != gather {
+		t.Errorf("with all that is asked for reports gather for %s, want %s", got, gather)
+	}
+	// Whoever reads learns that it is closed, wherever in a reading that happens.
+	if err := listening.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listening.(*ends).receiveMore(make([]byte, readLength), 0); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after it was closed: %v, want %v", err, os.ErrClosed)
+	}
+}
+
 // Other namespaces are nobody's business here.
 func TestNamespacesAreApart(t *testing.T) {
 	n, other := newNamespace(t), newNamespace(t)

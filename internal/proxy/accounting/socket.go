@@ -27,7 +27,8 @@ type conntrack struct {
 
 // longestReport is more than the kernel writes about a connection, and gather how long
 // reports are left to gather when all were read: to be woken up by each of them costs more
-// than to read it. The buffer has room for what ends meanwhile.
+// than to read it. It is that long with the default buffer, which has room for what ends
+// meanwhile, and as much shorter as the kernel gives less.
 const (
 	longestReport = 4 << 10
 	gather        = 100 * time.Millisecond
@@ -35,7 +36,8 @@ const (
 
 // ends are the reports of connections that have ended.
 type ends struct {
-	file *os.File
+	file   *os.File
+	gather time.Duration
 	// all says that all were read that there were.
 	all bool
 }
@@ -49,7 +51,18 @@ func (conntrack) listen(buffer int) (reports, error) {
 	if err := prepare(fd, buffer); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return &ends{file: os.NewFile(uintptr(fd), "netlink")}, nil
+	given, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("asking for the buffer of a netlink socket: %w", err), unix.Close(fd))
+	}
+	return &ends{file: os.NewFile(uintptr(fd), "netlink"), gather: gatheredIn(given)}, nil
+}
+
+// gatheredIn is how long reports may gather in a buffer of so many bytes, as the kernel counts
+// them: it gives twice what it is asked for.
+func gatheredIn(given int) time.Duration {
+	const usual = 2 * DefaultBuffer
+	return gather * time.Duration(min(given, usual)) / usual
 }
 
 // open makes a netlink socket.
@@ -104,7 +117,7 @@ var translatedOnly = []unix.SockFilter{
 // receive waits for reports, and reads as many as there are and fit in.
 func (e *ends) receive(into []byte) (n int, err error) {
 	if e.all {
-		time.Sleep(gather)
+		time.Sleep(e.gather)
 	}
 	n, err = e.file.Read(into)
 	if err == nil {
@@ -138,7 +151,10 @@ func (e *ends) receiveMore(into []byte, n int) (int, error) {
 	if errors.Is(failure, unix.EAGAIN) {
 		e.all, failure = true, nil
 	}
-	return n, errors.Join(err, failure)
+	if err != nil {
+		return n, os.ErrClosed // which is all that can be wrong
+	}
+	return n, failure
 }
 
 func (e *ends) close() error { return e.file.Close() }
