@@ -152,11 +152,15 @@ func keep(halves []*half, most int) {
 	}
 }
 
-// cutsOff reports whether there is no room for addresses that load balancers send to. They
-// must send elsewhere then.
+// cutsOff reports whether there is room for none of the addresses that load balancers send
+// to, of those that there are. Where there is room for one, what comes to it is served, and
+// other nodes have no more room than this one.
 func (c *compiler) cutsOff(h *half) bool {
-	nodePort := func(p servicePort) bool { return p.nodePort != 0 }
-	return len(h.kept.balancer) < len(h.balancer) || len(h.kept.nodes) < len(h.nodes) && slices.ContainsFunc(c.ports, nodePort)
+	all, kept := len(h.balancer), len(h.kept.balancer)
+	if slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.nodePort != 0 }) {
+		all, kept = all+len(h.nodes), kept+len(h.kept.nodes)
+	}
+	return all > 0 && kept == 0
 }
 
 // share is so many endpoints of each port as it is for one that has the most.

@@ -265,10 +265,48 @@ func TestHealthOfWhatIsLeftOut(t *testing.T) {
 		}
 		seen[addresses][got.Families[0].Health.LocalEndpoints] = true
 	}
-	// The external IP is no matter of load balancers, the node port and their address are.
-	want := map[int]map[int]bool{4: {1: true}, 3: {1: true}, 2: {0: true}, 1: {0: true}}
+	// The external IP is no matter of load balancers. Their own address is the last that goes
+	// of those that they send to.
+	want := map[int]map[int]bool{4: {1: true}, 3: {1: true}, 2: {1: true}, 1: {0: true}}
 	if !reflect.DeepEqual(seen, want) {
 		t.Errorf("by how many addresses there are, local endpoints are told: %v, want %v", seen, want)
+	}
+}
+
+// A family says that it has local endpoints if it has one of the addresses that load balancers
+// send to, whatever the other has: there is one health port for both.
+func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
+	own := "a1"
+	in := wide(1, 0, 5)
+	dualStack(in.Service)
+	in.Slices[0].Endpoints[0].NodeName = &own
+	six := sliceOf("web-six", "")
+	six.AddressType, six.Ports = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports
+	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:1::1"}, NodeName: &own}, {Addresses: []string{"2001:db8:1::2"}}}
+	in.Slices = append(in.Slices, six)
+	outsideLocal(in.Service)
+	balancers := []string{"203.0.113.1", "2001:db8:ffff::1"}
+	balancer(balancers...)(in.Service)
+	in.Service.Spec.HealthCheckNodePort = 31000
+	seen := map[[2]int]bool{}
+	for in.MaxElements = Service(in, allServices()).Elements; in.MaxElements > 0; in.MaxElements-- {
+		got := Service(in, allServices())
+		var told [2]int
+		for i, f := range got.Families {
+			reached := slices.ContainsFunc(f.Ports[0].Fronts, func(e ruleset.FrontEnd) bool {
+				return e.NodePort || slices.Contains(balancers, e.Address.String())
+			})
+			if reached != (f.Health.LocalEndpoints > 0) {
+				t.Fatalf("in %d elements %v has %d local endpoints, and that it has an address of load balancers is %t", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached)
+			}
+			told[i] = f.Health.LocalEndpoints
+		}
+		seen[told] = true
+	}
+	for _, one := range [][2]int{{1, 1}, {1, 0}, {0, 0}} {
+		if !seen[one] {
+			t.Errorf("it never happens that the families have %v local endpoints: %v", one, seen)
+		}
 	}
 }
 
