@@ -103,7 +103,7 @@ func (a *acknowledgements) setExcept() (least uint64) {
 		return cmp.Or(cmp.Compare(perNamespace[y], perNamespace[x]), cmp.Compare(x, y))
 	})
 	whole := map[string]bool{}
-	for told, i := len(a.waiting), 0; told > mostExcept && i < len(largest); i++ {
+	for told, i := len(a.waiting), 0; told > mostExcept && i < len(largest) && perNamespace[largest[i]] > 1; i++ {
 		whole[largest[i]] = true
 		told -= perNamespace[largest[i]] - 1
 	}

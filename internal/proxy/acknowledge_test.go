@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/routing"
 )
 
 func TestAcknowledgements(t *testing.T) {
@@ -60,7 +62,8 @@ func TestAcknowledgements(t *testing.T) {
 	delete(failing, "bad")
 	step("they do not", 28)
 
-	// More namespaces than can be told hold up what is later than the first of the others.
+	// More namespaces than can be told hold up what is later than the first of the others. Those
+	// that have one Service each are not told whole.
 	many = func(tell func(types.NamespacedName)) {
 		for i := range mostExcept {
 			tell(types.NamespacedName{Namespace: fmt.Sprintf("many-%02d", i), Name: fmt.Sprintf("many-%02d", i)})
@@ -75,6 +78,9 @@ func TestAcknowledgements(t *testing.T) {
 	a.settle(func(service types.NamespacedName) bool { return !failing[service.Name] })
 	if a.version != 39 || len(a.except) != mostExcept {
 		t.Errorf("too many wait: %d but for %d", a.version, len(a.except))
+	}
+	if i := slices.IndexFunc(a.except, func(one types.NamespacedName) bool { return one.Name == routing.AllServices }); i >= 0 {
+		t.Errorf("all of %s are told, of which one waits", a.except[i].Namespace)
 	}
 	many(func(one types.NamespacedName) { delete(failing, one.Name) })
 	step("few wait", 60, "bad", "worse")
