@@ -45,8 +45,9 @@ func BoundsWithin(memory int64, given Bounds) Bounds {
 }
 
 // bounds keep Services within Bounds. A Service for which there is not enough room for all
-// that it takes goes on with as much as it had, and waits. One that has nothing gets what is
-// left when there is room for no other whole.
+// that it takes goes on with as much as it had, and waits. One that has nothing gets the least
+// that all its ports work with, when there is room for no other whole. It does not get all
+// that is left: smaller Services that come later would find nothing.
 type bounds struct {
 	Bounds
 	used int
@@ -59,7 +60,7 @@ type bounds struct {
 	// get no more in it.
 	grown map[types.NamespacedName]int
 	held  map[types.NamespacedName]bool
-	// heir is the Service that gets what is left in this sync, if any.
+	// heir is the Service that gets the least that it needs in this sync, if any.
 	heir types.NamespacedName
 }
 
@@ -94,8 +95,8 @@ func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled
 	given := b.one(result.Elements)
 	if given > before && (b.held[name] || given-before > b.room()) {
 		given = before
-		if name == b.heir {
-			given = min(given+b.room(), b.one(result.Elements))
+		if name == b.heir && result.Least <= b.room() {
+			given = result.Least
 		}
 		if given > 0 {
 			result = compiled(given)
@@ -251,8 +252,9 @@ func (b *bounds) admitted() []types.NamespacedName {
 	return names
 }
 
-// left is the Service that gets what is left, none or one: the first in order of those that
-// have nothing and that this is enough for. Those for which there is room whole have it.
+// left is the Service that gets some of what is left, none or one: the first in order of
+// those that have nothing and that this is enough for. Those for which there is room whole
+// have it.
 func (b *bounds) left() []types.NamespacedName {
 	var all []demand
 	room := b.room()

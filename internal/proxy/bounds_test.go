@@ -287,8 +287,9 @@ func TestSmallServicesComeFirst(t *testing.T) {
 	}
 }
 
-// A Service that is too large for what is left gets that: with those that it was served
-// beside before a start, it has its cluster IP after it.
+// A Service that is too large for what is left gets the least that it works with: beside those
+// that it was served beside before a start, it has its cluster IP after it, and what is left
+// then is for smaller ones.
 func TestRestOfTheRoom(t *testing.T) {
 	large := withExternal(aService("large", "10.96.0.1"), 10)
 	fill := func(w *world) {
@@ -336,11 +337,14 @@ func TestRestOfTheRoom(t *testing.T) {
 	}
 	// It has that, whatever else comes, until there is room for all of it.
 	had := w.bounds.given[keyOf(large)]
+	if least := w.bounds.shortages[keyOf(large)].least; had != least {
+		t.Errorf("it has %d elements, and works with %d", had, least)
+	}
 	w.put(aService("late", "10.96.2.1"), aGroup("late", "late-1", "10.1.1.4"))
 	for range 5 {
 		w.run(10 * time.Second)
-		if now := w.bounds.given[keyOf(large)]; now != had || w.serves("10.96.2.1") {
-			t.Errorf("it has %d elements, and had %d", now, had)
+		if now := w.bounds.given[keyOf(large)]; now != had || !w.serves("10.96.2.1") {
+			t.Errorf("it has %d elements, and had %d; a small one that came later is served: %t", now, had, w.serves("10.96.2.1"))
 		}
 	}
 	w.drop(aService("small-0", ""), aService("small-1", ""), aService("small-2", ""), aGroup("small-0", "small-0-1"), aGroup("small-1", "small-1-1"), aGroup("small-2", "small-2-1"))
@@ -351,7 +355,8 @@ func TestRestOfTheRoom(t *testing.T) {
 }
 
 // Of Services that all come at once those are served whole that take least, as many as there
-// is room for, and the first of the others has what is left, if it is enough.
+// is room for, and the first of the others has the least that it works with, if there is so
+// much.
 func TestOrderOfAStart(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 40), 1, 8).Draw(r, "external IPs")
@@ -377,7 +382,7 @@ func TestOrderOfAStart(t *testing.T) {
 			}
 		}
 		if least := ruleset.PortCost(false, false, 0, 0) + ruleset.FrontCost(1, false, false); waits && left >= least {
-			left = 0
+			left -= least
 		}
 		if w.bounds.room() != left {
 			r.Fatalf("of %d for %v there are %d left, want %d: given are %v", total, takes, w.bounds.room(), left, w.bounds.given)
