@@ -183,7 +183,7 @@ func (p *programmer) compareShape(f *family) error {
 	if err != nil || f.table.HoldsShape(listing) {
 		return err
 	}
-	if listing, err = p.writer.read(f); err != nil {
+	if listing, err = f.read(p.writer.kernel); err != nil {
 		return err
 	}
 	p.compare(f, listing)
@@ -200,7 +200,7 @@ func (p *programmer) compare(f *family, listing ruleset.Listing) {
 	p.metrics.foreign.WithLabelValues(f.String()).Inc()
 	p.log.Info("Somebody else has changed the rules, which are put right", "family", f.String(),
 		"differences", len(differences), "first", differences[:min(len(differences), mostDifferences)])
-	f.table.Adopt(listing)
+	f.take(listing)
 	f.retry = p.clock.Now()
 	if p.proving != nil {
 		p.proving.prober.Ask() // it may have changed more than that

@@ -337,6 +337,31 @@ type changingError struct{}
 func (changingError) Error() string       { return "it changes all the time" }
 func (changingError) KeepsChanging() bool { return true }
 
+// What is made anew is counted when it is, and tried ever more seldom where the kernel does
+// not take that either.
+func TestRewritesThatAreRefused(t *testing.T) {
+	w := many(t, 5)
+	w.right("at first")
+	tried := 0
+	w.kernel.refuses = func(t ruleset.Transaction) error {
+		if t.Changes[0].Kind == ruleset.DeleteTable {
+			tried++
+		} else if len(t.Changes) == 1 && t.Changes[0].Kind == ruleset.AddTable {
+			return nil
+		}
+		return errRefused
+	}
+	w.kernel.do(func(table *fakeTable) { table.chains["refuse"] = nil })
+	w.run(10 * time.Minute)
+	// At the failures 3, 6, 12, 24 and 48, of which there are some 6 in a minute.
+	if tried < 4 || tried > 6 {
+		t.Errorf("all was tried to be made anew %d times in 10 minutes", tried)
+	}
+	if got := w.counter("anew", "IPv4"); got != 0 {
+		t.Errorf("%g times all is said to have been made anew", got)
+	}
+}
+
 // Rules that cannot be read since somebody else changes theirs all the time are made anew
 // after a few attempts, at the start and when the kernel refuses something.
 func TestBusyWriter(t *testing.T) {
@@ -409,7 +434,8 @@ func TestAttemptsToReadInARow(t *testing.T) {
 	} {
 		k.unreadable = test.err
 		k.tables[ruleset.IPv4] = &fakeTable{}
-		if _, anew, err := f.read(k); anew != test.anew || (err != nil) != (test.err != nil && !anew) {
+		_, err := f.read(k)
+		if anew := f.unread >= mostUnread; anew != test.anew || (err != nil) != (test.err != nil && !anew) {
 			t.Errorf("attempt %d: anew is %t, the error %v", i+1, anew, err)
 		}
 	}

@@ -39,6 +39,9 @@ type family struct {
 	// theirs meanwhile.
 	unread int
 
+	// adopted says that the table was made to say what the kernel holds, so that what is
+	// written next may put right what is no matter of what was staged.
+	adopted bool
 	// writes is how often something was written.
 	writes   int
 	failures int
@@ -61,8 +64,8 @@ const (
 	// mostUnread is after how many attempts to read rules that change all the time they are
 	// made anew. Each of them is several in the kernel.
 	mostUnread = 3
-	// refusedRepairs is after how many failures the same is done where the kernel refuses
-	// whatever is written, and again after as many more.
+	// refusedRepairs is after how many failures the same is tried where the kernel refuses
+	// whatever is written, and again each time that there are twice as many.
 	refusedRepairs = 3
 	mostTries      = 200 // transactions to find what the kernel refuses
 	mostRefused    = 20  // ServicePorts, of which each has its own cause
@@ -133,29 +136,29 @@ func (f *family) pending(name string) bool {
 
 // read reads what the kernel holds. Where others change theirs all the time, so that it
 // cannot be read, it is taken for nothing after a while: then all of it is made anew.
-func (f *family) read(k kernel) (listing ruleset.Listing, anew bool, err error) {
-	listing, err = k.Read(f.number)
+func (f *family) read(k kernel) (ruleset.Listing, error) {
+	listing, err := k.Read(f.number)
 	if err == nil {
 		f.unread = 0
-		return listing, false, nil
+		return listing, nil
 	}
 	var changing interface{ KeepsChanging() bool }
 	if errors.As(err, &changing) && changing.KeepsChanging() {
 		f.unread++
 	}
 	if f.unread < mostUnread {
-		return listing, false, fmt.Errorf("reading the rules of %s: %w", f, err)
+		return listing, fmt.Errorf("reading the rules of %s: %w", f, err)
 	}
 	// What is there may be of an earlier run.
 	f.active = true
-	return ruleset.Listing{Family: f.number}, true, nil
+	return ruleset.Listing{Family: f.number}, nil
 }
 
 // take goes on from what the kernel holds.
 func (f *family) take(listing ruleset.Listing) {
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
-	f.doubtful = false
+	f.doubtful, f.adopted = false, true
 }
 
 // String is the name of the family in the API.

@@ -36,7 +36,8 @@ type programmer struct {
 	flows     flows
 	// told is given what to acknowledge whenever something was programmed.
 	told func(acknowledgement)
-	// loaded is called after the first sync, nil for nothing.
+	// loaded is called after the first sync of all that is known, nil for nothing and when
+	// that is over.
 	loaded func()
 
 	writer   *writer
@@ -173,9 +174,6 @@ func (p *programmer) run(ctx context.Context) {
 		p.health.Queued(p.named...) // which waits from now on
 	}
 	wait := p.step(ctx)
-	if p.loaded != nil {
-		p.loaded()
-	}
 	for ; ctx.Err() == nil; wait = p.step(ctx) {
 		timer := p.clock.NewTimer(wait)
 		select {
@@ -199,6 +197,10 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 	if at := p.next(now); !at.IsZero() && !at.After(now) {
 		changed, before := p.catalogue.changed(), p.writes()
 		p.sync(ctx, now)
+		if p.loaded != nil && p.placed() {
+			p.loaded()
+			p.loaded = nil
+		}
 		ended := p.clock.Now()
 		p.pace.ran(now, ended, !changed && p.writes() == before)
 		now = ended
@@ -282,7 +284,7 @@ func (p *programmer) write(ctx context.Context, now time.Time) (took time.Durati
 			failure = errWaiting
 			continue
 		}
-		began, before, doubtful := p.clock.Now(), f.writes, f.doubtful
+		began := p.clock.Now()
 		if err := p.writer.write(ctx, f, now); err != nil {
 			failure = err
 			if ctx.Err() == nil {
@@ -290,9 +292,10 @@ func (p *programmer) write(ctx context.Context, now time.Time) (took time.Durati
 			}
 			continue
 		}
-		if !doubtful && f.writes == before+1 {
+		if !f.adopted {
 			took += p.clock.Since(began)
 		}
+		f.adopted = false
 		p.health.Updated(corev1.IPFamily(f.String()))
 	}
 	return took, failure

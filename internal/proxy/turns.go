@@ -7,7 +7,8 @@ import (
 )
 
 // turns let a Service that takes long to program rest after it was, while all others are
-// programmed at once. However often it changes, others wait for one of its syncs at most.
+// programmed at once. However often it changes, others wait for one of its syncs at most, and
+// for the rest after it, see pace.
 type turns struct {
 	// resting is until when Services rest, and changed which of them have changed since.
 	resting map[types.NamespacedName]time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -83,23 +84,13 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 
 // adopt reads what the kernel holds, and goes on from there.
 func (w *writer) adopt(f *family) error {
-	listing, err := w.read(f)
+	listing, err := f.read(w.kernel)
 	if err != nil {
 		f.doubtful = true
 		return err
 	}
 	f.take(listing)
 	return nil
-}
-
-// read reads what the kernel holds, or says that all is made anew.
-func (w *writer) read(f *family) (ruleset.Listing, error) {
-	listing, anew, err := f.read(w.kernel)
-	if anew {
-		w.metrics.anew.WithLabelValues(f.String()).Inc()
-		w.log.Info("Rules cannot be read while others change theirs all the time, and are made anew", "family", f.String(), "attempts", f.unread)
-	}
-	return listing, err
 }
 
 // commit writes one transaction. If the kernel refuses it, the table does not say what the
@@ -115,6 +106,10 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		}
 		f.table.Written(w.clock.Now())
 		w.metrics.transaction(f.number, sizeOf(commit.Transaction), nil)
+		if f.unread >= mostUnread {
+			w.renewed(f, "Rules could not be read while others change theirs all the time, and were made anew", "attempts", f.unread)
+			f.unread = 0
+		}
 	}
 	if len(commit.Stale) > 0 {
 		w.stale(commit.Stale)
@@ -123,6 +118,12 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		w.forget(f.number, commit.Forget)
 	}
 	return nil
+}
+
+// renewed tells that all rules of a family were made anew.
+func (w *writer) renewed(f *family, why string, more ...any) {
+	w.metrics.anew.WithLabelValues(f.String()).Inc()
+	w.log.Info(why, append([]any{"family", f.String()}, more...)...)
 }
 
 // sizeOf counts what a transaction adds, replaces and deletes.
@@ -240,7 +241,7 @@ func (s *search) try(ctx context.Context) error {
 		s.family.take(*s.listing)
 		return err
 	}
-	listing, unread := s.read(s.family)
+	listing, unread := s.family.read(s.kernel)
 	if unread != nil {
 		s.family.doubtful = true
 		return errors.Join(err, unread)
@@ -251,17 +252,20 @@ func (s *search) try(ctx context.Context) error {
 }
 
 // makeAnew writes all anew, in place of what the kernel holds: what others made of that may be
-// such that the kernel refuses each repair. It is done at every refusedRepairs-th failure, as it
-// takes long and forgets clients, and only if the kernel takes anything at all.
+// such that the kernel refuses each repair. It is tried ever more seldom, as it takes long and
+// forgets clients, and only if the kernel takes anything at all.
 func (s *search) makeAnew(ctx context.Context, cause error) error {
 	f := s.family
-	if (f.failures+1)%refusedRepairs != 0 || s.answers(ctx, f) != nil {
+	times, rest := (f.failures+1)/refusedRepairs, (f.failures+1)%refusedRepairs
+	if rest != 0 || bits.OnesCount(uint(times)) != 1 || s.answers(ctx, f) != nil {
 		return cause
 	}
-	s.metrics.anew.WithLabelValues(f.String()).Inc()
-	s.log.Info("The kernel refuses to have rules put right, and all are made anew", "family", f.String(), "cause", cause.Error())
 	f.take(ruleset.Listing{Family: f.number})
-	return s.try(ctx)
+	err := s.try(ctx)
+	if err == nil {
+		s.renewed(f, "The kernel refused to have rules put right, and all were made anew", "cause", cause.Error())
+	}
+	return err
 }
 
 // answers has the kernel do what is done already: to add the table that is there.
