@@ -43,6 +43,8 @@ type options struct {
 	endpoints int
 	// subsets says whether traffic that stays in its zone is measured too.
 	subsets bool
+	// peer says whether kube-proxy is measured too.
+	peer bool
 	// weights says whether Services whose endpoints have weights are measured too.
 	weights bool
 	// bin is the folder of the programs.
@@ -79,6 +81,7 @@ func parse(args []string) (*options, error) {
 	flags.IntVar(&o.costly, "cost-changes", 100, "more changes under vicinity-proxy, in each round, while its CPU is measured")
 	flags.IntVar(&o.connects, "connects", 5000, "connections to see how long one takes, in each round")
 	flags.IntVar(&o.endpoints, "endpoints", 100000, "endpoints that one Service gets in the end; 0 for none")
+	flags.BoolVar(&o.peer, "peer", true, "measure kube-proxy, too, which takes minutes to start with tens of thousands of Services")
 	flags.BoolVar(&o.weights, "weights", true, "measure, with the greatest number of Services, vicinity-proxy while zones share their traffic by weights")
 	flags.BoolVar(&o.subsets, "subsets", true, "measure, with the greatest number of Services, what a node receives whose zone sees only its own endpoints")
 	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs vicinity, vicinity-controller, vicinity-proxy and vicinity-kubernetes")

@@ -24,7 +24,7 @@ const (
 	// than it takes.
 	settleTime = 20 * time.Minute
 	// startTime and changeTime are how long a proxy may take to start and for a change.
-	startTime, changeTime = 2 * time.Minute, time.Minute
+	startTime, changeTime = 10 * time.Minute, time.Minute
 	// often is the pause between two looks at whether a change of vicinity-proxy has come
 	// into effect, and peerPause with kube-proxy, which takes a hundred times as long.
 	often, peerPause = 200 * time.Microsecond, 2 * time.Millisecond
@@ -80,6 +80,9 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		// Who comes last in a round comes first in the next: what slowly changes meanwhile
 		// is the same for both, and Services change hands half as often.
 		who := []string{kubeProxy, vicinity}
+		if !o.peer {
+			who = who[1:]
+		}
 		for range o.rounds {
 			for _, one := range who {
 				if err := b.takeTurn(ctx, one); err != nil {
