@@ -49,14 +49,14 @@ func (u under) String() string {
 
 // unharmed has 500 new connections a second and 200 long ones to the echo Service while
 // something is done, and for a while before and after it. None may be lost, and no long one
-// may end before its endpoint. Other Services for the same pods are asked, too. All of it is
-// done again if the machine disturbs it.
-func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error, also ...string) (under, error) {
-	return s.unharmedWithin(ctx, 0, do, also...)
+// may end before its endpoint. All of it is done again if the machine disturbs it.
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (under, error) {
+	return s.unharmedWithin(ctx, 0, do)
 }
 
 // unharmedWithin is unharmed while endpoints end that serve on for a time: in it all nodes
-// have to lead new connections elsewhere, for which the machine must not stand still.
+// have to lead new connections elsewhere, for which the machine must not stand still. Other
+// Services for the same pods are asked, too.
 func (s *scene) unharmedWithin(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
 	err = undisturbed(func() (disturbed string, err error) {
 		u, disturbed, err = s.unharmedOnce(ctx, notice, do, also)
