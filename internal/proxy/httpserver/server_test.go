@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +103,25 @@ func (c *client) closed() error {
 	return nil
 }
 
+// await waits until a condition holds for the connections that a limit knows.
+func await(t *testing.T, limit *Limit, what string, condition func([]held) bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		limit.mu.Lock()
+		done := condition(limit.held)
+		number := len(limit.held)
+		limit.mu.Unlock()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting for %s: %d connections are held", what, number)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func says(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 }
@@ -127,17 +147,19 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 				begin(t, c)
 				held = append(held, c)
 			}
-			if got := connect(t, addresses[0]).ask(t); got != "one" {
-				t.Errorf("the answer is %q", got)
-			}
 			closed := make(chan error, many)
 			for _, c := range held {
 				go func() { closed <- c.closed() }()
 			}
+			// When so many are closed, the servers have taken all of them: one that a server
+			// takes later than the client below would have the client's closed.
 			for range many - most {
 				if err := <-closed; err != nil {
 					t.Fatal(err)
 				}
+			}
+			if got := connect(t, addresses[0]).ask(t); got != "one" {
+				t.Errorf("the answer is %q", got)
 			}
 			limit.mu.Lock()
 			defer limit.mu.Unlock()
@@ -159,7 +181,8 @@ func TestAnswersGoOn(t *testing.T) {
 		<-release
 		fmt.Fprint(w, "done")
 	})
-	addresses := serve(t, &Limit{most: most}, slow, says("quick"))
+	limit := &Limit{most: most}
+	addresses := serve(t, limit, slow, says("quick"))
 	first := connect(t, addresses[0])
 	first.send(t, request)
 	<-began
@@ -173,6 +196,11 @@ func TestAnswersGoOn(t *testing.T) {
 	if got := first.answer(t); got != "done" {
 		t.Errorf("the answer that took long is %q", got)
 	}
+	// A server notes that it has answered a moment after the client has the answer, which makes
+	// that connection the newest.
+	await(t, limit, "answers to be noted", func(all []held) bool {
+		return !slices.ContainsFunc(all, func(h held) bool { return h.active })
+	})
 	// Where all that may be held are being answered the oldest makes room.
 	var slowest []*client
 	for range most {
@@ -203,30 +231,18 @@ func TestYoungConnectionsStay(t *testing.T) {
 	for range many {
 		connect(t, address)
 	}
-	held := func(want int) {
+	hold := func(want int) {
 		t.Helper()
-		deadline := time.Now().Add(patience)
-		for {
-			limit.mu.Lock()
-			got := len(limit.held)
-			limit.mu.Unlock()
-			if got == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d connections are held, want %d", got, want)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await(t, limit, fmt.Sprintf("%d of them", want), func(all []held) bool { return len(all) == want })
 	}
-	held(1 + many)
+	hold(1 + many)
 	if got := first.ask(t); got != "one" {
 		t.Errorf("the answer is %q", got)
 	}
 	for range mostYoung {
 		connect(t, address)
 	}
-	held(mostYoung)
+	hold(mostYoung)
 }
 
 // Those that are too many are closed when they are not young any more, also if none comes
