@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -98,10 +99,10 @@ func (p *program) stop() error {
 	return errors.Join(err, p.log.Close())
 }
 
-// contend starts a proxy on the node.
-func (b *bench) contend(who string) (*program, error) {
+// contend starts a proxy on a node, with more flags.
+func (b *bench) contend(who string, node shape.Node, flags ...string) (*program, error) {
 	c := b.cluster
-	namespace := shape.NodeNamespace(c.Shape().Name, c.node.Index)
+	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
 	kubeconfig := c.dir.ComponentKubeconfig("kube-proxy")
 	var cidrs []string
 	for _, cidr := range c.Shape().PodCIDRs() {
@@ -110,21 +111,21 @@ func (b *bench) contend(who string) (*program, error) {
 	if who == kubeProxy {
 		// With its defaults, but for what belongs to the kernel as a whole.
 		return start(who, namespace, b.folder, b.lost, filepath.Join(b.bin, "vicinity-kubernetes"), kubeProxy,
-			"--kubeconfig="+kubeconfig, "--hostname-override="+c.node.Name, "--proxy-mode=nftables",
+			"--kubeconfig="+kubeconfig, "--hostname-override="+node.Name, "--proxy-mode=nftables",
 			"--cluster-cidr="+strings.Join(cidrs, ","), "--detect-local-mode=ClusterCIDR",
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0")
 	}
 	args := []string{
-		filepath.Join(b.bin, "vicinity-proxy"), "--kubeconfig=" + kubeconfig, "--node-name=" + c.node.Name,
+		filepath.Join(b.bin, "vicinity-proxy"), "--kubeconfig=" + kubeconfig, "--node-name=" + node.Name,
 		"--cluster-cidr=" + strings.Join(cidrs, ","), "--healthz-bind-address=:" + strconv.Itoa(healthPort),
 		"--metrics-bind-address=:" + strconv.Itoa(metricsPort), "--lease-namespace=vicinity-system", "--conntrack-accounting",
 	}
-	return start(who, namespace, b.folder, b.lost, append(args, b.flags...)...)
+	return start(who, namespace, b.folder, b.lost, slices.Concat(args, flags, b.flags)...)
 }
 
-// clear takes the rules of both proxies from the node.
-func (b *bench) clear(ctx context.Context) error {
-	namespace := shape.NodeNamespace(b.cluster.Shape().Name, b.cluster.node.Index)
+// clear takes the rules of both proxies from a node.
+func (b *bench) clear(ctx context.Context, node shape.Node) error {
+	namespace := shape.NodeNamespace(b.cluster.Shape().Name, node.Index)
 	return fabric.InNamespace(namespace, func() error {
 		for _, family := range []string{"ip", "ip6"} {
 			for _, table := range []string{kubeProxy, vicinity} {

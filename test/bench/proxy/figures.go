@@ -44,6 +44,9 @@ type contest struct {
 	// connects are the times to open a connection, direct those to open one to the
 	// endpoint itself.
 	connects, direct []time.Duration
+	// raced are the medians of connections by the rules of both proxies at the same time, one
+	// for each race, and racedDirect those to the endpoint itself meanwhile.
+	raced, racedDirect []time.Duration
 	// failed counts connections of both kinds that were not answered.
 	failed int
 	// loads are those of the machine at the beginning and the end of each turn.
@@ -121,6 +124,8 @@ func (f *figures) tabulate(text *strings.Builder) {
 		{"resident memory", func(c *contest) string { return fmt.Sprintf("%d MiB", c.memory>>20) }},
 		{"connect by the cluster IP: p50, p99", func(c *contest) string { return connected(c.connects) }},
 		{"connect to the endpoint itself: p50, p99", func(c *contest) string { return connected(c.direct) }},
+		{"connect by the cluster IP, both proxies in turns: p50 of each race", func(c *contest) string { return medians(c.raced) }},
+		{"connect to the endpoint itself from the same node", func(c *contest) string { return medians(c.racedDirect) }},
 		{"connections that failed", func(c *contest) string {
 			return fmt.Sprintf("%d of %d", c.failed, c.failed+len(c.connects)+len(c.direct))
 		}},
@@ -149,7 +154,7 @@ func (f *figures) list(text *strings.Builder) {
 		}
 		fmt.Fprintf(text, "RESULT proxy=%s services=%d start_s=%.2f change_p50_ms=%.1f change_p99_ms=%.1f group_p50_ms=%s cpu_per_change_ms=%.2f rss_mib=%d connect_p50_us=%.1f\n",
 			c.proxy, c.services, quantile(c.starts, 0.5).Seconds(), inMilliseconds(quantile(c.changes, 0.5)), inMilliseconds(quantile(c.changes, 0.99)),
-			group, inMilliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(quantile(c.connects, 0.5)))
+			group, inMilliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(c.connect()))
 	}
 	if f.zones > 0 {
 		fmt.Fprintf(text, "RESULT subsetting zones=%d endpoints=%.0f bytes_mib=%.1f rss_mib=%d all_endpoints=%.0f all_bytes_mib=%.1f all_rss_mib=%d\n",
@@ -161,6 +166,14 @@ func (f *figures) list(text *strings.Builder) {
 	}
 }
 
+// connect is how long a connection takes: beside the other proxy if that was measured.
+func (c *contest) connect() time.Duration {
+	if len(c.raced) > 0 {
+		return quantile(c.raced, 0.5)
+	}
+	return quantile(c.connects, 0.5)
+}
+
 func (c *contest) cpuPerChange() time.Duration { return c.cpu / time.Duration(max(1, c.costed)) }
 
 // pair are the median of some times and what few of them exceed, if there are any.
@@ -169,6 +182,18 @@ func pair(times []time.Duration) string {
 		return "-"
 	}
 	return milliseconds(quantile(times, 0.5)) + ", " + milliseconds(quantile(times, 0.99))
+}
+
+// medians are some medians, if there are any.
+func medians(all []time.Duration) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	text := make([]string, len(all))
+	for i, one := range all {
+		text[i] = fmt.Sprintf("%.1f µs", inMicroseconds(one))
+	}
+	return strings.Join(text, ", ")
 }
 
 // connected is pair for times of another size, with how many connections took so long

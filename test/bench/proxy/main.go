@@ -10,7 +10,9 @@
 // Each has the flags that it has by default, but for what is the kernel's as a whole. CPU
 // is that of the proxy and of the programs it starts, from before the first of many changes
 // to after the last. Memory is what is resident after all changes. Each connection through
-// the cluster IP is followed by one to the endpoint itself, as a control. Beside the figures
+// the cluster IP is followed by one to the endpoint itself, as a control; each has a source
+// port of its own, and the kernel remembers none when they begin. At last both proxies run at
+// the same time, each on a node of its own, and connections by the rules of either alternate. Beside the figures
 // stands the load of the machine during them, of which this benchmark is a part.
 //
 // "make bench-proxy" runs it. The lab is its own and is removed at the end.
@@ -39,6 +41,8 @@ type options struct {
 	changes, peerChanges, costly int
 	// connects is how many connections are opened to see how long that takes.
 	connects int
+	// races is how often both proxies are measured at the same time, for that alone.
+	races int
 	// endpoints is how many one Service gets in the end, 0 for none.
 	endpoints int
 	// subsets says whether traffic that stays in its zone is measured too.
@@ -80,6 +84,7 @@ func parse(args []string) (*options, error) {
 	flags.IntVar(&o.peerChanges, "peer-changes", 10, "changes of endpoints under kube-proxy, in each round")
 	flags.IntVar(&o.costly, "cost-changes", 100, "more changes under vicinity-proxy, in each round, while its CPU is measured")
 	flags.IntVar(&o.connects, "connects", 5000, "connections to see how long one takes, in each round")
+	flags.IntVar(&o.races, "races", 3, "how often such connections are measured with both proxies at the same time, each on a node of its own; 0 for never")
 	flags.IntVar(&o.endpoints, "endpoints", 100000, "endpoints that one Service gets in the end; 0 for none")
 	flags.BoolVar(&o.peer, "peer", true, "measure kube-proxy, too, which takes minutes to start with tens of thousands of Services")
 	flags.BoolVar(&o.weights, "weights", true, "measure, with the greatest number of Services, vicinity-proxy while zones share their traffic by weights")
@@ -109,7 +114,7 @@ func parse(args []string) (*options, error) {
 		flag  string
 		value int
 		least int
-	}{{"rounds", o.rounds, 1}, {"changes", o.changes, 2}, {"peer-changes", o.peerChanges, 2}, {"cost-changes", o.costly, 1}, {"connects", o.connects, 1}, {"endpoints", o.endpoints, 0}} {
+	}{{"rounds", o.rounds, 1}, {"changes", o.changes, 2}, {"peer-changes", o.peerChanges, 2}, {"cost-changes", o.costly, 1}, {"connects", o.connects, 1}, {"races", o.races, 0}, {"endpoints", o.endpoints, 0}} {
 		if number.value < number.least {
 			return nil, fmt.Errorf("-%s: %d is not allowed; it must be %d or more", number.flag, number.value, number.least)
 		}

@@ -23,6 +23,7 @@ func TestFlags(t *testing.T) {
 		"-changes 1":      "-changes: 1 is not allowed; it must be 2 or more",
 		"-endpoints -1":   "-endpoints: -1 is not allowed",
 		"-connects 0":     "-connects: 0",
+		"-races -1":       "-races: -1 is not allowed; it must be 0 or more",
 		"-peer-changes 0": "-peer-changes: 0",
 		"-cost-changes 0": "-cost-changes: 0",
 		"more":            `argument "more"`,

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/lab/fabric"
@@ -40,7 +41,7 @@ func (p prober) until(ctx context.Context, a aim, since time.Time) (took time.Du
 	err = fabric.InNamespace(p.namespace, func() error {
 		last := errors.New("not tried")
 		for row := 0; ctx.Err() == nil; {
-			letter, _, err := connect(a.to, probeTime)
+			letter, err := try(a.to, probeTime)
 			if err == nil && letter == a.want {
 				if row++; row >= a.inRow {
 					took = time.Since(since)
@@ -59,51 +60,172 @@ func (p prober) until(ctx context.Context, a aim, since time.Time) (took time.Du
 	return took, err
 }
 
-// times opens connections to some addresses in turn, one after the other, and returns how
-// long those to each took, and how many failed. More than a hundredth must not.
-func (p prober) times(ctx context.Context, number int, to ...netip.AddrPort) (all [][]time.Duration, failed int, err error) {
-	all = make([][]time.Duration, len(to))
-	err = fabric.InNamespace(p.namespace, func() error {
-		for range number {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+// way is how a connection goes: from the network of a node to an address.
+type way struct {
+	namespace string
+	to        netip.AddrPort
+}
+
+const (
+	// batch is how many sockets of each way are made before they are connected: to change
+	// namespaces between two connections would disturb them.
+	batch = 100
+	// firstPort is the first source port of connections whose time counts. Each has a port
+	// of its own, so that none meets what the kernel remembers of one before it. Above
+	// lastPort are those that the kernel gives out by itself.
+	firstPort, lastPort = 10_000, 32_767
+)
+
+// times opens connections by each way in turn, one after the other, and returns how long
+// those by each took, and how many failed. More than a hundredth must not. The kernel
+// remembers no connection when it begins.
+func times(ctx context.Context, number int, ways ...way) (all [][]time.Duration, failed int, err error) {
+	all = make([][]time.Duration, len(ways))
+	ports := portRange{next: firstPort, left: lastPort - firstPort + 1}
+	for _, w := range ways {
+		if err := fabric.InNamespace(w.namespace, forgetConnections); err != nil {
+			return nil, 0, err
+		}
+	}
+	for done := 0; done < number; done += batch {
+		if ctx.Err() != nil {
+			return nil, failed, context.Cause(ctx)
+		}
+		sockets := make([][]int, len(ways))
+		for i, w := range ways {
+			if sockets[i], err = openSockets(w.namespace, min(batch, number-done), &ports); err != nil {
+				closeAll(sockets)
+				return nil, failed, err
 			}
-			for i, address := range to {
-				_, took, err := connect(address, connectTime)
-				if err == nil {
-					all[i] = append(all[i], took)
-				} else if failed++; 100*failed > number {
-					return fmt.Errorf("connecting to %s for %.3f s, after which %d have failed: %w", address, took.Seconds(), failed, err)
-				}
+		}
+		lost, err := connectAll(sockets, ways, all)
+		closeAll(sockets)
+		if failed += lost; 100*failed > number {
+			return nil, failed, fmt.Errorf("%d of %d connections have failed: %w", failed, number, err)
+		}
+	}
+	return all, failed, nil
+}
+
+// connectAll connects sockets of each way in turn, another one first each time, and notes
+// how long those by each took. It returns how many failed, and why the last did.
+func connectAll(sockets [][]int, ways []way, took [][]time.Duration) (failed int, last error) {
+	for n := range sockets[0] {
+		for i := range ways {
+			i = (i + n) % len(ways)
+			_, one, err := connect(sockets[i][n], ways[i].to)
+			if err == nil {
+				took[i] = append(took[i], one)
+				continue
+			}
+			failed++
+			last = fmt.Errorf("connecting to %s for %.3f s: %w", ways[i].to, one.Seconds(), err)
+		}
+	}
+	return failed, last
+}
+
+func closeAll(sockets [][]int) {
+	for _, some := range sockets {
+		for _, socket := range some {
+			_ = unix.Close(socket)
+		}
+	}
+}
+
+// portRange hands source ports out, each once.
+type portRange struct {
+	next uint16
+	left int
+}
+
+// take returns a port, 0 if there is none left.
+func (p *portRange) take() uint16 {
+	if p.left == 0 {
+		return 0
+	}
+	port := p.next
+	p.next++
+	p.left--
+	return port
+}
+
+// openSockets makes sockets in a namespace, each with a source port of its own. A port that
+// somebody has is left out.
+func openSockets(namespace string, number int, ports *portRange) (sockets []int, err error) {
+	err = fabric.InNamespace(namespace, func() error {
+		for len(sockets) < number {
+			port := ports.take()
+			if port == 0 {
+				return errors.New("there are too few source ports; ask for fewer connections by -connects")
+			}
+			socket, err := newSocket(connectTime)
+			if err != nil {
+				return err
+			}
+			sockets = append(sockets, socket)
+			switch err := unix.Bind(socket, &unix.SockaddrInet4{Port: int(port)}); {
+			case errors.Is(err, unix.EADDRINUSE):
+				_ = unix.Close(socket)
+				sockets = sockets[:len(sockets)-1]
+			case err != nil:
+				return fmt.Errorf("taking source port %d: %w", port, err)
 			}
 		}
 		return nil
 	})
-	return all, failed, err
+	return sockets, err
 }
 
-// connect opens a connection, and returns what it was answered and how long opening it
-// took.
-func connect(to netip.AddrPort, patience time.Duration) (letter byte, took time.Duration, err error) {
+// forgetConnections has the kernel forget all connections of the namespace of this thread.
+func forgetConnections() error {
+	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fmt.Errorf("talking to the kernel: %w", err)
+	}
+	defer handle.Close()
+	if err := handle.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+		return fmt.Errorf("having the kernel forget connections: %w", err)
+	}
+	return nil
+}
+
+// newSocket makes a socket in the network of this thread whose connection may take so long.
+func newSocket(patience time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	defer func() { _ = unix.Close(fd) }()
 	limit := unix.NsecToTimeval(patience.Nanoseconds())
 	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
-			return 0, 0, err
+			return 0, errors.Join(err, unix.Close(fd))
 		}
 	}
 	// What was closed leaves no port taken: thousands of connections come one after the
 	// other.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
-		return 0, 0, err
+		return 0, errors.Join(err, unix.Close(fd))
 	}
+	return fd, nil
+}
+
+// try opens a connection from the network of this thread, and returns what it was answered.
+func try(to netip.AddrPort, patience time.Duration) (letter byte, err error) {
+	fd, err := newSocket(patience)
+	if err != nil {
+		return 0, err
+	}
+	letter, _, err = connect(fd, to)
+	return letter, errors.Join(err, unix.Close(fd))
+}
+
+// connect connects a socket, and returns what it was answered and how long it took to connect.
+func connect(fd int, to netip.AddrPort) (letter byte, took time.Duration, err error) {
+	address := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
 	begun := time.Now()
 	for {
-		if err = unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}); !errors.Is(err, unix.EINTR) {
+		if err = unix.Connect(fd, address); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}

@@ -91,6 +91,9 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 			}
 			slices.Reverse(who)
 		}
+		if err := b.race(ctx); err != nil {
+			return fmt.Errorf("both proxies with %d Services: %w", size, err)
+		}
 	}
 	if err := b.extras(ctx); err != nil {
 		return err
@@ -156,11 +159,8 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 // measurePeer measures kube-proxy. One change takes seconds: connections in between cost
 // it nothing that counts, and time and CPU are measured at once.
 func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
-	if b.handed {
-		// Services go back to kube-proxy, which needs no controller then.
-		if err := b.withController(ctx, false, func(func() error) error { return nil }); err != nil {
-			return err
-		}
+	if err := b.handBack(ctx); err != nil {
+		return err
 	}
 	return b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
 		if err := b.rest(ctx); err != nil {
@@ -176,6 +176,14 @@ func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 	})
 }
 
+// handBack gives Services back to kube-proxy, which needs no controller then.
+func (b *bench) handBack(ctx context.Context) error {
+	if !b.handed {
+		return nil
+	}
+	return b.withController(ctx, false, func(func() error) error { return nil })
+}
+
 // finish measures what a proxy holds, and how long connections by its rules take, beside
 // those that go to the endpoint itself.
 func (b *bench) finish(ctx context.Context, p *program, figures *contest) error {
@@ -188,7 +196,8 @@ func (b *bench) finish(ctx context.Context, p *program, figures *contest) error 
 	if err != nil {
 		return err
 	}
-	connects, failed, err := b.prober.times(ctx, b.connects, b.cluster.live, netip.AddrPortFrom(end.address, endpointPort))
+	namespace := b.prober.namespace
+	connects, failed, err := times(ctx, b.connects, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(end.address, endpointPort)})
 	if err != nil {
 		return err
 	}
@@ -260,7 +269,7 @@ func (b *bench) served(ctx context.Context, number int) error {
 // withProxy runs a proxy on a node without rules, measures how long it takes to write the
 // first of them, and does something meanwhile.
 func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do func(*program) error) (err error) {
-	if err := b.clear(ctx); err != nil {
+	if err := b.clear(ctx, b.cluster.node); err != nil {
 		return err
 	}
 	end, err := b.current(ctx)
@@ -271,11 +280,11 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 		return err
 	}
 	b.say("%s starts", who)
-	proxy, err := b.contend(who)
+	proxy, err := b.contend(who, b.cluster.node)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx), b.cluster.node)) }()
 	limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", who))
 	defer cancel()
 	took, err := b.prober.until(limited, aim{to: b.cluster.live, want: end.letter, inRow: 1, pause: often}, proxy.began)
