@@ -107,7 +107,8 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		f.table.Written(w.clock.Now())
 		w.metrics.transaction(f.number, sizeOf(commit.Transaction), nil)
 		if f.unread >= mostUnread {
-			w.renewed(f, "Rules could not be read while others change theirs all the time, and were made anew", "attempts", f.unread)
+			w.metrics.anew.WithLabelValues(f.String()).Inc()
+			w.log.Info("Rules could not be read while others change theirs all the time, and were made anew", "family", f.String(), "attempts", f.unread)
 			f.unread = 0
 		}
 	}
@@ -118,12 +119,6 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		w.forget(f.number, commit.Forget)
 	}
 	return nil
-}
-
-// renewed tells that all rules of a family were made anew.
-func (w *writer) renewed(f *family, why string, more ...any) {
-	w.metrics.anew.WithLabelValues(f.String()).Inc()
-	w.log.Info(why, append([]any{"family", f.String()}, more...)...)
 }
 
 // sizeOf counts what a transaction adds, replaces and deletes.
@@ -263,7 +258,8 @@ func (s *search) makeAnew(ctx context.Context, cause error) error {
 	f.take(ruleset.Listing{Family: f.number})
 	err := s.try(ctx)
 	if err == nil {
-		s.renewed(f, "The kernel refused to have rules put right, and all were made anew", "cause", cause.Error())
+		s.metrics.anew.WithLabelValues(f.String()).Inc()
+		s.log.Info("The kernel refused to have rules put right, and all were made anew", "family", f.String(), "cause", cause.Error())
 	}
 	return err
 }
