@@ -10,10 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // nodeDocument is what the rules of a node do for a Service. Shares are percentages from
@@ -130,7 +130,7 @@ func (e *nodeExplanation) document() *nodeDocument {
 	if e.lease != nil && e.lease.Spec.RenewTime != nil {
 		renewed := e.lease.Spec.RenewTime.Time
 		ago := e.r.now.Sub(renewed)
-		d.Proxy = &nodeProxyLease{renewed.UTC(), ago < routing.LeaseFresh, e.lease.Annotations[routing.AnnotationProgrammed], ago}
+		d.Proxy = &nodeProxyLease{renewed.UTC(), ago < v1alpha1.LeaseFresh, e.lease.Annotations[v1alpha1.AnnotationProgrammed], ago}
 	}
 	if e.served() {
 		d.From = "EndpointSlices"
@@ -250,7 +250,7 @@ func (e *nodeExplanation) kind(front *ruleset.FrontEnd) string {
 // kubeProxy is what the kube-proxy of the node uses for the ports that vicinity-proxy's
 // rules leave to it.
 func (e *nodeExplanation) kubeProxy() []nodeStockPort {
-	if _, named := e.service.Labels[translate.LabelServiceProxyName]; named || e.service.Spec.ClusterIP == corev1.ClusterIPNone {
+	if _, named := e.service.Labels[v1alpha1.LabelServiceProxyName]; named || e.service.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
 	}
 	var ports []nodeStockPort

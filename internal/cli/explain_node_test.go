@@ -26,7 +26,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
-	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -51,7 +50,7 @@ func proxiedNode(name, address string) *corev1.Node {
 // proxiedService has all kinds of addresses.
 func proxiedService(changes ...func(*corev1.Service)) *corev1.Service {
 	service := aService("shop", "web", map[string]string{translate.AnnotationProxy: "true"})
-	service.Labels[translate.LabelServiceProxyName] = translate.ServiceProxyName
+	service.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	service.CreationTimestamp = metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	service.Spec.Type = corev1.ServiceTypeLoadBalancer
 	service.Spec.ClusterIPs = []string{service.Spec.ClusterIP}
@@ -72,7 +71,7 @@ func isLocal(service *corev1.Service) {
 
 // notHandedOver has kube-proxy serve the Service too.
 func notHandedOver(service *corev1.Service) {
-	delete(service.Labels, translate.LabelServiceProxyName)
+	delete(service.Labels, v1alpha1.LabelServiceProxyName)
 }
 
 // aGroup has endpoints by their numbers and nodes, as in 1@a1.
@@ -115,7 +114,7 @@ func aLease(age time.Duration, programmed string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "vicinity-system", Name: "vicinity-proxy-" + holder,
-			Labels: map[string]string{routing.LabelProxyLease: "true"}, Annotations: map[string]string{routing.AnnotationProgrammed: programmed},
+			Labels: map[string]string{v1alpha1.LabelProxyLease: "true"}, Annotations: map[string]string{v1alpha1.AnnotationProgrammed: programmed},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: time.Now().Add(-age)}},
 	}
@@ -329,7 +328,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 			change: func(c *proxiedCluster) {
 				without(leases)(c)
 				lease := aLease(0, "")
-				lease.Annotations[routing.AnnotationProbeFailure] = "something else answers"
+				lease.Annotations[v1alpha1.AnnotationProbeFailure] = "something else answers"
 				c.objects = append(c.objects, lease)
 			},
 			want: []string{"hand-over: it waits for this node, whose packets do not come through the rules of vicinity-proxy: something else answers\n"},
@@ -339,7 +338,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 			change: func(c *proxiedCluster) {
 				without(leases)(c)
 				lease := aLease(time.Hour, "")
-				lease.Annotations[routing.AnnotationProbeFailure] = "something else answers"
+				lease.Annotations[v1alpha1.AnnotationProbeFailure] = "something else answers"
 				c.objects = append(c.objects, lease)
 			},
 			want: []string{"hand-over: it waits for this node, whose proxy has not said"},
@@ -354,7 +353,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 		},
 		{
 			name: "another proxy", groups: []*v1alpha1.EndpointGroup{near},
-			service: proxiedService(func(s *corev1.Service) { s.Labels[translate.LabelServiceProxyName] = "cilium" }),
+			service: proxiedService(func(s *corev1.Service) { s.Labels[v1alpha1.LabelServiceProxyName] = "cilium" }),
 			want:    []string{"served by: cilium; "},
 		},
 		{

@@ -61,7 +61,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	sameNode := corev1.ServiceTrafficDistributionPreferSameNode
 	near.Spec.TrafficDistribution = &sameNode
 	grouped := aService("shop", "grouped", map[string]string{translate.AnnotationSameZone: translate.Require, translate.AnnotationProxy: "true"})
-	grouped.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+	grouped.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	named := aService("shop", "elsewhere", nil)
 	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
 	objects = append(objects,

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
@@ -228,8 +229,8 @@ func (e *explanation) warnings() []string {
 
 // stockLeaves is why stock proxies do not serve a Service.
 func stockLeaves(service *corev1.Service) string {
-	if name, found := service.Labels[translate.LabelServiceProxyName]; found {
-		return fmt.Sprintf("the label %s leaves the Service to %s", translate.LabelServiceProxyName, cmp.Or(name, "another proxy"))
+	if name, found := service.Labels[v1alpha1.LabelServiceProxyName]; found {
+		return fmt.Sprintf("the label %s leaves the Service to %s", v1alpha1.LabelServiceProxyName, cmp.Or(name, "another proxy"))
 	}
 	return ""
 }

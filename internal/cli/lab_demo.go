@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/lab"
@@ -229,7 +230,7 @@ func (d *demo) annotate(ctx context.Context, annotations map[string]any) error {
 func (d *demo) handedOver(ctx context.Context) error {
 	return lab.Wait(ctx, "vicinity-proxy to serve the Service", func(ctx context.Context) (string, error) {
 		service, err := d.client.CoreV1().Services(demoNamespace).Get(ctx, demoService, metav1.GetOptions{})
-		if err != nil || service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+		if err != nil || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
 			return "", err
 		}
 		if condition := routing.ConditionOf(service); condition != nil {

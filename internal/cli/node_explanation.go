@@ -155,22 +155,22 @@ func (e *nodeExplanation) differences(listing ruleset.Listing) []string {
 // who says who serves the Service on the node, and why.
 func (e *nodeExplanation) who() (servedBy, why string) {
 	spec := &e.service.Spec
-	name, named := e.service.Labels[translate.LabelServiceProxyName]
+	name, named := e.service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
 	case spec.Type == corev1.ServiceTypeExternalName:
 		return "nobody", "it is another name of " + spec.ExternalName
 	case spec.ClusterIP == corev1.ClusterIPNone || spec.ClusterIP == "":
 		return "nobody", "it is headless: clients connect to endpoints that they look up by its name"
-	case named && name != translate.ServiceProxyName:
-		return cmp.Or(name, "another proxy"), "the label " + translate.LabelServiceProxyName + " gives it to that proxy"
+	case named && name != v1alpha1.ServiceProxyName:
+		return cmp.Or(name, "another proxy"), "the label " + v1alpha1.LabelServiceProxyName + " gives it to that proxy"
 	case named && !e.installed:
-		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, which is not installed", translate.LabelServiceProxyName)
+		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, which is not installed", v1alpha1.LabelServiceProxyName)
 	case named && !e.served():
-		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, and it has no group", translate.LabelServiceProxyName)
+		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, and it has no group", v1alpha1.LabelServiceProxyName)
 	case named && e.dead() != "":
-		return "vicinity-proxy", "the label " + translate.LabelServiceProxyName + " gives it to that; but " + e.dead() + ", so the rules are those of before, or none"
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that; but " + e.dead() + ", so the rules are those of before, or none"
 	case named:
-		return "vicinity-proxy", "the label " + translate.LabelServiceProxyName + " gives it to that"
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that"
 	case e.served() && e.dead() != "":
 		return "kube-proxy", "vicinity-proxy would, but " + e.dead()
 	case e.served() && e.settings.AllServices:
@@ -198,7 +198,7 @@ func (e *nodeExplanation) dead() string {
 	case e.lease == nil || e.lease.Spec.RenewTime == nil:
 		return "no Lease says that vicinity-proxy lives on the node"
 	}
-	if age := e.r.now.Sub(e.lease.Spec.RenewTime.Time); age >= routing.LeaseFresh {
+	if age := e.r.now.Sub(e.lease.Spec.RenewTime.Time); age >= v1alpha1.LeaseFresh {
 		return fmt.Sprintf("the Lease of the node's proxy was last renewed %s ago", age.Round(time.Second))
 	}
 	return ""
@@ -207,14 +207,14 @@ func (e *nodeExplanation) dead() string {
 // handOver says how far the hand-over of the Service is on the node, as the controller
 // sees it. There is none to speak of for most.
 func (e *nodeExplanation) handOver() string {
-	name := e.service.Labels[translate.LabelServiceProxyName]
+	name := e.service.Labels[v1alpha1.LabelServiceProxyName]
 	wanted := e.service.Annotations[translate.AnnotationProxy] == "true"
 	switch {
 	case slices.Contains(e.r.unread, kindLeases) || slices.Contains(e.r.unread, kindGroups):
 		return ""
-	case name == translate.ServiceProxyName && !wanted:
+	case name == v1alpha1.ServiceProxyName && !wanted:
 		return "the Service is to go back to kube-proxy, by the label first"
-	case name == translate.ServiceProxyName:
+	case name == v1alpha1.ServiceProxyName:
 		return "done"
 	case name != "" || !wanted && len(e.groups) == 0:
 		return ""
@@ -226,7 +226,7 @@ func (e *nodeExplanation) handOver() string {
 	proxy := routing.NodeProxy{Node: e.node.Name, Zone: e.zone}
 	if e.lease != nil && e.lease.Spec.RenewTime != nil {
 		proxy.Seen = e.lease.Spec.RenewTime.Time
-		proxy.Programmed, proxy.Except = e.lease.Annotations[routing.AnnotationProgrammed], e.lease.Annotations[routing.AnnotationExcept]
+		proxy.Programmed, proxy.Except = e.lease.Annotations[v1alpha1.AnnotationProgrammed], e.lease.Annotations[v1alpha1.AnnotationExcept]
 	}
 	step := routing.HandOver{
 		Service: e.service.Namespace + "/" + e.service.Name, Wanted: true, Groups: e.groups, Written: true, Proxies: []routing.NodeProxy{proxy},
@@ -246,7 +246,7 @@ func (e *nodeExplanation) probeFailure() string {
 	if e.lease == nil || e.dead() != "" {
 		return ""
 	}
-	return e.lease.Annotations[routing.AnnotationProbeFailure]
+	return e.lease.Annotations[v1alpha1.AnnotationProbeFailure]
 }
 
 // rule says by which rule the endpoints of a port were chosen.
@@ -352,7 +352,7 @@ func (e *nodeExplanation) stockPorts() []routing.StockPort {
 	for _, slice := range e.slices {
 		bare := *slice
 		bare.Labels = maps.Clone(slice.Labels)
-		delete(bare.Labels, translate.LabelServiceProxyName)
+		delete(bare.Labels, v1alpha1.LabelServiceProxyName)
 		all = append(all, &bare)
 	}
 	return routing.StockPorts(all)

@@ -27,7 +27,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
-	"vicinity.dev/vicinity/internal/routing"
 )
 
 // nodeInput is all that what a node does for a Service depends on.
@@ -222,7 +221,7 @@ func (in *nodeInput) apply(args []string) error {
 // lease is the Lease of the node's proxy, nil if there is none that may be read.
 func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	options := metav1.ListOptions{
-		LabelSelector: routing.LabelProxyLease + "=true",
+		LabelSelector: v1alpha1.LabelProxyLease + "=true",
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "vicinity-proxy-"+node).String(),
 	}
 	leases, err := listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

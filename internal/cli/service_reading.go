@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -28,11 +29,11 @@ func (s *controllerSettings) reading(in routing.Input) reading {
 // abandoned says, of a Service that kube-proxy leaves to vicinity-proxy, that its groups
 // follow nothing any more. It is empty for most.
 func (in *reading) abandoned() string {
-	if in.stopped == "" || in.Service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+	if in.stopped == "" || in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		return ""
 	}
 	return fmt.Sprintf("vicinity-proxy serves it from groups that do not follow its pods any more, since %s; kube-proxy takes it back when the label %s is removed",
-		in.stopped, translate.LabelServiceProxyName)
+		in.stopped, v1alpha1.LabelServiceProxyName)
 }
 
 // decide decides as the controller does. Of a Service that it leaves alone the request
@@ -53,7 +54,7 @@ func (in *reading) decide() (routing.Decision, error) {
 // awaitsProxy reports whether stock proxies serve a Service whose plan is for
 // vicinity-proxy.
 func awaitsProxy(service *corev1.Service, delivery routing.Delivery) bool {
-	return delivery == routing.DeliveryGroups && service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName
+	return delivery == routing.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
 }
 
 // withoutAddresses says why there is no family to plan for.

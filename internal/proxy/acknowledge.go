@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // acknowledgement says what is programmed of the groups of Services in hand-over.
@@ -16,7 +16,7 @@ type acknowledgement struct {
 	version uint64
 	// except are Services that it says nothing about, in order: their groups cannot be
 	// programmed, as far as is known, and hold up nobody else's. The name
-	// routing.AllServices is all of a namespace.
+	// v1alpha1.AllServices is all of a namespace.
 	except []types.NamespacedName
 	// failure says why a probe of the node failed, for which nothing is acknowledged. It is
 	// empty if none did.
@@ -110,7 +110,7 @@ func (a *acknowledgements) setExcept() (least uint64) {
 	since := map[types.NamespacedName]uint64{}
 	for name, versions := range a.waiting {
 		if whole[name.Namespace] {
-			name.Name = routing.AllServices
+			name.Name = v1alpha1.AllServices
 		}
 		if began, some := since[name]; !some || slices.Min(versions) < began {
 			since[name] = slices.Min(versions)

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 func TestAcknowledgements(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAcknowledgements(t *testing.T) {
 	if a.version != 39 || len(a.except) != mostExcept {
 		t.Errorf("too many wait: %d but for %d", a.version, len(a.except))
 	}
-	if i := slices.IndexFunc(a.except, func(one types.NamespacedName) bool { return one.Name == routing.AllServices }); i >= 0 {
+	if i := slices.IndexFunc(a.except, func(one types.NamespacedName) bool { return one.Name == v1alpha1.AllServices }); i >= 0 {
 		t.Errorf("all of %s are told, of which one waits", a.except[i].Namespace)
 	}
 	many(func(one types.NamespacedName) { delete(failing, one.Name) })

@@ -19,8 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // kernelWorld is a world whose rules are in a real kernel, in a network namespace where
@@ -196,7 +196,7 @@ func TestConnectionsReachWhoHasTheAddress(t *testing.T) {
 			victim.CreationTimestamp = metav1.NewTime(start)
 			victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053
 			if !test.ours {
-				delete(victim.Labels, translate.LabelServiceProxyName)
+				delete(victim.Labels, v1alpha1.LabelServiceProxyName)
 				w.kubeProxy(test.address, test.port)
 			}
 			w.put(taker, group, victim)
@@ -226,7 +226,7 @@ func TestConnectionsFollowWhoComes(t *testing.T) {
 		t.Fatalf("an address of nobody is answered by %v", got)
 	}
 	victim := of("bank", aService("accounts", "10.96.0.20"))
-	delete(victim.Labels, translate.LabelServiceProxyName)
+	delete(victim.Labels, v1alpha1.LabelServiceProxyName)
 	w.kubeProxy("10.96.0.20", 80)
 	w.put(victim)
 	w.step(t.Context())

@@ -19,7 +19,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // of moves an object into another namespace.
@@ -170,17 +169,17 @@ func (a *attack) mount(servedBy, order string) {
 		case "groups":
 			all = append(all, of(victim.Namespace, aGroup(victim.Name, victim.Name+"-1", "10.1.1.1")))
 		case "all services":
-			delete(victim.Labels, translate.LabelServiceProxyName)
+			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
 			all = append(all, of(victim.Namespace, sliceAt(victim.Name, victim.Name+"-x", "10.1.1.1")))
 		default:
-			delete(victim.Labels, translate.LabelServiceProxyName)
+			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
 		}
 		a.put(append(all, more...)...)
 	}
 	attacking := func(labelled bool) *corev1.Service {
 		s := a.service.DeepCopy()
 		if !labelled {
-			delete(s.Labels, translate.LabelServiceProxyName)
+			delete(s.Labels, v1alpha1.LabelServiceProxyName)
 		}
 		return s
 	}
@@ -275,7 +274,7 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 		t.Fatal("an address of nobody is not served")
 	}
 	victim := of("bank", aService("accounts", "10.96.0.20"))
-	delete(victim.Labels, translate.LabelServiceProxyName) // kube-proxy's
+	delete(victim.Labels, v1alpha1.LabelServiceProxyName) // kube-proxy's
 	before := w.kernel.transactions()
 	w.put(victim)
 	w.step(t.Context())
@@ -314,7 +313,7 @@ func TestNodePortsAreNotTaken(t *testing.T) {
 		if ours {
 			w.put(victim, of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
 		} else {
-			delete(victim.Labels, translate.LabelServiceProxyName)
+			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
 			w.put(victim)
 		}
 		w.step(t.Context())
@@ -355,7 +354,7 @@ func TestAddressesOfLoadBalancersAreNotTaken(t *testing.T) {
 		if ours {
 			w.put(victim, of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
 		} else {
-			delete(victim.Labels, translate.LabelServiceProxyName)
+			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
 			w.put(victim)
 		}
 		w.step(t.Context())

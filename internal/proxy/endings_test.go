@@ -9,7 +9,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // What does not end an endpoint ends no connection to it.
@@ -36,7 +35,7 @@ func TestConnectionsOutliveChangesThatEndNoEndpoint(t *testing.T) {
 			w.put(s)
 		}},
 		{"the Service is given back", func(w *world, s *corev1.Service, g *v1alpha1.EndpointGroup) {
-			delete(s.Labels, translate.LabelServiceProxyName)
+			delete(s.Labels, v1alpha1.LabelServiceProxyName)
 			w.put(s)
 			w.run(time.Second)
 			w.drop(g)

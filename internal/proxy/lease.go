@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // leases is the part of the API that Leases of one namespace are written by.
@@ -83,7 +83,7 @@ func (k *keeper) tell(programmed acknowledgement) {
 func (k *keeper) annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	says := map[string]string{routing.AnnotationProgrammed: "", routing.AnnotationExcept: "", routing.AnnotationProbeFailure: k.current.failure}
+	says := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: k.current.failure}
 	if k.current.version == 0 {
 		return says
 	}
@@ -91,8 +91,8 @@ func (k *keeper) annotations() map[string]string {
 	for i, name := range k.current.except {
 		names[i] = name.String()
 	}
-	says[routing.AnnotationProgrammed] = strconv.FormatUint(k.current.version, 10)
-	says[routing.AnnotationExcept] = strings.Join(names, ",")
+	says[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(k.current.version, 10)
+	says[v1alpha1.AnnotationExcept] = strings.Join(names, ",")
 	return says
 }
 
@@ -191,7 +191,7 @@ func (k *keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if lease.Labels == nil {
 		lease.Labels = map[string]string{}
 	}
-	lease.Labels[routing.LabelProxyLease] = "true"
+	lease.Labels[v1alpha1.LabelProxyLease] = "true"
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
@@ -205,7 +205,7 @@ func (k *keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if owner := k.owner(); owner != nil {
 		lease.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
-	holder, seconds := k.node, int32(routing.LeaseFresh/time.Second)
+	holder, seconds := k.node, int32(v1alpha1.LeaseFresh/time.Second)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &holder, &seconds
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: k.clock.Now()}
 	return lease

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
@@ -71,7 +71,7 @@ func (l *fakeLeases) store(lease *coordinationv1.Lease) (*coordinationv1.Lease, 
 		return nil, l.fail
 	}
 	l.stored = lease.DeepCopy()
-	l.versions = append(l.versions, lease.Annotations[routing.AnnotationProgrammed])
+	l.versions = append(l.versions, lease.Annotations[v1alpha1.AnnotationProgrammed])
 	l.stored.ResourceVersion = versionText(len(l.versions))
 	return l.stored.DeepCopy(), nil
 }
@@ -124,7 +124,7 @@ func TestLease(t *testing.T) {
 			*lease.Spec.LeaseDurationSeconds != 45 || !lease.Spec.RenewTime.Time.Equal(time.Now()) || len(lease.OwnerReferences) != 1 {
 			t.Errorf("Lease %+v", lease)
 		}
-		if _, found := lease.Annotations[routing.AnnotationProgrammed]; found {
+		if _, found := lease.Annotations[v1alpha1.AnnotationProgrammed]; found {
 			t.Error("something is acknowledged")
 		}
 		lease, written := stored.pass(time.Minute)
@@ -184,7 +184,7 @@ func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
 		} {
 			k.tell(test.tell)
 			lease, _ := stored.pass(time.Second)
-			if version, except := lease.Annotations[routing.AnnotationProgrammed], lease.Annotations[routing.AnnotationExcept]; version != test.version || except != test.except {
+			if version, except := lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]; version != test.version || except != test.except {
 				t.Errorf("told %q but for %q, want %q but for %q", version, except, test.version, test.except)
 			}
 		}

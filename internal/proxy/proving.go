@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // proving has the node probed by a Service that only this proxy has an endpoint for: itself.
@@ -93,7 +93,7 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 	}
 	meta := metav1.ObjectMeta{
 		Namespace: service.Namespace, Name: service.Name, CreationTimestamp: service.CreationTimestamp,
-		Labels: map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName},
+		Labels: map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName},
 	}
 	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: port.Port, Protocol: corev1.ProtocolTCP}}}
 	var all []*discoveryv1.EndpointSlice

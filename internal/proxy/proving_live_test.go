@@ -21,10 +21,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/routing"
 )
 
 // netspace is a network namespace like that of a node: with addresses of its own, a default
@@ -224,7 +224,7 @@ func (p *liveProbe) failure() string {
 	if p.server.lease == nil {
 		return ""
 	}
-	return p.server.lease.Annotations[routing.AnnotationProbeFailure]
+	return p.server.lease.Annotations[v1alpha1.AnnotationProbeFailure]
 }
 
 func (p *liveProbe) acknowledged() uint64 { return numberOf(p.server.programmed()) }

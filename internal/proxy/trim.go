@@ -10,11 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 var (
-	keptServiceLabels = []string{translate.LabelServiceProxyName}
+	keptServiceLabels = []string{v1alpha1.LabelServiceProxyName}
 	keptSliceLabels   = []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService}
 )
 

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // A Service that changes all the time, and takes long to program, does not hold another up: a
@@ -266,7 +266,7 @@ func TestRefusedPortsCostOthersNothing(t *testing.T) {
 // A Service that is another proxy's now gives up what it has at once, though it rests.
 func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
-		"another's": func(s *corev1.Service) { s.Labels[translate.LabelServiceProxyName] = "other" },
+		"another's": func(s *corev1.Service) { s.Labels[v1alpha1.LabelServiceProxyName] = "other" },
 		"a name":    func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeExternalName, "" },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -133,7 +132,7 @@ func aNode(zone string) *corev1.Node {
 // aService is one of port 80, which vicinity-proxy serves alone.
 func aService(name, address string) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, ClusterIP: address, ClusterIPs: []string{address}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},

@@ -212,7 +212,7 @@ func TestDeclinedPolicyIsQuiet(t *testing.T) {
 // servedService is one that vicinity-proxy serves.
 func servedService(annotations ...string) *corev1.Service {
 	service := routedService(annotations...)
-	service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+	service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	return service
 }
 

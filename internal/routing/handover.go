@@ -12,29 +12,10 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// What proxies and the controller tell each other by Leases.
-const (
-	// LabelProxyLease marks the Lease of a node's proxy, with the value "true".
-	LabelProxyLease = "vicinity.dev/proxy"
-	// AnnotationProgrammed is the annotation of such a Lease with the highest resource
-	// version of groups in hand-over that the proxy has programmed.
-	AnnotationProgrammed = "vicinity.dev/programmed"
-	// AnnotationExcept is the annotation with the Services that this says nothing about,
-	// as namespace/name, by commas: of these the proxy cannot program all groups. The name
-	// AllServices stands for all of the namespace.
-	AnnotationExcept = "vicinity.dev/programmed-except"
-	// AllServices is the name, in AnnotationExcept, of all Services of a namespace.
-	AllServices = "*"
-	// AnnotationProbeFailure is the annotation that says why packets of the node do not come
-	// through the proxy's rules. While it is there the proxy acknowledges nothing.
-	AnnotationProbeFailure = "vicinity.dev/probe-failure"
-	// LeaseFresh is how long after it was renewed a Lease counts.
-	LeaseFresh = 45 * time.Second
-	// DownAfter is how long a node is not ready until it counts as down, if its proxy
-	// is silent too. It is the time after which Kubernetes deletes a node's pods as a
-	// rule: until then they may still make connections.
-	DownAfter = 5 * time.Minute
-)
+// DownAfter is how long a node is not ready until it counts as down, if its proxy
+// is silent too. It is the time after which Kubernetes deletes a node's pods as a
+// rule: until then they may still make connections.
+const DownAfter = 5 * time.Minute
 
 // HandOver is what passing a Service between kube-proxy and vicinity-proxy depends
 // on.
@@ -132,7 +113,7 @@ type HandOverStep struct {
 // kube-proxy when every proxy has programmed the groups that its node sees. It is
 // given back before its groups go.
 func (h HandOver) Next(now time.Time) HandOverStep {
-	ours := h.ProxyName == translate.ServiceProxyName
+	ours := h.ProxyName == v1alpha1.ServiceProxyName
 	switch {
 	case h.Wanted && ours:
 		return h.served(now)
@@ -208,7 +189,7 @@ func (h HandOver) returning(now time.Time) HandOverStep {
 		// The time that kube-proxy needs begins when the last slice is its own again,
 		// which an event will tell.
 		return HandOverStep{Phase: PhaseReturning, Notes: []string{fmt.Sprintf(
-			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, translate.LabelServiceProxyName)}}
+			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, v1alpha1.LabelServiceProxyName)}}
 	}
 	since := h.Memory.Returned
 	if since.IsZero() {
@@ -264,7 +245,7 @@ func (p NodeProxy) Down(now time.Time) bool {
 
 // alive reports whether the proxy renews its Lease.
 func (p NodeProxy) alive(now time.Time) bool {
-	return !p.Seen.IsZero() && now.Sub(p.Seen) < LeaseFresh
+	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
 }
 
 // Ready reports whether the proxy lives and has programmed those of a Service's groups
@@ -291,7 +272,7 @@ func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bo
 // excepts reports whether what the proxy has programmed says nothing about a Service.
 func (p NodeProxy) excepts(service string) bool {
 	for name := range strings.SplitSeq(p.Except, ",") {
-		namespace, all := strings.CutSuffix(name, AllServices)
+		namespace, all := strings.CutSuffix(name, v1alpha1.AllServices)
 		if name != "" && name == service || all && strings.HasPrefix(service, namespace) {
 			return true
 		}

@@ -3,6 +3,7 @@ package routing
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -30,7 +31,7 @@ func meanwhile(in Input, request translate.Request) (*Decision, error) {
 
 // served reports whether the Service is vicinity-proxy's.
 func served(service *corev1.Service) bool {
-	return service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName
+	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
 // Hinted is the decision that hints follow, which is another than that of the groups.

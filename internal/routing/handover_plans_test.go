@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -37,7 +38,7 @@ func TestHandOverKeepsBothPlans(t *testing.T) {
 
 	// Once vicinity-proxy serves the Service there are none.
 	in.Service = in.Service.DeepCopy()
-	in.Service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+	in.Service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	if d := decided(t, in); d.Meanwhile != nil {
 		t.Errorf("hints for nobody: %+v", d.Meanwhile)
 	}

@@ -81,7 +81,7 @@ func (s *hintScene) wish() {
 	service := s.in.Service.DeepCopy()
 	service.Labels, service.Annotations = map[string]string{}, rapid.SampledFrom(hintWishes).Draw(s.t, "wish")
 	if service.Annotations[translate.AnnotationProxy] != "" {
-		service.Labels[translate.LabelServiceProxyName] = translate.ServiceProxyName
+		service.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	}
 	service.Spec.TrafficDistribution = rapid.SampledFrom([]*string{nil, nil, new(corev1.ServiceTrafficDistributionPreferSameZone)}).Draw(s.t, "distribution")
 	s.in.Service = service

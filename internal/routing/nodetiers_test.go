@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -212,7 +213,7 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 				service := preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer))
 				if groups {
 					service.Annotations[translate.AnnotationProxy] = "true"
-					service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+					service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 				}
 				w := newGroupWorld(t, inputOf(service, nodesIn(twoByTwo), nil))
 				for _, step := range []struct{ slices, want string }{

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -132,7 +133,7 @@ func TestHintsMeanwhileThatProxiesIgnore(t *testing.T) {
 		}
 		served := in
 		served.Service = in.Service.DeepCopy()
-		served.Service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+		served.Service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 		if condition := decided(t, served).Condition(); condition.Status != metav1.ConditionTrue || strings.Contains(condition.Message, "Windows") {
 			t.Errorf("%d on Windows, served by vicinity-proxy: %s %s %q", test.windows, condition.Status, condition.Reason, condition.Message)
 		}

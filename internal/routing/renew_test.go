@@ -89,7 +89,7 @@ func TestHintsAfterWeights(t *testing.T) {
 	for _, endpoints := range []string{"a b c c c c", "a a a a b b b b c c c c c c", "a a a a a a a b b b c c", "a a a a a a b b b b c c"} {
 		for _, restarted := range []bool{false, true} {
 			service := routedService(sameZone, "Prefer", translate.AnnotationProxy, "true")
-			service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+			service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 			w := newGroupWorld(t, inputOf(service, nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}), slicesOf(endpoints)))
 			d := w.decide()
 			w.settle(d, GroupState{})

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -74,7 +75,7 @@ func StockPorts(eps []*discoveryv1.EndpointSlice) []StockPort {
 
 // seenByStock reports whether kube-proxy watches the slice.
 func seenByStock(slice *discoveryv1.EndpointSlice) bool {
-	if _, other := slice.Labels[translate.LabelServiceProxyName]; other {
+	if _, other := slice.Labels[v1alpha1.LabelServiceProxyName]; other {
 		return false
 	}
 	if _, headless := slice.Labels[corev1.IsHeadlessService]; headless {

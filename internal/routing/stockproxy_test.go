@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -189,7 +190,7 @@ func TestStockPortsAreReadAsByKubeProxy(t *testing.T) {
 		stockSlice("web-2", "http", "1@b", "2@b !ready terminating"),
 		stockSlice("web-1", "http", "1@a", "2@a", "3@a"),
 		stockSlice("web-1m", "metrics", "1@a"),
-		other, six, names, nameless, zero, labelled(translate.LabelServiceProxyName), labelled(corev1.IsHeadlessService),
+		other, six, names, nameless, zero, labelled(v1alpha1.LabelServiceProxyName), labelled(corev1.IsHeadlessService),
 	}
 	before := make([]*discoveryv1.EndpointSlice, len(given))
 	for i := range given {

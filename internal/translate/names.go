@@ -52,13 +52,6 @@ const LabelRouted = "vicinity.dev/routed"
 // them.
 const ManagedByKubernetes = "endpointslice-controller.k8s.io"
 
-// LabelServiceProxyName is the label of a Service that another proxy than kube-proxy
-// serves, and ServiceProxyName its value where that is vicinity-proxy.
-const (
-	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
-	ServiceProxyName      = "vicinity"
-)
-
 // ConditionTopologyRouting is the type of the condition in which a Service's outcome
 // is kept.
 const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"

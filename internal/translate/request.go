@@ -145,13 +145,13 @@ func DefaultAlgorithm(groups bool) allocate.Algorithm {
 // groups reads whether the Service is for vicinity-proxy.
 func groups(service *corev1.Service) (wanted bool, warning string) {
 	value, given := service.Annotations[AnnotationProxy]
-	proxy := service.Labels[LabelServiceProxyName]
+	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
 	case !given || value == "false":
 	case value != "true":
 		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", AnnotationProxy, value)
-	case proxy != "" && proxy != ServiceProxyName:
-		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", AnnotationProxy, LabelServiceProxyName, proxy)
+	case proxy != "" && proxy != v1alpha1.ServiceProxyName:
+		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", AnnotationProxy, v1alpha1.LabelServiceProxyName, proxy)
 	default:
 		wanted = true
 	}

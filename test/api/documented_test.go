@@ -116,7 +116,7 @@ func TestNamesAreDocumented(t *testing.T) {
 	for _, name := range []string{
 		translate.AnnotationSameNode, translate.AnnotationSameZone, translate.AnnotationSameRegion, translate.AnnotationTopologyKeys,
 		translate.AnnotationTopologyMode, translate.AnnotationTopologyAwareHints, translate.AnnotationProxy,
-		translate.LabelOwnZone, translate.LabelRouted, translate.LabelServiceProxyName, translate.ConditionTopologyRouting,
+		translate.LabelOwnZone, translate.LabelRouted, v1alpha1.LabelServiceProxyName, translate.ConditionTopologyRouting,
 		v1alpha1.LabelService, v1alpha1.LabelNotForPrefix + "ZONE", v1alpha1.LabelHandOver,
 	} {
 		if !strings.Contains(text, "`"+name+"`") {

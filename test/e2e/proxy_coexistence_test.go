@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
 )
 
@@ -28,7 +28,7 @@ func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return lease.Annotations[routing.AnnotationProbeFailure], nil
+	return lease.Annotations[v1alpha1.AnnotationProbeFailure], nil
 }
 
 // proxyProbed has a table of somebody else, on one node, translate the address by which the

@@ -15,7 +15,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // groupWriter writes the EndpointGroups of Services, one step of package
@@ -136,7 +135,7 @@ func (s *groupSync) come(after time.Duration) {
 }
 
 func (s *groupSync) run(ctx context.Context) error {
-	name := s.in.Service.Labels[translate.LabelServiceProxyName]
+	name := s.in.Service.Labels[v1alpha1.LabelServiceProxyName]
 	wanted := s.d.Delivery == routing.DeliveryGroups
 	written := false
 	if !wanted {
@@ -169,7 +168,7 @@ func (s *groupSync) run(ctx context.Context) error {
 func (s *groupSync) hidden() string {
 	first := ""
 	for _, slice := range s.in.Slices {
-		if slice.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName && (first == "" || slice.Name < first) {
+		if slice.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName && (first == "" || slice.Name < first) {
 			first = slice.Name
 		}
 	}

@@ -251,7 +251,7 @@ func TestHandOver(t *testing.T) {
 	}
 	b.mustDeliver()
 	b.refresh()
-	if b.in.Service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+	if b.in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Fatalf("not handed over: %v", b.in.Service.Labels)
 	}
 	if progress = b.mustDeliver(); len(b.writer.proxies.served) != 1 || len(progress.notes) > 0 {
@@ -274,7 +274,7 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("progress %+v", progress)
 	}
 	b.refresh()
-	if b.in.Service.Labels[translate.LabelServiceProxyName] != "" || len(b.in.Groups) != 2 {
+	if b.in.Service.Labels[v1alpha1.LabelServiceProxyName] != "" || len(b.in.Groups) != 2 {
 		t.Fatalf("labels %v, %d groups", b.in.Service.Labels, len(b.in.Groups))
 	}
 	b.clock.SetTime(b.clock.Now().Add(9 * time.Second))
@@ -318,7 +318,7 @@ func (b *groupBench) silence(q queue, lease func(node, programmed string)) {
 	b.refresh()
 	lease("b1", "")
 	woken("all are there", false)
-	for range int(routing.LeaseFresh/lookEvery) - 1 {
+	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
 		pass()
 	}
 	woken("b1 may come back still", false)
@@ -378,7 +378,7 @@ func TestProxiesOfNodes(t *testing.T) {
 	old := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("b1"), RenewTime: &metav1.MicroTime{Time: b.clock.Now().Add(-time.Minute)},
 	}}
-	old.Annotations = map[string]string{routing.AnnotationProgrammed: "7", routing.AnnotationExcept: "shop/web"}
+	old.Annotations = map[string]string{v1alpha1.AnnotationProgrammed: "7", v1alpha1.AnnotationExcept: "shop/web"}
 	b.writer.proxies.observe(old, nil)
 	proxies, err := b.writer.proxies.nodes(t.Context())
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // handOver does what the step of a hand-over says.
@@ -22,7 +22,7 @@ func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) err
 	}
 	switch {
 	case step.Take:
-		if err := s.giveTo(ctx, translate.ServiceProxyName); err != nil {
+		if err := s.giveTo(ctx, v1alpha1.ServiceProxyName); err != nil {
 			return err
 		}
 		log.FromContext(ctx).Info("handed over to vicinity-proxy", "service", s.key.String(), "groups", len(s.in.Groups))
@@ -41,8 +41,8 @@ func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) err
 // giveTo puts the label on the Service that gives it to a proxy, or takes it off.
 func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
 	service := serviceObject(s.in.Service)
-	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, translate.LabelServiceProxyName, proxy)); err != nil {
-		return fmt.Errorf("writing the label %s of Service %s: %w", translate.LabelServiceProxyName, s.key, err)
+	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
+		return fmt.Errorf("writing the label %s of Service %s: %w", v1alpha1.LabelServiceProxyName, s.key, err)
 	}
 	s.record.wrote(service, s.now)
 	s.progress.writes++

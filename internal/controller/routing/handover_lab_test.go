@@ -144,11 +144,11 @@ func (g *groupLab) proxy(node *corev1.Node) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		g.Fatal(err)
 	}
-	if lease.UID != "" && lease.Annotations[routing.AnnotationProgrammed] == strconv.Itoa(highest) && time.Since(lease.Spec.RenewTime.Time) < time.Second {
+	if lease.UID != "" && lease.Annotations[v1alpha1.AnnotationProgrammed] == strconv.Itoa(highest) && time.Since(lease.Spec.RenewTime.Time) < time.Second {
 		return
 	}
-	lease.Labels = map[string]string{routing.LabelProxyLease: "true"}
-	lease.Annotations = map[string]string{routing.AnnotationProgrammed: strconv.Itoa(highest)}
+	lease.Labels = map[string]string{v1alpha1.LabelProxyLease: "true"}
+	lease.Annotations = map[string]string{v1alpha1.AnnotationProgrammed: strconv.Itoa(highest)}
 	lease.Spec.HolderIdentity = &node.Name
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	if lease.UID == "" {
@@ -298,7 +298,7 @@ func TestHandOverInACluster(t *testing.T) {
 		}
 		condition := meta.FindStatusCondition(service.Status.Conditions, translate.ConditionTopologyRouting)
 		switch {
-		case service.Labels[translate.LabelServiceProxyName] != "":
+		case service.Labels[v1alpha1.LabelServiceProxyName] != "":
 			t.Fatal("the Service is handed over though a node has no proxy")
 		case condition == nil:
 			return "there is no condition", nil
@@ -310,7 +310,7 @@ func TestHandOverInACluster(t *testing.T) {
 	g.Await("the Service to be handed over", func(ctx context.Context) (string, error) {
 		g.proxies(g.nodes)
 		service, err := g.service(ctx)
-		if err != nil || service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+		if err != nil || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
 			return "", err
 		}
 		return "it has no label", nil
@@ -359,7 +359,7 @@ func TestHandOverInACluster(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		labelled = service.Labels[translate.LabelServiceProxyName] != ""
+		labelled = service.Labels[v1alpha1.LabelServiceProxyName] != ""
 		if labelled || len(list) > 0 {
 			return fmt.Sprintf("label %t, %d groups", labelled, len(list)), nil
 		}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -30,7 +31,7 @@ func leaseCache(namespace string) cache.ByObject {
 	shared := true
 	return cache.ByObject{
 		Namespaces:            map[string]cache.Config{namespace: {}},
-		Label:                 labels.SelectorFromSet(labels.Set{routing.LabelProxyLease: "true"}),
+		Label:                 labels.SelectorFromSet(labels.Set{v1alpha1.LabelProxyLease: "true"}),
 		UnsafeDisableDeepCopy: &shared,
 	}
 }
@@ -106,7 +107,7 @@ func (w *waitingService) watches() string {
 }
 
 // lookEvery is how often the table is looked at.
-const lookEvery = routing.LeaseFresh / 3
+const lookEvery = v1alpha1.LeaseFresh / 3
 
 // listFor is how long a list of nodes is shared.
 const listFor = time.Second
@@ -164,8 +165,8 @@ func (t *proxyTable) observe(object client.Object, q queue) {
 	case !renewed.Equal(p.renewed):
 		p.seen = now
 	}
-	p.renewed, p.programmed = renewed, lease.Annotations[routing.AnnotationProgrammed]
-	p.except = lease.Annotations[routing.AnnotationExcept]
+	p.renewed, p.programmed = renewed, lease.Annotations[v1alpha1.AnnotationProgrammed]
+	p.except = lease.Annotations[v1alpha1.AnnotationExcept]
 	t.proxies[node] = p
 	for key, waiting := range t.watched[node] {
 		if !t.proxy(node).Ready(waiting.name, waiting.begun, now) {

@@ -15,15 +15,15 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // proxyLeaseOf is what the proxy of a node says.
 func proxyLeaseOf(node, programmed string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{routing.AnnotationProgrammed: programmed}},
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationProgrammed: programmed}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &metav1.MicroTime{Time: renewed}},
 	}
 }
@@ -91,7 +91,7 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 	speaking["c1"] = version
 	look("the proxy of the new node is ready", "node b1", true)
 	delete(speaking, "a1")
-	for range int(routing.LeaseFresh/lookEvery) - 1 {
+	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
 		look("the proxy of a1 may come back still", "", false)
 	}
 	look("the proxy of a1 is silent", "nodes a1, b1", true)
@@ -224,7 +224,7 @@ func TestNodeGoesDown(t *testing.T) {
 	look("the node is not ready", lookEvery, false, waits)
 	look("nor is it later", 4*time.Minute, false, waits)
 	look("it is down", time.Minute, true, down)
-	if b.refresh(); b.in.Service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+	if b.refresh(); b.in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Fatal("the Service is not handed over")
 	}
 	look("the Service is handed over", lookEvery, false, down)

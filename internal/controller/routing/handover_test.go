@@ -102,7 +102,7 @@ func newServedWorld(t *testing.T, annotations ...string) *world {
 	w.sync("web")
 	w.acknowledge(w.newest())
 	w.settle("web")
-	if w.service("web").Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+	if w.service("web").Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Fatalf("not handed over: %+v", w.condition("web"))
 	}
 	return w
@@ -134,7 +134,7 @@ func TestHandOverWritesGuarded(t *testing.T) {
 	}
 	service := w.service("web")
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(service))
-	if service.Labels[translate.LabelServiceProxyName] != translate.ServiceProxyName || record.service != service.ResourceVersion {
+	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || record.service != service.ResourceVersion {
 		t.Errorf("labels %v; version %s is remembered, want %s", service.Labels, record.service, service.ResourceVersion)
 	}
 }
@@ -145,18 +145,18 @@ func TestHandBackWaitsForKubernetes(t *testing.T) {
 	w := newServedWorld(t)
 	label := func(value string) {
 		slice := w.slices("web")[0]
-		delete(slice.Labels, translate.LabelServiceProxyName)
+		delete(slice.Labels, v1alpha1.LabelServiceProxyName)
 		if value != "" {
-			slice.Labels[translate.LabelServiceProxyName] = value
+			slice.Labels[v1alpha1.LabelServiceProxyName] = value
 		}
 		w.update(slice)
 	}
-	label(translate.ServiceProxyName)
+	label(v1alpha1.ServiceProxyName)
 	w.change(func(s *corev1.Service) { delete(s.Annotations, translate.AnnotationProxy) })
 	for range 5 {
 		w.pass(time.Minute)
 	}
-	if _, labelled := w.service("web").Labels[translate.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
+	if _, labelled := w.service("web").Labels[v1alpha1.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
 		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
 	}
 	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "EndpointSlice web-00 has the label") {
@@ -220,7 +220,7 @@ func TestGroupsAreSwitchedOff(t *testing.T) {
 	if again := w.sync("web").RequeueAfter; again == conflictWait {
 		t.Error("more was written over a Service that is not the one that was read")
 	}
-	if _, labelled := w.service("web").Labels[translate.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
+	if _, labelled := w.service("web").Labels[v1alpha1.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
 		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
 	}
 	w.settle("web")
@@ -427,7 +427,7 @@ func TestHintsWhileAHandOverWaits(t *testing.T) {
 	w.acknowledge(w.newest())
 	w.settle("web")
 	labels := w.service("web").Labels
-	if _, routed := labels[translate.LabelRouted]; routed || labels[translate.LabelServiceProxyName] != translate.ServiceProxyName {
+	if _, routed := labels[translate.LabelRouted]; routed || labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Errorf("labels %v after the hand-over", labels)
 	}
 }

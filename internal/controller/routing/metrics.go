@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
@@ -193,7 +194,7 @@ func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *ro
 
 // isServed reports whether vicinity-proxy serves a Service, so that its hints do not matter.
 func isServed(d *routing.Decision, service *corev1.Service) bool {
-	return d.Delivery == routing.DeliveryGroups && service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName
+	return d.Delivery == routing.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
 // figuresOf are the figures of a family by what is in force. By nothing, all zones use

@@ -206,7 +206,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 		"groups that nobody uses yet, but hints": {service: groups, inZone: 1},
 		"groups": {service: needing, inZone: 1, change: func(w *world) {
 			service := w.service("web")
-			service.Labels = map[string]string{translate.LabelServiceProxyName: translate.ServiceProxyName}
+			service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 			w.update(service)
 		}},
 		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {

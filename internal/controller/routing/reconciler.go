@@ -184,7 +184,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 // touched reports whether Vicinity has left anything on the Service.
 func touched(service *corev1.Service) bool {
 	_, labelled := service.Labels[translate.LabelRouted]
-	return labelled || service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName ||
+	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
 		routing.ConditionOf(service) != nil
 }
 
@@ -236,7 +236,7 @@ func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
 // caches are behind what was written, and nothing can be said.
 func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if d.Delivery == routing.DeliveryGroups || len(s.in.Groups) > 0 ||
-		s.in.Service.Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName {
+		s.in.Service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
 		if waiting, err := s.group(ctx, d); err != nil || waiting {
 			return waiting, err
 		}

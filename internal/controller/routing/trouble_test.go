@@ -309,7 +309,7 @@ func (p *play) kubernetes() {
 }
 
 func (p *play) label(slice *discoveryv1.EndpointSlice, service *corev1.Service) {
-	for _, label := range []string{translate.LabelRouted, translate.LabelServiceProxyName} {
+	for _, label := range []string{translate.LabelRouted, v1alpha1.LabelServiceProxyName} {
 		delete(slice.Labels, label)
 		if value, found := service.Labels[label]; found {
 			slice.Labels[label] = value
@@ -500,7 +500,7 @@ func (p *play) meddle() {
 		p.update(service)
 	case what == "proxy" && p.exists():
 		service := p.service(playedService)
-		service.Labels = map[string]string{translate.LabelServiceProxyName: otherProxy}
+		service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: otherProxy}
 		p.update(service)
 	case what == "group" && len(groups) > 0:
 		if err := p.client.Delete(context.Background(), rapid.SampledFrom(groups).Draw(p.t, "group")); err != nil {
@@ -519,7 +519,7 @@ func (p *play) meddle() {
 func (p *play) watch() {
 	grouped := len(p.groups()) > 0
 	p.cache.look = func() {
-		served := p.exists() && p.service(playedService).Labels[translate.LabelServiceProxyName] == translate.ServiceProxyName
+		served := p.exists() && p.service(playedService).Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 		if now := len(p.groups()) > 0; served && grouped && !now {
 			p.t.Fatalf("nobody serves the Service: %s", p.state())
 		}
@@ -581,8 +581,8 @@ func (p *play) check() {
 		return
 	}
 	service := p.service(playedService)
-	proxy := service.Labels[translate.LabelServiceProxyName]
-	served, grouped := proxy == translate.ServiceProxyName, service.Annotations[translate.AnnotationProxy] == "true" && proxy != otherProxy
+	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
+	served, grouped := proxy == v1alpha1.ServiceProxyName, service.Annotations[translate.AnnotationProxy] == "true" && proxy != otherProxy
 	if grouped && served != p.anyNodeReady() {
 		p.t.Fatalf("nodes are ready: %t, served: %t\n%s", p.anyNodeReady(), served, p.state())
 	}

@@ -15,7 +15,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // testService is shop/web with the cluster IP 10.96.0.1 and port 80 named http.
@@ -36,7 +35,7 @@ func testService(changes ...func(*corev1.Service)) *corev1.Service {
 
 // ours gives the Service to this proxy.
 func ours(service *corev1.Service) {
-	service.Labels[translate.LabelServiceProxyName] = translate.ServiceProxyName
+	service.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 }
 
 func nodePort(service *corev1.Service) {

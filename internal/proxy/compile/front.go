@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // addresses are those that clients of a Service connect to, in one family.
@@ -28,8 +28,8 @@ func Ours(service *corev1.Service) bool {
 	if service == nil || !proxied(service) {
 		return false
 	}
-	name, named := service.Labels[translate.LabelServiceProxyName]
-	return !named || name == translate.ServiceProxyName
+	name, named := service.Labels[v1alpha1.LabelServiceProxyName]
+	return !named || name == v1alpha1.ServiceProxyName
 }
 
 // proxied reports whether the Service is one that any proxy serves.

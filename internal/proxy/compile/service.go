@@ -11,7 +11,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Service says what the rules of a node are to do for a Service.
@@ -25,11 +24,11 @@ func Service(in Input, o Options) Result {
 	if !Ours(in.Service) {
 		return Result{}
 	}
-	_, named := in.Service.Labels[translate.LabelServiceProxyName]
+	_, named := in.Service.Labels[v1alpha1.LabelServiceProxyName]
 	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in), most: in.MaxElements}
 	if len(c.groups) == 0 && !o.AllServices {
 		if named {
-			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", translate.LabelServiceProxyName)
+			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", v1alpha1.LabelServiceProxyName)
 		}
 		return Result{Notes: c.notes}
 	}

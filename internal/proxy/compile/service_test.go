@@ -13,7 +13,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 func TestServiceOfSlices(t *testing.T) {
@@ -409,10 +408,10 @@ func TestServiceThatIsNotServed(t *testing.T) {
 			s.Spec.Type = corev1.ServiceTypeExternalName
 		})},
 		{name: "another proxy's", service: testService(func(s *corev1.Service) {
-			s.Labels[translate.LabelServiceProxyName] = "other"
+			s.Labels[v1alpha1.LabelServiceProxyName] = "other"
 		})},
 		{name: "nobody's", service: testService(func(s *corev1.Service) {
-			s.Labels[translate.LabelServiceProxyName] = ""
+			s.Labels[v1alpha1.LabelServiceProxyName] = ""
 		})},
 		{name: "without ports", service: testService(func(s *corev1.Service) {
 			s.Spec.Ports = nil

@@ -12,7 +12,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // What the fields of strange objects are drawn from.
@@ -41,8 +40,8 @@ func maybe[V any](t *rapid.T, label string, from *rapid.Generator[V]) *V {
 
 func drawStrangeService(t *rapid.T) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	if name := maybe(t, "proxy name", rapid.SampledFrom([]string{"", "other", translate.ServiceProxyName})); name != nil {
-		s.Labels = map[string]string{translate.LabelServiceProxyName: *name}
+	if name := maybe(t, "proxy name", rapid.SampledFrom([]string{"", "other", v1alpha1.ServiceProxyName})); name != nil {
+		s.Labels = map[string]string{v1alpha1.LabelServiceProxyName: *name}
 	}
 	spec := &s.Spec
 	spec.Type = rapid.SampledFrom([]corev1.ServiceType{"", "ClusterIP", "NodePort", "LoadBalancer"}).Draw(t, "type")

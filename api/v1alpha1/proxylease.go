@@ -1,0 +1,30 @@
+package v1alpha1
+
+import "time"
+
+// LabelServiceProxyName is the label of a Service that another proxy than kube-proxy
+// serves, and ServiceProxyName its value where that is vicinity-proxy.
+const (
+	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+	ServiceProxyName      = "vicinity"
+)
+
+// What proxies and the controller tell each other by Leases.
+const (
+	// LabelProxyLease marks the Lease of a node's proxy, with the value "true".
+	LabelProxyLease = "vicinity.dev/proxy"
+	// AnnotationProgrammed is the annotation of such a Lease with the highest resource
+	// version of groups in hand-over that the proxy has programmed.
+	AnnotationProgrammed = "vicinity.dev/programmed"
+	// AnnotationExcept is the annotation with the Services that this says nothing about,
+	// as namespace/name, by commas: of these the proxy cannot program all groups. The name
+	// AllServices stands for all of the namespace.
+	AnnotationExcept = "vicinity.dev/programmed-except"
+	// AllServices is the name, in AnnotationExcept, of all Services of a namespace.
+	AllServices = "*"
+	// AnnotationProbeFailure is the annotation that says why packets of the node do not come
+	// through the proxy's rules. While it is there the proxy acknowledges nothing.
+	AnnotationProbeFailure = "vicinity.dev/probe-failure"
+	// LeaseFresh is how long after it was renewed a Lease counts.
+	LeaseFresh = 45 * time.Second
+)
