@@ -149,13 +149,14 @@ $(TOOLS)/%:
 	@echo "building $* (pinned in hack/tools)"
 	@cd hack/tools && $(GO) build -buildvcs=false -o '$(CURDIR)/$@' "$$($(GO) list tool | grep '/$*$$')"
 
-# What the tests start: the pages of HTML are opened in a real browser, and the rules of
-# the kernel are listed by nft.
+# What the tests start: the pages of HTML are opened in a real browser, the rules of the
+# kernel are listed by nft, and the probe is tried beside rules of iptables.
 .PHONY: programs
 programs:
 	@missing=(); \
 	command -v chromium >/dev/null || missing+=(chromium); \
 	PATH="$$PATH:/usr/sbin:/sbin" command -v nft >/dev/null || missing+=(nftables); \
+	PATH="$$PATH:/usr/sbin:/sbin" command -v iptables-nft >/dev/null && PATH="$$PATH:/usr/sbin:/sbin" command -v iptables-legacy >/dev/null || missing+=(iptables); \
 	if [ "$${#missing[@]}" = 0 ]; then \
 		:; \
 	elif [ "$$(id -u)" = 0 ] && grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then \

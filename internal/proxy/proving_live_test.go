@@ -372,3 +372,73 @@ func TestProbeBesideRulesOfOthers(t *testing.T) {
 		eventually(t, test.name+": it is acknowledged without them", func() bool { return p.acknowledged() > before && p.failure() == "" })
 	}
 }
+
+// What docs/coexistence.md says of iptables: the rules of vicinity-proxy come before the chain
+// of kube-proxy's iptables mode, which translates the same address, and an address with
+// NOTRACK is not translated by them.
+func TestProbeBesideIptables(t *testing.T) {
+	for _, family := range []struct {
+		program             string
+		probed, other, node netip.Addr
+	}{
+		{"iptables", netip.MustParseAddr("10.96.9.9"), netip.MustParseAddr("10.96.9.10"), netip.MustParseAddr("192.0.2.1")},
+		{"ip6tables", netip.MustParseAddr("fd00:96::99"), netip.MustParseAddr("fd00:96::9a"), netip.MustParseAddr("2001:db8::1")},
+	} {
+		for _, variant := range []string{"nft", "legacy"} {
+			program := family.program + "-" + variant
+			t.Run(program, func(t *testing.T) {
+				t.Parallel()
+				n := newNetspace(t)
+				path, err := exec.LookPath(program)
+				if err != nil {
+					t.Skipf("%s is not installed; apt-get install iptables", program)
+				}
+				iptables := func(arguments ...any) {
+					t.Helper()
+					line := fmt.Sprintln(arguments...)
+					n.must(t, func() error {
+						// Another program may hold the lock of iptables-legacy.
+						if out, err := exec.Command(path, append([]string{"-w"}, strings.Fields(line)...)...).CombinedOutput(); err != nil {
+							return fmt.Errorf("%s %s: %w: %s", program, line, err, out)
+						}
+						return nil
+					})
+				}
+				var listener net.Listener
+				n.must(t, func() (err error) {
+					listener, err = net.Listen("tcp", netip.AddrPortFrom(family.node, 0).String())
+					return err
+				})
+				t.Cleanup(func() { _ = listener.Close() })
+				p := newLiveProbe(t, n)
+				eventually(t, "what there is is acknowledged", func() bool { return p.acknowledged() == 1 })
+
+				iptables("-t nat -N KUBE-SERVICES")
+				iptables("-t nat -A OUTPUT -j KUBE-SERVICES")
+				for _, address := range []netip.Addr{family.probed, family.other} {
+					iptables("-t nat -A KUBE-SERVICES -d", address, "-p tcp -j DNAT --to-destination", listener.Addr())
+				}
+				// The chain translates: a connection is made to an address that vicinity-proxy does not serve.
+				n.must(t, func() error {
+					conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(family.other, 80).String(), 30*time.Second)
+					if err != nil {
+						return fmt.Errorf("connecting through KUBE-SERVICES: %w", err)
+					}
+					return conn.Close()
+				})
+				p.change("10.1.1.2")
+				eventually(t, "it is acknowledged beside KUBE-SERVICES", func() bool { return p.acknowledged() == 2 && p.failure() == "" })
+
+				iptables("-t raw -A OUTPUT -d", family.probed, "-j NOTRACK")
+				p.change("10.1.1.3")
+				failure := fmt.Sprintf("a connection of the node to %s does not end at vicinity-proxy", netip.AddrPortFrom(family.probed, 80))
+				eventually(t, "the probe fails", func() bool { return strings.HasPrefix(p.failure(), failure) })
+				if got := p.acknowledged(); got != 0 {
+					t.Errorf("version %d is acknowledged", got)
+				}
+				iptables("-t raw -F OUTPUT")
+				eventually(t, "it is acknowledged without NOTRACK", func() bool { return p.acknowledged() == 3 && p.failure() == "" })
+			})
+		}
+	}
+}
