@@ -23,24 +23,29 @@ func serve(t *testing.T, limit *Limit, handlers ...http.Handler) []string {
 	t.Helper()
 	var addresses []string
 	for _, handler := range handlers {
-		listener, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := New(handler, limit)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(listener) }()
-		t.Cleanup(func() {
-			if err := server.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-				t.Error(err)
-			}
-		})
-		addresses = append(addresses, listener.Addr().String())
+		addresses = append(addresses, run(t, New(handler, limit)))
 	}
 	return addresses
+}
+
+// run runs a server until the test ends, and returns its address.
+func run(t *testing.T, server *http.Server) string {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
 }
 
 // client is a connection to a server.
@@ -304,11 +309,35 @@ func TestFloodOfConnections(t *testing.T) {
 	}
 }
 
+// A connection that a client keeps after an answer without asking again is closed after the
+// time that it may be idle, and one whose request does not come after the time for that.
+func TestConnectionsAreClosedInTime(t *testing.T) {
+	const short, long = 20 * time.Millisecond, time.Hour
+	for name, test := range map[string]struct {
+		bounds timeouts
+		begin  func(*testing.T, *client)
+	}{
+		"idle after an answer": {timeouts{read: long, write: long, idle: short}, func(t *testing.T, c *client) { c.ask(t) }},
+		"nothing sent":         {timeouts{read: short, write: long, idle: long}, func(*testing.T, *client) {}},
+		"half a request":       {timeouts{read: short, write: long, idle: long}, func(t *testing.T, c *client) { c.send(t, "GET / HT") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, run(t, newServer(says("one"), NewLimit(8), test.bounds)))
+			test.begin(t, c)
+			if err := c.closed(); err != nil {
+				t.Errorf("the server keeps the connection: %v", err)
+			}
+		})
+	}
+}
+
 // What a client may take of time and memory is bounded.
 func TestBounds(t *testing.T) {
 	server := New(says(""), NewLimit(1))
-	if server.ReadTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 {
-		t.Errorf("something may take for ever: %s, %s, %s", server.ReadTimeout, server.WriteTimeout, server.IdleTimeout)
+	for what, within := range map[string]time.Duration{"a request": server.ReadTimeout, "an answer": server.WriteTimeout, "an idle connection": server.IdleTimeout} {
+		if within <= 0 || within > time.Minute {
+			t.Errorf("%s may take %s", what, within)
+		}
 	}
 	address := serve(t, NewLimit(1), says("here"))[0]
 	c := connect(t, address)
