@@ -28,19 +28,26 @@ type prey struct {
 
 // victims are those of the namespace of a scene, and the API server.
 func (s *scene) victims() []prey {
-	return []prey{
+	return append(s.protected(), []prey{
 		{namespace: s.namespace, name: "echo", port: 80, network: "tcp", byKubeProxy: true},
 		{namespace: s.namespace, name: "dns", port: 53, network: "udp", byKubeProxy: true},
 		{namespace: s.namespace, name: "dns", port: 53, network: "tcp", byKubeProxy: true},
-		{namespace: s.namespace, name: "ledger", port: 81, network: "tcp"},
 		{namespace: metav1.NamespaceDefault, name: "kubernetes", port: 443, network: "tcp", byKubeProxy: true, silent: true},
-	}
+	}...)
+}
+
+// protected are those victims that vicinity-proxy serves.
+func (s *scene) protected() []prey {
+	return []prey{{namespace: s.namespace, name: "ledger", port: 81, network: "tcp"}}
 }
 
 // tenantsTakeNothing has a tenant's Service claim the cluster IPs of others, of a DNS
-// Service and of the API server among them. While kube-proxy serves it too, the rules of
-// vicinity-proxy lead none of these addresses anywhere; once vicinity-proxy alone does, no
-// connection to them reaches the tenant.
+// Service and of the API server among them. While kube-proxy alone serves it, connections to
+// victims that kube-proxy serves reach it: this is the attack. During its hand-over the rules
+// of vicinity-proxy lead none of these addresses anywhere, and that of the victim which
+// vicinity-proxy serves to its endpoints alone. Once vicinity-proxy alone serves the tenant's
+// Service, no connection reaches the tenant. No connection to the victim of vicinity-proxy
+// ever does.
 func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
@@ -70,18 +77,40 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if err := tenant.WaitDeployment(ctx, tenant.namespace, "taker"); err != nil {
 		return "", err
 	}
-	before, all, err := s.taken(ctx, tenant.namespace)
+	before := 0
+	err = lab.Wait(ctx, "connections to reach the tenant while kube-proxy serves its Service", func(ctx context.Context) (string, error) {
+		var err error
+		if before, _, err = s.taken(ctx, tenant.namespace, s.victims()); err != nil || before > 0 {
+			return "", err
+		}
+		return "none does", nil
+	})
 	if err != nil {
 		return "", err
+	}
+	// The victim that vicinity-proxy serves is none of these, then and during the hand-over.
+	asked := 0
+	wrong := func(ctx context.Context) (string, error) {
+		taken, of, err := s.taken(ctx, tenant.namespace, s.protected())
+		if err != nil {
+			return "", err
+		}
+		if asked += of; taken > 0 {
+			return fmt.Sprintf("%d of %d connections to a Service that vicinity-proxy serves reach the tenant", taken, of), nil
+		}
+		return s.wrongRules(ctx)
+	}
+	if is, err := wrong(ctx); is != "" || err != nil {
+		return "", errors.Join(errors.New("before the hand-over: "+is), err)
 	}
 	if err := tenant.PatchService(ctx, tenant.namespace, "takes", byVicinity); err != nil {
 		return "", err
 	}
-	looks := 0
-	err = lab.Wait(ctx, "the tenant's Service to be served by vicinity-proxy", func(ctx context.Context) (string, error) {
+	looks, found := 0, ""
+	err = lab.Wait(ctx, "the tenant's Service to be served by vicinity-proxy", func(ctx context.Context) (missing string, err error) {
 		looks++
-		if err := s.notInRules(ctx); err != nil {
-			return "", err
+		if found, err = wrong(ctx); found != "" || err != nil {
+			return "", err // what is wrong may not pass
 		}
 		object, err := s.CoreV1().Services(tenant.namespace).Get(ctx, "takes", metav1.GetOptions{})
 		if err != nil {
@@ -92,12 +121,15 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 		}
 		return "", nil
 	})
+	if found != "" {
+		err = errors.New("during the hand-over: " + found)
+	}
 	if err != nil {
 		return "", err
 	}
 	// kube-proxy lets go of it in a moment.
 	err = lab.Wait(ctx, "connections to reach who has the addresses", func(ctx context.Context) (string, error) {
-		taken, _, err := s.taken(ctx, tenant.namespace)
+		taken, _, err := s.taken(ctx, tenant.namespace, s.victims())
 		if err == nil && taken > 0 {
 			return fmt.Sprintf("%d reach the tenant", taken), nil
 		}
@@ -106,24 +138,27 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if err != nil {
 		return "", err
 	}
-	for range 5 {
-		taken, of, err := s.taken(ctx, tenant.namespace)
+	const rounds = 5
+	all := 0
+	for range rounds {
+		taken, of, err := s.taken(ctx, tenant.namespace, s.victims())
 		if err != nil {
 			return "", err
 		}
 		if taken > 0 {
 			return "", fmt.Errorf("%d of %d connections reach the tenant", taken, of)
 		}
-		if err := s.notInRules(ctx); err != nil {
-			return "", err
+		all += of
+		if is, err := s.wrongRules(ctx); is != "" || err != nil {
+			return "", errors.Join(errors.New("after the hand-over: "+is), err)
 		}
 	}
 	told, err := tenant.refusalTold(ctx)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("of %d connections to the addresses of 4 Services 0 reach the tenant that claims them; with kube-proxy serving it %d do; the rules of vicinity-proxy never had them, looked at %d times; %d nodes told",
-		5*all, before, looks+5, told), nil
+	return fmt.Sprintf("of %d connections to the addresses of 4 Services 0 reach the tenant that claims them, with kube-proxy serving it %d do; until it was handed over 0 of %d to the Service that vicinity-proxy serves; the rules of vicinity-proxy never led an address to it, looked at %d times; %d nodes told",
+		all, before, asked, 1+looks+rounds, told), nil
 }
 
 // takingService claims addresses by the ports that their Services have.
@@ -153,10 +188,10 @@ func (s *scene) addressesOf(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// taken counts connections from clients on all nodes to the victims, and those of them that
+// taken counts connections from clients on all nodes to some victims, and those of them that
 // the pods of a tenant answered. One of the others is answered by the Service that it is
 // for, or not by an echo at all.
-func (s *scene) taken(ctx context.Context, tenant string) (taken, all int, err error) {
+func (s *scene) taken(ctx context.Context, tenant string, victims []prey) (taken, all int, err error) {
 	clients, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
 	if err != nil {
 		return 0, 0, err
@@ -165,7 +200,7 @@ func (s *scene) taken(ctx context.Context, tenant string) (taken, all int, err e
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, victim := range s.victims() {
+	for _, victim := range victims {
 		object, err := s.CoreV1().Services(victim.namespace).Get(ctx, victim.name, metav1.GetOptions{})
 		if err != nil {
 			return 0, 0, err
@@ -190,16 +225,23 @@ func (s *scene) taken(ctx context.Context, tenant string) (taken, all int, err e
 	return taken, all, nil
 }
 
-// notInRules is an error if the rules of vicinity-proxy on a node have an address of a
-// Service that it does not serve.
-func (s *scene) notInRules(ctx context.Context) error {
-	for _, victim := range s.victims() {
-		if !victim.byKubeProxy {
-			continue
+// wrongRules says which node's rules of vicinity-proxy have an address of a victim that it
+// does not serve, or do not lead that of one which it serves to its endpoints alone.
+func (s *scene) wrongRules(ctx context.Context) (string, error) {
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return "", err
+	}
+	own := map[string]bool{}
+	for i := range pods.Items {
+		for _, address := range pods.Items[i].Status.PodIPs {
+			own[address.IP] = true
 		}
+	}
+	for _, victim := range s.victims() {
 		object, err := s.CoreV1().Services(victim.namespace).Get(ctx, victim.name, metav1.GetOptions{})
 		if err != nil {
-			return err
+			return "", err
 		}
 		for _, node := range s.cluster.Shape().Nodes() {
 			for _, address := range object.Spec.ClusterIPs {
@@ -209,15 +251,40 @@ func (s *scene) notInRules(ctx context.Context) error {
 				}
 				text, err := s.nft(ctx, node, "list", "table", family, "vicinity")
 				if err != nil {
-					return err
+					return "", err
 				}
-				if slices.Contains(strings.FieldsFunc(text, notOfAddress), address) {
-					return fmt.Errorf("the rules of vicinity-proxy on %s have %s, which is an address of %s/%s", node.Name, address, victim.namespace, victim.name)
+				if victim.byKubeProxy {
+					if slices.Contains(strings.FieldsFunc(text, notOfAddress), address) {
+						return fmt.Sprintf("the rules of vicinity-proxy on %s have %s, which is an address of %s/%s", node.Name, address, victim.namespace, victim.name), nil
+					}
+					continue
+				}
+				targets := heldBy(text).targets(address)
+				if len(targets) == 0 {
+					return fmt.Sprintf("the rules of vicinity-proxy on %s lead %s of %s/%s nowhere", node.Name, address, victim.namespace, victim.name), nil
+				}
+				for _, target := range targets {
+					if !own[target] {
+						return fmt.Sprintf("the rules of vicinity-proxy on %s lead %s of %s/%s to %s, which is not an endpoint of it", node.Name, address, victim.namespace, victim.name, target), nil
+					}
 				}
 			}
 		}
 	}
-	return nil
+	return "", nil
+}
+
+// targets are the addresses that the slots of an address, at any port, lead to.
+func (h holds) targets(address string) []string {
+	var all []string
+	for _, name := range []string{"map slots", "map local-slots"} {
+		for _, element := range h[name] {
+			if key, target, _ := strings.Cut(element, " : "); strings.HasPrefix(key, address+" . ") {
+				all = append(all, strings.Fields(target)[0])
+			}
+		}
+	}
+	return all
 }
 
 // refusalTold waits until all nodes have told by an event that addresses are refused, and
