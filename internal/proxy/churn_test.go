@@ -24,7 +24,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// churnRate is how many Services and groups change a second.
+// churnRate is how many Services and groups change in a second where the machine is quick
+// enough; half as many have to.
 const churnRate = 1000
 
 // TestChurn has Services and groups come, change and go without end. Memory stays as it is,
@@ -170,7 +171,7 @@ func inNamespace(t testing.TB, f func() error) {
 	}
 }
 
-// change changes something a thousand times a second.
+// change changes something churnRate times in a second, if it can.
 func (c *churn) change(d time.Duration) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

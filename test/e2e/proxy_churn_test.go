@@ -35,8 +35,9 @@ const (
 	// churnedPods answer for all of them. A write has about half of them come or go, so that
 	// the rate takes no more writes than an API server of a small machine carries out.
 	churnedPods = 30
-	// churnRate is how many endpoints are to come or go in a second, in all Services, and
-	// leastChurn how many have to: two quick processors reach 770, and slow ones a third of it.
+	// churnRate is how many endpoints come or go in a second at most, in all Services: writers
+	// that are ahead of it wait. leastChurn is how many have to, which is what the promise
+	// asserts: two quick processors reach 770, and slow ones a third of it.
 	churnRate, leastChurn = 1000, churnRate / 5
 	// leastProgrammed is how many changes of rules and elements the proxy of each node has
 	// to make in a second meanwhile, a tenth of what it makes with two processors.
@@ -60,10 +61,11 @@ func churnTime() time.Duration {
 	return 30 * time.Second
 }
 
-// endpointChurn has endpoints of Services come and go, a thousand in a second. All of them
-// answer all the time: no connection may fail. All nodes follow: what has left for good
-// answers no more, and what came does. Afterwards the rules are those that a proxy would make
-// that starts from nothing, and proxies hold as much memory as before.
+// endpointChurn has endpoints of Services come and go, as many in a second as the machine
+// carries out between leastChurn and churnRate. All of them answer all the time: no connection
+// may fail. All nodes follow: what has left for good answers no more, and what came does.
+// Afterwards the rules are those that a proxy would make that starts from nothing, and proxies
+// hold as much memory as before.
 func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	c := &churning{scene: s}
 	if err := c.prepare(ctx); err != nil {
