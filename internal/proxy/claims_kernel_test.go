@@ -234,3 +234,32 @@ func TestConnectionsFollowWhoComes(t *testing.T) {
 		t.Errorf("with the victim it is answered by %v", got)
 	}
 }
+
+// EndpointSlices and EndpointGroups that a tenant writes by hand lead clients of its Service to
+// any address, such as a pod of another namespace. Clients of other Services do not notice.
+func TestEndpointsByHandLeadAnywhere(t *testing.T) {
+	for name, put := range map[string]func(w *kernelWorld, taker *corev1.Service){
+		"a slice": func(w *kernelWorld, taker *corev1.Service) {
+			w.rules.allServices = true
+			delete(taker.Labels, v1alpha1.LabelServiceProxyName)
+			w.put(taker, of("tenant", sliceAt("taker", "by-hand", victimEndpoint)))
+		},
+		"a group": func(w *kernelWorld, taker *corev1.Service) {
+			w.put(taker, of("tenant", aGroup("taker", "by-hand", victimEndpoint)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newKernelWorld(t)
+			// The other endpoint of the namespace is that of another Service here.
+			w.put(of("bank", aService("accounts", "10.96.0.20")), of("bank", aGroup("accounts", "accounts-1", attackerEndpoint)))
+			put(w, of("tenant", aService("taker", "10.96.0.66")))
+			w.run(time.Second)
+			if got := w.answers("10.96.0.66", 80); got[victimEndpoint] != 10 {
+				t.Errorf("the tenant's Service is answered by %v", got)
+			}
+			if got := w.answers("10.96.0.20", 80); got[attackerEndpoint] != 10 {
+				t.Errorf("another Service is answered by %v", got)
+			}
+		})
+	}
+}

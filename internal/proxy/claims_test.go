@@ -262,6 +262,41 @@ func TestAddressesOfNobodyAreServed(t *testing.T) {
 	}
 }
 
+// A Service without the annotation is kube-proxy's: whatever it claims, vicinity-proxy has no
+// rules for it, and neither refuses nor reports anything.
+func TestServicesOfKubeProxyHaveNoRules(t *testing.T) {
+	targets := []string{"203.0.113.7"} // an address of nobody
+	for _, target := range attackTargets() {
+		targets = append(targets, target.address)
+	}
+	for _, target := range targets {
+		for name, form := range attackForms {
+			w := newWorld(t)
+			w.put(aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"))
+			w.put(of("bank", aService("accounts", "10.96.0.20")), of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
+			taker := of("tenant", aService("taker", "10.96.0.66"))
+			delete(taker.Labels, v1alpha1.LabelServiceProxyName)
+			form(taker, target)
+			w.put(taker, of("tenant", sliceAt("taker", "taker-x", attackerEndpoint)))
+			w.run(time.Minute)
+			w.right(name)
+			if !w.kernel.leads("10.1.1.1") {
+				t.Fatal("there are no rules at all: the test shows nothing")
+			}
+			if found := w.hijacked(target); len(found) > 0 || w.serves("10.96.0.66") || w.kernel.leads(attackerEndpoint) {
+				t.Errorf("%s of %s: there are rules for the tenant's Service, and it has %v", name, target, found)
+			}
+			refused := 0.0
+			for _, reason := range compile.Reasons() {
+				refused += testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(reason)))
+			}
+			if refused > 0 || len(w.events.events) > 0 {
+				t.Errorf("%s of %s: %g addresses are refused, events %q", name, target, refused, w.events.events)
+			}
+		}
+	}
+}
+
 // Where the ranges are not known, an address is the tenant's until a Service comes that has
 // it as its cluster IP. It is that Service's in the same sync, and goes back with it.
 func TestClusterIPsWinAtOnce(t *testing.T) {

@@ -173,6 +173,29 @@ func TestGroupsWhileTheCacheIsBehind(t *testing.T) {
 	}
 }
 
+// A slice that somebody wrote by hand is as good as any: its endpoints are in groups, also an
+// address that is a pod's of another namespace.
+func TestEndpointsByHandAreInGroups(t *testing.T) {
+	b := newGroupBench(t)
+	slice := b.in.Slices[0]
+	delete(slice.Labels, discoveryv1.LabelManagedBy)
+	slice.Endpoints[0].Addresses = []string{"10.9.9.9"}
+	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "bank", Name: "accounts"}
+	b.mustDeliver()
+	found := false
+	for _, group := range b.stored() {
+		if group.Namespace != "shop" || group.Spec.Service != "web" {
+			t.Errorf("group %s/%s is of Service %s", group.Namespace, group.Name, group.Spec.Service)
+		}
+		for _, endpoint := range group.Spec.Endpoints {
+			found = found || endpoint.Address == "10.9.9.9"
+		}
+	}
+	if !found {
+		t.Error("no group has the endpoint")
+	}
+}
+
 // TestGroupWriteFails stops at a failure, and reads again after a conflict.
 func TestGroupWriteFails(t *testing.T) {
 	b := newGroupBench(t)
