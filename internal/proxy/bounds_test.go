@@ -287,6 +287,96 @@ func TestSmallServicesComeFirst(t *testing.T) {
 	}
 }
 
+// startAnew has the proxy start in front of the same kernel and API, within the same bounds.
+func (w *world) startAnew() {
+	before, given := w.catalogue, w.bounds.Bounds
+	w.restart()
+	w.bounds = newBounds(given)
+	w.catalogue.fill(func() {
+		w.catalogue.setNode(aNode("a"))
+		w.catalogue.replaceGroups(nil, "", "a")
+		for _, s := range before.services {
+			w.catalogue.setService(s)
+		}
+		for _, g := range before.groups.all {
+			w.catalogue.setGroup(g)
+		}
+	})
+}
+
+// Two Services at the bound of one take all there is, by default. A new one of somebody else
+// has nothing then and waits, until one of them takes less or the proxy starts.
+func TestTwoServicesUseUpTheTotal(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"one takes less": func(w *world) { w.put(aService("large-1", "10.96.0.1")) },
+		"a start":        func(w *world) { w.startAnew() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := bounded(t, BoundsWithin(0, Bounds{Total: 1000}))
+			for _, one := range []*corev1.Service{aService("large-1", "10.96.0.1"), aService("large-2", "10.96.0.2")} {
+				w.put(withExternal(one, 2000), aGroup(one.Name, one.Name+"-1", "10.1.1.1"))
+			}
+			w.run(time.Minute)
+			if w.bounds.used != 1000 {
+				t.Fatalf("%d elements are given: the test shows nothing", w.bounds.used)
+			}
+			small := aService("small", "10.96.0.3")
+			w.put(small, aGroup("small", "small-1", "10.1.1.2"))
+			w.run(time.Hour)
+			if w.serves("10.96.0.3") || !w.bounds.waits(keyOf(small)) {
+				t.Error("the small Service is served")
+			}
+			if !strings.Contains(strings.Join(w.events.events, "\n"), "shop/small Warning TooManyElements: node node-a programs nothing of the Service") {
+				t.Errorf("events %q", w.events.events)
+			}
+			end(w)
+			w.run(time.Minute)
+			if !w.serves("10.96.0.3") || w.bounds.waits(keyOf(small)) {
+				t.Error("the small Service is not served in the end")
+			}
+		})
+	}
+}
+
+// New Services for which there is no room whole get the least that all their ports work with
+// at the cluster IP, one after the other, as long as there is so much. The next one waits.
+func TestNewServicesGetTheLeast(t *testing.T) {
+	const ports = 2
+	least := ports * (ruleset.PortCost(false, false, 0, 0) + ruleset.FrontCost(1, false, false))
+	w := bounded(t, Bounds{Service: 500, Total: 500 + 2*least + least/2})
+	w.put(withExternal(aService("first", "10.96.0.9"), 2000), aGroup("first", "first-1", "10.1.1.9"))
+	w.run(time.Second)
+	for i := range 3 {
+		service, group := aService(fmt.Sprintf("new-%d", i), fmt.Sprintf("10.96.0.%d", i)), aGroup(fmt.Sprintf("new-%d", i), fmt.Sprintf("new-%d-1", i), "10.1.1.1", "10.1.1.2")
+		service.Spec.ExternalIPs = nil
+		for n := range 100 {
+			service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, fmt.Sprintf("198.19.%d.%d", i, n))
+		}
+		service.Spec.Ports, group.Spec.Ports = nil, nil
+		for n := range ports {
+			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", n), Port: int32(80 + n), Protocol: corev1.ProtocolTCP})
+			group.Spec.Ports = append(group.Spec.Ports, v1alpha1.GroupPort{Name: fmt.Sprintf("p%d", n), Port: int32(8080 + n), Protocol: corev1.ProtocolTCP})
+		}
+		w.put(service, group)
+		w.run(time.Minute)
+	}
+	for i := range 3 {
+		service := aService(fmt.Sprintf("new-%d", i), "")
+		want := map[bool]int{true: least}[i < 2]
+		if got := w.bounds.given[keyOf(service)]; got != want || !w.bounds.waits(keyOf(service)) {
+			t.Errorf("%s has %d elements, want %d; it waits for more: %t", service.Name, got, want, w.bounds.waits(keyOf(service)))
+		}
+		for n := range ports {
+			port := w.families[0].programmed[fmt.Sprintf("shop/%s:p%d", service.Name, n)]
+			if (port != nil) != (i < 2) {
+				t.Errorf("%s: port %d is programmed: %t", service.Name, n, port != nil)
+			} else if port != nil && (len(port.Fronts) != 1 || !port.Fronts[0].ClusterIP || len(port.Cluster) != 1) {
+				t.Errorf("%s: port %d is %+v", service.Name, n, port)
+			}
+		}
+	}
+}
+
 // A Service that is too large for what is left gets the least that it works with: beside those
 // that it was served beside before a start, it has its cluster IP after it, and what is left
 // then is for smaller ones.
@@ -318,19 +408,7 @@ func TestRestOfTheRoom(t *testing.T) {
 	if !w.serves("10.96.0.1") || small() != 9 {
 		t.Fatalf("the large Service is served: %t, and %d small ones", w.serves("10.96.0.1"), small())
 	}
-	before, given := w.catalogue, w.bounds.Bounds
-	w.restart()
-	w.bounds = newBounds(given)
-	w.catalogue.fill(func() {
-		w.catalogue.setNode(aNode("a"))
-		w.catalogue.replaceGroups(nil, "", "a")
-		for _, s := range before.services {
-			w.catalogue.setService(s)
-		}
-		for _, g := range before.groups.all {
-			w.catalogue.setGroup(g)
-		}
-	})
+	w.startAnew()
 	w.run(time.Second)
 	if !w.serves("10.96.0.1") || small() != 10 {
 		t.Errorf("after a start the large Service is served: %t, and %d small ones; %d of %d are free", w.serves("10.96.0.1"), small(), w.bounds.room(), w.bounds.Total)

@@ -164,6 +164,33 @@ func TestSlowServicesRestThemselves(t *testing.T) {
 	}
 }
 
+// Several Services that take long add up: each has its turn in the same sync, for which a change
+// of another one waits, and each rests after it.
+func TestTurnsAddUp(t *testing.T) {
+	const services, took = 3, time.Second
+	w := newWorld(t)
+	w.put(aService("quiet", "10.96.0.9"), aGroup("quiet", "quiet-1", "10.1.1.8"))
+	w.run(time.Minute)
+	w.log = w.slowToCompile(took)
+	for i := range services {
+		slow := aService(fmt.Sprintf("slow-%d", i), fmt.Sprintf("10.96.0.%d", i))
+		slow.Spec.ExternalIPs = []string{"nonsense"}
+		w.put(slow, aGroup(slow.Name, slow.Name+"-1", fmt.Sprintf("10.1.1.%d", i)))
+	}
+	w.put(aGroup("quiet", "quiet-1", "10.1.1.9"))
+	before := w.clock.Now()
+	w.step(t.Context())
+	if got := w.clock.Since(before); got != services*took || !w.kernel.leads("10.1.1.9") {
+		t.Errorf("the sync took %s, want %s, and the quiet change is programmed: %t", got, services*took, w.kernel.leads("10.1.1.9"))
+	}
+	for i := range services {
+		name := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("slow-%d", i)}
+		if got := w.turns.resting[name].Sub(w.clock.Now()); got != turnFactor*took || !w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)) {
+			t.Errorf("%s rests for %s, want %s, and is programmed: %t", name, got, turnFactor*took, w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)))
+		}
+	}
+}
+
 // What is not programmed before its turn is not acknowledged before it.
 func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	w := newWorld(t)

@@ -245,6 +245,23 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
+// Each source range of a load balancer counts as one element for each port.
+func TestSourceRangesCount(t *testing.T) {
+	for _, ports := range []int{1, 3} {
+		counted := func(n int) int {
+			in := wide(ports, 0, 2)
+			balancer("203.0.113.1")(in.Service)
+			for i := range n {
+				in.Service.Spec.LoadBalancerSourceRanges = append(in.Service.Spec.LoadBalancerSourceRanges, fmt.Sprintf("198.18.%d.0/24", 2*i))
+			}
+			return Service(in, allServices()).Elements
+		}
+		if got := counted(100) - counted(1); got != 99*ports {
+			t.Errorf("99 more ranges for %d ports count as %d elements", ports, got)
+		}
+	}
+}
+
 // A load balancer is not told to send to a node what the rules of the node do not serve.
 func TestHealthOfWhatIsLeftOut(t *testing.T) {
 	own := "a1"

@@ -230,7 +230,11 @@ func TestAnswersGoOn(t *testing.T) {
 // many come after it, as long as they are fewer than mostYoung.
 func TestYoungConnectionsStay(t *testing.T) {
 	const most, many = 8, 200
-	limit := &Limit{most: most, young: time.Hour}
+	limit := NewLimit(most)
+	if limit.young != 100*time.Millisecond {
+		t.Errorf("a connection is young for %s; docs/concepts/tenants.md says for 100 ms", limit.young)
+	}
+	limit.young = time.Hour
 	address := serve(t, limit, says("one"))[0]
 	first := connect(t, address)
 	for range many {
