@@ -1,0 +1,157 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tenants is the page whose tables say which test shows each row.
+const tenants = "docs/concepts/tenants.md"
+
+var (
+	span         = regexp.MustCompile("`([^`\n]+)`")
+	functionName = regexp.MustCompile(`^(Test|Benchmark)[A-Z]\w*$`)
+	promiseName  = regexp.MustCompile(`^(routing|proxy)/[a-z-]+$`)
+)
+
+// evidence are the tests of the tree that documents may name: functions by their names, and
+// promises by those of their areas, as proxy/probe.
+func evidence(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "bin" || entry.Name() == ".git"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, declared := range file.Decls {
+			function, ok := declared.(*ast.FuncDecl)
+			if !ok || function.Recv != nil {
+				continue
+			}
+			if functionName.MatchString(function.Name.Name) {
+				all[function.Name.Name] = true
+			}
+			if area, is := strings.CutSuffix(function.Name.Name, "Area"); is {
+				for _, promise := range promises(function) {
+					all[area+"/"+promise] = true
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// promises are the names of those that a function lists with how they are kept.
+func promises(function *ast.FuncDecl) (names []string) {
+	ast.Inspect(function, func(n ast.Node) bool {
+		list, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return true
+		}
+		fields := map[string]ast.Expr{}
+		for _, element := range list.Elts {
+			if pair, ok := element.(*ast.KeyValueExpr); ok {
+				if key, ok := pair.Key.(*ast.Ident); ok {
+					fields[key.Name] = pair.Value
+				}
+			}
+		}
+		if fields["keep"] != nil && fields["name"] != nil {
+			names = append(names, texts(fields["name"])...)
+		}
+		return true
+	})
+	return names
+}
+
+// named are what a text has in marks of code that are names of tests, or of promises.
+func named(text string) (names []string) {
+	for _, match := range span.FindAllStringSubmatch(text, -1) {
+		if functionName.MatchString(match[1]) || promiseName.MatchString(match[1]) {
+			names = append(names, match[1])
+		}
+	}
+	return names
+}
+
+// unshown are the rows of tables with a last column "shown by" that name no test there.
+func unshown(document string) (rows []string) {
+	shown := false
+	for line := range strings.Lines(document) {
+		line = strings.TrimSpace(line)
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		last := strings.TrimSpace(cells[len(cells)-1])
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			shown = false
+		case last == "shown by":
+			shown = true
+		case shown && !strings.HasPrefix(last, "---") && len(named(last)) == 0:
+			rows = append(rows, line)
+		}
+	}
+	return rows
+}
+
+// A test that a document names as what shows something is there.
+func TestNamedTestsExist(t *testing.T) {
+	known, found := evidence(t), 0
+	for document, text := range documents(t) {
+		for _, name := range named(prose(text)) {
+			found++
+			if !known[name] {
+				t.Errorf("%s names the test %s, which is not there", document, name)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("documents name %d tests; are they still marked as code?", found)
+	}
+}
+
+// What a tenant can and cannot do is shown, row by row.
+func TestRowsAboutTenantsAreShown(t *testing.T) {
+	for _, row := range unshown(text(t, tenants)) {
+		t.Errorf("%s has a row that names no test: %s", tenants, row)
+	}
+	if !strings.Contains(text(t, tenants), "| shown by |") {
+		t.Errorf("%s has no column \"shown by\"", tenants)
+	}
+}
+
+func TestMissingEvidenceIsFound(t *testing.T) {
+	const document = "| a | shown by |\n| --- | --- |\n| one | `TestOne`, `proxy/two` |\n| none | |\n| prose | as usual |\n\n| a | b |\n| --- | --- |\n| other | |\n"
+	if got, want := unshown(document), []string{"| none | |", "| prose | as usual |"}; !slices.Equal(got, want) {
+		t.Errorf("rows without a test are %q, want %q", got, want)
+	}
+	if got, want := named("`TestOne` TestTwo `go test -run TestThree` `BenchmarkFour` `proxy/five` `internal/six` `proxy/seven.go`"),
+		[]string{"TestOne", "BenchmarkFour", "proxy/five"}; !slices.Equal(got, want) {
+		t.Errorf("named are %q, want %q", got, want)
+	}
+	known := evidence(t)
+	for name, want := range map[string]bool{"TestMissingEvidenceIsFound": true, "TestOfNobody": false, "proxy/probe": true, "routing/probe": false, "proxy/nothing": false} {
+		if known[name] != want {
+			t.Errorf("%s is known: %t", name, known[name])
+		}
+	}
+}
