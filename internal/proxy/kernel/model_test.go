@@ -40,7 +40,8 @@ func TestModel(t *testing.T) {
 		m.moveLive()
 		m.commit()
 		traffic := newTraffic(t, w, m.packets(), m.connections())
-		for step := range steps {
+		deadline := time.Now().Add(patience)
+		for step := 0; step < steps || traffic.connections.Load() < leastConnections && time.Now().Before(deadline); step++ {
 			traffic.send(burst)
 			m.step()
 			if m.check(); t.Failed() {
@@ -317,6 +318,9 @@ func newTraffic(t testing.TB, w *world, packets, connections ruleset.FrontEnd) *
 	return tr
 }
 
+// leastPackets and leastConnections are how much traffic shows something.
+const leastPackets, leastConnections = 100, 10
+
 // packetsPerConnection is how many packets come for each connection.
 const packetsPerConnection = 25
 
@@ -390,7 +394,7 @@ func (tr *traffic) stop(t *testing.T) {
 	if came != went {
 		t.Errorf("of %d packets %d were not translated", came, came-went)
 	}
-	if came < 100 || tr.connections.Load() < 10 {
+	if came < leastPackets || tr.connections.Load() < leastConnections {
 		t.Error("there was too little traffic to show anything")
 	}
 }
