@@ -116,7 +116,7 @@ func newChurn(t *testing.T) *churn {
 	c.programmer = liveProgrammer(writer)
 	cleaner := newCleaner(tracker, writer, c.metrics, logr.Discard())
 	c.writer.stale, c.writer.forget, c.programmer.flows = cleaner.disconnect, cleaner.forget, cleaner
-	cleaner.forgotten = c.setForgotten
+	cleaner.forgotten, cleaner.stillStale = c.setForgotten, c.stillStale
 	c.catalogue.fill(func() {
 		c.catalogue.setNode(aNode("a"))
 		c.catalogue.replaceGroups(nil, "", "a")

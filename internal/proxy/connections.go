@@ -38,6 +38,9 @@ type cleaner struct {
 	// forgotten is told of a map all of whose clients were forgotten that were to be, and
 	// when that began.
 	forgotten func(family ruleset.Family, set string, began time.Time)
+	// stillStale takes connections out of a list whose endpoints serve again. What can wait,
+	// and what is tried again after a failure, was asked for long before it is done.
+	stillStale func([]ruleset.Stale) []ruleset.Stale
 
 	mu      sync.Mutex
 	stale   map[ruleset.Stale]bool
@@ -83,8 +86,8 @@ const lastMoment = 2 * time.Second
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{
 		tracker: t, memory: k, clock: clock.RealClock{}, metrics: m, log: log, wake: make(chan struct{}, 1),
-		forgotten: func(ruleset.Family, string, time.Time) {},
-		stale:     map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
+		forgotten: func(ruleset.Family, string, time.Time) {}, stillStale: func(all []ruleset.Stale) []ruleset.Stale { return all },
+		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
 		live: map[ruleset.Front][]netip.AddrPort{}, reconciled: map[ruleset.Family]bool{},
 	}
 }
@@ -282,6 +285,9 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	for one := range stale {
 		list = append(list, one)
 	}
+	if list = c.stillStale(list); len(list) == 0 {
+		return true
+	}
 	n, err := c.tracker.Delete(ctx, list)
 	if ctx.Err() != nil {
 		return true
@@ -295,7 +301,7 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	c.log.Error(err, "Connections to endpoints that went may be left", "deleted", n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for one := range stale {
+	for _, one := range list {
 		c.stale[one] = true
 	}
 	return false

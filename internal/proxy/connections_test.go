@@ -12,8 +12,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -168,6 +171,64 @@ func TestPatientConnectionsBeforeTheEnd(t *testing.T) {
 	c.run(ctx)
 	if len(tracker.deleted) != 2 {
 		t.Errorf("at the end %v is deleted", tracker.deleted)
+	}
+}
+
+// Connections to an endpoint that serves again are left alone, whatever kept those from being
+// deleted that it had before.
+func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		protocol corev1.Protocol
+		fail     error
+	}{
+		{"they can wait", corev1.ProtocolTCP, nil},
+		{"to delete them failed", corev1.ProtocolUDP, errors.New("lost")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
+			c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+			c.clock, w.writer.stale, c.stillStale = w.clock, c.disconnect, w.stillStale
+			service, six := aService("web", "10.96.0.1"), aService("six", "fd00::1")
+			six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+			groups := func(first ...int) (all []metav1.Object) {
+				for _, group := range []*v1alpha1.EndpointGroup{
+					aGroup("web", "web-1", "10.1.1.1", "10.1.1.2", "10.1.1.3"), aGroup("six", "six-1", "fd01::1", "fd01::2", "fd01::3"),
+				} {
+					if group.Spec.Service == "six" {
+						group.Spec.AddressType = corev1.IPv6Protocol
+					}
+					group.Spec.Ports[0].Protocol = test.protocol
+					for _, i := range first {
+						group.Spec.Endpoints[i].NotReady, group.Spec.Endpoints[i].NotServing = true, true
+					}
+					all = append(all, group)
+				}
+				return all
+			}
+			service.Spec.Ports[0].Protocol, six.Spec.Ports[0].Protocol = test.protocol, test.protocol
+			w.put(service, six)
+			w.put(groups()...)
+			w.run(time.Minute)
+			c.clean(t.Context()) // those from before there were endpoints
+			w.put(groups(0, 1)...)
+			w.run(2 * time.Second)
+			tracker.fail = test.fail
+			c.clean(t.Context())
+			w.put(groups(0)...)
+			w.run(patienceBusy)
+
+			tracker.fail, tracker.deleted = nil, map[ruleset.Stale]int{}
+			c.clean(t.Context())
+			ended := map[netip.Addr]bool{}
+			for one := range tracker.deleted {
+				ended[one.Target.Addr()] = true
+			}
+			if want := map[netip.Addr]bool{netip.MustParseAddr("10.1.1.1"): true, netip.MustParseAddr("fd01::1"): true}; !maps.Equal(ended, want) {
+				t.Errorf("connections to %v are deleted, want %v", ended, want)
+			}
+		})
 	}
 }
 

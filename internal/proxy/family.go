@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -22,6 +23,9 @@ type kernel interface {
 type family struct {
 	number ruleset.Family
 	table  *ruleset.Table
+	// committing is held while the table commits, so that any goroutine may ask which
+	// connections are still stale. It is not held while the kernel works.
+	committing sync.Mutex
 	// active says that there is, or has been, something to program. Before, the kernel
 	// need not know the family.
 	active bool
@@ -111,6 +115,21 @@ func (f *family) unstage(name string) {
 		f.table.Remove(name)
 	}
 	delete(f.staged, name)
+}
+
+// commit says what the kernel is to do for all that is staged and due.
+func (f *family) commit(now time.Time) ruleset.Commit {
+	f.committing.Lock()
+	defer f.committing.Unlock()
+	return f.table.Commit(now)
+}
+
+// stillStale takes connections of the family out of a list that may go on by now, for any
+// goroutine. The list is changed in place.
+func (f *family) stillStale(all []ruleset.Stale) []ruleset.Stale {
+	f.committing.Lock()
+	defer f.committing.Unlock()
+	return f.table.StillStale(all)
 }
 
 // settled notes that the kernel has all that was staged.

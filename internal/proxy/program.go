@@ -167,6 +167,15 @@ func (p *programmer) tellForgotten() {
 	}
 }
 
+// stillStale takes connections out of a list that may go on by now, since their endpoints
+// serve again, for any goroutine. The list is changed in place.
+func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
+	for _, f := range p.families {
+		all = f.stillStale(all)
+	}
+	return all
+}
+
 // run programs until the context ends. What the kernel holds then stays there.
 func (p *programmer) run(ctx context.Context) {
 	p.started = p.clock.Now()

@@ -211,7 +211,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		},
 	}
 	made.begin()
-	p.cleaner.forgotten = made.setForgotten
+	p.cleaner.forgotten, p.cleaner.stillStale = made.setForgotten, made.stillStale
 	return made
 }
 

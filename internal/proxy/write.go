@@ -96,7 +96,7 @@ func (w *writer) adopt(f *family) error {
 // commit writes one transaction. If the kernel refuses it, the table does not say what the
 // kernel holds until that is read.
 func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
-	commit := f.table.Commit(now)
+	commit := f.commit(now)
 	if !commit.Transaction.Empty() {
 		f.writes++
 		if err := w.kernel.Apply(ctx, commit.Transaction); err != nil {

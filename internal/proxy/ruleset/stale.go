@@ -103,20 +103,36 @@ func (r *revision) stillStale(all []Stale) []Stale {
 		found[s] = true
 	}
 	var still []Stale
-	alive := make(map[*port][]netip.AddrPort)
+	isStale := r.staleNow()
 	for _, s := range all {
-		winner, taken := r.claims.winners[s.Front]
-		if !taken || found[s] {
-			continue
-		}
-		p := winner.port
-		if _, known := alive[p]; !known {
-			alive[p] = p.alive()
-		}
-		if !contains(alive[p], s.Target) {
+		if !found[s] && isStale(s) {
 			found[s] = true
 			still = append(still, s)
 		}
 	}
 	return still
+}
+
+// StillStale takes out of a list what an earlier Commit told and what no longer holds: an
+// endpoint of a front serves again, or the front is nobody's any more. What it told of
+// fronts of the other family stays. The list is changed in place.
+func (t *Table) StillStale(all []Stale) []Stale {
+	isStale := t.staleNow()
+	return slices.DeleteFunc(all, func(s Stale) bool { return t.config.Family.holds(s.Front.Address) && !isStale(s) })
+}
+
+// staleNow reports whether connections that were stale once are so as of the last Commit.
+func (t *Table) staleNow() func(Stale) bool {
+	alive := make(map[*port][]netip.AddrPort)
+	return func(s Stale) bool {
+		winner, taken := t.claims.winners[s.Front]
+		if !taken {
+			return false
+		}
+		p := winner.port
+		if _, known := alive[p]; !known {
+			alive[p] = p.alive()
+		}
+		return !contains(alive[p], s.Target)
+	}
 }

@@ -158,6 +158,38 @@ func TestStaleAreNoLongerOnceTheyServe(t *testing.T) {
 	}
 }
 
+// What is seen to long after it was told is looked through for what serves again.
+func TestStillStale(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	elsewhere := frontOf("10.96.0.11", UDP, 53)
+	six := Front{Address: netip.MustParseAddr("fd00::1"), Protocol: UDP, Port: 53}
+	b.program(t, start, dnsPort("1234"), ServicePort{Name: "a/gone:", Cluster: targets("2"), Fronts: []FrontEnd{{Front: elsewhere}}})
+	one := func(digit string) netip.AddrPort { return targets(digit)[0] }
+	all := []Stale{{dns, dns.own()}, {dns, one("1")}, {dns, one("2")}, {dns, one("3")}, {elsewhere, one("1")}, {six, six.own()}}
+	for _, step := range []struct {
+		name             string
+		cluster, serving string
+		want             []Stale
+	}{
+		{"one serves", "4", "", all},
+		{"one is back, and another still serves", "14", "2", []Stale{all[0], all[3], all[4], all[5]}},
+		{"none is left", "", "", all},
+	} {
+		sp := dnsPort(step.cluster)
+		sp.Known.Serving = targets(step.serving)
+		b.stage(t, sp)
+		b.Commit(start)
+		if still := b.StillStale(slices.Clone(all)); !slices.Equal(still, step.want) {
+			t.Errorf("%s: stale are %v, want %v", step.name, still, step.want)
+		}
+	}
+	b.Remove("a/gone:")
+	b.Commit(start)
+	if still := b.StillStale(slices.Clone(all)); slices.Contains(still, all[4]) || len(still) != len(all)-1 {
+		t.Errorf("without the port of a front stale are %v", still)
+	}
+}
+
 // A kernel that refused what made them so has not seen to them.
 func TestStaleAfterARefusal(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
