@@ -165,9 +165,8 @@ func (c *cleaner) ask(note func() bool) {
 	}
 }
 
-// run works until the context ends, and then does what is still to be done.
+// run works until the context ends. What is not done by then is left for finish.
 func (c *cleaner) run(ctx context.Context) {
-	defer c.finish(ctx)
 	var again <-chan time.Time
 	for failures := 0; ; {
 		select {
@@ -189,7 +188,8 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// finish does all that was asked for, as far as there is time.
+// finish does all that was asked for, as far as there is time. It is for when run has ended, and
+// all who ask.
 func (c *cleaner) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
 	defer cancel()
@@ -229,7 +229,8 @@ func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 	}
 }
 
-// clean does all that was asked for and cannot wait, and reports whether that is so.
+// clean does all that was asked for and cannot wait, and reports whether that is so. What the
+// end of the context keeps it from is still asked for afterwards, and no failure.
 func (c *cleaner) clean(ctx context.Context) bool {
 	c.mu.Lock()
 	began := c.clock.Now() // what comes from now on is asked for anew
@@ -252,7 +253,11 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 		return
 	}
 	n, err := c.tracker.Reconcile(ctx, live)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		maps.Copy(live, c.live)
+		c.live = live
 		return
 	}
 	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
@@ -289,8 +294,15 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 		return true
 	}
 	n, err := c.tracker.Delete(ctx, list)
-	if ctx.Err() != nil {
-		return true
+	if err != nil {
+		c.mu.Lock()
+		for _, one := range list {
+			c.stale[one] = true
+		}
+		c.mu.Unlock()
+		if ctx.Err() != nil {
+			return true
+		}
 	}
 	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
 	if err == nil {
@@ -299,11 +311,6 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	}
 	c.metrics.failed(stepTrack)
 	c.log.Error(err, "Connections to endpoints that went may be left", "deleted", n)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, one := range list {
-		c.stale[one] = true
-	}
 	return false
 }
 
@@ -317,17 +324,17 @@ func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]rules
 			c.forgotten(of.family, of.set, began)
 			continue
 		}
+		c.mu.Lock()
+		if _, anew := c.clients[of]; !anew {
+			c.clients[of] = one
+		}
+		c.mu.Unlock()
 		if ctx.Err() != nil {
 			continue
 		}
 		all = false
 		c.metrics.failed(stepForget)
 		c.log.Error(err, "Clients of endpoints that went are not forgotten", "family", familyName(of.family))
-		c.mu.Lock()
-		if _, anew := c.clients[of]; !anew {
-			c.clients[of] = one
-		}
-		c.mu.Unlock()
 	}
 	return all
 }

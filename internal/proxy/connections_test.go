@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,7 +87,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	eventually(t, "the failure is counted", func() bool {
 		return testutil.ToFloat64(c.metrics.deleted.WithLabelValues(resultError)) == 1 && testutil.ToFloat64(c.metrics.failures.WithLabelValues(stepTrack)) == 1
 	})
-	close(tracker.hold) // it is tried once more before the end
+	close(tracker.hold)
 }
 
 // Connections whose ends notice by themselves wait for more of them, and those that do not
@@ -169,6 +170,7 @@ func TestPatientConnectionsBeforeTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.run(ctx)
+	c.finish(ctx)
 	if len(tracker.deleted) != 2 {
 		t.Errorf("at the end %v is deleted", tracker.deleted)
 	}
@@ -314,6 +316,110 @@ func TestCleaningIsTriedAgain(t *testing.T) {
 	at := start.Add(cleanMost)
 	if want := map[string]time.Time{"old": at, "same": at}; !maps.Equal(told, want) {
 		t.Errorf("told of %v, want %v", told, want)
+	}
+}
+
+// interrupted is a kernel that the end of a context keeps from what it is asked first.
+type interrupted struct {
+	fakeTracker
+	clients *fakeKernel
+	ctx     context.Context
+	begun   chan struct{}
+	once    sync.Once
+}
+
+func (i *interrupted) first() (err error) {
+	i.once.Do(func() {
+		close(i.begun)
+		<-i.ctx.Done()
+		err = i.ctx.Err()
+	})
+	return err
+}
+
+func (i *interrupted) Delete(ctx context.Context, stale []ruleset.Stale) (int, error) {
+	if err := i.first(); err != nil {
+		return 0, err
+	}
+	return i.fakeTracker.Delete(ctx, stale)
+}
+
+func (i *interrupted) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) (int, error) {
+	if err := i.first(); err != nil {
+		return 0, err
+	}
+	return i.fakeTracker.Reconcile(ctx, live)
+}
+
+func (i *interrupted) Forget(family ruleset.Family, all []ruleset.Forget) error {
+	if err := i.first(); err != nil {
+		return err
+	}
+	return i.clients.Forget(family, all)
+}
+
+// What is underway as the context ends is done before the end, with what was asked for since.
+func TestCleaningIsFinished(t *testing.T) {
+	stale := ruleset.Stale{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53}}
+	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.UDP, Port: 53}
+	other := ruleset.Front{Address: netip.MustParseAddr("fd00::1"), Protocol: ruleset.UDP, Port: 53}
+	one, two := []netip.AddrPort{netip.MustParseAddrPort("10.1.1.1:53")}, []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:53")}
+	for _, test := range []struct {
+		name        string
+		first, then func(*cleaner)
+		isDone      func(*interrupted) bool
+	}{
+		{
+			"connections", func(c *cleaner) { c.disconnect([]ruleset.Stale{stale}) }, func(*cleaner) {},
+			func(i *interrupted) bool { return i.deleted[stale] == 1 },
+		},
+		{
+			"connections from before the start", func(c *cleaner) {
+				c.reconcile(ruleset.IPv4, map[ruleset.Front][]netip.AddrPort{front: one})
+			}, func(c *cleaner) {
+				c.reconcile(ruleset.IPv6, map[ruleset.Front][]netip.AddrPort{other: two})
+			},
+			func(i *interrupted) bool { return len(i.reconciled[front]) == 1 && len(i.reconciled[other]) == 1 },
+		},
+		{
+			"clients", func(c *cleaner) { c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "a", Keep: one}}) }, func(*cleaner) {},
+			func(i *interrupted) bool {
+				return len(i.clients.forgotten) == 1 && slices.Equal(i.clients.forgotten[0].Keep, one)
+			},
+		},
+		{
+			"clients of others", func(c *cleaner) { c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "a", Keep: one}}) },
+			func(c *cleaner) { c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "a", Keep: two}}) },
+			func(i *interrupted) bool {
+				return len(i.clients.forgotten) == 1 && slices.Equal(i.clients.forgotten[0].Keep, two)
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			i := &interrupted{fakeTracker: fakeTracker{deleted: map[ruleset.Stale]int{}}, clients: newFakeKernel(), ctx: ctx, begun: make(chan struct{})}
+			c := newCleaner(i, i, newMetrics(func(string) int { return 0 }), logr.Discard())
+			test.first(c)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				c.run(ctx)
+			}()
+			<-i.begun
+			test.then(c)
+			cancel()
+			<-ended
+			c.finish(ctx)
+			if !test.isDone(i) {
+				t.Errorf("at the end %v are deleted, %v are reconciled and %v are forgotten", i.deleted, i.reconciled, i.clients.forgotten)
+			}
+			for _, step := range []string{stepTrack, stepForget} {
+				if n := testutil.ToFloat64(c.metrics.failures.WithLabelValues(step)); n > 0 {
+					t.Errorf("%v failures of %s are counted", n, step)
+				}
+			}
+		})
 	}
 }
 

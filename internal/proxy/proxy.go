@@ -282,7 +282,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return fmt.Errorf("writing events: %w", err)
 	}
 	running.Go(func() { p.watches.run(ctx) })
-	running.Go(func() { p.cleaner.run(ctx) })
+	cleaned := make(chan struct{})
+	running.Go(func() {
+		defer close(cleaned)
+		p.cleaner.run(ctx)
+	})
 	running.Go(func() { p.keeper.run(ctx) })
 	if v := p.programmer.proving; v != nil {
 		running.Go(func() { v.prober.Run(ctx) })
@@ -300,6 +304,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	p.options.Log.Info("All that is to be programmed is known", "node", p.options.NodeName)
 	p.programmer.run(ctx)
+	<-cleaned
+	p.cleaner.finish(ctx) // also what the last sync asked for
 	return nil
 }
 

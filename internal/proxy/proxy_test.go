@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -313,5 +314,63 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 			}
 			stop()
 		})
+	}
+}
+
+// What the last sync asks for is cleaned up too, and what no longer holds is not.
+func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
+	server := &fakeServer{t: t, api: newFakeAPI()}
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	sources := server.api.sources
+	sources[resourceNodes].put(aNode("a"))
+	sources[resourceServices].put(aService("web", "10.96.0.1"))
+	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	k := newFakeKernel()
+	p, _, stop := aProxy(t, web.URL, k, false, clock.RealClock{})
+	tracker := p.options.Tracker.(*fakeTracker)
+	deleted := func(address string) int {
+		tracker.mu.Lock()
+		defer tracker.mu.Unlock()
+		for one, n := range tracker.deleted {
+			if one.Target.Addr() == netip.MustParseAddr(address) {
+				return n
+			}
+		}
+		return 0
+	}
+	eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") && k.leads("10.1.1.2") })
+	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.2"))
+	eventually(t, "an endpoint is gone", func() bool { return !k.leads("10.1.1.1") })
+	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	eventually(t, "it is back", func() bool { return k.leads("10.1.1.1") })
+	before := deleted("10.1.1.1") // if that took long
+
+	k.mu.Lock()
+	k.refuses = func(tr ruleset.Transaction) error {
+		if touches(tr, "10.1.1.3") {
+			go stop()
+			// The connections from before there were endpoints wait, and would be deleted now.
+			limit, looks := time.After(100*time.Millisecond), time.NewTicker(time.Millisecond)
+			defer looks.Stop()
+			for deleted("10.96.0.1") == 0 {
+				select {
+				case <-looks.C:
+				case <-limit:
+					return nil
+				}
+			}
+		}
+		return nil
+	}
+	k.mu.Unlock()
+	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.3"))
+	eventually(t, "the last change is programmed", func() bool { return k.leads("10.1.1.3") })
+	stop()
+	if deleted("10.1.1.2") == 0 {
+		t.Error("connections to an endpoint that went in the last sync are left")
+	}
+	if deleted("10.1.1.1") > before {
+		t.Error("connections to an endpoint that is back are deleted")
 	}
 }
