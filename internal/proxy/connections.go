@@ -50,10 +50,18 @@ type cleaner struct {
 	due     time.Time
 	// looked is when connections that can wait were last looked for.
 	looked time.Time
-	// live are where connections of UDP may go that are to be reconciled with that, and
-	// reconciled the families of which that is done or asked for.
+	// live are where connections of UDP may go that are to be reconciled with that.
 	live       map[ruleset.Front][]netip.AddrPort
-	reconciled map[ruleset.Family]bool
+	reconciled map[ruleset.Family]reconciliation
+}
+
+// reconciliation is how far connections of UDP of a family are looked at.
+type reconciliation struct {
+	// asked says that it is asked for, or done.
+	asked bool
+	// failures is how often it failed, and retry when to ask for it again.
+	failures int
+	retry    time.Time
 }
 
 // remembered is a map of clients.
@@ -88,7 +96,7 @@ func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 		tracker: t, memory: k, clock: clock.RealClock{}, metrics: m, log: log, wake: make(chan struct{}, 1),
 		forgotten: func(ruleset.Family, string, time.Time) {}, stillStale: func(all []ruleset.Stale) []ruleset.Stale { return all },
 		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
-		live: map[ruleset.Front][]netip.AddrPort{}, reconciled: map[ruleset.Family]bool{},
+		live: map[ruleset.Front][]netip.AddrPort{}, reconciled: map[ruleset.Family]reconciliation{},
 	}
 }
 
@@ -120,13 +128,14 @@ func (c *cleaner) patientUntil() time.Time {
 	return due
 }
 
-// unreconciled reports whether all connections of UDP of a family are yet to be looked at: an
-// earlier run may have ended before it had those forgotten whose endpoints went, and nobody
-// knows of endpoints that went while none ran. It may be called by any goroutine.
+// unreconciled reports whether it is time to ask for all connections of UDP of a family to be
+// looked at: an earlier run may have ended before it had those forgotten whose endpoints went,
+// and nobody knows of endpoints that went while none ran. It may be called by any goroutine.
 func (c *cleaner) unreconciled(family ruleset.Family) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.reconciled[family]
+	known := c.reconciled[family]
+	return !known.asked && !known.retry.After(c.clock.Now())
 }
 
 // reconcile asks for the connections of UDP of a family to be forgotten that go elsewhere than
@@ -134,7 +143,9 @@ func (c *cleaner) unreconciled(family ruleset.Family) bool {
 func (c *cleaner) reconcile(family ruleset.Family, live map[ruleset.Front][]netip.AddrPort) {
 	c.ask(func() bool {
 		maps.Copy(c.live, live)
-		c.reconciled[family] = true
+		known := c.reconciled[family]
+		known.asked = true
+		c.reconciled[family] = known
 		return len(live) > 0
 	})
 }
@@ -267,10 +278,15 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 	}
 	c.metrics.failed(stepTrack)
 	c.log.Error(err, "Connections of UDP to endpoints that went before the start may be left", "deleted", n)
+	failed := map[ruleset.Family]bool{}
+	for front := range live {
+		failed[familyOf(front.Address)] = true
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for front := range live {
-		c.reconciled[familyOf(front.Address)] = false
+	for family := range failed {
+		failures := c.reconciled[family].failures + 1
+		c.reconciled[family] = reconciliation{failures: failures, retry: c.clock.Now().Add(backoff(cleanFirst, cleanMost, failures))}
 	}
 }
 

@@ -466,6 +466,8 @@ func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
 func TestConnectionsAreReconciled(t *testing.T) {
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("no")}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	now := clocktesting.NewFakeClock(start)
+	c.clock = now
 	background(t, c.run)
 	if !c.unreconciled(ruleset.IPv4) || !c.unreconciled(ruleset.IPv6) {
 		t.Error("a family counts as looked at from the beginning")
@@ -477,12 +479,17 @@ func TestConnectionsAreReconciled(t *testing.T) {
 	}
 	c.reconcile(ruleset.IPv6, nil)
 	c.reconcile(ruleset.IPv4, live(1))
-	eventually(t, "a failure has it asked for again", func() bool { return c.unreconciled(ruleset.IPv4) })
+	eventually(t, "a failure has it asked for again after a while", func() bool {
+		early := c.unreconciled(ruleset.IPv4)
+		now.Step(cleanFirst)
+		return !early && c.unreconciled(ruleset.IPv4)
+	})
 	tracker.mu.Lock()
 	tracker.fail = nil
 	tracker.mu.Unlock()
 	c.reconcile(ruleset.IPv4, live(2))
 	eventually(t, "it is done by what is said last", func() bool {
+		now.Step(cleanFirst) // it may rest
 		tracker.mu.Lock()
 		defer tracker.mu.Unlock()
 		_, last := tracker.reconciled[ruleset.Front{Address: netip.AddrFrom4([4]byte{10, 96, 0, 2}), Protocol: ruleset.UDP, Port: 53}]
@@ -490,6 +497,45 @@ func TestConnectionsAreReconciled(t *testing.T) {
 	})
 	if c.unreconciled(ruleset.IPv4) || c.unreconciled(ruleset.IPv6) {
 		t.Error("it is asked for again")
+	}
+}
+
+// While it fails to reconcile connections that is tried ever more seldom.
+func TestReconcilingBacksOff(t *testing.T) {
+	w := newWorld(t)
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("no")}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock, w.programmer.flows = w.clock, c
+	dns, group := aService("dns", "10.96.0.1"), aGroup("dns", "dns-1", "10.1.1.1")
+	dns.Spec.Ports[0].Protocol, group.Spec.Ports[0].Protocol = corev1.ProtocolUDP, corev1.ProtocolUDP
+	w.put(dns, group)
+	var tries []time.Duration // since the one before
+	last := w.clock.Now()
+	for range 4 * time.Minute / lookPeriod {
+		w.run(lookPeriod)
+		calls := tracker.calls
+		if c.clean(t.Context()); tracker.calls > calls {
+			tries = append(tries, w.clock.Since(last))
+			last = w.clock.Now()
+		}
+	}
+	want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60}
+	if len(tries) != len(want) {
+		t.Fatalf("it is tried after %v", tries)
+	}
+	for i, after := range tries {
+		if most := want[i]*time.Second + 2*lookPeriod; after < want[i]*time.Second || after > most {
+			t.Errorf("attempt %d comes after %s, want %s to %s", i, after, want[i]*time.Second, most)
+		}
+	}
+	tracker.fail = nil
+	before := tracker.calls
+	for range 2 {
+		w.run(cleanMost + lookPeriod)
+		c.clean(t.Context())
+	}
+	if n := tracker.calls - before; n != 1 || len(tracker.reconciled) != 1 {
+		t.Errorf("once it can be done it is done %d times", n)
 	}
 }
 
