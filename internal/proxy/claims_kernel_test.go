@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -89,18 +91,23 @@ func newKernelWorld(t *testing.T) *kernelWorld {
 	return w
 }
 
-// listen answers connections to an endpoint with its address.
+// listen answers connections and packets to an endpoint with its address.
 func (w *kernelWorld) listen(address string) {
 	w.t.Helper()
 	var listener net.Listener
+	var packets net.PacketConn
 	err := w.do(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp4", net.JoinHostPort(address, "8080"))
+		at, config := net.JoinHostPort(address, "8080"), &net.ListenConfig{}
+		if listener, err = config.Listen(context.Background(), "tcp4", at); err != nil {
+			return err
+		}
+		packets, err = config.ListenPacket(context.Background(), "udp4", at)
 		return err
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = listener.Close() })
+	w.t.Cleanup(func() { _, _ = listener.Close(), packets.Close() })
 	go func() {
 		for {
 			c, err := listener.Accept()
@@ -111,15 +118,39 @@ func (w *kernelWorld) listen(address string) {
 			_ = c.Close()
 		}
 	}()
+	go func() {
+		buffer := make([]byte, 16)
+		for {
+			_, from, err := packets.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = packets.WriteTo([]byte(address), from)
+		}
+	}()
 }
 
-// kubeProxy has other rules, at the priority of kube-proxy, lead a front to the victim.
-func (w *kernelWorld) kubeProxy(address string, port int) {
+// door is a port that clients connect to.
+type door struct {
+	network string // tcp or udp
+	address string
+	port    int
+}
+
+func (d door) String() string {
+	return net.JoinHostPort(d.address, strconv.Itoa(d.port)) + "/" + d.network
+}
+
+// kubeProxy has other rules, at the priority of kube-proxy, lead doors to the victim.
+func (w *kernelWorld) kubeProxy(doors ...door) {
 	w.t.Helper()
-	rules := fmt.Sprintf("table ip kube-proxy {\nchain output {\ntype nat hook output priority -100\nip daddr %s tcp dport %d dnat to %s:8080\n}\n}\n", address, port, victimEndpoint)
+	rules := "table ip kube-proxy {\nchain output {\ntype nat hook output priority -100\n"
+	for _, d := range doors {
+		rules += fmt.Sprintf("ip daddr %s %s dport %d dnat to %s:8080\n", d.address, d.network, d.port, victimEndpoint)
+	}
 	err := w.do(func() error {
 		nft := exec.CommandContext(w.t.Context(), "nft", "-f", "-")
-		nft.Stdin = strings.NewReader(rules)
+		nft.Stdin = strings.NewReader(rules + "}\n}\n")
 		out, err := nft.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("nft: %w: %s", err, out)
@@ -131,23 +162,17 @@ func (w *kernelWorld) kubeProxy(address string, port int) {
 	}
 }
 
-// answers are how many of some connections to a front were answered, by endpoint.
-func (w *kernelWorld) answers(address string, port int) map[string]int {
+// answers are how many of some connections to a door were answered, by endpoint.
+func (w *kernelWorld) answers(d door) map[string]int {
 	w.t.Helper()
 	answers := map[string]int{}
 	err := w.do(func() error {
 		for range 10 {
-			d := net.Dialer{Timeout: 2 * time.Second}
-			c, err := d.DialContext(w.t.Context(), "tcp4", netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port)).String())
+			text, err := d.ask(w.t.Context())
 			if err != nil {
-				answers["nobody"]++
-				continue
+				text = "nobody"
 			}
-			text, err := io.ReadAll(c)
-			if err = errors.Join(err, c.Close()); err != nil {
-				return err
-			}
-			answers[string(text)]++
+			answers[text]++
 		}
 		return nil
 	})
@@ -157,81 +182,156 @@ func (w *kernelWorld) answers(address string, port int) map[string]int {
 	return answers
 }
 
-// Connections reach the Service whose cluster IP or NodePort they are for, whoever serves
-// it, and not the older Service of a tenant that claims the same address and port.
+// ask connects to a door and reads the answer.
+func (d door) ask(ctx context.Context) (text string, err error) {
+	const patience = 2 * time.Second
+	dialer := net.Dialer{Timeout: patience}
+	c, err := dialer.DialContext(ctx, d.network+"4", net.JoinHostPort(d.address, strconv.Itoa(d.port)))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if d.network == "udp" {
+		if _, err := io.WriteString(c, "?"); err != nil {
+			return "", err
+		}
+	}
+	answer := make([]byte, len(nodeAddress+victimEndpoint))
+	n, err := c.Read(answer)
+	return string(answer[:n]), err
+}
+
+// withDNS gives a Service of TCP a second port, UDP 53, with the same node port.
+func withDNS(s *corev1.Service) {
+	s.Spec.Ports[0].Name = "http"
+	s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, NodePort: s.Spec.Ports[0].NodePort})
+}
+
+// endpointOf is what leads the ports of withDNS to an endpoint: a group, or for a Service
+// without groups an EndpointSlice.
+func endpointOf(service *corev1.Service, byGroups bool, address string) metav1.Object {
+	if !byGroups {
+		slice := of(service.Namespace, sliceAt(service.Name, service.Name+"-1", address))
+		slice.Endpoints[0].NodeName = new("node-a")
+		slice.Ports = []discoveryv1.EndpointPort{
+			{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)},
+			{Name: new("dns"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolUDP)},
+		}
+		return slice
+	}
+	group := of(service.Namespace, aGroup(service.Name, service.Name+"-1", address))
+	group.Spec.Endpoints[0].Node = "node-a"
+	group.Spec.Ports = []v1alpha1.GroupPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 8080}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 8080}}
+	return group
+}
+
+// Connections by TCP and by UDP reach the Service whose cluster IP or NodePort they are for,
+// whether kube-proxy serves it, the rules by groups, or the rules in the place of kube-proxy,
+// and not the older Service of a tenant that claims the same address and ports.
 func TestConnectionsReachWhoHasTheAddress(t *testing.T) {
+	const clusterIP, nodePort = "10.96.0.20", 30053
 	for _, test := range []struct {
 		name, address string
-		port          int
-		ours          bool // the victim is served by the rules, and not by kube-proxy
-		form          func(*corev1.Service)
-		allowed       string // by --external-ips
+		// tcp and udp are the ports that the tenant claims.
+		tcp, udp int
+		form     func(*corev1.Service)
+		allowed  string // by --external-ips
 	}{
-		{name: "a cluster IP of kube-proxy's", address: "10.96.0.20", port: 80, form: func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"10.96.0.20"} }},
-		{name: "a cluster IP", address: "10.96.0.20", port: 80, ours: true, form: func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"10.96.0.20"} }},
-		{name: "as a load balancer's", address: "10.96.0.20", port: 80, form: func(s *corev1.Service) {
-			s.Spec.Type, s.Status.LoadBalancer.Ingress = corev1.ServiceTypeLoadBalancer, []corev1.LoadBalancerIngress{{IP: "10.96.0.20"}}
+		{name: "a cluster IP", address: clusterIP, tcp: 80, udp: 53, form: func(s *corev1.Service) { s.Spec.ExternalIPs = []string{clusterIP} }},
+		{name: "as a load balancer's", address: clusterIP, tcp: 80, udp: 53, form: func(s *corev1.Service) {
+			s.Spec.Type, s.Status.LoadBalancer.Ingress = corev1.ServiceTypeLoadBalancer, []corev1.LoadBalancerIngress{{IP: clusterIP}}
 		}},
-		{name: "with Local", address: "10.96.0.20", port: 80, form: func(s *corev1.Service) {
-			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"10.96.0.20"}, corev1.ServiceExternalTrafficPolicyLocal
+		{name: "with Local", address: clusterIP, tcp: 80, udp: 53, form: func(s *corev1.Service) {
+			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{clusterIP}, corev1.ServiceExternalTrafficPolicyLocal
 		}},
-		{name: "a node port of kube-proxy's", address: nodeAddress, port: 30053, form: func(s *corev1.Service) {
-			s.Spec.ExternalIPs, s.Spec.Ports[0].Port = []string{nodeAddress}, 30053
-		}},
-		{name: "a node port where nodes' addresses are allowed", address: nodeAddress, port: 30053, ours: true, allowed: "192.0.2.0/24", form: func(s *corev1.Service) {
-			s.Spec.ExternalIPs, s.Spec.Ports[0].Port = []string{nodeAddress}, 30053
+		{name: "a node port", address: nodeAddress, tcp: nodePort, udp: nodePort, form: func(s *corev1.Service) { s.Spec.ExternalIPs = []string{nodeAddress} }},
+		{name: "a node port where nodes' addresses are allowed", address: nodeAddress, tcp: nodePort, udp: nodePort, allowed: "192.0.2.0/24", form: func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{nodeAddress}
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := newKernelWorld(t)
-			if test.allowed != "" {
-				w.rules.externalIPs.Prefixes = []netip.Prefix{netip.MustParsePrefix(test.allowed)}
-			}
-			taker := of("tenant", aService("taker", "10.96.0.66"))
-			taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
-			test.form(taker)
-			group := of("tenant", aGroup("taker", "taker-1", attackerEndpoint))
-			group.Spec.Endpoints[0].Node = "node-a"
-			victim := of("bank", aService("accounts", "10.96.0.20"))
-			victim.CreationTimestamp = metav1.NewTime(start)
-			victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053
-			if !test.ours {
-				delete(victim.Labels, v1alpha1.LabelServiceProxyName)
-				w.kubeProxy(test.address, test.port)
-			}
-			w.put(taker, group, victim)
-			if test.ours {
-				w.put(of("bank", aGroup("accounts", "accounts-1", victimEndpoint)))
-			}
-			w.run(time.Second)
-			if got := w.answers(test.address, test.port); got[victimEndpoint] != 10 {
-				t.Errorf("%s:%d is answered by %v", test.address, test.port, got)
-			}
-			if got := w.answers("10.96.0.66", int(taker.Spec.Ports[0].Port)); got[attackerEndpoint] != 10 {
-				t.Errorf("the tenant's own cluster IP is answered by %v", got)
-			}
-		})
+		for _, servedBy := range []string{"kube-proxy", "groups", "all services"} {
+			t.Run(test.name+"/"+servedBy, func(t *testing.T) {
+				w := newKernelWorld(t)
+				w.rules.allServices = servedBy == "all services"
+				if test.allowed != "" {
+					w.rules.externalIPs.Prefixes = []netip.Prefix{netip.MustParsePrefix(test.allowed)}
+				}
+				taker := of("tenant", aService("taker", "10.96.0.66"))
+				taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
+				withDNS(taker)
+				taker.Spec.Ports[0].Port, taker.Spec.Ports[1].Port = int32(test.tcp), int32(test.udp)
+				test.form(taker)
+				victim := of("bank", aService("accounts", clusterIP))
+				victim.CreationTimestamp = metav1.NewTime(start)
+				victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, nodePort
+				withDNS(victim)
+				doors := []door{{"tcp", test.address, test.tcp}, {"udp", test.address, test.udp}}
+				switch servedBy {
+				case "kube-proxy":
+					delete(victim.Labels, v1alpha1.LabelServiceProxyName)
+					w.kubeProxy(doors...)
+				case "all services":
+					// Neither asks for vicinity-proxy.
+					delete(victim.Labels, v1alpha1.LabelServiceProxyName)
+					delete(taker.Labels, v1alpha1.LabelServiceProxyName)
+				}
+				if servedBy != "kube-proxy" {
+					w.put(endpointOf(victim, servedBy == "groups", victimEndpoint))
+				}
+				w.put(taker, endpointOf(taker, !w.rules.allServices, attackerEndpoint), victim)
+				w.run(time.Second)
+				for _, d := range doors {
+					if got := w.answers(d); got[victimEndpoint] != 10 {
+						t.Errorf("%s is answered by %v", d, got)
+					}
+				}
+				for _, d := range []door{{"tcp", "10.96.0.66", test.tcp}, {"udp", "10.96.0.66", test.udp}} {
+					if got := w.answers(d); got[attackerEndpoint] != 10 {
+						t.Errorf("%s, the tenant's own cluster IP, is answered by %v", d, got)
+					}
+				}
+			})
+		}
 	}
 }
 
 // An address of nobody is the tenant's until a Service comes that has it, and what the
 // kernel does changes with that.
 func TestConnectionsFollowWhoComes(t *testing.T) {
-	w := newKernelWorld(t)
-	taker := of("tenant", aService("taker", "10.96.0.66"))
-	taker.Spec.ExternalIPs = []string{"10.96.0.20"}
-	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
-	w.run(time.Second)
-	if got := w.answers("10.96.0.20", 80); got[attackerEndpoint] != 10 {
-		t.Fatalf("an address of nobody is answered by %v", got)
-	}
-	victim := of("bank", aService("accounts", "10.96.0.20"))
-	delete(victim.Labels, v1alpha1.LabelServiceProxyName)
-	w.kubeProxy("10.96.0.20", 80)
-	w.put(victim)
-	w.step(t.Context())
-	if got := w.answers("10.96.0.20", 80); got[victimEndpoint] != 10 {
-		t.Errorf("with the victim it is answered by %v", got)
+	for _, allServices := range []bool{false, true} {
+		t.Run(fmt.Sprintf("all services %t", allServices), func(t *testing.T) {
+			w := newKernelWorld(t)
+			w.rules.allServices = allServices
+			taker := of("tenant", aService("taker", "10.96.0.66"))
+			taker.Spec.ExternalIPs = []string{"10.96.0.20"}
+			withDNS(taker)
+			w.put(taker, endpointOf(taker, true, attackerEndpoint))
+			w.run(time.Second)
+			doors := []door{{"tcp", "10.96.0.20", 80}, {"udp", "10.96.0.20", 53}}
+			for _, d := range doors {
+				if got := w.answers(d); got[attackerEndpoint] != 10 {
+					t.Fatalf("%s, an address of nobody, is answered by %v", d, got)
+				}
+			}
+			victim := of("bank", aService("accounts", "10.96.0.20"))
+			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
+			withDNS(victim)
+			if allServices {
+				w.put(endpointOf(victim, false, victimEndpoint))
+			} else {
+				w.kubeProxy(doors...)
+			}
+			w.put(victim)
+			w.step(t.Context())
+			for _, d := range doors {
+				if got := w.answers(d); got[victimEndpoint] != 10 {
+					t.Errorf("with the victim %s is answered by %v", d, got)
+				}
+			}
+		})
 	}
 }
 
@@ -254,10 +354,10 @@ func TestEndpointsByHandLeadAnywhere(t *testing.T) {
 			w.put(of("bank", aService("accounts", "10.96.0.20")), of("bank", aGroup("accounts", "accounts-1", attackerEndpoint)))
 			put(w, of("tenant", aService("taker", "10.96.0.66")))
 			w.run(time.Second)
-			if got := w.answers("10.96.0.66", 80); got[victimEndpoint] != 10 {
+			if got := w.answers(door{"tcp", "10.96.0.66", 80}); got[victimEndpoint] != 10 {
 				t.Errorf("the tenant's Service is answered by %v", got)
 			}
-			if got := w.answers("10.96.0.20", 80); got[attackerEndpoint] != 10 {
+			if got := w.answers(door{"tcp", "10.96.0.20", 80}); got[attackerEndpoint] != 10 {
 				t.Errorf("another Service is answered by %v", got)
 			}
 		})
