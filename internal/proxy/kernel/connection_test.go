@@ -384,3 +384,110 @@ func TestRefusedConnections(t *testing.T) {
 		reach(t, func() (seen, error) { return w.client.connect(w.pod, to(empty), patience) }, w.pod, w.all(3))
 	})
 }
+
+// Of the range that cluster IPs are from, new connections to an address that no Service has
+// are dropped, as kube-proxy does it. Without the rules the route would lead them to somebody
+// who answers there.
+func TestServiceRanges(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		allocated, unallocated := w.front(1, 80), netip.AddrPortFrom(w.service(0xc8), 8080)
+		kept := netip.AddrPortFrom(w.service(0xc9), 8080)
+		bits := 24
+		if w.family == ruleset.IPv6 {
+			bits = 120
+		}
+		services, err := w.service(1).Prefix(bits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outside := netip.AddrPortFrom(w.service(0xff).Next(), 8080)
+		for _, at := range []netip.AddrPort{unallocated, kept, outside} {
+			addAddresses(t, w.endpoints, "eth0", []netip.Prefix{netip.PrefixFrom(at.Addr(), at.Addr().BitLen())})
+			w.serveAt(t, at)
+		}
+		nobody := netip.Addr{}
+		clients := []struct {
+			name     string
+			from     *namespace
+			as, seen netip.Addr
+		}{
+			{"a pod", w.client, w.pod, w.pod},
+			{"a stranger", w.client, w.stranger, w.stranger},
+			{"the node", w.node, nobody, w.inner},
+		}
+		answered := func(when string, at netip.AddrPort) {
+			t.Helper()
+			for _, c := range clients {
+				for protocol, connect := range map[string]func(netip.Addr, netip.AddrPort, time.Duration) (seen, error){"TCP": c.from.connect, "UDP": c.from.send} {
+					if s, err := connect(c.as, at, patience); err != nil || s.endpoint != at || s.from.Addr() != c.seen {
+						t.Errorf("%s: %s by %s to %s: %v answered, %v", when, c.name, protocol, at, s, err)
+					}
+				}
+			}
+		}
+		dropped := func(when string, at netip.AddrPort) {
+			t.Helper()
+			const briefly = 200 * time.Millisecond
+			for _, c := range clients {
+				for protocol, connect := range map[string]func(netip.Addr, netip.AddrPort, time.Duration) (seen, error){"TCP": c.from.connect, "UDP": c.from.send} {
+					s, err := connect(c.as, at, briefly)
+					var timeout net.Error
+					if errors.As(err, &timeout) && timeout.Timeout() {
+						continue
+					}
+					// The kernel tells a program on the node that its packet of UDP was dropped.
+					if protocol != "UDP" || c.from != w.node || !errors.Is(err, syscall.EPERM) {
+						t.Errorf("%s: %s by %s to %s: %v answered, %v, want nothing in time", when, c.name, protocol, at, s, err)
+					}
+				}
+			}
+		}
+
+		stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{allocated}, Cluster: w.all(1, 2)})
+		answered("without a range", unallocated)
+		answered("without a range", outside)
+		conn, err := w.client.dial(net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.pod, 0))}, "udp", kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		goesOn := func(when string) {
+			t.Helper()
+			if _, err := conn.Write([]byte("?")); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := ask(conn, patience); err != nil || s.endpoint != kept {
+				t.Errorf("%s: a connection of before: %v answered, %v", when, s, err)
+			}
+		}
+		goesOn("without a range")
+
+		config := w.config()
+		config.ServiceRanges = []netip.Prefix{services}
+		table.Configure(config)
+		stage(t, w.conn, table)
+		dropped("with the range", unallocated)
+		answered("with the range", outside)
+		goesOn("with the range")
+		reach(t, func() (seen, error) { return w.client.connect(w.pod, to(allocated), patience) }, w.pod, w.all(1, 2))
+		reach(t, func() (seen, error) { return w.node.connect(nobody, to(allocated), patience) }, w.inner, w.all(1, 2))
+		unused := netip.AddrPortFrom(allocated.Address, 81)
+		if s, err := w.client.connect(w.pod, unused, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("another port of a Service: %v answered, %v, want %v", s, err, syscall.ECONNREFUSED)
+		}
+
+		// A Service takes the address, and gives it back.
+		front := allocated
+		front.Address, front.Port = unallocated.Addr(), unallocated.Port()
+		stage(t, w.conn, table, ruleset.ServicePort{Name: "a/new:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(3)})
+		reach(t, func() (seen, error) { return w.client.connect(w.pod, unallocated, patience) }, w.pod, w.all(3))
+		table.Remove("a/new:")
+		stage(t, w.conn, table)
+		dropped("after the Service", unallocated)
+
+		config.ServiceRanges = nil
+		table.Configure(config)
+		stage(t, w.conn, table)
+		answered("without the range again", unallocated)
+	})
+}

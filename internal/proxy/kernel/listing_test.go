@@ -18,16 +18,18 @@ func typical(t testing.TB, family ruleset.Family) *ruleset.Table {
 	t.Helper()
 	address := func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", n)) }
 	endpoint := func(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.128.0.%d:8080", n)) }
-	pods, others := netip.MustParsePrefix("10.128.0.0/9"), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/26"), netip.MustParsePrefix("198.51.100.7/32")}
+	pods, services := netip.MustParsePrefix("10.128.0.0/9"), netip.MustParsePrefix("10.96.0.0/16")
+	others := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/26"), netip.MustParsePrefix("198.51.100.7/32")}
 	if family == ruleset.IPv6 {
 		address = func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00:96::%d", n)) }
 		endpoint = func(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("[fd00:128::%d]:8080", n)) }
-		pods, others = netip.MustParsePrefix("fd00:128::/33"), []netip.Prefix{netip.MustParsePrefix("2001:db8::/47"), netip.MustParsePrefix("2001:db8:7::1/128")}
+		pods, services = netip.MustParsePrefix("fd00:128::/33"), netip.MustParsePrefix("fd00:96::/108")
+		others = []netip.Prefix{netip.MustParsePrefix("2001:db8::/47"), netip.MustParsePrefix("2001:db8:7::1/128")}
 	}
 	front := func(n int, p ruleset.Protocol, port uint16) ruleset.Front {
 		return ruleset.Front{Address: address(n), Protocol: p, Port: port}
 	}
-	table := ruleset.NewTable(ruleset.Config{Family: family, ClusterCIDRs: []netip.Prefix{pods}})
+	table := ruleset.NewTable(ruleset.Config{Family: family, ClusterCIDRs: []netip.Prefix{pods}, ServiceRanges: []netip.Prefix{services}})
 	for _, p := range []ruleset.ServicePort{
 		{
 			Name:    "shop/cart:http",

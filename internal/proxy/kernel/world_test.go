@@ -224,33 +224,38 @@ func route(name string, to netip.Prefix, via netip.Addr) error {
 func (w *world) serve(t testing.TB) {
 	t.Helper()
 	for n := range listeners {
-		at := w.endpoint(n + 1)
-		listener, packets := w.endpoints.listen(t, at), w.endpoints.packets(t, at)
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				fmt.Fprintf(conn, "%s %s\n", at, conn.RemoteAddr())
-				if err := conn.Close(); err != nil {
-					return
-				}
-			}
-		}()
-		go func() {
-			buffer := make([]byte, 64)
-			for {
-				_, from, err := packets.ReadFrom(buffer)
-				if err != nil {
-					return
-				}
-				if _, err := packets.WriteTo(fmt.Appendf(nil, "%s %s\n", at, from), from); err != nil {
-					return
-				}
-			}
-		}()
+		w.serveAt(t, w.endpoint(n+1))
 	}
+}
+
+// serveAt has an address of the namespace of endpoints answer as they do.
+func (w *world) serveAt(t testing.TB, at netip.AddrPort) {
+	t.Helper()
+	listener, packets := w.endpoints.listen(t, at), w.endpoints.packets(t, at)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(conn, "%s %s\n", at, conn.RemoteAddr())
+			if err := conn.Close(); err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		buffer := make([]byte, 64)
+		for {
+			_, from, err := packets.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			if _, err := packets.WriteTo(fmt.Appendf(nil, "%s %s\n", at, from), from); err != nil {
+				return
+			}
+		}
+	}()
 }
 
 // seen is what an endpoint has seen of a connection.
