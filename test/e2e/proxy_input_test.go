@@ -563,6 +563,10 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err != nil {
 		return "", err
 	}
+	dropped, err := alone.dropsUnallocated(ctx)
+	if err != nil {
+		return "", err
+	}
 	// The controller works too: it has the API by its Service.
 	if err := alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`); err != nil {
 		return "", err
@@ -574,6 +578,6 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a lab without kube-proxy is up after %.1f s; the table without groups: %s; by hints %d answers, by node ports over IPv6 %d, and by groups %s",
-		took.Seconds(), described(rows), near.Answered, by.Answered, u), nil
+	return fmt.Sprintf("a lab without kube-proxy is up after %.1f s; the table without groups: %s; by hints %d answers, by node ports over IPv6 %d; %s; and by groups %s",
+		took.Seconds(), described(rows), near.Answered, by.Answered, dropped, u), nil
 }
