@@ -133,6 +133,9 @@ func (v value) other(t *testing.T) any {
 	case bool:
 		return !was
 	case float64:
+		if v.Maximum != nil && int(was)+2 > *v.Maximum {
+			return int(was) - 2
+		}
 		return int(was) + 2 // the number behind a port is another's
 	case string:
 		for _, allowed := range v.Enum {
@@ -277,6 +280,8 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"proxy.maxElements=-1", "/proxy/maxElements"},
 		{"proxy.maxServiceElements=0.5", "/proxy/maxServiceElements"},
 		{"proxy.enabled=true,proxy.maxServiceElements=2000000,proxy.maxElements=1000000", "proxy.maxServiceElements: 2000000 is more than proxy.maxElements, which is 1000000"},
+		{"proxy.maxAffinityClients=0", "/proxy/maxAffinityClients"},
+		{"proxy.maxAffinityClients=65536", "/proxy/maxAffinityClients"},
 		{"proxy.healthPort=0", "/proxy/healthPort"},
 		{"proxy.metricsPort=65536", "/proxy/metricsPort"},
 		{"proxy.conntrack.maxPerCore=-1", "/proxy/conntrack/maxPerCore"},

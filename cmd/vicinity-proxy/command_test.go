@@ -49,6 +49,8 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--cluster-cidr 10.0.0.1":                          `--cluster-cidr: "10.0.0.1" is not allowed`,
 		"--max-elements -1":                                "--max-elements: -1 is not allowed; it must be 0 or more",
 		"--max-service-elements 2 --max-elements 1":        "--max-service-elements: 2 is not allowed; it must be 0 or more, and not more than --max-elements",
+		"--max-affinity-clients 0":                         "--max-affinity-clients: 0 is not allowed; it must be from 1 to 65535",
+		"--max-affinity-clients 65536":                     "--max-affinity-clients: 65536 is not allowed; it must be from 1 to 65535",
 		"--detect-local-mode bridge":                       `--detect-local-mode: "bridge" is unknown; allowed are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix`,
 		"--detect-local-mode=BridgeInterface":              "--pod-bridge-interface: it is needed with --detect-local-mode=BridgeInterface",
 		"--pod-interface-name-prefix=veth":                 "--pod-interface-name-prefix: it is not allowed without --detect-local-mode=InterfaceNamePrefix",
@@ -100,6 +102,7 @@ func TestFilesAreChecked(t *testing.T) {
 		"masqueradeBit: many":     `masqueradeBit: "many" is not allowed; it must be a whole number`,
 		"masqueradeBit: 40":       "masqueradeBit: 40 is not allowed; it must be from 0 to 31",
 		"masqueradeAll: 1":        "masqueradeAll: 1 is not allowed; it must be true or false",
+		"maxAffinityClients: 0":   "maxAffinityClients: 0 is not allowed; it must be from 1 to 65535",
 		"nodeName: [a]":           `nodeName: ["a"] is not allowed; it must be a text`,
 		"nodeName:":               "nodeName: null is not allowed; it must be a text",
 		"minSyncPeriod: 5":        "minSyncPeriod: 5 is not allowed; it must be a time such as 10s",
@@ -137,7 +140,7 @@ func TestFilesAreChecked(t *testing.T) {
 // The file counts where the command line says nothing, and defaults where neither does.
 func TestFlagsWin(t *testing.T) {
 	path := config(t, "nodeName: from-file", "masqueradeBit: 20", "masqueradeAll: true", "clusterCIDR: [10.0.0.0/8, 2001:db8::/32]",
-		"nodePortAddresses: [192.0.2.0/24]", "externalIPs: [none]", "minSyncPeriod: 5ms", "logLevel: error")
+		"nodePortAddresses: [192.0.2.0/24]", "externalIPs: [none]", "minSyncPeriod: 5ms", "maxAffinityClients: 1000", "logLevel: error")
 	var s settings
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.addFlags(flags)
@@ -155,7 +158,7 @@ func TestFlagsWin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond ||
+	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 ||
 		!o.ExternalIPs.None || s.log.level != "error" || s.log.format != "json" || !slices.Equal(s.nodePortAddresses, []string{"198.51.100.0/24"}) {
 		t.Errorf("options %+v of settings %+v", o, s)
 	}

@@ -36,7 +36,8 @@ type settings struct {
 	masqueradeAll     bool
 	masqueradeBit     int
 
-	elements proxy.Bounds
+	elements           proxy.Bounds
+	maxAffinityClients int
 
 	minSyncPeriod, syncPeriod                time.Duration
 	conntrackTCPCleanup, conntrackAccounting bool
@@ -66,6 +67,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.masqueradeBit, "masquerade-bit", proxy.DefaultMasqueradeBit, "bit of packet marks by which connections are chosen that get the node's address as their source, 0 to 31; nobody else may use it, and kube-proxy has 14")
 	flags.IntVar(&s.elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take; what is beyond that is left out. 0 for half of --max-elements")
 	flags.IntVar(&s.elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take; Services for which none are left wait. 0 for as many as three quarters of the memory have room for that the program may use, at 512 bytes each, or 4194304 if that has no limit")
+	flags.IntVar(&s.maxAffinityClients, "max-affinity-clients", proxy.DefaultMaxAffinityClients, "clients that the node remembers for each port of a Service with session affinity, in each IP family and for endpoints on the node apart, 1 to 65535; those that come later are served without affinity until others expire. All are forgotten once when the value changes")
 	flags.DurationVar(&s.minSyncPeriod, "min-sync-period", proxy.DefaultMinSyncPeriod, "least time between two syncs: the first change is programmed at once, those that follow within that time together")
 	flags.DurationVar(&s.syncPeriod, "sync-period", proxy.DefaultSyncPeriod, "how often all rules are compared with the kernel's even if nobody seems to have changed them")
 	flags.BoolVar(&s.conntrackTCPCleanup, "conntrack-tcp-cleanup", false, "have the kernel forget connections of TCP and SCTP to endpoints that went, too, as it does those of UDP")
@@ -132,6 +134,8 @@ func (s *settings) check() *fault {
 		return faultf("max-elements", "%d is not allowed; it must be 0 or more", s.elements.Total)
 	case s.elements.Service < 0 || s.elements.Total > 0 && s.elements.Service > s.elements.Total:
 		return faultf("max-service-elements", "%d is not allowed; it must be 0 or more, and not more than --max-elements", s.elements.Service)
+	case s.maxAffinityClients < 1 || s.maxAffinityClients > proxy.DefaultMaxAffinityClients:
+		return faultf("max-affinity-clients", "%d is not allowed; it must be from 1 to %d", s.maxAffinityClients, proxy.DefaultMaxAffinityClients)
 	case s.minSyncPeriod < 0 || s.minSyncPeriod > time.Minute:
 		return faultf("min-sync-period", "%s is not allowed; it must be from 0 to 1m", s.minSyncPeriod)
 	case s.syncPeriod < time.Second:
@@ -210,8 +214,9 @@ func (s *settings) options() (proxy.Options, error) {
 	return proxy.Options{
 		NodeName: s.nodeName, AllServices: s.allServices, NodePortAddresses: ports, ExternalIPs: external, Pods: pods,
 		MasqueradeAll: s.masqueradeAll, MasqueradeMark: 1 << s.masqueradeBit,
-		Elements:      proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), s.elements),
-		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
+		Elements:           proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), s.elements),
+		MaxAffinityClients: s.maxAffinityClients,
+		MinSyncPeriod:      s.minSyncPeriod, SyncPeriod: s.syncPeriod,
 		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort), Accounting: s.conntrackAccounting,
 	}, nil
 }

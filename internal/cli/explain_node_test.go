@@ -459,7 +459,13 @@ func (heldRules) Close() error { return nil }
 // heldFor are the rules that the kernel of node a1 holds for some Services.
 func heldFor(t *testing.T, inputs ...compile.Input) heldRules {
 	t.Helper()
-	settings := view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit, Pods: podsFrom(t, "10.0.0.0/8")}
+	return heldWith(t, ruleset.MostAffinityClients, inputs...)
+}
+
+// heldWith is heldFor where maps of clients remember so many.
+func heldWith(t *testing.T, clients int, inputs ...compile.Input) heldRules {
+	t.Helper()
+	settings := view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit, Pods: podsFrom(t, "10.0.0.0/8"), MaxAffinityClients: clients}
 	node := proxiedNode("a1", "192.0.2.1")
 	options := settings.Options(node, "zone-a", nil)
 	var compiled []compile.Family
@@ -506,7 +512,7 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 				pause:     func(context.Context, time.Duration) error { pauses++; return nil },
 			}
 			if test.held[ruleset.IPv4].Exists {
-				test.held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
+				test.held[ruleset.IPv6] = emptyTable(t)
 			}
 			code, stdout, stderr := c.explain(t.Context(), "a1")
 			if code != test.code || !strings.Contains(stdout, test.want) {
@@ -516,6 +522,26 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 				t.Errorf("%d pauses, standard error %s", pauses, stderr)
 			}
 		})
+	}
+}
+
+// Maps of clients are to have the size that the proxy is told.
+func TestExplainNodeKnowsMaxAffinityClients(t *testing.T) {
+	service, near := proxiedService(func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }), aGroup("near", "1@a1 2@a2", nil)
+	for clients, code := range map[int]int{1000: 0, ruleset.MostAffinityClients: 1} {
+		c := newProxiedCluster(service, near)
+		set := c.objects[len(c.objects)-1].(*appsv1.DaemonSet)
+		set.Spec.Template.Spec.Containers[0].Args = append(set.Spec.Template.Spec.Containers[0].Args, "--max-affinity-clients=1000")
+		held := heldWith(t, clients, compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}})
+		held[ruleset.IPv6] = emptyTable(t)
+		c.here = machine{
+			addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
+			rules:     func() (rulesOfNode, error) { return held, nil },
+			pause:     func(context.Context, time.Duration) error { return nil },
+		}
+		if got, stdout, stderr := c.explain(t.Context(), "a1"); got != code {
+			t.Errorf("with maps of %d clients in the kernel the exit code is %d, want %d: %s%s", clients, got, code, stdout, stderr)
+		}
 	}
 }
 
@@ -529,12 +555,12 @@ func podsFrom(t *testing.T, prefixes ...string) view.Pods {
 	return pods
 }
 
-// emptyTable is a table without Services.
-func emptyTable(t *testing.T, family ruleset.Family) ruleset.Listing {
+// emptyTable is the table of IPv6 without Services.
+func emptyTable(t *testing.T) ruleset.Listing {
 	var settings view.Settings
 	settings.MasqueradeMark = 1 << defaultMasqueradeBit
 	settings.Pods = podsFrom(t, "10.0.0.0/8")
-	table, _ := view.Table(settings.Config(family, nil), nil)
+	table, _ := view.Table(settings.Config(ruleset.IPv6, nil), nil)
 	return table.Want()
 }
 
@@ -548,11 +574,11 @@ func TestExplainNodeLooksAgain(t *testing.T) {
 		rules:     func() (rulesOfNode, error) { return held, nil },
 		pause: func(context.Context, time.Duration) error {
 			held = heldFor(t, compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}})
-			held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
+			held[ruleset.IPv6] = emptyTable(t)
 			return nil
 		},
 	}
-	held[ruleset.IPv6] = emptyTable(t, ruleset.IPv6)
+	held[ruleset.IPv6] = emptyTable(t)
 	if code, stdout, stderr := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "holds what it should") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

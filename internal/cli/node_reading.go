@@ -188,6 +188,7 @@ func (in *nodeInput) apply(args []string) error {
 	flags.BoolVar(&given.AllServices, "all-services", false, "")
 	flags.BoolVar(&given.MasqueradeAll, "masquerade-all", false, "")
 	bit := flags.Uint("masquerade-bit", defaultMasqueradeBit, "")
+	flags.IntVar(&given.MaxAffinityClients, "max-affinity-clients", 0, "")
 	nodePorts := flags.StringSlice("nodeport-addresses", nil, "")
 	external := flags.StringSlice(view.FlagExternalIPs, []string{view.AllExternalIPs}, "")
 	var pods view.PodFlags

@@ -342,7 +342,7 @@ func TestTwoServicesUseUpTheTotal(t *testing.T) {
 // at the cluster IP, one after the other, as long as there is so much. The next one waits.
 func TestNewServicesGetTheLeast(t *testing.T) {
 	const ports = 2
-	least := ports * (ruleset.PortCost(false, false, 0, 0) + ruleset.FrontCost(1, false, false))
+	least := ports * (ruleset.PortCost(0, false, 0, 0) + ruleset.FrontCost(1, false, false))
 	w := bounded(t, Bounds{Service: 500, Total: 500 + 2*least + least/2})
 	w.put(withExternal(aService("first", "10.96.0.9"), 2000), aGroup("first", "first-1", "10.1.1.9"))
 	w.run(time.Second)
@@ -459,7 +459,7 @@ func TestOrderOfAStart(t *testing.T) {
 				waits = true
 			}
 		}
-		if least := ruleset.PortCost(false, false, 0, 0) + ruleset.FrontCost(1, false, false); waits && left >= least {
+		if least := ruleset.PortCost(0, false, 0, 0) + ruleset.FrontCost(1, false, false); waits && left >= least {
 			left -= least
 		}
 		if w.bounds.room() != left {
@@ -546,14 +546,57 @@ func TestNoBounds(t *testing.T) {
 	}
 }
 
-// Affinity takes so little that as many Services can have it as can be without.
+// Affinity takes so little that as many Services can have it as can be without, also where
+// they remember fewer clients than the kernel has room for by itself.
 func TestStickyServicesHaveRoom(t *testing.T) {
 	const services = 10_000
-	for _, memory := range []int64{0, 512 << 20} {
-		b := newBounds(BoundsWithin(memory, Bounds{}))
-		cost := ruleset.PortCost(true, false, 0, 0) + ruleset.FrontCost(3, true, false)
-		if most := b.Total / cost; memory == 0 && most < services || most < services/5 {
-			t.Errorf("of %d bytes of memory, %d sticky Services of %d elements have rules", memory, most, cost)
+	for _, clients := range []int{100, 1000, DefaultMaxAffinityClients} {
+		for _, memory := range []int64{0, 512 << 20} {
+			b := newBounds(BoundsWithin(memory, Bounds{}))
+			cost := ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(3, true, false)
+			if most := b.Total / cost; memory == 0 && most < services || most < services/5 {
+				t.Errorf("of %d bytes of memory, %d sticky Services of %d elements with %d clients have rules", memory, most, cost, clients)
+			}
 		}
+	}
+}
+
+// A proxy that remembers another number of clients than the one before has maps of that size,
+// and counts them.
+func TestMaxAffinityClients(t *testing.T) {
+	w := newWorld(t)
+	service := aService("web", "10.96.0.1")
+	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	var counted []int
+	for _, clients := range []int{0, 1000, 10_000, DefaultMaxAffinityClients} {
+		w.restart()
+		w.rules.maxAffinityClients, w.families, w.named = clients, nil, nil
+		w.begin()
+		w.catalogue.fill(func() {
+			w.catalogue.setNode(aNode("a"))
+			w.catalogue.replaceGroups(nil, "", "a")
+		})
+		w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+		w.right(fmt.Sprintf("with %d clients", clients))
+		var sizes []int
+		for _, set := range w.kernel.tables[ruleset.IPv4].sets {
+			if set.dynamic {
+				sizes = append(sizes, set.size)
+			}
+		}
+		// Maps have no size of their own where it is the kernel's.
+		if want := []int{clients % DefaultMaxAffinityClients}; !slices.Equal(sizes, want) {
+			t.Errorf("with %d clients maps have the sizes %v, want %v", clients, sizes, want)
+		}
+		counted = append(counted, w.bounds.given[keyOf(service)])
+	}
+	more := func(clients int) int {
+		return 2 * (ruleset.MemoryCost(clients) - ruleset.MemoryCost(DefaultMaxAffinityClients))
+	}
+	if want := []int{counted[0], counted[0] + more(1000), counted[0] + more(10_000), counted[0]}; !slices.Equal(counted, want) {
+		t.Errorf("the Service counts as %v elements, want %v", counted, want)
+	}
+	if w.counter("anew", "IPv4") != 0 || w.counter("foreign", "IPv4") != 0 {
+		t.Error("rules that were there are taken for those of somebody else")
 	}
 }

@@ -40,6 +40,7 @@ type fakeTable struct {
 type fakeSet struct {
 	print    string
 	dynamic  bool
+	size     int
 	elements map[string]ruleset.Element // by key
 }
 
@@ -53,7 +54,7 @@ func (t *fakeTable) clone() *fakeTable {
 	}
 	c := &fakeTable{chains: maps.Clone(t.chains), bases: maps.Clone(t.bases), sets: map[string]*fakeSet{}}
 	for name, set := range t.sets {
-		c.sets[name] = &fakeSet{set.print, set.dynamic, maps.Clone(set.elements)}
+		c.sets[name] = &fakeSet{set.print, set.dynamic, set.size, maps.Clone(set.elements)}
 	}
 	return c
 }
@@ -94,7 +95,7 @@ func (t *fakeTable) change(c ruleset.Change) (*fakeTable, error) {
 	}
 	switch c.Kind {
 	case ruleset.AddSet:
-		t.sets[c.Set.Name] = &fakeSet{c.Set.Fingerprint(), c.Set.Dynamic, map[string]ruleset.Element{}}
+		t.sets[c.Set.Name] = &fakeSet{c.Set.Fingerprint(), c.Set.Dynamic, c.Set.Size, map[string]ruleset.Element{}}
 	case ruleset.DeleteSet:
 		if t.sets[c.Set.Name] == nil {
 			return nil, fmt.Errorf("set %s: %w", c.Set.Name, errNotThere)

@@ -31,6 +31,8 @@ type rules struct {
 	// apiServer are the addresses by which the API server is reached.
 	apiServer   netset.Set
 	withoutIPv6 bool
+	// maxAffinityClients is how many clients each map of a port with affinity remembers.
+	maxAffinityClients int
 }
 
 // families are those that the node has.
@@ -44,7 +46,7 @@ func (r *rules) families() []ruleset.Family {
 // config is what a table goes by, with the ranges of cluster IPs. Beside kube-proxy it is
 // that which knows what to do with addresses there that no Service has.
 func (r *rules) config(number ruleset.Family, node *corev1.Node, ranges netset.Set) ruleset.Config {
-	c := ruleset.Config{Family: number, MasqueradeMark: r.masqueradeMark, MasqueradeAll: r.masqueradeAll}
+	c := ruleset.Config{Family: number, MasqueradeMark: r.masqueradeMark, MasqueradeAll: r.masqueradeAll, MaxAffinityClients: r.maxAffinityClients}
 	if r.allServices {
 		c.ServiceRanges = ranges.Prefixes()
 	}
@@ -74,7 +76,7 @@ func (r *rules) addressBook(known *catalogue) *compile.AddressBook {
 func (r *rules) place(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := view.Addresses(node)
 	return compile.Options{
-		AllServices: r.allServices, ExternalIPs: r.externalIPs,
+		AllServices: r.allServices, ExternalIPs: r.externalIPs, MaxAffinityClients: r.maxAffinityClients,
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
 			NodePortAddresses: r.nodePortAddresses.Of(local, named),

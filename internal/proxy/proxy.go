@@ -42,6 +42,8 @@ const (
 	DefaultSyncPeriod    = 10 * time.Minute
 	// DefaultMasqueradeBit is not that of kube-proxy, which is 14.
 	DefaultMasqueradeBit = 13
+	// DefaultMaxAffinityClients is what maps of kube-proxy have.
+	DefaultMaxAffinityClients = ruleset.MostAffinityClients
 )
 
 // Options are what a proxy goes by.
@@ -75,6 +77,9 @@ type Options struct {
 	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
 	// seems to have changed them.
 	SyncPeriod time.Duration
+	// MaxAffinityClients is how many clients each port of a Service with affinity remembers,
+	// 1 to 65535; 65535 if zero.
+	MaxAffinityClients int
 	// Elements bounds what Services take of the kernel.
 	Elements Bounds
 	// LeaseNamespace is where the Lease of the proxy is, and where vicinity-controller
@@ -238,7 +243,7 @@ func (o *Options) rules() rules {
 	return rules{
 		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
 		pods: o.Pods, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
-		externalIPs: o.ExternalIPs, apiServer: apiServer(o.API),
+		externalIPs: o.ExternalIPs, apiServer: apiServer(o.API), maxAffinityClients: o.MaxAffinityClients,
 	}
 }
 

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/fnv"
 	"math"
@@ -79,6 +80,10 @@ func (s *supply) sizes() sizes {
 // cost is what a port takes in one family.
 func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 	sticky, guarded := c.affinity > 0, len(a.balancer) > 0 && len(a.sources) > 0
+	clients := 0
+	if sticky {
+		clients = cmp.Or(c.options.MaxAffinityClients, ruleset.MostAffinityClients)
+	}
 	inside, outside, others, sources := n.cluster, n.cluster, len(a.external)+len(a.balancer), 0
 	if c.policy.internal == ruleset.PoolLocal {
 		inside = n.local
@@ -92,7 +97,7 @@ func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 	if guarded {
 		sources = len(a.sources)
 	}
-	return ruleset.PortCost(sticky, n.weighted, sources, n.known) + ruleset.FrontCost(inside, sticky, false) +
+	return ruleset.PortCost(clients, n.weighted, sources, n.known) + ruleset.FrontCost(inside, sticky, false) +
 		others*ruleset.FrontCost(outside, sticky, guarded)
 }
 

@@ -122,7 +122,11 @@ func serving(r Result) (ports int) {
 func leastOf(service *corev1.Service, r *Result) int {
 	sticky := service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 	slots := min(1, len(r.Families[0].Endpoints))
-	return ruleset.PortCost(sticky, false, 0, 0) + ruleset.FrontCost(slots, sticky, false)
+	clients := 0
+	if sticky {
+		clients = ruleset.MostAffinityClients
+	}
+	return ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(slots, sticky, false)
 }
 
 // order is what a Service has of what bounds leave, what comes first first: ports, addresses
@@ -184,7 +188,7 @@ func elements(r Result) int {
 		f := &r.Families[i]
 		taken := 0
 		for j := range f.Ports {
-			taken += f.Ports[j].Cost()
+			taken += f.Ports[j].Cost(ruleset.MostAffinityClients)
 		}
 		for _, e := range f.Endpoints {
 			if e.OnNode {

@@ -32,6 +32,8 @@ type Options struct {
 	// the others they may.
 	Addresses   *AddressBook
 	ExternalIPs ExternalIPs
+	// MaxAffinityClients is that of ruleset.Config.
+	MaxAffinityClients int
 }
 
 // Node is the node that the rules are for.

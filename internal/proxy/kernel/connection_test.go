@@ -274,19 +274,29 @@ func TestWeightsShareConnections(t *testing.T) {
 }
 
 // affinityMap is the name of the only map that packets add to.
-func affinityMap(t *testing.T, w *world) string {
+func affinityMap(t testing.TB, w *world) string {
+	t.Helper()
+	if all := affinityMaps(t, w); len(all) > 0 {
+		return all[0]
+	}
+	t.Fatal("there is no map of clients")
+	return ""
+}
+
+// affinityMaps are the names of all maps that packets add to.
+func affinityMaps(t testing.TB, w *world) []string {
 	t.Helper()
 	shape, err := w.conn.Shape(w.family)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var all []string
 	for _, set := range shape.Sets {
 		if strings.HasPrefix(set.Name, "affinity-") {
-			return set.Name
+			all = append(all, set.Name)
 		}
 	}
-	t.Fatal("there is no map of clients")
-	return ""
+	return all
 }
 
 func TestAffinityEndsWithItsTimeout(t *testing.T) {

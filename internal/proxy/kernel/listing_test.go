@@ -13,8 +13,9 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// typical is a table with one of everything that Services ask for.
-func typical(t testing.TB, family ruleset.Family) *ruleset.Table {
+// typical is a table with one of everything that Services ask for, whose maps remember so many
+// clients.
+func typical(t testing.TB, family ruleset.Family, clients int) *ruleset.Table {
 	t.Helper()
 	address := func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", n)) }
 	endpoint := func(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.128.0.%d:8080", n)) }
@@ -29,7 +30,9 @@ func typical(t testing.TB, family ruleset.Family) *ruleset.Table {
 	front := func(n int, p ruleset.Protocol, port uint16) ruleset.Front {
 		return ruleset.Front{Address: address(n), Protocol: p, Port: port}
 	}
-	table := ruleset.NewTable(ruleset.Config{Family: family, ClusterCIDRs: []netip.Prefix{pods}, ServiceRanges: []netip.Prefix{services}})
+	table := ruleset.NewTable(ruleset.Config{
+		Family: family, ClusterCIDRs: []netip.Prefix{pods}, ServiceRanges: []netip.Prefix{services}, MaxAffinityClients: clients,
+	})
 	for _, p := range []ruleset.ServicePort{
 		{
 			Name:    "shop/cart:http",
@@ -111,10 +114,10 @@ func blocks(table string) []string {
 }
 
 func TestNFTListsWhatTheTextSays(t *testing.T) {
-	for _, family := range families {
+	for i, family := range families {
 		n := newNamespace(t)
 		c := n.open(t)
-		table := typical(t, family)
+		table := typical(t, family, i*1000)
 		commit(t, c, table, time.Now())
 		wantTable(t, c, family, table)
 

@@ -12,6 +12,7 @@ import (
 // Constants of the kernel that the package unix has no names for.
 const (
 	setConcatenation     = 0x80 // NFT_SET_CONCAT
+	setDescriptionSize   = 1    // NFTA_SET_DESC_SIZE
 	setDescriptionFields = 2    // NFTA_SET_DESC_CONCAT
 	setDescriptionLength = 1    // NFTA_SET_FIELD_LEN
 )
@@ -93,14 +94,21 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	m.end()
 }
 
-// description writes where the fields of a set's keys begin, without which nft fails to list
-// them.
+// description writes the size of a set that has one, and where the fields of a set's keys
+// begin, without which nft fails to list them.
 func (e *encoder) description(set *ruleset.Set) {
-	if len(set.Key) == 1 {
+	if len(set.Key) == 1 && set.Size == 0 {
 		return
 	}
 	m := e.messages
 	description := m.nest(unix.NFTA_SET_DESC)
+	defer m.nested(description)
+	if set.Size > 0 {
+		m.number32(setDescriptionSize, uint32(set.Size))
+	}
+	if len(set.Key) == 1 {
+		return
+	}
 	fields := m.nest(setDescriptionFields)
 	for _, f := range set.Key {
 		_, length := field(e.family, f)
@@ -109,7 +117,6 @@ func (e *encoder) description(set *ruleset.Set) {
 		m.nested(one)
 	}
 	m.nested(fields)
-	m.nested(description)
 }
 
 // rangesName is the name of sets without one: the kernel puts a number in its place.

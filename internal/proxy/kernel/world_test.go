@@ -31,19 +31,21 @@ type addresses struct {
 	// inner and outer are those of the node on its links, and pod and stranger those of
 	// the client.
 	inner, outer, pod, stranger netip.Addr
-	bits, wideBits              int
+	// strangers are many more addresses of the client.
+	strangers      netip.Prefix
+	bits, wideBits int
 }
 
 // worlds are the addresses of either family.
 var worlds = []addresses{
 	{
-		family: ruleset.IPv4, pods: netip.MustParsePrefix("10.128.0.0/9"),
+		family: ruleset.IPv4, strangers: netip.MustParsePrefix("198.18.0.0/15"), pods: netip.MustParsePrefix("10.128.0.0/9"),
 		inner: netip.MustParseAddr("10.128.255.254"), outer: netip.MustParseAddr("192.0.2.254"),
 		pod: netip.MustParseAddr("10.129.0.1"), stranger: netip.MustParseAddr("192.0.2.1"),
 		bits: 16, wideBits: 24,
 	},
 	{
-		family: ruleset.IPv6, pods: netip.MustParsePrefix("fd00:128::/33"),
+		family: ruleset.IPv6, strangers: netip.MustParsePrefix("2001:db8:1::/64"), pods: netip.MustParsePrefix("fd00:128::/33"),
 		inner: netip.MustParseAddr("fd00:128::ffff"), outer: netip.MustParseAddr("2001:db8::ffff"),
 		pod: netip.MustParseAddr("fd00:128:1::1"), stranger: netip.MustParseAddr("2001:db8::1"),
 		bits: 64, wideBits: 64,

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -93,6 +94,58 @@ func TestAdoptDoesNotTrustWhatLingers(t *testing.T) {
 	other.do(t, other.Commit(start.Add(time.Second)))
 	if due, ok := other.Due(); ok {
 		t.Errorf("something is due at %s though all is used", due)
+	}
+}
+
+// A table that remembers another number of clients than the one before has maps of its own,
+// which are empty. All else stays, and what the other had goes when it has lingered.
+func TestAdoptWithAnotherNumberOfClients(t *testing.T) {
+	sp := sticky("1234", "12")
+	client := netip.MustParseAddr("192.0.2.1")
+	b := newBed(Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
+	b.program(t, start, sp, dnsPort("12"))
+	stays := func(draw int) {
+		t.Helper()
+		for _, one := range []int{draw, 3 - draw} {
+			if got := b.kernel.send(packet{source: client, front: sp.Fronts[0].Front}, uint32(one)).target; got != sp.Cluster[draw] {
+				t.Fatalf("the client is led to %s, and should be to %s, the slot that it drew first", got, sp.Cluster[draw])
+			}
+		}
+	}
+	stays(0)
+	now := start
+	for i, clients := range []int{1000, 2000, 0} {
+		was := maps.Clone(b.kernel.sets)
+		b.config.MaxAffinityClients = clients
+		b = b.again(t, sp, dnsPort("12"))
+		c := b.Commit(now)
+		for _, line := range describe(c.Transaction) {
+			if strings.Contains(line, "table") || strings.Contains(line, "udp") {
+				t.Errorf("%d clients: %s", clients, line)
+			}
+		}
+		b.do(t, c)
+		stays(i + 1)
+		made := 0
+		for name, set := range b.kernel.sets {
+			if set.Dynamic && was[name] == nil {
+				if made++; set.Size != clients {
+					t.Errorf("%s has the size %d, want %d", name, set.Size, clients)
+				}
+			}
+		}
+		if made != 2 {
+			t.Errorf("%d clients: %d maps are made, want 2", clients, made)
+		}
+		for due, more := b.Due(); more; due, more = b.Due() {
+			now = due
+			b.program(t, now)
+		}
+		for name, set := range was {
+			if set.Dynamic && b.kernel.sets[name] != nil {
+				t.Errorf("%d clients: %s is still there", clients, name)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 const (
 	// DefaultMasqueradeMark is a bit that kube-proxy does not use.
 	DefaultMasqueradeMark = 0x2000
+	// MostAffinityClients is the size that the kernel gives a map of clients by itself.
+	MostAffinityClients = 65535
 	// DefaultLinger is long beside what a packet needs for two lookups, even where it is
 	// put off between them.
 	DefaultLinger = time.Second
@@ -34,6 +36,11 @@ type Config struct {
 	// ServiceRanges are where cluster IPs are from. New connections to addresses there that
 	// no Service has are dropped.
 	ServiceRanges []netip.Prefix
+	// MaxAffinityClients is how many clients each map of a pool of a port with affinity
+	// remembers, MostAffinityClients if zero or more than that. Maps of another size have
+	// other names, so that a table is adopted whose maps have another: their clients are
+	// forgotten, and they go as all that nothing leads to. A table keeps it from the start.
+	MaxAffinityClients int
 	// Linger is how long what the rules no longer lead to stays in the kernel for packets
 	// that are on their way through them, DefaultLinger if zero.
 	Linger time.Duration
@@ -59,6 +66,9 @@ func (c Config) normal() Config {
 	}
 	if c.Linger <= 0 {
 		c.Linger = DefaultLinger
+	}
+	if c.MaxAffinityClients <= 0 || c.MaxAffinityClients > MostAffinityClients {
+		c.MaxAffinityClients = MostAffinityClients
 	}
 	c.ClusterCIDRs = prefixes(c.Family, c.ClusterCIDRs)
 	c.ServiceRanges = prefixes(c.Family, c.ServiceRanges)

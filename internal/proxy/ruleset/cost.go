@@ -1,5 +1,7 @@
 package ruleset
 
+import "math/bits"
+
 // What a ServicePort takes of the kernel is counted in elements of sets. Chains, rules and
 // maps count as elements too, of which each is larger than one and there are few. The counts are
 // upper bounds, made without the ServicePort, which may be too large to make.
@@ -18,23 +20,39 @@ const (
 	// stickyChains are those by which a port finds clients and remembers them: for each
 	// treatment and pool, for what decides between pools, and for what remembers.
 	stickyChains = 2*len(treatmentPrefixes) + 1 + 3
-	// memoryCost is a map of clients with some of these. How many there are is not known.
+	// memoryCost is a map of clients of the kernel's own size with some of these. How many
+	// there are is not known.
 	memoryCost = 64
+	// bucketsPerElement is how many buckets of a map's hash table take as much memory as an
+	// element counts for: 16 bytes each, half of which is what the kernel rounds up.
+	bucketsPerElement = 32
 )
 
 // knownPerElement is how many endpoints that are only known take as much as an element: they
 // are in the memory of the program alone.
 const knownPerElement = 4
 
+// MemoryCost is what a map counts for that remembers so many clients: a share of what one of
+// the kernel's own size does, and the hash table, which the kernel makes at once, and with room
+// for a third more, for a map that is given a size.
+func MemoryCost(clients int) int {
+	if clients >= MostAffinityClients {
+		return memoryCost
+	}
+	buckets := 1 << bits.Len(uint(max(clients*4/3, 4)-1))
+	return (clients*memoryCost+MostAffinityClients-1)/MostAffinityClients + (buckets+bucketsPerElement-1)/bucketsPerElement
+}
+
 // PortCost is what a port takes beside its fronts, of which those for some sources only
-// have so many of them, and which knows so many endpoints beside those that it uses.
-func PortCost(sticky, weighted bool, sources, known int) int {
+// have so many of them, and which knows so many endpoints beside those that it uses. Each of
+// its maps remembers so many clients, none if it has no affinity.
+func PortCost(clients int, weighted bool, sources, known int) int {
 	cost := portChains*chainCost + known/knownPerElement
 	if weighted {
 		cost += weightedCost
 	}
-	if sticky {
-		cost += stickyChains*(chainCost+2) + hookCost + 2*memoryCost
+	if clients > 0 {
+		cost += stickyChains*(chainCost+2) + hookCost + 2*MemoryCost(clients)
 		if weighted {
 			cost += weightedCost
 		}
@@ -60,9 +78,13 @@ func FrontCost(slots int, sticky, guarded bool) int {
 	return cost
 }
 
-// Cost is what a ServicePort takes at most.
-func (sp *ServicePort) Cost() int {
+// Cost is what a ServicePort takes at most, with maps that remember so many clients if it has
+// affinity.
+func (sp *ServicePort) Cost(clients int) int {
 	sticky := sp.Affinity > 0
+	if !sticky {
+		clients = 0
+	}
 	sources, cost := 0, 0
 	for i := range sp.Fronts {
 		end := &sp.Fronts[i]
@@ -77,5 +99,5 @@ func (sp *ServicePort) Cost() int {
 		cost += FrontCost(slots, sticky, end.Sources != nil)
 	}
 	known := len(sp.Known.Serving) + len(sp.Known.Silent) + len(sp.Known.Fleeting)
-	return cost + PortCost(sticky, sp.Weights != nil, sources, known)
+	return cost + PortCost(clients, sp.Weights != nil, sources, known)
 }

@@ -12,7 +12,8 @@ import (
 // What a table really adds to the kernel is never more than ServicePorts are said to cost.
 func TestCostIsAnUpperBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		table := NewTable(Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.30.0.0/16")}})
+		clients := rapid.IntRange(1, MostAffinityClients).Draw(t, "clients")
+		table := NewTable(Config{Family: IPv4, MaxAffinityClients: clients, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.30.0.0/16")}})
 		fixed := added(table.Commit(time.Unix(0, 0)))
 		if fixed == 0 {
 			t.Fatal("an empty table adds nothing")
@@ -20,7 +21,7 @@ func TestCostIsAnUpperBound(t *testing.T) {
 		cost := 0
 		for i := range rapid.IntRange(1, 4).Draw(t, "ports") {
 			sp := drawPort(t, i)
-			cost += sp.Cost()
+			cost += sp.Cost(clients)
 			if err := table.Set(sp); err != nil {
 				t.Fatal(err)
 			}
@@ -29,6 +30,28 @@ func TestCostIsAnUpperBound(t *testing.T) {
 			t.Fatalf("%d elements, chains and rules are added, which are said to be %d", got, cost)
 		}
 	})
+}
+
+// A map of clients counts more the more of them it remembers, down from that of the kernel's
+// own size, and so does the hash table that the kernel makes at once for any other size: twice
+// the bytes of its buckets, at 512 bytes for each element.
+func TestMemoryCost(t *testing.T) {
+	for _, test := range []struct{ clients, want int }{
+		{1, 1 + 1},
+		{24, 1 + 1},
+		{25, 1 + 2},
+		{100, 1 + 256*16/512},
+		{1000, 1 + 2048*16/512},
+		{1025, 2 + 2048*16/512},
+		{10_000, 10 + 16384*16/512},
+		{MostAffinityClients - 1, 64 + 131072*16/512},
+		{MostAffinityClients, 64},
+		{MostAffinityClients + 1, 64},
+	} {
+		if got := MemoryCost(test.clients); got != test.want {
+			t.Errorf("a map of %d clients counts as %d elements, want %d", test.clients, got, test.want)
+		}
+	}
 }
 
 // drawPort is any ServicePort whose fronts no other has.

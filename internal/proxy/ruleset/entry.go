@@ -110,13 +110,19 @@ func (e *entry) gains(other *entry) bool {
 // group names what the clients of a sticky port share, whichever of its fronts of a
 // protocol they connect to: where they are remembered, for each pool. Pools must not share
 // it: a client that the whole pool served would be sent away from the node by a front that
-// may only use the local one. It is empty for a port that is not sticky.
+// may only use the local one. A map whose size is not the kernel's own has another name for
+// each size, since the size of a map cannot be changed. It is empty for a port that is not
+// sticky.
 func (p *port) group(end *FrontEnd) string {
 	if p.affinity == 0 {
 		return ""
 	}
 	protocol := end.Protocol.String()
-	return protocol + "-" + uniqueName(p.name, protocol)
+	details := []string{protocol}
+	if p.clients != MostAffinityClients {
+		details = append(details, fmt.Sprintf("%d clients", p.clients))
+	}
+	return protocol + "-" + uniqueName(p.name, details...)
 }
 
 // sourcesName names the chain of those that may connect to a front.

@@ -28,9 +28,15 @@ func (c *Chain) Fingerprints() []string {
 }
 
 // Fingerprint is what the set carries in the kernel. It differs where sets differ in
-// anything but their elements.
+// anything but their elements and their size, which their names tell.
 func (s *Set) Fingerprint() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", *s))
+	kind := struct {
+		Name      string
+		Key, Data []Field
+		Verdicts  bool
+		Dynamic   bool
+	}{s.Name, s.Key, s.Data, s.Verdicts, s.Dynamic}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", kind))
 	return hex.EncodeToString(sum[:8])
 }
 

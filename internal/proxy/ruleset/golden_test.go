@@ -111,6 +111,7 @@ func TestTextGolden(t *testing.T) {
 		{"ipv6.nft", Config{Family: IPv6, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("fd01::/16"), netip.MustParsePrefix("fd02::/16")}}, every(IPv6)},
 		{"bridge.nft", Config{Family: IPv4, PodInterfaces: Interfaces{Name: "cni0"}}, every(IPv4)[2:3]},
 		{"interfaces.nft", Config{Family: IPv6, PodInterfaces: Interfaces{Name: "veth", Prefix: true}}, every(IPv6)[2:3]},
+		{"affinity-clients.nft", Config{Family: IPv4, MaxAffinityClients: 1000}, every(IPv4)[2:3]},
 		{"service-ranges-ipv4.nft", Config{Family: IPv4, ServiceRanges: serviceRanges}, every(IPv4)[:1]},
 		{"service-ranges-ipv6.nft", Config{Family: IPv6, ServiceRanges: serviceRanges}, every(IPv6)[:1]},
 		{"masquerade-all.nft", Config{Family: IPv4, MasqueradeAll: true, MasqueradeMark: 0x80000000}, every(IPv4)[:1]},

@@ -58,7 +58,7 @@ func hold(family Family, l Listing) *holding {
 		id, ok := fixed[set.Name]
 		if !ok {
 			p := parsePart(set.Name)
-			if p == nil || p.kind != affinityPart || set.Fingerprint != affinitySet(set.Name).Fingerprint() {
+			if p == nil || p.kind != affinityPart || set.Fingerprint != (Config{}).affinitySet(set.Name).Fingerprint() {
 				h.foreign = append(h.foreign, "set "+set.Name)
 				continue
 			}

@@ -54,9 +54,14 @@ func fields(values []Value) []Field {
 
 // affinitySet is a map from clients of a pool of a Service port to the targets that they stay
 // with. Of more clients than it has room for, those that come later are not remembered until
-// others expire. A size of its own would have the kernel make room for all of them at once.
-func affinitySet(name string) *Set {
-	return &Set{Name: name, Key: []Field{FieldAddress}, Data: []Field{FieldAddress, FieldPort}, Dynamic: true}
+// others expire. It has no size of its own if it is to have the kernel's: given one, the kernel
+// makes room for all clients at once.
+func (c Config) affinitySet(name string) *Set {
+	set := &Set{Name: name, Key: []Field{FieldAddress}, Data: []Field{FieldAddress, FieldPort}, Dynamic: true}
+	if c.MaxAffinityClients < MostAffinityClients {
+		set.Size = c.MaxAffinityClients
+	}
+	return set
 }
 
 // The chains that maps lead to in every table.

@@ -211,6 +211,8 @@ func (w *world) config() *rapid.Generator[Config] {
 			ServiceRanges:  rapid.SampledFrom([][]netip.Prefix{nil, nil, w.ranges}).Draw(t, "ranges"),
 			PodInterfaces:  rapid.SampledFrom([]Interfaces{{}, {}, {Name: "pod0"}, {Name: "pod", Prefix: true}}).Draw(t, "interfaces"),
 			Linger:         rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond}).Draw(t, "linger"),
+
+			MaxAffinityClients: rapid.SampledFrom([]int{0, 0, 1000, 2000}).Draw(t, "clients"),
 		}
 	})
 }
@@ -350,7 +352,9 @@ func (m *machine) setHairpin(t *rapid.T) {
 }
 
 func (m *machine) configure(t *rapid.T) {
+	clients := m.wanted.config.MaxAffinityClients
 	m.wanted.config = m.world.config().Draw(t, "config")
+	m.wanted.config.MaxAffinityClients = clients
 	m.Configure(m.wanted.config)
 }
 
@@ -563,8 +567,9 @@ func (m *machine) refuse(t *rapid.T) {
 	}
 }
 
-// restart begins with another table.
+// restart begins with another table, which may remember another number of clients.
 func (m *machine) restart(t *rapid.T) {
+	m.wanted.config.MaxAffinityClients = m.world.config().Draw(t, "config").MaxAffinityClients
 	m.Table = NewTable(m.wanted.config)
 	m.forgetful = true
 	first := rapid.Bool().Draw(t, "adopt first")

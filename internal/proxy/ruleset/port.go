@@ -17,16 +17,19 @@ type port struct {
 	pools    [slotMaps][]netip.AddrPort
 	shapes   [slotMaps]shape
 	affinity time.Duration
-	known    Known // each list sorted
+	// clients is how many clients each of its maps remembers.
+	clients int
+	known   Known // each list sorted
 	// late are endpoints that ended when there was none left that serves.
 	late []netip.AddrPort
 }
 
-// newPort makes a port of a ServicePort, whose lists of endpoints it may go on with. The error
-// says what is left out.
-func newPort(family Family, sp ServicePort) (*port, error) {
+// newPort makes a port of a ServicePort, whose lists of endpoints it may go on with, for a
+// table with a normal Config. The error says what is left out.
+func newPort(config Config, sp ServicePort) (*port, error) {
+	family := config.Family
 	left := &omissions{name: sp.Name}
-	p := &port{name: sp.Name, rank: sp.Rank, affinity: sp.Affinity}
+	p := &port{name: sp.Name, rank: sp.Rank, affinity: sp.Affinity, clients: config.MaxAffinityClients}
 	if p.affinity < 0 {
 		left.add("affinity %s: allowed is a time from zero", p.affinity)
 		p.affinity = 0

@@ -219,7 +219,7 @@ func (r *revision) changes(before Config) []Change {
 	}
 	for _, p := range r.created {
 		if p.kind == affinityPart {
-			changes = append(changes, Change{Kind: AddSet, Set: affinitySet(p.name)})
+			changes = append(changes, Change{Kind: AddSet, Set: r.config.affinitySet(p.name)})
 		} else {
 			changes = append(changes, Change{Kind: AddChain, Chain: p.chain(r.config)})
 		}

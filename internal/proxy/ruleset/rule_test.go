@@ -71,12 +71,16 @@ func TestFingerprintsTellChainsApart(t *testing.T) {
 
 func TestFingerprintsTellSetsApart(t *testing.T) {
 	seen := make(map[string]string)
-	for _, set := range append(sets[:], affinitySet("affinity-a"), affinitySet("affinity-b"), &Set{Name: "affinity-a", Dynamic: true}) {
+	for _, set := range append(sets[:], (Config{}).affinitySet("affinity-a"), (Config{}).affinitySet("affinity-b"), &Set{Name: "affinity-a", Dynamic: true}) {
 		mine := set.Fingerprint()
 		if other, ok := seen[mine]; ok {
 			t.Errorf("%s has the fingerprint of %s", set.Name, other)
 		}
 		seen[mine] = set.Name
+		sized := *set
+		if sized.Size = 7; sized.Fingerprint() != mine {
+			t.Errorf("%s has another fingerprint with another size", set.Name)
+		}
 	}
 }
 

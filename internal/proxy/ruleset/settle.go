@@ -99,7 +99,7 @@ func (r *revision) expire() {
 				r.flushed = append(r.flushed, Change{Kind: ReplaceRules, Chain: &Chain{Name: p.name}})
 			}
 			if p.kind == affinityPart {
-				r.deleted = append(r.deleted, Change{Kind: DeleteSet, Set: affinitySet(p.name)})
+				r.deleted = append(r.deleted, Change{Kind: DeleteSet, Set: r.config.affinitySet(p.name)})
 			} else {
 				r.deleted = append(r.deleted, Change{Kind: DeleteChain, Chain: &Chain{Name: p.name}})
 			}

@@ -57,7 +57,7 @@ func NewTable(config Config) *Table {
 // Set stages a ServicePort, be it new or another than before. The error says what of it
 // no rule can be made of and is left out: the rest is staged all the same.
 func (t *Table) Set(sp ServicePort) error {
-	p, err := newPort(t.config.Family, sp)
+	p, err := newPort(t.config, sp)
 	t.staged[sp.Name] = p
 	return err
 }
@@ -86,9 +86,9 @@ func (t *Table) SetHairpin(addresses []netip.Addr) {
 	t.stagedHairpin = &mine
 }
 
-// Configure stages another Config. The family stays.
+// Configure stages another Config. The family and MaxAffinityClients stay.
 func (t *Table) Configure(config Config) {
-	config.Family = t.config.Family
+	config.Family, config.MaxAffinityClients = t.config.Family, t.config.MaxAffinityClients
 	config = config.normal()
 	t.stagedConfig = &config
 }

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -63,7 +64,7 @@ func (w *textWriter) set(set *Set, elements []Element) {
 	}
 	w.line(2, "%s", holds)
 	if set.Dynamic {
-		w.line(2, "size 65535") // which is the kernel's
+		w.line(2, "size %d", cmp.Or(set.Size, MostAffinityClients))
 		w.line(2, "flags dynamic,timeout")
 	}
 	for i, e := range elements {

@@ -49,9 +49,11 @@ type Set struct {
 	Data []Field
 	// Verdicts says that it is a map to verdicts.
 	Verdicts bool
-	// Dynamic says that packets add elements, which have a timeout, by Remember. The kernel
-	// gives such a set room for 65,535 of them, and others have no bound.
+	// Dynamic says that packets add elements, which have a timeout, by Remember.
 	Dynamic bool
+	// Size is how many elements packets may add, MostAffinityClients if zero, which is the
+	// kernel's own bound. Sets that are not dynamic have no bound.
+	Size int
 }
 
 // Element is one element of a set. Key and Data are the bytes that the kernel

@@ -40,7 +40,7 @@ func (t *Table) affinitySets() []*Set {
 	var memories []*Set
 	for _, p := range t.usedParts() {
 		if p.kind == affinityPart {
-			memories = append(memories, affinitySet(p.name))
+			memories = append(memories, t.config.affinitySet(p.name))
 		}
 	}
 	return memories

@@ -31,13 +31,15 @@ type Settings struct {
 	NodePorts NodePorts
 	// ExternalIPs are the addresses that Services may claim besides their own.
 	ExternalIPs compile.ExternalIPs
+	// MaxAffinityClients is how many clients each map of a port with affinity remembers.
+	MaxAffinityClients int
 	// ServiceRanges are where cluster IPs are from.
 	ServiceRanges netset.Set
 }
 
 // Config is what the table of a family goes by on a node.
 func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Config {
-	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll}
+	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll, MaxAffinityClients: s.MaxAffinityClients}
 	if s.AllServices {
 		c.ServiceRanges = s.ServiceRanges.Prefixes()
 	}
@@ -50,7 +52,7 @@ func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Conf
 func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := Addresses(node)
 	return compile.Options{
-		AllServices: s.AllServices, ExternalIPs: s.ExternalIPs,
+		AllServices: s.AllServices, ExternalIPs: s.ExternalIPs, MaxAffinityClients: s.MaxAffinityClients,
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
 			NodePortAddresses: s.NodePorts.Of(local, named),
