@@ -23,6 +23,7 @@ func proxyArea() area {
 		promises: []promise{
 			{name: "hand-over", keep: handOver, within: 3 * time.Minute},
 			{name: "hand-over-cordoned", keep: handOverCordoned, within: 4 * time.Minute},
+			{name: "hand-over-affinity", keep: handOverSticky, within: 3 * time.Minute},
 			{name: "probe", keep: proxyProbed, within: 4 * time.Minute},
 			{name: "conformance", keep: conformance, within: 10 * time.Minute},
 			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute},
