@@ -50,6 +50,7 @@ func proxyArea() area {
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
 			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute},
+			{name: "too-large", keep: tooLarge, within: 4 * time.Minute},
 			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute},

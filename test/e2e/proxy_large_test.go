@@ -1,0 +1,206 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+const (
+	// A Service of so many ports and external IPs, with the endpoints of echo, is an object
+	// of some 50 KB that asks for more than a million elements on each node.
+	largePorts, largeExternalIPs = 100, 2000
+	// largeFirstPort is the first of its ports.
+	largeFirstPort = 1000
+)
+
+// largeRange is what its external IPs are from.
+var largeRange = netip.MustParsePrefix("198.18.0.0/15")
+
+// tooLarge has a lab of its own, without kube-proxy, which such a Service would keep busy for
+// long, in which a tenant writes a Service that is larger than one may be. A part of it is
+// programmed, it is not handed over, and changes of other Services are programmed meanwhile.
+func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
+	wanted := shape.Default()
+	wanted.Name, wanted.Proxy = s.cluster.Shape().Name+"-large", shape.ProxyVicinity
+	wanted.Zones = wanted.Zones[:2]
+	for z := range wanted.Zones {
+		wanted.Zones[z].Nodes = wanted.Zones[z].Nodes[:1]
+	}
+	cluster, err := lab.Up(ctx, wanted, s.options)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
+	if err := cluster.InstallVicinity(ctx); err != nil {
+		return "", err
+	}
+	client, err := cluster.Client()
+	if err != nil {
+		return "", err
+	}
+	large := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
+	if err := large.deploy(ctx); err != nil {
+		return "", err
+	}
+	if err := large.Apply(ctx, large.namespace, largeService()); err != nil {
+		return "", err
+	}
+	others, longest, err := large.othersGoOn(ctx)
+	if err != nil {
+		return "", err
+	}
+	object, err := large.CoreV1().Services(large.namespace).Get(ctx, "large", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if object.Labels["service.kubernetes.io/service-proxy-name"] == "vicinity" {
+		return "", errors.New("the Service is handed over although the nodes program a part of it")
+	}
+	held, memory := 0, 0.0
+	for _, node := range wanted.Nodes() {
+		elements, resident, err := large.withinBounds(ctx, node, netip.MustParseAddr(object.Spec.ClusterIP))
+		if err != nil {
+			return "", fmt.Errorf("node %s: %w", node.Name, err)
+		}
+		held, memory = max(held, elements), max(memory, resident)
+	}
+	if err := large.reachesPorts(ctx, object); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("of a Service of %d ports, %d external IPs and %d endpoints a node has %d elements at most, and its proxy holds %.0f MiB; it is not handed over and %d nodes tell why; of %d other Services meanwhile each was handed over and answered, after %.1f s at most",
+		largePorts, largeExternalIPs, echoes, held, memory/(1<<20), len(wanted.Nodes()), others, longest.Seconds()), nil
+}
+
+// largeService is the tenant's.
+func largeService() string {
+	text := "apiVersion: v1\nkind: Service\nmetadata: {name: large, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n" +
+		"  ipFamilyPolicy: SingleStack\n  ipFamilies: [IPv4]\n  selector: {app: echo}\n  ports:\n"
+	for n := range largePorts {
+		text += fmt.Sprintf("  - {name: p%d, port: %d, targetPort: 8080}\n", n, largeFirstPort+n)
+	}
+	text += "  externalIPs:\n"
+	address := largeRange.Addr()
+	for range largeExternalIPs {
+		address = address.Next()
+		text += "  - " + address.String() + "\n"
+	}
+	return text
+}
+
+// othersGoOn makes one Service after the other until all nodes have told by an event that
+// the large one is too large. Each has to be handed over and to answer all clients. It returns
+// how many they were, and how long the slowest took.
+func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Duration, err error) {
+	for {
+		name := fmt.Sprintf("other-%d", others)
+		begun := time.Now()
+		if err := s.Apply(ctx, s.namespace, twin(name, `vicinity.dev/proxy: "true"`)); err != nil {
+			return others, longest, err
+		}
+		if err := s.servedBy(ctx, name, true); err != nil {
+			return others, longest, err
+		}
+		if _, err := s.stickyClients(ctx, name); err != nil {
+			return others, longest, err
+		}
+		others++
+		longest = max(longest, time.Since(begun))
+		nodes, err := s.tooLargeTold(ctx)
+		if err != nil || nodes == len(s.cluster.Shape().Nodes()) {
+			return others, longest, err
+		}
+	}
+}
+
+// tooLargeTold is how many nodes have told that the large Service is too large.
+func (s *scene) tooLargeTold(ctx context.Context) (int, error) {
+	list, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,reason=TooManyElements"})
+	if err != nil {
+		return 0, err
+	}
+	tellers := map[string]bool{}
+	for _, event := range list.Items {
+		if event.InvolvedObject.Name != "large" || !strings.Contains(event.Message, "and --max-service-elements allows ") {
+			return 0, fmt.Errorf("an event about %s says %q", event.InvolvedObject.Name, event.Message)
+		}
+		tellers[event.ReportingInstance] = true
+	}
+	return len(tellers), nil
+}
+
+// withinBounds looks at what the kernel of a node holds of the large Service, which must be
+// something and not more than one Service may have, and at what the proxy says of all. It returns
+// the elements of that Service, and the bytes that the proxy holds.
+func (s *scene) withinBounds(ctx context.Context, node shape.Node, clusterIP netip.Addr) (held int, resident float64, err error) {
+	all, err := s.proxyMetrics(ctx, node)
+	if err != nil {
+		return 0, 0, err
+	}
+	used, most, resident := all.sum("vicinity_proxy_elements"), all.sum("vicinity_proxy_max_elements"), all.sum("process_resident_memory_bytes")
+	switch {
+	case most == 0 || used > most:
+		return 0, 0, fmt.Errorf("its proxy counts %.0f elements, and may have %.0f", used, most)
+	case all.sum("vicinity_proxy_waiting_services") != 1:
+		return 0, 0, fmt.Errorf("%.0f Services wait, want 1", all.sum("vicinity_proxy_waiting_services"))
+	}
+	var listing ruleset.Listing
+	err = fabric.InNamespace(shape.NodeNamespace(s.cluster.Shape().Name, node.Index), func() (err error) {
+		conn, err := kernel.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		listing, err = conn.Read(ruleset.IPv4)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, set := range listing.Sets {
+		for _, element := range set.Elements {
+			if len(element.Key) < 4 {
+				continue
+			}
+			// Keys begin with the address that clients connect to.
+			if address, _ := netip.AddrFromSlice([]byte(element.Key[:4])); address == clusterIP || largeRange.Contains(address) {
+				held++
+			}
+		}
+	}
+	// Without a flag one Service may have half of what all may.
+	if held < largePorts || float64(held) > most/2 {
+		return 0, 0, fmt.Errorf("the kernel holds %d elements of the Service, want %d to %.0f", held, largePorts, most/2)
+	}
+	return held, resident, nil
+}
+
+// reachesPorts connects to the first and the last port of the large Service, from all clients.
+func (s *scene) reachesPorts(ctx context.Context, service *corev1.Service) error {
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
+	if err != nil {
+		return err
+	}
+	for _, port := range []uint16{largeFirstPort, largeFirstPort + largePorts - 1} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), port)
+		for i := range list.Items {
+			one := newStickyClient(s.cluster.Shape().Name, &list.Items[i], to)
+			if _, _, err := exchange(ctx, one.probe); err != nil {
+				return fmt.Errorf("%s, port %d: %w", one.name, port, err)
+			}
+		}
+	}
+	return nil
+}
