@@ -80,6 +80,13 @@ func (a addresses) config() ruleset.Config {
 func newWorld(t testing.TB, a addresses) *world {
 	t.Helper()
 	w := &world{addresses: a, node: newNamespace(t), endpoints: newNamespace(t), client: newNamespace(t)}
+	for _, n := range []*namespace{w.node, w.endpoints, w.client} {
+		// Nobody else has the addresses of links. Until the kernel has found that out, which takes
+		// two seconds, it asks for no neighbour from them.
+		if err := n.do(func() error { return setSysctl("net/ipv6/conf/default/accept_dad", "0") }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	err := w.node.do(func() error {
 		if err := setSysctl("net/ipv4/ip_forward", "1"); err != nil {
 			return err
