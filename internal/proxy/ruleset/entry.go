@@ -22,6 +22,12 @@ var nothing = &entry{}
 
 // entry is what a port needs for one of its fronts.
 func (p *port) entry(end *FrontEnd) *entry {
+	if p.kept != nil {
+		if kept := p.kept[end.Front]; kept != nil {
+			return kept
+		}
+		return nothing
+	}
 	e := &entry{clusterIP: end.ClusterIP, counted: true}
 	group := p.group(end)
 	remember := splitInfix

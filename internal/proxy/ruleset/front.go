@@ -60,13 +60,18 @@ func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 	winner := r.claims.winners[front]
 	switch id {
 	case setRemember:
+		if winner.port.kept != nil {
+			return // for how long clients were remembered is not known
+		}
 		if p.timeout != winner.port.affinity {
 			p.timeout = winner.port.affinity
 			p.outdated = true
 			r.touch(p)
 		}
 	case setFirewall:
-		p.sources = winner.end().Sources
+		if winner.port.kept == nil || want.Chain == winner.port.sourcesName(winner.end()) {
+			p.sources = winner.end().Sources
+		}
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 
 // holding is what the kernel holds, in the terms of a table.
 type holding struct {
-	// anew says that it is nothing that anything can be made of.
+	// anew says that it is nothing that anything can be made of, and lost is what was read
+	// all the same.
 	anew bool
+	lost *holding
 	// foreign are the chains and sets that no table has, or that are not what they are
 	// in any table.
 	foreign []string

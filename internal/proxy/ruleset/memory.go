@@ -117,6 +117,10 @@ func (r *revision) reviseMemories() {
 				continue
 			}
 			known[m.set] = true
+			if p.found != nil {
+				m.before, p.found = distinct(m.before, p.found), nil
+				revised = append(revised, p)
+			}
 			gone := without(m.before, m.after)
 			// What is still to be forgotten must not be what came since.
 			pending := len(p.gone) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
@@ -131,8 +135,13 @@ func (r *revision) reviseMemories() {
 	}
 	if r.held != nil {
 		// Somebody may use them again before they are gone.
+		kept := r.keptMemories()
 		for _, p := range r.held.parts {
-			if p.kind == affinityPart && !known[p.name] {
+			switch {
+			case p.kind != affinityPart || known[p.name]:
+			case kept[p.name]:
+				p.found = append([]netip.AddrPort{}, r.held.remembered(p.name)...)
+			default:
 				gone := r.held.remembered(p.name)
 				r.bury(p, gone, nil, r.due)
 				r.lose("", p, gone)
@@ -200,9 +209,12 @@ type memory struct {
 	before, after []netip.AddrPort
 }
 
-// memories are the maps that the new port or the old one has.
+// memories are the maps that the new port or the old one has, none if they stay as they are.
 func (r *revision) memories(change portRevision) []*memory {
 	var all []*memory
+	if change.new != nil && change.new.kept != nil {
+		return nil
+	}
 	for _, p := range []*port{change.new, change.old} {
 		if p == nil || p.affinity == 0 {
 			continue

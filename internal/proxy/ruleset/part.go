@@ -85,7 +85,10 @@ type part struct {
 	// its protocol on; empty for others.
 	group string
 	// memory is the map that a draw chain of a sticky port looks clients up in.
-	memory  *part
+	memory *part
+	// found are the targets that clients of a map were found with and stay with, nil if it
+	// is known which they may stay with.
+	found   []netip.AddrPort
 	timeout time.Duration
 	sources []netip.Prefix
 	// gone are targets that clients may still be remembered with and must not be led to.

@@ -22,6 +22,10 @@ type port struct {
 	known   Known // each list sorted
 	// late are endpoints that ended when there was none left that serves.
 	late []netip.AddrPort
+	// keeps says that its fronts stay as the kernel holds them, and kept are those that it
+	// has, nil if they are made as those of any other port.
+	keeps bool
+	kept  map[Front]*entry
 }
 
 // newPort makes a port of a ServicePort, whose lists of endpoints it may go on with, for a

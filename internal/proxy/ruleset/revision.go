@@ -70,6 +70,7 @@ func (r *revision) commit() Commit {
 	}
 	r.revisePorts()
 	for _, f := range r.fronts {
+		r.keepFront(f)
 		wanted := r.claims.entry(f.front)
 		r.reviseFront(f.front, f.old, wanted)
 		r.findStale(f, wanted)
@@ -94,8 +95,8 @@ func (r *revision) commit() Commit {
 // looked at.
 func (r *revision) adopt() {
 	r.held = hold(r.config.Family, *r.listing)
-	if len(r.held.foreign) > 0 || r.listing.Flagged || !r.listing.Exists {
-		r.held = &holding{anew: true}
+	if len(r.held.foreign) > 0 || r.listing.Flagged || r.listing.Unread || !r.listing.Exists {
+		r.held = &holding{anew: true, lost: r.held}
 	}
 	for name, p := range r.ports {
 		if _, ok := r.staged[name]; !ok {
@@ -160,6 +161,9 @@ func (r *revision) revisePorts() {
 			delete(r.ports, name)
 		}
 		if change.new != nil {
+			if change.new.keeps {
+				r.keep(change.new)
+			}
 			for pool, targets := range change.new.pools {
 				change.new.pools[pool] = change.new.shapes[pool].arrange(r.before(change, pool), targets)
 			}

@@ -45,7 +45,7 @@ func (r *revision) settle() {
 				r.created = append(r.created, p)
 			case p.refs > 0:
 				p.due = time.Time{}
-				if p.outdated {
+				if p.outdated && !p.unknown() {
 					p.outdated, p.foreign = false, false
 					r.outdated = append(r.outdated, p)
 				}
@@ -130,8 +130,9 @@ func (r *revision) outdatedParts(before Config) []*part {
 		for _, p := range r.held.parts {
 			switch {
 			case p.kind == affinityPart || r.held.chains[p.name].is(p.chain(r.config)):
-			case p.refs == 0 && p.kind != hookPart:
-				// It is about to go, and not all that its rules should say is known.
+			case p.refs == 0 && p.kind != hookPart, p.unknown():
+				// It is about to go, or stays as it is, and not all that its rules should
+				// say is known.
 				p.outdated, p.foreign = true, true
 			default:
 				outdated = append(outdated, p)

@@ -18,7 +18,14 @@ type look struct {
 
 // alive are the endpoints that connections of a port may go on to.
 func (p *port) alive() []netip.AddrPort {
-	return distinct(p.pools[0], p.pools[1], p.known.Serving)
+	if p.kept == nil {
+		return distinct(p.pools[0], p.pools[1], p.known.Serving)
+	}
+	all := slices.Concat(p.pools[0], p.pools[1], p.known.Serving)
+	for _, kept := range p.kept {
+		all = append(all, slices.Concat(kept.slots[:]...)...)
+	}
+	return distinct(all)
 }
 
 // findEnded finds the endpoints that a port has had and that have ended. As long as there
@@ -26,11 +33,20 @@ func (p *port) alive() []netip.AddrPort {
 func (r *revision) findEnded(change portRevision) {
 	p, old := change.new, change.old
 	var had, seen, ended []netip.AddrPort
-	if old != nil {
-		if r.held == nil && p.sameEndpoints(old) {
+	switch {
+	case p.kept != nil:
+		// Connections go on wherever the kernel has them go.
+		if old != nil {
 			p.late = old.late
-			return
 		}
+		return
+	case old == nil:
+	case r.held == nil && p.sameEndpoints(old):
+		p.late = old.late
+		return
+	case old.kept != nil:
+		ended = old.late // what it had is what is held
+	default:
 		had, ended = old.alive(), old.late
 	}
 	if r.held != nil {
@@ -126,7 +142,7 @@ func (t *Table) staleNow() func(Stale) bool {
 	alive := make(map[*port][]netip.AddrPort)
 	return func(s Stale) bool {
 		winner, taken := t.claims.winners[s.Front]
-		if !taken {
+		if !taken || winner.port.kept != nil {
 			return false
 		}
 		p := winner.port

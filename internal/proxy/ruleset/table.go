@@ -50,7 +50,7 @@ func NewTable(config Config) *Table {
 		buried:     make(map[*part]bool),
 		recalled:   make(map[*part]time.Time),
 		staged:     make(map[string]*port),
-		listing:    &Listing{},
+		listing:    &Listing{Unread: true},
 	}
 }
 
@@ -97,7 +97,7 @@ func (t *Table) Configure(config Config) {
 // it refused a transaction, or because somebody else changed the table. What is right
 // stays, targets keep their slots where they can, and the rest is put right. If there is
 // no table, or one that has flags or holds what cannot be told apart, all is made anew in one
-// transaction, which also deletes what there is: an empty Listing asks for just that. The
+// transaction, which also deletes what there is: so does a Listing that is Unread. The
 // table keeps the listing until the next Commit.
 func (t *Table) Adopt(listing Listing) {
 	t.listing = &listing

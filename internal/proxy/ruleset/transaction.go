@@ -155,8 +155,10 @@ type Listing struct {
 	// Flagged says that the table has flags, as none of this package has. One that is
 	// dormant does nothing.
 	Flagged bool
-	Chains  []ListedChain
-	Sets    []ListedSet
+	// Unread says that it is not known what there is, and that all is made anew.
+	Unread bool
+	Chains []ListedChain
+	Sets   []ListedSet
 }
 
 // ListedChain is a chain that the kernel holds.

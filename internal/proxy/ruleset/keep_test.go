@@ -1,0 +1,432 @@
+package ruleset
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever is asked for, and whatever the kernel holds, fronts that are kept do to packets
+// what they did before, all others what is asked for, and later the kept ones do that too.
+func TestKeptFrontsStayAsTheyAreHeld(t *testing.T) {
+	for _, family := range []Family{IPv4, IPv6} {
+		t.Run(family.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { keepSome(t, newWorld(family)) })
+		})
+	}
+}
+
+// keepSome has an earlier run write something, and another keep some of it.
+func keepSome(t *rapid.T, w *world) {
+	config := w.config().Draw(t, "config")
+	m := &machine{bed: newBed(config), world: w, now: time.Unix(1e9, 0), connections: make(map[connection]bool)}
+	m.wanted = model{config: config, ports: make(map[string]ServicePort)}
+	for range rapid.IntRange(1, 4).Draw(t, "ports before") {
+		m.set(t)
+		if rapid.Bool().Draw(t, "commit") {
+			m.commit(t)
+		}
+	}
+	m.commit(t)
+	before := m.kernel.clone()
+
+	m.Table = NewTable(config)
+	m.intact, m.forgetful = false, true
+	kept := make(map[string]bool)
+	for range rapid.IntRange(1, 4).Draw(t, "ports") {
+		if rapid.Bool().Draw(t, "similar") {
+			m.similar(t)
+		} else {
+			m.set(t)
+		}
+	}
+	stage := func() {
+		for _, name := range slices.Sorted(maps.Keys(m.wanted.ports)) {
+			sp := m.wanted.ports[name]
+			if kept[name] {
+				m.Keep(sp)
+			} else if err := m.Set(sp); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	m.Adopt(m.kernel.list(w.family))
+	if rapid.Bool().Draw(t, "refused") {
+		stage() // all of it
+		m.Commit(m.now)
+		m.Adopt(m.kernel.list(w.family))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.wanted.ports)) {
+		kept[name] = rapid.Bool().Draw(t, "kept")
+	}
+	stage()
+	m.commitKept(t, before, kept)
+	// Others change meanwhile, and what lingers goes.
+	for range 3 {
+		sp := w.servicePort().Draw(t, "other port")
+		if !kept[sp.Name] {
+			if err := m.Set(sp); err != nil {
+				t.Fatal(err)
+			}
+			m.wanted.ports[sp.Name] = sp
+		}
+		if due, ok := m.Due(); ok {
+			m.now = due
+		}
+		m.commitKept(t, nil, kept)
+	}
+	if rapid.Bool().Draw(t, "read again") {
+		m.Adopt(m.kernel.list(w.family))
+		m.commitKept(t, nil, kept)
+	}
+	clear(kept)
+	m.Adopt(m.kernel.list(w.family))
+	stage()
+	m.commit(t)
+	m.drain(t)
+}
+
+// commitKept commits, and looks whether fronts do what they did before if they are kept, and
+// otherwise what they should. A kernel from before is given unless fronts have changed hands
+// since.
+func (m *machine) commitKept(t *rapid.T, before *fakeKernel, kept map[string]bool) {
+	c := m.Commit(m.now)
+	if err := m.kernel.apply(c.Transaction); err != nil {
+		t.Fatal(err)
+	}
+	l := m.kernel.list(m.world.family)
+	if !m.Holds(l) || !m.HoldsShape(l) {
+		t.Fatalf("the kernel holds something else: %v", m.compare(l, true))
+	}
+	if again := m.Commit(m.now); !again.Transaction.Empty() || again.Stale != nil || again.Forget != nil {
+		t.Fatalf("a Commit of nothing has %v", again)
+	}
+	for _, front := range m.world.fronts {
+		sp, end, taken := m.wanted.winner(front)
+		if !taken || end.Empty == Ignore || kept[sp.Name] && (before == nil || !before.knows(front)) {
+			continue // what becomes of a packet to it is a matter of others
+		}
+		was, had, _ := m.done.winner(front)
+		if kept[sp.Name] && (had.Empty == Ignore || was.Name != sp.Name && was.Affinity > 0) {
+			continue // so it is, and clients that another remembers may be forgotten
+		}
+		for _, p := range m.world.clients {
+			p.front = front
+			got, want := m.kernel.fates(p), m.wanted.fates(p)
+			if kept[sp.Name] {
+				want = before.fates(p)
+			}
+			for f, part := range got {
+				if off := math.Abs(part - want[f]); want[f] == 0 || off > 0.01 && sp.Affinity == 0 {
+					t.Fatalf("%v (kept %t) goes to %v in %.4f of all cases; it should go to %v", p, kept[sp.Name], f, part, want)
+				}
+			}
+		}
+	}
+	for _, s := range c.Stale {
+		if sp, _, taken := m.wanted.winner(s.Front); taken && kept[sp.Name] && before != nil {
+			t.Fatalf("connections of %v are ended, which is kept", s)
+		}
+	}
+	m.before, m.done = m.done, m.wanted
+	m.done.ports = maps.Clone(m.wanted.ports)
+}
+
+// knows reports whether the kernel has something for a front.
+func (k *fakeKernel) knows(front Front) bool {
+	return slices.ContainsFunc(sets[:verdictMaps], func(set *Set) bool {
+		_, found := k.sets[set.Name].elements[frontKey(front)]
+		return found
+	})
+}
+
+// What a ServicePort is kept with is what the kernel holds, down to the bytes, be it refused
+// for its endpoints, its addresses or what else is asked for.
+func TestKeep(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		before ServicePort
+		asked  func(*ServicePort)
+	}{
+		{"other endpoints", dnsPort("12"), func(sp *ServicePort) { sp.Cluster = targets("345") }},
+		{"no endpoints", dnsPort("12"), func(sp *ServicePort) { sp.Cluster = nil }},
+		{"one more address", dnsPort("12"), func(sp *ServicePort) {
+			sp.Fronts = append(sp.Fronts, FrontEnd{Front: frontOf("203.0.113.1", UDP, 53)})
+		}},
+		{"another treatment", dnsPort("12"), func(sp *ServicePort) { sp.Fronts[0].Masquerade = true }},
+		{"weights", dnsPort("12"), func(sp *ServicePort) { sp.Weights = []uint32{1, 3} }},
+		{"affinity that ends", sticky("12", "1"), func(sp *ServicePort) { sp.Affinity = 0 }},
+		{"affinity of another time", sticky("12", "1"), func(sp *ServicePort) { sp.Affinity = time.Minute }},
+		{"affinity and other endpoints", sticky("12", "1"), func(sp *ServicePort) { sp.Cluster, sp.Local = targets("34"), targets("3") }},
+		{"affinity that begins", dnsPort("12"), func(sp *ServicePort) { sp.Affinity = time.Hour }},
+		{"other sources", guardedPort(), func(sp *ServicePort) {
+			sp.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
+		}},
+		{"sources no more", guardedPort(), func(sp *ServicePort) { sp.Fronts[0].Sources = nil }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(Config{Family: IPv4})
+			b.program(t, start, test.before)
+			asked := test.before
+			asked.Fronts = slices.Clone(asked.Fronts)
+			test.asked(&asked)
+			other := b.again(t)
+			other.Keep(asked)
+			c := other.Commit(start)
+			expectLines(t, describe(c.Transaction))
+			if len(c.Stale)+len(c.Forget) > 0 {
+				t.Errorf("stale are %v, to be forgotten %v", c.Stale, c.Forget)
+			}
+			l := b.kernel.list(IPv4)
+			if !other.Holds(l) || !other.HoldsShape(l) {
+				t.Errorf("the kernel holds something else: %v", other.compare(l, true))
+			}
+			// It is asked for, refused, and kept again.
+			other.Adopt(l)
+			other.stage(t, asked)
+			other.Commit(start)
+			other.Adopt(l)
+			other.Keep(asked)
+			expectLines(t, describe(other.Commit(start).Transaction))
+			// Then the kernel takes it.
+			other.Adopt(l)
+			for _, f := range other.program(t, start, asked).Forget {
+				other.Forgotten(f.Set, start.Add(DefaultLinger))
+			}
+			other.do(t, other.Commit(start.Add(DefaultLinger)))
+			fresh := newBed(Config{Family: IPv4})
+			fresh.program(t, start, asked)
+			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
+				t.Errorf("once it is taken it differs from what is asked for: %v", differences)
+			}
+		})
+	}
+}
+
+// guardedPort is a port for clients of 10.1.0.0/16.
+func guardedPort() ServicePort {
+	sp := dnsPort("12")
+	sp.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	return sp
+}
+
+// What others did to the chain of those that may connect is put right if it is known what it
+// should say.
+func TestKeptSourcesArePutRight(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	sp := guardedPort()
+	b.program(t, start, sp)
+	name := sourcesPrefix + uniqueName(sp.Name, "10.1.0.0/16")
+	b.kernel.chains[name] = &Chain{Name: name}
+	sp.Cluster = targets("34")
+	other := b.again(t)
+	other.Keep(sp)
+	expectLines(t, describe(other.Commit(start).Transaction), "replace rules of "+name)
+}
+
+// Where the table is deleted nothing can stay: what it holds something for is made as it is
+// asked for, and nothing is made of what it holds nothing for.
+func TestKeepWhereAllIsMadeAnew(t *testing.T) {
+	web := ServicePort{Name: "shop/web:", Cluster: targets("7"), Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80), ClusterIP: true}}}
+	for _, test := range []struct {
+		name   string
+		tamper func(*fakeKernel, *Listing)
+		// dns and web say whether what is asked for is made.
+		dns, web bool
+	}{
+		{"a chain of another", func(k *fakeKernel, _ *Listing) { k.chains["x"] = &Chain{Name: "x"} }, true, false},
+		{"flags", func(_ *fakeKernel, l *Listing) { l.Flagged = true }, true, false},
+		{"slots of another definition", func(k *fakeKernel, _ *Listing) { k.sets["slots"].Key = nil }, true, false},
+		{"services of another definition", func(k *fakeKernel, _ *Listing) { k.sets["services"].Key = nil }, true, true},
+		{"it is not known what there is", func(_ *fakeKernel, l *Listing) { *l = Listing{Family: IPv4, Unread: true} }, true, true},
+		{"no table", func(k *fakeKernel, _ *Listing) { *k = fakeKernel{} }, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(Config{Family: IPv4})
+			b.program(t, start, dnsPort("12"))
+			l := b.kernel.list(IPv4)
+			test.tamper(b.kernel, &l)
+			if !l.Flagged && !l.Unread {
+				l = b.kernel.list(IPv4)
+			}
+			other := &bed{Table: NewTable(b.config), kernel: b.kernel}
+			other.Adopt(l)
+			other.Keep(dnsPort("345"))
+			other.Keep(web)
+			if err := b.kernel.apply(other.Commit(start).Transaction); err != nil {
+				t.Fatal(err)
+			}
+			fresh := NewTable(b.config)
+			if test.dns {
+				_ = fresh.Set(dnsPort("345"))
+			}
+			if test.web {
+				_ = fresh.Set(web)
+			}
+			fresh.Commit(start)
+			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
+				t.Errorf("the kernel holds something else: %v", differences)
+			}
+			// What was made is kept from then on.
+			other.Adopt(b.kernel.list(IPv4))
+			expectLines(t, describe(other.Commit(start).Transaction))
+		})
+	}
+}
+
+// A front that a ServicePort keeps goes to another that has the better claim, and not back.
+func TestKeptFrontsPassOn(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		t.Run(fmt.Sprintf("read in between %t", read), func(t *testing.T) { passOn(t, read) })
+	}
+}
+
+func passOn(t *testing.T, read bool) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	asked := dnsPort("34")
+	asked.Rank = "2"
+	other := b.again(t)
+	other.Keep(asked)
+	other.do(t, other.Commit(start))
+	better := dnsPort("5")
+	better.Name, better.Rank = "shop/dns:", "1"
+	other.program(t, start, better)
+	fresh := newBed(Config{Family: IPv4})
+	fresh.program(t, start, better)
+	other.do(t, other.Commit(start.Add(DefaultLinger)))
+	if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
+		t.Errorf("another does not get the front: %v", differences)
+	}
+	if read {
+		other.Adopt(b.kernel.list(IPv4))
+		other.do(t, other.Commit(start))
+	}
+	other.Remove(better.Name)
+	other.do(t, other.Commit(start))
+	if len(b.kernel.sets["services"].elements) > 0 {
+		t.Error("the front goes back to what another had it lead to")
+	}
+}
+
+// Connections of what is kept go on, to what it has and to what is asked for.
+func TestLiveOfWhatIsKept(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, dnsPort("12"))
+	other := b.again(t)
+	other.Keep(dnsPort("23"))
+	other.Commit(start)
+	if got := other.Live(UDP)[dns]; !slices.Equal(got, targets("123")) {
+		t.Errorf("connections may go on to %v", got)
+	}
+}
+
+// What is kept is written as after a start when it is asked for again: which of its endpoints
+// went is not known better for having been kept.
+func TestStaleOfWhatWasKept(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
+		asked := dnsPort("3")
+		asked.Known = Known{View: "some", Silent: targets("2")}
+		other := b.again(t)
+		if kept {
+			other.Keep(asked)
+			other.do(t, other.Commit(start))
+			other.Adopt(b.kernel.list(IPv4))
+		}
+		c := other.program(t, start, asked)
+		if want := []Stale{{dns, targets("2")[0]}}; !slices.Equal(c.Stale, want) {
+			t.Errorf("kept %t: stale are %v, want %v", kept, c.Stale, want)
+		}
+	}
+}
+
+// A chain whose rules are not known stays as it is while some of what leads to it goes.
+func TestChainsOfWhatIsKeptStay(t *testing.T) {
+	sp := guardedPort()
+	sp.Rank = "2"
+	sp.Fronts = append(sp.Fronts, FrontEnd{Front: frontOf("203.0.113.1", UDP, 53), Sources: sp.Fronts[0].Sources})
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sp)
+	asked := sp
+	asked.Fronts = slices.Clone(sp.Fronts)
+	for i := range asked.Fronts {
+		asked.Fronts[i].Sources = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
+	}
+	other := b.again(t)
+	other.Keep(asked)
+	other.do(t, other.Commit(start))
+	before := b.kernel.clone()
+	name := sourcesPrefix + uniqueName(sp.Name, "10.1.0.0/16")
+	better := dnsPort("5")
+	better.Name, better.Rank = "shop/dns:", "1"
+	other.program(t, start, better)
+	if got, want := b.kernel.chains[name].Fingerprints(), before.chains[name].Fingerprints(); !slices.Equal(got, want) {
+		t.Errorf("the rules of %s are %q, want %q", name, got, want)
+	}
+	better.Fronts[0].Address = sp.Fronts[1].Address
+	other.program(t, start, better)
+	other.do(t, other.Commit(start.Add(DefaultLinger)))
+	if _, found := b.kernel.chains[name]; found {
+		t.Errorf("%s stays, which nothing leads to", name)
+	}
+}
+
+// The map of clients of one ServicePort, which another found at a front of its own, forgets
+// what it should when it is the first's again.
+func TestMemoriesThatWereKeptForget(t *testing.T) {
+	first := dnsPort("12")
+	first.Rank, first.Affinity = "1", time.Hour
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, first)
+	second := dnsPort("4")
+	second.Name, second.Rank = "shop/dns:", "2"
+	away := first
+	away.Fronts, away.Cluster = nil, targets("3")
+	other := b.again(t, away)
+	other.Keep(second)
+	other.do(t, other.Commit(start))
+	client := packet{source: netip.MustParseAddr("10.1.9.9"), in: "pod0", front: dns}
+	was := b.kernel.send(client, 0)
+	first.Cluster = targets("3")
+	c := other.program(t, start, first)
+	if set := memoryName(0, "udp-"+uniqueName(first.Name, "udp")); !slices.ContainsFunc(c.Forget, func(f Forget) bool {
+		return f.Set == set && slices.Equal(f.Keep, targets("3"))
+	}) {
+		t.Errorf("to be forgotten are %v, want all of %s but for %v", c.Forget, set, targets("3"))
+	}
+	if got := b.kernel.send(client, 0); got.target != targets("3")[0] {
+		t.Errorf("a client that was led to %s is led to %s", was.target, got.target)
+	}
+}
+
+// So it is with the chains that look clients up in it, even if it forgets nothing.
+func TestChainsOfMemoriesThatWereKept(t *testing.T) {
+	first := dnsPort("123")
+	first.Rank, first.Affinity = "1", time.Hour
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, first)
+	first.Cluster = targets("12")
+	b.program(t, start, first) // the chain knows that one went
+	b.do(t, b.Commit(start.Add(DefaultLinger)))
+	second := dnsPort("4")
+	second.Name, second.Rank = "shop/dns:", "2"
+	away := first
+	away.Fronts = nil
+	other := b.again(t, away)
+	other.Keep(second)
+	other.do(t, other.Commit(start))
+	other.program(t, start, first)
+	fresh := newBed(Config{Family: IPv4})
+	fresh.program(t, start, first, second)
+	if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
+		t.Errorf("the kernel differs from what is asked for: %v", differences)
+	}
+}
