@@ -32,7 +32,12 @@ func many(t *testing.T, n int) *world {
 
 // refusing makes the kernel refuse what touches addresses.
 func (w *world) refusing(addresses ...string) {
-	w.kernel.refuses = func(t ruleset.Transaction) error {
+	w.kernel.refuses = refusingAddresses(addresses...)
+}
+
+// refusingAddresses refuses what touches addresses.
+func refusingAddresses(addresses ...string) func(ruleset.Transaction) error {
+	return func(t ruleset.Transaction) error {
 		for _, address := range addresses {
 			if touches(t, address) {
 				return fmt.Errorf("adding %s: %w", address, errRefused)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,6 +37,9 @@ type family struct {
 	// yet to get, nil if they are to go.
 	programmed map[string]*ruleset.ServicePort
 	staged     map[string]*ruleset.ServicePort
+	// found are those that were asked for at the start, as they are asked for now, and that
+	// are not programmed since: the kernel may have what an earlier run made of them.
+	found map[string]*ruleset.ServicePort
 	// aside are those that the kernel refuses.
 	aside map[string]*refused
 
@@ -43,6 +47,8 @@ type family struct {
 	// theirs meanwhile.
 	unread int
 
+	// known says that what the kernel holds was known once.
+	known bool
 	// adopted says that the table was made to say what the kernel holds, so that what is
 	// written next may put right what is no matter of what was staged.
 	adopted bool
@@ -103,15 +109,22 @@ func (f *family) stage(name string, port *ruleset.ServicePort) error {
 		return nil
 	}
 	f.active = true
+	if f.found[name] != nil {
+		f.found[name] = port
+	}
 	return f.table.Set(*port)
 }
 
 // unstage asks for what the kernel has of a ServicePort.
 func (f *family) unstage(name string) {
-	if before := f.programmed[name]; before != nil {
+	before, found := f.programmed[name], f.found[name]
+	switch {
+	case before != nil:
 		// It was taken before as it is.
 		_ = f.table.Set(*before)
-	} else {
+	case found != nil:
+		f.table.Keep(*found)
+	default:
 		f.table.Remove(name)
 	}
 	delete(f.staged, name)
@@ -132,6 +145,17 @@ func (f *family) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	return f.table.StillStale(all)
 }
 
+// stagesFound reports whether a ServicePort is staged of which the kernel may have what an
+// earlier run made of it. Then it must be read what that is.
+func (f *family) stagesFound() bool {
+	for name := range f.found {
+		if _, staged := f.staged[name]; staged {
+			return true
+		}
+	}
+	return false
+}
+
 // settled notes that the kernel has all that was staged.
 func (f *family) settled() {
 	for name, port := range f.staged {
@@ -141,6 +165,10 @@ func (f *family) settled() {
 			f.programmed[name] = port
 		}
 		delete(f.aside, name)
+		delete(f.found, name)
+	}
+	if len(f.found) == 0 {
+		f.found = nil
 	}
 	// A map that was cleared would stay as large as it was, and be as slow to look through.
 	f.staged = map[string]*ruleset.ServicePort{}
@@ -170,11 +198,16 @@ func (f *family) read(k kernel) (ruleset.Listing, error) {
 	}
 	// What is there may be of an earlier run.
 	f.active = true
-	return ruleset.Listing{Family: f.number}, nil
+	return ruleset.Listing{Family: f.number, Unread: true}, nil
 }
 
 // take goes on from what the kernel holds.
 func (f *family) take(listing ruleset.Listing) {
+	if !f.known && (listing.Exists || listing.Unread) {
+		f.found = maps.Clone(f.staged)
+		maps.DeleteFunc(f.found, func(_ string, port *ruleset.ServicePort) bool { return port == nil })
+	}
+	f.known = true
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
 	f.doubtful, f.adopted = false, true

@@ -56,8 +56,8 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 
 // try writes once, and once more from what the kernel really holds if that fails.
 func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
-	if f.doubtful {
-		if err := w.adopt(f); err != nil {
+	if f.doubtful || f.stagesFound() {
+		if _, err := w.adopt(f); err != nil {
 			return err
 		}
 		if !f.active {
@@ -68,7 +68,7 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	if first == nil || ctx.Err() != nil {
 		return first
 	}
-	if err := w.adopt(f); err != nil {
+	if _, err := w.adopt(f); err != nil {
 		return errors.Join(first, err)
 	}
 	second := w.commit(ctx, f, now)
@@ -76,21 +76,21 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 		w.log.Info("Rules were not as expected", "family", f.String(), "cause", first.Error())
 		return nil
 	}
-	if err := w.adopt(f); err != nil {
+	if _, err := w.adopt(f); err != nil {
 		return errors.Join(second, err)
 	}
 	return second
 }
 
 // adopt reads what the kernel holds, and goes on from there.
-func (w *writer) adopt(f *family) error {
+func (w *writer) adopt(f *family) (*ruleset.Listing, error) {
 	listing, err := f.read(w.kernel)
 	if err != nil {
 		f.doubtful = true
-		return err
+		return nil, err
 	}
 	f.take(listing)
-	return nil
+	return &listing, nil
 }
 
 // commit writes one transaction. If the kernel refuses it, the table does not say what the
@@ -132,7 +132,8 @@ func sizeOf(t ruleset.Transaction) int {
 
 // isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and has
 // the others written. The kernel's state is known when it begins. Where there are too many
-// it sets aside what it has found, and the rest is tried next time.
+// it sets aside what it has found, and the rest is tried next time. What is not written, since
+// it is refused or yet to be tried, stays as it was: after a start as an earlier run made it.
 func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause error) error {
 	all := maps.Clone(f.staged)
 	for name := range all {
@@ -224,9 +225,14 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 
 // try writes what is staged. If that fails, it finds out what the kernel holds: what it held
 // before if the kernel has refused all of it, which costs less than to read it.
-func (s *search) try(ctx context.Context) error {
+func (s *search) try(ctx context.Context) (err error) {
 	s.tries--
-	err := s.commit(ctx, s.family, s.now)
+	if s.listing == nil && s.family.stagesFound() {
+		if s.listing, err = s.adopt(s.family); err != nil {
+			return err
+		}
+	}
+	err = s.commit(ctx, s.family, s.now)
 	if err == nil {
 		s.listing = nil
 		return nil
@@ -236,26 +242,24 @@ func (s *search) try(ctx context.Context) error {
 		s.family.take(*s.listing)
 		return err
 	}
-	listing, unread := s.family.read(s.kernel)
-	if unread != nil {
-		s.family.doubtful = true
+	var unread error
+	if s.listing, unread = s.adopt(s.family); unread != nil {
 		return errors.Join(err, unread)
 	}
-	s.listing = &listing
-	s.family.take(listing)
 	return err
 }
 
 // makeAnew writes all anew, in place of what the kernel holds: what others made of that may be
 // such that the kernel refuses each repair. It is tried ever more seldom, as it takes long and
-// forgets clients, and only if the kernel takes anything at all.
+// forgets clients, and only if the kernel takes anything at all. What an earlier run made
+// cannot stay then, and what is asked for instead is written with all else.
 func (s *search) makeAnew(ctx context.Context, cause error) error {
 	f := s.family
 	times, rest := (f.failures+1)/refusedRepairs, (f.failures+1)%refusedRepairs
 	if rest != 0 || bits.OnesCount(uint(times)) != 1 || s.answers(ctx, f) != nil {
 		return cause
 	}
-	f.take(ruleset.Listing{Family: f.number})
+	f.take(ruleset.Listing{Family: f.number, Unread: true})
 	err := s.try(ctx)
 	if err == nil {
 		s.metrics.anew.WithLabelValues(f.String()).Inc()

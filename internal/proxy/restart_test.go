@@ -1,0 +1,368 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// startAgain is a restart of a proxy that then knows what the one before knew.
+func (w *world) startAgain() {
+	before := w.catalogue
+	w.restart()
+	w.catalogue.fill(func() {
+		w.catalogue.setNode(before.node)
+		w.catalogue.replaceGroups(nil, "", before.zone)
+		for _, service := range before.services {
+			w.catalogue.setService(service)
+		}
+		for _, group := range before.groups.all {
+			w.catalogue.setGroup(group)
+		}
+	})
+}
+
+// serving is how many of many Services the kernel leads to an endpoint, be it that of before
+// or another that is named, and not to any other.
+func (w *world) serving(n int, others ...string) int {
+	table := w.kernel.tables[ruleset.IPv4]
+	if table == nil || table.sets["slots"] == nil || table.sets["services"] == nil {
+		return 0
+	}
+	allowed := map[string]bool{}
+	for _, address := range others {
+		allowed[string(netip.MustParseAddr(address).AsSlice())] = true
+	}
+	served := 0
+	for i := range n {
+		front := string([]byte{10, 96, 0, byte(i)})
+		leads, right := false, false
+		for key := range table.sets["services"].elements {
+			leads = leads || strings.HasPrefix(key, front)
+		}
+		for key, e := range table.sets["slots"].elements {
+			if strings.HasPrefix(key, front) {
+				right = strings.HasPrefix(e.Data, string([]byte{10, 1, 1, byte(i)})) || allowed[e.Data[:4]]
+			}
+		}
+		if leads && right {
+			served++
+		}
+	}
+	return served
+}
+
+// always fails the test if the kernel serves fewer than all of n Services whenever something
+// is written. The kernel refuses some of that.
+func (w *world) always(n int, others []string, refuses func(ruleset.Transaction) error) {
+	w.kernel.refuses = func(t ruleset.Transaction) error {
+		if got := w.serving(n, others...); got < n {
+			w.t.Errorf("%d of %d Services are served", got, n)
+		}
+		return refuses(t)
+	}
+}
+
+// refusingAdditions refuses all elements that are new, as a kernel without memory does.
+func refusingAdditions(t ruleset.Transaction) error {
+	for _, c := range t.Changes {
+		if c.Kind == ruleset.AddElements {
+			return fmt.Errorf("cannot allocate memory: %w", errRefused)
+		}
+	}
+	return nil
+}
+
+// A port that the kernel refuses as the proxy starts again keeps what the proxy before made of
+// it, and so do all others at every moment until they have what is asked for.
+func TestRestartWithABadPort(t *testing.T) {
+	w := many(t, 20)
+	w.right("at first")
+	w.startAgain()
+	w.put(aGroup("s7", "s7-1", "10.1.9.7"), aGroup("s3", "s3-1", "10.1.8.3"))
+	w.always(20, []string{"10.1.8.3"}, refusingAddresses("10.1.9.7"))
+	w.run(time.Second)
+	if got := w.serving(20, "10.1.8.3"); got != 20 || !w.kernel.leads("10.1.8.3") || !w.kernel.leads("10.1.1.7") {
+		t.Errorf("%d Services are served, the one that changed %t, the one that is refused %t", got, w.kernel.leads("10.1.8.3"), w.kernel.leads("10.1.1.7"))
+	}
+	if got := w.counter("refused", "IPv4"); got != 1 {
+		t.Errorf("%g ports are set aside", got)
+	}
+	// Changes of others cost what they do otherwise.
+	reads := w.kernel.reads
+	w.put(aGroup("s4", "s4-1", "10.1.8.4"))
+	w.always(20, []string{"10.1.8.3", "10.1.8.4"}, refusingAddresses("10.1.9.7"))
+	w.run(time.Second)
+	if !w.kernel.leads("10.1.8.4") || w.kernel.reads != reads {
+		t.Errorf("another change is programmed: %t, for which the kernel is read %d times", w.kernel.leads("10.1.8.4"), w.kernel.reads-reads)
+	}
+	// It stays so when it is tried again, and while others change the rules.
+	w.run(time.Minute)
+	w.kernel.do(func(table *fakeTable) { delete(table.chains, "nat-output") })
+	w.run(time.Minute)
+	if got := w.counter("foreign", "IPv4"); got != 1 {
+		t.Errorf("somebody else is said to have changed the rules %g times", got)
+	}
+	if !w.kernel.leads("10.1.1.7") {
+		t.Error("the port that is refused does not keep what it had")
+	}
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes it")
+	if got := w.counter("refused", "IPv4"); got != 0 {
+		t.Errorf("%g ports are set aside still", got)
+	}
+}
+
+// A port that is refused at a start, and goes, leaves nothing behind.
+func TestRestartWithABadPortThatGoes(t *testing.T) {
+	w := many(t, 3)
+	w.right("at first")
+	w.startAgain()
+	w.put(aGroup("s1", "s1-1", "10.1.9.1"))
+	w.refusing("10.1.9.1")
+	w.run(time.Second)
+	w.drop(aService("s1", "10.96.0.1"))
+	w.run(time.Second)
+	if w.kernel.leads("10.1.1.1") {
+		t.Error("the Service is served still")
+	}
+	w.right("without it")
+}
+
+// What is new and refused at a start has nothing, and takes nothing from others.
+func TestRestartWithABadPortThatIsNew(t *testing.T) {
+	w := many(t, 20)
+	w.right("at first")
+	w.startAgain()
+	w.put(aService("new", "10.96.1.1"), aGroup("new", "new-1", "10.1.5.5"))
+	w.always(20, nil, refusingAddresses("10.1.5.5"))
+	w.run(time.Second)
+	if got := w.serving(20); got != 20 || w.counter("refused", "IPv4") != 1 {
+		t.Errorf("%d Services are served, and %g set aside", got, w.counter("refused", "IPv4"))
+	}
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes it")
+}
+
+// A kernel without memory for anything new takes nothing from what it has at a start, however
+// much of that has changed.
+func TestRestartWithoutMemory(t *testing.T) {
+	for name, changed := range map[string]int{"one is new": 0, "some have changed": 7, "all have changed": 30} {
+		t.Run(name, func(t *testing.T) {
+			w := many(t, 30)
+			w.right("at first")
+			w.startAgain()
+			w.put(aService("new", "10.96.1.1"), aGroup("new", "new-1", "10.1.5.5"))
+			for i := range changed {
+				w.put(aGroup(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d-1", i), fmt.Sprintf("10.1.9.%d", i)))
+			}
+			w.always(30, nil, refusingAdditions)
+			w.run(10 * time.Minute)
+			if got := w.serving(30); got != 30 {
+				t.Errorf("%d Services are served", got)
+			}
+			if got, want := w.counter("refused", "IPv4"), float64(changed+1); got != want {
+				t.Errorf("%g ports are set aside, want %g", got, want)
+			}
+			w.refusing()
+			w.run(asideMost)
+			w.right("when there is memory")
+		})
+	}
+}
+
+// A kernel that takes nothing at all keeps what it has.
+func TestRestartWithAKernelThatFails(t *testing.T) {
+	w := many(t, 20)
+	w.right("at first")
+	w.startAgain()
+	w.put(aGroup("s7", "s7-1", "10.1.9.7"))
+	w.always(20, nil, func(ruleset.Transaction) error { return errRefused })
+	w.run(time.Minute)
+	if got := w.serving(20); got != 20 {
+		t.Errorf("%d Services are served", got)
+	}
+	w.refusing()
+	w.run(2 * retryMost)
+	w.right("when the kernel works")
+}
+
+// A proxy that ends while it looks for what the kernel refuses leaves all that is served.
+func TestEndOfASearchAfterARestart(t *testing.T) {
+	for tries := range 12 {
+		w := many(t, 20)
+		w.right("at first")
+		w.startAgain()
+		w.put(aGroup("s7", "s7-1", "10.1.9.7"), aGroup("s12", "s12-1", "10.1.9.12"))
+		ctx, end := context.WithCancel(t.Context())
+		w.always(20, nil, func(tr ruleset.Transaction) error {
+			if tries--; tries < 0 {
+				end()
+				return ctx.Err()
+			}
+			return refusingAddresses("10.1.9.7", "10.1.9.12")(tr)
+		})
+		w.step(ctx)
+		end()
+		if got := w.serving(20); got != 20 {
+			t.Errorf("%d Services are served", got)
+		}
+	}
+}
+
+// Where all must be made anew at a start nothing of before can stay. It is written whole or
+// not at all, but for what the kernel has nothing of.
+func TestRestartWhereAllIsMadeAnew(t *testing.T) {
+	anew := func(tr ruleset.Transaction) bool { return tr.Changes[0].Kind == ruleset.DeleteTable }
+	// stuck refuses all but to make all anew.
+	stuck := func() func(ruleset.Transaction) error {
+		made := false
+		return func(tr ruleset.Transaction) error {
+			made = made || anew(tr)
+			if made || len(tr.Changes) == 1 && tr.Changes[0].Kind == ruleset.AddTable {
+				return nil
+			}
+			return errRefused
+		}
+	}
+	broken := func(w *world) { w.kernel.do(func(table *fakeTable) { table.chains["refuse"] = nil }) }
+	foreign := func(w *world) { w.kernel.do(func(table *fakeTable) { table.chains["foreign"] = nil }) }
+	unreadable := func(w *world) { w.kernel.unreadable = changingError{} }
+	for _, test := range []struct {
+		name    string
+		prepare func(*world)
+		// stuck says that the kernel refuses each repair, and bad is the address of what it
+		// refuses by itself, if anything.
+		stuck bool
+		bad   string
+		// served is the endpoint of s7 in the end, and changed says that the others have
+		// what is asked for.
+		served  string
+		changed bool
+	}{
+		{"the kernel refuses each repair", broken, true, "", "10.1.9.7", true},
+		{"the kernel refuses each repair, and a port", broken, true, "10.1.9.7", "10.1.1.7", false},
+		{"a chain of another", foreign, false, "", "10.1.9.7", true},
+		{"a chain of another, and a port is refused", foreign, false, "10.1.9.7", "10.1.1.7", false},
+		{"a chain of another, and a port is refused that is new", foreign, false, "10.1.5.5", "10.1.9.7", true},
+		{"the rules cannot be read", unreadable, false, "", "10.1.9.7", true},
+		{"the rules cannot be read, and a port is refused", unreadable, false, "10.1.9.7", "10.1.1.7", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := many(t, 20)
+			w.right("at first")
+			w.startAgain()
+			w.put(aGroup("s7", "s7-1", "10.1.9.7"), aGroup("s3", "s3-1", "10.1.8.3"))
+			w.put(aService("new", "10.96.1.1"), aGroup("new", "new-1", "10.1.5.5"))
+			test.prepare(w)
+			bad, repairs := refusingAddresses(), refusingAddresses()
+			if test.bad != "" {
+				bad = refusingAddresses(test.bad)
+			}
+			if test.stuck {
+				repairs = stuck()
+			}
+			w.always(20, []string{"10.1.8.3", "10.1.9.7"}, func(tr ruleset.Transaction) error {
+				if err := bad(tr); err != nil {
+					return err
+				}
+				return repairs(tr)
+			})
+			w.run(time.Minute)
+			if got := w.serving(20, "10.1.8.3", "10.1.9.7"); got != 20 || !w.kernel.leads(test.served) {
+				t.Errorf("%d Services are served, the one in question by %s: %t", got, test.served, w.kernel.leads(test.served))
+			}
+			if got := w.kernel.leads("10.1.8.3"); got != test.changed {
+				t.Errorf("others have what is asked for: %t", got)
+			}
+			w.kernel.unreadable = nil
+			w.refusing()
+			w.run(asideMost)
+			w.right("in the end")
+		})
+	}
+}
+
+// refusingKernel is a kernel that also refuses what a function does.
+type refusingKernel struct {
+	kernel
+	refuses func(ruleset.Transaction) error
+}
+
+func (k *refusingKernel) Apply(ctx context.Context, t ruleset.Transaction) error {
+	if err := k.refuses(t); err != nil {
+		return err
+	}
+	return k.kernel.Apply(ctx, t)
+}
+
+// Connections to a Service whose change is refused at a start go where they went before.
+func TestConnectionsAfterARestartWithABadPort(t *testing.T) {
+	for name, form := range map[string]func(*corev1.Service){
+		"a cluster IP": func(*corev1.Service) {},
+		"with affinity": func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		},
+		"with affinity and source ranges": func(s *corev1.Service) {
+			s.Spec.SessionAffinity, s.Spec.Type = corev1.ServiceAffinityClientIP, corev1.ServiceTypeLoadBalancer
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+			s.Spec.LoadBalancerSourceRanges = []string{nodeAddress + "/32"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newKernelWorld(t)
+			conn := w.writer.kernel
+			service := aService("web", "10.96.0.1")
+			form(service)
+			w.put(service, aService("other", "10.96.0.2"), aGroup("web", "web-1", victimEndpoint), aGroup("other", "other-1", victimEndpoint))
+			w.run(time.Minute)
+			addresses := []string{"10.96.0.1"}
+			for _, ingress := range service.Status.LoadBalancer.Ingress {
+				addresses = append(addresses, ingress.IP)
+			}
+			lead := func(when, endpoint string) {
+				t.Helper()
+				for _, address := range addresses {
+					if got := w.answers(door{"tcp", address, 80}); got[endpoint] != 10 {
+						t.Fatalf("%s: connections to %s are answered by %v, want %s", when, address, got, endpoint)
+					}
+				}
+			}
+			lead("before", victimEndpoint)
+			w.startAgain()
+			refusing := &refusingKernel{conn, func(tr ruleset.Transaction) error {
+				lead("meanwhile", victimEndpoint)
+				return refusingAddresses(attackerEndpoint)(tr)
+			}}
+			w.writer.kernel = refusing
+			forget := w.writer.forget
+			w.writer.forget = func(number ruleset.Family, all []ruleset.Forget) {
+				if err := conn.Forget(number, all); err != nil {
+					t.Error(err)
+				}
+				forget(number, all)
+			}
+			changed := service.DeepCopy()
+			changed.Spec.ExternalIPs = []string{"203.0.113.7"}
+			changed.Spec.LoadBalancerSourceRanges = nil
+			w.put(changed, aGroup("web", "web-1", attackerEndpoint))
+			w.run(time.Second)
+			if got := w.counter("refused", "IPv4"); got != 1 {
+				t.Errorf("%g ports are set aside", got)
+			}
+			refusing.refuses = func(ruleset.Transaction) error { return nil }
+			lead("when it is refused", victimEndpoint)
+			w.run(asideMost)
+			lead("when it is taken", attackerEndpoint)
+		})
+	}
+}
