@@ -76,7 +76,7 @@ func (r *rules) addressBook(known *catalogue) *compile.AddressBook {
 func (r *rules) place(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := view.Addresses(node)
 	return compile.Options{
-		AllServices: r.allServices, ExternalIPs: r.externalIPs, MaxAffinityClients: r.maxAffinityClients,
+		AllServices: r.allServices, ExternalIPs: r.externalIPs, MaxAffinityClients: r.maxAffinityClients, Families: r.families(),
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
 			NodePortAddresses: r.nodePortAddresses.Of(local, named),

@@ -210,6 +210,34 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	}
 }
 
+// What a Service takes on a node without IPv6 is what it takes of IPv4: a bound that has room
+// for that takes nothing from it.
+func TestBoundsOfANodeWithoutIPv6(t *testing.T) {
+	dual := aService("web", "10.96.0.1")
+	dual.Spec.ClusterIPs = append(dual.Spec.ClusterIPs, "2001:db8::1")
+	dual.Spec.IPFamilies = append(dual.Spec.IPFamilies, corev1.IPv6Protocol)
+	group, six := aGroup("web", "web-4", "10.1.1.1", "10.1.1.2"), aGroup("web", "web-6", "2001:db8:1::1", "2001:db8:1::2")
+	six.Spec.AddressType = corev1.IPv6Protocol
+	six.Spec.Endpoints[0].Node = "node-a"
+	w := newWorld(t)
+	w.put(aService("web", "10.96.0.1"), group)
+	w.run(time.Second)
+	four := w.totals.elements[0]
+
+	w = newWorld(t)
+	w.rules.withoutIPv6 = true
+	w.families, w.named, w.bounds = nil, nil, newBounds(Bounds{Service: four, Total: four})
+	w.begin()
+	w.put(dual, group.DeepCopy(), six)
+	w.run(time.Minute)
+	if !w.kernel.leads("10.1.1.1") || !w.kernel.leads("10.1.1.2") || w.bounds.waiting() > 0 || w.bounds.used != four {
+		t.Errorf("%d of %d elements are taken, and %d Services wait", w.bounds.used, four, w.bounds.waiting())
+	}
+	if w.totals.elements[1]+w.totals.endpoints[1]+len(w.onNode) > 0 {
+		t.Errorf("of IPv6 count %d elements and %d endpoints, and on the node are %v", w.totals.elements[1], w.totals.endpoints[1], w.onNode)
+	}
+}
+
 // Metrics say what is served now.
 func TestGauges(t *testing.T) {
 	w := newWorld(t)

@@ -99,7 +99,7 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 	var all []*discoveryv1.EndpointSlice
 	for i, family := range families {
 		address := clusterIPOf(service, family)
-		if !address.IsValid() {
+		if !address.IsValid() || !o.Has(family) {
 			continue
 		}
 		at := endpoint(i, family)

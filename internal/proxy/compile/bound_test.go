@@ -39,6 +39,29 @@ func wide(ports, external, endpoints int) Input {
 
 func allServices() Options { return Options{Node: testNodeA(), AllServices: true} }
 
+// On a node that has one family a Service of both is what it would be with that alone.
+func TestBoundOfOneFamily(t *testing.T) {
+	for family, address := range map[ruleset.Family]string{ruleset.IPv4: "10.96.0.1", ruleset.IPv6: "fd00::1"} {
+		for most := range 120 {
+			in := wide(2, 3, 4)
+			in.MaxElements = most
+			six := sliceOf("web-6", "")
+			six.AddressType, six.Ports = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports
+			six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd01::1"}}, {Addresses: []string{"fd01::2"}}}
+			in.Slices = append(in.Slices, six)
+			dualStack(in.Service)
+			o := allServices()
+			o.Families = []ruleset.Family{family}
+			got := Service(in, o)
+			in.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPFamily(familyName(family))}
+			in.Service.Spec.ClusterIP, in.Service.Spec.ClusterIPs = address, []string{address}
+			if want := Service(in, allServices()); !reflect.DeepEqual(got, want) {
+				t.Fatalf("with %d elements and %s alone it is %+v, want %+v", most, familyName(family), got, want)
+			}
+		}
+	}
+}
+
 // What a Service is said to take is more than its ports do. Whatever the bound, what is
 // compiled is within it, and a Service has no less of what comes first for a larger bound.
 // Each port with endpoints has some if there is room for one of each, and some port has if

@@ -25,6 +25,9 @@ import (
 // Options are what holds for all Services.
 type Options struct {
 	Node Node
+	// Families are those that the node has, nil for both. Of a Service nothing is compiled in
+	// another, and nothing counts.
+	Families []ruleset.Family
 	// AllServices says to serve Services without groups too, by their slices, as
 	// kube-proxy does.
 	AllServices bool
@@ -51,6 +54,11 @@ type Node struct {
 	// NodePortAddresses are those that take NodePorts, of both families. Loopback
 	// addresses among them take none.
 	NodePortAddresses []netip.Addr
+}
+
+// Has reports whether the node has a family.
+func (o *Options) Has(family ruleset.Family) bool {
+	return o.Families == nil || slices.Contains(o.Families, family)
 }
 
 // Input is a Service with what there is of its endpoints. Groups and slices may be in

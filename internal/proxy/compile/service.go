@@ -74,6 +74,9 @@ func (c *compiler) result() Result {
 	c.refuseBeyond()
 	var halves []*half
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		if !c.options.Has(family) {
+			continue
+		}
 		h := half{family: family, addresses: c.addressesOf(family)}
 		h.kept = h.addresses
 		if !h.cluster.IsValid() {
