@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,10 +18,24 @@ import (
 type change struct {
 	// noticed is when the first of it came.
 	noticed time.Time
-	// triggered are when changes of endpoints happened, as far as slices or groups say so.
+	// triggered are when changes of endpoints happened, as far as slices or groups say so, of
+	// many the earliest.
 	triggered []time.Time
 	// handOver are resource versions of groups that proxies acknowledge.
 	handOver []uint64
+}
+
+// mostTriggered is how many times are kept of a Service that waits, for however long: each of
+// them is one value of the latency, and the earliest are those that wait for longest.
+const mostTriggered = 100
+
+// earliest are the first of some times, which it may sort.
+func earliest(times []time.Time) []time.Time {
+	if len(times) <= mostTriggered {
+		return times
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times[:mostTriggered]
 }
 
 // changes are those since the last look.

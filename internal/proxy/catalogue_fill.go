@@ -176,7 +176,7 @@ func (c *catalogue) setSlice(slice *discoveryv1.EndpointSlice) {
 func (c *change) trigger(annotations map[string]string) {
 	at, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err == nil && !slices.ContainsFunc(c.triggered, at.Equal) {
-		c.triggered = append(c.triggered, at)
+		c.triggered = earliest(append(c.triggered, at))
 	}
 }
 

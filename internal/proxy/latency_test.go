@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // observed is how many values a histogram has, and their sum.
@@ -98,5 +99,40 @@ func TestLatenciesOfGroups(t *testing.T) {
 	w.run(time.Minute)
 	if count, _ := observed(t, w.metrics.programming); count != 1 {
 		t.Errorf("groups that a node of another zone sees count: %d changes", count)
+	}
+}
+
+// Of a Service that waits, however often it changes meanwhile, some of the times are known when
+// that was: those that it waits for longest.
+func TestLatenciesOfAServiceThatWaits(t *testing.T) {
+	w := newWorld(t)
+	w.rules.allServices = true
+	w.put(aService("web", "10.96.0.1"))
+	w.run(time.Second)
+	w.refusing("10.1.1.1")
+	first := w.clock.Now()
+	for i := range 5 * mostTriggered {
+		w.put(aSlice(first.Add(time.Duration(i) * time.Millisecond)))
+		if i%3 > 0 {
+			w.step(t.Context())
+			w.clock.Step(30 * time.Millisecond)
+		}
+	}
+	w.step(t.Context())
+	if got := w.underway[keyOf(aService("web", ""))].triggered; len(got) != mostTriggered || !got[0].Equal(first) {
+		t.Errorf("%d times are kept, the first of which is %s", len(got), got[0])
+	}
+	w.kernel.refuses = func(ruleset.Transaction) error { return nil }
+	w.run(asideMost)
+	if count, _ := observed(t, w.metrics.programming); count != mostTriggered {
+		t.Errorf("%d changes are counted", count)
+	}
+
+	// While nothing can be programmed there is a bound as well.
+	for i := range 5 * mostTriggered {
+		w.put(aSlice(first.Add(time.Duration(i) * time.Second)))
+	}
+	if got := w.catalogue.take().services[keyOf(aService("web", ""))].triggered; len(got) != mostTriggered {
+		t.Errorf("%d times are kept of what is yet to be taken", len(got))
 	}
 }

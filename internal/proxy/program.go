@@ -272,6 +272,8 @@ func (p *programmer) sync(ctx context.Context, now time.Time) {
 	}
 	for name, one := range taken.services {
 		p.versions.wait(name, one.handOver)
+		// What happened before the start was not to be programmed by this proxy.
+		one.triggered = slices.DeleteFunc(one.triggered, func(at time.Time) bool { return !at.After(p.started) })
 		p.underway[name] = one.before(p.underway[name])
 	}
 	compiled := p.compileAll(p.inOrder(p.turns.due(p.affected(taken), p.gone, now)), now)
@@ -362,7 +364,7 @@ func (c *change) before(earlier *change) *change {
 	if earlier == nil {
 		return c
 	}
-	return &change{noticed: earlier.noticed, triggered: append(earlier.triggered, c.triggered...)}
+	return &change{noticed: earlier.noticed, triggered: earliest(append(earlier.triggered, c.triggered...))}
 }
 
 // affected are the Services that have to be compiled again.
@@ -553,9 +555,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 		}
 		p.metrics.latency.Observe(now.Sub(one.noticed).Seconds())
 		for _, at := range one.triggered {
-			if at.After(p.started) {
-				p.metrics.programming.Observe(now.Sub(at).Seconds())
-			}
+			p.metrics.programming.Observe(now.Sub(at).Seconds())
 		}
 	}
 	if len(p.underway) == 0 {
