@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // controlGroups is the folder where a container sees its control group.
@@ -26,9 +28,14 @@ const (
 	garbage        = 40
 )
 
+// longestStart is how long a start may spend memory: an API server that is away or a kernel
+// that takes nothing may keep it from its end for ever.
+const longestStart = 10 * time.Minute
+
 // startGenerously spends memory for a start that takes less time, and returns what ends that
-// and gives back what is not used. It leaves alone what the GOGC variable says. A quarter of
-// a limit is left for what the kernel holds for the proxy, which counts too.
+// and gives back what is not used. It ends by itself after longestStart. It leaves alone what
+// the GOGC variable says. A quarter of a limit is left for what the kernel holds for the proxy,
+// which counts too.
 func startGenerously(limit int64) (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return debug.FreeOSMemory
@@ -38,10 +45,15 @@ func startGenerously(limit int64) (end func()) {
 	if limit > 0 {
 		debug.SetMemoryLimit(limit / 4 * 3)
 	}
-	return func() {
+	once := sync.OnceFunc(func() {
 		debug.SetGCPercent(garbage)
 		debug.SetMemoryLimit(usual)
 		debug.FreeOSMemory()
+	})
+	timer := time.AfterFunc(longestStart, once)
+	return func() {
+		timer.Stop()
+		once()
 	}
 }
 

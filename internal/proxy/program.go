@@ -36,8 +36,8 @@ type programmer struct {
 	flows     flows
 	// told is given what to acknowledge whenever something was programmed.
 	told func(acknowledgement)
-	// loaded is called after the first sync of all that is known, nil for nothing and when
-	// that is over.
+	// loaded is called after the first sync of all that is known that did not fail, nil for
+	// nothing and when that is over.
 	loaded func()
 
 	writer   *writer
@@ -204,9 +204,9 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 	p.tellForgotten()
 	now := p.clock.Now()
 	if at := p.next(now); !at.IsZero() && !at.After(now) {
-		changed, before := p.catalogue.changed(), p.writes()
-		p.sync(ctx, now)
-		if p.loaded != nil && p.placed() {
+		changed, before, placed := p.catalogue.changed(), p.writes(), p.placed()
+		failure := p.sync(ctx, now)
+		if p.loaded != nil && placed && failure == nil {
 			p.loaded()
 			p.loaded = nil
 		}
@@ -261,8 +261,9 @@ func (p *programmer) placed() bool {
 	return p.knowsLocal || !p.rules.nodePortAddresses.ByPrefix()
 }
 
-// sync programs what has changed.
-func (p *programmer) sync(ctx context.Context, now time.Time) {
+// sync programs what has changed. The error says why not all of it is programmed, but for what
+// the kernel refuses by itself.
+func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	taken := p.catalogue.take()
 	if !taken.empty() {
 		p.health.Queued(p.named...)
@@ -284,6 +285,7 @@ func (p *programmer) sync(ctx context.Context, now time.Time) {
 	if ctx.Err() == nil {
 		p.finish(ctx, now, failure)
 	}
+	return failure
 }
 
 // write has the kernel do what was staged, and says how long that took but for what no

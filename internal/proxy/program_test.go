@@ -457,3 +457,69 @@ func TestAddressesThatStayUnknown(t *testing.T) {
 		t.Errorf("%d transactions", got)
 	}
 }
+
+// That what was known at the start is programmed is said when it is, and once.
+func TestProgrammedIsSaidWhenItIs(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(*world)
+		taken   bool
+	}{
+		"the kernel takes all":            {func(*world) {}, true},
+		"the kernel takes all but a port": {func(w *world) { w.refusing("10.1.1.1") }, true},
+		"the kernel takes nothing": {func(w *world) {
+			w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
+		}, false},
+		"the kernel is not read": {func(w *world) { w.kernel.unreadable = errRefused }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := many(t, 3)
+			said := 0
+			w.loaded = func() {
+				said++
+				if !w.kernel.leads("10.1.1.0") || !w.kernel.leads("10.1.1.2") {
+					t.Error("it is said too early")
+				}
+			}
+			test.prepare(w)
+			w.run(time.Minute)
+			if got := said > 0; got != test.taken {
+				t.Errorf("it is said: %t", got)
+			}
+			w.refusing()
+			w.kernel.unreadable = nil
+			w.run(time.Minute)
+			w.put(aService("more", "10.96.1.1"))
+			w.run(time.Minute)
+			if said != 1 {
+				t.Errorf("it is said %d times", said)
+			}
+		})
+	}
+}
+
+// Addresses of the node that come to be known while something else is programmed are yet to be
+// looked at: that is not the sync of all that is known.
+func TestProgrammedIsNotSaidBeforeTheAddressesAreKnown(t *testing.T) {
+	w := newWorld(t)
+	var err error
+	if w.rules.nodePortAddresses, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
+		t.Fatal(err)
+	}
+	said := false
+	w.loaded = func() { said = true }
+	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
+	f := w.family(ruleset.IPv4)
+	f.retry = w.clock.Now() // it is looked at for another reason
+	w.kernel.takes = func() {
+		w.kernel.takes = func() {}
+		w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.7")})
+	}
+	w.step(t.Context())
+	if said {
+		t.Error("it is said before the addresses are known")
+	}
+	w.run(time.Second)
+	if !said {
+		t.Error("it is not said")
+	}
+}

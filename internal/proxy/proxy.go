@@ -98,7 +98,8 @@ type Options struct {
 	// Registry is given the metrics.
 	Registry prometheus.Registerer
 	Log      logr.Logger
-	// Programmed is called once what was known at the start is programmed, nil for nothing.
+	// Programmed is called once what was known at the start is programmed, but for ports that
+	// the kernel refuses, nil for nothing. While the kernel takes nothing it is not called.
 	Programmed func()
 }
 
