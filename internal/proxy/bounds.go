@@ -87,10 +87,16 @@ func (b *bounds) begin() {
 	b.grown, b.held, b.heir = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
 
-// fit makes what the rules do for a Service, by a function that keeps to so many elements,
-// or to any number if that is zero.
-func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled func(most int) compile.Result) compile.Result {
-	result := compiled(b.Service)
+// limit is how many elements a Service may have, any number if most is zero. It is that of the
+// node if it is less than on nodes that have more left.
+type limit struct {
+	most   int
+	ofNode bool
+}
+
+// fit makes what the rules do for a Service, by a function that keeps to a limit.
+func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled func(limit) compile.Result) compile.Result {
+	result := compiled(limit{most: b.Service})
 	before := b.given[name]
 	given := b.one(result.Elements)
 	if given > before && (b.held[name] || given-before > b.room()) {
@@ -99,7 +105,7 @@ func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled
 			given = result.Least
 		}
 		if given > 0 {
-			result = compiled(given)
+			result = compiled(limit{given, true})
 		} else {
 			result = compile.Result{Elements: result.Elements, Least: result.Least, Notes: result.Notes}
 		}

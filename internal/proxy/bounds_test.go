@@ -532,12 +532,56 @@ func TestBoundsHold(t *testing.T) {
 	})
 }
 
+// A Service gets a second address of its load balancer, which there is no room for. By the bound
+// of each Service no node has more, and the node goes on with the first. By what is left here
+// other nodes may have both, and load balancers send there.
+func TestHealthWhereAddressesAreLeftOut(t *testing.T) {
+	service := func(addresses ...string) *corev1.Service {
+		web := aService("web", "10.96.0.1")
+		web.Spec.Type, web.Spec.ExternalTrafficPolicy, web.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, 31000
+		for _, address := range addresses {
+			web.Status.LoadBalancer.Ingress = append(web.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: address})
+		}
+		return web
+	}
+	group := aGroup("web", "web-1", "10.1.1.1", "10.1.1.2")
+	group.Spec.Endpoints[0].Node = "node-a"
+	w := bounded(t, Bounds{Total: 1 << 30})
+	w.put(service("203.0.113.1"), group)
+	w.run(time.Second)
+	enough := w.bounds.used
+	for _, test := range []struct {
+		name   string
+		bounds Bounds
+		want   int
+	}{
+		{"each Service", Bounds{Service: enough, Total: 1 << 20}, 1},
+		{"all Services", Bounds{Service: 1 << 10, Total: enough}, 0},
+		{"room", Bounds{Service: 1 << 10, Total: 1 << 20}, 1},
+	} {
+		w := bounded(t, test.bounds)
+		w.put(service("203.0.113.1"), group)
+		w.run(time.Second)
+		if got := w.answers[keyOf(service())].LocalEndpoints; got != 1 {
+			t.Fatalf("%s: %d local endpoints are told at first", test.name, got)
+		}
+		w.put(service("203.0.113.1", "203.0.113.2"))
+		w.run(time.Second)
+		if !w.serves("203.0.113.1") || w.serves("203.0.113.2") != (test.name == "room") {
+			t.Fatalf("%s: the addresses are not those that there is room for", test.name)
+		}
+		if got := w.answers[keyOf(service())].LocalEndpoints; got != test.want {
+			t.Errorf("%s: %d local endpoints are told, want %d", test.name, got, test.want)
+		}
+	}
+}
+
 // Without bounds nothing is refused, and nothing waits.
 func TestNoBounds(t *testing.T) {
 	b := newBounds(Bounds{})
-	got := b.fit(types.NamespacedName{Name: "web"}, start, start, func(most int) compile.Result {
-		if most != 0 {
-			t.Errorf("a bound of %d", most)
+	got := b.fit(types.NamespacedName{Name: "web"}, start, start, func(one limit) compile.Result {
+		if one != (limit{}) {
+			t.Errorf("a limit of %+v", one)
 		}
 		return compile.Result{Elements: 1 << 40}
 	})

@@ -398,14 +398,14 @@ func (p *programmer) affected(taken *changes) map[types.NamespacedName]bool {
 func (p *programmer) compile(name types.NamespacedName, now time.Time) int {
 	e := p.catalogue.entry(name)
 	var refused compile.Refusals // also if there is no room for anything else
-	fit := func(most int) compile.Result {
-		made := p.compiled(name, e, most)
+	fit := func(within limit) compile.Result {
+		made := p.compiled(name, e, within)
 		refused = made.Refused
 		return made
 	}
 	var result compile.Result
 	if p.probes(name) {
-		result = fit(0) // it is small, and without it nothing is acknowledged
+		result = fit(limit{}) // it is small, and without it nothing is acknowledged
 	} else {
 		result = p.bounds.fit(name, createdAt(e.service), now, fit)
 	}

@@ -49,10 +49,10 @@ func (p *programmer) probes(name types.NamespacedName) bool {
 	return p.proving != nil && p.proving.service == name
 }
 
-// compiled is what the rules are to do for a Service.
-func (p *programmer) compiled(name types.NamespacedName, e entry, most int) compile.Result {
+// compiled is what the rules are to do for a Service within a limit.
+func (p *programmer) compiled(name types.NamespacedName, e entry, within limit) compile.Result {
 	if !p.probes(name) {
-		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices, MaxElements: most}, p.options)
+		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
 	}
 	return p.proving.compiled(e.service, p.options)
 }

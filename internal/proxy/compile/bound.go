@@ -33,6 +33,9 @@ func (c *compiler) families(halves []*half) Result {
 	result.Least = c.wanted(halves, &oneEndpoint)
 	if c.most > 0 && result.Elements > c.most {
 		result.Families = c.within(halves, c.reduce(halves)).Families
+		if c.nodeBound && slices.ContainsFunc(halves, c.lacksAddress) {
+			result.keepAway()
+		}
 	}
 	return result
 }
@@ -159,13 +162,36 @@ func keep(halves []*half, most int) {
 
 // cutsOff reports whether there is room for none of the addresses that load balancers send
 // to, of those that there are. Where there is room for one, what comes to it is served, and
-// other nodes have no more room than this one.
+// by a bound that is the same on all nodes no other has more room. For what one node has left
+// see lacksAddress.
 func (c *compiler) cutsOff(h *half) bool {
-	all, kept := len(h.balancer), len(h.kept.balancer)
+	all, kept := c.balanced(h)
+	return all > 0 && kept == 0
+}
+
+// lacksAddress reports whether there is no room for one of those addresses.
+func (c *compiler) lacksAddress(h *half) bool {
+	all, kept := c.balanced(h)
+	return kept < all
+}
+
+// balanced counts the addresses that load balancers send to, and those of them that are kept.
+func (c *compiler) balanced(h *half) (all, kept int) {
+	all, kept = len(h.balancer), len(h.kept.balancer)
 	if slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.nodePort != 0 }) {
 		all, kept = all+len(h.nodes), kept+len(h.kept.nodes)
 	}
-	return all > 0 && kept == 0
+	return all, kept
+}
+
+// keepAway has load balancers send to other nodes, which may have room for all addresses.
+// There is one health port for both families.
+func (r *Result) keepAway() {
+	for i := range r.Families {
+		if told := r.Families[i].Health; told != nil {
+			told.LocalEndpoints = 0
+		}
+	}
 }
 
 // share is so many endpoints of each port as it is for one that has the most.

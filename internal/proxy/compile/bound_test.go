@@ -354,6 +354,50 @@ func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 	}
 }
 
+// A node that is full by what all Services together may take, so that others may have room for
+// more, says that it has no local endpoints when it lacks one of the addresses that load
+// balancers send to, of whichever family.
+func TestHealthOfAFullNode(t *testing.T) {
+	own := "a1"
+	in := wide(1, 1, 5)
+	dualStack(in.Service)
+	in.Slices[0].Endpoints[0].NodeName = &own
+	six := sliceOf("web-six", "")
+	six.AddressType, six.Ports = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports
+	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:1::1"}, NodeName: &own}}
+	in.Slices = append(in.Slices, six)
+	outsideLocal(in.Service)
+	balancers := []string{"203.0.113.1", "203.0.113.2", "2001:db8:ffff::1"}
+	balancer(balancers...)(in.Service)
+	in.Service.Spec.HealthCheckNodePort = 31000
+	in.NodeBound = true
+	free := Service(in, allServices())
+	reached := func(r Result) (n int) {
+		for _, f := range r.Families {
+			for _, end := range f.Ports[0].Fronts {
+				if end.NodePort || slices.Contains(balancers, end.Address.String()) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	seen := map[[2]bool]bool{} // whether some and all of these addresses are left
+	for in.MaxElements = free.Elements; in.MaxElements > 0; in.MaxElements-- {
+		got := Service(in, allServices())
+		all := reached(got) == reached(free)
+		for _, f := range got.Families {
+			if all != (f.Health.LocalEndpoints == 1) {
+				t.Fatalf("in %d elements %v tells %d local endpoints, with %d of %d addresses", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached(got), reached(free))
+			}
+		}
+		seen[[2]bool{reached(got) > 0, all}] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("there are only these cases: %v", seen)
+	}
+}
+
 // Nodes leave out endpoints of their own, and few are others when one goes.
 func TestEndpointsThatAreLeftOut(t *testing.T) {
 	in := wide(1, 0, 100)

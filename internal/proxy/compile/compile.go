@@ -74,6 +74,9 @@ type Input struct {
 	// MaxElements bounds what the rules may take of the kernel, as package ruleset counts
 	// it, in both families together. Zero is no bound.
 	MaxElements int
+	// NodeBound says that MaxElements is what this node has left, so that other nodes may have
+	// room for more. Otherwise it is the same on all of them.
+	NodeBound bool
 }
 
 // Result is what the rules are to do for one Service.

@@ -25,7 +25,7 @@ func Service(in Input, o Options) Result {
 		return Result{}
 	}
 	_, named := in.Service.Labels[v1alpha1.LabelServiceProxyName]
-	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in), most: in.MaxElements}
+	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in), most: in.MaxElements, nodeBound: in.NodeBound}
 	if len(c.groups) == 0 && !o.AllServices {
 		if named {
 			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", v1alpha1.LabelServiceProxyName)
@@ -46,8 +46,10 @@ type compiler struct {
 	ours   bool
 	groups []*v1alpha1.EndpointGroup
 	slices []*discoveryv1.EndpointSlice
-	// most is how many elements the rules may take, any number if it is zero.
-	most int
+	// most is how many elements the rules may take, any number if it is zero, and nodeBound
+	// whether other nodes may have room for more.
+	most      int
+	nodeBound bool
 
 	name, rank string
 	affinity   time.Duration
