@@ -52,8 +52,10 @@ type family struct {
 	// adopted says that the table was made to say what the kernel holds, so that what is
 	// written next may put right what is no matter of what was staged.
 	adopted bool
-	// writes is how often something was written.
+	// writes is how often something was written, and wrote how many elements the last attempt
+	// took out and put in.
 	writes   int
+	wrote    int
 	failures int
 	retry    time.Time
 }

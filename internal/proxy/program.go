@@ -280,24 +280,24 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	compiled := p.compileAll(p.inOrder(p.turns.due(p.affected(taken), p.gone, now)), now)
 	p.stageHairpin()
 
-	took, failure := p.write(ctx, now)
-	p.turns.ran(compiled, took, p.clock.Now())
+	wrote, failure := p.write(ctx, now)
+	p.turns.ran(compiled, wrote, p.clock.Now())
 	if ctx.Err() == nil {
 		p.finish(ctx, now, failure)
 	}
 	return failure
 }
 
-// write has the kernel do what was staged, and says how long that took but for what no
-// Service is to blame for: to put right what others changed, and to find what the kernel
-// refuses.
-func (p *programmer) write(ctx context.Context, now time.Time) (took time.Duration, failure error) {
+// write has the kernel do what was staged, and says what that was but for what no Service is
+// to blame for: to put right what others changed, and to find what the kernel refuses.
+func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, failure error) {
 	for _, f := range p.families {
 		if f.retry.After(now) {
 			failure = errWaiting
 			continue
 		}
 		began := p.clock.Now()
+		f.wrote = 0
 		if err := p.writer.write(ctx, f, now); err != nil {
 			failure = err
 			if ctx.Err() == nil {
@@ -306,12 +306,12 @@ func (p *programmer) write(ctx context.Context, now time.Time) (took time.Durati
 			continue
 		}
 		if !f.adopted {
-			took += p.clock.Since(began)
+			wrote.elements, wrote.time = wrote.elements+f.wrote, wrote.time+p.clock.Since(began)
 		}
 		f.adopted = false
 		p.health.Updated(corev1.IPFamily(f.String()))
 	}
-	return took, failure
+	return wrote, failure
 }
 
 // compileAll compiles Services again, and those for which that leaves less room or more. It
@@ -321,8 +321,13 @@ func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map
 	each := func(names []types.NamespacedName) {
 		for _, name := range names {
 			began := p.clock.Now()
-			elements := p.compile(name, now)
-			efforts[name] = effort{elements, efforts[name].time + p.clock.Since(began)}
+			one, again := efforts[name]
+			had, has := p.compile(name, now)
+			if !again {
+				one.had = had
+			}
+			one.has, one.time = has, one.time+p.clock.Since(began)
+			efforts[name] = one
 		}
 	}
 	p.bounds.begin()
@@ -393,9 +398,9 @@ func (p *programmer) affected(taken *changes) map[types.NamespacedName]bool {
 	return names
 }
 
-// compile stages what the rules are to do for a Service, and returns how many elements that
-// takes.
-func (p *programmer) compile(name types.NamespacedName, now time.Time) int {
+// compile stages what the rules are to do for a Service, and returns how many elements it had
+// and has then.
+func (p *programmer) compile(name types.NamespacedName, now time.Time) (had, has int) {
 	e := p.catalogue.entry(name)
 	var refused compile.Refusals // also if there is no room for anything else
 	fit := func(within limit) compile.Result {
@@ -454,8 +459,7 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) int {
 	} else {
 		delete(p.records, name)
 	}
-	// What goes takes as long as what comes.
-	return max(sum(before.elements), sum(after.elements))
+	return sum(before.elements), sum(after.elements)
 }
 
 func sum(n perFamily[int]) int { return n[0] + n[1] }

@@ -63,23 +63,36 @@ func (t *turns) next() time.Time {
 	return at
 }
 
-// effort is what it took to compile a Service: how many elements it has then, and how long.
+// effort is what it took to compile a Service: how many elements it had and has then, and how
+// long.
 type effort struct {
+	had, has int
+	time     time.Duration
+}
+
+// elements are how many the kernel may have to take out and put in for the Service.
+func (e effort) elements() int { return e.had + e.has }
+
+// writing is what the kernel did in a sync: how many elements it took out and put in, and how
+// long that took.
+type writing struct {
 	elements int
 	time     time.Duration
 }
 
-// ran notes what it took to compile Services, and how long the kernel took for all of them
-// together, of which each has a part by its elements.
-func (t *turns) ran(compiled map[types.NamespacedName]effort, writing time.Duration, now time.Time) {
+// ran notes what it took to compile Services, and what the kernel did then, of which each of
+// them has a part by its elements. If the kernel did more than that, the rest was for Services
+// that changed before: it deleted what had lingered of them, or took what it had not taken then.
+func (t *turns) ran(compiled map[types.NamespacedName]effort, wrote writing, now time.Time) {
 	sum := 0
 	for _, one := range compiled {
-		sum += one.elements
+		sum += one.elements()
 	}
+	sum = max(sum, wrote.elements)
 	for name, one := range compiled {
 		share := one.time
 		if sum > 0 {
-			share += time.Duration(float64(writing) * float64(one.elements) / float64(sum))
+			share += time.Duration(float64(wrote.time) * float64(one.elements()) / float64(sum))
 		}
 		if share >= brief {
 			t.resting[name] = now.Add(min(turnFactor*share, longestTurn))

@@ -124,6 +124,36 @@ func TestRepairsAreNobodysTurn(t *testing.T) {
 	}
 }
 
+// What lingered of a large Service that shrank is deleted in a transaction of others, for which
+// these do not rest.
+func TestOthersElementsAreNotCharged(t *testing.T) {
+	var many []string
+	for i := range 200 {
+		many = append(many, fmt.Sprintf("10.2.0.%d", i))
+	}
+	quiet := aService("quiet", "10.96.0.2")
+	w := newWorld(t)
+	w.put(aService("large", "10.96.0.1"), quiet, aGroup("large", "large-1", many...), aGroup("quiet", "quiet-1", "10.1.1.1"))
+	w.run(time.Minute)
+	w.put(aGroup("large", "large-1", many[0]))
+	w.step(t.Context())
+	w.clock.SetTime(w.family(ruleset.IPv4).next())
+	size := 0
+	w.kernel.refuses = func(transaction ruleset.Transaction) error {
+		size = sizeOf(transaction)
+		w.kernel.takes = func() { w.clock.Step(2 * time.Second) }
+		return nil
+	}
+	w.put(aGroup("quiet", "quiet-1", "10.1.1.2"))
+	w.step(t.Context())
+	if !w.kernel.leads("10.1.1.2") || size < 190 {
+		t.Fatalf("the transaction has %d changes: this test shows nothing", size)
+	}
+	if rests := w.turns.resting[keyOf(quiet)].Sub(w.clock.Now()); rests > 2*time.Second {
+		t.Errorf("the quiet Service rests for %s", rests)
+	}
+}
+
 // slowToCompile is a log that lets time pass when a Service with parts that make no sense is
 // compiled.
 func (w *world) slowToCompile(took time.Duration) logr.Logger {
@@ -233,7 +263,7 @@ func TestTurns(t *testing.T) {
 		}
 		return len(turns.due(all, exists, at(now)))
 	}
-	turns.ran(map[types.NamespacedName]effort{small: {elements: 10}, large: {elements: 990}}, 100*time.Millisecond, at(100))
+	turns.ran(map[types.NamespacedName]effort{small: {has: 10}, large: {had: 600, has: 390}}, writing{time: 100 * time.Millisecond}, at(100))
 	if got := due(101, small, large); got != 1 || !turns.waits(large) || turns.waits(small) {
 		t.Errorf("%d have their turn, want the small one", got)
 	}
@@ -246,15 +276,21 @@ func TestTurns(t *testing.T) {
 	if got := due(397); got != 1 || turns.waits(large) || !turns.next().IsZero() || len(turns.resting) > 0 {
 		t.Errorf("%d have their turn in the end, and %d rest", got, len(turns.resting))
 	}
-	turns.ran(map[types.NamespacedName]effort{large: {elements: 1}}, time.Hour, at(0))
+	turns.ran(map[types.NamespacedName]effort{large: {has: 1}}, writing{1, time.Hour}, at(0))
 	if got := turns.resting[large]; !got.Equal(at(0).Add(longestTurn)) {
 		t.Errorf("it rests for %s", got.Sub(start))
 	}
 	// What one takes to compile is its own, also if it has no elements.
 	turns = newTurns()
-	turns.ran(map[types.NamespacedName]effort{small: {0, 100 * time.Millisecond}, large: {990, time.Millisecond}}, time.Millisecond, at(0))
+	turns.ran(map[types.NamespacedName]effort{small: {time: 100 * time.Millisecond}, large: {has: 990, time: time.Millisecond}}, writing{time: time.Millisecond}, at(0))
 	if got := turns.resting[small]; !got.Equal(at(300)) || len(turns.resting) != 1 {
 		t.Errorf("it rests for %s, and %d rest", got.Sub(start), len(turns.resting))
+	}
+	// What the kernel does besides is nobody's.
+	turns = newTurns()
+	turns.ran(map[types.NamespacedName]effort{small: {had: 5, has: 5}}, writing{1000, time.Second}, at(0))
+	if got := turns.resting[small]; !got.Equal(at(30)) {
+		t.Errorf("it rests for %s", got.Sub(start))
 	}
 }
 

@@ -105,7 +105,9 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 			return err
 		}
 		f.table.Written(w.clock.Now())
-		w.metrics.transaction(f.number, sizeOf(commit.Transaction), nil)
+		size := sizeOf(commit.Transaction)
+		f.wrote += size
+		w.metrics.transaction(f.number, size, nil)
 		if f.unread >= mostUnread {
 			w.metrics.anew.WithLabelValues(f.String()).Inc()
 			w.log.Info("Rules could not be read while others change theirs all the time, and were made anew", "family", f.String(), "attempts", f.unread)
