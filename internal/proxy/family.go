@@ -158,6 +158,42 @@ func (f *family) stagesFound() bool {
 	return false
 }
 
+// restrict asks for what is left of a ServicePort, by a function that says what that is and returns
+// nil for nothing. It returns the fronts that go.
+func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.ServicePort) (lost []ruleset.Front) {
+	if one := f.aside[name]; one != nil {
+		if kept := left(one.port); kept != nil {
+			one.port = kept
+		} else {
+			delete(f.aside, name)
+		}
+	}
+	port, staged := f.staged[name]
+	if !staged {
+		port = f.programmed[name]
+	}
+	if port == nil {
+		return nil
+	}
+	kept := left(port)
+	if kept == port {
+		return nil
+	}
+	_ = f.stage(name, kept) // what is wrong with it was said when it came
+	still := map[ruleset.Front]bool{}
+	if kept != nil {
+		for i := range kept.Fronts {
+			still[kept.Fronts[i].Front] = true
+		}
+	}
+	for i := range port.Fronts {
+		if front := port.Fronts[i].Front; !still[front] {
+			lost = append(lost, front)
+		}
+	}
+	return lost
+}
+
 // settled notes that the kernel has all that was staged.
 func (f *family) settled() {
 	for name, port := range f.staged {

@@ -81,7 +81,8 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family, now ti
 		to = &destination{name: name, former: map[netip.Addr]former{}}
 		x.services[name] = to
 	}
-	x.withdraw(to)
+	x.withdraw(to, to.fronts)
+	to.fronts = nil
 	before := to.endpoints
 	to.endpoints = nil
 	for i := range compiled {
@@ -104,9 +105,21 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family, now ti
 	}
 }
 
+// lose notes that a Service has some fronts no more.
+func (x *index) lose(name types.NamespacedName, fronts []ruleset.Front) {
+	if x == nil || len(fronts) == 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if to := x.services[name]; to != nil {
+		x.withdraw(to, fronts)
+	}
+}
+
 // withdraw takes back what a Service claims.
-func (x *index) withdraw(to *destination) {
-	for _, front := range to.fronts {
+func (x *index) withdraw(to *destination, fronts []ruleset.Front) {
+	for _, front := range fronts {
 		rest := slices.DeleteFunc(x.fronts[front], func(c claim) bool { return c.to == to })
 		if len(rest) > 0 {
 			x.fronts[front] = rest
@@ -114,7 +127,6 @@ func (x *index) withdraw(to *destination) {
 			delete(x.fronts, front)
 		}
 	}
-	to.fronts = nil
 }
 
 // claim notes what a port claims. Of several claims the rules go by what the front is to

@@ -43,6 +43,9 @@ func TestIndex(t *testing.T) {
 
 	x.set(other, family("shop/other", "1"), start.Add(goneFor))
 	is("a front that went to the other", one, accounting.Flow{Namespace: "shop", Service: "other"})
+	x.lose(other, []ruleset.Front{front})
+	is("a front that the other lost", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
+	x.set(other, family("shop/other", "1"), start.Add(goneFor))
 	x.set(other, nil, start.Add(goneFor))
 	is("a front that came back", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
 	x.set(web, nil, start.Add(goneFor))
@@ -54,6 +57,7 @@ func TestIndex(t *testing.T) {
 
 	var none *index
 	none.set(web, family("shop/web", "1"), time.Time{})
+	none.lose(web, []ruleset.Front{front})
 }
 
 // A connection counts for the Service that the rules send it to: the one whose cluster IP

@@ -79,6 +79,8 @@ type programmer struct {
 
 // record is what is known of a Service that the rules serve.
 type record struct {
+	// of is the Service whose addresses it has at most.
+	of          *corev1.Service
 	ports       perFamily[[]string]
 	endpoints   perFamily[int]
 	elements    perFamily[int]
@@ -277,7 +279,13 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 		one.triggered = slices.DeleteFunc(one.triggered, func(at time.Time) bool { return !at.After(p.started) })
 		p.underway[name] = one.before(p.underway[name])
 	}
-	compiled := p.compileAll(p.inOrder(p.turns.due(p.affected(taken), p.gone, now)), now)
+	changed, claimed := p.affected(taken)
+	compiled := p.compileAll(p.inOrder(p.turns.due(changed, p.atOnce, now)), now)
+	for name := range changed {
+		if _, is := compiled[name]; !is {
+			p.restrict(name, claimed[name])
+		}
+	}
 	p.stageHairpin()
 
 	wrote, failure := p.write(ctx, now)
@@ -358,9 +366,27 @@ func createdAt(service *corev1.Service) time.Time {
 	return service.CreationTimestamp.Time
 }
 
-// gone reports whether there is no such Service any more that the proxy may serve.
-func (p *programmer) gone(name types.NamespacedName) bool {
-	return !compile.Ours(p.catalogue.entry(name).service)
+// atOnce reports whether a Service is compiled whenever it has changed: there is no such Service
+// any more that the proxy may serve, so that others may have its addresses, or the node is probed
+// by it.
+func (p *programmer) atOnce(name types.NamespacedName) bool {
+	return p.probes(name) || !compile.Ours(p.catalogue.service(name))
+}
+
+// restrict takes from a Service that has changed and is compiled later what it has no more, and
+// what it may not claim any more if others have changed that. They may have its addresses now.
+func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
+	known, service := p.records[name], p.catalogue.service(name)
+	if known == nil || known.of == service && !claimed {
+		return
+	}
+	known.of = service
+	left := compile.Restrict(service, p.options)
+	for i, f := range p.families {
+		for _, port := range known.ports[i] {
+			p.index.lose(name, f.restrict(port, left))
+		}
+	}
 }
 
 // errWaiting is that a family is not written since that failed a moment ago.
@@ -374,28 +400,30 @@ func (c *change) before(earlier *change) *change {
 	return &change{noticed: earlier.noticed, triggered: earliest(append(earlier.triggered, c.triggered...))}
 }
 
-// affected are the Services that have to be compiled again.
-func (p *programmer) affected(taken *changes) map[types.NamespacedName]bool {
-	names := make(map[types.NamespacedName]bool, len(taken.services))
-	for name := range taken.services {
-		names[name] = true
-		for _, other := range p.book.SetService(name, p.catalogue.service(name)) {
-			names[other] = true
+// affected are the Services that have to be compiled again, and those of them whose addresses may
+// be others than before though they have not changed themselves.
+func (p *programmer) affected(taken *changes) (names, claimed map[types.NamespacedName]bool) {
+	names, claimed = make(map[types.NamespacedName]bool, len(taken.services)), map[types.NamespacedName]bool{}
+	claim := func(others []types.NamespacedName) {
+		for _, other := range others {
+			names[other], claimed[other] = true, true
 		}
 	}
+	for name := range taken.services {
+		names[name] = true
+		claim(p.book.SetService(name, p.catalogue.service(name)))
+	}
 	if taken.node || taken.reserved {
-		for _, other := range p.reserve() {
-			names[other] = true
-		}
+		claim(p.reserve())
 	}
 	if taken.node && p.locate() {
 		all := p.catalogue.names()
 		for name := range p.records {
 			all[name] = true
 		}
-		return all
+		return all, all
 	}
-	return names
+	return names, claimed
 }
 
 // compile stages what the rules are to do for a Service, and returns how many elements it had
@@ -418,7 +446,7 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) (had, has
 	if before == nil {
 		before = &record{}
 	}
-	after := &record{notes: result.Notes, refused: refused}
+	after := &record{of: e.service, notes: result.Notes, refused: refused}
 	for i := range result.Families {
 		p.read(after, &result.Families[i])
 	}

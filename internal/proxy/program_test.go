@@ -47,7 +47,10 @@ func TestOnlyWhatChangedIsCompiled(t *testing.T) {
 	w := newWorld(t)
 	w.put(aService("web", "10.96.0.1"), aService("more", "10.96.0.2"), aGroup("web", "web-1", "10.1.1.1"), aGroup("more", "more-1", "10.1.1.3"))
 	w.run(time.Second)
-	names := func() map[types.NamespacedName]bool { return w.affected(w.catalogue.take()) }
+	names := func() map[types.NamespacedName]bool {
+		all, _ := w.affected(w.catalogue.take())
+		return all
+	}
 	w.put(aGroup("web", "web-1", "10.1.1.2"))
 	if got := names(); len(got) != 1 || !got[types.NamespacedName{Namespace: "shop", Name: "web"}] {
 		t.Errorf("for a group: %v", got)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,25 +31,25 @@ func newTurns() *turns {
 }
 
 // due are those of some Services that have changed whose turn it is, with others that had
-// to wait until now. What is gone does not rest: others may have its addresses.
-func (t *turns) due(all map[types.NamespacedName]bool, gone func(types.NamespacedName) bool, now time.Time) map[types.NamespacedName]bool {
-	for name, until := range t.resting {
-		if until.After(now) && (!all[name] || !gone(name)) {
-			if all[name] {
-				t.changed[name] = true
-				delete(all, name)
-			}
+// to wait until now. Some do not wait for their turn.
+func (t *turns) due(changed map[types.NamespacedName]bool, atOnce func(types.NamespacedName) bool, now time.Time) map[types.NamespacedName]bool {
+	maps.DeleteFunc(t.resting, func(_ types.NamespacedName, until time.Time) bool { return !until.After(now) })
+	due := make(map[types.NamespacedName]bool, len(changed))
+	for name := range changed {
+		if !t.resting[name].IsZero() && !atOnce(name) {
+			t.changed[name] = true
 			continue
 		}
-		if !until.After(now) {
-			delete(t.resting, name)
-		}
-		if t.changed[name] {
-			all[name] = true
+		due[name] = true
+		delete(t.changed, name)
+	}
+	for name := range t.changed {
+		if t.resting[name].IsZero() {
+			due[name] = true
 			delete(t.changed, name)
 		}
 	}
-	return all
+	return due
 }
 
 // waits reports whether a Service has changed that rests.

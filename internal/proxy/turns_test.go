@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +11,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -249,6 +253,176 @@ func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	if w.serves("10.96.0.1") {
 		t.Error("a Service that went is served")
 	}
+}
+
+// resting is a world with a Service that rests, of some addresses besides 10.96.0.1.
+func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
+	w := newWorld(t)
+	w.log = w.slowToCompile(3 * time.Second)
+	slow := born(aService("slow", "10.96.0.1"), 0)
+	slow.Spec.Type, slow.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
+	slow.Spec.ExternalIPs = append(external, "nonsense")
+	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
+	w.step(t.Context())
+	if w.turns.resting[keyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
+		t.Fatal("it is not programmed, or does not rest: the test shows nothing")
+	}
+	return w, slow
+}
+
+// has are the addresses of a Service that the kernel has.
+func (w *world) has(name string) (addresses []string) {
+	for _, f := range w.families {
+		for _, port := range f.programmed {
+			for _, front := range port.Fronts {
+				if serviceOf(port.Name).Name == name {
+					addresses = append(addresses, front.String())
+				}
+			}
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+// A Service that rests gives up at once what others may have: what it has no more since it is
+// another Service of the same name, and what it may not claim any more.
+func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
+	t.Run("made again", func(t *testing.T) {
+		w, slow := resting(t, "203.0.113.1")
+		w.drop(slow)
+		again := born(aService("slow", "10.96.0.9"), time.Minute)
+		victim := born(aService("victim", "10.96.0.1"), 2*time.Minute)
+		victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
+		w.put(again, victim, aGroup("victim", "victim-1", "10.1.7.7"))
+		w.run(w.pace.ready(w.clock.Now()).Sub(w.clock.Now()))
+		if got := w.has("slow"); len(got) > 0 || !w.kernel.leads("10.1.7.7") {
+			t.Errorf("it has %v, and another Service has its cluster IP", got)
+		}
+		w.run(2 * longestTurn)
+		w.right("after its turn")
+		if got := w.has("slow"); !slices.Equal(got, []string{"10.96.0.9:80/tcp"}) {
+			t.Errorf("after its turn it has %v", got)
+		}
+	})
+	t.Run("younger", func(t *testing.T) {
+		// Of two that claim an address the older one has it.
+		w, slow := resting(t, "203.0.113.1")
+		other := born(withExternal(aService("other", "10.96.0.2"), 0), time.Minute)
+		other.Spec.ExternalIPs = []string{"203.0.113.1"}
+		w.put(other, aGroup("other", "other-1", "10.1.7.7"))
+		w.run(longestRest)
+		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/other" {
+			t.Fatalf("the address is disputed by %+v: this test shows nothing", got)
+		}
+		w.drop(slow)
+		w.put(born(slow.DeepCopy(), 2*time.Minute))
+		w.run(longestRest)
+		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/slow" {
+			t.Errorf("the address is disputed by %+v, and the younger one should lose it", got)
+		}
+	})
+	t.Run("claim", func(t *testing.T) {
+		w, slow := resting(t, "10.96.0.7", "203.0.113.1")
+		victim := born(aService("victim", "10.96.0.7"), time.Minute)
+		victim.Spec.Ports[0].Port = 443 // so that they have no port in common
+		w.put(victim, aGroup("victim", "victim-1", "10.1.7.7"))
+		w.run(longestRest)
+		if got := w.has("slow"); slices.Contains(got, "10.96.0.7:80/tcp") || !slices.Contains(got, "203.0.113.1:80/tcp") || !slices.Contains(got, "10.96.0.1:80/tcp") {
+			t.Errorf("it has %v", got)
+		}
+		if w.turns.resting[keyOf(slow)].IsZero() || !w.turns.waits(keyOf(slow)) {
+			t.Error("it does not wait for its turn")
+		}
+		w.drop(victim)
+		w.run(2 * longestTurn)
+		w.right("after its turn")
+		if got := w.has("slow"); !slices.Contains(got, "10.96.0.7:80/tcp") {
+			t.Errorf("it does not have its address again: %v", got)
+		}
+	})
+	t.Run("reserved", func(t *testing.T) {
+		w, _ := resting(t, "10.96.0.7")
+		w.put(aRange("one", "10.96.0.0/16"))
+		w.run(longestRest)
+		if got := w.has("slow"); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
+			t.Errorf("it has %v", got)
+		}
+	})
+	t.Run("refused by the kernel", func(t *testing.T) {
+		w, slow := resting(t, "10.96.0.7")
+		w.run(longestTurn)
+		w.refusing("10.1.1.2")
+		w.put(aGroup("slow", "slow-1", "10.1.1.2"))
+		w.run(time.Second)
+		w.turns.resting[keyOf(slow)] = w.clock.Now().Add(longestTurn)
+		if len(w.family(ruleset.IPv4).aside) != 1 {
+			t.Fatal("it is not set aside: the test shows nothing")
+		}
+		w.put(born(aService("victim", "10.96.0.7"), time.Minute), aGroup("victim", "victim-1", "10.1.7.7"))
+		for range 8 {
+			w.run(time.Second)
+			if got := w.has("slow"); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
+				t.Fatalf("it has %v", got)
+			}
+		}
+	})
+}
+
+// Whatever Services come, change and go while all rest: none has an address that it would not
+// have if it were compiled now.
+func TestNoRestingServiceHasTooMuch(t *testing.T) {
+	addresses := []string{"10.96.0.1", "10.96.0.2", "10.96.0.3", "203.0.113.1", "203.0.113.2", "192.0.2.1"}
+	rapid.Check(t, func(r *rapid.T) {
+		w := newWorld(t)
+		for range rapid.IntRange(1, 25).Draw(r, "changes") {
+			name := fmt.Sprintf("s%d", rapid.IntRange(0, 2).Draw(r, "Service"))
+			switch rapid.IntRange(0, 5).Draw(r, "what") {
+			case 0:
+				w.drop(aService(name, ""))
+			case 1:
+				w.put(aGroup(name, name+"-1", fmt.Sprintf("10.1.1.%d", rapid.IntRange(1, 9).Draw(r, "endpoint"))))
+			case 2:
+				w.put(aRange("one", rapid.SampledFrom([]string{"10.97.0.0/16", "10.96.0.0/16"}).Draw(r, "range")))
+			default:
+				service := aService(name, rapid.SampledFrom(addresses[:3]).Draw(r, "cluster IP"))
+				service.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(rapid.IntRange(0, 2).Draw(r, "created")) * time.Second))
+				service.Spec.ExternalIPs = rapid.SliceOfNDistinct(rapid.SampledFrom(addresses), 0, 3, rapid.ID[string]).Draw(r, "external IPs")
+				if rapid.Bool().Draw(r, "node port") {
+					service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(rapid.IntRange(30001, 30002).Draw(r, "number"))
+				}
+				w.put(service)
+			}
+			if rapid.Bool().Draw(r, "more") {
+				continue
+			}
+			w.step(t.Context())
+			w.clock.Step(w.pace.period)
+			may := map[string]map[ruleset.Front]bool{}
+			options := w.options
+			options.Addresses = w.rules.addressBook(w.catalogue)
+			for name := range w.catalogue.names() {
+				e := w.catalogue.entry(name)
+				fronts := map[ruleset.Front]bool{}
+				for _, f := range compile.Service(compile.Input{Service: e.service, Groups: e.groups}, options).Families {
+					for _, port := range f.Ports {
+						for _, end := range port.Fronts {
+							fronts[end.Front] = true
+						}
+					}
+				}
+				may[name.String()] = fronts
+				w.turns.resting[name] = w.clock.Now().Add(time.Hour)
+			}
+			for name, port := range w.family(ruleset.IPv4).programmed {
+				for _, end := range port.Fronts {
+					if !may[serviceOf(name).String()][end.Front] {
+						r.Fatalf("%s has %s", name, end)
+					}
+				}
+			}
+		}
+	})
 }
 
 func TestTurns(t *testing.T) {

@@ -285,6 +285,11 @@ func (b *AddressBook) reserves(a netip.Addr) (reason Reason, owner string) {
 	return "", ""
 }
 
+// shares reports whether holder may find another Service at an address.
+func (b *AddressBook) shares(a netip.Addr) bool {
+	return b != nil && (len(b.balanced[a]) > 0 || b.reserved.Nodes.Contains(a))
+}
+
 // holder finds another Service that has a front which a Service claims: as its NodePort, if
 // the address is a node's, or by its load balancer. What load balancers have does not change
 // whose the address of another is.

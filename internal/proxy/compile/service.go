@@ -24,10 +24,10 @@ func Service(in Input, o Options) Result {
 	if !Ours(in.Service) {
 		return Result{}
 	}
-	_, named := in.Service.Labels[v1alpha1.LabelServiceProxyName]
-	c := compiler{service: in.Service, options: &o, ours: named, groups: groupsOf(in), most: in.MaxElements, nodeBound: in.NodeBound}
+	c := newCompiler(in, &o)
+	c.groups = groupsOf(in)
 	if len(c.groups) == 0 && !o.AllServices {
-		if named {
+		if c.ours {
 			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", v1alpha1.LabelServiceProxyName)
 		}
 		return Result{Notes: c.notes}
@@ -60,14 +60,21 @@ type compiler struct {
 	refusals   map[RefusedAddress]bool // all of them
 }
 
+func newCompiler(in Input, o *Options) *compiler {
+	meta := &in.Service.ObjectMeta
+	_, named := meta.Labels[v1alpha1.LabelServiceProxyName]
+	name := meta.Namespace + "/" + meta.Name
+	return &compiler{
+		service: in.Service, options: o, ours: named, most: in.MaxElements, nodeBound: in.NodeBound,
+		name: name, rank: meta.CreationTimestamp.UTC().Format(time.RFC3339) + " " + name,
+	}
+}
+
 func (c *compiler) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
 func (c *compiler) result() Result {
-	meta := &c.service.ObjectMeta
-	c.name = meta.Namespace + "/" + meta.Name
-	c.rank = meta.CreationTimestamp.UTC().Format(time.RFC3339) + " " + c.name
 	c.policy = policyOf(c.service)
 	c.readAffinity()
 	c.readPorts()

@@ -1,0 +1,92 @@
+package compile
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// Restrict returns what leaves of a port that a Service was compiled to before what the Service
+// may have now: it takes out the addresses and numbers that the Service has no more or may not
+// claim any more. They may be another's, and to find them takes no endpoints. It returns the port
+// itself if that has nothing else, and nil if nothing is left.
+func Restrict(service *corev1.Service, o Options) func(*ruleset.ServicePort) *ruleset.ServicePort {
+	c := newCompiler(Input{Service: service}, &o)
+	c.readPorts()
+	h := &holdings{compiler: c, ports: make(map[string]*servicePort, len(c.ports)), claims: make(map[netip.Addr]holding)}
+	for i := range c.ports {
+		h.ports[c.ports[i].fullName] = &c.ports[i]
+	}
+	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		a := c.addressesOf(family)
+		if !a.cluster.IsValid() {
+			continue
+		}
+		h.clusterIPs, h.nodes = append(h.clusterIPs, a.cluster), append(h.nodes, a.nodes...)
+		h.claim(a.external, fieldExternalIPs)
+		h.claim(a.balancer, fieldLoadBalancer)
+	}
+	return h.restrict
+}
+
+// holdings are what a Service may have, of both families.
+type holdings struct {
+	*compiler
+	ports             map[string]*servicePort // by their full names
+	clusterIPs, nodes []netip.Addr
+	claims            map[netip.Addr]holding
+}
+
+// holding is an address that a Service claims.
+type holding struct {
+	// fields are those that have it, and shared says that others may have it at some ports.
+	fields []string
+	shared bool
+}
+
+func (h *holdings) claim(all []netip.Addr, field string) {
+	for _, address := range all {
+		h.claims[address] = holding{append(h.claims[address].fields, field), h.options.Addresses.shares(address)}
+	}
+}
+
+func (h *holdings) restrict(before *ruleset.ServicePort) *ruleset.ServicePort {
+	port := h.ports[before.Name]
+	if port == nil {
+		return nil
+	}
+	lost := func(f ruleset.FrontEnd) bool { return !h.has(port, &f) }
+	if before.Rank == h.rank && !slices.ContainsFunc(before.Fronts, lost) {
+		return before
+	}
+	after := *before
+	// It may be another Service of the same name, which comes after others.
+	after.Rank, after.Fronts = h.rank, slices.DeleteFunc(slices.Clone(before.Fronts), lost)
+	if len(after.Fronts) == 0 {
+		return nil
+	}
+	return &after
+}
+
+// has reports whether a port of the Service may have a front as what it was.
+func (h *holdings) has(port *servicePort, f *ruleset.FrontEnd) bool {
+	switch {
+	case f.Protocol != port.protocol:
+		return false
+	case f.ClusterIP:
+		return f.Port == port.number && slices.Contains(h.clusterIPs, f.Address)
+	case f.NodePort:
+		return f.Port == port.nodePort && slices.Contains(h.nodes, f.Address)
+	}
+	claimed, has := h.claims[f.Address]
+	if f.Port != port.number || !has {
+		return false
+	}
+	return !claimed.shared || slices.ContainsFunc(claimed.fields, func(field string) bool {
+		reason, _ := h.options.Addresses.holder(h.key(), field, f.Front)
+		return reason == ""
+	})
+}
