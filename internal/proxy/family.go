@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,7 +116,24 @@ func (f *family) stage(name string, port *ruleset.ServicePort) error {
 	if f.found[name] != nil {
 		f.found[name] = port
 	}
+	if before := f.programmed[name]; before != nil && before != port {
+		shareEndpoints(port, before)
+	}
 	return f.table.Set(*port)
+}
+
+// shareEndpoints has a ServicePort go on with the lists of the one before it that are the
+// same. Most changes of a Service change few of them, and with thousands of Services a copy
+// of each is megabytes.
+func shareEndpoints(port, before *ruleset.ServicePort) {
+	for _, one := range []struct{ list, known *[]netip.AddrPort }{
+		{&port.Cluster, &before.Cluster}, {&port.Local, &before.Local},
+		{&port.Known.Serving, &before.Known.Serving}, {&port.Known.Silent, &before.Known.Silent}, {&port.Known.Fleeting, &before.Known.Fleeting},
+	} {
+		if len(*one.list) > 0 && slices.Equal(*one.list, *one.known) {
+			*one.list = *one.known
+		}
+	}
 }
 
 // unstage asks for what the kernel has of a ServicePort.
