@@ -127,8 +127,11 @@ func (f *family) stage(name string, port *ruleset.ServicePort) error {
 // of each is megabytes.
 func shareEndpoints(port, before *ruleset.ServicePort) {
 	for _, one := range []struct{ list, known *[]netip.AddrPort }{
-		{&port.Cluster, &before.Cluster}, {&port.Local, &before.Local},
-		{&port.Known.Serving, &before.Known.Serving}, {&port.Known.Silent, &before.Known.Silent}, {&port.Known.Fleeting, &before.Known.Fleeting},
+		{&port.Cluster, &before.Cluster},
+		{&port.Local, &before.Local},
+		{&port.Known.Serving, &before.Known.Serving},
+		{&port.Known.Silent, &before.Known.Silent},
+		{&port.Known.Fleeting, &before.Known.Fleeting},
 	} {
 		if len(*one.list) > 0 && slices.Equal(*one.list, *one.known) {
 			*one.list = *one.known

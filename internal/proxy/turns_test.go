@@ -198,33 +198,6 @@ func TestSlowServicesRestThemselves(t *testing.T) {
 	}
 }
 
-// Several Services that take long add up: each has its turn in the same sync, for which a change
-// of another one waits, and each rests after it.
-func TestTurnsAddUp(t *testing.T) {
-	const services, took = 3, time.Second
-	w := newWorld(t)
-	w.put(aService("quiet", "10.96.0.9"), aGroup("quiet", "quiet-1", "10.1.1.8"))
-	w.run(time.Minute)
-	w.log = w.slowToCompile(took)
-	for i := range services {
-		slow := aService(fmt.Sprintf("slow-%d", i), fmt.Sprintf("10.96.0.%d", i))
-		slow.Spec.ExternalIPs = []string{"nonsense"}
-		w.put(slow, aGroup(slow.Name, slow.Name+"-1", fmt.Sprintf("10.1.1.%d", i)))
-	}
-	w.put(aGroup("quiet", "quiet-1", "10.1.1.9"))
-	before := w.clock.Now()
-	w.step(t.Context())
-	if got := w.clock.Since(before); got != services*took || !w.kernel.leads("10.1.1.9") {
-		t.Errorf("the sync took %s, want %s, and the quiet change is programmed: %t", got, services*took, w.kernel.leads("10.1.1.9"))
-	}
-	for i := range services {
-		name := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("slow-%d", i)}
-		if got := w.turns.resting[name].Sub(w.clock.Now()); got != turnFactor*took || !w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)) {
-			t.Errorf("%s rests for %s, want %s, and is programmed: %t", name, got, turnFactor*took, w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)))
-		}
-	}
-}
-
 // What is not programmed before its turn is not acknowledged before it.
 func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	w := newWorld(t)
@@ -261,7 +234,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	w.log = w.slowToCompile(3 * time.Second)
 	slow := born(aService("slow", "10.96.0.1"), 0)
 	slow.Spec.Type, slow.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
-	slow.Spec.ExternalIPs = append(external, "nonsense")
+	slow.Spec.ExternalIPs = append(slices.Clip(external), "nonsense")
 	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
 	w.step(t.Context())
 	if w.turns.resting[keyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
@@ -270,12 +243,12 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	return w, slow
 }
 
-// has are the addresses of a Service that the kernel has.
-func (w *world) has(name string) (addresses []string) {
+// addressesOf are those that the kernel has of a Service.
+func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	for _, f := range w.families {
 		for _, port := range f.programmed {
 			for _, front := range port.Fronts {
-				if serviceOf(port.Name).Name == name {
+				if serviceOf(port.Name) == keyOf(service) {
 					addresses = append(addresses, front.String())
 				}
 			}
@@ -296,12 +269,12 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
 		w.put(again, victim, aGroup("victim", "victim-1", "10.1.7.7"))
 		w.run(w.pace.ready(w.clock.Now()).Sub(w.clock.Now()))
-		if got := w.has("slow"); len(got) > 0 || !w.kernel.leads("10.1.7.7") {
+		if got := w.addressesOf(slow); len(got) > 0 || !w.kernel.leads("10.1.7.7") {
 			t.Errorf("it has %v, and another Service has its cluster IP", got)
 		}
 		w.run(2 * longestTurn)
 		w.right("after its turn")
-		if got := w.has("slow"); !slices.Equal(got, []string{"10.96.0.9:80/tcp"}) {
+		if got := w.addressesOf(slow); !slices.Equal(got, []string{"10.96.0.9:80/tcp"}) {
 			t.Errorf("after its turn it has %v", got)
 		}
 	})
@@ -328,7 +301,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		victim.Spec.Ports[0].Port = 443 // so that they have no port in common
 		w.put(victim, aGroup("victim", "victim-1", "10.1.7.7"))
 		w.run(longestRest)
-		if got := w.has("slow"); slices.Contains(got, "10.96.0.7:80/tcp") || !slices.Contains(got, "203.0.113.1:80/tcp") || !slices.Contains(got, "10.96.0.1:80/tcp") {
+		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || !slices.Contains(got, "203.0.113.1:80/tcp") || !slices.Contains(got, "10.96.0.1:80/tcp") {
 			t.Errorf("it has %v", got)
 		}
 		if w.turns.resting[keyOf(slow)].IsZero() || !w.turns.waits(keyOf(slow)) {
@@ -337,15 +310,15 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.drop(victim)
 		w.run(2 * longestTurn)
 		w.right("after its turn")
-		if got := w.has("slow"); !slices.Contains(got, "10.96.0.7:80/tcp") {
+		if got := w.addressesOf(slow); !slices.Contains(got, "10.96.0.7:80/tcp") {
 			t.Errorf("it does not have its address again: %v", got)
 		}
 	})
 	t.Run("reserved", func(t *testing.T) {
-		w, _ := resting(t, "10.96.0.7")
+		w, slow := resting(t, "10.96.0.7")
 		w.put(aRange("one", "10.96.0.0/16"))
 		w.run(longestRest)
-		if got := w.has("slow"); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
+		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
 			t.Errorf("it has %v", got)
 		}
 	})
@@ -362,7 +335,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.put(born(aService("victim", "10.96.0.7"), time.Minute), aGroup("victim", "victim-1", "10.1.7.7"))
 		for range 8 {
 			w.run(time.Second)
-			if got := w.has("slow"); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
+			if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
 				t.Fatalf("it has %v", got)
 			}
 		}
@@ -523,5 +496,32 @@ func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 				t.Error("its rules are there")
 			}
 		})
+	}
+}
+
+// Several Services that take long add up: each has its turn in the same sync, for which a change
+// of another one waits, and each rests after it.
+func TestTurnsAddUp(t *testing.T) {
+	const services, took = 3, time.Second
+	w := newWorld(t)
+	w.put(aService("quiet", "10.96.0.9"), aGroup("quiet", "quiet-1", "10.1.1.8"))
+	w.run(time.Minute)
+	w.log = w.slowToCompile(took)
+	for i := range services {
+		slow := aService(fmt.Sprintf("slow-%d", i), fmt.Sprintf("10.96.0.%d", i))
+		slow.Spec.ExternalIPs = []string{"nonsense"}
+		w.put(slow, aGroup(slow.Name, slow.Name+"-1", fmt.Sprintf("10.1.1.%d", i)))
+	}
+	w.put(aGroup("quiet", "quiet-1", "10.1.1.9"))
+	before := w.clock.Now()
+	w.step(t.Context())
+	if got := w.clock.Since(before); got != services*took || !w.kernel.leads("10.1.1.9") {
+		t.Errorf("the sync took %s, want %s, and the quiet change is programmed: %t", got, services*took, w.kernel.leads("10.1.1.9"))
+	}
+	for i := range services {
+		name := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("slow-%d", i)}
+		if got := w.turns.resting[name].Sub(w.clock.Now()); got != turnFactor*took || !w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)) {
+			t.Errorf("%s rests for %s, want %s, and is programmed: %t", name, got, turnFactor*took, w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)))
+		}
 	}
 }
