@@ -120,6 +120,17 @@ func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled
 	return result
 }
 
+// perSync is how many elements one sync may take out and put in, any number if it is zero. Each of
+// them takes memory until the kernel has it. It is what one Service of the largest size changes,
+// or as much as there may be at all, and a quarter more: so small Services need not wait until a
+// large one has had its turn.
+func (b Bounds) perSync() int {
+	if b.Total == 0 {
+		return 0
+	}
+	return max(b.Total, 2*b.Service) / 4 * 5
+}
+
 // one is what one Service may have that wants so many.
 func (b Bounds) one(wanted int) int {
 	if b.Service > 0 {

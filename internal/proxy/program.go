@@ -280,7 +280,7 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 		p.underway[name] = one.before(p.underway[name])
 	}
 	changed, claimed := p.affected(taken)
-	compiled := p.compileAll(p.inOrder(p.turns.due(changed, p.atOnce, now)), now)
+	compiled := p.compileAll(p.inOrder(p.turns.due(changed, p.atOnce, now), now), now)
 	for name := range changed {
 		if _, is := compiled[name]; !is {
 			p.restrict(name, claimed[name])
@@ -322,40 +322,54 @@ func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, f
 	return wrote, failure
 }
 
-// compileAll compiles Services again, and those for which that leaves less room or more. It
-// returns what each of them took.
+// compileAll compiles Services again, and those for which that leaves less room or more, as far as
+// one sync has room for them. It returns what each of them took.
 func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map[types.NamespacedName]effort {
-	efforts := make(map[types.NamespacedName]effort, len(names))
+	p.bounds.begin()
+	b := newBatch(p.bounds.perSync(), len(names))
 	each := func(names []types.NamespacedName) {
 		for _, name := range names {
-			began := p.clock.Now()
-			one, again := efforts[name]
-			had, has := p.compile(name, now)
-			if !again {
-				one.had = had
-			}
-			one.has, one.time = has, one.time+p.clock.Since(began)
-			efforts[name] = one
+			p.compile(name, b, now)
 		}
 	}
-	p.bounds.begin()
 	each(names)
 	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.entry(name).service) }))
 	each(p.bounds.admitted())
 	each(p.bounds.left())
-	return efforts
+	return b.efforts
 }
 
-// inOrder are Services in the order in which they were created. Those that are gone come
-// first.
-func (p *programmer) inOrder(all map[types.NamespacedName]bool) []types.NamespacedName {
-	created := make(map[types.NamespacedName]time.Time, len(all))
-	for name := range all {
-		created[name] = createdAt(p.catalogue.entry(name).service)
+// inOrder are Services in the order in which they are compiled: those that do not wait for their
+// turn come first, then those for which earlier syncs had no room, then those that take the fewest
+// elements, and of these the first that were created.
+func (p *programmer) inOrder(due map[types.NamespacedName]bool, now time.Time) []types.NamespacedName {
+	type place struct {
+		since, created time.Time
+		elements       int
 	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b types.NamespacedName) int {
-		return cmp.Or(created[a].Compare(created[b]), compareNames(a, b))
+	places := make(map[types.NamespacedName]place, len(due))
+	for name := range due {
+		one := place{since: now, created: createdAt(p.catalogue.service(name)), elements: p.elements(name)}
+		if since := p.turns.postponed[name]; !since.IsZero() {
+			one.since = since
+		}
+		if p.atOnce(name) {
+			one.since = time.Time{}
+		}
+		places[name] = one
+	}
+	return slices.SortedFunc(maps.Keys(due), func(x, y types.NamespacedName) int {
+		a, b := places[x], places[y]
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.elements, b.elements), a.created.Compare(b.created), compareNames(x, y))
 	})
+}
+
+// elements is how many a Service has.
+func (p *programmer) elements(name types.NamespacedName) int {
+	if known := p.records[name]; known != nil {
+		return sum(known.elements)
+	}
+	return 0
 }
 
 // createdAt is when a Service was created, zero if there is none.
@@ -426,27 +440,72 @@ func (p *programmer) affected(taken *changes) (names, claimed map[types.Namespac
 	return names, claimed
 }
 
-// compile stages what the rules are to do for a Service, and returns how many elements it had
-// and has then.
-func (p *programmer) compile(name types.NamespacedName, now time.Time) (had, has int) {
-	e := p.catalogue.entry(name)
-	var refused compile.Refusals // also if there is no room for anything else
+// compile stages what the rules are to do for a Service if the batch has room for that, or else
+// postpones it to the next one.
+func (p *programmer) compile(name types.NamespacedName, b *batch, now time.Time) {
+	one, again := b.efforts[name]
+	if !again {
+		one.had = p.elements(name)
+	}
+	mayWait := !again && !p.atOnce(name)
+	// As a rule it has about as many then.
+	if mayWait && !b.fits(2*one.had) {
+		p.turns.postpone(name, now)
+		return
+	}
+	began := p.clock.Now()
+	made := p.compiledWithin(name, now)
+	one.has = made.elements()
+	if mayWait && !b.fits(one.elements()) {
+		p.turns.postpone(name, now) // and keeps the room that it was given
+		return
+	}
+	p.turns.admit(name)
+	p.stageService(name, &made, now)
+	one.time += p.clock.Since(began)
+	b.begun = b.begun || mayWait
+	b.add(name, one)
+}
+
+// compilation is what the rules are to do for a Service.
+type compilation struct {
+	entry   entry
+	result  compile.Result
+	refused compile.Refusals // also if there is no room for anything else
+}
+
+// elements is how many it takes.
+func (c *compilation) elements() (n int) {
+	for i := range c.result.Families {
+		n += c.result.Families[i].Elements
+	}
+	return n
+}
+
+// compiledWithin is what the rules are to do for a Service within its bounds.
+func (p *programmer) compiledWithin(name types.NamespacedName, now time.Time) (c compilation) {
+	c.entry = p.catalogue.entry(name)
 	fit := func(within limit) compile.Result {
-		made := p.compiled(name, e, within)
-		refused = made.Refused
+		made := p.compiled(name, c.entry, within)
+		c.refused = made.Refused
 		return made
 	}
-	var result compile.Result
 	if p.probes(name) {
-		result = fit(limit{}) // it is small, and without it nothing is acknowledged
+		c.result = fit(limit{}) // it is small, and without it nothing is acknowledged
 	} else {
-		result = p.bounds.fit(name, createdAt(e.service), now, fit)
+		c.result = p.bounds.fit(name, createdAt(c.entry.service), now, fit)
 	}
+	return c
+}
+
+// stageService stages what was compiled of a Service, and notes what is to be known of it.
+func (p *programmer) stageService(name types.NamespacedName, c *compilation, now time.Time) {
+	e, result := c.entry, c.result
 	before := p.records[name]
 	if before == nil {
 		before = &record{}
 	}
-	after := &record{of: e.service, notes: result.Notes, refused: refused}
+	after := &record{of: e.service, notes: result.Notes, refused: c.refused}
 	for i := range result.Families {
 		p.read(after, &result.Families[i])
 	}
@@ -487,7 +546,6 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) (had, has
 	} else {
 		delete(p.records, name)
 	}
-	return sum(before.elements), sum(after.elements)
 }
 
 func sum(n perFamily[int]) int { return n[0] + n[1] }

@@ -14,6 +14,8 @@ type turns struct {
 	// resting is until when Services rest, and changed which of them have changed since.
 	resting map[types.NamespacedName]time.Time
 	changed map[types.NamespacedName]bool
+	// postponed is since when Services wait for which earlier syncs had no room, see batch.
+	postponed map[types.NamespacedName]time.Time
 }
 
 const (
@@ -27,7 +29,9 @@ const (
 )
 
 func newTurns() *turns {
-	return &turns{resting: map[types.NamespacedName]time.Time{}, changed: map[types.NamespacedName]bool{}}
+	return &turns{
+		resting: map[types.NamespacedName]time.Time{}, changed: map[types.NamespacedName]bool{}, postponed: map[types.NamespacedName]time.Time{},
+	}
 }
 
 // due are those of some Services that have changed whose turn it is, with others that had
@@ -49,15 +53,32 @@ func (t *turns) due(changed map[types.NamespacedName]bool, atOnce func(types.Nam
 			delete(t.changed, name)
 		}
 	}
+	for name := range t.postponed {
+		due[name] = true
+	}
 	return due
 }
 
-// waits reports whether a Service has changed that rests.
-func (t *turns) waits(name types.NamespacedName) bool { return t.changed[name] }
+// postpone notes that a sync has no room for a Service, and admit that it has.
+func (t *turns) postpone(name types.NamespacedName, now time.Time) {
+	if t.postponed[name].IsZero() {
+		t.postponed[name] = now
+	}
+}
+
+func (t *turns) admit(name types.NamespacedName) { delete(t.postponed, name) }
+
+// waits reports whether a Service has changed and has its turn later.
+func (t *turns) waits(name types.NamespacedName) bool {
+	return t.changed[name] || !t.postponed[name].IsZero()
+}
 
 // next is when the first Service that waits has its turn, zero if none waits.
 func (t *turns) next() time.Time {
 	var at time.Time
+	for _, since := range t.postponed {
+		at = earlier(at, since)
+	}
 	for name := range t.changed {
 		at = earlier(at, t.resting[name])
 	}

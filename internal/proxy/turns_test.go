@@ -228,6 +228,103 @@ func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	}
 }
 
+// flapper is the i-th Service of 50 addresses, with the n-th of its sets of 20 endpoints.
+func flapper(i, n int) (*corev1.Service, *v1alpha1.EndpointGroup) {
+	name := fmt.Sprintf("s%d", i)
+	service := withExternal(aService(name, fmt.Sprintf("10.96.1.%d", i+1)), 50)
+	for j := range service.Spec.ExternalIPs {
+		service.Spec.ExternalIPs[j] = fmt.Sprintf("198.18.%d.%d", i, j)
+	}
+	var endpoints []string
+	for j := range 20 {
+		endpoints = append(endpoints, fmt.Sprintf("10.2.%d.%d", n, j))
+	}
+	return service, aGroup(name, name+"-1", endpoints...)
+}
+
+// Services that change at once and are large have their turns one after the other, so that no
+// transaction is larger than there is memory for. A small one that changes then does not wait.
+func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
+	const large = 3
+	w := bounded(t, Bounds{Total: 1 << 20})
+	service, group := flapper(0, 0)
+	w.put(service, group)
+	w.run(time.Second)
+	each := w.bounds.used
+	w = bounded(t, Bounds{Service: each, Total: (large + 1) * each})
+	var sizes []int
+	w.kernel.refuses = func(transaction ruleset.Transaction) error {
+		sizes = append(sizes, sizeOf(transaction))
+		return nil
+	}
+	change := func(n int) {
+		for i := range large {
+			service, group := flapper(i, n)
+			w.put(service, handedOver(group))
+		}
+		w.put(aService("small", "10.96.0.1"), handedOver(aGroup("small", "small-1", fmt.Sprintf("10.3.%d.1", n))))
+	}
+	change(0)
+	w.step(t.Context())
+	if len(sizes) != 1 {
+		t.Errorf("the start takes %d transactions", len(sizes))
+	}
+	w.right("at first")
+	acknowledged := w.version
+	w.bounds.Total, sizes = 2*each, nil // what two of them take, as by default
+	change(1)
+	w.step(t.Context())
+	if !w.kernel.leads("10.3.1.1") {
+		t.Error("the small one waits")
+	}
+	if len(w.except) != large-1 {
+		t.Errorf("%d is acknowledged but for %v, before it was %d", w.version, w.except, acknowledged)
+	}
+	w.run(time.Second)
+	if most := w.bounds.perSync(); slices.Max(sizes) > most || slices.Max(sizes) < each || len(sizes) != large {
+		t.Errorf("the transactions have %v changes, allowed are %d", sizes, most)
+	}
+	w.right("after their turns")
+	if len(w.except) > 0 {
+		t.Errorf("not acknowledged is %v", w.except)
+	}
+}
+
+// Of Services that change at once the smaller ones come first. However much changes all the time,
+// those that were left come before those that have changed since.
+func TestLargeServicesHaveTheirTurn(t *testing.T) {
+	const services = 10
+	w := bounded(t, Bounds{Total: 1 << 20})
+	for i := range services {
+		service, group := flapper(i, 0)
+		w.put(service, group)
+	}
+	large := withExternal(aService("large", "10.96.0.1"), 550)
+	w.put(large, aGroup("large", "large-1", "10.1.1.1"))
+	w.run(time.Minute)
+	size := w.elements(keyOf(large))
+	w.bounds.Total = 2 * size
+	if all := services * w.elements(keyOf(aService("s0", ""))); all < 4*size {
+		t.Fatalf("the small ones have %d elements, and the large one %d: the test shows nothing", all, size)
+	}
+	w.put(aGroup("large", "large-1", "10.1.1.2"))
+	for n := range 10 {
+		for i := range services {
+			_, group := flapper(i, n+1)
+			w.put(group)
+		}
+		w.step(t.Context())
+		w.clock.Step(w.pace.period)
+		if w.kernel.leads("10.1.1.2") {
+			if n == 0 || n > services/2 {
+				t.Errorf("it has its turn in sync %d", n)
+			}
+			return
+		}
+	}
+	t.Error("it does not have its turn")
+}
+
 // resting is a world with a Service that rests, of some addresses besides 10.96.0.1.
 func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	w := newWorld(t)
