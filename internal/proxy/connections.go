@@ -87,6 +87,10 @@ const (
 	patienceBusy = 14 * time.Second
 )
 
+// mostPatient is how many fronts with endpoints that went wait together. If there are more, none of
+// them waits any longer: each takes some 250 bytes until its connections are looked for.
+const mostPatient = 50_000
+
 // lastMoment is how long there is to clean up before the proxy ends: the next one does not
 // know what is to be done.
 const lastMoment = 2 * time.Second
@@ -113,6 +117,9 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 				c.due, asked = c.patientUntil(), true
 			}
 			c.patient[one] = true
+		}
+		if len(c.patient) >= mostPatient && c.due.After(c.clock.Now()) {
+			c.due, asked = c.clock.Now(), true
 		}
 		return asked
 	})

@@ -154,6 +154,33 @@ func TestPatientConnectionsOfBusyClusters(t *testing.T) {
 	}
 }
 
+// Very many connections that can wait do not: what is known of them takes memory.
+func TestManyPatientConnectionsDoNotWait(t *testing.T) {
+	now := clocktesting.NewFakeClock(start)
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c.clock = now
+	stale := make([]ruleset.Stale, mostPatient)
+	for i := range stale {
+		stale[i] = ruleset.Stale{Front: ruleset.Front{Protocol: ruleset.TCP, Port: uint16(i)}}
+	}
+	c.disconnect(stale[:1])
+	<-c.wake
+	c.disconnect(stale[1 : mostPatient-1])
+	c.clean(t.Context())
+	if len(tracker.deleted) > 0 || len(c.wake) > 0 {
+		t.Errorf("of a few %d are deleted at once", len(tracker.deleted))
+	}
+	c.disconnect(stale[mostPatient-1:])
+	if len(c.wake) == 0 {
+		t.Error("nothing is to be done at once")
+	}
+	c.clean(t.Context())
+	if len(tracker.deleted) != mostPatient || len(c.patient) > 0 {
+		t.Errorf("of many %d are deleted, and %d wait", len(tracker.deleted), len(c.patient))
+	}
+}
+
 // What can wait wakes nobody while something waits already, and is done before the end.
 func TestPatientConnectionsBeforeTheEnd(t *testing.T) {
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
