@@ -35,19 +35,19 @@ const longestStart = 10 * time.Minute
 // startGenerously spends memory for a start that takes less time, and returns what ends that
 // and gives back what is not used. It ends by itself after longestStart. It leaves alone what
 // the GOGC variable says. A quarter of a limit is left for what the kernel holds for the proxy,
-// which counts too.
-func startGenerously(limit int64) (end func()) {
+// which counts too. From then on the heap may be so large, which is less than the limit.
+func startGenerously(limit, heap int64) (end func()) {
+	debug.SetMemoryLimit(heap)
 	if os.Getenv("GOGC") != "" {
 		return debug.FreeOSMemory
 	}
 	debug.SetGCPercent(garbageAtStart)
-	usual := debug.SetMemoryLimit(-1)
 	if limit > 0 {
-		debug.SetMemoryLimit(limit / 4 * 3)
+		debug.SetMemoryLimit(min(limit/4*3, heap))
 	}
 	once := sync.OnceFunc(func() {
 		debug.SetGCPercent(garbage)
-		debug.SetMemoryLimit(usual)
+		debug.SetMemoryLimit(heap)
 		debug.FreeOSMemory()
 	})
 	timer := time.AfterFunc(longestStart, once)
@@ -57,10 +57,34 @@ func startGenerously(limit int64) (end func()) {
 	}
 }
 
+// heapLimit is how many bytes the heap may have with garbage, so that what the kernel holds has
+// room beside it in a control group of so many bytes, zero if that has no limit. Half of them are
+// the heap's however much that is: to collect garbage all the time would be no better than to be
+// killed.
+func heapLimit(group, kernel int64) int64 {
+	usual := debug.SetMemoryLimit(-1)
+	if group == 0 {
+		return usual
+	}
+	return min(usual, max(group-kernel, group/2))
+}
+
 // memoryLimit is how many bytes the program may have: as its control group says, or the
 // GOMEMLIMIT variable if that is less. It is zero if neither says anything.
 func memoryLimit(groups fs.FS) int64 {
 	least := debug.SetMemoryLimit(-1)
+	if group := groupLimit(groups); group > 0 {
+		least = min(least, group)
+	}
+	if least >= noLimit {
+		return 0
+	}
+	return least
+}
+
+// groupLimit is how many bytes the control group may have, zero if that has no limit.
+func groupLimit(groups fs.FS) int64 {
+	least := int64(noLimit)
 	for _, name := range memoryFiles {
 		text, err := fs.ReadFile(groups, name)
 		if err != nil {

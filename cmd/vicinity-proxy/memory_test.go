@@ -54,17 +54,19 @@ func TestStartGenerously(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		gogc         string
-		limit        int64
+		limit, heap  int64
 		during, then [2]int64
 	}{
-		"without a limit": {"", 0, [2]int64{garbageAtStart, math.MaxInt64}, [2]int64{garbage, math.MaxInt64}},
-		"with one":        {"", 400 << 20, [2]int64{garbageAtStart, 300 << 20}, [2]int64{garbage, math.MaxInt64}},
-		"GOGC":            {"70", 400 << 20, [2]int64{70, math.MaxInt64}, [2]int64{70, math.MaxInt64}},
+		"without a limit": {"", 0, math.MaxInt64, [2]int64{garbageAtStart, math.MaxInt64}, [2]int64{garbage, math.MaxInt64}},
+		"with one":        {"", 400 << 20, 350 << 20, [2]int64{garbageAtStart, 300 << 20}, [2]int64{garbage, 350 << 20}},
+		"a small heap":    {"", 400 << 20, 200 << 20, [2]int64{garbageAtStart, 200 << 20}, [2]int64{garbage, 200 << 20}},
+		"GOGC":            {"70", 400 << 20, 350 << 20, [2]int64{70, 350 << 20}, [2]int64{70, 350 << 20}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("GOGC", test.gogc)
 			defer debug.SetGCPercent(debug.SetGCPercent(70))
-			end := startGenerously(test.limit)
+			defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+			end := startGenerously(test.limit, test.heap)
 			if got := now(); got != test.during {
 				t.Errorf("at the start %v, want %v", got, test.during)
 			}
@@ -86,8 +88,9 @@ func TestStartThatDoesNotEnd(t *testing.T) {
 		debug.SetGCPercent(now)
 		return now
 	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	synctest.Test(t, func(t *testing.T) {
-		end := startGenerously(400 << 20)
+		end := startGenerously(400<<20, 350<<20)
 		time.Sleep(longestStart - time.Second)
 		synctest.Wait()
 		if got := percent(); got != garbageAtStart {
@@ -95,7 +98,7 @@ func TestStartThatDoesNotEnd(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got, limit := percent(), debug.SetMemoryLimit(-1); got != garbage || limit != math.MaxInt64 {
+		if got, limit := percent(), debug.SetMemoryLimit(-1); got != garbage || limit != 350<<20 {
 			t.Errorf("then it may be %d per cent garbage, within %d bytes", got, limit)
 		}
 		debug.SetGCPercent(70)
@@ -106,6 +109,42 @@ func TestStartThatDoesNotEnd(t *testing.T) {
 	})
 }
 
+// The heap leaves room for what the kernel holds, which counts for the control group too.
+func TestHeapLimit(t *testing.T) {
+	const mebibyte = 1 << 20
+	for name, test := range map[string]struct{ usual, group, kernel, want int64 }{
+		"no limit":              {math.MaxInt64, 0, 100 * mebibyte, math.MaxInt64},
+		"GOMEMLIMIT alone":      {461 * mebibyte, 0, 100 * mebibyte, 461 * mebibyte},
+		"a control group alone": {math.MaxInt64, 512 * mebibyte, 100 * mebibyte, 412 * mebibyte},
+		"both":                  {461 * mebibyte, 512 * mebibyte, 100 * mebibyte, 412 * mebibyte},
+		"few elements":          {461 * mebibyte, 512 * mebibyte, mebibyte, 461 * mebibyte},
+		"too many elements":     {461 * mebibyte, 512 * mebibyte, 600 * mebibyte, 256 * mebibyte},
+	} {
+		before := debug.SetMemoryLimit(test.usual)
+		if got := heapLimit(test.group, test.kernel); got != test.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, test.want)
+		}
+		debug.SetMemoryLimit(before)
+	}
+}
+
+// By default the heap and what the kernel holds have room for all elements that there may be,
+// whatever the limit: as many bytes as each of them takes while it changes, and a quarter of the
+// heap for all else.
+func TestDefaultsFitTheMemory(t *testing.T) {
+	for limit := int64(128 << 20); limit <= 8<<30; limit *= 2 {
+		environment := limit / 10 * 9 // as by the chart
+		before := debug.SetMemoryLimit(environment)
+		bounds := proxy.BoundsWithin(environment, proxy.Bounds{})
+		heap := heapLimit(limit, bounds.KernelMemory())
+		debug.SetMemoryLimit(before)
+		const inHeap = 700 // with the garbage that there is as a rule
+		if needed := int64(bounds.Total)*inHeap + environment/4; heap < needed || heap+bounds.KernelMemory() > limit {
+			t.Errorf("of %d bytes the heap has %d, and needs %d", limit, heap, needed)
+		}
+	}
+}
+
 // What is not given follows from the memory. What the chart gives is enough for a Service of
 // 100,000 endpoints with three addresses.
 func TestElements(t *testing.T) {
@@ -114,8 +153,8 @@ func TestElements(t *testing.T) {
 		given, want proxy.Bounds
 	}{
 		{0, proxy.Bounds{}, proxy.Bounds{Service: 2 << 20, Total: 4 << 20}},
-		{512 << 20, proxy.Bounds{}, proxy.Bounds{Service: 393_216, Total: 786_432}},
-		{512 << 20, proxy.Bounds{Service: 1000}, proxy.Bounds{Service: 1000, Total: 786_432}},
+		{512 << 20, proxy.Bounds{}, proxy.Bounds{Service: 196_608, Total: 393_216}},
+		{512 << 20, proxy.Bounds{Service: 1000}, proxy.Bounds{Service: 1000, Total: 393_216}},
 		{512 << 20, proxy.Bounds{Service: 1_000_000}, proxy.Bounds{Service: 1_000_000, Total: 1_000_000}},
 		{512 << 20, proxy.Bounds{Total: 1000}, proxy.Bounds{Service: 500, Total: 1000}},
 		{1, proxy.Bounds{}, proxy.Bounds{Service: 1, Total: 1}},
@@ -124,7 +163,7 @@ func TestElements(t *testing.T) {
 			t.Errorf("with %d bytes and %+v: %+v, want %+v", test.memory, test.given, got, test.want)
 		}
 	}
-	const withChart = 512 << 20 / 10 * 9
+	const withChart = 1 << 30 / 10 * 9
 	if got := proxy.BoundsWithin(withChart, proxy.Bounds{}); got.Service < 3*100_100 {
 		t.Errorf("with the chart's limit a Service may have %d elements", got.Service)
 	}

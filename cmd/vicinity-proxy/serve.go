@@ -64,7 +64,8 @@ func (c *command) serve(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o.Kernel, o.Tracker, o.Registry, o.Log = conn, tracker, registry, log
-	o.Programmed = startGenerously(memoryLimit(os.DirFS(controlGroups)))
+	groups := os.DirFS(controlGroups)
+	o.Programmed = startGenerously(memoryLimit(groups), heapLimit(groupLimit(groups), o.Elements.KernelMemory()))
 	p, err := proxy.New(o)
 	if err != nil {
 		return err

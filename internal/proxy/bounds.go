@@ -20,10 +20,15 @@ type Bounds struct {
 }
 
 const (
-	// bytesPerElement is what an element costs while all are written at once: some 140 bytes
-	// in the kernel and 130 in the program from then on, and as much again meanwhile.
-	bytesPerElement = 512
-	// unlimitedElements is for programs whose memory has no limit: 2 GiB.
+	// bytesPerElement is what an element costs if as many of them change at once as one sync may
+	// change, which is more than all. It has some 140 bytes in the kernel, and half as much again
+	// while others linger. The program has some 150 bytes of it from then on, and while it changes
+	// up to 500: the element as it was and as it will be, the message that says so, and the
+	// connections that lead where it led. The rest is for garbage.
+	bytesPerElement = 1024
+	// kernelBytes are those of them that the kernel takes.
+	kernelBytes = 140 / 2 * 3
+	// unlimitedElements is for programs whose memory has no limit: 4 GiB.
 	unlimitedElements = 4 << 20
 )
 
@@ -43,6 +48,10 @@ func BoundsWithin(memory int64, given Bounds) Bounds {
 	}
 	return given
 }
+
+// KernelMemory is how many bytes the kernel may need for the elements of all Services. They count
+// for the memory of the control group, and not for that of the program.
+func (b Bounds) KernelMemory() int64 { return int64(b.Total) * kernelBytes }
 
 // bounds keep Services within Bounds. A Service for which there is not enough room for all
 // that it takes goes on with as much as it had, and waits. One that has nothing gets the least

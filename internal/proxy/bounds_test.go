@@ -595,7 +595,7 @@ func TestNoBounds(t *testing.T) {
 func TestStickyServicesHaveRoom(t *testing.T) {
 	const services = 10_000
 	for _, clients := range []int{100, 1000, DefaultMaxAffinityClients} {
-		for _, memory := range []int64{0, 512 << 20} {
+		for _, memory := range []int64{0, 1 << 30} {
 			b := newBounds(BoundsWithin(memory, Bounds{}))
 			cost := ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(3, true, false)
 			if most := b.Total / cost; memory == 0 && most < services || most < services/5 {

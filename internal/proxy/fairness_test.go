@@ -75,7 +75,7 @@ func BenchmarkQuietService(b *testing.B) {
 			})
 			defer k.Close()
 			w := &world{programmer: liveProgrammer(k)}
-			w.bounds = newBounds(BoundsWithin(512<<20/10*9, Bounds{}))
+			w.bounds = newBounds(BoundsWithin(1<<30/10*9, Bounds{}))
 			w.put(aService("quiet", "10.96.0.2"), aGroup("quiet", "quiet-1", "10.1.1.1"))
 			w.catalogue.fill(func() {
 				w.catalogue.setNode(aNode("a"))

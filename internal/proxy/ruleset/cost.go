@@ -23,8 +23,8 @@ const (
 	// memoryCost is a map of clients of the kernel's own size with some of these. How many
 	// there are is not known.
 	memoryCost = 64
-	// bucketsPerElement is how many buckets of a map's hash table take as much memory as an
-	// element counts for: 16 bytes each, half of which is what the kernel rounds up.
+	// bucketsPerElement is how many buckets of a map's hash table count as an element: they take
+	// 16 bytes each, half of which is what the kernel rounds up, and all of it is the kernel's.
 	bucketsPerElement = 32
 )
 

@@ -34,7 +34,7 @@ func TestCostIsAnUpperBound(t *testing.T) {
 
 // A map of clients counts more the more of them it remembers, down from that of the kernel's
 // own size, and so does the hash table that the kernel makes at once for any other size: twice
-// the bytes of its buckets, at 512 bytes for each element.
+// the bytes of its buckets, of which 512 count as an element.
 func TestMemoryCost(t *testing.T) {
 	for _, test := range []struct{ clients, want int }{
 		{1, 1 + 1},

@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	samples "runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+)
+
+// shape is what a large Service is made of, besides its ports.
+type shape struct {
+	external, endpoints int
+	six, sticky         bool
+}
+
+// wideService is the i-th Service of a shape with 100 ports, and the n-th of its sets of endpoints.
+func (s shape) wideService(i, n int) (*corev1.Service, *v1alpha1.EndpointGroup) {
+	const ports = 100
+	name := fmt.Sprintf("wide%d", i)
+	service := aService(name, fmt.Sprintf("10.96.0.%d", i+1))
+	address := func(kind, i, j int) string { return fmt.Sprintf("10.%d.%d.%d", kind+i, j/250, j%250+1) }
+	family := corev1.IPv4Protocol
+	if s.six {
+		family = corev1.IPv6Protocol
+		address = func(kind, i, j int) string { return fmt.Sprintf("2001:db8:%d::%x:%x", kind, i, j+1) }
+		service.Spec.ClusterIP = fmt.Sprintf("fd00::%d", i+1)
+		service.Spec.ClusterIPs, service.Spec.IPFamilies = []string{service.Spec.ClusterIP}, []corev1.IPFamily{family}
+	}
+	if s.sticky {
+		service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}
+	for j := range s.external {
+		service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, address(100, i, j))
+	}
+	var endpoints []string
+	for j := range s.endpoints {
+		endpoints = append(endpoints, address(20, i, j))
+	}
+	group := aGroup(name, name+"-1", endpoints...)
+	group.Spec.AddressType = family
+	service.Spec.Ports, group.Spec.Ports = nil, nil
+	for j := range ports {
+		name := fmt.Sprintf("p%d", j)
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(1000 + j), Protocol: corev1.ProtocolTCP})
+		group.Spec.Ports = append(group.Spec.Ports, v1alpha1.GroupPort{Name: name, Port: int32(1000 + ports*n + j), Protocol: corev1.ProtocolTCP})
+	}
+	return service, group
+}
+
+// largestHeap follows how large the heap is at most, without garbage, until it is asked.
+func largestHeap() (largest func() uint64) {
+	before := debug.SetGCPercent(5)
+	var most atomic.Uint64
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		sample := []samples.Sample{{Name: "/gc/heap/live:bytes"}}
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			samples.Read(sample)
+			most.Store(max(most.Load(), sample[0].Value.Uint64()))
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() uint64 {
+		close(done)
+		running.Wait()
+		debug.SetGCPercent(before)
+		return most.Load()
+	}
+}
+
+// What the program takes for an element, while all of two Services at their bound change at once,
+// is within what the bound counts, with the garbage that there is as a rule and what the kernel
+// takes.
+func TestMemoryOfElements(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	if testing.Short() {
+		t.Skip("takes seconds: the heap is looked at all the time")
+	}
+	const total, garbage = 100_000, 1.4
+	for name, s := range map[string]shape{
+		"endpoints":      {external: 9, endpoints: 345},
+		"addresses":      {external: 1000, endpoints: 6},
+		"IPv6 endpoints": {external: 9, endpoints: 345, six: true},
+		"affinity":       {external: 1000, endpoints: 6, sticky: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var k *nftables.Conn
+			var tracker *nftables.Tracker
+			inNamespace(t, func() (err error) {
+				if k, err = nftables.Open(); err != nil {
+					return err
+				}
+				tracker, err = nftables.OpenTracker(nftables.TrackerOptions{})
+				return err
+			})
+			defer k.Close()
+			defer tracker.Close()
+			w := &world{programmer: liveProgrammer(k), t: t}
+			cleaner := newCleaner(tracker, k, w.metrics, logr.Discard())
+			w.writer.stale, w.writer.forget, w.programmer.flows = cleaner.disconnect, cleaner.forget, cleaner
+			w.bounds = newBounds(BoundsWithin(0, Bounds{Total: total}))
+			w.catalogue.fill(func() {
+				w.catalogue.setNode(aNode("a"))
+				w.catalogue.replaceGroups(nil, "", "a")
+			})
+			before := heap()
+			largest := largestHeap()
+			for n := range 2 {
+				for i := range 2 {
+					service, group := s.wideService(i, n)
+					w.put(service, group)
+				}
+				for begun := time.Now(); w.catalogue.changed() || !w.turns.next().IsZero(); {
+					if time.Since(begun) > time.Minute {
+						t.Fatal("not all of them have their turn")
+					}
+					<-time.After(w.step(t.Context()))
+				}
+			}
+			cleaner.finish(t.Context())
+			each := (float64(largest()) - float64(before)) / float64(w.bounds.used)
+			t.Logf("each of %d elements takes %.0f bytes at most", w.bounds.used, each)
+			if w.bounds.used < total*9/10 {
+				t.Errorf("there are %d elements: this test shows nothing", w.bounds.used)
+			}
+			if most := (bytesPerElement - kernelBytes) / garbage; each > most {
+				t.Errorf("an element takes %.0f bytes of the heap, counted are %.0f", each, most)
+			}
+		})
+	}
+}
