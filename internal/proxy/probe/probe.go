@@ -85,7 +85,8 @@ type State struct {
 	Reason string
 	// Proven is when the last probe that passed began, zero if none did.
 	Proven time.Time
-	// next is when to probe again, and missed how many in a row did not pass.
+	// next is when to probe again, zero if that was asked for, and missed how many in a row
+	// did not pass.
 	next   time.Time
 	missed int
 }
@@ -114,7 +115,8 @@ func (s *State) take(failure error, began, ended time.Time, pace Pace) {
 type Verdict struct {
 	// Holds says that each family that can be probed passed the last time.
 	Holds bool
-	// Recent says that each of them passed a moment ago.
+	// Recent says that each of them passed a moment ago, that none has failed since, and that
+	// nobody has asked for another since.
 	Recent bool
 	// Failure says what failed, empty if nothing did.
 	Failure string
@@ -129,7 +131,7 @@ func verdict(states map[ruleset.Family]State, now time.Time, fresh time.Duration
 			continue
 		}
 		v.Holds = v.Holds && s.Outcome == Passed
-		v.Recent = v.Recent && s.Outcome == Passed && now.Sub(s.Proven) <= fresh
+		v.Recent = v.Recent && s.Outcome == Passed && s.missed == 0 && !s.next.IsZero() && now.Sub(s.Proven) <= fresh
 		if s.Outcome == Failed && v.Failure == "" {
 			v.Failure = s.Reason
 		}

@@ -58,8 +58,10 @@ func TestOutcomes(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	passed := State{Outcome: Passed, Proven: start}
-	old := State{Outcome: Passed, Proven: start.Add(-time.Minute)}
+	passed := State{Outcome: Passed, Proven: start, next: start.Add(defaultEvery)}
+	old := State{Outcome: Passed, Proven: start.Add(-time.Minute), next: start.Add(defaultEvery)}
+	missed := State{Outcome: Passed, Proven: start, missed: 1, next: start.Add(defaultAgain)}
+	asked := State{Outcome: Passed, Proven: start}
 	failed := State{Outcome: Failed, Reason: "bypassed"}
 	impossible := State{Outcome: Impossible, Reason: "no route"}
 	for _, test := range []struct {
@@ -74,6 +76,8 @@ func TestVerdict(t *testing.T) {
 		{"both pass", &passed, &passed, Verdict{Holds: true, Recent: true}},
 		{"one cannot be", &passed, &impossible, Verdict{Holds: true, Recent: true}},
 		{"one is old", &passed, &old, Verdict{Holds: true}},
+		{"one has failed since", &passed, &missed, Verdict{Holds: true}},
+		{"one was asked for since", &asked, &passed, Verdict{Holds: true}},
 		{"one fails", &passed, &failed, Verdict{Failure: "bypassed"}},
 		{"one fails, one cannot be", &impossible, &failed, Verdict{Failure: "bypassed"}},
 	} {

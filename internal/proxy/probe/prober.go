@@ -136,7 +136,7 @@ func (p *Prober) Aim(targets []Target) {
 	}
 }
 
-// Ask has the next probe come at once.
+// Ask has the next probe come at once. What passed before is not recent any more.
 func (p *Prober) Ask() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
