@@ -1,52 +1,143 @@
 package proxy
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestEventsAreMadeAndNotChanged says the same again while its event is there and after it
-// has gone.
-func TestEventsAreMadeAndNotChanged(t *testing.T) {
-	client := fake.NewClientset()
-	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
-	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
-		t.Fatal(err)
+// eventsAPI stands for an API server.
+type eventsAPI struct {
+	created []*eventsv1.Event
+	tries   int
+	fails   error
+}
+
+func (a *eventsAPI) create(_ context.Context, event *eventsv1.Event) error {
+	a.tries++
+	if a.fails == nil {
+		a.created = append(a.created, event)
 	}
-	defer broadcaster.Shutdown()
-	recorder := broadcaster.NewRecorder(scheme.Scheme, "vicinity-proxy")
-	about := &corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: "web", APIVersion: "v1"}
-	// writes are what was asked of the API server so far.
-	writes := func() (verbs []string) {
-		for _, action := range client.Actions() {
-			verbs = append(verbs, action.GetVerb())
+	return a.fails
+}
+
+// withEvents runs a writer of events while a test runs, in time of its own.
+func withEvents(t *testing.T, test func(*testing.T, *eventWriter, *eventsAPI)) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &eventsAPI{}
+		w := newEventWriter(api.create, "node-a", newMetrics(func(string) int { return 0 }), logr.Discard())
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.run(ctx)
+		test(t, w, api)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func aboutService(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: name, APIVersion: "v1", UID: "7"}
+}
+
+func TestEventsAreComplete(t *testing.T) {
+	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", strings.Repeat("é", mostNote))
+		synctest.Wait()
+		if len(api.created) != 1 {
+			t.Fatalf("%d events were created", len(api.created))
 		}
-		return verbs
-	}
-	say := func(wanted int) {
-		t.Helper()
-		recorder.Eventf(about, nil, corev1.EventTypeWarning, "PortNotProgrammed", "Programming", "the port is taken")
-		for deadline := time.Now().Add(30 * time.Second); len(writes()) < wanted; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the API server was asked for %q, want %d writes", writes(), wanted)
+		e := api.created[0]
+		if e.Namespace != "shop" || !strings.HasPrefix(e.Name, "web.") || e.EventTime.IsZero() || e.Regarding != *aboutService("web") ||
+			e.Type != corev1.EventTypeWarning || e.Reason != "PortNotProgrammed" || e.Action == "" || e.ReportingController != "vicinity-proxy" ||
+			e.ReportingInstance != "vicinity-proxy-node-a" || e.Note != strings.Repeat("é", mostNote/2) {
+			t.Errorf("the event is %+v", e)
+		}
+	})
+}
+
+// An event is not repeated for a while, unless another one came between.
+func TestEventsAreNotRepeated(t *testing.T) {
+	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+		for i, step := range []struct {
+			service, reason, note string
+			after                 time.Duration
+			written               bool
+		}{
+			{"web", "TopologyUnreachable", "port 80", 0, true},
+			{"web", "TopologyUnreachable", "port 80", time.Minute, false},
+			{"web", "TopologyUnreachable", "port 81", 0, true},
+			{"db", "TopologyUnreachable", "port 80", 0, true},
+			{"web", "TopologyReachable", "again", 0, true},
+			{"web", "TopologyUnreachable", "port 80", time.Second, true},
+			{"web", "TopologyUnreachable", "port 80", repeatAfter - time.Second, false},
+			{"web", "TopologyUnreachable", "port 80", time.Second, true},
+		} {
+			time.Sleep(step.after)
+			before := len(api.created)
+			w.record(aboutService(step.service), corev1.EventTypeWarning, step.reason, step.note)
+			synctest.Wait()
+			if written := len(api.created) > before; written != step.written {
+				t.Errorf("step %d: written is %t", i, written)
 			}
 		}
-	}
-	say(1)
-	say(2) // which the API server refuses
-	list, err := client.EventsV1().Events("shop").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 1 {
-		t.Fatalf("there are the events %v, %v", list, err)
-	}
-	for _, verb := range writes() {
-		if verb != "create" && verb != "list" {
-			t.Errorf("the proxy needs to %s events", verb)
+		time.Sleep(repeatAfter)
+		w.record(aboutService("other"), corev1.EventTypeNormal, "TopologyReachable", "again")
+		synctest.Wait()
+		if len(w.written) != 1 {
+			t.Errorf("%d Services are remembered", len(w.written))
 		}
+	})
+}
+
+// What the API server refuses is not sent again; what does not reach it is.
+func TestEventsThatFail(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		err      error
+		tries    int
+		failures float64
+	}{
+		{"refused", fmt.Errorf("creating: %w", apierrors.NewForbidden(eventsv1.Resource("events"), "web.1", nil)), 1, 1},
+		{"there already", apierrors.NewAlreadyExists(eventsv1.Resource("events"), "web.1"), 1, 0},
+		{"not reached", errors.New("connection refused"), eventTries, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+				api.fails = test.err
+				w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if failures := testutil.ToFloat64(w.metrics.failures.WithLabelValues(stepEvent)); api.tries != test.tries || failures != test.failures {
+					t.Errorf("%d tries and %g failures, want %d and %g", api.tries, failures, test.tries, test.failures)
+				}
+				api.fails = nil
+				w.record(aboutService("web"), corev1.EventTypeNormal, "ElementsProgrammed", "all of it is programmed")
+				synctest.Wait()
+				if len(api.created) != 1 {
+					t.Errorf("%d events were created afterwards", len(api.created))
+				}
+			})
+		})
+	}
+}
+
+// Whoever reports something does not wait for the API server.
+func TestEventsThatDoNotFit(t *testing.T) {
+	api := &eventsAPI{}
+	w := newEventWriter(api.create, "node-a", newMetrics(func(string) int { return 0 }), logr.Discard()) // which nobody runs
+	for i := range mostQueued + 3 {
+		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprint(i))
+	}
+	if got := testutil.ToFloat64(w.metrics.failures.WithLabelValues(stepEvent)); got != 3 {
+		t.Errorf("%g failures", got)
 	}
 }

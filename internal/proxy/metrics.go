@@ -23,9 +23,10 @@ const (
 	stepCheck   = "check"
 	stepHealth  = "health-check-port"
 	stepLease   = "lease"
+	stepEvent   = "event"
 )
 
-var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease}
+var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease, stepEvent}
 
 // metrics are those of the proxy.
 type metrics struct {

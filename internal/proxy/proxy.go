@@ -20,9 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/internal/netset"
@@ -114,7 +112,7 @@ type Proxy struct {
 	cleaner    *cleaner
 	keeper     *keeper
 	health     *health.State
-	events     events.EventBroadcaster
+	events     *eventWriter
 	accountant *accounting.Accountant
 }
 
@@ -146,7 +144,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	if p.client, err = newClient(counted(o.API, p.metrics.received)); err != nil {
 		return nil, err
 	}
-	p.events = events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: p.client.core.EventsV1()}})
+	p.events = newEventWriter(p.client.createEvent, o.NodeName, p.metrics, o.Log)
 	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = p.newKeeper()
 	p.programmer = p.newProgrammer(wake)
@@ -166,7 +164,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 
 func (p *Proxy) newKeeper() *keeper {
 	return &keeper{
-		leases: p.client.core.CoordinationV1().Leases(p.options.LeaseNamespace), node: p.options.NodeName,
+		leases: p.client.leases(p.options.LeaseNamespace), node: p.options.NodeName,
 		owner: p.owner, alive: p.health.Healthy, clock: clock.RealClock{}, metrics: p.metrics, log: p.options.Log,
 		wake: make(chan struct{}, 1), budget: budget{burst: tellBurst, every: tellEvery},
 	}
@@ -203,10 +201,7 @@ func (p *Proxy) account() error {
 
 func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	o := &p.options
-	recorder := p.events.NewRecorder(scheme.Scheme, "vicinity-proxy")
-	w := newWarnings(func(about *corev1.ObjectReference, kind, reason, note string) {
-		recorder.Eventf(about, nil, kind, reason, "Programming", "%s", note)
-	}, clock.RealClock{}, o.NodeName, p.reference)
+	w := newWarnings(p.events.record, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
 		rules: o.rules(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
 		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
@@ -280,13 +275,10 @@ func (p *Proxy) Health() http.Handler { return p.health.Handler() }
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	defer p.events.Shutdown()
 	defer running.Wait()
 	defer cancel()
 
-	if err := p.events.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("writing events: %w", err)
-	}
+	running.Go(func() { p.events.run(ctx) })
 	running.Go(func() { p.watches.run(ctx) })
 	cleaned := make(chan struct{})
 	running.Go(func() {
