@@ -49,8 +49,9 @@ const (
 	// An event is sent again while the API server cannot be reached, so often at most.
 	eventTries = 12
 	eventRetry = 10 * time.Second
-	// mostNote is how many bytes the API takes of a note.
-	mostNote = 1024
+	// mostNote and mostInstance are how many bytes the API takes of a note and of who
+	// reports it.
+	mostNote, mostInstance = 1024, 128
 )
 
 func newEventWriter(create func(context.Context, *eventsv1.Event) error, node string, m *metrics, log logr.Logger) *eventWriter {
@@ -66,7 +67,7 @@ func (w *eventWriter) record(about *corev1.ObjectReference, kind, reason, note s
 	event := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
 		EventTime:  metav1.NewMicroTime(now), Regarding: *about, Type: kind, Reason: reason, Action: eventAction, Note: shortened(note, mostNote),
-		ReportingController: eventController, ReportingInstance: eventController + "-" + w.node,
+		ReportingController: eventController, ReportingInstance: shortened(eventController+"-"+w.node, mostInstance),
 	}
 	select {
 	case w.queue <- event:
@@ -136,8 +137,11 @@ func (w *eventWriter) write(ctx context.Context, event *eventsv1.Event) error {
 		limited, cancel := context.WithTimeout(ctx, writeTime)
 		err := w.create(limited, event)
 		cancel()
-		if err == nil || apierrors.IsAlreadyExists(err) {
-			return nil // an earlier try may have got through
+		switch {
+		case err == nil, apierrors.IsAlreadyExists(err): // an earlier try may have got through
+			return nil
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
+			return nil // the namespace is deleted: there is no one to report to
 		}
 		var answer apierrors.APIStatus
 		if errors.As(err, &answer) || try == eventTries {

@@ -48,6 +48,18 @@ func aboutService(name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: name, APIVersion: "v1", UID: "7"}
 }
 
+// The name of a node may be longer than what the API takes for who reports an event.
+func TestReportingInstanceFits(t *testing.T) {
+	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+		w.node = strings.Repeat("n", 253)
+		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+		synctest.Wait()
+		if got := api.created[0].ReportingInstance; len(got) != mostInstance || !strings.HasPrefix(got, "vicinity-proxy-nnn") {
+			t.Errorf("it is reported by %q", got)
+		}
+	})
+}
+
 func TestEventsAreComplete(t *testing.T) {
 	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
 		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", strings.Repeat("é", mostNote))
@@ -108,6 +120,7 @@ func TestEventsThatFail(t *testing.T) {
 	}{
 		{"refused", fmt.Errorf("creating: %w", apierrors.NewForbidden(eventsv1.Resource("events"), "web.1", nil)), 1, 1},
 		{"there already", apierrors.NewAlreadyExists(eventsv1.Resource("events"), "web.1"), 1, 0},
+		{"the namespace is gone", apierrors.NewNotFound(corev1.Resource("namespaces"), "shop"), 1, 0},
 		{"not reached", errors.New("connection refused"), eventTries, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {

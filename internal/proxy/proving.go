@@ -250,7 +250,9 @@ func (p *programmer) vouch(a acknowledgement) acknowledgement {
 		v.vouched = 0
 		return acknowledgement{failure: cmp.Or(verdict.Failure, v.late)}
 	case !verdict.Recent && a.version > v.vouched:
-		v.prober.Ask()
+		if !verdict.Due {
+			v.prober.Ask()
+		}
 		a.version = v.vouched
 		if a.version == 0 {
 			a.except = nil

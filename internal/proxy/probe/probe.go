@@ -118,6 +118,8 @@ type Verdict struct {
 	// Recent says that each of them passed a moment ago, that none has failed since, and that
 	// nobody has asked for another since.
 	Recent bool
+	// Due says that another probe comes soon anyway: one has failed, or was asked for.
+	Due bool
 	// Failure says what failed, empty if nothing did.
 	Failure string
 }
@@ -132,6 +134,7 @@ func verdict(states map[ruleset.Family]State, now time.Time, fresh time.Duration
 		}
 		v.Holds = v.Holds && s.Outcome == Passed
 		v.Recent = v.Recent && s.Outcome == Passed && s.missed == 0 && !s.next.IsZero() && now.Sub(s.Proven) <= fresh
+		v.Due = v.Due || s.missed > 0 || s.next.IsZero()
 		if s.Outcome == Failed && v.Failure == "" {
 			v.Failure = s.Reason
 		}

@@ -62,7 +62,7 @@ func TestVerdict(t *testing.T) {
 	old := State{Outcome: Passed, Proven: start.Add(-time.Minute), next: start.Add(defaultEvery)}
 	missed := State{Outcome: Passed, Proven: start, missed: 1, next: start.Add(defaultAgain)}
 	asked := State{Outcome: Passed, Proven: start}
-	failed := State{Outcome: Failed, Reason: "bypassed"}
+	failed := State{Outcome: Failed, Reason: "bypassed", next: start.Add(defaultRetry)}
 	impossible := State{Outcome: Impossible, Reason: "no route"}
 	for _, test := range []struct {
 		name   string
@@ -71,13 +71,13 @@ func TestVerdict(t *testing.T) {
 	}{
 		{"nothing is probed", nil, nil, Verdict{Holds: true, Recent: true}},
 		{"nothing can be", &impossible, nil, Verdict{Holds: true, Recent: true}},
-		{"it is not known", &State{}, nil, Verdict{}},
-		{"one family is not known", &passed, &State{}, Verdict{}},
+		{"it is not known", &State{}, nil, Verdict{Due: true}},
+		{"one family is not known", &passed, &State{}, Verdict{Due: true}},
 		{"both pass", &passed, &passed, Verdict{Holds: true, Recent: true}},
 		{"one cannot be", &passed, &impossible, Verdict{Holds: true, Recent: true}},
 		{"one is old", &passed, &old, Verdict{Holds: true}},
-		{"one has failed since", &passed, &missed, Verdict{Holds: true}},
-		{"one was asked for since", &asked, &passed, Verdict{Holds: true}},
+		{"one has failed since", &passed, &missed, Verdict{Holds: true, Due: true}},
+		{"one was asked for since", &asked, &passed, Verdict{Holds: true, Due: true}},
 		{"one fails", &passed, &failed, Verdict{Failure: "bypassed"}},
 		{"one fails, one cannot be", &impossible, &failed, Verdict{Failure: "bypassed"}},
 	} {

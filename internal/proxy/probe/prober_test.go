@@ -208,7 +208,7 @@ func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
 		p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: endpoint}})
 		p.Ask()
 		p.round(t.Context())
-		if v := p.Verdict(time.Now()); tried != 0 || v != (Verdict{}) {
+		if v := p.Verdict(time.Now()); tried != 0 || v != (Verdict{Due: true}) {
 			t.Errorf("%d probes while the rules lead to %s: %+v", tried, endpoint, v)
 		}
 	}
