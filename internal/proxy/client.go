@@ -42,7 +42,7 @@ func newClient(config *rest.Config) (*client, error) {
 	// not have it.
 	builtIn.ContentType, builtIn.AcceptContentTypes = contentProtobuf, contentProtobuf+",application/json"
 	builtIn.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	if builtIn.QPS > 0 {
+	if builtIn.RateLimiter == nil && builtIn.QPS > 0 { // one for all groups
 		builtIn.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(builtIn.QPS, builtIn.Burst)
 	}
 	connections, err := rest.HTTPClientFor(builtIn)
@@ -64,9 +64,9 @@ func newClient(config *rest.Config) (*client, error) {
 		if err := group.add(scheme); err != nil {
 			return nil, err
 		}
-		of := rest.CopyConfig(builtIn)
-		of.APIPath, of.GroupVersion = group.path, &group.version
-		if *group.client, err = rest.RESTClientForConfigAndClient(of, connections); err != nil {
+		groupConfig := rest.CopyConfig(builtIn)
+		groupConfig.APIPath, groupConfig.GroupVersion = group.path, &group.version
+		if *group.client, err = rest.RESTClientForConfigAndClient(groupConfig, connections); err != nil {
 			return nil, fmt.Errorf("making a client of %s: %w", group.version, err)
 		}
 	}

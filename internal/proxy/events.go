@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -12,30 +14,31 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 )
 
 // eventWriter writes events about Services. It creates events and changes none, so that a
 // proxy does not need the right to change events, which a role cannot limit to its own.
 //
 // The recorder of the client library is not used: it links the clients of all APIs, and
-// counts repeated events by changing them.
+// counts repeated events by changing them. Events are written one after the other, so one
+// that takes long delays those behind it.
 type eventWriter struct {
 	create  func(context.Context, *eventsv1.Event) error
 	node    string
-	clock   clock.WithTicker
 	metrics *metrics
 	log     logr.Logger
 
 	queue chan *eventsv1.Event
-	// written are the events about each Service of the last reason that was written.
-	written map[corev1.ObjectReference]*writtenEvents
+	// written is when events were recorded that were written in the last repeatAfter.
+	written map[writtenEvent]time.Time
+	// failing says that the last event was not written.
+	failing atomic.Bool
 }
 
-// writtenEvents are when notes of one reason were written.
-type writtenEvents struct {
-	reason string
-	notes  map[string]time.Time
+// writtenEvent is what an event says.
+type writtenEvent struct {
+	about        corev1.ObjectReference
+	reason, note string
 }
 
 const (
@@ -46,7 +49,8 @@ const (
 	// repeatAfter is how long an event is not repeated, unless one of another reason about
 	// the same Service came between.
 	repeatAfter = 6 * time.Minute
-	// An event is sent again while the API server cannot be reached, so often at most.
+	// While the API server cannot be reached an event is sent so often at most, with pauses
+	// of eventRetry and up to a quarter more, so that nodes do not send in step.
 	eventTries = 12
 	eventRetry = 10 * time.Second
 	// mostNote and mostInstance are how many bytes the API takes of a note and of who
@@ -56,14 +60,14 @@ const (
 
 func newEventWriter(create func(context.Context, *eventsv1.Event) error, node string, m *metrics, log logr.Logger) *eventWriter {
 	return &eventWriter{
-		create: create, node: node, clock: clock.RealClock{}, metrics: m, log: log,
-		queue: make(chan *eventsv1.Event, mostQueued), written: map[corev1.ObjectReference]*writtenEvents{},
+		create: create, node: node, metrics: m, log: log,
+		queue: make(chan *eventsv1.Event, mostQueued), written: map[writtenEvent]time.Time{},
 	}
 }
 
 // record queues an event. Any goroutine may call it.
 func (w *eventWriter) record(about *corev1.ObjectReference, kind, reason, note string) {
-	now := w.clock.Now()
+	now := time.Now()
 	event := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
 		EventTime:  metav1.NewMicroTime(now), Regarding: *about, Type: kind, Reason: reason, Action: eventAction, Note: shortened(note, mostNote),
@@ -95,40 +99,47 @@ func (w *eventWriter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case event := <-w.queue:
-			if w.repeats(event) {
+			if w.isRepeated(event) {
 				continue
 			}
-			if err := w.write(ctx, event); err != nil && ctx.Err() == nil {
+			if err := w.write(ctx, event); err == nil {
+				w.remember(event)
+			} else if ctx.Err() == nil {
 				w.failed(event, err)
 			}
 		}
 	}
 }
 
-// repeats reports whether an event says what was written a moment ago, and notes that it is
-// written now if it does not.
-func (w *eventWriter) repeats(event *eventsv1.Event) bool {
-	now := event.EventTime.Time
-	for about, of := range w.written {
-		for note, at := range of.notes {
-			if now.Sub(at) >= repeatAfter {
-				delete(of.notes, note)
-			}
+func contentOf(event *eventsv1.Event) writtenEvent {
+	return writtenEvent{event.Regarding, event.Reason, event.Note}
+}
+
+// isRepeated reports whether an event says what was written less than repeatAfter ago, and
+// no event of another reason about the Service came between.
+func (w *eventWriter) isRepeated(event *eventsv1.Event) bool {
+	content := contentOf(event)
+	at, isWritten := w.written[content]
+	if !isWritten || event.EventTime.Sub(at) >= repeatAfter {
+		return false
+	}
+	for other, otherAt := range w.written {
+		if other.about == content.about && other.reason != content.reason && otherAt.After(at) {
+			return false
 		}
-		if len(of.notes) == 0 {
-			delete(w.written, about)
+	}
+	return true
+}
+
+// remember notes that an event is written, and forgets the old ones.
+func (w *eventWriter) remember(event *eventsv1.Event) {
+	w.failing.Store(false)
+	for content, at := range w.written {
+		if event.EventTime.Sub(at) >= repeatAfter {
+			delete(w.written, content)
 		}
 	}
-	of := w.written[event.Regarding]
-	if of == nil || of.reason != event.Reason {
-		of = &writtenEvents{reason: event.Reason, notes: map[string]time.Time{}}
-		w.written[event.Regarding] = of
-	}
-	if _, repeated := of.notes[event.Note]; repeated {
-		return true
-	}
-	of.notes[event.Note] = now
-	return false
+	w.written[contentOf(event)] = event.EventTime.Time
 }
 
 // write creates an event, and tries again while the API server cannot be reached.
@@ -150,13 +161,16 @@ func (w *eventWriter) write(ctx context.Context, event *eventsv1.Event) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.clock.After(eventRetry):
+		case <-time.After(eventRetry + rand.N(eventRetry/4)):
 		}
 	}
 }
 
-// failed reports an event that is not written.
+// failed counts an event that is not written, and reports the first in a row.
 func (w *eventWriter) failed(event *eventsv1.Event, cause error) {
 	w.metrics.failed(stepEvent)
+	if w.failing.Swap(true) {
+		return
+	}
 	w.log.Error(cause, "An event is not written", "service", event.Namespace+"/"+event.Regarding.Name, "reason", event.Reason)
 }

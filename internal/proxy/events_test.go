@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -88,7 +89,7 @@ func TestEventsAreNotRepeated(t *testing.T) {
 			{"web", "TopologyUnreachable", "port 80", time.Minute, false},
 			{"web", "TopologyUnreachable", "port 81", 0, true},
 			{"db", "TopologyUnreachable", "port 80", 0, true},
-			{"web", "TopologyReachable", "again", 0, true},
+			{"web", "TopologyReachable", "again", time.Second, true},
 			{"web", "TopologyUnreachable", "port 80", time.Second, true},
 			{"web", "TopologyUnreachable", "port 80", repeatAfter - time.Second, false},
 			{"web", "TopologyUnreachable", "port 80", time.Second, true},
@@ -143,14 +144,35 @@ func TestEventsThatFail(t *testing.T) {
 	}
 }
 
-// Whoever reports something does not wait for the API server.
+// Reporting an event does not wait for the API server.
 func TestEventsThatDoNotFit(t *testing.T) {
 	api := &eventsAPI{}
-	w := newEventWriter(api.create, "node-a", newMetrics(func(string) int { return 0 }), logr.Discard()) // which nobody runs
+	w := newEventWriter(api.create, "node-a", newMetrics(func(string) int { return 0 }), logr.Discard()) // it does not run
 	for i := range mostQueued + 3 {
 		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprint(i))
 	}
 	if got := testutil.ToFloat64(w.metrics.failures.WithLabelValues(stepEvent)); got != 3 {
 		t.Errorf("%g failures", got)
 	}
+}
+
+// An event that failed is no reason not to write the same one, and a row of failures is
+// logged once.
+func TestEventsAfterAFailure(t *testing.T) {
+	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+		lines := 0
+		w.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+		say := func(fails error) {
+			api.fails = fails
+			w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+			synctest.Wait()
+		}
+		refused := apierrors.NewForbidden(eventsv1.Resource("events"), "web.1", nil)
+		say(refused)
+		say(refused)
+		say(nil)
+		if len(api.created) != 1 || lines != 1 {
+			t.Errorf("%d events were created and %d lines logged", len(api.created), lines)
+		}
+	})
 }

@@ -39,13 +39,17 @@ func probeService() *corev1.Service {
 }
 
 func newProvenWorld(t *testing.T) *provenWorld {
+	return newProvenWorldAt(t, probe.Pace{Every: time.Millisecond, Again: time.Millisecond, Retry: time.Millisecond, Fresh: 1000 * time.Hour})
+}
+
+func newProvenWorldAt(t *testing.T, pace probe.Pace) *provenWorld {
 	w := &provenWorld{world: newWorld(t)}
 	w.open.Store(true)
 	v := &proving{
 		service: types.NamespacedName{Namespace: "shop", Name: "probe"}, results: make(chan struct{}, 1), shown: map[ruleset.Family]probe.State{},
 	}
 	v.prober = probe.New(probe.Options{
-		Node: "node-a", Port: 10268, Pace: probe.Pace{Every: time.Millisecond, Again: time.Millisecond, Retry: time.Millisecond, Fresh: 1000 * time.Hour},
+		Node: "node-a", Port: 10268, Pace: pace,
 		Changed: func() {}, Unserved: func() {}, Tried: w.metrics.probed,
 		Listen: func(at netip.AddrPort) (net.Listener, error) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,6 +179,29 @@ func TestProofIsFresh(t *testing.T) {
 	w.until("the probes fail", func() bool { return w.failing() == 1 })
 	if w.version != 0 {
 		t.Errorf("version %d is acknowledged", w.version)
+	}
+}
+
+// After a probe that failed the next one comes in its time, also while something new waits:
+// probes without a pause would all see the same moment.
+func TestProbesKeepTheirPace(t *testing.T) {
+	w := newProvenWorldAt(t, probe.Pace{Every: time.Hour, Again: time.Hour, Fresh: 1000 * time.Hour})
+	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	w.run(time.Minute)
+	first := uint64(w.next)
+	w.until("it is acknowledged", func() bool { return w.version == first })
+
+	w.clock.SetTime(time.Now().Add(100000 * time.Hour))
+	w.open.Store(false)
+	before := w.tries()
+	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	w.until("the node is probed again", func() bool { return w.tries() > before })
+	for range 50 {
+		w.run(lookPeriod)
+		time.Sleep(time.Millisecond) // the prober has time to do what it must not
+	}
+	if tries := w.tries() - before; tries != 1 || w.failing() != 0 || w.version != first {
+		t.Errorf("%g probes, gauge %g, version %d is acknowledged, want 1, 0 and %d", tries, w.failing(), w.version, first)
 	}
 }
 

@@ -63,18 +63,17 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	})
 	defer func() { err = errors.Join(err, remove()) }()
 	var noticed time.Duration
-	first := time.Now()
+	translated := time.Now()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Until(first.Add(trusted))):
+		case <-time.After(time.Until(translated.Add(trusted))):
 		}
 		if err := s.PatchService(ctx, s.namespace, "echo", byVicinity); err != nil {
 			return err
 		}
 		named := "until vicinity-proxy is ready on node " + node.Name
-		began := time.Now()
 		if err := lab.Wait(ctx, "the probe of "+node.Name+" to fail, and the Service to wait for it", func(ctx context.Context) (string, error) {
 			failure, err := s.probeFailure(ctx, node.Name)
 			if err != nil {
@@ -94,7 +93,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		}); err != nil {
 			return err
 		}
-		noticed = time.Since(began)
+		noticed = time.Since(translated)
 		if err := t.more(ctx, int64(newRate*waits.Seconds())); err != nil {
 			return err
 		}
@@ -121,5 +120,5 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("kube-proxy's while a table of somebody else came first on one node, which the probe saw after %.0f s, and handed over without it; %s", noticed.Seconds(), u), nil
+	return fmt.Sprintf("kube-proxy's while a table of somebody else came first on one node, seen by the probe and the Service within %.0f s, and handed over without it; %s", noticed.Seconds(), u), nil
 }

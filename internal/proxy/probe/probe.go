@@ -85,7 +85,7 @@ type State struct {
 	Reason string
 	// Proven is when the last probe that passed began, zero if none did.
 	Proven time.Time
-	// next is when to probe again, zero if that was asked for, and missed how many in a row
+	// next is when to probe again, zero if one was requested, and missed how many in a row
 	// did not pass.
 	next   time.Time
 	missed int
@@ -116,9 +116,9 @@ type Verdict struct {
 	// Holds says that each family that can be probed passed the last time.
 	Holds bool
 	// Recent says that each of them passed a moment ago, that none has failed since, and that
-	// nobody has asked for another since.
+	// no new probe was requested since.
 	Recent bool
-	// Due says that another probe comes soon anyway: one has failed, or was asked for.
+	// Due says that another probe comes soon anyway: one has failed, or one was requested.
 	Due bool
 	// Failure says what failed, empty if nothing did.
 	Failure string

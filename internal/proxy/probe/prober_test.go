@@ -240,6 +240,9 @@ func TestAskedWhileProbing(t *testing.T) {
 		if wait := p.round(t.Context()); probes != want || (wait == 0) != (i == 0) {
 			t.Errorf("%d probes after %d rounds, and the next after %s", probes, i+1, wait)
 		}
+		if v := p.Verdict(time.Now()); v.Recent != (i > 0) {
+			t.Errorf("after %d rounds: %+v", i+1, v)
+		}
 	}
 }
 
