@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -32,6 +33,10 @@ type HandOver struct {
 	// Kubernetes copies from the Service, empty if none has: kube-proxy does not look
 	// at such slices, whatever the Service says.
 	Hidden string
+	// Unsliced is an address family of which Kubernetes has not made a slice yet, although
+	// it will: the Service has a selector. It is empty if there is none. Groups made without
+	// slices say nothing about what will be programmed of the Service.
+	Unsliced corev1.IPFamily
 	// Groups are those that exist, and Written says that they are what they should be
 	// for now.
 	Groups  []*v1alpha1.EndpointGroup
@@ -143,6 +148,10 @@ func (h HandOver) taking(now time.Time) HandOverStep {
 	switch {
 	case !h.Written || len(h.Groups) == 0:
 		step.Memory.Begun = nil
+		return step
+	case h.Unsliced != "":
+		step.Memory.Begun = nil
+		step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until Kubernetes has made its EndpointSlices of %s", h.Unsliced)}
 		return step
 	case !h.begun():
 		step.Memory.Begun = versions(h.Groups)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -87,6 +88,16 @@ func TestHandOverNext(t *testing.T) {
 				Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)},
 			},
 			want: "Taking a1,b1", note: "until vicinity-proxy is ready on nodes a1, b1",
+		},
+		{
+			name:  "Kubernetes has not made all slices",
+			state: HandOver{Wanted: true, Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
+			want:  "Taking", note: "until Kubernetes has made its EndpointSlices of IPv6",
+		},
+		{
+			name:  "served, and somebody has deleted the slices",
+			state: HandOver{Wanted: true, ProxyName: "vicinity", Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
+			want:  "Served",
 		},
 		{
 			name:  "no node",

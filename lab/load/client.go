@@ -90,7 +90,7 @@ func (s *session) request(ctx context.Context, n int64) {
 			return
 		}
 		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
-		if s.excused(failure.Kind, began) {
+		if s.excused(failure.Kind, began, failure.Time) {
 			s.recorder.note(failure.Time, func(r *Result) { r.Stalled++ })
 			return
 		}
@@ -143,12 +143,15 @@ func (s *session) request(ctx context.Context, n int64) {
 
 // excused says whether a request that began at a time may have failed only since this
 // machine stood still.
-func (s *session) excused(kind Kind, began time.Time) bool {
+func (s *session) excused(kind Kind, began, failed time.Time) bool {
 	switch kind {
 	case TimedOut:
 		return s.pulse.Excuses(began, s.Plan.Timeout) || s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice)
 	case Refused, Unreachable:
 		return s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice)
+	case Closed, Reset:
+		// It was under way when its endpoint ended, which had time to answer.
+		return s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice+failed.Sub(began))
 	}
 	return false
 }

@@ -57,7 +57,8 @@ type Watch struct {
 	Pulse *Pulse
 	// Notice is for how long at least endpoints serve on that are to end, zero if none ends
 	// during the run. It is the time in which all have to learn of that. A request that finds
-	// nobody shows nothing if this machine stood still in so much time before it.
+	// nobody, or that is under way when its endpoint ends, shows nothing if this machine stood
+	// still from so much time before it on.
 	Notice time.Duration
 }
 

@@ -200,6 +200,10 @@ func TestStandingStillIsNoFailure(t *testing.T) {
 		_ = far.Close()
 		return near, nil
 	}
+	ends := piped(func(conn net.Conn, _ string) {
+		time.Sleep(time.Second)
+		_ = conn.Close()
+	})
 	nobody := func(context.Context, string, string) (net.Conn, error) { return nil, syscall.EHOSTUNREACH }
 	for _, test := range []struct {
 		name            string
@@ -211,6 +215,10 @@ func TestStandingStillIsNoFailure(t *testing.T) {
 		{"still", piped(func(net.Conn, string) {}), 0, false, 10, 0},
 		{"beating", piped(func(net.Conn, string) {}), 0, true, 0, 10},
 		{"still, but closed", closed, time.Minute, false, 0, 10},
+		{"still, but it ends", ends, 0, false, 0, 10},
+		{"still while its end is near", ends, 5 * time.Second, false, 10, 0},
+		{"still for too little of that before its end", ends, time.Minute, false, 0, 10},
+		{"beating while its end is near", ends, 5 * time.Second, true, 0, 10},
 		{"still, but nobody is there", nobody, 0, false, 0, 10},
 		{"still while all had to learn that nobody is there", nobody, 5 * time.Second, false, 10, 0},
 		{"still for too little of that", nobody, time.Minute, false, 0, 10},

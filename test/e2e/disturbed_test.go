@@ -1,27 +1,60 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/test/e2e/verdict"
 )
 
 // measurements is how often at most something is measured while the machine disturbs it.
 const measurements = 4
 
+// A machine that stood still is calm when it has not for calm. That is not waited for longer
+// than calmWithin.
+const calm, calmWithin = 5 * time.Second, 30 * time.Second
+
 // undisturbed measures again when the machine stood still during a measurement: that shows
 // neither that all is well nor that something is wrong. A measurement says how it was
 // disturbed. What failed for another reason is not repeated.
-func undisturbed(measure func() (disturbance string, err error)) error {
-	var last string
-	for range measurements {
+func undisturbed(ctx context.Context, measure func() (disturbance string, err error)) error {
+	for n := 1; ; n++ {
 		disturbance, err := measure()
-		if err != nil || disturbance == "" {
+		switch {
+		case err != nil || disturbance == "":
+			return err
+		case n == measurements:
+			return fmt.Errorf("%w during each of %d measurements, so they show nothing; the last one: %s", verdict.ErrDisturbed, n, disturbance)
+		}
+		if err := calmDown(ctx); err != nil {
 			return err
 		}
-		last = disturbance
 	}
-	return fmt.Errorf("the machine stood still during each of %d measurements, so they show nothing; the last one: %s", measurements, last)
+}
+
+// calmDown waits until the machine is calm.
+func calmDown(ctx context.Context) error {
+	pulse, stop, err := load.Machine()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	begun := time.Now()
+	tick := time.NewTicker(calm / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-tick.C:
+			since := now.Sub(begun)
+			if since >= calmWithin || since >= calm && pulse.Missed(now.Add(-calm), now) == 0 {
+				return nil
+			}
+		}
+	}
 }
 
 // disturbance says how the machine disturbed a load of which nothing failed otherwise, or

@@ -155,7 +155,7 @@ func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, e
 }
 
 func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob) (result load.Result, err error) {
-	err = undisturbed(func() (disturbed string, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
 		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
 		return disturbed, err
 	})
@@ -245,7 +245,7 @@ func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Re
 	if err != nil {
 		return result, nil, err
 	}
-	err = undisturbed(func() (string, error) {
+	err = undisturbed(ctx, func() (string, error) {
 		before, err := s.cluster.Traffic()
 		if err != nil {
 			return "", err
@@ -584,7 +584,7 @@ func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.C
 		disturbed string
 		err       error
 	}
-	err = undisturbed(func() (string, error) {
+	err = undisturbed(ctx, func() (string, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		done := make(chan outcome, 1)

@@ -77,7 +77,7 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	}
 	var did churnRun
 	slow := 0
-	err = undisturbed(func() (disturbed string, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
 		if did, disturbed, err = c.run(ctx, churnTime()); err != nil || disturbed != "" {
 			return disturbed, err
 		}
@@ -107,7 +107,7 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	var final int64
-	err = undisturbed(func() (disturbed string, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
 		final, disturbed, err = c.ask(ctx, jobs, nil)
 		return disturbed, err
 	})

@@ -463,7 +463,7 @@ const mostDisturbed = 50 * time.Millisecond
 // its client sees it. What never failed took no time. While the machine stands still nothing
 // can recover: a measurement that takes too long for that is repeated.
 func (s *scene) recovery(ctx context.Context, node shape.Node, most time.Duration, do func() error) (took time.Duration, err error) {
-	err = undisturbed(func() (string, error) {
+	err = undisturbed(ctx, func() (string, error) {
 		var missed time.Duration
 		if took, missed, err = s.recoveryOnce(ctx, node, do); err != nil || took <= most || missed <= mostDisturbed {
 			return "", err

@@ -388,7 +388,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	var result load.Result
-	err = undisturbed(func() (disturbed string, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
 		if err := rest(); err != nil {
 			return "", err
 		}
@@ -443,7 +443,7 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	var text string
-	err := undisturbed(func() (string, error) {
+	err := undisturbed(ctx, func() (string, error) {
 		results, replaced, err := s.duringRestarts(ctx, time.Duration(float64(each)/newRate*float64(time.Second)), "echo", "twin")
 		if err != nil {
 			return "", err

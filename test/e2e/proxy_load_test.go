@@ -58,7 +58,7 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 // have to lead new connections elsewhere, for which the machine must not stand still. Other
 // Services for the same pods are asked, too.
 func (s *scene) unharmedWithin(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
-	err = undisturbed(func() (disturbed string, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
 		u, disturbed, err = s.unharmedOnce(ctx, notice, do, also)
 		return disturbed, err
 	})

@@ -34,7 +34,7 @@ func handOverSticky(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	try := 0
-	err = undisturbed(func() (disturbed string, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
 		try++
 		figure, disturbed, err = s.handOverStickyOnce(ctx, fmt.Sprintf("sticky-%d", try))
 		return disturbed, err

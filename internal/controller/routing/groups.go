@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -151,7 +153,7 @@ func (s *groupSync) run(ctx context.Context) error {
 		}
 	}
 	hand := routing.HandOver{
-		Service: s.key.String(), Wanted: wanted, ProxyName: name, Hidden: s.hidden(), Groups: s.in.Groups, Written: written,
+		Service: s.key.String(), Wanted: wanted, ProxyName: name, Hidden: s.hidden(), Unsliced: s.unsliced(), Groups: s.in.Groups, Written: written,
 		Grace: s.grace, Memory: s.record.groups.memory,
 	}
 	if wanted {
@@ -173,6 +175,19 @@ func (s *groupSync) hidden() string {
 		}
 	}
 	return first
+}
+
+// unsliced is the first address family of which Kubernetes will make a slice and has not.
+func (s *groupSync) unsliced() corev1.IPFamily {
+	if len(s.in.Service.Spec.Selector) == 0 {
+		return ""
+	}
+	for _, family := range s.in.Service.Spec.IPFamilies {
+		if !slices.ContainsFunc(s.in.Slices, func(slice *discoveryv1.EndpointSlice) bool { return string(slice.AddressType) == string(family) }) {
+			return family
+		}
+	}
+	return ""
 }
 
 // write takes the steps that can be taken now, and reports whether all was written.

@@ -431,3 +431,31 @@ func TestHintsWhileAHandOverWaits(t *testing.T) {
 		t.Errorf("labels %v after the hand-over", labels)
 	}
 }
+
+// A Service with a selector is not handed over before Kubernetes has made its slices: what
+// proxies acknowledge until then says nothing about its endpoints.
+func TestHandOverWaitsForSlices(t *testing.T) {
+	service := proxied()
+	service.Spec.Selector = map[string]string{"app": "web"}
+	w := newWorld(t, append(threeZones(), service)...)
+	w.sync("web")
+	w.acknowledge(w.newest())
+	w.settle("web")
+	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != "" {
+		t.Fatal("handed over without slices")
+	}
+	if got := w.condition("web").Message; !strings.Contains(got, "until Kubernetes has made its EndpointSlices of IPv4") {
+		t.Errorf("the condition says %q", got)
+	}
+	without := w.newest()
+	w.create(aSlice("web", 0, "a b c"))
+	w.sync("web")
+	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != "" {
+		t.Fatalf("handed over as of %s, without the endpoints of %s", without, w.newest())
+	}
+	w.acknowledge(w.newest())
+	w.settle("web")
+	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
+		t.Errorf("not handed over: %+v", w.condition("web"))
+	}
+}

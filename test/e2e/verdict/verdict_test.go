@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ func TestJudge(t *testing.T) {
 	onSecondTry := func(promise string) []string {
 		return []string{"  " + promise, "    first:  3 of 10 lost; 2 late (2s)", "    second: 0 of 10 lost (1.2s)"}
 	}
+	disturbed := Try{Err: fmt.Errorf("%w all the time", ErrDisturbed), Took: 2 * time.Second}
 	const heading = "kept on the second try"
 	for name, test := range map[string]struct {
 		outcomes []Outcome
@@ -40,6 +42,17 @@ func TestJudge(t *testing.T) {
 			slices.Concat([]string{heading}, onSecondTry("lab/a"), onSecondTry("lab/b"), onSecondTry("lab/c"), []string{
 				"FAIL 3 promises needed a second try; at most 2 may", "promises: 3 passed, 0 failed",
 			}), false,
+		},
+		"as many as may be, and one that was disturbed": {
+			[]Outcome{outcome("lab/a", lost, held), outcome("lab/b", lost, held), outcome("lab/c", disturbed, held)},
+			slices.Concat([]string{heading}, onSecondTry("lab/a"), onSecondTry("lab/b"), []string{
+				"  lab/c", "    first:  the machine stood still all the time (2s)", "    second: 0 of 10 lost (1.2s)", "promises: 3 passed, 0 failed",
+			}), true,
+		},
+		"disturbed twice": {
+			[]Outcome{outcome("lab/a", disturbed, disturbed)},
+			[]string{"FAIL lab/a the machine stood still all the time (2s); second try: the machine stood still all the time (2s)", "promises: 0 passed, 1 failed"},
+			false,
 		},
 		"failed twice": {
 			[]Outcome{outcome("lab/a", lost, lost), outcome("lab/b", held)},
