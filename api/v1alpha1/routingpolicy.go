@@ -42,13 +42,6 @@ type RoutingPolicyList struct {
 // +kubebuilder:validation:Enum=Balanced;Prefer;Require
 type Mode string
 
-// The modes.
-const (
-	Balanced Mode = "Balanced"
-	Prefer   Mode = "Prefer"
-	Require  Mode = "Require"
-)
-
 // Level is a kind of place that Kubernetes itself knows.
 //
 // +kubebuilder:validation:Enum=Node;Zone;Region

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // settingsOf are the settings that a cluster with these objects has, and what of them is
@@ -130,9 +130,9 @@ func TestFlagsAsUsersWriteThem(t *testing.T) {
 
 // The commands say of no Service that it is routed if the controller leaves it alone.
 func TestServicesThatAreLeftAlone(t *testing.T) {
-	prefer := map[string]string{translate.AnnotationSameZone: translate.Prefer}
-	auto := map[string]string{translate.AnnotationTopologyMode: "Auto", translate.AnnotationSameZone: translate.Balanced}
-	grouped := map[string]string{translate.AnnotationProxy: "true"}
+	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
+	auto := map[string]string{v1alpha1.AnnotationTopologyMode: "Auto", v1alpha1.AnnotationSameZone: v1alpha1.Balanced}
+	grouped := map[string]string{v1alpha1.AnnotationProxy: "true"}
 	for _, test := range []struct {
 		name        string
 		namespace   string

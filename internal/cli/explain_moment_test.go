@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // add puts objects of the namespace shop into the cluster.
@@ -49,10 +49,10 @@ func wants(t *testing.T, output string, texts ...string) {
 // Endpoints that zones keep for a moment are told apart from those whose hints are not
 // written yet.
 func TestExplainWhatIsHeld(t *testing.T) {
-	service := aService("shop", "held", map[string]string{translate.AnnotationSameZone: translate.Prefer})
-	service.Labels[translate.LabelRouted] = "true"
+	service := aService("shop", "held", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
+	service.Labels[v1alpha1.LabelRouted] = "true"
 	slice := hintOwn(aSlice("shop", "held", "a=4", "b=4", "c=4"))
-	slice.Annotations = map[string]string{routing.AnnotationHeld: `{"zone-b":["10.0.0.1","10.0.0.2"],"zone-b,zone-c":["10.0.0.3"],"zone-c":["10.0.0.4"]}`}
+	slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: `{"zone-b":["10.0.0.1","10.0.0.2"],"zone-b,zone-c":["10.0.0.3"],"zone-c":["10.0.0.4"]}`}
 	hint := func(endpoint int, zones ...string) {
 		hints := &slice.Endpoints[endpoint].Hints.ForZones
 		for _, zone := range zones {
@@ -97,7 +97,7 @@ func TestExplainWhatIsHeld(t *testing.T) {
 
 	// One that the API server does not store is written again and again, in vain.
 	service.Status.Conditions = []metav1.Condition{routing.WithHintsDropped(metav1.Condition{
-		Type: translate.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated",
+		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated",
 	}, routing.LossHints)}
 	c = newFakeCluster(t)
 	c.add(t, service, slice)
@@ -126,7 +126,7 @@ func TestExplainMeanwhile(t *testing.T) {
 		status                  []string
 	}{
 		{
-			"soft", translate.AnnotationSameZone, translate.Prefer,
+			"soft", v1alpha1.AnnotationSameZone, v1alpha1.Prefer,
 			[]string{
 				"delivery: Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (0 groups so far)\n" +
 					"  until then: hints for them; allocated; optimal: a new plan, overload 0 %, below the threshold of 50 %\n  condition",
@@ -137,7 +137,7 @@ func TestExplainMeanwhile(t *testing.T) {
 			[]string{"allocated", "12", "3", "100.0", "0.0", "Groups", "stock proxies serve it until every node has vicinity-proxy"},
 		},
 		{
-			"hard", translate.AnnotationSameZone, translate.Require,
+			"hard", v1alpha1.AnnotationSameZone, v1alpha1.Require,
 			[]string{
 				"  until then: there are no hints, which cannot express it, so that all zones use all endpoints\n",
 				"not written yet: the hints of 12 endpoints in 1 slice differ from the plan\n",
@@ -148,8 +148,8 @@ func TestExplainMeanwhile(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			service := aService("shop", "soon", map[string]string{test.annotation: test.value, translate.AnnotationProxy: "true"})
-			service.Labels[translate.LabelRouted] = "true"
+			service := aService("shop", "soon", map[string]string{test.annotation: test.value, v1alpha1.AnnotationProxy: "true"})
+			service.Labels[v1alpha1.LabelRouted] = "true"
 			c := newFakeCluster(t)
 			c.add(t, service, hintOwn(aSlice("shop", "soon", "a=4", "b=4", "c=4")))
 			_, stdout, _ := c.run(t.Context(), "explain", "soon")
@@ -180,7 +180,7 @@ func TestExplainMeanwhileInTwoFamilies(t *testing.T) {
 		{[]string{"a=4", "b=4", "c=4"}, []string{"until then: hints for them; allocated; optimal: a new plan, overload 0 %, below the threshold of 50 %\n  condition"}},
 		{[]string{"a=4"}, []string{"until then: IPv4: hints for them; allocated; ", "until then: IPv6: hints for them; allocated; optimal: a new plan, all zones use all endpoints"}},
 	} {
-		service := aService("shop", "soon", map[string]string{translate.AnnotationSameZone: translate.Prefer, translate.AnnotationProxy: "true"})
+		service := aService("shop", "soon", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"})
 		c := newFakeCluster(t)
 		c.add(t, service, aSlice("shop", "soon", "a=4", "b=4", "c=4"), inIPv6(aSlice("shop", "soon", test.ipv6...)))
 		_, stdout, _ := c.run(t.Context(), "explain", "soon")
@@ -193,7 +193,7 @@ func TestHostNamesAreSaid(t *testing.T) {
 	slice := aSlice("shop", "names", "a=2")
 	slice.AddressType = discoveryv1.AddressTypeFQDN
 	c := newFakeCluster(t)
-	c.add(t, aService("shop", "names", map[string]string{translate.AnnotationSameZone: translate.Prefer}), slice)
+	c.add(t, aService("shop", "names", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}), slice)
 	const left = "EndpointSlices of host names (addressType FQDN) are left out: proxies need addresses"
 	_, stdout, _ := c.run(t.Context(), "explain", "names")
 	wants(t, stdout, "warning: "+left, "no plan: no EndpointSlice of the Service has addresses")
@@ -209,7 +209,7 @@ func TestExplainEndpointsInTheZonesOfTheirNodes(t *testing.T) {
 	for i := range bare.Endpoints {
 		bare.Endpoints[i].Zone = nil
 	}
-	service := aService("shop", "mirrored", map[string]string{translate.AnnotationSameZone: translate.Prefer})
+	service := aService("shop", "mirrored", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
 	c.add(t, service, hintOwn(slice))
 	_, said, _ := c.run(t.Context(), "explain", "mirrored")
 	for i := range bare.Endpoints {

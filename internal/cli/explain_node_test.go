@@ -27,7 +27,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // proxiedCluster is a cluster of two zones whose Services vicinity-proxy serves, on a node
@@ -49,7 +48,7 @@ func proxiedNode(name, address string) *corev1.Node {
 
 // proxiedService has all kinds of addresses.
 func proxiedService(changes ...func(*corev1.Service)) *corev1.Service {
-	service := aService("shop", "web", map[string]string{translate.AnnotationProxy: "true"})
+	service := aService("shop", "web", map[string]string{v1alpha1.AnnotationProxy: "true"})
 	service.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	service.CreationTimestamp = metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	service.Spec.Type = corev1.ServiceTypeLoadBalancer

@@ -30,7 +30,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // fakeCluster is a cluster in memory, and those who read it.
@@ -44,23 +43,23 @@ type fakeCluster struct {
 // the control plane; Services that ask for all kinds of things; and the controller.
 func newFakeCluster(t *testing.T) *fakeCluster {
 	t.Helper()
-	objects := []runtime.Object{aNode("master", "zone-a", "8", translate.LabelControlPlane)}
+	objects := []runtime.Object{aNode("master", "zone-a", "8", v1alpha1.LabelControlPlane)}
 	for _, zone := range []string{"a", "b", "c"} {
 		for n := 1; n <= 2; n++ {
 			objects = append(objects, aNode(fmt.Sprintf("node-%s%d", zone, n), "zone-"+zone, "4", ""))
 		}
 	}
-	prefer := map[string]string{translate.AnnotationSameZone: translate.Prefer}
+	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
 	web := aService("shop", "web", prefer)
-	web.Labels = map[string]string{translate.LabelRouted: "true"}
+	web.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
 	web.Status.Conditions = []metav1.Condition{{
-		Type: translate.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "optimal: a plan below the threshold",
+		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "optimal: a plan below the threshold",
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)),
 	}}
 	near := aService("shop", "near", nil)
 	sameNode := corev1.ServiceTrafficDistributionPreferSameNode
 	near.Spec.TrafficDistribution = &sameNode
-	grouped := aService("shop", "grouped", map[string]string{translate.AnnotationSameZone: translate.Require, translate.AnnotationProxy: "true"})
+	grouped := aService("shop", "grouped", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require, v1alpha1.AnnotationProxy: "true"})
 	grouped.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	named := aService("shop", "elsewhere", nil)
 	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
@@ -68,11 +67,11 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "attic"}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"near": "true"}}},
 		aService("team", "api", nil),
-		aService("team", "out", map[string]string{translate.AnnotationSameZone: translate.Balanced}),
+		aService("team", "out", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Balanced}),
 		aSlice("team", "api", "a=4", "b=4", "c=4"),
 		aSlice("team", "out", "a=4", "b=4", "c=4"),
 		web, near, grouped, named,
-		aService("shop", "hard", map[string]string{translate.AnnotationTopologyKeys: "topology.kubernetes.io/zone"}),
+		aService("shop", "hard", map[string]string{v1alpha1.AnnotationTopologyKeys: "topology.kubernetes.io/zone"}),
 		aService("shop", "lonely", prefer),
 		aService("shop", "crowded", prefer),
 		aService("shop", "empty", prefer),
@@ -504,7 +503,7 @@ func TestExplainFails(t *testing.T) {
 
 func TestControllerFlagsCount(t *testing.T) {
 	c := newFakeCluster(t)
-	auto := aService("shop", "auto", map[string]string{translate.AnnotationTopologyMode: "Auto"})
+	auto := aService("shop", "auto", map[string]string{v1alpha1.AnnotationTopologyMode: "Auto"})
 	for object, kind := range map[runtime.Object]string{auto: "services", aSlice("shop", "auto", "a=4", "b=4", "c=4"): "endpointslices"} {
 		group := map[string]schema.GroupVersion{"services": corev1.SchemeGroupVersion, "endpointslices": discoveryv1.SchemeGroupVersion}[kind]
 		if err := c.typed.Tracker().Create(group.WithResource(kind), object, "shop"); err != nil {

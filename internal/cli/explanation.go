@@ -286,7 +286,7 @@ func pending(in routing.Input, d routing.Decision, r *clusterReader) []string {
 		switch {
 		case hinted.Delivery == routing.DeliveryHints:
 			changed = routing.Unwritten(slice, *hinted)
-		case in.Service.Labels[translate.LabelRouted] == "true":
+		case in.Service.Labels[v1alpha1.LabelRouted] == "true":
 			_, changed = routing.Bare(slice)
 		}
 		if changed > 0 {

@@ -15,7 +15,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
@@ -187,9 +186,9 @@ func (d *demo) deploy(ctx context.Context) error {
 		return err
 	}
 	// Of an earlier demo the Service may still prefer the zone.
-	asked := map[string]any{translate.AnnotationSameZone: nil, translate.AnnotationProxy: nil}
+	asked := map[string]any{v1alpha1.AnnotationSameZone: nil, v1alpha1.AnnotationProxy: nil}
 	if d.counters != nil {
-		asked[translate.AnnotationProxy] = "true"
+		asked[v1alpha1.AnnotationProxy] = "true"
 	}
 	if err := d.annotate(ctx, asked); err != nil {
 		return err
@@ -244,7 +243,7 @@ func (d *demo) handedOver(ctx context.Context) error {
 func (d *demo) prefer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	err := d.annotate(ctx, map[string]any{translate.AnnotationSameZone: translate.Prefer})
+	err := d.annotate(ctx, map[string]any{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
 	if err != nil {
 		return err
 	}

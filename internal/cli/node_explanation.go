@@ -18,7 +18,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // nodeExplanation is what the rules of a node do for a Service. What they do is compiled
@@ -181,10 +180,10 @@ func (e *nodeExplanation) who() (servedBy, why string) {
 		return "kube-proxy", "vicinity-proxy knows no endpoint for the node, and the Service is not handed over"
 	case !e.installed:
 		return "kube-proxy", "vicinity-proxy is not installed"
-	case e.service.Annotations[translate.AnnotationProxy] == "true":
-		return "kube-proxy", "the annotation " + translate.AnnotationProxy + " asks for vicinity-proxy, and there is no group for the node yet"
+	case e.service.Annotations[v1alpha1.AnnotationProxy] == "true":
+		return "kube-proxy", "the annotation " + v1alpha1.AnnotationProxy + " asks for vicinity-proxy, and there is no group for the node yet"
 	}
-	return "kube-proxy", "the Service has no group; the annotation " + translate.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
+	return "kube-proxy", "the Service has no group; the annotation " + v1alpha1.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
 }
 
 // dead says why the proxy of the node does not work, and is empty if it does or if that is
@@ -208,7 +207,7 @@ func (e *nodeExplanation) dead() string {
 // sees it. There is none to speak of for most.
 func (e *nodeExplanation) handOver() string {
 	name := e.service.Labels[v1alpha1.LabelServiceProxyName]
-	wanted := e.service.Annotations[translate.AnnotationProxy] == "true"
+	wanted := e.service.Annotations[v1alpha1.AnnotationProxy] == "true"
 	switch {
 	case slices.Contains(e.r.unread, kindLeases) || slices.Contains(e.r.unread, kindGroups):
 		return ""

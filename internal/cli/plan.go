@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
@@ -67,7 +68,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of this `NAMESPACE`")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
-	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services with the annotation "+translate.AnnotationProxy+")")
+	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services with the annotation "+v1alpha1.AnnotationProxy+")")
 	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
@@ -253,7 +254,7 @@ func shownTitle(s *planSection) string {
 	}
 	title := "plan of " + optionName(s.shown())
 	if s.shown().Algorithm == translate.DefaultAlgorithm(s.question.Delivery == simulate.Groups) {
-		title += fmt.Sprintf(", which the annotation %s: %s would ask for", translate.AnnotationSameZone, translate.Prefer)
+		title += fmt.Sprintf(", which the annotation %s: %s would ask for", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	}
 	return title
 }

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // replanFlags are the flags of "vicinity replan" as they are given.
@@ -40,7 +40,7 @@ it the controller does the same when the Service has been quiet for a while.
 
 SERVICE is svc/NAME, service/NAME or NAME. Replan writes the annotation
 %s, which the controller takes off when it is done; it must be
-allowed to patch the Service, beside what explain must be allowed to read.`, allocate.RenewMargin, translate.AnnotationReplan),
+allowed to patch the Service, beside what explain must be allowed to read.`, allocate.RenewMargin, v1alpha1.AnnotationReplan),
 		Example: `  vicinity replan svc/web -n shop
   vicinity replan web --wait 5m`,
 		Args: explainArgs,
@@ -105,13 +105,13 @@ func (r *clusterReader) decided(ctx context.Context, name string) (routing.Decis
 func (f *replanFlags) ask(ctx context.Context, r *clusterReader, name string) error {
 	services := r.typed.CoreV1().Services(r.namespace)
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
-		translate.AnnotationReplan: r.now.UTC().Format(time.RFC3339),
+		v1alpha1.AnnotationReplan: r.now.UTC().Format(time.RFC3339),
 	}}})
 	if err != nil {
 		return err
 	}
 	if _, err := services.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("writing the annotation %s of Service %s/%s: %w", translate.AnnotationReplan, r.namespace, name, err)
+		return fmt.Errorf("writing the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationReplan, r.namespace, name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()
@@ -121,7 +121,7 @@ func (f *replanFlags) ask(ctx context.Context, r *clusterReader, name string) er
 	for {
 		service, err := services.Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
-			if _, asked := service.Annotations[translate.AnnotationReplan]; !asked {
+			if _, asked := service.Annotations[v1alpha1.AnnotationReplan]; !asked {
 				return nil
 			}
 			last = service
@@ -129,7 +129,7 @@ func (f *replanFlags) ask(ctx context.Context, r *clusterReader, name string) er
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("vicinity-controller has not answered in %s%s; the annotation %s of Service %s/%s is there still, and followed as soon as it can",
-				f.wait, replanWaitsFor(last), translate.AnnotationReplan, r.namespace, name)
+				f.wait, replanWaitsFor(last), v1alpha1.AnnotationReplan, r.namespace, name)
 		case <-poll.C:
 		}
 	}

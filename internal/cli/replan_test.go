@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // lentCluster has a Service of twelve endpoints of which one of zone-a is lent to
@@ -19,8 +19,8 @@ import (
 func lentCluster(t *testing.T, answer func(c *fakeCluster, slice *discoveryv1.EndpointSlice)) *fakeCluster {
 	t.Helper()
 	c := newFakeCluster(t)
-	service := aService("shop", "lent", map[string]string{translate.AnnotationSameZone: translate.Prefer})
-	service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated"}}
+	service := aService("shop", "lent", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
+	service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated"}}
 	slice := aSlice("shop", "lent", "a=4", "b=4", "c=4")
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
@@ -30,7 +30,7 @@ func lentCluster(t *testing.T, answer func(c *fakeCluster, slice *discoveryv1.En
 	c.add(t, service, slice)
 	c.typed.PrependReactor("patch", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		var asked corev1.Service
-		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &asked); err != nil || asked.Annotations[translate.AnnotationReplan] == "" {
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &asked); err != nil || asked.Annotations[v1alpha1.AnnotationReplan] == "" {
 			t.Errorf("%v: asked with %v", err, asked.Annotations)
 		}
 		answer(c, slice)
@@ -77,7 +77,7 @@ func TestReplan(t *testing.T) {
 // While a Service waits for vicinity-proxy it is the hints that are in force.
 func TestReplanWhileProxyIsAwaited(t *testing.T) {
 	c := lentCluster(t, givenBack(t))
-	c.changeLent(t, func(service *corev1.Service) { service.Annotations[translate.AnnotationProxy] = "true" })
+	c.changeLent(t, func(service *corev1.Service) { service.Annotations[v1alpha1.AnnotationProxy] = "true" })
 	code, stdout, stderr := c.run(t.Context(), "replan", "lent")
 	if code != 0 || !strings.HasPrefix(stdout, "shop/lent: a new plan, 1 endpoint serves other zones: 100 % of the traffic") {
 		t.Errorf("exit code %d, printed %q, said %q", code, stdout, stderr)
@@ -136,7 +136,7 @@ func TestReplanSaysWhatItWaitsFor(t *testing.T) {
 	} {
 		c := lentCluster(t, func(c *fakeCluster, _ *discoveryv1.EndpointSlice) {
 			c.changeLent(t, func(service *corev1.Service) {
-				service.Annotations[translate.AnnotationReplan] = "now"
+				service.Annotations[v1alpha1.AnnotationReplan] = "now"
 				service.Status.Conditions[0].Reason = reason
 			})
 		})

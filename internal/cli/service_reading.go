@@ -46,7 +46,7 @@ func (in *reading) decide() (routing.Decision, error) {
 	asked := translate.RequestOf(in.Service, in.Policies, translate.Options{})
 	if asked.Source != d.Request.Source || asked.Groups {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller leaves the Service alone, since %s",
-			cmp.Or(asked.Source, "annotation "+translate.AnnotationProxy), in.alone))
+			cmp.Or(asked.Source, "annotation "+v1alpha1.AnnotationProxy), in.alone))
 	}
 	return d, nil
 }
@@ -69,18 +69,18 @@ func (in *reading) withoutAddresses() string {
 func forKubernetes(service *corev1.Service) *corev1.Service {
 	bare := service.DeepCopy()
 	for _, name := range []string{
-		translate.AnnotationSameNode, translate.AnnotationSameZone, translate.AnnotationSameRegion,
-		translate.AnnotationTopologyKeys, translate.AnnotationProxy,
+		v1alpha1.AnnotationSameNode, v1alpha1.AnnotationSameZone, v1alpha1.AnnotationSameRegion,
+		v1alpha1.AnnotationTopologyKeys, v1alpha1.AnnotationProxy,
 	} {
 		delete(bare.Annotations, name)
 	}
-	for _, name := range []string{translate.AnnotationTopologyMode, translate.AnnotationTopologyAwareHints} {
+	for _, name := range []string{v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints} {
 		// Of the older name the value counts that Kubernetes does not know, too: it
 		// keeps Kubernetes from looking at the newer one.
-		if strings.HasPrefix(bare.Annotations[name], translate.PolicyPrefix) {
+		if strings.HasPrefix(bare.Annotations[name], v1alpha1.PolicyPrefix) {
 			bare.Annotations[name] = "Disabled"
 		}
 	}
-	delete(bare.Labels, translate.LabelOwnZone)
+	delete(bare.Labels, v1alpha1.LabelOwnZone)
 	return bare
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/translate"
@@ -31,7 +32,7 @@ func (d Decision) IsReported() bool {
 // words without numbers that change. Only what IsReported should be written.
 func (d Decision) Condition() metav1.Condition {
 	condition := metav1.Condition{
-		Type:   translate.ConditionTopologyRouting,
+		Type:   v1alpha1.ConditionTopologyRouting,
 		Status: metav1.ConditionFalse,
 		Reason: wordNotRouted,
 	}

@@ -14,7 +14,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 func TestCondition(t *testing.T) {
@@ -56,17 +55,17 @@ func TestCondition(t *testing.T) {
 			message: `what is asked for requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; so there are no hints, and delivery by groups (annotation vicinity.dev/proxy: "true") is needed`,
 		},
 		{
-			name: "what hints cannot and nobody does yet", service: routedService(sameZone, "Require", translate.AnnotationProxy, "true"), endpoints: "a b c",
+			name: "what hints cannot and nobody does yet", service: routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), endpoints: "a b c",
 			reported: true, status: "False", reason: "Allocated,AwaitsProxy",
 			message: "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints",
 		},
 		{
-			name: "what hints can until a proxy does", service: routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), endpoints: "a a a a b b b b c c c c",
+			name: "what hints can until a proxy does", service: routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), endpoints: "a a a a b b b b c c c c",
 			reported: true, status: "True", reason: "Allocated",
 			message: "endpoints are divided among zones by optimal, the overload stays below 50 %",
 		},
 		{
-			name: "what a proxy does", service: servedService(sameZone, "Require", translate.AnnotationProxy, "true"), endpoints: "a b",
+			name: "what a proxy does", service: servedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), endpoints: "a b",
 			reported: true, status: "True", reason: "Allocated",
 			message: "each zone uses its nearest endpoints. there are zones that reach no endpoint, since what is asked for allows no farther one",
 		},
@@ -219,7 +218,7 @@ func servedService(annotations ...string) *corev1.Service {
 func TestStatesOfUnknownReasonsAreWaiting(t *testing.T) {
 	for _, reason := range []string{"", "Allocate", "IPv6:Allocated", "IPv4:Sleeping", "allocated", ",:,"} {
 		service := routedService()
-		service.Status.Conditions = []metav1.Condition{{Type: "Other", Reason: "Allocated"}, {Type: translate.ConditionTopologyRouting, Reason: reason}}
+		service.Status.Conditions = []metav1.Condition{{Type: "Other", Reason: "Allocated"}, {Type: v1alpha1.ConditionTopologyRouting, Reason: reason}}
 		if state := readStates(service).of(corev1.IPv4Protocol); state != allocate.Waiting {
 			t.Errorf("%q reads as %s", reason, state)
 		}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -44,7 +45,7 @@ func decide(in Input) (Decision, error) {
 	}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request = d.Request.WithGroups(false)
-		d.note("annotation %s has no effect: %s", translate.AnnotationProxy, translate.GroupsAreOff)
+		d.note("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, translate.GroupsAreOff)
 	}
 	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == DeliveryHints && in.Settings.WithoutHints {
 		d.Delivery = DeliveryNone

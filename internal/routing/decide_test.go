@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	sameZone = translate.AnnotationSameZone
-	keys     = translate.AnnotationTopologyKeys
-	mode     = translate.AnnotationTopologyMode
+	sameZone = v1alpha1.AnnotationSameZone
+	keys     = v1alpha1.AnnotationTopologyKeys
+	mode     = v1alpha1.AnnotationTopologyMode
 )
 
 func TestDecideHints(t *testing.T) {
 	three := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
 	preferNode := func(s *corev1.Service) *corev1.Service {
-		s.Annotations[translate.AnnotationSameNode] = translate.Prefer
+		s.Annotations[v1alpha1.AnnotationSameNode] = v1alpha1.Prefer
 		return s
 	}
 	rack := func(name, zone, value string) *corev1.Node {
@@ -188,13 +188,13 @@ func TestDecideHints(t *testing.T) {
 			slices: slicesOf("a b c"), delivery: DeliveryNone, want: "- - -",
 		},
 		{
-			name: "the proxy", service: routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), nodes: three,
+			name: "the proxy", service: routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), nodes: three,
 			slices: slicesOf("a=a b"), delivery: DeliveryGroups, want: "a -",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.state != "" {
-				test.service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: test.state}}
+				test.service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: test.state}}
 			}
 			in := inputOf(test.service, test.nodes, test.slices)
 			in.Settings.TakeOverAuto = test.takeOver
@@ -231,8 +231,8 @@ func deepCopies(eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 // The label of the Gardener project hints every endpoint to its own zone, ready or
 // not, and leaves all else.
 func TestDecideOwnZone(t *testing.T) {
-	service := routedService(translate.AnnotationTopologyAwareHints, "auto")
-	service.Labels = map[string]string{translate.LabelOwnZone: "true"}
+	service := routedService(v1alpha1.AnnotationTopologyAwareHints, "auto")
+	service.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 	eps := slicesOf("a b! ? a=b")
 	eps[0].Endpoints[3].Hints.ForNodes = []discoveryv1.ForNode{{Name: "kept"}}
 	d := decided(t, inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
@@ -252,7 +252,7 @@ func TestDecideDualStack(t *testing.T) {
 	service := routedService(mode, "vicinity.dev/local")
 	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), eps)
 	in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
-	service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "IPv4:Allocated,IPv6:Waiting"}}
+	service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "IPv4:Allocated,IPv6:Waiting"}}
 	d := decided(t, in)
 	if got, want := hintText(eps, d), "a a a a b b b b | - - | - -"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -336,7 +336,7 @@ func TestDecideAgainMovesNothing(t *testing.T) {
 func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}),
 		slicesOf("a a=b a=b a a a b=a b=a b b c c c"))
-	in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
+	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
 	first := decided(t, in)
 	bare := carriedOut(in.Slices, Unroute(in.Slices))
 	in.Slices, in.Last = bare, first.Essence()
@@ -351,7 +351,7 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 func TestDecideReadsGroups(t *testing.T) {
 	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a a a b b b b=a b=a b b"))
 	w.divideBy("optimal")
-	w.in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
+	w.in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
 	restart := func(when string) {
 		t.Helper()
 		there, read := w.decide().Families[0].Assigned, w.restarted().Families[0].Assigned

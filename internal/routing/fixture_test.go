@@ -116,7 +116,7 @@ func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
 		list = append(list, &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: fmt.Sprintf("web-%02d", i), ResourceVersion: "1",
-				Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: translate.ManagedByKubernetes},
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: v1alpha1.ManagedByKubernetes},
 			},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
@@ -195,9 +195,9 @@ func carriedOut(eps []*discoveryv1.EndpointSlice, step Step) []*discoveryv1.Endp
 		at := slices.IndexFunc(after, func(s *discoveryv1.EndpointSlice) bool { return s.Name == write.Slice.Name })
 		written := after[at].DeepCopy()
 		written.Endpoints = write.Endpoints
-		delete(written.Annotations, AnnotationHeld)
+		delete(written.Annotations, v1alpha1.AnnotationHeld)
 		if write.Held != "" {
-			metav1.SetMetaDataAnnotation(&written.ObjectMeta, AnnotationHeld, write.Held)
+			metav1.SetMetaDataAnnotation(&written.ObjectMeta, v1alpha1.AnnotationHeld, write.Held)
 		}
 		after[at] = written
 	}

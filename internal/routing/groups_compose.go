@@ -380,9 +380,9 @@ func (p *groupPlanner) object(d *draft) *v1alpha1.EndpointGroup {
 		group.Annotations = map[string]string{}
 	}
 	if text := d.marks.text(); text != "" {
-		group.Annotations[AnnotationGroupMarks] = text
+		group.Annotations[v1alpha1.AnnotationGroupMarks] = text
 	} else {
-		delete(group.Annotations, AnnotationGroupMarks)
+		delete(group.Annotations, v1alpha1.AnnotationGroupMarks)
 	}
 	if p.trigger != "" {
 		group.Annotations[corev1.EndpointsLastChangeTriggerTime] = p.trigger

@@ -12,10 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// AnnotationGroupMarks is the annotation of an EndpointGroup in which the controller
-// keeps what tells the plan from what is held for a while. Proxies do not need it.
-const AnnotationGroupMarks = "vicinity.dev/marks"
-
 // marks are what a group does not say otherwise.
 type marks struct {
 	// Leaving are consumers that the plan takes the group from, and since when.
@@ -41,7 +37,7 @@ type marks struct {
 // what it would say concerns the next seconds.
 func readMarks(group *v1alpha1.EndpointGroup) marks {
 	var m marks
-	if text := group.Annotations[AnnotationGroupMarks]; text != "" {
+	if text := group.Annotations[v1alpha1.AnnotationGroupMarks]; text != "" {
 		if err := json.Unmarshal([]byte(text), &m); err != nil {
 			return marks{}
 		}

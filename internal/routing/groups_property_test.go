@@ -37,15 +37,15 @@ type sceneEndpoint struct {
 
 var sceneWishes = []map[string]string{
 	{},
-	{translate.AnnotationSameZone: translate.Prefer},
-	{translate.AnnotationSameZone: translate.Require},
-	{translate.AnnotationTopologyKeys: "kubernetes.io/hostname"},
-	{translate.AnnotationTopologyKeys: "rack"},
-	{translate.AnnotationTopologyKeys: "rack,topology.kubernetes.io/zone,*"},
-	{translate.AnnotationTopologyKeys: "topology.kubernetes.io/region"},
-	{"endpointslice.kubernetes.io/same-node": translate.Prefer, translate.AnnotationSameZone: translate.Prefer},
-	{translate.AnnotationSameZone: translate.Prefer, "endpointslice.kubernetes.io/same-region": translate.Require},
-	{translate.AnnotationTopologyMode: "vicinity.dev/weighted"},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Require},
+	{v1alpha1.AnnotationTopologyKeys: "kubernetes.io/hostname"},
+	{v1alpha1.AnnotationTopologyKeys: "rack"},
+	{v1alpha1.AnnotationTopologyKeys: "rack,topology.kubernetes.io/zone,*"},
+	{v1alpha1.AnnotationTopologyKeys: "topology.kubernetes.io/region"},
+	{"endpointslice.kubernetes.io/same-node": v1alpha1.Prefer, v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, "endpointslice.kubernetes.io/same-region": v1alpha1.Require},
+	{v1alpha1.AnnotationTopologyMode: "vicinity.dev/weighted"},
 }
 
 func newGroupScene(t *rapid.T) *groupScene {
@@ -77,7 +77,7 @@ func (s *groupScene) addNode(zone string) {
 
 func (s *groupScene) wish() {
 	service := s.in.Service.DeepCopy()
-	service.Annotations = map[string]string{translate.AnnotationProxy: "true"}
+	service.Annotations = map[string]string{v1alpha1.AnnotationProxy: "true"}
 	for key, value := range rapid.SampledFrom(sceneWishes).Draw(s.t, "wish") {
 		service.Annotations[key] = value
 	}

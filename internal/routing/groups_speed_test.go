@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // bigGroupWorld is a Service of many endpoints over three zones, with its groups
@@ -16,7 +16,7 @@ import (
 func bigGroupWorld(t fataler, endpoints int) (*groupWorld, Decision) {
 	t.Helper()
 	nodes := nodesIn(map[string]int{"a": 100, "b": 100, "c": 100})
-	service := routedService(translate.AnnotationProxy, "true", translate.AnnotationSameZone, translate.Prefer)
+	service := routedService(v1alpha1.AnnotationProxy, "true", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	var eps []*discoveryv1.EndpointSlice
 	for n := 0; n < endpoints; n += 100 {

@@ -22,7 +22,7 @@ import (
 // groupedWorld has a Service with annotations, nodes by zone, and slices.
 func groupedWorld(t *testing.T, nodes map[string]int, eps []*discoveryv1.EndpointSlice, annotations ...string) *groupWorld {
 	t.Helper()
-	service := routedService(append(annotations, translate.AnnotationProxy, "true")...)
+	service := routedService(append(annotations, v1alpha1.AnnotationProxy, "true")...)
 	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	return newGroupWorld(t, inputOf(service, nodesIn(nodes), eps))
 }
@@ -37,7 +37,7 @@ func dividedBy(algorithm v1alpha1.Algorithm) (annotations map[string]string, pol
 	policy := &v1alpha1.RoutingPolicy{Spec: v1alpha1.RoutingPolicySpec{Algorithm: algorithm}}
 	policy.Namespace, policy.Name = "shop", "divided"
 	return map[string]string{
-		translate.AnnotationTopologyMode: "vicinity.dev/divided", translate.AnnotationProxy: "true",
+		v1alpha1.AnnotationTopologyMode: "vicinity.dev/divided", v1alpha1.AnnotationProxy: "true",
 	}, []*v1alpha1.RoutingPolicy{policy}
 }
 
@@ -73,7 +73,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "required", nodes: threeZones, slices: []string{"a b b"},
-			annotations: []string{translate.AnnotationSameZone, translate.Require},
+			annotations: []string{v1alpha1.AnnotationSameZone, v1alpha1.Require},
 			want: []string{
 				"IPv4 a1 -> a not b c tiers topology.kubernetes.io/zone",
 				"IPv4 b2 b3 -> b not a c tiers topology.kubernetes.io/zone",
@@ -82,7 +82,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "given away", nodes: map[string]int{"a": 1, "b": 3}, slices: []string{"a a a a a a b b b b b b"},
-			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			annotations: []string{v1alpha1.AnnotationSameZone, v1alpha1.Prefer},
 			algorithm:   "optimal",
 			want: []string{
 				"IPv4 a1 a2 a3 -> a not b",
@@ -92,7 +92,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "shared by weights", nodes: map[string]int{"a": 1, "b": 3}, slices: []string{"a a a a a a b b b b b b"},
-			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			annotations: []string{v1alpha1.AnnotationSameZone, v1alpha1.Prefer},
 			want: []string{
 				"IPv4 a1 a2 a3 a4 a5 a6 -> a b*500",
 				"IPv4 b10 b11 b12 b7 b8 b9 -> b not a",
@@ -100,7 +100,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "fewer endpoints than zones", nodes: threeZones, slices: []string{"a b"},
-			annotations: []string{translate.AnnotationSameZone, translate.Prefer},
+			annotations: []string{v1alpha1.AnnotationSameZone, v1alpha1.Prefer},
 			want:        []string{"IPv4 a1 -> a c not b", "IPv4 b2 -> b c not a"},
 		},
 		{
@@ -109,7 +109,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "no endpoint is ready", nodes: threeZones, slices: []string{"a! b-"},
-			annotations: []string{translate.AnnotationSameZone, translate.Require},
+			annotations: []string{v1alpha1.AnnotationSameZone, v1alpha1.Require},
 			want: []string{
 				"IPv4 a1! -> a b c tiers topology.kubernetes.io/zone none-ready",
 				"IPv4 b2! -> a b c tiers topology.kubernetes.io/zone none-ready",
@@ -117,12 +117,12 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "keys", nodes: threeZones, slices: []string{"a b"},
-			annotations: []string{translate.AnnotationTopologyKeys, "rack,*"},
+			annotations: []string{v1alpha1.AnnotationTopologyKeys, "rack,*"},
 			want:        []string{"IPv4 a1 b2 -> a b c tiers rack,*"},
 		},
 		{
 			name: "finer than the bound", nodes: threeZones, slices: []string{"a b c"},
-			annotations: []string{"endpointslice.kubernetes.io/same-node", translate.Prefer, translate.AnnotationSameZone, translate.Prefer},
+			annotations: []string{"endpointslice.kubernetes.io/same-node", v1alpha1.Prefer, v1alpha1.AnnotationSameZone, v1alpha1.Prefer},
 			want: []string{
 				"IPv4 a1 -> a not b c tiers kubernetes.io/hostname,*",
 				"IPv4 b2 -> b not a c tiers kubernetes.io/hostname,*",
@@ -131,7 +131,7 @@ func TestGroups(t *testing.T) {
 		},
 		{
 			name: "an endpoint without a zone", nodes: threeZones, slices: []string{"a ?"},
-			annotations: []string{translate.AnnotationSameZone, translate.Require},
+			annotations: []string{v1alpha1.AnnotationSameZone, v1alpha1.Require},
 			want: []string{
 				"IPv4 a1 -> a not b c tiers topology.kubernetes.io/zone",
 				"IPv4 2 -> not a b c tiers topology.kubernetes.io/zone",
@@ -198,7 +198,7 @@ func TestGroupsStayWithinAnObject(t *testing.T) {
 		keys = append(keys, key)
 		labels[key] = strings.Repeat("v", 63)
 	}
-	w := groupedWorld(t, threeZones, eps, translate.AnnotationTopologyKeys, strings.Join(keys, ",")+",*")
+	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationTopologyKeys, strings.Join(keys, ",")+",*")
 	w.in.Cluster = translate.NewCluster([]*corev1.Node{testNode{name: long, zone: strings.Repeat("z", 63), labels: labels}.object()})
 	w.in.Settings.GroupSize = 1000
 	w.settle(w.decide(), GroupState{})
@@ -248,7 +248,7 @@ func TestGroupsHoldWhatShrinks(t *testing.T) {
 	w.settle(w.decide(), GroupState{})
 	balanced := w.in.Service
 	w.in.Service = balanced.DeepCopy()
-	w.in.Service.Annotations[translate.AnnotationSameZone] = translate.Require
+	w.in.Service.Annotations[v1alpha1.AnnotationSameZone] = v1alpha1.Require
 	d := w.decide()
 	if _, after := w.sync(d); after != 10*time.Second {
 		t.Errorf("look again after %s, want the grace", after)
@@ -317,7 +317,7 @@ func TestGroupPorts(t *testing.T) {
 func TestGroupsReachEveryPort(t *testing.T) {
 	eps := slicesOf("a a a a a a", "b b b b b b")
 	eps[1].Ports = append(eps[1].Ports, discoveryv1.EndpointPort{Name: new("odd"), Port: new(int32(81))})
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, eps, translate.AnnotationSameZone, translate.Prefer)
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, eps, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	d := w.decide()
 	w.settle(d, GroupState{})
 	odd := reader{corev1.IPv4Protocol, "odd", topology.Labels{topology.Zone: "a"}}
@@ -339,7 +339,7 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 		// The address belongs to another pod by now.
 		{Addresses: eps[0].Endpoints[1].Addresses, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}, NodeName: new("a-1"), Zone: new("a")},
 	}
-	w := groupedWorld(t, threeZones, eps, translate.AnnotationTopologyKeys, "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*")
+	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationTopologyKeys, "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*")
 	w.in.Cluster = translate.NewCluster([]*corev1.Node{
 		testNode{name: "a-1", zone: "a", region: "r", labels: map[string]string{"rack": "r1", "other": "o"}}.object(),
 		testNode{name: "n", zone: "b", labels: map[string]string{topology.Hostname: "host"}}.object(),
@@ -391,7 +391,7 @@ func TestGroupsOfFamilies(t *testing.T) {
 }
 
 func TestGroupsWithWeights(t *testing.T) {
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 2}, slicesOf(strings.Repeat("a ", 8)+strings.Repeat("b ", 8)), translate.AnnotationTopologyMode, "vicinity.dev/weighted")
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 2}, slicesOf(strings.Repeat("a ", 8)+strings.Repeat("b ", 8)), v1alpha1.AnnotationTopologyMode, "vicinity.dev/weighted")
 	w.in.Policies = []*v1alpha1.RoutingPolicy{{Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-weighted"}}}
 	w.in.Policies[0].Namespace, w.in.Policies[0].Name = "shop", "weighted"
 	d := w.decide()
@@ -410,7 +410,7 @@ func TestGroupsWithWeights(t *testing.T) {
 // Weights change in the groups that are there: only those whose weights or endpoints
 // change are written, and no endpoint goes to another.
 func TestGroupsOfFlow(t *testing.T) {
-	w := groupedWorld(t, threeZones, slicesOf("a a a a a a b b b b c c"), translate.AnnotationSameZone, translate.Prefer)
+	w := groupedWorld(t, threeZones, slicesOf("a a a a a a b b b b c c"), v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	w.settle(w.decide(), GroupState{})
 	w.expectGroups(t, "IPv4 a1 a2 a3 a4 a5 a6 -> a c*333 not b", "IPv4 b10 b7 b8 b9 -> b not a c", "IPv4 c11 c12 -> c not a b")
 	for _, event := range []struct {
@@ -435,7 +435,7 @@ func TestGroupsOfFlow(t *testing.T) {
 	// A restart reads weights in thousandths, which are as good.
 	before := w.writes
 	w.in.Last = nil
-	w.in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: "Allocated"}}
+	w.in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
 	w.settle(w.decide(), GroupState{})
 	if w.writes != before {
 		t.Errorf("a restart writes:\n%s", w.text())
@@ -465,7 +465,7 @@ func TestGroupsHandOverLabel(t *testing.T) {
 
 // TestGroupsForANewZone has a node come in a zone that there was none in.
 func TestGroupsForANewZone(t *testing.T) {
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a b"), translate.AnnotationSameZone, translate.Require)
+	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a b"), v1alpha1.AnnotationSameZone, v1alpha1.Require)
 	w.settle(w.decide(), GroupState{})
 	fresh := reader{corev1.IPv4Protocol, "http", topology.Labels{topology.Zone: "n"}}
 	if n := len(fresh.used(w.groups, false)); n != 2 {

@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Groups say of which change of endpoints they were written last, and not of one that
 // they were not written for.
 func TestGroupsTellTheTrigger(t *testing.T) {
 	const key = corev1.EndpointsLastChangeTriggerTime
-	w := groupedWorld(t, threeZones, slicesOf("a b c", "a b c"), translate.AnnotationSameZone, translate.Require)
+	w := groupedWorld(t, threeZones, slicesOf("a b c", "a b c"), v1alpha1.AnnotationSameZone, v1alpha1.Require)
 	at := func(slice int, seconds float64) string {
 		text := w.now.Add(time.Duration(seconds * float64(time.Second))).UTC().Format(time.RFC3339Nano)
 		w.in.Slices[slice].Annotations = map[string]string{key: text}
@@ -52,7 +52,7 @@ func TestGroupsTellTheTrigger(t *testing.T) {
 	w.sync(w.decide())
 	expect("after a change in one zone", map[string]int{last: 2, next: 1})
 
-	w.in.Service.Annotations[translate.AnnotationSameZone] = translate.Prefer
+	w.in.Service.Annotations[v1alpha1.AnnotationSameZone] = v1alpha1.Prefer
 	w.sync(w.decide())
 	expect("after a change of something else", map[string]int{last: 2, next: 1})
 

@@ -147,7 +147,7 @@ func (w *groupWorld) settle(d Decision, state GroupState) {
 	}
 	marked := ""
 	for _, g := range changes.Update {
-		marked += g.Name + " " + g.Annotations[AnnotationGroupMarks] + "\n"
+		marked += g.Name + " " + g.Annotations[v1alpha1.AnnotationGroupMarks] + "\n"
 	}
 	w.t.Fatalf("the groups do not settle, last %+v:\n%s%s", changes, marked, w.text())
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // DownAfter is how long a node is not ready until it counts as down, if its proxy
@@ -137,7 +136,7 @@ func (h HandOver) served(now time.Time) HandOverStep {
 	step := HandOverStep{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
 	if len(step.Missing) > 0 {
 		step.Notes = []string{fmt.Sprintf("no vicinity-proxy answers on %s, where the Service does not work: start it there, or remove the annotation %s",
-			nodesText(step.Missing), translate.AnnotationProxy)}
+			nodesText(step.Missing), v1alpha1.AnnotationProxy)}
 	}
 	step.noteDown()
 	return step

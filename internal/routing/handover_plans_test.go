@@ -6,7 +6,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Hints and groups of a Service that is being handed over are each planned from what
@@ -52,7 +51,7 @@ func TestHandOverKeepsBothPlans(t *testing.T) {
 // While hints deliver, a Service whose groups will have weights has a plan that hints can
 // carry.
 func TestHintsMeanwhileHaveNoWeights(t *testing.T) {
-	in := inputOf(routedService(sameZone, "Prefer", translate.AnnotationProxy, "true"), nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}),
+	in := inputOf(routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}),
 		slicesOf("a a a a a a a a b b b b c c c c"))
 	algorithms := func(d Decision) string {
 		meanwhile := "none"

@@ -7,18 +7,14 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-)
 
-// AnnotationHeld is the annotation of an EndpointSlice in which the controller keeps
-// which zones its endpoints have hints for that the plan takes from them: by those
-// zones, joined by commas, the addresses. It is written with the hints, so that a
-// controller that starts while something is held finds the plan that was decided.
-const AnnotationHeld = "vicinity.dev/held"
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
 
 // heldZones reads the annotation, by address. One that somebody has broken is as good
 // as none: what is held is the plan's then.
 func heldZones(slice *discoveryv1.EndpointSlice) map[string][]string {
-	text := slice.Annotations[AnnotationHeld]
+	text := slice.Annotations[v1alpha1.AnnotationHeld]
 	if text == "" {
 		return nil
 	}
@@ -60,7 +56,7 @@ func Held(eps []*discoveryv1.EndpointSlice) map[string][]string {
 // decision, even without the zones that they keep for a moment.
 func Unwritten(slice *discoveryv1.EndpointSlice, d Decision) int {
 	endpoints, unwritten := Hints(slice, d)
-	if unwritten == 0 || slice.Annotations[AnnotationHeld] == "" {
+	if unwritten == 0 || slice.Annotations[v1alpha1.AnnotationHeld] == "" {
 		return unwritten
 	}
 	held := heldZones(slice)
@@ -99,6 +95,6 @@ func heldText(held map[string][]string) string {
 // them.
 func Holds(eps []*discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool {
-		return slice.Annotations[AnnotationHeld] != ""
+		return slice.Annotations[v1alpha1.AnnotationHeld] != ""
 	})
 }

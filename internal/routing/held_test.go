@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // What zones keep for a moment is neither written nor unwritten: it is held, as long as
@@ -28,7 +30,7 @@ func TestHeldAndUnwritten(t *testing.T) {
 	also(0, "b")      // held
 	also(1, "b")      // not held by anybody
 	also(2, "b", "c") // held for one of the two only
-	slice.Annotations = map[string]string{AnnotationHeld: heldText(map[string][]string{
+	slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: heldText(map[string][]string{
 		address(0): {"b"}, address(2): {"b"},
 		address(3): {"b"}, // which it has not any more
 		"10.9.9.9": {"b"}, // which is gone
@@ -45,7 +47,7 @@ func TestHeldAndUnwritten(t *testing.T) {
 	if n := Unwritten(slice, d); n != 3 {
 		t.Errorf("%d endpoints are unwritten, want 3", n)
 	}
-	slice.Annotations[AnnotationHeld] = "no JSON"
+	slice.Annotations[v1alpha1.AnnotationHeld] = "no JSON"
 	if held := Held(eps); len(held) > 0 {
 		t.Errorf("held by an annotation that is broken: %v", held)
 	}

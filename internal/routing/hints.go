@@ -8,6 +8,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -294,7 +295,7 @@ func byGroups(s Settings) string {
 	if s.WithoutGroups {
 		return "delivery by groups (switched off in this cluster)"
 	}
-	return "delivery by groups (annotation " + translate.AnnotationProxy + `: "true")`
+	return "delivery by groups (annotation " + v1alpha1.AnnotationProxy + `: "true")`
 }
 
 func (d *Decision) undelivered(format string, args ...any) {

@@ -29,17 +29,17 @@ type hintScene struct {
 }
 
 var hintWishes = []map[string]string{
-	{sameZone: translate.Prefer},
-	{sameZone: translate.Prefer, translate.AnnotationSameNode: translate.Prefer},
-	{sameZone: translate.Prefer, translate.AnnotationSameRegion: translate.Prefer},
-	{sameZone: translate.Prefer, translate.AnnotationSameNode: translate.Prefer, translate.AnnotationSameRegion: translate.Prefer},
+	{sameZone: v1alpha1.Prefer},
+	{sameZone: v1alpha1.Prefer, v1alpha1.AnnotationSameNode: v1alpha1.Prefer},
+	{sameZone: v1alpha1.Prefer, v1alpha1.AnnotationSameRegion: v1alpha1.Prefer},
+	{sameZone: v1alpha1.Prefer, v1alpha1.AnnotationSameNode: v1alpha1.Prefer, v1alpha1.AnnotationSameRegion: v1alpha1.Prefer},
 	{mode: "vicinity.dev/drawn"},
-	{mode: "vicinity.dev/drawn", translate.AnnotationProxy: "true"},
-	{sameZone: translate.Prefer, translate.AnnotationProxy: "true"},
+	{mode: "vicinity.dev/drawn", v1alpha1.AnnotationProxy: "true"},
+	{sameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"},
 	{keys: "rack,topology.kubernetes.io/zone,*"},
 	{keys: "rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*"},
-	{translate.AnnotationSameNode: translate.Prefer},
-	{sameZone: translate.Require},
+	{v1alpha1.AnnotationSameNode: v1alpha1.Prefer},
+	{sameZone: v1alpha1.Require},
 	{mode: "Auto"},
 	{},
 }
@@ -80,7 +80,7 @@ func (s *hintScene) drawNodes() {
 func (s *hintScene) wish() {
 	service := s.in.Service.DeepCopy()
 	service.Labels, service.Annotations = map[string]string{}, rapid.SampledFrom(hintWishes).Draw(s.t, "wish")
-	if service.Annotations[translate.AnnotationProxy] != "" {
+	if service.Annotations[v1alpha1.AnnotationProxy] != "" {
 		service.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	}
 	service.Spec.TrafficDistribution = rapid.SampledFrom([]*string{nil, nil, new(corev1.ServiceTrafficDistributionPreferSameZone)}).Draw(s.t, "distribution")
@@ -267,7 +267,7 @@ func (s *hintScene) show(d Decision) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "asks %v distribution %v: tiers %v bound %+v\n", s.in.Service.Annotations, s.in.Service.Spec.TrafficDistribution != nil, d.Request.Intent.Tiers, d.Request.Intent.Bound)
 	for _, n := range s.nodes {
-		_, controlPlane := n.Labels[translate.LabelControlPlane]
+		_, controlPlane := n.Labels[v1alpha1.LabelControlPlane]
 		fmt.Fprintf(&b, "  node %s zone %q %s cpu %s ready %s control plane %t\n", n.Name, n.Labels[topology.Zone], n.Labels["rack"], n.Status.Allocatable.Cpu(), n.Status.Conditions[0].Status, controlPlane)
 	}
 	for _, slice := range s.in.Slices {

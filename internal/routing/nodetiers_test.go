@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // busyNode are endpoints of which two are alone on a-1, which has a quarter of the
@@ -22,7 +21,7 @@ const busyNode = "a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 b@b-1 b@b-1 b@
 var twoByTwo = map[string]int{"a": 2, "b": 2}
 
 func preferOwnNode(service *corev1.Service) *corev1.Service {
-	service.Annotations[translate.AnnotationSameNode] = translate.Prefer
+	service.Annotations[v1alpha1.AnnotationSameNode] = v1alpha1.Prefer
 	return service
 }
 
@@ -77,7 +76,7 @@ func busiest(loads map[string]float64) float64 {
 func TestNodeTierKeepsTheBound(t *testing.T) {
 	nodes := nodesIn(twoByTwo)
 	t.Run("hints", func(t *testing.T) {
-		in := inputOf(preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer)), nodes, slicesOf(busyNode))
+		in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodes, slicesOf(busyNode))
 		d := decided(t, in)
 		if message := d.Condition().Message; !strings.Contains(message, "below 50 %") {
 			t.Errorf("the condition says %q", message)
@@ -91,7 +90,7 @@ func TestNodeTierKeepsTheBound(t *testing.T) {
 		}
 	})
 	t.Run("groups", func(t *testing.T) {
-		service := preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer, translate.AnnotationProxy, "true"))
+		service := preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer, v1alpha1.AnnotationProxy, "true"))
 		in := inputOf(service, nodes, slicesOf(busyNode))
 		w := newGroupWorld(t, in)
 		d := w.decide()
@@ -108,13 +107,13 @@ func TestNodeTierKeepsTheBound(t *testing.T) {
 func TestFiguresOfUnboundedNodeTiersAreTrue(t *testing.T) {
 	nodes := nodesIn(twoByTwo)
 	for _, keys := range []string{nodeThenZone, "kubernetes.io/hostname,*"} {
-		in := inputOf(routedService(translate.AnnotationTopologyKeys, keys), nodes, slicesOf(busyNode))
+		in := inputOf(routedService(v1alpha1.AnnotationTopologyKeys, keys), nodes, slicesOf(busyNode))
 		d := decided(t, in)
 		loads, _ := loadsByHints(t, in, d)
 		if got := d.Families[0].Outcome.Figures.Overload; math.Abs(got-1) > 1e-9 || math.Abs(busiest(loads)-1) > 1e-9 {
 			t.Errorf("%s by hints: predicted %g, got %v", keys, got, loads)
 		}
-		in.Service.Annotations[translate.AnnotationProxy] = "true"
+		in.Service.Annotations[v1alpha1.AnnotationProxy] = "true"
 		w := newGroupWorld(t, in)
 		d = w.decide()
 		w.settle(d, GroupState{})
@@ -162,7 +161,7 @@ func TestNodeTierHints(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in := inputOf(preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer)), nodesIn(test.nodes), slicesOf(test.slices))
+			in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodesIn(test.nodes), slicesOf(test.slices))
 			d := decided(t, in)
 			if got := hintText(in.Slices, d); got != test.want {
 				t.Errorf("got\n%s, want\n%s", got, test.want)
@@ -189,7 +188,7 @@ func skippedText(d Decision) string {
 // A node may be called as no node should be. Then there is no name left for none.
 func TestNodeOfTheReservedName(t *testing.T) {
 	nodes := append(nodesIn(twoByTwo), testNode{name: NoNode, zone: "a", region: "r"}.object())
-	in := inputOf(preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer)), nodes, slicesOf(busyNode))
+	in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodes, slicesOf(busyNode))
 	d := decided(t, in)
 	if got := hintText(in.Slices, d); strings.Contains(got, "/") {
 		t.Errorf("hints for nodes: %s", got)
@@ -210,9 +209,9 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 	for _, groups := range []bool{false, true} {
 		for _, remembered := range []bool{false, true} {
 			t.Run(fmt.Sprintf("groups %t, remembered %t", groups, remembered), func(t *testing.T) {
-				service := preferOwnNode(routedService(translate.AnnotationSameZone, translate.Prefer))
+				service := preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer))
 				if groups {
-					service.Annotations[translate.AnnotationProxy] = "true"
+					service.Annotations[v1alpha1.AnnotationProxy] = "true"
 					service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 				}
 				w := newGroupWorld(t, inputOf(service, nodesIn(twoByTwo), nil))
@@ -251,7 +250,7 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 // Groups say of the endpoints of a skipped place that they are in no such place, and
 // take it back.
 func TestGroupsOfSkippedNodes(t *testing.T) {
-	service := routedService(translate.AnnotationSameZone, translate.Prefer, translate.AnnotationProxy, "true")
+	service := routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer, v1alpha1.AnnotationProxy, "true")
 	w := newGroupWorld(t, inputOf(preferOwnNode(service), nodesIn(twoByTwo), slicesOf(busyNode)))
 	w.settle(w.decide(), GroupState{})
 	said := func() string {
@@ -288,7 +287,7 @@ func BenchmarkDecideNodes(b *testing.B) {
 			texts = append(texts, strings.Join(words, " "))
 		}
 		for _, node := range []bool{false, true} {
-			service := routedService(translate.AnnotationSameZone, translate.Prefer)
+			service := routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 			if node {
 				service = preferOwnNode(service)
 			}

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Ignored are hints that no proxy goes by.
@@ -43,7 +43,7 @@ func (d *Decision) noteProxies(in Input) {
 	ignore(proxies.Windows, "Windows, where kube-proxy does not go by hints: clients there use all endpoints")
 	if zones && !enablesHints(in.Service) {
 		ignore(proxies.WithoutHints, "a Kubernetes older than 1.31, where kube-proxy goes by hints only if the Service has the annotation "+
-			translate.AnnotationTopologyMode+": clients there use all endpoints")
+			v1alpha1.AnnotationTopologyMode+": clients there use all endpoints")
 	}
 	if nodes {
 		ignore(proxies.WithoutNodeHints, "a Kubernetes older than 1.34, where kube-proxy does not go by hints for nodes")
@@ -73,9 +73,9 @@ func (d *Decision) plannedHints() (zones, nodes bool) {
 // enablesHints reports whether the annotations of a Service have a kube-proxy older than
 // Kubernetes 1.31 go by hints. To it each value but these is one that somebody else hints by.
 func enablesHints(service *corev1.Service) bool {
-	mode, given := service.Annotations[translate.AnnotationTopologyAwareHints]
+	mode, given := service.Annotations[v1alpha1.AnnotationTopologyAwareHints]
 	if !given {
-		mode = service.Annotations[translate.AnnotationTopologyMode]
+		mode = service.Annotations[v1alpha1.AnnotationTopologyMode]
 	}
 	return mode != "" && mode != "disabled" && mode != "Disabled"
 }

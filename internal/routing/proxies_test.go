@@ -18,8 +18,8 @@ import (
 // 1.34, and on Windows by none.
 func TestHintsThatProxiesIgnore(t *testing.T) {
 	const zone, both = "kubernetes.io/hostname,*", "kubernetes.io/hostname,topology.kubernetes.io/zone,*"
-	prefer := []string{translate.AnnotationSameZone, translate.Prefer}
-	auto := []string{translate.AnnotationTopologyMode, "Auto"}
+	prefer := []string{v1alpha1.AnnotationSameZone, v1alpha1.Prefer}
+	auto := []string{v1alpha1.AnnotationTopologyMode, "Auto"}
 	for name, test := range map[string]struct {
 		annotations []string
 		versions    string // of the nodes of zones a, b and c; "w" for Windows
@@ -33,14 +33,14 @@ func TestHintsThatProxiesIgnore(t *testing.T) {
 		"all are old":                 {prefer, "v1.30.14 v1.29.0-eks-1 v1.30.2-gke.7", "Allocated,ProxiesIgnoreHints", "all nodes run a Kubernetes older than 1.31", IgnoredAll, "a-1 b-1 c-1"},
 		"some are old":                {prefer, "v1.31.0 v1.30.14 v1.30.14", "Allocated", "some nodes run a Kubernetes older than 1.31", IgnoredNone, "b-1 c-1"},
 		"old ones obey an annotation": {auto, "v1.30.14 v1.30.14 v1.30.14", "Allocated", "", IgnoredNone, ""},
-		"a disabled annotation":       {append(slices.Clone(prefer), translate.AnnotationTopologyMode, "Disabled"), "v1.30.14 v1.30.14 v1.30.14", "Allocated,ProxiesIgnoreHints", "all nodes run", IgnoredAll, "a-1 b-1 c-1"},
+		"a disabled annotation":       {append(slices.Clone(prefer), v1alpha1.AnnotationTopologyMode, "Disabled"), "v1.30.14 v1.30.14 v1.30.14", "Allocated,ProxiesIgnoreHints", "all nodes run", IgnoredAll, "a-1 b-1 c-1"},
 		"Windows":                     {prefer, "w v1.37.0 v1.37.0", "Allocated", "some nodes run Windows", IgnoredNone, "a-1"},
 		"old ones and Windows":        {prefer, "w v1.30.0 v1.30.0", "Allocated,ProxiesIgnoreHints", "some nodes run Windows", IgnoredAll, "a-1 b-1 c-1"},
-		"hints for nodes, all can":    {[]string{translate.AnnotationTopologyKeys, both}, "v1.34.0 v1.35.0 v1.36.0", "Allocated", "", IgnoredNone, ""},
-		"hints for nodes, none can":   {[]string{translate.AnnotationTopologyKeys, both}, "v1.32.0 v1.33.0 v1.33.0", "Allocated,ProxiesIgnoreHints", "all nodes run a Kubernetes older than 1.34", IgnoredNodes, "a-1 b-1 c-1"},
-		"hints for nodes, some can":   {[]string{translate.AnnotationTopologyKeys, both}, "v1.33.0 v1.34.0 v1.34.0", "Allocated", "some nodes run a Kubernetes older than 1.34", IgnoredNone, "a-1"},
-		"hints for nodes alone":       {[]string{translate.AnnotationTopologyKeys, zone}, "v1.33.0 v1.33.0 v1.33.0", "Allocated,ProxiesIgnoreHints", "all nodes run a Kubernetes older than 1.34", IgnoredAll, "a-1 b-1 c-1"},
-		"no plan":                     {[]string{translate.AnnotationSameZone, translate.Balanced, translate.AnnotationTopologyMode, "Auto"}, "v1.30.0 v1.30.0 v1.30.0", "Waiting", "", IgnoredNone, ""},
+		"hints for nodes, all can":    {[]string{v1alpha1.AnnotationTopologyKeys, both}, "v1.34.0 v1.35.0 v1.36.0", "Allocated", "", IgnoredNone, ""},
+		"hints for nodes, none can":   {[]string{v1alpha1.AnnotationTopologyKeys, both}, "v1.32.0 v1.33.0 v1.33.0", "Allocated,ProxiesIgnoreHints", "all nodes run a Kubernetes older than 1.34", IgnoredNodes, "a-1 b-1 c-1"},
+		"hints for nodes, some can":   {[]string{v1alpha1.AnnotationTopologyKeys, both}, "v1.33.0 v1.34.0 v1.34.0", "Allocated", "some nodes run a Kubernetes older than 1.34", IgnoredNone, "a-1"},
+		"hints for nodes alone":       {[]string{v1alpha1.AnnotationTopologyKeys, zone}, "v1.33.0 v1.33.0 v1.33.0", "Allocated,ProxiesIgnoreHints", "all nodes run a Kubernetes older than 1.34", IgnoredAll, "a-1 b-1 c-1"},
+		"no plan":                     {[]string{v1alpha1.AnnotationSameZone, v1alpha1.Balanced, v1alpha1.AnnotationTopologyMode, "Auto"}, "v1.30.0 v1.30.0 v1.30.0", "Waiting", "", IgnoredNone, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nodes []*corev1.Node
@@ -77,7 +77,7 @@ func TestHintsThatProxiesIgnore(t *testing.T) {
 // Hints for nodes that nobody goes by do not count: the figures are those of the zones'.
 func TestFiguresWithoutNodeHints(t *testing.T) {
 	nodes := nodesIn(twoByTwo)
-	byZone := decided(t, inputOf(routedService(translate.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*"), nodes, slicesOf(busyNode)))
+	byZone := decided(t, inputOf(routedService(v1alpha1.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*"), nodes, slicesOf(busyNode)))
 	for name, without := range map[string]func(Input) Decision{
 		"dropped": func(in Input) Decision {
 			d := decided(t, in)
@@ -93,7 +93,7 @@ func TestFiguresWithoutNodeHints(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := inputOf(routedService(translate.AnnotationTopologyKeys, nodeThenZone), nodes, slicesOf(busyNode))
+			in := inputOf(routedService(v1alpha1.AnnotationTopologyKeys, nodeThenZone), nodes, slicesOf(busyNode))
 			f := without(in).Families[0]
 			if want := byZone.Families[0].Outcome.Figures; f.Outcome.Figures != want || f.Nodes != nil {
 				t.Errorf("figures %+v, want %+v; by nodes %+v", f.Outcome.Figures, want, f.Nodes)
@@ -105,7 +105,7 @@ func TestFiguresWithoutNodeHints(t *testing.T) {
 // A Service that waits for vicinity-proxy is served by hints so far, which count only
 // where proxies go by them.
 func TestHintsMeanwhileThatProxiesIgnore(t *testing.T) {
-	in := inputOf(routedService(translate.AnnotationSameZone, translate.Prefer, translate.AnnotationProxy, "true"), nil, slicesOf("a a a a b b b b c c c c"))
+	in := inputOf(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer, v1alpha1.AnnotationProxy, "true"), nil, slicesOf("a a a a b b b b c c c c"))
 	for _, test := range []struct {
 		windows int // of three nodes
 		says    string
@@ -142,7 +142,7 @@ func TestHintsMeanwhileThatProxiesIgnore(t *testing.T) {
 
 // What was dropped leaves the state of the plan readable.
 func TestDroppedHintsKeepTheState(t *testing.T) {
-	in := inputOf(routedService(translate.AnnotationSameZone, translate.Prefer), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a b b b b b"))
+	in := inputOf(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a b b b b b"))
 	condition := WithHintsDropped(decided(t, in).Condition(), LossHints)
 	in.Service.Status.Conditions = []metav1.Condition{condition}
 	if !DroppedHints(in.Service) || condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(LossHints)) ||

@@ -11,7 +11,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // hinted writes the zones of each endpoint's hints into a slice, as "a b a+b".
@@ -32,18 +31,18 @@ func TestRenewalIsComparedAsItIsDelivered(t *testing.T) {
 		{
 			"nodes use their own endpoints", "a@a-1 a@a-2 a@a-2 c@unknown", "a a a b",
 			map[string]int{"a": 2, "b": 1},
-			[]string{translate.AnnotationSameNode, "Prefer", translate.AnnotationSameZone, "Prefer"},
+			[]string{v1alpha1.AnnotationSameNode, "Prefer", v1alpha1.AnnotationSameZone, "Prefer"},
 		},
 		{
 			"an endpoint without a zone", "? ? ? b c ? ? c b", "c b+c b b+c c b+c b+c b b",
 			map[string]int{"b": 1, "c": 3},
-			[]string{translate.AnnotationTopologyMode, "vicinity.dev/local"},
+			[]string{v1alpha1.AnnotationTopologyMode, "vicinity.dev/local"},
 		},
 	} {
 		in := inputOf(routedService(test.service...), nodesIn(test.nodes), slicesOf(test.endpoints))
 		in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 		hinted(in.Slices[0], test.hints)
-		in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
+		in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
 		before := decided(t, in)
 		in.Last = before.Essence()
 		if rule := before.Families[0].Outcome.Rule; rule != allocate.RuleKept {
@@ -66,7 +65,7 @@ func TestRenewalIsComparedAsItIsDelivered(t *testing.T) {
 
 // Both sides of what a renewal says are of what nodes make of the plans.
 func TestRenewalCountsNodesOnBothSides(t *testing.T) {
-	in := inputOf(routedService(translate.AnnotationSameNode, "Prefer", translate.AnnotationSameZone, "Prefer"),
+	in := inputOf(routedService(v1alpha1.AnnotationSameNode, "Prefer", v1alpha1.AnnotationSameZone, "Prefer"),
 		nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}), slicesOf("a@a-1 a@a-2 a@a-1 a@a-2 b@b-1 b@b-2 b@b-1 b@b-2 c@c-1 c@c-2 c@c-1 c@c-2"))
 	hinted(in.Slices[0], "b a a a b b b b c c c c")
 	in.Service.Status.Conditions = append(in.Service.Status.Conditions, decided(t, in).Condition())
@@ -88,14 +87,14 @@ func TestRenewalCountsNodesOnBothSides(t *testing.T) {
 func TestHintsAfterWeights(t *testing.T) {
 	for _, endpoints := range []string{"a b c c c c", "a a a a b b b b c c c c c c", "a a a a a a a b b b c c", "a a a a a a b b b b c c"} {
 		for _, restarted := range []bool{false, true} {
-			service := routedService(sameZone, "Prefer", translate.AnnotationProxy, "true")
+			service := routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true")
 			service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 			w := newGroupWorld(t, inputOf(service, nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}), slicesOf(endpoints)))
 			d := w.decide()
 			w.settle(d, GroupState{})
 			in := w.input()
 			in.Service = service.DeepCopy()
-			delete(in.Service.Annotations, translate.AnnotationProxy)
+			delete(in.Service.Annotations, v1alpha1.AnnotationProxy)
 			in.Service.Status.Conditions = append(in.Service.Status.Conditions, d.Condition())
 			if in.Last = d.Essence(); restarted {
 				in.Last = nil
@@ -129,7 +128,7 @@ func TestPlanThatHintsCannotExpressIsNotKept(t *testing.T) {
 
 // What could not be delivered is nothing that the next plan could keep: nobody uses it.
 func TestPlanAfterOneThatWasNotDelivered(t *testing.T) {
-	in := inputOf(routedService(sameZone, "Prefer", translate.AnnotationSameRegion, "Require"), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("? a a a b b b"))
+	in := inputOf(routedService(sameZone, "Prefer", v1alpha1.AnnotationSameRegion, "Require"), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("? a a a b b b"))
 	d := decided(t, in)
 	if !d.Undelivered {
 		t.Fatal("hints express a hard region")
@@ -147,7 +146,7 @@ func TestPlanAfterOneThatWasNotDelivered(t *testing.T) {
 
 // Hints of an endpoint that is leaving stay as they are, whatever has been decided since.
 func TestLeavingEndpointsSkipNoNode(t *testing.T) {
-	in := inputOf(routedService(translate.AnnotationSameNode, "Prefer", translate.AnnotationSameZone, "Prefer"),
+	in := inputOf(routedService(v1alpha1.AnnotationSameNode, "Prefer", v1alpha1.AnnotationSameZone, "Prefer"),
 		nodesIn(map[string]int{"a": 2, "b": 2}), slicesOf("a@a-1 a@a-2 b@b-1 b@b-2 a@a-1"))
 	leaving := &in.Slices[0].Endpoints[4]
 	leaving.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}
@@ -159,13 +158,13 @@ func TestLeavingEndpointsSkipNoNode(t *testing.T) {
 
 // A family is renewed whatever becomes of the other one.
 func TestRenewalOfOneFamily(t *testing.T) {
-	in := inputOf(routedService(translate.AnnotationTopologyMode, "vicinity.dev/local"), nodesIn(map[string]int{"b": 1, "c": 3}),
+	in := inputOf(routedService(v1alpha1.AnnotationTopologyMode, "vicinity.dev/local"), nodesIn(map[string]int{"b": 1, "c": 3}),
 		slicesOf("b b b b c c c c c c c c c c c c", "? ? ? b c ? ? c b"))
 	in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 	in.Slices[1].AddressType = discoveryv1.AddressTypeIPv6
 	hinted(in.Slices[0], "c b b b c c c c c c c c c c c c")
 	hinted(in.Slices[1], "c b+c b b+c c b+c b+c b b")
-	in.Service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
+	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
 	in.Renew = true
 	alone, err := decide(in)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // states are the states of a Service's families, as its condition keeps them.
@@ -53,7 +53,7 @@ func stateWord(state allocate.State) string {
 // ConditionOf is the condition of a Service that keeps its outcome, or nil.
 func ConditionOf(service *corev1.Service) *metav1.Condition {
 	for i := range service.Status.Conditions {
-		if service.Status.Conditions[i].Type == translate.ConditionTopologyRouting {
+		if service.Status.Conditions[i].Type == v1alpha1.ConditionTopologyRouting {
 			return &service.Status.Conditions[i]
 		}
 	}

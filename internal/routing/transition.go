@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Write is what a slice's endpoints are to become.
 type Write struct {
 	Slice     *discoveryv1.EndpointSlice
 	Endpoints []discoveryv1.Endpoint
-	// Held is to be the value of AnnotationHeld, empty if it is not to be there.
+	// Held is to be the value of v1alpha1.AnnotationHeld, empty if it is not to be there.
 	Held string
 	// Changed is the number of endpoints whose hints differ from the slice's.
 	Changed int
@@ -25,18 +25,18 @@ type Write struct {
 
 // needed reports whether the slice is not yet as the write would have it.
 func (w *Write) needed() bool {
-	return w.Changed > 0 || w.Held != w.Slice.Annotations[AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
+	return w.Changed > 0 || w.Held != w.Slice.Annotations[v1alpha1.AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
 }
 
 // IsForeign reports whether a slice is written by somebody else than Kubernetes' own
 // controller, as one by hand or one that is mirrored from Endpoints.
 func IsForeign(slice *discoveryv1.EndpointSlice) bool {
-	return slice.Labels[discoveryv1.LabelManagedBy] != translate.ManagedByKubernetes
+	return slice.Labels[discoveryv1.LabelManagedBy] != v1alpha1.ManagedByKubernetes
 }
 
 // IsMarked reports whether Vicinity has given a foreign slice hints, and the label.
 func IsMarked(slice *discoveryv1.EndpointSlice) bool {
-	_, labelled := slice.Labels[translate.LabelRouted]
+	_, labelled := slice.Labels[v1alpha1.LabelRouted]
 	return labelled && IsForeign(slice)
 }
 
@@ -53,7 +53,7 @@ type Loss string
 const (
 	LossNodes Loss = "hints for nodes are not stored: something drops them, as a mutating webhook can"
 	LossHints Loss = "hints are not stored as written: something changes them, as a mutating webhook can"
-	LossLabel Loss = "the label " + translate.LabelRouted + " is not stored: something drops it, as a mutating webhook can"
+	LossLabel Loss = "the label " + v1alpha1.LabelRouted + " is not stored: something drops it, as a mutating webhook can"
 )
 
 // Loss compares the write with what is stored after it. It is empty if all is there.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/endpointslice/trafficdist"
 	"pgregory.net/rapid"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -40,7 +41,7 @@ func drawNodes(t *rapid.T, zones []string) []*corev1.Node {
 			case 2:
 				n.Status.Conditions[0].Status = corev1.ConditionUnknown
 			case 3:
-				n.Labels[translate.LabelControlPlane] = ""
+				n.Labels[v1alpha1.LabelControlPlane] = ""
 			}
 		}
 		nodes = append(nodes, n)
@@ -224,7 +225,7 @@ func TestOwnZonesAgreeWithUpstream(t *testing.T) {
 		zones := []string{"a", "b", "c"}
 		eps := drawSlices(t, zones)
 		service := routedService()
-		service.Labels = map[string]string{translate.LabelOwnZone: "true"}
+		service.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 		d := decided(t, inputOf(service, drawNodes(t, zones), eps))
 		near := rapid.SampledFrom([]string{corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose}).Draw(t, "distribution")
 		_, theirs, _ := trafficdist.ReconcileHints(&near, nil, deepCopies(eps), nil)

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 const impossibleZone = "rack 7/a"
@@ -24,12 +24,12 @@ func TestZoneThatNoNodeCanHave(t *testing.T) {
 	}{
 		"preferred": {annotations: []string{sameZone, "Prefer"}},
 		"own zone":  {own: true, want: "- - a a a a b b b b c c c c"},
-		"groups":    {annotations: []string{sameZone, "Require", translate.AnnotationProxy, "true"}},
+		"groups":    {annotations: []string{sameZone, "Require", v1alpha1.AnnotationProxy, "true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			service := routedService(test.annotations...)
 			if test.own {
-				service.Labels = map[string]string{translate.LabelOwnZone: "true"}
+				service.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 			}
 			eps := slicesOf("a! a a a a a b b b b c c c c")
 			zone := impossibleZone
@@ -67,7 +67,7 @@ func TestHintsFollowTheNode(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 2, "b": 2})
 	nodes = append(nodes, testNode{name: "x-1", zone: "b", region: "r"}.object())
 	own := routedService()
-	own.Labels = map[string]string{translate.LabelOwnZone: "true"}
+	own.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 	eps := slicesOf("a a a a a a b b b b b b x x!")
 	if got, want := hintText(eps, decided(t, inputOf(own, nodes, eps))), "a a a a a a b b b b b b b b"; got != want {
 		t.Errorf("own zones: %s, want %s", got, want)

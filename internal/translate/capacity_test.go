@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
@@ -205,7 +206,7 @@ func TestCapacityIsSafeForConcurrentUse(t *testing.T) {
 func TestClusterPlaces(t *testing.T) {
 	cluster := NewCluster([]*corev1.Node{
 		aNode("b1", "b", "", "1"), aNode("a2", "a", "", "1"), aNode("a1", "a", "", "1"), aNode("x", "", "", "1"),
-		ofMasters("m", "m", "", "1", LabelControlPlane), silent(aNode("s", "s", "", "1")),
+		ofMasters("m", "m", "", "1", v1alpha1.LabelControlPlane), silent(aNode("s", "s", "", "1")),
 	})
 	if got := strings.Join(cluster.Zones(), " "); got != "a b m s" {
 		t.Errorf("zones %s, want those of all nodes", got)

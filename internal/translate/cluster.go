@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -167,8 +168,8 @@ func counts(node *corev1.Node) bool {
 
 // ofControlPlane reports whether the node is labelled as one of the control plane.
 func ofControlPlane(node *corev1.Node) bool {
-	_, labelled := node.Labels[LabelControlPlane]
-	_, formerly := node.Labels[LabelMaster]
+	_, labelled := node.Labels[v1alpha1.LabelControlPlane]
+	_, formerly := node.Labels[v1alpha1.LabelMaster]
 	return labelled || formerly
 }
 

@@ -17,14 +17,14 @@ import (
 // the same is routed by RequestOf, without what cannot be.
 func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []string {
 	faults := impossibleKeys(service)
-	name, named := strings.CutPrefix(service.Annotations[AnnotationTopologyMode], PolicyPrefix)
+	name, named := strings.CutPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix)
 	for _, policy := range policies {
 		if !named || policy.Name != name || policy.Namespace != service.Namespace {
 			continue
 		}
 		given := ofNamespace(policy)
 		if fault := policyLocalKeys(service, &given); fault != "" {
-			faults = append(faults, annotation(AnnotationTopologyMode, PolicyPrefix+name)+": "+fault)
+			faults = append(faults, annotation(v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix+name)+": "+fault)
 		}
 	}
 	return faults
@@ -32,20 +32,20 @@ func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []s
 
 // impossibleKeys says what of the annotation for topology keys cannot be meant.
 func impossibleKeys(service *corev1.Service) []string {
-	list, given := service.Annotations[AnnotationTopologyKeys]
+	list, given := service.Annotations[v1alpha1.AnnotationTopologyKeys]
 	if !given {
 		return nil
 	}
 	tiers, err := ParseTopologyKeys(list)
 	if err != nil {
-		return []string{fmt.Sprintf("annotation %s: %v", AnnotationTopologyKeys, err)}
+		return []string{fmt.Sprintf("annotation %s: %v", v1alpha1.AnnotationTopologyKeys, err)}
 	}
 	var faults []string
 	if fault := localKeys(service, tiers, writtenKeys(list)); fault != "" {
 		faults = append(faults, fault)
 	}
 	near, _ := nearness(written{service: service})
-	if near.Source != "" && service.Annotations[AnnotationSameZone] != Balanced && !slices.Equal(near.Intent.Tiers, tiers) {
+	if near.Source != "" && service.Annotations[v1alpha1.AnnotationSameZone] != v1alpha1.Balanced && !slices.Equal(near.Intent.Tiers, tiers) {
 		faults = append(faults, fmt.Sprintf("%s contradicts %s, which means %q; remove one of them",
 			writtenKeys(list), near.Source, near.Intent.Tiers))
 	}
@@ -54,7 +54,7 @@ func impossibleKeys(service *corev1.Service) []string {
 
 // writtenKeys is where the annotation for topology keys says which.
 func writtenKeys(list string) string {
-	return fmt.Sprintf("annotation %s: %q", AnnotationTopologyKeys, list)
+	return fmt.Sprintf("annotation %s: %q", v1alpha1.AnnotationTopologyKeys, list)
 }
 
 // policyLocalKeys says that a policy's keys cannot hold for the Service.

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// ParseTopologyKeys reads the value of AnnotationTopologyKeys. Each key must be one
+// ParseTopologyKeys reads the value of v1alpha1.AnnotationTopologyKeys. Each key must be one
 // that a node label can have.
 func ParseTopologyKeys(list string) (topology.Tiers, error) {
 	tiers, err := topology.ParseTiers(list)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -24,9 +25,9 @@ func TestSharesOfNodes(t *testing.T) {
 		return n
 	}
 	nodes := []*corev1.Node{
-		node("b-1", "b", "4"), node("a-2", "a", "1", "web"), node("a-1", "a", "3", "web"), node("c-1", "c", "4", LabelControlPlane),
+		node("b-1", "b", "4"), node("a-2", "a", "1", "web"), node("a-1", "a", "3", "web"), node("c-1", "c", "4", v1alpha1.LabelControlPlane),
 	}
-	nodes[3].Spec.Taints = []corev1.Taint{{Key: LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+	nodes[3].Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
 	for _, test := range []struct {
 		name     string
 		capacity Capacity

@@ -295,8 +295,8 @@ func ForNamespace(policies []*v1alpha1.ClusterRoutingPolicy, of map[string]strin
 
 // namedPolicy reads a topology mode that names a RoutingPolicy.
 func namedPolicy(from written) (request Request, warnings []string) {
-	mode := from.service.Annotations[AnnotationTopologyMode]
-	name, named := strings.CutPrefix(mode, PolicyPrefix)
+	mode := from.service.Annotations[v1alpha1.AnnotationTopologyMode]
+	name, named := strings.CutPrefix(mode, v1alpha1.PolicyPrefix)
 	if !named {
 		return Request{}, nil
 	}
@@ -305,14 +305,14 @@ func namedPolicy(from written) (request Request, warnings []string) {
 		if policy.name != name {
 			continue
 		}
-		source := annotation(AnnotationTopologyMode, mode)
+		source := annotation(v1alpha1.AnnotationTopologyMode, mode)
 		if fault := policyLocalKeys(from.service, policy); fault != "" {
 			return Request{}, []string{source + ": " + fault}
 		}
 		return policyRequest(from, policy, source), nil
 	}
 	return Request{}, []string{fmt.Sprintf("annotation %s: no RoutingPolicy %q is known in namespace %q",
-		AnnotationTopologyMode, name, from.service.Namespace)}
+		v1alpha1.AnnotationTopologyMode, name, from.service.Namespace)}
 }
 
 // selectingPolicy finds the RoutingPolicy whose selector matches the Service.

@@ -144,14 +144,14 @@ func DefaultAlgorithm(groups bool) allocate.Algorithm {
 
 // groups reads whether the Service is for vicinity-proxy.
 func groups(service *corev1.Service) (wanted bool, warning string) {
-	value, given := service.Annotations[AnnotationProxy]
+	value, given := service.Annotations[v1alpha1.AnnotationProxy]
 	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
 	case !given || value == "false":
 	case value != "true":
-		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", AnnotationProxy, value)
+		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", v1alpha1.AnnotationProxy, value)
 	case proxy != "" && proxy != v1alpha1.ServiceProxyName:
-		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", AnnotationProxy, v1alpha1.LabelServiceProxyName, proxy)
+		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", v1alpha1.AnnotationProxy, v1alpha1.LabelServiceProxyName, proxy)
 	default:
 		wanted = true
 	}
@@ -226,8 +226,8 @@ func unroutable(service *corev1.Service) string {
 // balanced reads same-zone: Balanced. A value that does not exist asks for the same,
 // unless another way is used.
 func balanced(from written) (request Request, warnings []string) {
-	if from.service.Annotations[AnnotationSameZone] == Balanced {
-		request.Source = annotation(AnnotationSameZone, Balanced)
+	if from.service.Annotations[v1alpha1.AnnotationSameZone] == v1alpha1.Balanced {
+		request.Source = annotation(v1alpha1.AnnotationSameZone, v1alpha1.Balanced)
 	}
 	return request, nil
 }
@@ -241,9 +241,9 @@ type level struct {
 // require all after it.
 func levels() []level {
 	return []level{
-		{AnnotationSameNode, topology.Hostname},
-		{AnnotationSameZone, topology.Zone},
-		{AnnotationSameRegion, topology.Region},
+		{v1alpha1.AnnotationSameNode, topology.Hostname},
+		{v1alpha1.AnnotationSameZone, topology.Zone},
+		{v1alpha1.AnnotationSameRegion, topology.Region},
 	}
 }
 
@@ -254,11 +254,11 @@ func nearness(from written) (request Request, warnings []string) {
 	for _, level := range levels() {
 		value, given := from.service.Annotations[level.annotation]
 		switch {
-		case !given || value == Balanced:
+		case !given || value == v1alpha1.Balanced:
 			continue
-		case value != Prefer && value != Require:
+		case value != v1alpha1.Prefer && value != v1alpha1.Require:
 			warnings = append(warnings, fmt.Sprintf("annotation %s: %q is unknown; allowed are %s, %s and %s",
-				level.annotation, value, Balanced, Prefer, Require))
+				level.annotation, value, v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require))
 			continue
 		}
 		sources = append(sources, level.annotation+": "+value)
@@ -266,8 +266,8 @@ func nearness(from written) (request Request, warnings []string) {
 			continue
 		}
 		request.Intent.Tiers = append(request.Intent.Tiers, level.key)
-		required = value == Require
-		bounded = bounded || level.key == topology.Zone && value == Prefer
+		required = value == v1alpha1.Require
+		bounded = bounded || level.key == topology.Zone && value == v1alpha1.Prefer
 	}
 	if len(sources) == 0 {
 		return Request{}, warnings
@@ -287,13 +287,13 @@ func nearness(from written) (request Request, warnings []string) {
 
 // topologyKeys reads the annotation that stands for spec.topologyKeys.
 func topologyKeys(from written) (request Request, warnings []string) {
-	list, given := from.service.Annotations[AnnotationTopologyKeys]
+	list, given := from.service.Annotations[v1alpha1.AnnotationTopologyKeys]
 	if !given {
 		return Request{}, nil
 	}
 	tiers, err := ParseTopologyKeys(list)
 	if err != nil {
-		return Request{}, []string{fmt.Sprintf("annotation %s: %v", AnnotationTopologyKeys, err)}
+		return Request{}, []string{fmt.Sprintf("annotation %s: %v", v1alpha1.AnnotationTopologyKeys, err)}
 	}
 	if fault := localKeys(from.service, tiers, writtenKeys(list)); fault != "" {
 		return Request{}, []string{fault}
@@ -307,12 +307,12 @@ func topologyKeys(from written) (request Request, warnings []string) {
 
 // ownZone reads the label that asks for hints to the endpoint's own zone, always.
 func ownZone(from written) (request Request, warnings []string) {
-	if from.service.Labels[LabelOwnZone] != "true" {
+	if from.service.Labels[v1alpha1.LabelOwnZone] != "true" {
 		return Request{}, nil
 	}
 	return Request{
 		Intent:  allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}},
-		Source:  fmt.Sprintf("label %s: %q", LabelOwnZone, "true"),
+		Source:  fmt.Sprintf("label %s: %q", v1alpha1.LabelOwnZone, "true"),
 		OwnZone: true,
 	}, nil
 }
@@ -323,14 +323,14 @@ func auto(from written) (request Request, warnings []string) {
 	name, value := heuristic(from.service)
 	switch {
 	case isAuto(value):
-	case name == AnnotationTopologyAwareHints && strings.HasPrefix(value, PolicyPrefix):
+	case name == v1alpha1.AnnotationTopologyAwareHints && strings.HasPrefix(value, v1alpha1.PolicyPrefix):
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q has no effect; a RoutingPolicy is named in %s",
-			name, value, AnnotationTopologyMode)}
+			name, value, v1alpha1.AnnotationTopologyMode)}
 	case value == "", disabled(value), strings.Contains(value, "/"):
 		return Request{}, nil // a value with a slash is a policy's or another controller's
 	default:
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q is unknown; allowed are Auto, Disabled and, in %s, %sNAME for a RoutingPolicy",
-			name, value, AnnotationTopologyMode, PolicyPrefix)}
+			name, value, v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix)}
 	}
 	return Request{
 		Intent:   allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: AutoBound()},
@@ -344,10 +344,10 @@ func auto(from written) (request Request, warnings []string) {
 // heuristic is what the Service says about who writes its hints: the older annotation or,
 // if there is none, the newer one.
 func heuristic(service *corev1.Service) (name, value string) {
-	if value, given := service.Annotations[AnnotationTopologyAwareHints]; given {
-		return AnnotationTopologyAwareHints, value
+	if value, given := service.Annotations[v1alpha1.AnnotationTopologyAwareHints]; given {
+		return v1alpha1.AnnotationTopologyAwareHints, value
 	}
-	return AnnotationTopologyMode, service.Annotations[AnnotationTopologyMode]
+	return v1alpha1.AnnotationTopologyMode, service.Annotations[v1alpha1.AnnotationTopologyMode]
 }
 
 func isAuto(value string) bool { return value == "Auto" || value == "auto" }
@@ -366,7 +366,7 @@ func declines(service *corev1.Service) string {
 	switch name, value := heuristic(service); {
 	case disabled(value):
 		return annotation(name, value) + " opts out of it"
-	case strings.Contains(value, "/") && !strings.HasPrefix(value, PolicyPrefix):
+	case strings.Contains(value, "/") && !strings.HasPrefix(value, v1alpha1.PolicyPrefix):
 		return annotation(name, value) + " leaves the hints to another controller"
 	}
 	return ""

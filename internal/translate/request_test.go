@@ -427,13 +427,13 @@ func TestDefaultAlgorithm(t *testing.T) {
 		policy            *v1alpha1.RoutingPolicy
 		hints, groups     allocate.Algorithm
 	}{
-		{AnnotationSameZone, Prefer, nil, allocate.Optimal, allocate.Flow},
-		{AnnotationTopologyMode, PolicyPrefix + "near", unnamed, allocate.Optimal, allocate.Flow},
-		{AnnotationTopologyMode, PolicyPrefix + "near", named, allocate.Local, allocate.Local},
-		{AnnotationTopologyMode, "Auto", nil, allocate.Auto, allocate.Auto},
+		{v1alpha1.AnnotationSameZone, v1alpha1.Prefer, nil, allocate.Optimal, allocate.Flow},
+		{v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix + "near", unnamed, allocate.Optimal, allocate.Flow},
+		{v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix + "near", named, allocate.Local, allocate.Local},
+		{v1alpha1.AnnotationTopologyMode, "Auto", nil, allocate.Auto, allocate.Auto},
 	} {
 		var policies []*v1alpha1.RoutingPolicy
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{test.annotation: test.value, AnnotationProxy: "true"}}}
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{test.annotation: test.value, v1alpha1.AnnotationProxy: "true"}}}
 		if test.policy != nil {
 			policies, service.Namespace = append(policies, test.policy), test.policy.Namespace
 		}

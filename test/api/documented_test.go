@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // reference is the document about the API.
@@ -114,9 +113,9 @@ func TestFieldsAreDocumented(t *testing.T) {
 func TestNamesAreDocumented(t *testing.T) {
 	text := readReference(t)
 	for _, name := range []string{
-		translate.AnnotationSameNode, translate.AnnotationSameZone, translate.AnnotationSameRegion, translate.AnnotationTopologyKeys,
-		translate.AnnotationTopologyMode, translate.AnnotationTopologyAwareHints, translate.AnnotationProxy,
-		translate.LabelOwnZone, translate.LabelRouted, v1alpha1.LabelServiceProxyName, translate.ConditionTopologyRouting,
+		v1alpha1.AnnotationSameNode, v1alpha1.AnnotationSameZone, v1alpha1.AnnotationSameRegion, v1alpha1.AnnotationTopologyKeys,
+		v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints, v1alpha1.AnnotationProxy,
+		v1alpha1.LabelOwnZone, v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName, v1alpha1.ConditionTopologyRouting,
 		v1alpha1.LabelService, v1alpha1.LabelNotForPrefix + "ZONE", v1alpha1.LabelHandOver,
 	} {
 		if !strings.Contains(text, "`"+name+"`") {

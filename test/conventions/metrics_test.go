@@ -33,7 +33,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
 	"vicinity.dev/vicinity/internal/webhook/verdict"
 )
@@ -114,11 +113,11 @@ func unreachable(t *testing.T, objects []client.Object) *observed {
 // service is one that is routed already, with endpoints in two zones, as the cluster
 // of the test has it.
 func service() []client.Object {
-	labels := map[string]string{translate.LabelRouted: "true", discoveryv1.LabelServiceName: "web"}
+	labels := map[string]string{v1alpha1.LabelRouted: "true", discoveryv1.LabelServiceName: "web"}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4}
 	objects := []client.Object{slice, &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web", Labels: map[string]string{translate.LabelRouted: "true"},
-		Annotations: map[string]string{translate.AnnotationSameZone: translate.Prefer},
+		Namespace: "shop", Name: "web", Labels: map[string]string{v1alpha1.LabelRouted: "true"},
+		Annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
 	}}}
 	for i, zone := range []string{"a", "b"} {
 		objects = append(objects, &corev1.Node{

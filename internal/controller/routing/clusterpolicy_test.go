@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // aClusterPolicy is for the namespaces with the label.
@@ -50,7 +49,7 @@ func (w *world) clusterPolicyStatus(name string) v1alpha1.RoutingPolicyStatus {
 // All Services of a namespace with the label are routed, but for those that say something
 // else, until the namespace loses the label.
 func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
-	out := aService("out", translate.AnnotationSameZone, translate.Balanced)
+	out := aService("out", v1alpha1.AnnotationSameZone, v1alpha1.Balanced)
 	w := newWorld(t, append(threeZones(), labelled("shop", "near"), aService("web"), out,
 		aSlice("web", 0, twelve), aSlice("out", 1, twelve), aClusterPolicy("near", "near"), aClusterPolicy("far", "far"))...)
 	w.settle("web")
@@ -58,7 +57,7 @@ func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
 	if got, want := w.hints(), "a a a a b b b b c c c c"; got != want {
 		t.Errorf("hints %q, want %q", got, want)
 	}
-	if w.service("out").Labels[translate.LabelRouted] != "" {
+	if w.service("out").Labels[v1alpha1.LabelRouted] != "" {
 		t.Error("a Service that says Balanced is routed")
 	}
 	for name, want := range map[string]int32{"near": 1, "far": 0} {
@@ -69,7 +68,7 @@ func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
 	}
 	w.update(labelled("shop"))
 	w.settle("web")
-	if w.service("web").Labels[translate.LabelRouted] != "" {
+	if w.service("web").Labels[v1alpha1.LabelRouted] != "" {
 		t.Error("a Service is routed although its namespace has lost the label")
 	}
 	if status := w.clusterPolicyStatus("near"); status.Services != 0 {
@@ -83,7 +82,7 @@ func TestClusterPolicyWaitsForTheNamespace(t *testing.T) {
 	everywhere := aClusterPolicy("all", "", func(spec *v1alpha1.ClusterRoutingPolicySpec) { spec.NamespaceSelector = &metav1.LabelSelector{} })
 	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, twelve), everywhere)...)
 	w.settle("web")
-	if got := w.service("web").Labels[translate.LabelRouted]; got != "" {
+	if got := w.service("web").Labels[v1alpha1.LabelRouted]; got != "" {
 		t.Errorf("routed: %q", got)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // report keeps the outcome in the Service's status and tells it by an event, if it is
@@ -29,7 +29,7 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 		if before == nil {
 			return nil
 		}
-		if err := s.writeCondition(ctx, map[string]string{"$patch": "delete", "type": translate.ConditionTopologyRouting}); err != nil {
+		if err := s.writeCondition(ctx, map[string]string{"$patch": "delete", "type": v1alpha1.ConditionTopologyRouting}); err != nil {
 			return err
 		}
 		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity does not route the Service any more")
@@ -118,7 +118,7 @@ func (s *pass) writeCondition(ctx context.Context, condition any) error {
 		return errChanged
 	}
 	if err != nil {
-		return fmt.Errorf("writing the condition %s: %w", translate.ConditionTopologyRouting, err)
+		return fmt.Errorf("writing the condition %s: %w", v1alpha1.ConditionTopologyRouting, err)
 	}
 	s.record.wrote(service, s.now)
 	return nil

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // attempt syncs the Service web, which may fail, some time after the last.
@@ -85,7 +85,7 @@ func TestLeavingThatFailsIsTold(t *testing.T) {
 	w.settle("web")
 	w.told()
 	service := w.service("web")
-	delete(service.Annotations, translate.AnnotationSameZone)
+	delete(service.Annotations, v1alpha1.AnnotationSameZone)
 	w.update(service)
 	w.refuse = func(object client.Object, _ string) error {
 		if _, slice := object.(*discoveryv1.EndpointSlice); slice {

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // drops paces the writing of what the API server takes and does not store. Unlike hints
@@ -55,7 +55,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if stored.Labels[translate.LabelRouted] != "true" {
+	if stored.Labels[v1alpha1.LabelRouted] != "true" {
 		s.dropped(ctx, routing.LossLabel, "")
 		return false, nil
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // eachHint has a part of all hints of a slice dropped.
@@ -38,13 +38,13 @@ var (
 
 func dropLabel(object client.Object) {
 	if service, ok := object.(*corev1.Service); ok {
-		delete(service.Labels, translate.LabelRouted)
+		delete(service.Labels, v1alpha1.LabelRouted)
 	}
 }
 
 // nearNode asks for an endpoint of the own node first.
 func nearNode(keys string) *corev1.Service {
-	return aService("web", translate.AnnotationTopologyKeys, keys)
+	return aService("web", v1alpha1.AnnotationTopologyKeys, keys)
 }
 
 // An API server that takes hints and does not store them is found out by its answer:

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // errEnding is what the API server answers where something is to be made in a namespace
@@ -28,7 +27,7 @@ var errEnding = &apierrors.StatusError{ErrStatus: metav1.Status{
 // A namespace that is being deleted while groups are to be made in it is no error,
 // however long it takes, and nothing is tried again.
 func TestNamespaceEnds(t *testing.T) {
-	service := aService("web", translate.AnnotationSameZone, translate.Require, translate.AnnotationProxy, "true")
+	service := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require, v1alpha1.AnnotationProxy, "true")
 	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
 	refused := 0
 	w.refuse = func(object client.Object, _ string) error {

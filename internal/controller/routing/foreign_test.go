@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // foreign is a slice that is written by hand.
@@ -23,7 +23,7 @@ func foreign(number int, zones string) *discoveryv1.EndpointSlice {
 func (w *world) marked() string {
 	var names []string
 	for _, slice := range w.slices("web") {
-		if slice.Labels[translate.LabelRouted] != "" {
+		if slice.Labels[v1alpha1.LabelRouted] != "" {
 			names = append(names, slice.Name)
 		}
 	}
@@ -115,7 +115,7 @@ func TestForeignSlicesAreLetGo(t *testing.T) {
 // A slice that somebody gives to another Service, which is not routed, is let go, too.
 func TestForeignSliceOfAnotherService(t *testing.T) {
 	slice := foreign(0, "a=a b=b")
-	slice.Labels[translate.LabelRouted] = "true"
+	slice.Labels[v1alpha1.LabelRouted] = "true"
 	hinted := foreign(1, "c=c") // by its owner
 	w := newWorld(t, append(threeZones(), aService("web"), slice, hinted)...)
 	w.sync("web")
@@ -129,7 +129,7 @@ func TestDroppedMarks(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), foreign(0, twelve))...)
 	w.drop = func(object client.Object) {
 		if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
-			delete(slice.Labels, translate.LabelRouted)
+			delete(slice.Labels, v1alpha1.LabelRouted)
 		}
 	}
 	for end := w.clock.Now().Add(24 * time.Hour); w.clock.Now().Before(end); {

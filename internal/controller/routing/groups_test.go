@@ -47,7 +47,7 @@ func newGroupBench(t *testing.T) *groupBench {
 	var nodes []*corev1.Node
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web-uid", Annotations: map[string]string{
-			translate.AnnotationProxy: "true", translate.AnnotationSameZone: translate.Require,
+			v1alpha1.AnnotationProxy: "true", v1alpha1.AnnotationSameZone: v1alpha1.Require,
 		}},
 		Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 	}
@@ -288,7 +288,7 @@ func TestHandOver(t *testing.T) {
 	}
 	// The Service goes back: first the label, groups later.
 	b.in.Service = b.in.Service.DeepCopy()
-	delete(b.in.Service.Annotations, translate.AnnotationProxy)
+	delete(b.in.Service.Annotations, v1alpha1.AnnotationProxy)
 	if err := b.client.Update(t.Context(), b.in.Service); err != nil {
 		t.Fatal(err)
 	}

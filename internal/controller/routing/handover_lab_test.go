@@ -296,7 +296,7 @@ func TestHandOverInACluster(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		condition := meta.FindStatusCondition(service.Status.Conditions, translate.ConditionTopologyRouting)
+		condition := meta.FindStatusCondition(service.Status.Conditions, v1alpha1.ConditionTopologyRouting)
 		switch {
 		case service.Labels[v1alpha1.LabelServiceProxyName] != "":
 			t.Fatal("the Service is handed over though a node has no proxy")

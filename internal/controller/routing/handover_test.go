@@ -16,7 +16,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // groups are those of the Service web.
@@ -86,7 +85,7 @@ func (w *world) change(change func(*corev1.Service)) {
 // proxied is a Service that asks for vicinity-proxy and for nothing else, with
 // annotations given as key and value in turn.
 func proxied(annotations ...string) *corev1.Service {
-	service := aService("web", append([]string{translate.AnnotationProxy, "true"}, annotations...)...)
+	service := aService("web", append([]string{v1alpha1.AnnotationProxy, "true"}, annotations...)...)
 	service.UID = "web-uid"
 	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	return service
@@ -152,7 +151,7 @@ func TestHandBackWaitsForKubernetes(t *testing.T) {
 		w.update(slice)
 	}
 	label(v1alpha1.ServiceProxyName)
-	w.change(func(s *corev1.Service) { delete(s.Annotations, translate.AnnotationProxy) })
+	w.change(func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationProxy) })
 	for range 5 {
 		w.pass(time.Minute)
 	}
@@ -183,10 +182,10 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 		"nothing is asked for": edit(func(s *corev1.Service) { s.Annotations = nil }),
 		"no plan can be made": edit(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
-			delete(s.Annotations, translate.AnnotationProxy)
+			delete(s.Annotations, v1alpha1.AnnotationProxy)
 		}),
 		"hints deliver the plan": edit(func(s *corev1.Service) {
-			s.Annotations = map[string]string{translate.AnnotationTopologyKeys: "topology.kubernetes.io/region,*"}
+			s.Annotations = map[string]string{v1alpha1.AnnotationTopologyKeys: "topology.kubernetes.io/region,*"}
 		}),
 		"the namespace is excluded": func(w *world) { w.reconciler.options.LeftAlone.Namespaces = []string{"shop"} },
 	} {
@@ -212,7 +211,7 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 
 // Where groups are switched off, Services that they served go back to kube-proxy.
 func TestGroupsAreSwitchedOff(t *testing.T) {
-	w := newServedWorld(t, translate.AnnotationSameZone, translate.Prefer)
+	w := newServedWorld(t, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	options := testOptions()
 	options.Settings.WithoutGroups = true
 	options.HandBackGrace = 10 * time.Second
@@ -237,7 +236,7 @@ func TestGroupsAreSwitchedOff(t *testing.T) {
 func TestHintsAreSwitchedOff(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
-	if !strings.Contains(w.hints(), "a") || w.service("web").Labels[translate.LabelRouted] != "true" {
+	if !strings.Contains(w.hints(), "a") || w.service("web").Labels[v1alpha1.LabelRouted] != "true" {
 		t.Fatal("there are no hints to take away")
 	}
 	options := testOptions()
@@ -245,7 +244,7 @@ func TestHintsAreSwitchedOff(t *testing.T) {
 	w.start(options)
 	w.settle("web")
 	w.strip("web") // as Kubernetes' controller does without the label
-	if hints := strings.Trim(w.hints(), "- |"); hints != "" || w.service("web").Labels[translate.LabelRouted] != "" {
+	if hints := strings.Trim(w.hints(), "- |"); hints != "" || w.service("web").Labels[v1alpha1.LabelRouted] != "" {
 		t.Errorf("the hints are %s, the labels are %v", hints, w.service("web").Labels)
 	}
 	if c := w.condition("web"); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "has no effect: delivery by hints is switched off in this cluster") {
@@ -256,7 +255,7 @@ func TestHintsAreSwitchedOff(t *testing.T) {
 // A Service for vicinity-proxy that cannot be handed over has no hints meanwhile where they
 // are switched off, and says so.
 func TestNoHintsMeanwhile(t *testing.T) {
-	w := newWorld(t, append(threeZones(), proxied(translate.AnnotationSameZone, translate.Prefer), aSlice("web", 0, twelve))...)
+	w := newWorld(t, append(threeZones(), proxied(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), aSlice("web", 0, twelve))...)
 	options := testOptions()
 	options.Settings.WithoutHints = true
 	w.start(options)
@@ -301,7 +300,7 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 
 // A hand-over that is called off leaves nothing that the next one begins with.
 func TestHandOverIsCalledOff(t *testing.T) {
-	w := newWorld(t, append(threeZones(), proxied(translate.AnnotationSameZone, translate.Prefer), aSlice("web", 0, twelve))...)
+	w := newWorld(t, append(threeZones(), proxied(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), aSlice("web", 0, twelve))...)
 	w.sync("web")
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
 	waiting := w.reconciler.groups.proxies.waiting
@@ -313,7 +312,7 @@ func TestHandOverIsCalledOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.change(func(s *corev1.Service) { delete(s.Annotations, translate.AnnotationProxy) })
+	w.change(func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationProxy) })
 	w.pass(trustWritten + time.Second)
 	if len(record.groups.memory.Begun) > 0 || len(waiting) > 0 {
 		t.Errorf("still begun: %+v, %v", record.groups.memory, waiting)
@@ -401,7 +400,7 @@ func TestHintsWhileAHandOverWaits(t *testing.T) {
 	w.change(func(s *corev1.Service) {
 		s.UID = "web-uid"
 		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-		s.Annotations[translate.AnnotationProxy] = "true"
+		s.Annotations[v1alpha1.AnnotationProxy] = "true"
 	})
 	for range 3 {
 		w.pass(20 * time.Second)
@@ -427,7 +426,7 @@ func TestHintsWhileAHandOverWaits(t *testing.T) {
 	w.acknowledge(w.newest())
 	w.settle("web")
 	labels := w.service("web").Labels
-	if _, routed := labels[translate.LabelRouted]; routed || labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
+	if _, routed := labels[v1alpha1.LabelRouted]; routed || labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Errorf("labels %v after the hand-over", labels)
 	}
 }

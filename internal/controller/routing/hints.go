@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // errChanged says that an object is not what it was when it was read. Reading it
@@ -64,7 +64,7 @@ func hintPatch(write routing.Write) []operation {
 // markPatch gives a slice the label for routed slices, or takes it off, where Kubernetes
 // does not copy it. A slice of a Service has labels.
 func markPatch(write routing.Write) []operation {
-	path := "/metadata/labels/" + strings.ReplaceAll(translate.LabelRouted, "/", "~1")
+	path := "/metadata/labels/" + strings.ReplaceAll(v1alpha1.LabelRouted, "/", "~1")
 	switch {
 	case !routing.IsForeign(write.Slice) || write.Marked == routing.IsMarked(write.Slice):
 		return nil
@@ -76,9 +76,9 @@ func markPatch(write routing.Write) []operation {
 
 // heldPatch brings the annotation of a slice to what it should be.
 func heldPatch(write routing.Write) []operation {
-	before, found := write.Slice.Annotations[routing.AnnotationHeld]
+	before, found := write.Slice.Annotations[v1alpha1.AnnotationHeld]
 	// The slash of a key is written like this in a path.
-	path := "/metadata/annotations/" + strings.ReplaceAll(routing.AnnotationHeld, "/", "~1")
+	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationHeld, "/", "~1")
 	switch {
 	case write.Held == before:
 		return nil
@@ -87,7 +87,7 @@ func heldPatch(write routing.Write) []operation {
 	case found || len(write.Slice.Annotations) > 0:
 		return []operation{{"add", path, write.Held}}
 	}
-	return []operation{{"add", "/metadata/annotations", map[string]string{routing.AnnotationHeld: write.Held}}}
+	return []operation{{"add", "/metadata/annotations", map[string]string{v1alpha1.AnnotationHeld: write.Held}}}
 }
 
 // writeHints makes one write and returns what is stored then.

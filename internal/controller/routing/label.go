@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // label puts the label for routed Services on, or takes it off, and returns the Service
@@ -18,8 +18,8 @@ func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
 		value = "true"
 	}
 	service := serviceObject(s.in.Service)
-	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, translate.LabelRouted, value)); err != nil {
-		return nil, fmt.Errorf("writing the label %s: %w", translate.LabelRouted, err)
+	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, v1alpha1.LabelRouted, value)); err != nil {
+		return nil, fmt.Errorf("writing the label %s: %w", v1alpha1.LabelRouted, err)
 	}
 	s.record.wrote(service, s.now)
 	return service, nil

@@ -29,7 +29,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -186,7 +185,7 @@ func (c *cluster) byHand(t *testing.T) {
 	}
 	c.service(t, "hand", `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`)
 	service = c.waitReason(t, "hand", "Allocated")
-	if len(service.Status.Conditions) != 2 || service.Labels[translate.LabelRouted] != "true" {
+	if len(service.Status.Conditions) != 2 || service.Labels[v1alpha1.LabelRouted] != "true" {
 		t.Errorf("conditions %+v, labels %v", service.Status.Conditions, service.Labels)
 	}
 	routed, err := c.slices(t.Context(), "hand")
@@ -322,7 +321,7 @@ func (c *cluster) goes(t *testing.T) {
 	for _, name := range []string{"hand", "pods"} {
 		c.service(t, name, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":null}}}`)
 		service := c.waitReason(t, name, "")
-		if _, labelled := service.Labels[translate.LabelRouted]; labelled {
+		if _, labelled := service.Labels[v1alpha1.LabelRouted]; labelled {
 			t.Errorf("%s has the label", name)
 		}
 		c.Await("hints of "+name+" to go", func(ctx context.Context) (string, error) {

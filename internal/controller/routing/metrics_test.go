@@ -43,7 +43,7 @@ func TestMetricsOfServices(t *testing.T) {
 		second.Endpoints[i].Addresses = []string{fmt.Sprintf("fd00::%d", i+1)}
 	}
 	objects := append(threeZones(), aSlice("small", 0, "a b"), preferring("small"), aSlice("large", 1, twelve+" a"), second, preferring("large"),
-		aSlice("middle", 2, twelve), preferring("middle"), aSlice("hard", 3, "a"), aService("hard", translate.AnnotationSameZone, "Require"))
+		aSlice("middle", 2, twelve), preferring("middle"), aSlice("hard", 3, "a"), aService("hard", v1alpha1.AnnotationSameZone, "Require"))
 	w := newWorld(t, objects...)
 	for _, name := range []string{"small", "large", "middle", "hard"} {
 		w.settle(name)
@@ -95,7 +95,7 @@ vicinity_routing_hint_writes_total{result="done"} 4
 // The zones of a Service are loaded as the plan expects, one with few endpoints more than
 // the others.
 func TestMetricsOfZones(t *testing.T) {
-	keeping := aService("web", translate.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*") // however few there are
+	keeping := aService("web", v1alpha1.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*") // however few there are
 	w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), keeping, aSlice("plain", 1, twelve), aService("plain"))...)
 	w.settle("web")
 	w.settle("plain")
@@ -118,10 +118,10 @@ vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service=
 func TestMetricsOfZonesFollowTheNodes(t *testing.T) {
 	for name, annotations := range map[string][]string{
 		"hints":  nil,
-		"groups": {translate.AnnotationProxy, "true"},
+		"groups": {v1alpha1.AnnotationProxy, "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			service := aService("web", append(annotations, translate.AnnotationTopologyKeys, "kubernetes.io/hostname,*")...)
+			service := aService("web", append(annotations, v1alpha1.AnnotationTopologyKeys, "kubernetes.io/hostname,*")...)
 			service.UID = "web-uid"
 			w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), service)...)
 			for range 5 {
@@ -186,11 +186,11 @@ func TestQueriesOfAutoscalersFindTheirMetrics(t *testing.T) {
 
 // Figures are those of what is in force, not of what is decided.
 func TestMetricsOfWhatIsInForce(t *testing.T) {
-	hard := aService("web", translate.AnnotationSameZone, translate.Require)
+	hard := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require)
 	groups := preferring("web")
 	groups.UID = "web-uid"
-	groups.Annotations[translate.AnnotationProxy] = "true"
-	needing := aService("web", translate.AnnotationSameZone, translate.Require, translate.AnnotationProxy, "true")
+	groups.Annotations[v1alpha1.AnnotationProxy] = "true"
+	needing := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require, v1alpha1.AnnotationProxy, "true")
 	needing.UID = "web-uid"
 	for name, test := range map[string]struct {
 		service *corev1.Service
@@ -242,7 +242,7 @@ func (w *world) reported(name string) report {
 // Endpoints that change their zones count however the plan is delivered.
 func TestMovedEndpointsAreCounted(t *testing.T) {
 	for name, service := range map[string]*corev1.Service{
-		"hints": preferring("web"), "groups": proxied(translate.AnnotationTopologyMode, translate.PolicyPrefix+"optimal"),
+		"hints": preferring("web"), "groups": proxied(v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix+"optimal"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("optimal", v1alpha1.RoutingPolicySpec{Algorithm: "optimal"}))...)

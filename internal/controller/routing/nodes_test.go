@@ -41,13 +41,13 @@ func drain(q queue) []string {
 
 // A change of nodes requeues the Services to which it makes a difference.
 func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
-	byCPU := aService("cpu", translate.AnnotationTopologyMode, "vicinity.dev/cpu")
-	racks := aService("racks", translate.AnnotationTopologyKeys, "example.com/rack,topology.kubernetes.io/zone,*")
-	tiers := aService("tiers", translate.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*")
+	byCPU := aService("cpu", v1alpha1.AnnotationTopologyMode, "vicinity.dev/cpu")
+	racks := aService("racks", v1alpha1.AnnotationTopologyKeys, "example.com/rack,topology.kubernetes.io/zone,*")
+	tiers := aService("tiers", v1alpha1.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*")
 	beside := preferring("beside")
-	beside.Annotations[translate.AnnotationSameNode] = translate.Prefer
+	beside.Annotations[v1alpha1.AnnotationSameNode] = v1alpha1.Prefer
 	own := aService("own")
-	own.Labels = map[string]string{translate.LabelOwnZone: "true"}
+	own.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 	policy := &v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cpu"},
 		Spec:       v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityCPU}},
@@ -98,8 +98,8 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 		}, []string{"beside", "count", "cpu"}},
 		{"a server that takes pods now", func(t *testing.T, w *world) {
 			server := aNode("a-2", "a")
-			server.Labels[translate.LabelControlPlane] = ""
-			server.Spec.Taints = []corev1.Taint{{Key: translate.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+			server.Labels[v1alpha1.LabelControlPlane] = ""
+			server.Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
 			w.create(server)
 			w.reconciler.nodes.refreshed(t)
 			w.node(t, "a-2", func(n *corev1.Node) { n.Spec.Taints = nil })
@@ -150,7 +150,7 @@ func TestProxiesMatterUntilVicinityProxyServes(t *testing.T) {
 // looked for the next time.
 func TestRelabelledNodesAreKept(t *testing.T) {
 	own := aService("own")
-	own.Labels = map[string]string{translate.LabelOwnZone: "true"}
+	own.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 	w := newWorld(t, append(threeZones(), own, aSlice("own", 0, twelve))...)
 	w.settle("own")
 	w.node(t, "a-1", func(n *corev1.Node) { n.Labels[topology.Zone] = "b" })
@@ -221,7 +221,7 @@ func (w *world) node(t *testing.T, name string, change func(*corev1.Node)) {
 // What a node says of itself every few minutes does not even make anybody look.
 func TestNodesThatSayNothingNew(t *testing.T) {
 	before := aNode("a-1", "a")
-	before.Labels[translate.LabelControlPlane] = ""
+	before.Labels[v1alpha1.LabelControlPlane] = ""
 	for name, test := range map[string]struct {
 		change func(*corev1.Node)
 		want   bool
@@ -236,7 +236,7 @@ func TestNodesThatSayNothingNew(t *testing.T) {
 		"a label":       {func(n *corev1.Node) { n.Labels["a"] = "b" }, true},
 		"readiness":     {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
 		"a taint that counts": {func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: translate.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
 		}, true},
 		"another taint":       {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }, false},
 		"no readiness at all": {func(n *corev1.Node) { n.Status.Conditions = nil }, true},
@@ -273,8 +273,8 @@ func TestTrimmedNodesMakeTheSameCluster(t *testing.T) {
 		t.Errorf("trimmed to %+v, proxies %+v", trimmed, proxies)
 	}
 	server := node.DeepCopy()
-	server.Labels[translate.LabelControlPlane] = ""
-	server.Spec.Taints = []corev1.Taint{{Key: translate.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}, {Key: "a"}}
+	server.Labels[v1alpha1.LabelControlPlane] = ""
+	server.Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}, {Key: "a"}}
 	kept, err := trimNode(server)
 	if err != nil {
 		t.Fatal(err)

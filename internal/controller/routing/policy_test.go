@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // still is a cache that has one Service with its slices.
@@ -212,7 +211,7 @@ func TestPolicyStatusWhileTheCacheIsBehind(t *testing.T) {
 
 // A Service whose slices cannot be written follows its policy all the same.
 func TestPolicyOfServiceThatCannotBeWritten(t *testing.T) {
-	service := aService("web", translate.AnnotationTopologyMode, "vicinity.dev/near")
+	service := aService("web", v1alpha1.AnnotationTopologyMode, "vicinity.dev/near")
 	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("near", v1alpha1.RoutingPolicySpec{}))...)
 	w.refuse = func(client.Object, string) error { return errors.New("no") }
 	if err := w.attempt(0); err == nil {

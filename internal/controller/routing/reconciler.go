@@ -183,7 +183,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 
 // touched reports whether Vicinity has left anything on the Service.
 func touched(service *corev1.Service) bool {
-	_, labelled := service.Labels[translate.LabelRouted]
+	_, labelled := service.Labels[v1alpha1.LabelRouted]
 	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
 		routing.ConditionOf(service) != nil
 }
@@ -243,7 +243,7 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 	} else {
 		s.groups.rest(client.ObjectKeyFromObject(s.in.Service), s.record)
 	}
-	_, labelled := s.in.Service.Labels[translate.LabelRouted]
+	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	// A Service that has nothing to choose from is left as it is. If it has the label,
 	// another zone may be back soon.
 	if hinted := d.Hinted(); hinted.Delivery == routing.DeliveryHints && (labelled || !hinted.NothingToChoose()) {

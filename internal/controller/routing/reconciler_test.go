@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 func TestServiceIsRouted(t *testing.T) {
@@ -30,7 +30,7 @@ func TestServiceIsRouted(t *testing.T) {
 	if got, want := w.hints(), "a a a a b b b b c c c c"; got != want {
 		t.Errorf("hints %s, want %s", got, want)
 	}
-	if w.service("web").Labels[translate.LabelRouted] != "true" {
+	if w.service("web").Labels[v1alpha1.LabelRouted] != "true" {
 		t.Error("the Service does not have the label")
 	}
 	condition := w.condition("web")
@@ -59,7 +59,7 @@ func TestServiceIsRouted(t *testing.T) {
 	for i := range after.Endpoints {
 		after.Endpoints[i].Hints = nil
 	}
-	delete(after.Labels, translate.LabelRouted)
+	delete(after.Labels, v1alpha1.LabelRouted)
 	after.ResourceVersion = before.ResourceVersion
 	if !reflect.DeepEqual(before, after) {
 		t.Errorf("more than hints has changed:\nbefore %+v\nafter  %+v", before, after)
@@ -99,7 +99,7 @@ func TestOneZoneIsLeftAlone(t *testing.T) {
 
 func TestRestartWritesNothing(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, "a a a a a a b b b b c c"), aSlice("web", 1, "a b c"),
-		aService("wrong", translate.AnnotationSameZone, "Prefre"), aSlice("wrong", 0, "a"))...)
+		aService("wrong", v1alpha1.AnnotationSameZone, "Prefre"), aSlice("wrong", 0, "a"))...)
 	for _, name := range []string{"web", "wrong"} {
 		w.settle(name)
 	}
@@ -239,11 +239,11 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	w.settle("web")
 	w.told()
 	for _, slice := range w.slices("web") {
-		slice.Annotations = map[string]string{routing.AnnotationHeld: `{"b":["10.1.0.1"]}`, "note": "mine"}
+		slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: `{"b":["10.1.0.1"]}`, "note": "mine"}
 		w.update(slice)
 	}
 	service := w.service("web")
-	delete(service.Annotations, translate.AnnotationSameZone)
+	delete(service.Annotations, v1alpha1.AnnotationSameZone)
 	w.update(service)
 	w.settle("web")
 	// Kubernetes' controller strips its own slices when it copies the labels.
@@ -285,7 +285,7 @@ func TestServiceBecomesAName(t *testing.T) {
 			}
 		}
 	}
-	if service := w.service("web"); service.Labels[translate.LabelRouted] != "" {
+	if service := w.service("web"); service.Labels[v1alpha1.LabelRouted] != "" {
 		t.Error("the Service is still labelled as routed")
 	}
 }
@@ -310,7 +310,7 @@ func TestDeletedServiceIsForgotten(t *testing.T) {
 func TestDeletedGroupsAreForgotten(t *testing.T) {
 	service := preferring("web")
 	service.UID = "web-uid"
-	service.Annotations[translate.AnnotationProxy] = "true"
+	service.Annotations[v1alpha1.AnnotationProxy] = "true"
 	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
 	w.sync("web")
 	services, proxies := w.reconciler.memory.services, w.reconciler.groups.proxies
@@ -332,14 +332,14 @@ func TestLeftAlone(t *testing.T) {
 		service.Namespace, slice.Namespace = namespace, namespace
 		return []client.Object{service, slice}
 	}
-	prefer := []string{translate.AnnotationSameZone, translate.Prefer}
+	prefer := []string{v1alpha1.AnnotationSameZone, v1alpha1.Prefer}
 	for name, objects := range map[string][]client.Object{
 		"kube-system/dns":     in("kube-system", "dns", prefer...),
 		"vicinity/webhook":    in("vicinity", "webhook", prefer...),
 		"default/kubernetes":  in("default", "kubernetes", prefer...),
 		"shop/silent":         in("shop", "silent"),
-		"shop/upstream":       in("shop", "upstream", translate.AnnotationTopologyMode, "Auto"),
-		"shop/balanced":       in("shop", "balanced", translate.AnnotationSameZone, "Balanced"),
+		"shop/upstream":       in("shop", "upstream", v1alpha1.AnnotationTopologyMode, "Auto"),
+		"shop/balanced":       in("shop", "balanced", v1alpha1.AnnotationSameZone, "Balanced"),
 		"default/kubernetes2": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +373,7 @@ func TestExcludedLater(t *testing.T) {
 }
 
 func TestAutoIsTakenOver(t *testing.T) {
-	w := newWorld(t, append(threeZones(), aService("web", translate.AnnotationTopologyMode, "Auto"), aSlice("web", 0, "a=b a=c b=a b c c"))...)
+	w := newWorld(t, append(threeZones(), aService("web", v1alpha1.AnnotationTopologyMode, "Auto"), aSlice("web", 0, "a=b a=c b=a b c c"))...)
 	options := testOptions()
 	options.Settings.TakeOverAuto = true
 	w.start(options)

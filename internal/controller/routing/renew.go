@@ -13,10 +13,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // What a renewal was asked for by.
@@ -86,7 +86,7 @@ func (p *replanPace) timeOf(endpoints int) time.Duration {
 
 // isReplanAsked reports whether somebody asks for a better plan.
 func isReplanAsked(service *corev1.Service) bool {
-	_, asked := service.Annotations[translate.AnnotationReplan]
+	_, asked := service.Annotations[v1alpha1.AnnotationReplan]
 	return asked
 }
 
@@ -187,9 +187,9 @@ func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
 		return nil
 	}
 	service := serviceObject(s.in.Service)
-	path := "/metadata/annotations/" + strings.ReplaceAll(translate.AnnotationReplan, "/", "~1")
+	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationReplan, "/", "~1")
 	if err := patch(ctx, s.client, service, []operation{guard(s.in.Service), {"remove", path, nil}}); err != nil {
-		return fmt.Errorf("taking the annotation %s off: %w", translate.AnnotationReplan, err)
+		return fmt.Errorf("taking the annotation %s off: %w", v1alpha1.AnnotationReplan, err)
 	}
 	s.record.wrote(service, s.now)
 	return nil

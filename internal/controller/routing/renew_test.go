@@ -18,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // lent are hints in which an endpoint of a is still lent to b after an outage, below
@@ -31,10 +31,10 @@ const lent = "a=b a=a a=a a=a b=b b=b b=b b=b c=c c=c c=c c=c"
 // lentWorld has the Service web as the controller left it after an outage.
 func lentWorld(t *testing.T, after time.Duration, annotations ...string) *world {
 	t.Helper()
-	service := aService("web", append(annotations, translate.AnnotationSameZone, translate.Prefer)...)
-	service.Labels = map[string]string{translate.LabelRouted: "true"}
+	service := aService("web", append(annotations, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)...)
+	service.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
 	slice := aSlice("web", 0, lent)
-	slice.Labels[translate.LabelRouted] = "true"
+	slice.Labels[v1alpha1.LabelRouted] = "true"
 	w := newWorld(t, append(threeZones(), service, slice)...)
 	options := testOptions()
 	options.ReplanAfter, options.ReplanRate = after, 60
@@ -130,15 +130,15 @@ func TestReplanIsSwitchedOff(t *testing.T) {
 
 // A request is followed at once, also where the rest is switched off, and taken off.
 func TestReplanOnRequest(t *testing.T) {
-	w := lentWorld(t, 0, translate.AnnotationReplan, "now")
+	w := lentWorld(t, 0, v1alpha1.AnnotationReplan, "now")
 	w.settle("web")
 	if got := w.hints(); got != own {
 		t.Errorf("hints %s", got)
 	}
-	if _, found := w.service("web").Annotations[translate.AnnotationReplan]; found {
+	if _, found := w.service("web").Annotations[v1alpha1.AnnotationReplan]; found {
 		t.Error("the request is left")
 	}
-	if w.service("web").Annotations[translate.AnnotationSameZone] != translate.Prefer {
+	if w.service("web").Annotations[v1alpha1.AnnotationSameZone] != v1alpha1.Prefer {
 		t.Error("another annotation is gone")
 	}
 }
@@ -157,7 +157,7 @@ func (w *world) replans(trigger string) float64 {
 func (w *world) askReplan() {
 	w.t.Helper()
 	service := w.service("web")
-	service.Annotations[translate.AnnotationReplan] = "now"
+	service.Annotations[v1alpha1.AnnotationReplan] = "now"
 	w.update(service)
 }
 
@@ -175,7 +175,7 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 		annotations []string
 		trigger     string
 	}{
-		"on request": {0, []string{translate.AnnotationReplan, "now"}, replanRequest},
+		"on request": {0, []string{v1alpha1.AnnotationReplan, "now"}, replanRequest},
 		"quiet":      {10 * time.Minute, nil, replanQuiet},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestReplanWaitsForLostHints(t *testing.T) {
 
 // A request that is made while one is being answered is not taken for that.
 func TestSecondReplanRequestStays(t *testing.T) {
-	w := lentWorld(t, 0, translate.AnnotationReplan, "first")
+	w := lentWorld(t, 0, v1alpha1.AnnotationReplan, "first")
 	second := false
 	w.refuse = func(object client.Object, body string) error {
 		if _, ok := object.(*corev1.Service); !ok || second || !strings.Contains(body, "replan") {
@@ -268,7 +268,7 @@ func TestSecondReplanRequestStays(t *testing.T) {
 		second = true
 		read := w.service("web")
 		service := read.DeepCopy()
-		service.Annotations[translate.AnnotationReplan] = "second"
+		service.Annotations[v1alpha1.AnnotationReplan] = "second"
 		w.update(service)
 		if guarded, _ := json.Marshal(guard(read)); strings.Contains(body, string(guarded)) {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "services"}, "web", errors.New("it has changed"))
@@ -279,7 +279,7 @@ func TestSecondReplanRequestStays(t *testing.T) {
 		result := w.sync("web")
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}
-	if got := w.service("web").Annotations[translate.AnnotationReplan]; got != "second" {
+	if got := w.service("web").Annotations[v1alpha1.AnnotationReplan]; got != "second" {
 		t.Errorf("the second request is %q", got)
 	}
 	w.settle("web")
@@ -313,7 +313,7 @@ func TestReplanRequestIsAWrite(t *testing.T) {
 
 // The hints that a Service follows until vicinity-proxy serves it get better plans, too.
 func TestReplanWhileProxyIsAwaited(t *testing.T) {
-	w := lentWorld(t, 0, translate.AnnotationProxy, "true", translate.AnnotationReplan, "now")
+	w := lentWorld(t, 0, v1alpha1.AnnotationProxy, "true", v1alpha1.AnnotationReplan, "now")
 	for range 20 {
 		result := w.sync("web")
 		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
@@ -331,7 +331,7 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 func TestRenewalThatIsWrittenInPart(t *testing.T) {
 	w := lentWorld(t, 10*time.Minute)
 	slice := aSlice("web", 1, lent)
-	slice.Labels[translate.LabelRouted] = "true"
+	slice.Labels[v1alpha1.LabelRouted] = "true"
 	w.create(slice)
 	w.sync("web")
 	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
@@ -406,10 +406,10 @@ func TestOneWorkerGetsTheTurn(t *testing.T) {
 // as the endpoints of the first take.
 func TestRenewalsAtATimeWaitForEachOther(t *testing.T) {
 	w := lentWorld(t, 10*time.Minute)
-	other := aService("other", translate.AnnotationSameZone, translate.Prefer)
-	other.Labels = map[string]string{translate.LabelRouted: "true"}
+	other := aService("other", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
+	other.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
 	slice := aSlice("other", 0, lent)
-	slice.Labels[translate.LabelRouted] = "true"
+	slice.Labels[v1alpha1.LabelRouted] = "true"
 	w.create(other)
 	w.create(slice)
 	other.Status.Conditions = allocatedCondition()
@@ -446,7 +446,7 @@ func TestRenewalsAtATimeWaitForEachOther(t *testing.T) {
 
 func allocatedCondition() []metav1.Condition {
 	return []metav1.Condition{{
-		Type: translate.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated",
+		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated",
 		Message:            "endpoints are divided among zones by optimal, the overload stays below 50 %",
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 	}}

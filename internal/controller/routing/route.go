@@ -8,13 +8,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // route brings the hints to what the decision says, as far as it can be done now.
 func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
-	if s.in.Service.Labels[translate.LabelRouted] != "true" {
+	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
 		return s.mark(ctx)
 	}
 	if s.cachesBehind() {
@@ -43,7 +43,7 @@ func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
 	s.record.stay = patience{}
 	s.record.drops = drops{}
-	_, labelled := s.in.Service.Labels[translate.LabelRouted]
+	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	if !labelled {
 		return s.release(ctx, s.in.Slices)
 	}
@@ -52,7 +52,7 @@ func (s *pass) unroute(ctx context.Context) error {
 	for _, write := range routing.Unroute(s.in.Slices).Writes {
 		if !routing.IsForeign(write.Slice) && !abandoned {
 			// It leaves the annotations as they are.
-			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[routing.AnnotationHeld] == "" {
+			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[v1alpha1.AnnotationHeld] == "" {
 				continue
 			}
 		}
@@ -98,7 +98,7 @@ func (s *pass) cachesBehind() bool {
 // labelOnItsWay reports whether Kubernetes has still to copy the label to a slice.
 func (s *pass) labelOnItsWay() bool {
 	for _, slice := range s.in.Slices {
-		if !routing.IsForeign(slice) && slice.Labels[translate.LabelRouted] != "true" {
+		if !routing.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
 			return true
 		}
 	}

@@ -25,7 +25,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // lagging is a client whose reads come from a cache that is behind its writes, each
@@ -213,13 +212,13 @@ type playedPod struct {
 
 var playedWishes = []map[string]string{
 	{},
-	{translate.AnnotationSameZone: translate.Prefer},
-	{translate.AnnotationSameZone: translate.Prefer},
-	{translate.AnnotationSameZone: translate.Require},
-	{translate.AnnotationSameZone: translate.Balanced},
-	{translate.AnnotationTopologyKeys: "kubernetes.io/hostname,topology.kubernetes.io/zone,*"},
-	{translate.AnnotationTopologyMode: "vicinity.dev/near"},
-	{translate.AnnotationTopologyAwareHints: "auto"},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Require},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Balanced},
+	{v1alpha1.AnnotationTopologyKeys: "kubernetes.io/hostname,topology.kubernetes.io/zone,*"},
+	{v1alpha1.AnnotationTopologyMode: "vicinity.dev/near"},
+	{v1alpha1.AnnotationTopologyAwareHints: "auto"},
 }
 
 const (
@@ -309,7 +308,7 @@ func (p *play) kubernetes() {
 }
 
 func (p *play) label(slice *discoveryv1.EndpointSlice, service *corev1.Service) {
-	for _, label := range []string{translate.LabelRouted, v1alpha1.LabelServiceProxyName} {
+	for _, label := range []string{v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName} {
 		delete(slice.Labels, label)
 		if value, found := service.Labels[label]; found {
 			slice.Labels[label] = value
@@ -327,7 +326,7 @@ func (p *play) rewrite(old, slice *discoveryv1.EndpointSlice, service *corev1.Se
 	}
 	old.Endpoints = slice.Endpoints
 	p.label(old, service)
-	if p.webhook && old.Labels[translate.LabelRouted] == "true" {
+	if p.webhook && old.Labels[v1alpha1.LabelRouted] == "true" {
 		hinted := slices.ContainsFunc(before.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
 		for i := range old.Endpoints {
 			e := &old.Endpoints[i]
@@ -457,7 +456,7 @@ func (p *play) wish() {
 	}
 	wished := maps.Clone(rapid.SampledFrom(playedWishes).Draw(p.t, "wish"))
 	if rapid.Bool().Draw(p.t, "proxy") {
-		wished[translate.AnnotationProxy] = "true"
+		wished[v1alpha1.AnnotationProxy] = "true"
 	}
 	service := p.service(playedService)
 	service.Annotations = wished
@@ -582,18 +581,18 @@ func (p *play) check() {
 	}
 	service := p.service(playedService)
 	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
-	served, grouped := proxy == v1alpha1.ServiceProxyName, service.Annotations[translate.AnnotationProxy] == "true" && proxy != otherProxy
+	served, grouped := proxy == v1alpha1.ServiceProxyName, service.Annotations[v1alpha1.AnnotationProxy] == "true" && proxy != otherProxy
 	if grouped && served != p.anyNodeReady() {
 		p.t.Fatalf("nodes are ready: %t, served: %t\n%s", p.anyNodeReady(), served, p.state())
 	}
 	if !grouped && (served || len(p.groups()) > 0) {
 		p.t.Fatalf("groups are left\n%s", p.state())
 	}
-	_, routed := service.Labels[translate.LabelRouted]
+	_, routed := service.Labels[v1alpha1.LabelRouted]
 	if len(service.Annotations) == 0 && (routed || routing.ConditionOf(service) != nil || strings.ContainsAny(p.hints(), "abcd")) {
 		p.t.Fatalf("something is left\n%s", p.state())
 	}
-	if service.Annotations[translate.AnnotationSameZone] == translate.Prefer && !served {
+	if service.Annotations[v1alpha1.AnnotationSameZone] == v1alpha1.Prefer && !served {
 		p.checkHints(service)
 	}
 }
@@ -616,7 +615,7 @@ func (p *play) checkHints(service *corev1.Service) {
 		p.t.Fatalf("the condition still says that hints are lost\n%s", p.state())
 	}
 	for _, slice := range p.slices(playedService) {
-		if _, changed := routing.Hints(slice, *d.Hinted()); changed > 0 || slice.Annotations[routing.AnnotationHeld] != "" {
+		if _, changed := routing.Hints(slice, *d.Hinted()); changed > 0 || slice.Annotations[v1alpha1.AnnotationHeld] != "" {
 			p.t.Fatalf("%s is not as decided\n%s", slice.Name, p.state())
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // etcd is restored from a copy made before Vicinity wrote anything: all resource versions
@@ -21,7 +20,7 @@ func TestRestoredEtcd(t *testing.T) {
 		"to before all writes": func(*world) {},
 		"to the label alone": func(w *world) {
 			service := w.service("web")
-			service.Labels = map[string]string{translate.LabelRouted: "true"}
+			service.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
 			w.update(service)
 			w.copyLabel("web")
 		},

@@ -153,13 +153,13 @@ func (w *world) copyLabel(name string) {
 	w.t.Helper()
 	service := w.service(name)
 	for _, slice := range w.slices(name) {
-		value, routed := service.Labels[translate.LabelRouted]
-		if slice.Labels[translate.LabelRouted] == value {
+		value, routed := service.Labels[v1alpha1.LabelRouted]
+		if slice.Labels[v1alpha1.LabelRouted] == value {
 			continue
 		}
-		delete(slice.Labels, translate.LabelRouted)
+		delete(slice.Labels, v1alpha1.LabelRouted)
 		if routed {
-			slice.Labels[translate.LabelRouted] = value
+			slice.Labels[v1alpha1.LabelRouted] = value
 		}
 		w.update(slice)
 	}
@@ -276,7 +276,7 @@ func aService(name string, annotations ...string) *corev1.Service {
 }
 
 func preferring(name string) *corev1.Service {
-	return aService(name, translate.AnnotationSameZone, translate.Prefer)
+	return aService(name, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 }
 
 // aSlice has an endpoint in each zone that is named, "=" with hints to others.
@@ -285,7 +285,7 @@ func aSlice(service string, number int, zones string) *discoveryv1.EndpointSlice
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: fmt.Sprintf("%s-%02d", service, number),
-			Labels: map[string]string{discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: translate.ManagedByKubernetes},
+			Labels: map[string]string{discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: v1alpha1.ManagedByKubernetes},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},

@@ -33,20 +33,20 @@ type planWorld struct {
 // wishes are what Services ask for. The last two follow policies.
 var wishes = []map[string]string{
 	{},
-	{translate.AnnotationSameZone: translate.Prefer},
-	{translate.AnnotationSameZone: translate.Require},
-	{translate.AnnotationSameNode: translate.Prefer, translate.AnnotationSameZone: translate.Prefer},
-	{translate.AnnotationSameNode: translate.Require},
-	{translate.AnnotationTopologyKeys: "rack,topology.kubernetes.io/zone,*"},
-	{translate.AnnotationTopologyKeys: "rack"},
-	{translate.AnnotationTopologyMode: "vicinity.dev/local-weighted"},
-	{translate.AnnotationTopologyMode: "vicinity.dev/local-opt"},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Require},
+	{v1alpha1.AnnotationSameNode: v1alpha1.Prefer, v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameNode: v1alpha1.Require},
+	{v1alpha1.AnnotationTopologyKeys: "rack,topology.kubernetes.io/zone,*"},
+	{v1alpha1.AnnotationTopologyKeys: "rack"},
+	{v1alpha1.AnnotationTopologyMode: "vicinity.dev/local-weighted"},
+	{v1alpha1.AnnotationTopologyMode: "vicinity.dev/local-opt"},
 }
 
 func drawPlanWorld(t *rapid.T) *planWorld {
 	service := testService(ours)
 	service.UID = "uid"
-	service.Annotations = map[string]string{translate.AnnotationProxy: "true"}
+	service.Annotations = map[string]string{v1alpha1.AnnotationProxy: "true"}
 	maps.Copy(service.Annotations, rapid.SampledFrom(wishes).Draw(t, "wish"))
 	w := &planWorld{now: time.Unix(1_800_000_000, 0), groups: map[string]*v1alpha1.EndpointGroup{}}
 	w.in.Settings = routing.DefaultSettings()

@@ -7,7 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
 )
 
@@ -61,9 +61,9 @@ func TestForeignSlices(t *testing.T) {
 		},
 		{
 			name: "not wanted by somebody", manager: hand, want: "- -", result: outcome.Skipped,
-			change: func(s *discoveryv1.EndpointSlice) { s.Labels[translate.LabelRouted] = "false" },
+			change: func(s *discoveryv1.EndpointSlice) { s.Labels[v1alpha1.LabelRouted] = "false" },
 		},
-		{name: "Kubernetes' own, routed no more", manager: by(translate.ManagedByKubernetes), change: unlabelled, want: "- -", result: outcome.Skipped},
+		{name: "Kubernetes' own, routed no more", manager: by(v1alpha1.ManagedByKubernetes), change: unlabelled, want: "- -", result: outcome.Skipped},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stored := with(aSlice("cart-1", "10.0.0.1 a >a,b", "10.0.0.2 b >b"), test.manager)
@@ -74,7 +74,7 @@ func TestForeignSlices(t *testing.T) {
 			if hints := hintsOf(got); hints != test.want {
 				t.Errorf("the hints are %s, want %s", hints, test.want)
 			}
-			if routed := got.Labels[translate.LabelRouted] == "true"; routed != test.routed {
+			if routed := got.Labels[v1alpha1.LabelRouted] == "true"; routed != test.routed {
 				t.Errorf("labels %v, want the slice to be routed: %t", got.Labels, test.routed)
 			}
 			if counted := results(t, registry); counted[string(test.result)] != 1 {

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
 )
@@ -125,7 +126,7 @@ func aSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "shop", UID: "1", ResourceVersion: "7", Generation: 3,
 			Labels: map[string]string{
-				translate.LabelRouted: "true", discoveryv1.LabelServiceName: "cart",
+				v1alpha1.LabelRouted: "true", discoveryv1.LabelServiceName: "cart",
 				discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
 			},
 			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"},
@@ -280,7 +281,7 @@ func replaced(endpoints ...string) func(*discoveryv1.EndpointSlice) {
 
 func labelled(labels ...string) func(*discoveryv1.EndpointSlice) {
 	return func(s *discoveryv1.EndpointSlice) {
-		delete(s.Labels, translate.LabelRouted)
+		delete(s.Labels, v1alpha1.LabelRouted)
 		for _, label := range labels {
 			key, value, _ := strings.Cut(label, "=")
 			s.Labels[key] = value
@@ -288,7 +289,7 @@ func labelled(labels ...string) func(*discoveryv1.EndpointSlice) {
 	}
 }
 
-const gardener = translate.LabelOwnZone + "=true"
+const gardener = v1alpha1.LabelOwnZone + "=true"
 
 func TestHints(t *testing.T) {
 	plan := aSlice("cart-1", "10.0.0.1 a >a,b", "10.0.0.2 b >b", "!10.0.0.3 c >c")
@@ -474,12 +475,12 @@ func TestHints(t *testing.T) {
 		},
 		{
 			name: "own zones not asked for", want: "-", result: outcome.Skipped,
-			object: with(aSlice("cart-1", "10.0.0.1 a"), labelled(translate.LabelOwnZone+"=false")),
+			object: with(aSlice("cart-1", "10.0.0.1 a"), labelled(v1alpha1.LabelOwnZone+"=false")),
 		},
 		{
 			name: "own zones of a routed Service", want: "a,b b c", result: outcome.Restored,
-			object: with(rewritten(plan), labelled(gardener, translate.LabelRouted+"=true")),
-			stored: with(plan, labelled(gardener, translate.LabelRouted+"=true")),
+			object: with(rewritten(plan), labelled(gardener, v1alpha1.LabelRouted+"=true")),
+			stored: with(plan, labelled(gardener, v1alpha1.LabelRouted+"=true")),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

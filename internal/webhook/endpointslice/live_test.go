@@ -26,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
@@ -373,8 +374,8 @@ func hintsSurvive(c *cluster) {
 		changes = 50
 		pods    = 6
 	)
-	routed := translate.LabelRouted + `: "true"`
-	for service, labels := range map[string]string{"plain": "", "routed": routed, "gardener": translate.LabelOwnZone + `: "true"`} {
+	routed := v1alpha1.LabelRouted + `: "true"`
+	for service, labels := range map[string]string{"plain": "", "routed": routed, "gardener": v1alpha1.LabelOwnZone + `: "true"`} {
 		c.service(service, labels, pods)
 	}
 	c.plan("routed")
@@ -413,7 +414,7 @@ func hintsSurvive(c *cluster) {
 func slicesAreRepacked(c *cluster) {
 	const pods = 103 // one slice holds 100
 	before := results(c, c.registry)
-	c.service("big", translate.LabelRouted+`: "true"`, pods)
+	c.service("big", v1alpha1.LabelRouted+`: "true"`, pods)
 	c.plan("big")
 	c.quiesce()
 	slices := c.waitReady("big", pods)
@@ -504,7 +505,7 @@ func largeSliceIsRestored(c *cluster) {
 		}
 		return s
 	}
-	planned := large("large", map[string]string{translate.LabelRouted: yes, discoveryv1.LabelServiceName: "large"})
+	planned := large("large", map[string]string{v1alpha1.LabelRouted: yes, discoveryv1.LabelServiceName: "large"})
 	unseen := large("unseen", map[string]string{discoveryv1.LabelServiceName: "unseen"})
 	var restored, plain []time.Duration
 	for i := range writes {
@@ -552,7 +553,7 @@ func mirroredSliceIsKept(c *cluster) {
 		c.Fatal(err)
 	}
 	slices := c.waitReady("mirrored", 3)
-	if got := hintsByAddress(slices); slices[0].Labels[translate.LabelRouted] != "true" || got["10.66.0.1"] != "zone-b" || got["10.66.0.2"] != "zone-b" {
+	if got := hintsByAddress(slices); slices[0].Labels[v1alpha1.LabelRouted] != "true" || got["10.66.0.1"] != "zone-b" || got["10.66.0.2"] != "zone-b" {
 		c.Errorf("labels %v, hints %v", slices[0].Labels, got)
 	}
 }

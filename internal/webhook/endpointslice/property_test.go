@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"pgregory.net/rapid"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // plainly is the handler again, with decoded objects and no thought of speed: what an
 // object should become.
 func plainly(object, stored *discoveryv1.EndpointSlice, others []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	got := object.DeepCopy()
-	if object.Labels[translate.LabelRouted] != "true" {
-		if object.Labels[translate.LabelOwnZone] != "true" {
+	if object.Labels[v1alpha1.LabelRouted] != "true" {
+		if object.Labels[v1alpha1.LabelOwnZone] != "true" {
 			return got
 		}
 		for i := range got.Endpoints {

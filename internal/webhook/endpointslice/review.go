@@ -5,7 +5,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // review is what an AdmissionReview says, as far as it matters here. All of it is part
@@ -166,9 +166,9 @@ func (o *slice) readMetadata(s *scanner) error {
 func (o *slice) readLabels(s *scanner) error {
 	return s.members(func(name []byte) error {
 		switch string(name) {
-		case translate.LabelRouted:
+		case v1alpha1.LabelRouted:
 			return s.quoted(&o.routed)
-		case translate.LabelOwnZone:
+		case v1alpha1.LabelOwnZone:
 			return o.keepLabel(s, name, &o.ownZone)
 		case discoveryv1.LabelServiceName:
 			return o.keepLabel(s, name, &o.service)
@@ -193,7 +193,7 @@ func (o *slice) keepLabel(s *scanner, name []byte, value *[]byte) error {
 func (r *review) loseLabel() bool {
 	o, stored := &r.object, &r.stored
 	return stored.present && is(stored.routed, yes) && o.routed == nil && o.service != nil && bytes.Equal(o.service, stored.service) &&
-		!is(o.managedBy, translate.ManagedByKubernetes) && !is(stored.managedBy, translate.ManagedByKubernetes)
+		!is(o.managedBy, v1alpha1.ManagedByKubernetes) && !is(stored.managedBy, v1alpha1.ManagedByKubernetes)
 }
 
 // endpoint is an endpoint of a slice.

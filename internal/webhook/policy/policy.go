@@ -95,7 +95,7 @@ func (w *written) verdict() verdict.Verdict {
 	}
 	if need := translate.NeedOfGroups(w.read.Intent); need != "" {
 		said.Warnings = append(said.Warnings, fmt.Sprintf("the policy %s; it has full effect on Services annotated with %s: \"true\", which vicinity-proxy serves",
-			need, translate.AnnotationProxy))
+			need, v1alpha1.AnnotationProxy))
 	}
 	return said
 }

@@ -145,7 +145,7 @@ func (j judge) warnings(request translate.Request) []string {
 	said := slices.Clone(request.Warnings)
 	if request.Groups && j.WithoutGroups {
 		request = request.WithGroups(false)
-		said = append(said, fmt.Sprintf("annotation %s has no effect: %s", translate.AnnotationProxy, translate.GroupsAreOff))
+		said = append(said, fmt.Sprintf("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, translate.GroupsAreOff))
 	}
 	switch {
 	case request.Source == "" || request.Upstream:
@@ -163,7 +163,7 @@ func (j judge) warnings(request translate.Request) []string {
 		case j.WithoutGroups:
 			said = append(said, fmt.Sprintf("%s %s, and %s", request.Source, need, translate.GroupsAreOff))
 		default:
-			said = append(said, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, translate.AnnotationProxy))
+			said = append(said, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, v1alpha1.AnnotationProxy))
 		}
 	}
 	return said

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -79,7 +79,7 @@ func newObserver() *observer {
 
 func withReason(service *corev1.Service, reason string) *corev1.Service {
 	service = service.DeepCopy()
-	service.Status.Conditions = []metav1.Condition{{Type: translate.ConditionTopologyRouting, Reason: reason}}
+	service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: reason}}
 	return service
 }
 

@@ -1,4 +1,4 @@
-package translate
+package v1alpha1
 
 import corev1 "k8s.io/api/core/v1"
 
@@ -14,12 +14,17 @@ const (
 	AnnotationTopologyAwareHints = corev1.DeprecatedAnnotationTopologyAwareHints
 )
 
-// Values of the annotations same-node, same-zone and same-region.
+// The modes, which are the values of the annotations same-node, same-zone and same-region
+// too.
 const (
 	Balanced = "Balanced"
 	Prefer   = "Prefer"
 	Require  = "Require"
 )
+
+// PolicyPrefix is what a value of AnnotationTopologyMode that names a RoutingPolicy
+// starts with.
+const PolicyPrefix = "vicinity.dev/"
 
 // AnnotationProxy is the annotation of a Service that wants vicinity-proxy to serve
 // it, from groups instead of hints. Its value must be "true".
@@ -29,16 +34,6 @@ const AnnotationProxy = "vicinity.dev/proxy"
 // once, whatever its value. The controller takes it off when that is done.
 const AnnotationReplan = "vicinity.dev/replan"
 
-// What Services are told of a cluster whose administrator has switched a delivery off.
-const (
-	GroupsAreOff = "delivery by groups is switched off in this cluster"
-	HintsAreOff  = "delivery by hints is switched off in this cluster"
-)
-
-// PolicyPrefix is what a value of AnnotationTopologyMode that names a RoutingPolicy
-// starts with.
-const PolicyPrefix = "vicinity.dev/"
-
 // LabelOwnZone is the label of a Service, from the Gardener project, that asks to
 // hint every endpoint to its own zone. Its value must be "true".
 const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
@@ -47,14 +42,24 @@ const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
 // hints of its own, so that Kubernetes copies it to the slices. Its value is "true".
 const LabelRouted = "vicinity.dev/routed"
 
+// ConditionTopologyRouting is the type of the condition in which a Service's outcome
+// is kept.
+const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
+
+// AnnotationHeld is the annotation of an EndpointSlice in which the controller keeps
+// which zones its endpoints have hints for that the plan takes from them: by those
+// zones, joined by commas, the addresses. It is written with the hints, so that a
+// controller that starts while something is held finds the plan that was decided.
+const AnnotationHeld = "vicinity.dev/held"
+
+// AnnotationGroupMarks is the annotation of an EndpointGroup in which the controller
+// keeps what tells the plan from what is held for a while. Proxies do not need it.
+const AnnotationGroupMarks = "vicinity.dev/marks"
+
 // ManagedByKubernetes is the value of the label endpointslice.kubernetes.io/managed-by of
 // slices that Kubernetes' own controller writes, which copies the labels of the Service to
 // them.
 const ManagedByKubernetes = "endpointslice-controller.k8s.io"
-
-// ConditionTopologyRouting is the type of the condition in which a Service's outcome
-// is kept.
-const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 
 // Labels of nodes that run the control plane. Taints that keep other pods off them have
 // the same keys.
