@@ -47,8 +47,8 @@ type contest struct {
 	// raced are the medians of connections by the rules of both proxies at the same time, one
 	// for each race, and racedDirect those to the endpoint itself meanwhile.
 	raced, racedDirect []time.Duration
-	// failed counts connections of both kinds that were not answered.
-	failed int
+	// answered and failed count the connections of both kinds, races among them.
+	answered, failed int
 	// loads are those of the machine at the beginning and the end of each turn.
 	loads []string
 }
@@ -127,7 +127,7 @@ func (f *figures) tabulate(text *strings.Builder) {
 		{"connect by the cluster IP, both proxies in turns: p50 of each race", func(c *contest) string { return medians(c.raced) }},
 		{"connect to the endpoint itself from the same node", func(c *contest) string { return medians(c.racedDirect) }},
 		{"connections that failed", func(c *contest) string {
-			return fmt.Sprintf("%d of %d", c.failed, c.failed+len(c.connects)+len(c.direct))
+			return fmt.Sprintf("%d of %d", c.failed, c.failed+c.answered)
 		}},
 		{"load of the machine, during it", func(c *contest) string { return strings.Join(c.loads, " ") }},
 	}

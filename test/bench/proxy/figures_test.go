@@ -31,7 +31,7 @@ func TestFigures(t *testing.T) {
 	own.changes, own.groupChanges = []time.Duration{10 * time.Millisecond}, []time.Duration{1500 * time.Microsecond}
 	own.connects = []time.Duration{45 * time.Microsecond, 40 * time.Microsecond, 1100 * time.Millisecond}
 	own.direct = []time.Duration{41 * time.Microsecond}
-	own.failed = 2
+	own.answered, own.failed = 4, 2
 	peer.raced, peer.racedDirect = []time.Duration{50 * time.Microsecond, 70 * time.Microsecond, 60 * time.Microsecond}, []time.Duration{44 * time.Microsecond}
 	own.loads = []string{"0.50", "1.25"}
 	if f.of(vicinity, 1000) != own || f.of(vicinity, 5000) == own {

@@ -76,53 +76,61 @@ const (
 	firstPort, lastPort = 10_000, 32_767
 )
 
-// times opens connections by each way in turn, one after the other, and returns how long
-// those by each took, and how many failed. More than a hundredth must not. The kernel
-// remembers no connection when it begins.
-func times(ctx context.Context, number int, ways ...way) (all [][]time.Duration, failed int, err error) {
-	all = make([][]time.Duration, len(ways))
+// connections are those by one way: how long they took, how many failed, and why the last
+// of these did.
+type connections struct {
+	took   []time.Duration
+	failed int
+	last   error
+}
+
+// times opens connections by each way in turn, one after the other. More than a hundredth
+// must not fail. The kernel remembers no connection when it begins.
+func times(ctx context.Context, number int, ways ...way) ([]connections, error) {
+	all := make([]connections, len(ways))
 	ports := portRange{next: firstPort, left: lastPort - firstPort + 1}
 	for _, w := range ways {
 		if err := fabric.InNamespace(w.namespace, forgetConnections); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
 	for done := 0; done < number; done += batch {
 		if ctx.Err() != nil {
-			return nil, failed, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		sockets := make([][]int, len(ways))
 		for i, w := range ways {
+			var err error
 			if sockets[i], err = openSockets(w.namespace, min(batch, number-done), &ports); err != nil {
 				closeAll(sockets)
-				return nil, failed, err
+				return nil, err
 			}
 		}
-		lost, err := connectAll(sockets, ways, all)
+		connectAll(sockets, ways, all)
 		closeAll(sockets)
-		if failed += lost; 100*failed > number {
-			return nil, failed, fmt.Errorf("%d of %d connections have failed: %w", failed, number, err)
+		for i := range all {
+			if one := &all[i]; 100*one.failed > number {
+				return nil, fmt.Errorf("%d of %d connections to %s have failed: %w", one.failed, number, ways[i].to, one.last)
+			}
 		}
 	}
-	return all, failed, nil
+	return all, nil
 }
 
-// connectAll connects sockets of each way in turn, another one first each time, and notes
-// how long those by each took. It returns how many failed, and why the last did.
-func connectAll(sockets [][]int, ways []way, took [][]time.Duration) (failed int, last error) {
+// connectAll connects sockets of each way in turn, another one first each time.
+func connectAll(sockets [][]int, ways []way, all []connections) {
 	for n := range sockets[0] {
 		for i := range ways {
 			i = (i + n) % len(ways)
-			_, one, err := connect(sockets[i][n], ways[i].to)
+			_, took, err := connect(sockets[i][n], ways[i].to)
 			if err == nil {
-				took[i] = append(took[i], one)
+				all[i].took = append(all[i].took, took)
 				continue
 			}
-			failed++
-			last = fmt.Errorf("connecting to %s for %.3f s: %w", ways[i].to, one.Seconds(), err)
+			all[i].failed++
+			all[i].last = fmt.Errorf("connecting to %s for %.3f s: %w", ways[i].to, took.Seconds(), err)
 		}
 	}
-	return failed, last
 }
 
 func closeAll(sockets [][]int) {

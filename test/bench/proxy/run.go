@@ -69,6 +69,11 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.takeDown(ctx)) }()
+	defer func() {
+		if err != nil && len(b.figures.contests) > 0 {
+			b.say("not all was measured; what was:\n%s", b.figures.String())
+		}
+	}()
 	b.prober = prober{shape.NodeNamespace(b.cluster.Shape().Name, b.cluster.node.Index)}
 	ctx, b.lost = context.WithCancelCause(ctx)
 	defer b.lost(nil)
@@ -197,14 +202,24 @@ func (b *bench) finish(ctx context.Context, p *program, figures *contest) error 
 		return err
 	}
 	namespace := b.prober.namespace
-	connects, failed, err := times(ctx, b.connects, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(end.address, endpointPort)})
+	all, err := times(ctx, b.connects, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(end.address, endpointPort)})
 	if err != nil {
 		return err
 	}
-	figures.connects = append(figures.connects, connects[0]...)
-	figures.failed += failed
-	figures.direct = append(figures.direct, connects[1]...)
+	figures.connects = append(figures.connects, all[0].took...)
+	figures.direct = append(figures.direct, all[1].took...)
+	b.count(figures, all)
 	return nil
+}
+
+// count notes how many of some connections were answered, and says why others were not.
+func (b *bench) count(figures *contest, all []connections) {
+	for _, one := range all {
+		figures.answered += len(one.took)
+		if figures.failed += one.failed; one.failed > 0 {
+			b.say("%s: %d connections failed: %v", figures.proxy, one.failed, one.last)
+		}
+	}
 }
 
 // answering is the end that the live Service leads to, for certain.
