@@ -1,0 +1,24 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// place is a file or a folder of the repository, in backquotes or in the picture.
+var place = regexp.MustCompile("\\b(?:api|charts|cmd|docs|internal|lab|test)/[A-Za-z0-9_./-]*[A-Za-z0-9]")
+
+// TestArchitecture looks whether what docs/architecture.md names is there.
+func TestArchitecture(t *testing.T) {
+	found := place.FindAllString(text(t, "docs/architecture.md"), -1)
+	if len(found) < 30 {
+		t.Fatalf("the page names %d places; want the packages, an endpoint's way and where changes go", len(found))
+	}
+	for _, name := range found {
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Errorf("docs/architecture.md names %s, which is not there", name)
+		}
+	}
+}
