@@ -203,14 +203,12 @@ func TestReasonsOfPoliciesAreDocumented(t *testing.T) {
 // Labels and annotations of Vicinity are in the outcomes or in the API reference.
 func TestLabelsAreDocumented(t *testing.T) {
 	document := text(t, outcomes) + text(t, "docs/reference/api.md")
-	for _, folder := range []string{"api/v1alpha1", "internal/translate", "internal/routing"} {
-		names := declared(t, folder, func(name string) bool {
-			return strings.HasPrefix(name, "Label") || strings.HasPrefix(name, "Annotation")
-		})
-		for _, name := range names {
-			if strings.Contains(name, "vicinity.dev/") && !strings.Contains(document, "`"+strings.TrimSuffix(name, "/")) {
-				t.Errorf("neither %s nor the API reference has %q", outcomes, name)
-			}
+	names := declared(t, "api/v1alpha1", func(name string) bool {
+		return strings.HasPrefix(name, "Label") || strings.HasPrefix(name, "Annotation")
+	})
+	for _, name := range names {
+		if strings.Contains(name, "vicinity.dev/") && !strings.Contains(document, "`"+strings.TrimSuffix(name, "/")) {
+			t.Errorf("neither %s nor the API reference has %q", outcomes, name)
 		}
 	}
 }
