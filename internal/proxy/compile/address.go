@@ -6,20 +6,19 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	netutils "k8s.io/utils/net"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // parseAddress reads an IP address as Kubernetes does: numbers may begin with zeros,
-// as they did when some objects were stored, and an IPv4 address in IPv6 notation is an
+// as in objects that were stored long ago, and an IPv4 address in IPv6 notation is an
 // IPv4 address.
 func parseAddress(text string) (netip.Addr, bool) {
-	if address, err := netip.ParseAddr(text); err == nil {
-		return address.Unmap(), address.Zone() == ""
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		address, err = netip.ParseAddr(withoutLeadingZeros(text))
 	}
-	address, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
-	return address.Unmap(), ok
+	return address.Unmap(), err == nil && address.Zone() == ""
 }
 
 // parsePrefix reads a range of addresses in the same way. White space around it does
@@ -28,19 +27,34 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	text = strings.TrimSpace(text)
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		_, sloppy, err := netutils.ParseCIDRSloppy(text)
-		if err != nil {
+		if prefix, err = netip.ParsePrefix(withoutLeadingZeros(text)); err != nil {
 			return netip.Prefix{}, false
 		}
-		address, _ := netip.AddrFromSlice(sloppy.IP)
-		bits, _ := sloppy.Mask.Size()
-		prefix = netip.PrefixFrom(address, bits)
+		prefix = prefix.Masked()
 	}
 	if prefix.Addr().Is4In6() {
 		const mapped = 96
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-mapped)
 	}
 	return prefix.Masked(), prefix.IsValid()
+}
+
+// withoutLeadingZeros writes the numbers of an address or a range as netip wants them.
+func withoutLeadingZeros(text string) string {
+	written := make([]byte, 0, len(text))
+	inNumber := false
+	for i := range len(text) {
+		if text[i] == '0' && !inNumber && i+1 < len(text) && isHexDigit(text[i+1]) {
+			continue
+		}
+		inNumber = isHexDigit(text[i])
+		written = append(written, text[i])
+	}
+	return string(written)
+}
+
+func isHexDigit(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 // familyOf is the family of an address.
