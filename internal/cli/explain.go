@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // explainFlags are the flags of "vicinity explain" as they are given.
@@ -146,7 +146,7 @@ func (r *clusterReader) inputOf(ctx context.Context, name string) (reading, erro
 	if err != nil {
 		return reading{}, err
 	}
-	in.Cluster = translate.NewCluster(nodes)
+	in.Cluster = capacity.NewCluster(nodes)
 	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
 		return reading{}, err
 	}

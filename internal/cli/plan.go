@@ -16,6 +16,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
@@ -104,7 +105,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	if err != nil {
 		return err
 	}
-	cluster := translate.NewCluster(manifests.Nodes)
+	cluster := capacity.NewCluster(manifests.Nodes)
 	if note != "" {
 		fmt.Fprintln(s.err, note)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
@@ -183,7 +184,7 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]reading
 	for _, policy := range policies {
 		policiesOf[policy.Namespace] = append(policiesOf[policy.Namespace], policy)
 	}
-	cluster := translate.NewCluster(nodes)
+	cluster := capacity.NewCluster(nodes)
 	inputs := make([]reading, len(services))
 	for i, service := range services {
 		key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}

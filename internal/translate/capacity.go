@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,6 +33,16 @@ type Capacity struct {
 	WithoutControlPlane bool
 }
 
+// Zone is what the expression of a capacity sees as "zone". All numbers are decimal.
+type Zone struct {
+	Name   string  `cel:"name"`
+	Region string  `cel:"region"`
+	Nodes  float64 `cel:"nodes"`
+	CPU    float64 `cel:"cpu"`    // cores
+	Memory float64 `cel:"memory"` // bytes
+	Pods   float64 `cel:"pods"`
+}
+
 // capacities are what the zones of a cluster have, as a Capacity sees them.
 type capacities struct {
 	byZone                   map[string]float64
@@ -39,23 +50,10 @@ type capacities struct {
 	fault                    string
 }
 
-// mostCapacities is how many of them a cluster remembers.
-const mostCapacities = 1000
-
-// capacities computes what zones have, once for each Capacity.
+// capacities computes what zones have, unless that is remembered.
 func (c *Cluster) capacities(capacity Capacity) *capacities {
 	capacity.Type = cmp.Or(capacity.Type, CapacityNodes)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := c.known[capacity]
-	if known == nil {
-		if len(c.known) >= mostCapacities {
-			clear(c.known)
-		}
-		known = c.compute(capacity)
-		c.known[capacity] = known
-	}
-	return known
+	return remembered(c.tools.Capacities, capacity, func() *capacities { return c.compute(capacity) })
 }
 
 func (c *Cluster) compute(capacity Capacity) *capacities {
@@ -74,13 +72,20 @@ func (c *Cluster) compute(capacity Capacity) *capacities {
 	if capacity.Type != CapacityExpression {
 		return made
 	}
-	byZone, err := evaluate(capacity.Expression, slices.DeleteFunc(zones, func(z Zone) bool { return z.Nodes == 0 }))
+	byZone, err := c.evaluate(capacity.Expression, slices.DeleteFunc(zones, func(z Zone) bool { return z.Nodes == 0 }))
 	if err != nil {
 		made.fault = fmt.Sprintf("capacity.expression: %v; nodes are counted instead", err)
 		return made
 	}
 	made.byZone = byZone
 	return made
+}
+
+func (c *Cluster) evaluate(expression string, zones []Zone) (map[string]float64, error) {
+	if c.tools.Evaluate == nil {
+		return nil, errors.New("expressions are not read here")
+	}
+	return c.tools.Evaluate(expression, zones)
 }
 
 // counted reports of a node whether it counts.

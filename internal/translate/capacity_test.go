@@ -1,11 +1,12 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // pool makes a ready node of a zone with so many cores, GiB and pods, labelled
@@ -81,22 +83,14 @@ func TestCapacity(t *testing.T) {
 		{"selected nodes", Capacity{Type: CapacityNodes, NodeSelector: "pool=web"}, "a=1 b=1 c=0"},
 		{"cpu of selected nodes", Capacity{Type: CapacityCPU, NodeSelector: "pool in (batch)"}, "a=4 b=0 c=1"},
 		{"no node is selected", Capacity{Type: CapacityCPU, NodeSelector: "pool=none"}, "a=0 b=0 c=0"},
-		{"all fields", Capacity{Type: CapacityExpression, Expression: "zone.cpu + 100.0 * zone.nodes + zone.memory / 1073741824.0 * 1000.0 + zone.pods * 1000.0"}, "a=66206 b=88108 c=11101"},
-		{"names", Capacity{Type: CapacityExpression, Expression: "zone.name == 'a' && zone.region == 'north' ? 5 : 7"}, "a=5 b=7 c=7"},
-		{"unsigned", Capacity{Type: CapacityExpression, Expression: "3u"}, "a=3 b=3 c=3"},
-		{"functions", Capacity{Type: CapacityExpression, Expression: "math.least(zone.cpu, 4.0)"}, "a=4 b=4 c=1"},
-		{"of selected nodes", Capacity{Type: CapacityExpression, Expression: "zone.cpu + 1.0", NodeSelector: "pool=web"}, "a=3 b=9 c=0"},
-		{"zero", Capacity{Type: CapacityExpression, Expression: "0.0"}, "a=0 b=0 c=0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cluster := pools()
-			for range 2 { // the second time from memory
-				if got := capacitiesOf(cluster.Region(test.capacity, nil)); got != test.want {
-					t.Errorf("got %s, want %s", got, test.want)
-				}
-				if fault := cluster.Fault(test.capacity); fault != "" {
-					t.Errorf("fault %q", fault)
-				}
+			if got := capacitiesOf(cluster.Region(test.capacity, nil)); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+			if fault := cluster.Fault(test.capacity); fault != "" {
+				t.Errorf("fault %q", fault)
 			}
 		})
 	}
@@ -121,86 +115,79 @@ func TestCapacityCountsNodesThatLackSomething(t *testing.T) {
 	}
 }
 
-// An expression that fails where it is used is as if nodes were counted.
-func TestCapacityFallsBackToNodes(t *testing.T) {
-	for expression, want := range map[string]string{
-		"0.0 - zone.cpu":                    `zone "a": the result is -6; it must be from 0 to 1e+15`,
-		"0.0 / 0.0":                         `zone "a": the result is NaN; it must be from 0 to 1e+15`,
-		"zone.cpu / 0.0":                    `zone "a": the result is +Inf; it must be from 0 to 1e+15`,
-		"zone.cpu * 1e300":                  `zone "a": the result is 6e+300; it must be from 0 to 1e+15`,
-		"zone.name == 'b' ? -1 : 1":         `zone "b": the result is -1; it must be from 0 to 1e+15`,
-		"1 / (zone.name == 'c' ? 0 : 1)":    `zone "c": division by zero`,
-		"zone.cpus":                         "column 5: undefined field 'cpus'",
-		"zone.cpu * 2":                      "column 10: found no matching overload for '_*_' applied to '(double, int)'; fields of zone are decimal, so write 2.0 rather than 2",
-		"zone.name":                         "it gives a string; it must give a number",
-		"dyn(zone.cpu)":                     "it gives a dyn; it must give a number",
-		"zone.cpu +":                        "column 11: Syntax error: ",
-		"zone":                              "it gives a zone; it must give a number",
-		"node.cpu":                          "column 1: undeclared reference to 'node' (in container '')",
-		"":                                  "it is empty",
-		strings.Repeat("1+", 600) + "1":     "it has 1201 characters; at most 1024 are allowed",
-		"double(zone.name)":                 `zone "a": type conversion error`,
-		nested("[1,2,3,4,5,6,7,8,9,10]", 4): "it may cost ",
-	} {
-		t.Run(expression[:min(len(expression), 40)], func(t *testing.T) {
-			cluster := pools()
-			capacity := Capacity{Type: CapacityExpression, Expression: expression}
-			if got := capacitiesOf(cluster.Region(capacity, nil)); got != "a=2 b=1 c=1" {
-				t.Errorf("got %s, want the number of nodes", got)
-			}
-			fault := cluster.Fault(capacity)
-			if !strings.HasPrefix(fault, "capacity.expression: "+want) || !strings.HasSuffix(fault, "; nodes are counted instead") || strings.Contains(fault, "\n") {
-				t.Errorf("fault %q\nwant %q", fault, want)
-			}
-		})
-	}
+// shelf is a memory that counts what it did not know.
+type shelf struct {
+	values map[any]any
+	made   int
 }
 
-// nested is an expression that goes through a list within itself so many times.
-func nested(list string, depth int) string {
-	body := "1"
-	for i := range depth {
-		body = fmt.Sprintf("size(%s.map(x%d, %s))", list, i, body)
-	}
-	return body
+func (s *shelf) Load(key any) (value any, known bool) {
+	value, known = s.values[key]
+	return value, known
 }
 
-// What admission lets pass fails where it is used only for what zones are like.
-func TestCheckExpression(t *testing.T) {
-	for expression, fine := range map[string]bool{
-		"zone.cpu + 2.0 * zone.nodes":  true,
-		"1":                            true,
-		"zone.name == 'a' ? 1.0 : 2.0": true,
-		"double(zone.name)":            true, // for all that is known
-		"zone.name.matches('^a.*') || zone.region.contains('north') ? 1 : 2": true, // names are short
-		"zone.cpu + 2 * zone.nodes":  false,
-		"zone":                       false,
-		"true":                       false,
-		"":                           false,
-		"zone.cpu; zone.cpu":         false,
-		nested("[1,2,3]", 3):         true,
-		nested("[1,2,3,4,5,6,7]", 6): false,
+func (s *shelf) Store(key, value any) {
+	s.values[key] = value
+	s.made++
+}
+
+// byCores is an evaluator that knows one expression: the CPU of each zone that has nodes
+// which count, twice.
+func byCores(expression string, zones []Zone) (map[string]float64, error) {
+	if expression != "cores" {
+		return nil, errors.New("it is unknown")
+	}
+	capacities := map[string]float64{}
+	for _, zone := range zones {
+		capacities[zone.Name] = 2 * zone.CPU
+	}
+	return capacities, nil
+}
+
+// An expression that cannot be computed is as if nodes were counted.
+func TestCapacityByExpression(t *testing.T) {
+	capacity := func(expression string) Capacity {
+		return Capacity{Type: CapacityExpression, Expression: expression, NodeSelector: "pool=web"}
+	}
+	able := pools().With(Tools{Evaluate: byCores})
+	for _, test := range []struct {
+		cluster    *Cluster
+		expression string
+		want       string
+		fault      string
+	}{
+		{able, "cores", "a=4 b=16 c=0", ""},
+		{able, "bytes", "a=1 b=1 c=0", "capacity.expression: it is unknown; nodes are counted instead"},
+		{pools(), "cores", "a=1 b=1 c=0", "capacity.expression: expressions are not read here; nodes are counted instead"},
 	} {
-		if err := CheckExpression(expression); (err == nil) != fine {
-			t.Errorf("%s: %v", expression, err)
+		if got := capacitiesOf(test.cluster.Region(capacity(test.expression), nil)); got != test.want {
+			t.Errorf("%s: got %s, want %s", test.expression, got, test.want)
+		}
+		if got := test.cluster.Fault(capacity(test.expression)); got != test.fault {
+			t.Errorf("%s: fault %q, want %q", test.expression, got, test.fault)
 		}
 	}
 }
 
-// A cluster is shared by all that plan at the same time.
-func TestCapacityIsSafeForConcurrentUse(t *testing.T) {
-	cluster := pools()
-	var wait sync.WaitGroup
-	for i := range 16 {
-		wait.Go(func() {
-			capacity := Capacity{Type: CapacityExpression, Expression: fmt.Sprintf("%d.0 * zone.nodes", i%4)}
-			want := fmt.Sprintf("a=%d b=%d c=%d", i%4*2, i%4, i%4)
-			if got := capacitiesOf(cluster.Region(capacity, nil)); got != want {
-				t.Errorf("got %s, want %s", got, want)
+// What is remembered is not computed again, and is the same.
+func TestClusterRemembers(t *testing.T) {
+	capacities, nodes := &shelf{values: map[any]any{}}, &shelf{values: map[any]any{}}
+	cluster := pools().With(Tools{Capacities: capacities, Nodes: nodes})
+	keys := []string{topology.Hostname}
+	for range 2 {
+		for _, capacity := range []Capacity{{}, {Type: CapacityNodes}, {Type: CapacityCPU}} {
+			if got, want := cluster.Region(capacity, nil), pools().Region(capacity, nil); !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v: region %+v, want %+v", capacity, got, want)
 			}
-		})
+			if got, want := cluster.Nodes(capacity, keys), pools().Nodes(capacity, keys); !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v: nodes %+v, want %+v", capacity, got, want)
+			}
+		}
+		cluster.Nodes(Capacity{}, nil)
 	}
-	wait.Wait()
+	if capacities.made != 2 || nodes.made != 4 {
+		t.Errorf("computed %d capacities and %d views of nodes, want 2 and 4", capacities.made, nodes.made)
+	}
 }
 
 func TestClusterPlaces(t *testing.T) {
@@ -216,14 +203,5 @@ func TestClusterPlaces(t *testing.T) {
 	}
 	if got := cluster.Labels("gone"); got != nil {
 		t.Errorf("a node that is not there has labels: %v", got)
-	}
-}
-
-func BenchmarkExpression(b *testing.B) {
-	zones := []Zone{{Name: "a", CPU: 1, Nodes: 1}, {Name: "b", CPU: 2, Nodes: 2}, {Name: "c", CPU: 3, Nodes: 3}}
-	for b.Loop() {
-		if _, err := evaluate("zone.cpu + 2.0 * zone.nodes", zones); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,9 +25,7 @@ type Cluster struct {
 
 	proxies Proxies
 
-	mu    sync.Mutex
-	known map[Capacity]*capacities
-	views map[nodesKey]*nodesView
+	tools Tools
 	// Counted is the number of nodes that count.
 	Counted int
 	// WithoutZone and WithoutCPU are the names of nodes that should count and lack
@@ -60,7 +57,7 @@ type countedNode struct {
 
 // NewCluster reads the nodes of a cluster.
 func NewCluster(nodes []*corev1.Node) *Cluster {
-	c := &Cluster{nodes: make(map[string]place, len(nodes)), known: map[Capacity]*capacities{}, views: map[nodesKey]*nodesView{}}
+	c := &Cluster{nodes: make(map[string]place, len(nodes))}
 	for _, node := range nodes {
 		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
 		c.nodes[node.Name] = at

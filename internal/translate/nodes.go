@@ -56,9 +56,6 @@ type nodesView struct {
 	index map[string]int
 }
 
-// mostViews is how many views of its nodes a cluster remembers. Each has all nodes.
-const mostViews = 32
-
 // Nodes are all nodes as tiers of the keys see them, in the order of names. Those that
 // do not count have no share of the traffic. They are not to be changed.
 func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
@@ -66,26 +63,17 @@ func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
 }
 
 func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
-	known := c.capacities(capacity)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key := nodesKey{capacity, strings.Join(keys, ",")}
-	if view, found := c.views[key]; found {
+	return remembered(c.tools.Nodes, nodesKey{capacity, strings.Join(keys, ",")}, func() *nodesView {
+		shares := c.shares(capacity, c.capacities(capacity))
+		view := &nodesView{nodes: make([]allocate.Node, 0, len(c.nodes)), index: make(map[string]int, len(c.nodes))}
+		for i, name := range c.Names() {
+			view.index[name] = i
+			view.nodes = append(view.nodes, allocate.Node{
+				Name: name, Zone: c.nodes[name].zone, Share: shares[name], Domains: c.domains(name, keys),
+			})
+		}
 		return view
-	}
-	shares := c.shares(capacity, known)
-	view := &nodesView{nodes: make([]allocate.Node, 0, len(c.nodes)), index: make(map[string]int, len(c.nodes))}
-	for i, name := range c.Names() {
-		view.index[name] = i
-		view.nodes = append(view.nodes, allocate.Node{
-			Name: name, Zone: c.nodes[name].zone, Share: shares[name], Domains: c.domains(name, keys),
-		})
-	}
-	if len(c.views) >= mostViews {
-		clear(c.views)
-	}
-	c.views[key] = view
-	return view
+	})
 }
 
 // Places are where the endpoints are, as tiers of the keys see it, among the Nodes.

@@ -35,11 +35,11 @@ func TestSharesOfNodes(t *testing.T) {
 	}{
 		{"nodes", Capacity{}, []float64{1.0 / 3, 1.0 / 3, 1.0 / 3, 0}},
 		{"CPU", Capacity{Type: CapacityCPU}, []float64{3.0 / 8, 1.0 / 8, 1.0 / 2, 0}},
-		{"expression", Capacity{Type: CapacityExpression, Expression: "zone.cpu * 2.0"}, []float64{0.25, 0.25, 0.5, 0}},
+		{"expression", Capacity{Type: CapacityExpression, Expression: "cores"}, []float64{0.25, 0.25, 0.5, 0}},
 		{"selected", Capacity{NodeSelector: "web"}, []float64{0.5, 0.5, 0, 0}},
 		{"none", Capacity{NodeSelector: "none"}, []float64{0, 0, 0, 0}},
 	} {
-		got := NewCluster(nodes).Nodes(test.capacity, []string{topology.Hostname, "web"})
+		got := NewCluster(nodes).With(Tools{Evaluate: byCores}).Nodes(test.capacity, []string{topology.Hostname, "web"})
 		for i, name := range []string{"a-1", "a-2", "b-1", "c-1"} {
 			if got[i].Name != name || got[i].Domains[0] != name || math.Abs(got[i].Share-test.want[i]) > 1e-9 {
 				t.Errorf("%s: %+v, want %s with %g", test.name, got[i], name, test.want[i])

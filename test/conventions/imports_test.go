@@ -19,6 +19,7 @@ var layers = [][]string{
 	{"internal/explain"},
 	{"internal/report"},
 	{"internal/translate"},
+	{"internal/capacity"},
 	{"internal/routing"},
 	// What a node's rules are, as the proxy makes them and as the command line explains
 	// them.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -71,7 +72,7 @@ func (w *nodeWatcher) read(ctx context.Context) (*translate.Cluster, error) {
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	return translate.NewCluster(nodes), nil
+	return capacity.NewCluster(nodes), nil
 }
 
 // handler notes that a node has changed in what counts. Nodes report their status

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/outcome"
 	"vicinity.dev/vicinity/internal/webhook/verdict"
@@ -108,10 +109,10 @@ func (w *written) faults() field.ErrorList {
 	}
 	var all field.ErrorList
 	path := field.NewPath("spec")
-	capacity := spec.Capacity
-	if capacity.Type == v1alpha1.CapacityExpression && capacity != stored.Capacity {
-		if err := translate.CheckExpression(capacity.Expression); err != nil {
-			all = append(all, field.Invalid(path.Child("capacity", "expression"), capacity.Expression, err.Error()))
+	given := spec.Capacity
+	if given.Type == v1alpha1.CapacityExpression && given != stored.Capacity {
+		if err := capacity.Check(given.Expression); err != nil {
+			all = append(all, field.Invalid(path.Child("capacity", "expression"), given.Expression, err.Error()))
 		}
 	}
 	for _, selector := range []struct {

@@ -1,4 +1,4 @@
-package translate
+package capacity
 
 import (
 	"errors"
@@ -12,17 +12,9 @@ import (
 	"github.com/google/cel-go/checker"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
-)
 
-// Zone is what the expression of a capacity sees as "zone". All numbers are decimal.
-type Zone struct {
-	Name   string  `cel:"name"`
-	Region string  `cel:"region"`
-	Nodes  float64 `cel:"nodes"`
-	CPU    float64 `cel:"cpu"`    // cores
-	Memory float64 `cel:"memory"` // bytes
-	Pods   float64 `cel:"pods"`
-}
+	"vicinity.dev/vicinity/internal/translate"
+)
 
 const (
 	// expressionCost is the most that an expression may cost for one zone, in the
@@ -36,16 +28,16 @@ const (
 	longestName = 63
 )
 
-// CheckExpression says what is wrong with an expression, whatever the zones are: it
+// Check says what is wrong with an expression, whatever the zones are: it
 // must be CEL, give a number, and not cost too much.
-func CheckExpression(expression string) error {
+func Check(expression string) error {
 	_, err := compile(expression)
 	return err
 }
 
 // language is what expressions are written in.
 var language = sync.OnceValues(func() (*cel.Env, error) {
-	zone := reflect.TypeFor[Zone]()
+	zone := reflect.TypeFor[translate.Zone]()
 	return cel.NewEnv(
 		ext.NativeTypes(zone, ext.ParseStructTags(true)),
 		ext.Math(),
@@ -110,8 +102,8 @@ func (names) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNod
 	return nil
 }
 
-// evaluate computes the capacity of each zone.
-func evaluate(expression string, zones []Zone) (map[string]float64, error) {
+// Evaluate computes the capacity of each zone.
+func Evaluate(expression string, zones []translate.Zone) (map[string]float64, error) {
 	program, err := compile(expression)
 	if err != nil {
 		return nil, err
