@@ -17,6 +17,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
@@ -94,7 +95,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := translate.NewManifests()
+	manifests, err := manifest.NewSet()
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (f *planFlags) algorithmsFor(delivery simulate.Delivery) (chosen []allocate
 }
 
 // read reads all files and checks that there is what a plan needs.
-func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *translate.Manifests) error {
+func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manifest.Set) error {
 	if len(f.files) == 0 {
 		return usageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")
 	}
@@ -222,7 +223,7 @@ func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *transl
 }
 
 // readManifests reads a file, or the files of a directory that look like manifests.
-func readManifests(name string, manifests *translate.Manifests) error {
+func readManifests(name string, manifests *manifest.Set) error {
 	info, err := os.Stat(name)
 	if err != nil {
 		return fmt.Errorf("reading manifests: %w", err)
@@ -250,7 +251,7 @@ func readManifests(name string, manifests *translate.Manifests) error {
 	return nil
 }
 
-func readManifest(name string, manifests *translate.Manifests) (err error) {
+func readManifest(name string, manifests *manifest.Set) (err error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return fmt.Errorf("reading manifests: %w", err)
@@ -261,7 +262,7 @@ func readManifest(name string, manifests *translate.Manifests) (err error) {
 
 // chooseServices are the Services of the namespace that the names ask for, in the
 // order of namespaces and names.
-func chooseServices(manifests *translate.Manifests, namespace string, names []string) ([]*corev1.Service, error) {
+func chooseServices(manifests *manifest.Set, namespace string, names []string) ([]*corev1.Service, error) {
 	all := slices.Clone(manifests.Services)
 	slices.SortFunc(all, func(a, b *corev1.Service) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/simulate"
@@ -44,7 +45,7 @@ func (s *planSection) shown() *explain.Option { return &s.comparison.Options[s.c
 
 // planner makes sections.
 type planner struct {
-	manifests *translate.Manifests
+	manifests *manifest.Set
 	cluster   *translate.Cluster
 	question  explain.Question
 	// groups is the question for Services that ask for groups, which is the same if one

@@ -1,6 +1,6 @@
 // Package translate turns Kubernetes objects into the values of the core: what a
 // Service asks for, which zones there are and what they can bear, and which
-// endpoints a Service has where. It also reads those objects from manifests.
+// endpoints a Service has where.
 //
 // It decides nothing about traffic, and it never changes the objects that it is
 // given: they may be shared with a cache.

@@ -338,31 +338,12 @@ func TestRequestOfTakesOverAuto(t *testing.T) {
 // The manifest is one that users of Gardener have: the annotation for clusters that
 // know no better, and the label.
 func TestRequestOfGardenersManifest(t *testing.T) {
-	m, err := NewManifests()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Read("service.yaml", strings.NewReader(`
-apiVersion: v1
-kind: Service
-metadata:
-  name: etcd-client
-  namespace: shoot--garden--local
-  annotations:
-    service.kubernetes.io/topology-aware-hints: "auto"
-  labels:
-    app: etcd-statefulset
-    endpoint-slice-hints.resources.gardener.cloud/consider: "true"
-spec:
-  selector:
-    app: etcd-statefulset
-  ports:
-  - name: client
-    port: 2379
-`)); err != nil {
-		t.Fatal(err)
-	}
-	got := RequestOf(m.Services[0], nil, Options{})
+	got := RequestOf(&corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   "shoot--garden--local",
+		Name:        "etcd-client",
+		Annotations: map[string]string{"service.kubernetes.io/topology-aware-hints": "auto"},
+		Labels:      map[string]string{"app": "etcd-statefulset", "endpoint-slice-hints.resources.gardener.cloud/consider": "true"},
+	}}, nil, Options{})
 	want := Request{
 		Intent:   allocate.Intent{Tiers: topology.Tiers{zone, all}},
 		Approach: ApproachPrefer,

@@ -1,4 +1,4 @@
-package translate
+package manifest
 
 import (
 	"bytes"
@@ -12,11 +12,13 @@ import (
 	"testing/iotest"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/translate"
 )
 
-func readAll(t testing.TB, texts ...string) (*Manifests, error) {
+func readAll(t testing.TB, texts ...string) (*Set, error) {
 	t.Helper()
-	m, err := NewManifests()
+	m, err := NewSet()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +31,7 @@ func readAll(t testing.TB, texts ...string) (*Manifests, error) {
 }
 
 // contents are the objects that were read, a line each.
-func contents(m *Manifests) string {
+func contents(m *Set) string {
 	var lines []string
 	for _, o := range m.Nodes {
 		lines = append(lines, "Node "+o.Name)
@@ -56,7 +58,7 @@ func contents(m *Manifests) string {
 }
 
 // A namespace that is not given has the label that each has.
-func TestManifestsDefaults(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	policy := func(name, selector string) string {
 		return "apiVersion: vicinity.dev/v1alpha1\nkind: ClusterRoutingPolicy\nmetadata: {name: " + name + "}\nspec: {namespaceSelector: " + selector + "}\n---\n"
 	}
@@ -76,7 +78,7 @@ func TestManifestsDefaults(t *testing.T) {
 	}
 }
 
-func TestReadManifests(t *testing.T) {
+func TestRead(t *testing.T) {
 	for _, test := range []struct {
 		name, text, want string
 		notes            []string
@@ -187,7 +189,7 @@ func TestTheLastOfTheSameObjectsCounts(t *testing.T) {
 	}
 }
 
-func TestReadManifestsErrors(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	for _, test := range []struct {
 		name, text, want string
 	}{
@@ -280,16 +282,16 @@ func TestReadManifestsErrors(t *testing.T) {
 			if err.Error() != test.want {
 				t.Errorf("got\n%s\nwant\n%s", err, test.want)
 			}
-			var where *ManifestError
+			var where *Error
 			if !errors.As(err, &where) {
-				t.Errorf("%T is not a ManifestError", err)
+				t.Errorf("%T is not an Error", err)
 			}
 		})
 	}
 }
 
-func TestReadManifestsReportsBrokenFiles(t *testing.T) {
-	m, err := NewManifests()
+func TestReadReportsBrokenFiles(t *testing.T) {
+	m, err := NewSet()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +301,7 @@ func TestReadManifestsReportsBrokenFiles(t *testing.T) {
 	}
 }
 
-func TestManifestsEndpoints(t *testing.T) {
+func TestEndpoints(t *testing.T) {
 	m, err := readAll(t, `
 apiVersion: v1
 kind: Service
@@ -331,7 +333,7 @@ endpoints: [{addresses: [10.0.0.3]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := NewCluster(m.Nodes)
+	cluster := translate.NewCluster(m.Nodes)
 	for i, want := range []string{"10.0.0.2", "10.0.0.1"} {
 		got := m.Endpoints(m.Services[i], cluster)[corev1.IPv4Protocol]
 		if len(got) != 1 || got[0].Address != want {
@@ -342,8 +344,8 @@ endpoints: [{addresses: [10.0.0.3]}]
 
 // Whatever is in a file, reading it ends with objects or with an error that says
 // where.
-func FuzzReadManifests(f *testing.F) {
-	files, err := filepath.Glob("testdata/manifests/*")
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/files/*")
 	if err != nil || len(files) == 0 {
 		f.Fatalf("no seeds: %v", err)
 	}
@@ -355,13 +357,13 @@ func FuzzReadManifests(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := NewManifests()
+		m, err := NewSet()
 		if err != nil {
 			t.Fatal(err)
 		}
 		lines := bytes.Count(data, []byte("\n")) + 1
 		if err := m.Read("fuzz", bytes.NewReader(data)); err != nil {
-			var where *ManifestError
+			var where *Error
 			if !errors.As(err, &where) {
 				t.Fatalf("error without a place: %v", err)
 			}
@@ -371,12 +373,12 @@ func FuzzReadManifests(f *testing.F) {
 			return
 		}
 		m.Notes()
-		cluster := NewCluster(m.Nodes)
+		cluster := translate.NewCluster(m.Nodes)
 		cluster.Warnings()
 		for _, service := range m.Services {
-			RequestOf(service, nil, Options{})
+			translate.RequestOf(service, nil, translate.Options{})
 			for _, endpoints := range m.Endpoints(service, cluster) {
-				if region := cluster.Region(Capacity{Type: CapacityCPU}, endpoints); region.Endpoints() != len(endpoints) {
+				if region := cluster.Region(translate.Capacity{Type: translate.CapacityCPU}, endpoints); region.Endpoints() != len(endpoints) {
 					t.Fatalf("%d endpoints make a region of %d", len(endpoints), region.Endpoints())
 				}
 			}

@@ -1,4 +1,6 @@
-package translate
+// Package manifest reads the objects of a cluster that say where traffic can go from
+// files in YAML or JSON, and says where in which file a mistake is.
+package manifest
 
 import (
 	"bytes"
@@ -8,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,14 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
-// Manifests are the objects of a cluster that say where traffic can go, read from
-// files. The objects are in the order in which they were first given.
-type Manifests struct {
+// Set is what was read. Objects are in the order in which they were first given.
+type Set struct {
 	Nodes    []*corev1.Node
 	Pods     []*corev1.Pod
 	Services []*corev1.Service
@@ -43,23 +42,23 @@ type Manifests struct {
 	replaced []string
 }
 
-// NewManifests returns an empty set.
-func NewManifests() (*Manifests, error) {
+// NewSet returns an empty set.
+func NewSet() (*Set, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("preparing to read manifests: %w", err)
 		}
 	}
-	return &Manifests{
+	return &Set{
 		decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(),
 		places:  map[string]int{},
 		ignored: map[string]int{},
 	}, nil
 }
 
-// A ManifestError says where in which file something cannot be read.
-type ManifestError struct {
+// Error says where in which file something cannot be read.
+type Error struct {
 	File string
 	// Document counts the documents of the file that are not empty, from 1.
 	Document int
@@ -71,7 +70,7 @@ type ManifestError struct {
 	Err    error
 }
 
-func (e *ManifestError) Error() string {
+func (e *Error) Error() string {
 	where := fmt.Sprintf("%s: document %d, line %d", e.File, e.Document, e.Line)
 	if e.Object != "" {
 		where += ": " + e.Object
@@ -79,12 +78,12 @@ func (e *ManifestError) Error() string {
 	return where + ": " + e.Err.Error()
 }
 
-func (e *ManifestError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // Read adds the objects in YAML or JSON, of one or many documents. An object that
 // was read before is replaced. Of lists, as kubectl prints them, the items are read.
-// The error is a ManifestError unless reading itself fails.
-func (m *Manifests) Read(file string, from io.Reader) error {
+// The error is an Error unless reading itself fails.
+func (m *Set) Read(file string, from io.Reader) error {
 	data, err := io.ReadAll(from)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", file, err)
@@ -95,7 +94,7 @@ func (m *Manifests) Read(file string, from io.Reader) error {
 		for _, document := range documents {
 			number++
 			if object, err := m.add(document.json, metav1.TypeMeta{}); err != nil {
-				return &ManifestError{file, number, document.line, object, err}
+				return &Error{file, number, document.line, object, err}
 			}
 		}
 		if err != nil {
@@ -103,151 +102,17 @@ func (m *Manifests) Read(file string, from io.Reader) error {
 			if !errors.As(err, &failure) {
 				return fmt.Errorf("reading %s: %w", file, err)
 			}
-			return &ManifestError{file, number + 1, failure.line, "", failure.err}
+			return &Error{file, number + 1, failure.line, "", failure.err}
 		}
 	}
 	return nil
 }
 
-// text is a part of a file, and the line of the file that it starts on.
-type text struct {
-	data []byte
-	line int
-}
-
-// document is one value, as JSON.
-type document struct {
-	json json.RawMessage
-	line int
-}
-
-// syntaxError is text that is no value.
-type syntaxError struct {
-	line int
-	err  error
-}
-
-func (e *syntaxError) Error() string { return e.err.Error() }
-
-// splitDocuments cuts a file before each line that starts a YAML document, which may
-// have content, and after each line that only ends one.
-func splitDocuments(data []byte) []text {
-	var parts []text
-	current := text{line: 1}
-	line := 0
-	for piece := range bytes.Lines(data) {
-		line++
-		starts := bytes.HasPrefix(piece, []byte("---")) && len(bytes.TrimSpace(piece[3:min(4, len(piece))])) == 0
-		ends := bytes.Equal(bytes.TrimRight(piece, " \t\r\n"), []byte("..."))
-		switch {
-		case starts:
-			parts = append(parts, current)
-			current = text{line: line, data: slices.Clone(piece)}
-		case ends:
-			parts = append(parts, current)
-			current = text{line: line + 1}
-		default:
-			current.data = append(current.data, piece...)
-		}
-	}
-	return append(parts, current)
-}
-
-// marker is the start of a YAML document, which may stand before JSON too.
-var marker = regexp.MustCompile(`\A---[ \t]*\r?\n`)
-
-// values reads what is in the text: one YAML document, or any number of JSON values
-// in a row. Together with an error come the values before it.
-func (t text) values() ([]document, error) {
-	t.data = bytes.TrimPrefix(t.data, []byte("\xef\xbb\xbf")) // a byte order mark
-	body := t
-	if start := marker.Find(t.data); start != nil {
-		body = text{t.data[len(start):], t.line + 1}
-	}
-	if !bytes.HasPrefix(bytes.TrimLeft(body.data, " \t\r\n"), []byte("{")) {
-		return t.yaml()
-	}
-	documents, err := body.jsonStream()
-	if err != nil && len(documents) == 0 {
-		if flow, found := body.flowMap(); found {
-			return []document{flow}, nil
-		}
-	}
-	return documents, err
-}
-
-// flowMap reads a map that YAML allows in braces and JSON does not. The parser stops
-// where a document ends, so the map is put into a list: that has one item only if
-// nothing comes after the map.
-func (t text) flowMap() (document, bool) {
-	value, err := yaml.YAMLToJSONStrict(slices.Concat([]byte("[\n"), t.data, []byte("\n]")))
-	if err != nil {
-		return document{}, false
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(value, &list); err != nil || len(list) != 1 {
-		return document{}, false
-	}
-	return document{list[0], t.line}, true
-}
-
-func (t text) jsonStream() ([]document, error) {
-	var documents []document
-	decoder := json.NewDecoder(bytes.NewReader(t.data))
-	for {
-		start := int(decoder.InputOffset())
-		start += len(t.data[start:]) - len(bytes.TrimLeft(t.data[start:], " \t\r\n"))
-		var value json.RawMessage
-		err := decoder.Decode(&value)
-		if err == io.EOF {
-			return documents, nil
-		}
-		if err != nil {
-			at := len(t.data) // the end came too early
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				at = min(int(syntax.Offset), at)
-			}
-			return documents, &syntaxError{t.lineAt(at), err}
-		}
-		documents = append(documents, document{value, t.lineAt(start)})
-	}
-}
-
-// lineAt is the line of the file at an offset.
-func (t text) lineAt(offset int) int {
-	return t.line + bytes.Count(t.data[:offset], []byte("\n"))
-}
-
-// yamlLine is how the YAML parser says where an error is.
-var yamlLine = regexp.MustCompile(`\bline (\d+): `)
-
-func (t text) yaml() ([]document, error) {
-	value, err := yaml.YAMLToJSONStrict(t.data)
-	if err != nil {
-		message := strings.TrimPrefix(strings.TrimPrefix(oneLine(err.Error()), "error converting YAML to JSON: "), "yaml: ")
-		line := t.line
-		if found := yamlLine.FindStringSubmatchIndex(message); found != nil {
-			if relative, err := strconv.Atoi(message[found[2]:found[3]]); err == nil && relative > 0 {
-				// The parser counts some characters as line ends that editors do not.
-				line = min(line+relative-1, t.lineAt(len(t.data)))
-			}
-			message = message[:found[0]] + message[found[1]:]
-		}
-		return nil, &syntaxError{line, errors.New(message)}
-	}
-	if string(value) == "null" {
-		return nil, nil // only comments, or nothing
-	}
-	first := bytes.TrimPrefix(t.data, []byte("---"))
-	skipped := len(t.data) - len(bytes.TrimLeft(first, " \t\r\n"))
-	return []document{{value, t.lineAt(skipped)}}, nil
-}
-
-// oneLine joins the lines of a message.
-func oneLine(message string) string {
-	return strings.Join(strings.Fields(message), " ")
-}
+// The kinds of policies.
+const (
+	kindPolicy        = "RoutingPolicy"
+	kindClusterPolicy = "ClusterRoutingPolicy"
+)
 
 // identity is what every object has.
 type identity struct {
@@ -269,7 +134,7 @@ func (i identity) String() string {
 
 // add reads one object. Items of a list that do not say what they are have the type
 // that the list implies. With an error comes the object it is about.
-func (m *Manifests) add(raw json.RawMessage, implied metav1.TypeMeta) (object string, err error) {
+func (m *Set) add(raw json.RawMessage, implied metav1.TypeMeta) (object string, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return "", errors.New("not a Kubernetes object: it must be a map with apiVersion, kind and metadata")
 	}
@@ -328,7 +193,7 @@ func itemsOf(id identity, raw json.RawMessage) (items []json.RawMessage, found b
 	return items, true, nil
 }
 
-func (m *Manifests) addItems(list identity, items []json.RawMessage) (object string, err error) {
+func (m *Set) addItems(list identity, items []json.RawMessage) (object string, err error) {
 	var implied metav1.TypeMeta
 	if kind := strings.TrimSuffix(list.Kind, "List"); kind != "" {
 		implied = metav1.TypeMeta{APIVersion: list.APIVersion, Kind: kind}
@@ -368,7 +233,7 @@ func ignoredName(gvk schema.GroupVersionKind) string {
 }
 
 // keep adds an object to its list, in the place of the one with the same name.
-func (m *Manifests) keep(decoded runtime.Object) {
+func (m *Set) keep(decoded runtime.Object) {
 	switch object := decoded.(type) {
 	case *corev1.Node:
 		m.Nodes = put(m, m.Nodes, "Node "+object.Name, object)
@@ -391,7 +256,7 @@ func (m *Manifests) keep(decoded runtime.Object) {
 	}
 }
 
-func put[T any](m *Manifests, list []T, name string, object T) []T {
+func put[T any](m *Set, list []T, name string, object T) []T {
 	if at, found := m.places[name]; found {
 		m.replaced = append(m.replaced, name)
 		list[at] = object
@@ -407,7 +272,7 @@ func namespaceOf(object metav1.Object) string {
 }
 
 // Notes say what was read and does not count, each in a sentence.
-func (m *Manifests) Notes() []string {
+func (m *Set) Notes() []string {
 	var kinds, notes []string
 	for kind, n := range m.ignored {
 		kinds = append(kinds, fmt.Sprintf("%s (%d)", kind, n))
@@ -423,26 +288,42 @@ func (m *Manifests) Notes() []string {
 		}
 	}
 	if n := len(m.replaced); n > 0 {
-		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n, "object"), some(m.replaced)))
+		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n), some(m.replaced)))
 	}
 	return notes
 }
 
+func count(objects int) string {
+	if objects == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", objects)
+}
+
+// some lists the first few names.
+func some(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Defaults are the ClusterRoutingPolicies that choose the namespace. One that is not given
 // has the label that Kubernetes gives to each, and no other.
-func (m *Manifests) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
+func (m *Set) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
 	labels := map[string]string{corev1.LabelMetadataName: namespace}
 	for _, given := range m.Namespaces {
 		if given.Name == namespace {
 			maps.Copy(labels, given.Labels)
 		}
 	}
-	return ForNamespace(m.ClusterPolicies, labels)
+	return translate.ForNamespace(m.ClusterPolicies, labels)
 }
 
 // Endpoints are the ready endpoints of one of the Services: those in its slices or,
 // if it has none, those of the pods that it selects.
-func (m *Manifests) Endpoints(service *corev1.Service, cluster *Cluster) Families {
+func (m *Set) Endpoints(service *corev1.Service, cluster *translate.Cluster) translate.Families {
 	var eps []*discoveryv1.EndpointSlice
 	for _, slice := range m.Slices {
 		if slice.Namespace == service.Namespace && slice.Labels[discoveryv1.LabelServiceName] == service.Name {
@@ -450,7 +331,7 @@ func (m *Manifests) Endpoints(service *corev1.Service, cluster *Cluster) Familie
 		}
 	}
 	if len(eps) > 0 {
-		return SliceEndpoints(eps, cluster)
+		return translate.SliceEndpoints(eps, cluster)
 	}
-	return PodEndpoints(service, m.Pods, cluster)
+	return translate.PodEndpoints(service, m.Pods, cluster)
 }
