@@ -2,7 +2,6 @@ package conventions_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +20,7 @@ var layers = [][]string{
 	{"internal/translate"},
 	{"internal/capacity"},
 	{"internal/routing"},
+	{"internal/inspect"},
 	// What a node's rules are, as the proxy makes them and as the command line explains
 	// them.
 	{"internal/proxy/ruleset"},
@@ -30,19 +30,6 @@ var layers = [][]string{
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
 }
-
-// core are the parts that decide, and packages of other parts that do. They use the
-// standard library and each other.
-var core = []string{
-	"internal/topology", "internal/netset", "internal/allocate", "internal/disruption", "internal/rollout", "internal/locate",
-	"internal/simulate", "internal/explain", "internal/report", "internal/proxy/ruleset",
-}
-
-// labUsers are the parts that may import the lab.
-var labUsers = []string{"internal/cli", "test"}
-
-// loggers are what the core does not reach, not even through the standard library.
-var loggers = []string{"log", "log/slog"}
 
 // place finds the part that a package belongs to, and its layer.
 func place(path string) (part string, layer int, ok bool) {
@@ -59,11 +46,6 @@ func place(path string) (part string, layer int, ok bool) {
 // within reports whether a package is in a folder or below it.
 func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
-}
-
-// inCore reports whether a package of the project is part of the core.
-func inCore(p pkg) bool {
-	return ours(p.ImportPath) && slices.ContainsFunc(core, func(folder string) bool { return within(p.path(), folder) })
 }
 
 // importViolations looks at packages and all their dependencies.
@@ -95,30 +77,6 @@ func importViolations(packages []pkg) []string {
 				violations = append(violations, fmt.Sprintf("%s imports %s: the two must not know each other", p.path(), path))
 			case lower > layer:
 				violations = append(violations, fmt.Sprintf("%s imports %s: imports run the other way", p.path(), path))
-			case other == "lab" && !slices.Contains(labUsers, part):
-				violations = append(violations, fmt.Sprintf("%s imports %s: only %s may", p.path(), path, strings.Join(labUsers, " and ")))
-			}
-		}
-		if inCore(p) {
-			violations = append(violations, coreViolations(p, known)...)
-		}
-	}
-	return violations
-}
-
-// coreViolations looks at what a package of the core imports. Whatever else it
-// reaches, it reaches through a package of the core, which is looked at too, or
-// through the standard library.
-func coreViolations(p pkg, known map[string]pkg) []string {
-	var violations []string
-	for _, imported := range p.Imports {
-		i := known[imported]
-		if !i.Standard && !inCore(i) {
-			violations = append(violations, fmt.Sprintf("%s imports %s: the core uses the standard library and the core only", p.path(), imported))
-		}
-		for _, logger := range loggers {
-			if i.Standard && (imported == logger || slices.Contains(i.Deps, logger)) {
-				violations = append(violations, fmt.Sprintf("%s imports %s, which reaches %s: the core does not log", p.path(), imported, logger))
 			}
 		}
 	}
@@ -193,59 +151,12 @@ func TestImportViolationsAreFound(t *testing.T) {
 			want:    []string{"internal/cli imports cmd/vicinity: imports run the other way"},
 		},
 		{
-			name:    "the lab from the command line",
-			path:    "internal/cli",
-			imports: []string{"vicinity.dev/vicinity/lab"},
-		},
-		{
-			name:    "the lab from the proxy",
-			path:    "internal/proxy",
-			imports: []string{"vicinity.dev/vicinity/lab"},
-			want:    []string{"internal/proxy imports lab: only internal/cli and test may"},
-		},
-		{
-			name:    "Kubernetes in a shell",
-			path:    "internal/translate",
-			imports: []string{"k8s.io/api/core/v1"},
-		},
-		{
-			name:    "Kubernetes in the core",
-			path:    "internal/locate",
-			imports: []string{"k8s.io/api/core/v1"},
-			want:    []string{"internal/locate imports k8s.io/api/core/v1: the core uses the standard library"},
-		},
-		{
-			name:    "the API in the core",
-			path:    "internal/rollout",
-			imports: []string{"vicinity.dev/vicinity/api/v1alpha1"},
-			want:    []string{"internal/rollout imports vicinity.dev/vicinity/api/v1alpha1: the core uses the standard library"},
-		},
-		{
-			name:    "Kubernetes in what the proxy decides",
-			path:    "internal/proxy/ruleset",
-			imports: []string{"k8s.io/api/core/v1"},
-			want:    []string{"internal/proxy/ruleset imports k8s.io/api/core/v1: the core uses the standard library"},
-		},
-		{
 			name:    "the proxy in what it decides",
 			path:    "internal/proxy/ruleset",
 			imports: []string{"vicinity.dev/vicinity/internal/proxy/kernel", "vicinity.dev/vicinity/internal/topology"},
 			want: []string{
 				"internal/proxy/ruleset imports internal/proxy/kernel: imports run the other way",
-				"internal/proxy/ruleset imports vicinity.dev/vicinity/internal/proxy/kernel: the core uses the standard library",
 			},
-		},
-		{
-			name:    "a logger",
-			path:    "internal/simulate",
-			imports: []string{"log"},
-			want:    []string{"internal/simulate imports log, which reaches log: the core does not log"},
-		},
-		{
-			name:    "a logger by a detour",
-			path:    "internal/simulate",
-			imports: []string{"net/http"},
-			want:    []string{"internal/simulate imports net/http, which reaches log: the core does not log"},
 		},
 		{
 			name: "a package without a place",
@@ -261,11 +172,7 @@ func TestImportViolationsAreFound(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			packages := []pkg{{ImportPath: module + "/" + test.path, Imports: test.imports}}
 			for _, imported := range test.imports {
-				p := pkg{ImportPath: imported, Standard: !strings.Contains(imported, ".")}
-				if imported == "net/http" {
-					p.Deps = []string{"io", "log"}
-				}
-				packages = append(packages, p)
+				packages = append(packages, pkg{ImportPath: imported, Standard: !strings.Contains(imported, ".")})
 			}
 			expect(t, importViolations(packages), test.want...)
 		})

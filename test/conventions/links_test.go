@@ -2,7 +2,9 @@ package conventions_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -15,7 +17,66 @@ var unlinked = map[string][]string{
 		// The clients of all APIs, 9 MiB on each node, and the events library, which links
 		// them too.
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/events",
+		"lab", "helm.sh/helm/v4",
 	},
+	"cmd/vicinity-controller": {"lab", "helm.sh/helm/v4"},
+}
+
+// confined are folders, in the project or as import paths, which only files whose names
+// begin so may import. Tests may import anything.
+var confined = map[string][]string{
+	"lab":              {"lab/", "test/", "internal/cli/lab"},
+	"lab/controlplane": {"lab/", "test/e2e/", "test/bench/"},
+	"helm.sh/helm/v4":  {"lab/"},
+}
+
+// confinementViolations are the imports of a file that only others may have.
+func confinementViolations(s source) []string {
+	var violations []string
+	for _, folder := range slices.Sorted(maps.Keys(confined)) {
+		users := confined[folder]
+		if slices.ContainsFunc(users, func(user string) bool { return strings.HasPrefix(s.name, user) }) {
+			continue
+		}
+		for _, spec := range s.file.Imports {
+			imported := strings.Trim(spec.Path.Value, "\"`")
+			if within(imported, folder) || within(imported, module+"/"+folder) {
+				violations = append(violations, fmt.Sprintf("%s: it imports %s: only %s may; move what needs it there", s.at(spec), imported, strings.Join(users, " and ")))
+			}
+		}
+	}
+	return violations
+}
+
+func TestTheLabIsForFew(t *testing.T) {
+	for _, p := range list(t) {
+		if !ours(p.ImportPath) {
+			continue
+		}
+		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
+			report(t, confinementViolations(s))
+		}
+	}
+}
+
+func TestConfinementViolationsAreFound(t *testing.T) {
+	const helm, lab, controlplane = `"helm.sh/helm/v4/pkg/action"`, `"vicinity.dev/vicinity/lab"`, `"vicinity.dev/vicinity/lab/controlplane"`
+	for _, test := range []struct {
+		file, imports string
+		want          []string
+	}{
+		{"lab/release/p.go", helm + ";" + lab + ";" + controlplane, nil},
+		{"test/bench/proxy/p.go", lab + ";" + controlplane, nil},
+		{"internal/cli/lab_up.go", lab, nil},
+		{"internal/cli/lab_up.go", controlplane, []string{"it imports vicinity.dev/vicinity/lab/controlplane: only lab/ and test/e2e/ and test/bench/ may"}},
+		{"internal/cli/explain.go", lab, []string{"internal/cli/explain.go:2:9: it imports vicinity.dev/vicinity/lab: only lab/ and"}},
+		{"internal/controller/p.go", helm, []string{"it imports helm.sh/helm/v4/pkg/action: only lab/ may"}},
+		{"labs/p.go", `"vicinity.dev/vicinity/labs"`, nil},
+	} {
+		t.Run(test.file, func(t *testing.T) {
+			expect(t, confinementViolations(parse(t, test.file, "package p\nimport ("+test.imports+")")), test.want...)
+		})
+	}
 }
 
 // linkViolations are the packages that a command links and should not.

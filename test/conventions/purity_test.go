@@ -10,28 +10,120 @@ import (
 	"testing"
 )
 
-// impure are the functions of the standard library that make an outcome depend on
-// when and where it is computed. Time is an argument of the core.
-var impure = map[string][]string{
-	"time": {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
+// ring is a set of folders, with all below them, whose packages are pure: the same input
+// gives the same outcome, wherever and whenever they are called.
+type ring struct {
+	folders []string
+	// besides are the import paths, with all below them, that its packages may import besides
+	// the standard library, its own ring, and those before it.
+	besides []string
+	// may says the same in words.
+	may string
+}
+
+var rings = []ring{
+	{
+		folders: []string{
+			"internal/topology", "internal/netset", "internal/allocate", "internal/disruption", "internal/rollout", "internal/locate",
+			"internal/simulate", "internal/explain", "internal/report",
+			"internal/proxy/ruleset", // which could be in ring two, and needs nothing of Kubernetes
+		},
+		may: "ring one may import the standard library and ring one",
+	},
+	{
+		folders: []string{"internal/translate", "internal/routing", "internal/inspect", "internal/proxy/compile"},
+		besides: []string{"k8s.io/api", "k8s.io/apimachinery", module + "/api"},
+		may:     "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api)",
+	},
+}
+
+// exception is an import that the packages of a folder still have.
+type exception struct{ folder, imported, reason string }
+
+// exceptions is a list that is to become empty.
+var exceptions = []exception{
+	{"internal/routing", "sync", "it keeps planners for its callers"},
+}
+
+// workers are the folders of rings whose packages may start goroutines.
+var workers = []string{"internal/simulate"}
+
+// workersOnly are packages that only workers may import, and shellOnly those that no package
+// of a ring may, each with what to do instead.
+var (
+	workersOnly = map[string]string{
+		"context":     "what is pure does not wait, so there is nothing to cancel",
+		"runtime":     "take as an argument what depends on the machine",
+		"sync":        "make it a value, and have the shell pass in what remembers or is shared, as translate.Tools",
+		"sync/atomic": "make it a value, and have the shell pass in what remembers or is shared, as translate.Tools",
+	}
+	shellOnly = map[string]string{
+		"crypto/rand":                          "it is random; take a seed as an argument",
+		"hash/maphash":                         "it is random; use hash/fnv",
+		"log":                                  "return as data what is to be said, and have the shell log it",
+		"log/slog":                             "return as data what is to be said, and have the shell log it",
+		"net":                                  "use net/netip for addresses, and have the shell connect",
+		"os":                                   "take the content as an argument, and have the shell read it",
+		"os/exec":                              "have the shell run it",
+		"os/signal":                            "have the shell wait for it",
+		"syscall":                              "have the shell call it",
+		"k8s.io/apimachinery/pkg/util/rand":    "it is random; take a seed as an argument",
+		"k8s.io/apimachinery/pkg/util/runtime": "return errors",
+		"k8s.io/apimachinery/pkg/util/uuid":    "it is random; take what tells objects apart as an argument",
+		"k8s.io/apimachinery/pkg/util/wait":    "return when to look again, and have the shell wait",
+		"k8s.io/apimachinery/pkg/watch":        "take objects as arguments, and have the shell watch",
+	}
+)
+
+// clocks are the functions that make an outcome depend on when it is computed.
+var clocks = map[string][]string{
+	"time":                                 {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
+	"k8s.io/apimachinery/pkg/apis/meta/v1": {"Now", "NowMicro"},
 }
 
 // seeded are the names of the random packages that do not use the source that all
 // of a program shares.
 var seeded = []string{"ChaCha8", "New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "PCG", "Rand", "Source", "Source64", "Zipf"}
 
-// unpredictable are packages whose every name is random.
-var unpredictable = []string{"crypto/rand", "hash/maphash"}
+// ringOf is the place in rings of the ring that a folder of the project is in, or -1.
+func ringOf(folder string) int {
+	return slices.IndexFunc(rings, func(r ring) bool { return inAny(folder, r.folders) })
+}
 
-// workers are the parts of the core that may start goroutines.
-var workers = []string{"internal/simulate"}
+func inAny(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool { return within(path, folder) })
+}
 
-// purityViolations looks at a file of the core.
-func purityViolations(s source) []string {
+// importFault is what is wrong with an import of a package in a ring, and what to do, or
+// nothing. logs are the packages of the standard library that reach a logger.
+func importFault(folder, imported string, logs []string) string {
+	standard := !strings.Contains(strings.Split(imported, "/")[0], ".")
+	own, of := strings.CutPrefix(imported, module+"/")
+	instead, ofShells := shellOnly[imported]
+	if !ofShells && !inAny(folder, workers) {
+		instead, ofShells = workersOnly[imported]
+	}
+	at := ringOf(folder)
+	switch {
+	case ofShells:
+		return instead
+	case slices.Contains(logs, imported):
+		return "it reaches a logger; have the shell do what it is for"
+	case standard, inAny(imported, rings[at].besides):
+		return ""
+	case of && ringOf(own) >= 0 && ringOf(own) <= at:
+		return ""
+	}
+	return rings[at].may + "; take what this is for as an argument, a function or an interface, and have the shell pass it in"
+}
+
+// purityViolations looks at a file of a package in a ring.
+func purityViolations(s source, logs []string) []string {
 	var violations []string
 	found := func(node ast.Node, what string) {
 		violations = append(violations, fmt.Sprintf("%s: %s", s.at(node), what))
 	}
+	folder := path.Dir(s.name)
 	imported := make(map[string]string) // path by name in the file
 	for _, spec := range s.file.Imports {
 		importPath, err := strconv.Unquote(spec.Path.Value)
@@ -43,27 +135,29 @@ func purityViolations(s source) []string {
 		if spec.Name != nil {
 			name = spec.Name.Name
 		}
-		if slices.Contains(unpredictable, importPath) {
-			found(spec, fmt.Sprintf("%s is random, and the core gives the same outcome for the same input", importPath))
+		excepted := slices.ContainsFunc(exceptions, func(e exception) bool {
+			return within(folder, e.folder) && e.imported == importPath
+		})
+		if fault := importFault(folder, importPath, logs); fault != "" && !excepted {
+			found(spec, fmt.Sprintf("it imports %s: %s", importPath, fault))
 		}
 		if name == "." {
-			found(spec, fmt.Sprintf("%s is imported without a name, which hides what is used of it", importPath))
+			found(spec, fmt.Sprintf("it imports %s without a name, which hides what it uses of it: give it one", importPath))
 		}
 		imported[name] = importPath
 	}
 
-	part, _, _ := place(path.Dir(s.name))
-	mayStart := slices.Contains(workers, part)
+	const starts = "it starts a goroutine: return the work as data, and have the shell do it"
 	ast.Inspect(s.file, func(node ast.Node) bool {
 		switch n := node.(type) {
 		case *ast.GoStmt:
-			if !mayStart {
-				found(n, fmt.Sprintf("a goroutine is started; only %s may", strings.Join(workers, " and ")))
+			if !inAny(folder, workers) {
+				found(n, starts)
 			}
 		case *ast.CallExpr:
 			// A sync.WaitGroup starts goroutines too.
-			if call, ok := n.Fun.(*ast.SelectorExpr); ok && call.Sel.Name == "Go" && !mayStart {
-				found(n, fmt.Sprintf("a goroutine is started; only %s may", strings.Join(workers, " and ")))
+			if call, ok := n.Fun.(*ast.SelectorExpr); ok && call.Sel.Name == "Go" && !inAny(folder, workers) {
+				found(n, starts)
 			}
 		case *ast.SelectorExpr:
 			name, ok := n.X.(*ast.Ident)
@@ -71,10 +165,10 @@ func purityViolations(s source) []string {
 				return true
 			}
 			switch importPath := imported[name.Name]; {
-			case slices.Contains(impure[importPath], n.Sel.Name):
-				found(n, fmt.Sprintf("%s.%s asks the machine, and in the core time is an argument", name.Name, n.Sel.Name))
+			case slices.Contains(clocks[importPath], n.Sel.Name):
+				found(n, fmt.Sprintf("it uses %s.%s: take the time as an argument, and return when to look again", name.Name, n.Sel.Name))
 			case strings.TrimSuffix(importPath, "/v2") == "math/rand" && !slices.Contains(seeded, n.Sel.Name):
-				found(n, fmt.Sprintf("%s.%s uses the random source of the whole program; use one made from a seed", name.Name, n.Sel.Name))
+				found(n, fmt.Sprintf("it uses %s.%s, the random source of the whole program: use one made from a seed", name.Name, n.Sel.Name))
 			}
 		}
 		return true
@@ -82,13 +176,33 @@ func purityViolations(s source) []string {
 	return violations
 }
 
-func TestCoreIsPure(t *testing.T) {
-	for _, p := range list(t) {
-		if !inCore(p) {
+// loggers are the packages of the standard library that log, or reach one that does.
+func loggers(packages []pkg) []string {
+	var logs []string
+	for _, p := range packages {
+		if p.Standard && slices.Contains(p.Deps, "log") {
+			logs = append(logs, p.ImportPath)
+		}
+	}
+	return logs
+}
+
+func TestRingsArePure(t *testing.T) {
+	packages := list(t)
+	logs := loggers(packages)
+	for _, p := range packages {
+		if !ours(p.ImportPath) || ringOf(p.path()) < 0 {
 			continue
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
-			report(t, purityViolations(s))
+			report(t, purityViolations(s, logs))
+		}
+	}
+	for _, e := range exceptions {
+		if !slices.ContainsFunc(packages, func(p pkg) bool {
+			return ours(p.ImportPath) && within(p.path(), e.folder) && slices.Contains(p.Imports, e.imported)
+		}) {
+			t.Errorf("%s no longer imports %s: remove it from the exceptions", e.folder, e.imported)
 		}
 	}
 }
@@ -112,21 +226,21 @@ func f(now time.Time) float64 { return rand.New(rand.NewPCG(1, 2)).Float64() * n
 			text: `package p
 import "time"
 func f(then time.Time) { _ = time.Now(); time.Sleep(time.Since(then)) }`,
-			want: []string{"p.go:3:30: time.Now", "time.Sleep", "time.Since"},
+			want: []string{"p.go:3:30: it uses time.Now: take the time", "time.Sleep", "time.Since"},
 		},
 		{
 			name: "the clock by another name, as a value",
 			text: `package p
 import clock "time"
 var now = clock.Now`,
-			want: []string{"clock.Now asks the machine"},
+			want: []string{"it uses clock.Now"},
 		},
 		{
 			name: "the clock without a name",
 			text: `package p
 import . "time"
 var now = Now()`,
-			want: []string{"time is imported without a name"},
+			want: []string{"it imports time without a name"},
 		},
 		{
 			name: "a method that is named like a clock",
@@ -140,26 +254,97 @@ func f(time stage) int { return time.Now() }`,
 			text: `package p
 import ("math/rand/v2"; old "math/rand")
 func f() int { return rand.IntN(3) + old.Intn(3) }`,
-			want: []string{"rand.IntN uses the random source", "old.Intn uses the random source"},
+			want: []string{"it uses rand.IntN, the random source", "it uses old.Intn, the random source"},
 		},
 		{
 			name: "a random package",
 			text: `package p
 import _ "crypto/rand"`,
-			want: []string{"crypto/rand is random"},
+			want: []string{"it imports crypto/rand: it is random"},
 		},
 		{
 			name: "goroutines",
 			text: `package p
 import "sync"
 func f() { var group sync.WaitGroup; go f(); group.Go(f) }`,
-			want: []string{"p.go:3:38: a goroutine is started; only internal/simulate may", "a goroutine is started"},
+			want: []string{"p.go:2:8: it imports sync: make it a value", "p.go:3:38: it starts a goroutine", "it starts a goroutine"},
 		},
 		{
 			name: "goroutines of the simulation",
 			file: "internal/simulate/p.go",
 			text: `package p
+import ("context"; "sync/atomic")
 func f() { go f() }`,
+		},
+		{
+			name: "a clock of the API",
+			file: "internal/routing/hints/p.go",
+			text: `package p
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+var now, then = metav1.Now(), metav1.Time{}`,
+			want: []string{"it uses metav1.Now"},
+		},
+		{
+			name: "ring one in ring one",
+			file: "internal/explain/p.go",
+			text: `package p
+import ("vicinity.dev/vicinity/internal/simulate"; "net/netip")`,
+		},
+		{
+			name: "API types in ring one",
+			file: "internal/locate/p.go",
+			text: `package p
+import ("k8s.io/api/core/v1"; "vicinity.dev/vicinity/api/v1alpha1")`,
+			want: []string{
+				"internal/locate/p.go:2:9: it imports k8s.io/api/core/v1: ring one may import the standard library and ring one; take",
+				"it imports vicinity.dev/vicinity/api/v1alpha1: ring one may import",
+			},
+		},
+		{
+			name: "ring two in ring one",
+			file: "internal/report/p.go",
+			text: `package p
+import "vicinity.dev/vicinity/internal/translate"`,
+			want: []string{"it imports vicinity.dev/vicinity/internal/translate: ring one may import"},
+		},
+		{
+			name: "API types and both rings in ring two",
+			file: "internal/inspect/p.go",
+			text: `package p
+import ("k8s.io/api/core/v1"; "k8s.io/apimachinery/pkg/labels"; "vicinity.dev/vicinity/api/v1alpha1"; "vicinity.dev/vicinity/internal/translate"; "vicinity.dev/vicinity/internal/topology")`,
+		},
+		{
+			name: "libraries and shells in ring two",
+			file: "internal/proxy/compile/p.go",
+			text: `package p
+import ("k8s.io/client-go/rest"; "k8s.io/apimachinery/pkg/util/wait"; "github.com/google/cel-go/cel"; "vicinity.dev/vicinity/internal/capacity")`,
+			want: []string{
+				"it imports k8s.io/client-go/rest: ring two may import the standard library, ring one, ring two, and API types",
+				"it imports k8s.io/apimachinery/pkg/util/wait: return when to look again",
+				"it imports github.com/google/cel-go/cel: ring two may import",
+				"it imports vicinity.dev/vicinity/internal/capacity: ring two may import",
+			},
+		},
+		{
+			name: "names that begin like those of the API",
+			file: "internal/translate/p.go",
+			text: `package p
+import ("k8s.io/apiserver/pkg/cel"; "k8s.io/api"; "vicinity.dev/vicinity/apis")`,
+			want: []string{"it imports k8s.io/apiserver/pkg/cel", "it imports vicinity.dev/vicinity/apis"},
+		},
+		{
+			name: "loggers, and one by a detour",
+			file: "internal/simulate/p.go",
+			text: `package p
+import ("log"; "net/http")`,
+			want: []string{"it imports log: return as data", "it imports net/http: it reaches a logger"},
+		},
+		{
+			name: "the machine",
+			file: "internal/routing/p.go",
+			text: `package p
+import ("context"; "net"; "os"; "runtime")`,
+			want: []string{"it imports context", "it imports net: use net/netip", "it imports os", "it imports runtime"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -167,7 +352,7 @@ func f() { go f() }`,
 			if file == "" {
 				file = "internal/allocate/p.go"
 			}
-			expect(t, purityViolations(parse(t, file, test.text)), test.want...)
+			expect(t, purityViolations(parse(t, file, test.text), []string{"net/http"}), test.want...)
 		})
 	}
 }
