@@ -38,6 +38,10 @@ const AnnotationReplan = "vicinity.dev/replan"
 // hint every endpoint to its own zone. Its value must be "true".
 const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
 
+// MaxHints is how many zones, and how many nodes, the Kubernetes API takes as hints of an
+// endpoint.
+const MaxHints = 8
+
 // LabelRouted is the label that the controller puts on Services whose slices have
 // hints of its own, so that Kubernetes copies it to the slices. Its value is "true".
 const LabelRouted = "vicinity.dev/routed"

@@ -82,7 +82,7 @@ Others are read from a file (--file) of lines; --print shows how they look:
 	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
 	f.thresholds.add(flags)
-	flags.IntVar(&f.sliceSize, "slice-size", simulate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
+	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
 	return cmd
@@ -206,8 +206,8 @@ func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, le
 		o.Delivery = simulate.Groups
 	case f.delivery == "":
 		o.Delivery = simulate.Hints
-	case !slices.Contains(simulate.Deliveries(), o.Delivery):
-		return nil, nil, usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
+	case !slices.Contains(allocate.Deliveries(), o.Delivery):
+		return nil, nil, usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
 	if all {
 		o.Upstream = true

@@ -150,8 +150,8 @@ const fewServices = 3
 // wonder.
 func (f *planFlags) question() (q explain.Question, note string, err error) {
 	q.Delivery = simulate.Delivery(cmp.Or(f.delivery, string(simulate.Hints)))
-	if !slices.Contains(simulate.Deliveries(), q.Delivery) {
-		return q, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
+	if !slices.Contains(allocate.Deliveries(), q.Delivery) {
+		return q, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
 	if q.Algorithms, note, err = f.algorithmsFor(q.Delivery); err != nil {
 		return q, "", err

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
@@ -117,7 +118,7 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 	q.Pods = examples(endpoints)
 	request, fault := s.request, ""
 	request.Intent, request.Capacity = q.Asked, s.capacity
-	q.Nodes, fault = routing.NodeTiers(p.cluster, request, deliveries[q.Delivery], endpoints)
+	q.Nodes, fault = routing.NodeTiers(p.cluster, request, q.Delivery, endpoints)
 	s.question = q
 	var err error
 	if s.comparison, err = explain.Compare(q); err != nil {
@@ -133,14 +134,6 @@ func (p *planner) fill(s *planSection, endpoints []translate.Endpoint) error {
 	return nil
 }
 
-// deliveries are the ways to deliver a plan, as package routing has them.
-var deliveries = map[simulate.Delivery]routing.Delivery{
-	simulate.Hints: routing.DeliveryHints, simulate.Groups: routing.DeliveryGroups,
-}
-
-// mostHints is the number of zones that the API allows an endpoint to be hinted to.
-const mostHints = 8
-
 // hintWarnings say what hints cannot express of what is asked for.
 func hintWarnings(s *planSection) []string {
 	if s.question.Delivery != simulate.Hints {
@@ -155,9 +148,9 @@ func hintWarnings(s *planSection) []string {
 		most = max(most, len(groups[i].Consumers))
 	}
 	// One group for all needs no hints.
-	if len(groups) > 1 && most > mostHints {
+	if len(groups) > 1 && most > v1alpha1.MaxHints {
 		warnings = append(warnings, fmt.Sprintf("%s cannot express this plan: an endpoint serves %d zones, at most %d are allowed; see --delivery %s",
-			simulate.Hints, most, mostHints, simulate.Groups))
+			simulate.Hints, most, v1alpha1.MaxHints, simulate.Groups))
 	}
 	return warnings
 }

@@ -89,7 +89,7 @@ local-weighted, local-opt and flow need.`,
 	flags.Float64Var(&f.weights.Overload, "weight-overload", f.weights.Overload, "what the greatest overload counts")
 	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "what the mean deviation of loads counts")
 	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
-	flags.IntVar(&f.sliceSize, "slice-size", simulate.DefaultSliceSize, "endpoints that a slice can hold")
+	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that a slice can hold")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
 	flags.StringVar(&f.cases, "cases", "", "also write the score of each case to this CSV `FILE`")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
@@ -197,8 +197,8 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 		o.Delivery = simulate.Groups
 	case f.delivery == "":
 		o.Delivery = simulate.Hints
-	case !slices.Contains(simulate.Deliveries(), o.Delivery):
-		return o, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(simulate.Deliveries()))
+	case !slices.Contains(allocate.Deliveries(), o.Delivery):
+		return o, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
 	if all {
 		named, left = everyAlgorithm(o.Delivery, named)

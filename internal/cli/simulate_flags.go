@@ -28,7 +28,7 @@ func (f *simulateFlags) variants(algorithms []allocate.Algorithm) ([]simulate.Va
 	}
 	var variants []simulate.Variant
 	for _, a := range algorithms {
-		bound := simulate.DefaultBound(a)
+		bound := simulate.StudyBound(a)
 		if a == allocate.Balanced {
 			variants = append(variants, simulate.Variant{Name: string(a), Bound: bound})
 			continue

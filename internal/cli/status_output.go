@@ -57,7 +57,7 @@ func statusTable(rows []statusRow, wide bool) explain.Table {
 		r := &rows[i]
 		cells := []string{r.namespace, r.title(), string(r.request.Approach), explain.ShortIntent(r.request.Intent), r.state}
 		cells = append(cells, r.numbers()...)
-		cells = append(cells, string(r.delivery))
+		cells = append(cells, r.delivery.Title())
 		if wide {
 			cells = append(cells, orDash(r.request.Source), orDash(r.why))
 		}

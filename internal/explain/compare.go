@@ -202,10 +202,10 @@ func (q Question) rate(o *Option, region allocate.Region) {
 	if o.Nodes != nil {
 		o.Figures, o.Outcome.Figures = o.Nodes.Figures, o.Nodes.Figures
 	}
-	needed := (o.Outcome.Endpoints + simulate.DefaultSliceSize - 1) / simulate.DefaultSliceSize
+	needed := (o.Outcome.Endpoints + allocate.DefaultSliceSize - 1) / allocate.DefaultSliceSize
 	o.Slices, o.Total = needed, 0
 	if q.Delivery == simulate.Groups {
-		o.Slices = o.Plan.Slices(simulate.DefaultSliceSize)
+		o.Slices = o.Plan.Slices(allocate.DefaultSliceSize)
 	}
 	if o.Figures.Unreached == 0 && o.Slices > 0 {
 		o.Total = allocate.DefaultWeights().Score(o.Figures, float64(needed)/float64(o.Slices))

@@ -219,7 +219,7 @@ func TestNamesAreEscaped(t *testing.T) {
 }
 
 func TestPagesWithoutResults(t *testing.T) {
-	variant := simulate.Variant{Name: "local", Bound: simulate.DefaultBound(allocate.Local)}
+	variant := simulate.Variant{Name: "local", Bound: simulate.StudyBound(allocate.Local)}
 	scenario := simulate.Scenario{Name: "nothing", Length: time.Hour}
 	for _, test := range []struct {
 		name string

@@ -14,12 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// Limits of the API on the hints of an endpoint.
-const (
-	maxHintedZones = 8
-	maxHintedNodes = 8
-)
-
 // hintPlan is what the hints of a family should be.
 type hintPlan struct {
 	// wanted says that every endpoint has hints. Otherwise none has.
@@ -315,7 +309,7 @@ func (d *Decision) planFamilyHints(f *FamilyDecision) {
 		return
 	}
 	soft := d.Request.Intent.Bound == nil
-	if f.forEveryone() && (soft || f.Outcome.Undivided || len(f.Plan.Zones) > maxHintedZones) {
+	if f.forEveryone() && (soft || f.Outcome.Undivided || len(f.Plan.Zones) > v1alpha1.MaxHints) {
 		// Proxies do the same without hints for zones; there may be some for nodes. The
 		// next plan needs none to go on from either: what divides nothing is made anew.
 		f.hints.wanted = true
@@ -348,9 +342,9 @@ func (d *Decision) planFamilyHints(f *FamilyDecision) {
 // used by a set of zones, or nil if hints cannot express it.
 func (d *Decision) hintZones(set allocate.ConsumerSet, home string, regions map[string]string) []string {
 	zones := slices.DeleteFunc(set.Zones(), func(zone string) bool { return zone == "" })
-	if len(zones) > maxHintedZones && d.Request.Intent.Bound == nil {
+	if len(zones) > v1alpha1.MaxHints && d.Request.Intent.Bound == nil {
 		zones = nearestZones(zones, home, regions)
-		d.note("an endpoint can be hinted to %d zones at most; zones beyond that use all endpoints, unless %s is asked for", maxHintedZones, d.byGroups)
+		d.note("an endpoint can be hinted to %d zones at most; zones beyond that use all endpoints, unless %s is asked for", v1alpha1.MaxHints, d.byGroups)
 	}
 	switch {
 	case len(zones) == 0 && home == "":
@@ -358,8 +352,8 @@ func (d *Decision) hintZones(set allocate.ConsumerSet, home string, regions map[
 		return nil
 	case len(zones) == 0:
 		return []string{home}
-	case len(zones) > maxHintedZones:
-		d.undelivered("hints cannot express the plan: an endpoint serves more than %d zones; so there are none, and %s is needed", maxHintedZones, d.byGroups)
+	case len(zones) > v1alpha1.MaxHints:
+		d.undelivered("hints cannot express the plan: an endpoint serves more than %d zones; so there are none, and %s is needed", v1alpha1.MaxHints, d.byGroups)
 		return nil
 	}
 	return zones
@@ -389,7 +383,7 @@ func nearestZones(zones []string, home string, regions map[string]string) []stri
 	}
 	zones = slices.Clone(zones)
 	slices.SortStableFunc(zones, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
-	zones = zones[:maxHintedZones]
+	zones = zones[:v1alpha1.MaxHints]
 	slices.Sort(zones)
 	return zones
 }

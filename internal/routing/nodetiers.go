@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -216,7 +217,7 @@ func domainFault(domains map[string][]string, value string, e translate.Endpoint
 	case domains == nil:
 	case value == "":
 		return "the node of an endpoint has no such label"
-	case len(domains[value]) > maxHintedNodes:
+	case len(domains[value]) > v1alpha1.MaxHints:
 		return "one of its domains has more nodes than an endpoint can be hinted to"
 	}
 	return ""

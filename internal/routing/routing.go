@@ -62,7 +62,7 @@ type Settings struct {
 // Defaults of Settings.
 const (
 	DefaultSliceLimit  = 20
-	DefaultGroupSize   = 100
+	DefaultGroupSize   = allocate.DefaultSliceSize
 	MaxGroupSize       = 1000
 	DefaultShrinkGrace = 10 * time.Second
 )
@@ -73,13 +73,13 @@ func DefaultSettings() Settings {
 }
 
 // Delivery is how a plan reaches proxies.
-type Delivery string
+type Delivery = allocate.Delivery
 
 // The deliveries.
 const (
-	DeliveryNone   Delivery = "None"   // nothing is Vicinity's to deliver
-	DeliveryHints  Delivery = "Hints"  // by hints of EndpointSlices, for any proxy
-	DeliveryGroups Delivery = "Groups" // by EndpointGroups, for vicinity-proxy
+	DeliveryNone   = allocate.DeliveryNone
+	DeliveryHints  = allocate.DeliveryHints
+	DeliveryGroups = allocate.DeliveryGroups
 )
 
 // Decision is what is decided about one Service.

@@ -267,7 +267,7 @@ func widen(w Write) (widened Write, held int) {
 		zones := hintedZones(then)
 		planned := len(zones)
 		for _, zone := range hintedZones(now) {
-			if len(zones) < maxHintedZones && !slices.Contains(zones, zone) {
+			if len(zones) < v1alpha1.MaxHints && !slices.Contains(zones, zone) {
 				zones = append(zones, zone)
 			}
 		}

@@ -56,7 +56,7 @@ type DynamicsOptions struct {
 	// Delivery is Hints if empty. Upstream's heuristic is delivered as hints
 	// always.
 	Delivery Delivery
-	// SliceSize is DefaultSliceSize if zero.
+	// SliceSize is allocate.DefaultSliceSize if zero.
 	SliceSize int
 	// Threshold is the overload from which on time counts as above the threshold,
 	// the same for all algorithms so that they compare. It is
@@ -75,7 +75,7 @@ func (o DynamicsOptions) Validate() error {
 		return fmt.Errorf("scenarios: none is given")
 	case len(o.Bounds) == 0 && !o.Upstream:
 		return fmt.Errorf("algorithms: none is given")
-	case o.Delivery != "" && !slices.Contains(Deliveries(), o.Delivery):
+	case o.Delivery != "" && !slices.Contains(allocate.Deliveries(), o.Delivery):
 		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
 	case o.SliceSize < 0:
 		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
@@ -113,7 +113,7 @@ func (o DynamicsOptions) withDefaults() DynamicsOptions {
 		o.Delivery = Hints
 	}
 	if o.SliceSize == 0 {
-		o.SliceSize = DefaultSliceSize
+		o.SliceSize = allocate.DefaultSliceSize
 	}
 	if o.Threshold == 0 {
 		o.Threshold = allocate.DefaultOverloadThreshold

@@ -50,7 +50,7 @@ func (o Options) withDefaults() Options {
 		o.Weights = allocate.DefaultWeights()
 	}
 	if o.SliceSize == 0 {
-		o.SliceSize = DefaultSliceSize
+		o.SliceSize = allocate.DefaultSliceSize
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the golden files of scores")
 func variants(algorithms ...allocate.Algorithm) []Variant {
 	var v []Variant
 	for _, a := range algorithms {
-		v = append(v, Variant{Name: string(a), Bound: DefaultBound(a)})
+		v = append(v, Variant{Name: string(a), Bound: StudyBound(a)})
 	}
 	return v
 }

@@ -36,28 +36,15 @@ func (c Case) Clone() Case {
 	return c
 }
 
-// Delivery is the way in which plans get to the nodes. It decides how many
-// EndpointSlices a plan takes.
-type Delivery string
+// Delivery decides how many EndpointSlices a plan takes: hints are written on slices that
+// are there anyway, and groups have slices of their own.
+type Delivery = allocate.Delivery
 
-// The deliveries.
+// The deliveries that can be tried.
 const (
-	// Hints are written on slices that are there anyway: a plan takes no more of
-	// them. They cannot carry weights.
-	Hints Delivery = "hints"
-	// Groups have slices of their own.
-	Groups Delivery = "groups"
+	Hints  = allocate.DeliveryHints
+	Groups = allocate.DeliveryGroups
 )
-
-// Deliveries lists all deliveries.
-func Deliveries() []Delivery {
-	return []Delivery{Hints, Groups}
-}
-
-// CanCarry reports whether the delivery can carry the plans of the algorithm.
-func (d Delivery) CanCarry(a allocate.Algorithm) bool {
-	return d != Hints || !a.Weighted()
-}
 
 // Variant is an algorithm with the thresholds that it is tried with.
 type Variant struct {
@@ -67,22 +54,16 @@ type Variant struct {
 	Bound allocate.Bound
 }
 
-// DefaultBound is what the published study asks of an algorithm. A case has no
-// past, so there is no padding.
-func DefaultBound(a allocate.Algorithm) allocate.Bound {
-	bound := allocate.Bound{Algorithm: a, OverloadThreshold: allocate.DefaultOverloadThreshold}
-	switch a {
-	case allocate.Local:
-		bound.Start.PerZone = allocate.DefaultStartPerZone
-	case allocate.Auto:
-		bound.OverloadThreshold = allocate.DefaultAutoOverloadThreshold
+// StudyBound is what the published study asks of an algorithm: what allocate.DefaultBound does, but
+// that only local has a start, and that there is no padding, since a case has no past.
+func StudyBound(a allocate.Algorithm) allocate.Bound {
+	bound := allocate.DefaultBound(a)
+	bound.Padding = 0
+	if a != allocate.Local {
+		bound.Start = allocate.Start{}
 	}
 	return bound
 }
-
-// DefaultSliceSize is the number of endpoints that a slice holds unless a cluster
-// is told otherwise.
-const DefaultSliceSize = 100
 
 // Parts are a score and what it is made of, of one plan or as the mean over many.
 // All are from 0 to 100, and 100 is best.
@@ -188,7 +169,7 @@ type Options struct {
 	Delivery Delivery
 	// Weights are allocate.DefaultWeights if all are zero.
 	Weights allocate.Weights
-	// SliceSize is DefaultSliceSize if zero.
+	// SliceSize is allocate.DefaultSliceSize if zero.
 	SliceSize int
 	// Workers is the number of goroutines, all cores if zero.
 	Workers int
@@ -215,7 +196,7 @@ func (o Options) Validate() error {
 		return fmt.Errorf("data set: none is given")
 	case len(o.Variants) == 0:
 		return fmt.Errorf("algorithms: none is given")
-	case o.Delivery != "" && !slices.Contains(Deliveries(), o.Delivery):
+	case o.Delivery != "" && !slices.Contains(allocate.Deliveries(), o.Delivery):
 		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
 	case o.SliceSize < 0:
 		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)

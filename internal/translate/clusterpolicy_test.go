@@ -30,7 +30,7 @@ func clusterWide(name string, born int, changes ...change) *v1alpha1.ClusterRout
 func TestRequestOfClusterPolicies(t *testing.T) {
 	near := Request{
 		Source: "ClusterRoutingPolicy near by its selector", ClusterPolicy: "near", Approach: ApproachPrefer,
-		Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: DefaultBound()}, Capacity: Capacity{Type: CapacityNodes}, unnamed: true,
+		Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: new(allocate.DefaultBound(DefaultAlgorithm(false)))}, Capacity: Capacity{Type: CapacityNodes}, unnamed: true,
 	}
 	warned := near
 	warned.Warnings = []string{"these select the Service too and have no effect, since of several the oldest counts, then the first by name: ClusterRoutingPolicy z, a"}
@@ -72,7 +72,7 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{
 				Source: "annotation service.kubernetes.io/topology-mode: Auto", Approach: ApproachAuto, Upstream: true,
-				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: AutoBound()}, Capacity: AutoCapacity(),
+				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: new(allocate.DefaultBound(allocate.Auto))}, Capacity: AutoCapacity(),
 			},
 		},
 		{

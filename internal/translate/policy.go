@@ -151,7 +151,7 @@ func policyAlgorithms() []allocate.Algorithm {
 
 // bound reads what limits the overload.
 func (r *policyReader) bound() *allocate.Bound {
-	bound := *DefaultBound()
+	bound := allocate.DefaultBound(DefaultAlgorithm(false))
 	r.read.unnamed = true
 	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
 		if slices.Contains(policyAlgorithms(), algorithm) {
@@ -166,7 +166,7 @@ func (r *policyReader) bound() *allocate.Bound {
 		if threshold, err := parseThreshold(text); err == nil {
 			asked.Overload = &threshold
 		} else {
-			r.fault("spec.overloadThreshold: %q is not allowed; %v; %s holds", text, err, DefaultThreshold)
+			r.fault("spec.overloadThreshold: %q is not allowed; %v; %g%% holds", text, err, 100*bound.OverloadThreshold)
 		}
 	}
 	if value := r.spec.StartingThreshold; value != nil {

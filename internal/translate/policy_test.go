@@ -60,7 +60,7 @@ func TestRequestOfPolicies(t *testing.T) {
 		named    = "annotation service.kubernetes.io/topology-mode: vicinity.dev/near"
 		selected = "RoutingPolicy near by its selector"
 	)
-	optimal := DefaultBound()
+	optimal := new(allocate.DefaultBound(DefaultAlgorithm(false)))
 	for _, test := range []struct {
 		name     string
 		written  string
@@ -404,7 +404,7 @@ func TestReadPolicyFallsBack(t *testing.T) {
 			if !slices.Equal(got.Faults, []string{test.fault}) {
 				t.Errorf("faults\n%q\nwant\n%q", got.Faults, test.fault)
 			}
-			want := allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: DefaultBound()}
+			want := allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: new(allocate.DefaultBound(DefaultAlgorithm(false)))}
 			if !reflect.DeepEqual(got.Intent, want) || got.Capacity != (Capacity{Type: CapacityNodes}) {
 				t.Errorf("got %+v, %+v; want what an empty policy asks for", got.Intent, got.Capacity)
 			}

@@ -276,7 +276,7 @@ func nearness(from written) (request Request, warnings []string) {
 		request.Intent.Tiers = append(request.Intent.Tiers, topology.Anywhere)
 	}
 	if bounded {
-		request.Intent.Bound, request.unnamed = DefaultBound(), true
+		request.Intent.Bound, request.unnamed = new(allocate.DefaultBound(DefaultAlgorithm(false))), true
 	}
 	request.Source = "annotation " + sources[0]
 	if len(sources) > 1 {
@@ -333,7 +333,7 @@ func auto(from written) (request Request, warnings []string) {
 			name, value, v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix)}
 	}
 	return Request{
-		Intent:   allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: AutoBound()},
+		Intent:   allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: new(allocate.DefaultBound(allocate.Auto))},
 		Approach: ApproachAuto,
 		Capacity: AutoCapacity(),
 		Source:   annotation(name, value),
@@ -405,20 +405,7 @@ func annotation(name, value string) string {
 	return "annotation " + name + ": " + value
 }
 
-// DefaultBound is the bound of a Service that prefers its zone and says no more, delivered
-// by hints.
-func DefaultBound() *allocate.Bound {
-	bound := allocate.DefaultBound(DefaultAlgorithm(false))
-	return &bound
-}
-
 // AutoCapacity is what Kubernetes' own heuristic estimates traffic by.
 func AutoCapacity() Capacity {
 	return Capacity{Type: CapacityCPU, WithoutControlPlane: true}
-}
-
-// AutoBound is the bound of Kubernetes' own heuristic.
-func AutoBound() *allocate.Bound {
-	bound := allocate.DefaultBound(allocate.Auto)
-	return &bound
 }

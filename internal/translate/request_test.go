@@ -61,7 +61,7 @@ func TestRequestOf(t *testing.T) {
 		older      = "annotation service.kubernetes.io/topology-aware-hints: "
 		gardener   = `label endpoint-slice-hints.resources.gardener.cloud/consider: "true"`
 	)
-	optimal, auto := DefaultBound(), AutoBound()
+	optimal, auto := new(allocate.DefaultBound(DefaultAlgorithm(false))), new(allocate.DefaultBound(allocate.Auto))
 	for _, test := range []struct {
 		written  string
 		tiers    topology.Tiers
@@ -326,7 +326,7 @@ func TestRequestOfServicesWithoutAPlan(t *testing.T) {
 func TestRequestOfTakesOverAuto(t *testing.T) {
 	for _, written := range []string{"mode=Auto", "hints=auto"} {
 		got := RequestOf(service(written), nil, Options{TakeOverAuto: true})
-		if got.Upstream || !reflect.DeepEqual(got.Intent.Bound, AutoBound()) || got.Capacity != AutoCapacity() {
+		if got.Upstream || !reflect.DeepEqual(got.Intent.Bound, new(allocate.DefaultBound(allocate.Auto))) || got.Capacity != AutoCapacity() {
 			t.Errorf("%s: %+v", written, got)
 		}
 	}
@@ -358,10 +358,10 @@ func TestRequestOfGardenersManifest(t *testing.T) {
 
 func TestDefaultBound(t *testing.T) {
 	want := allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5}
-	if got := *DefaultBound(); got != want {
+	if got := allocate.DefaultBound(DefaultAlgorithm(false)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := *AutoBound(), (allocate.Bound{Algorithm: allocate.Auto, OverloadThreshold: 0.2}); got != want {
+	if got, want := allocate.DefaultBound(allocate.Auto), (allocate.Bound{Algorithm: allocate.Auto, OverloadThreshold: 0.2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// DefaultThreshold is the overload threshold of a policy that names none.
-const DefaultThreshold = "50%"
-
 // Limits of what a policy may say, as in its schema.
 const (
 	maxPadding   = 1000

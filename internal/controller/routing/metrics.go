@@ -309,7 +309,7 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 		if v.report.mode == "" {
 			return
 		}
-		counts[kind{v.report.mode, string(v.report.delivery), v.report.state}]++
+		counts[kind{v.report.mode, v.report.delivery.Title(), v.report.state}]++
 		if len(v.report.families) > 0 {
 			all = append(all, sized{key, v.report.families})
 		}

@@ -316,7 +316,7 @@ func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing
 		s.come(time.Millisecond) // the nodes changed meanwhile, and nobody looked here
 	}
 	if s.slices > 0 {
-		log.FromContext(ctx).Info("routed", "delivery", d.Delivery, "source", d.Request.Source,
+		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,
 			"state", v.report.state, "slices", s.slices, "moved", s.moved)
 	}
 }

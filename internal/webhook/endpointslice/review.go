@@ -272,9 +272,6 @@ type hints struct {
 	sound bool
 }
 
-// maxHints is how many zones, and how many nodes, the API takes for an endpoint.
-const maxHints = 8
-
 func (h *hints) read(s *scanner) error {
 	c := s.peek()
 	begin := s.at
@@ -301,7 +298,7 @@ func (h *hints) read(s *scanner) error {
 type names struct {
 	valid   func([]byte) bool
 	raw     []byte
-	seen    [maxHints][]byte
+	seen    [v1alpha1.MaxHints][]byte
 	count   int
 	unsound bool
 }
@@ -333,7 +330,7 @@ func (n *names) read(s *scanner) error {
 }
 
 func (n *names) add(name []byte) {
-	if n.count >= maxHints || !n.valid(name) {
+	if n.count >= v1alpha1.MaxHints || !n.valid(name) {
 		n.unsound = true
 		n.count++
 		return

@@ -1,0 +1,40 @@
+package allocate
+
+import "strings"
+
+// Delivery is how a plan reaches the proxies.
+type Delivery string
+
+// The deliveries.
+const (
+	DeliveryNone   Delivery = "none"   // none is Vicinity's
+	DeliveryHints  Delivery = "hints"  // by hints of the EndpointSlices that are there anyway, for any proxy
+	DeliveryGroups Delivery = "groups" // by EndpointGroups, for vicinity-proxy
+)
+
+// Deliveries lists the ways to deliver a plan.
+func Deliveries() []Delivery {
+	return []Delivery{DeliveryHints, DeliveryGroups}
+}
+
+// CanCarry reports whether the delivery can carry the plans of the algorithm.
+func (d Delivery) CanCarry(a Algorithm) bool {
+	return d != DeliveryHints || !a.Weighted()
+}
+
+// Title is the word for it in the form of the Kubernetes API: "Hints".
+func (d Delivery) Title() string {
+	if d == "" {
+		return ""
+	}
+	return strings.ToUpper(string(d[:1])) + string(d[1:])
+}
+
+// MarshalText writes the Title.
+func (d Delivery) MarshalText() ([]byte, error) {
+	return []byte(d.Title()), nil
+}
+
+// DefaultSliceSize is the number of endpoints that an EndpointSlice holds unless a cluster
+// is told otherwise.
+const DefaultSliceSize = 100
