@@ -270,23 +270,24 @@ type Planner struct {
 	expected  []float64 // endpoints, by zone
 	endpoints int       // in all
 	active    int       // zones with capacity or endpoints
-	size      []int     // scratch: endpoints by group
-	given     []int     // scratch: endpoints by group and home zone
-	minimum   []int     // scratch of Auto: endpoints that a zone needs
-	lacks     []float64 // scratch: what zones lack of what they expect
-	shared    []int     // scratch: endpoints that are shared, by home zone
-	exchange  exchange
-	weights   []float64 // scratch: of a group's consumers
-	plan      builder
-	made      Plan // the plan that was measured last
-	measure   Meter
-	search    search
-	flows     flows
 	renew     bool      // of the previous allocation
 	prior     Plan      // the previous plan, in the numbering of zones
 	strays    regionKey // the region that has the endpoints of which nobody knows where they are
 	memory    builder   // of prior
-	child     *Planner  // for the parts of a region of regions
+	plan      builder
+	made      Plan // the plan that was measured last
+	measure   Meter
+	child     *Planner // for the parts of a region of regions
+
+	// The memory of each algorithm, and of what keeps endpoints in place.
+	exchange        exchange // of local and local-shared
+	weightedScratch weightedScratch
+	optScratch      optScratch
+	autoScratch     autoScratch
+	search          search // of optimal
+	flows           flows  // of flow
+	carryScratch    carryScratch
+	settleScratch   settleScratch
 }
 
 // Allocate is Planner.Allocate with a Planner of its own.

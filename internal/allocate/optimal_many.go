@@ -19,7 +19,9 @@ type gathering struct {
 	next      []int // by zone: the next zone of the group, which has less traffic, or -1
 	trial     partition
 	best      partition
-	budget    int // of groups looked at
+	budget    int   // of groups looked at
+	given     []int // by group and home zone: endpoints of the plan
+	left      []int // by home zone: endpoints that are not given yet
 }
 
 // partition is a plan in which no zone uses two groups.
@@ -391,27 +393,27 @@ func (m *gathering) build(p *Planner, traffic []int) {
 	t.copy(&m.best)
 	m.link()
 	groups, n := len(t.size), len(p.zones)
-	p.given = grow(p.given, groups*n)
-	p.size = grow(p.size, n)
+	m.given = grow(m.given, groups*n)
+	m.left = grow(m.left, n)
 	for z := range p.zones {
-		p.size[z] = p.zones[z].Endpoints
+		m.left[z] = p.zones[z].Endpoints
 	}
 	for g := range groups {
 		for z := t.first[g]; z >= 0; z = m.next[z] {
 			home := min(t.size[g], m.own[z])
-			p.given[g*n+traffic[z]] = home
+			m.given[g*n+traffic[z]] = home
 			t.size[g] -= home
-			p.size[traffic[z]] -= home
+			m.left[traffic[z]] -= home
 		}
 	}
 	home := 0
 	for g := range groups {
 		for t.size[g] > 0 {
-			more := min(t.size[g], p.size[home])
-			p.given[g*n+home] += more
+			more := min(t.size[g], m.left[home])
+			m.given[g*n+home] += more
 			t.size[g] -= more
-			p.size[home] -= more
-			if p.size[home] == 0 {
+			m.left[home] -= more
+			if m.left[home] == 0 {
 				home++
 			}
 		}
@@ -429,7 +431,7 @@ func (m *gathering) build(p *Planner, traffic []int) {
 		if slices.Index(t.of, g) != i {
 			continue // done, in the order of first zones
 		}
-		for home, count := range p.given[g*n : (g+1)*n] {
+		for home, count := range m.given[g*n : (g+1)*n] {
 			p.plan.member(home, count)
 		}
 		for j := i; j < len(traffic); j++ {

@@ -38,6 +38,12 @@ func (p *Planner) remember(previous Plan) {
 	p.prior = b.plan(p.names)
 }
 
+// carryScratch is the memory of carryOver.
+type carryScratch struct {
+	given  []int // endpoints by group and home zone
+	placed []int // endpoints by home zone
+}
+
 // carryOver makes the plan in which everyone stays where the prior plan had them
 // and each new endpoint joins the group of its own zone. It reports whether there
 // is such a plan. A zone that has no group of its own does not get one by and by:
@@ -47,18 +53,18 @@ func (p *Planner) carryOver() bool {
 	if len(p.prior.Groups) == 0 || p.dividesNothing() {
 		return false
 	}
-	n, groups := len(p.zones), len(p.prior.Groups)
+	c, n, groups := &p.carryScratch, len(p.zones), len(p.prior.Groups)
 	// One more group may be needed for each zone that is new.
-	p.given = grow(p.given, (groups+n)*n)
-	p.size = grow(p.size, n) // endpoints placed, by home
+	c.given = grow(c.given, (groups+n)*n)
+	c.placed = grow(c.placed, n)
 	for g := range p.prior.Groups {
 		for _, m := range p.prior.Groups[g].Members {
-			p.given[g*n+m.Zone] += m.Endpoints
-			p.size[m.Zone] += m.Endpoints
+			c.given[g*n+m.Zone] += m.Endpoints
+			c.placed[m.Zone] += m.Endpoints
 		}
 	}
 	for z := range p.zones {
-		arrived := p.zones[z].Endpoints - p.size[z]
+		arrived := p.zones[z].Endpoints - c.placed[z]
 		if arrived < 0 {
 			return false // the previous plan is not one of this Service
 		}
@@ -72,11 +78,11 @@ func (p *Planner) carryOver() bool {
 			}
 			own = groups + z
 		}
-		p.given[own*n+z] += arrived
+		c.given[own*n+z] += arrived
 	}
 	p.plan.reset()
 	for g := range groups + n {
-		for home, count := range p.given[g*n : (g+1)*n] {
+		for home, count := range c.given[g*n : (g+1)*n] {
 			p.plan.member(home, count)
 		}
 		if g < groups {
@@ -122,6 +128,12 @@ func ownGroup(plan Plan, zone int) (own int, reaches bool) {
 	return own, reaches
 }
 
+// settleScratch is the memory of settle.
+type settleScratch struct {
+	transport
+	own []int // endpoints in a group that their own zone uses, by group and home zone
+}
+
 // settle exchanges home zones between groups that consume neither, which changes
 // no figure, so that as many endpoints as possible stay in the group that the
 // prior plan had them in.
@@ -131,20 +143,22 @@ func (p *Planner) settle() {
 	}
 	plan := p.plan.plan(p.names).Clone()
 	n := len(p.zones)
-	t := newTransport(n, len(plan.Groups))
-	own := grow(p.given, n*len(plan.Groups))
-	p.given = own
+	t := &p.settleScratch
+	t.clear(n, len(plan.Groups))
+	t.own = grow(t.own, n*len(plan.Groups))
 	for g := range plan.Groups {
 		for _, m := range plan.Groups[g].Members {
 			if plan.Groups[g].Consumes(m.Zone) {
-				own[g*n+m.Zone] = m.Endpoints
+				t.own[g*n+m.Zone] = m.Endpoints
 				continue
 			}
 			t.supply[m.Zone] += m.Endpoints
 			t.demand[g] += m.Endpoints
 		}
 		for home := range n {
-			t.allowed[home*t.groups+g] = !plan.Groups[g].Consumes(home)
+			if plan.Groups[g].Consumes(home) {
+				t.worth[home*t.groups+g] = forbidden
+			}
 		}
 	}
 	for g := range plan.Groups {
@@ -157,11 +171,12 @@ func (p *Planner) settle() {
 			}
 		}
 	}
+	t.stay()
 	t.solve()
 	p.plan.reset()
 	for g := range plan.Groups {
 		for home := range n {
-			p.plan.member(home, own[g*n+home]+t.flow[home*t.groups+g])
+			p.plan.member(home, t.own[g*n+home]+t.sent[home*t.groups+g])
 		}
 		p.plan.consumers = append(p.plan.consumers, plan.Groups[g].Consumers...)
 		p.plan.close()

@@ -1,134 +1,163 @@
 package allocate
 
-import "math"
-
-// transport is the problem of sending endpoints from home zones to groups such
-// that all supply and demand is met and as many as possible go where they were.
-// Its matrices have a row for each home and a column for each group.
+// transport sends endpoints from home zones to groups, such that all supply is sent or no
+// demand is left, that what is sent is worth as much as possible and, second, that as many
+// endpoints as possible stay where they are. Rows of its matrices are homes, columns are
+// groups.
 type transport struct {
 	homes, groups  int
 	supply, demand []int
-	allowed        []bool
-	keep           []int // endpoints that are there already
-	flow           []int // the solution
+	// worth is what an endpoint in a cell earns. Any number of kept endpoints must be worth
+	// less than a difference of it.
+	worth []int
+	keep  []int // endpoints that are there already
+	sent  []int // the solution
+	// gain is that of the best way to a node, from the node before. Nodes are homes, then
+	// groups.
+	gain, from []int
 }
 
-func newTransport(homes, groups int) *transport {
-	cells := homes * groups
-	return &transport{
-		homes: homes, groups: groups,
-		supply: make([]int, homes), demand: make([]int, groups),
-		allowed: make([]bool, cells), keep: make([]int, cells), flow: make([]int, cells),
-	}
+// forbidden is the worth of a cell that gets nothing as long as all supply can be sent
+// without it.
+const forbidden = -1 << 40
+
+// clear begins a problem of so many homes and groups.
+func (t *transport) clear(homes, groups int) {
+	t.homes, t.groups = homes, groups
+	t.supply, t.demand = grow(t.supply, homes), grow(t.demand, groups)
+	t.worth = grow(t.worth, homes*groups)
+	t.keep = grow(t.keep, homes*groups)
+	t.sent = grow(t.sent, homes*groups)
+	t.gain, t.from = grow(t.gain, homes+groups), grow(t.from, homes+groups)
 }
 
-// solve finds the flow of least cost, where each endpoint that stays earns one. The
-// problem must be feasible. What can stay at once does: no flow of that size costs
-// less. The rest goes by the cheapest augmenting path after the other.
-func (t *transport) solve() {
-	t.stay()
-	// Nodes are homes, then groups.
-	cost := make([]int, t.homes+t.groups)
-	from := make([]int, t.homes+t.groups)
-	for {
-		const unreached = math.MaxInt
-		for v := range cost {
-			cost[v], from[v] = unreached, -1
-		}
-		for h := range t.homes {
-			if t.supply[h] > 0 {
-				cost[h] = 0
-			}
-		}
-		for changed := true; changed; {
-			changed = false
-			for h := range t.homes {
-				for g := range t.groups {
-					cell, to := h*t.groups+g, t.homes+g
-					if !t.allowed[cell] {
-						continue
-					}
-					if c := t.addCost(cell); cost[h] != unreached && cost[h]+c < cost[to] {
-						cost[to], from[to], changed = cost[h]+c, h, true
-					}
-					if c := t.removeCost(cell); t.flow[cell] > 0 && cost[to] != unreached && cost[to]+c < cost[h] {
-						cost[h], from[h], changed = cost[to]+c, to, true
-					}
-				}
-			}
-		}
-		target := -1
-		for g := range t.groups {
-			if t.demand[g] > 0 && cost[t.homes+g] != unreached && (target < 0 || cost[t.homes+g] < cost[target]) {
-				target = t.homes + g
-			}
-		}
-		if target < 0 {
-			return
-		}
-		t.augment(target, from)
-	}
-}
-
-// stay sends as much as it can straight to where it was.
+// stay sends as much as it can straight to where it is. That is a good start where all
+// cells that are not forbidden are worth the same.
 func (t *transport) stay() {
 	for h := range t.homes {
 		for g := range t.groups {
-			cell := h*t.groups + g
-			if !t.allowed[cell] {
+			c := h*t.groups + g
+			if t.worth[c] == forbidden {
 				continue
 			}
-			amount := min(t.keep[cell], t.supply[h], t.demand[g])
-			t.flow[cell] += amount
+			amount := min(t.keep[c], t.supply[h], t.demand[g])
+			t.sent[c] += amount
 			t.supply[h] -= amount
 			t.demand[g] -= amount
 		}
 	}
 }
 
-// augment sends as much as the path to target bears at its cost.
-func (t *transport) augment(target int, from []int) {
-	amount, v := t.demand[target-t.homes], target
-	for from[v] >= 0 {
-		u := from[v]
-		if v >= t.homes {
-			if cell := u*t.groups + v - t.homes; t.flow[cell] < t.keep[cell] {
-				amount = min(amount, t.keep[cell]-t.flow[cell])
+// solve sends endpoints on the way that gains the most until all are sent, or there is no
+// demand left.
+func (t *transport) solve() {
+	for {
+		target := t.search()
+		if target < 0 {
+			return
+		}
+		t.augment(target)
+	}
+}
+
+// unreached is the gain of a node that no way leads to.
+const unreached = -1 << 62
+
+// search finds the best ways from homes that have endpoints left. It returns the
+// group to send to, or -1 if all endpoints are sent.
+func (t *transport) search() int {
+	for v := range t.gain {
+		t.gain[v], t.from[v] = unreached, -1
+	}
+	for h, n := range t.supply {
+		if n > 0 {
+			t.gain[h] = 0
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for h := range t.homes {
+			if t.gain[h] == unreached {
+				continue
 			}
-		} else {
-			cell := v*t.groups + u - t.homes
-			if t.flow[cell] > t.keep[cell] {
-				amount = min(amount, t.flow[cell]-t.keep[cell])
-			} else {
-				amount = min(amount, t.flow[cell])
+			for g := range t.groups {
+				if gain := t.gain[h] + t.more(h*t.groups+g); gain > t.gain[t.homes+g] {
+					t.gain[t.homes+g], t.from[t.homes+g], changed = gain, h, true
+				}
 			}
 		}
-		v = u
+		for g := range t.groups {
+			for h := range t.homes {
+				c := h*t.groups + g
+				if t.sent[c] == 0 {
+					continue
+				}
+				if gain := t.gain[t.homes+g] - t.less(c); gain > t.gain[h] {
+					t.gain[h], t.from[h], changed = gain, t.homes+g, true
+				}
+			}
+		}
+	}
+	target := -1
+	for g, n := range t.demand {
+		if v := t.homes + g; n > 0 && t.gain[v] > unreached && (target < 0 || t.gain[v] > t.gain[target]) {
+			target = v
+		}
+	}
+	return target
+}
+
+// more is what one more endpoint in the cell gains, less what one less loses.
+func (t *transport) more(c int) int {
+	if t.sent[c] < t.keep[c] {
+		return t.worth[c] + 1
+	}
+	return t.worth[c]
+}
+
+func (t *transport) less(c int) int {
+	if t.sent[c] <= t.keep[c] {
+		return t.worth[c] + 1
+	}
+	return t.worth[c]
+}
+
+// augment sends as many endpoints to the target as gain the same.
+func (t *transport) augment(target int) {
+	amount, v := t.demand[target-t.homes], target
+	for ; t.from[v] >= 0; v = t.from[v] {
+		u := t.from[v]
+		if v >= t.homes {
+			if c := u*t.groups + v - t.homes; t.sent[c] < t.keep[c] {
+				amount = min(amount, t.keep[c]-t.sent[c])
+			}
+			continue
+		}
+		c := v*t.groups + u - t.homes
+		if t.sent[c] > t.keep[c] {
+			amount = min(amount, t.sent[c]-t.keep[c])
+		} else {
+			amount = min(amount, t.sent[c])
+		}
 	}
 	amount = min(amount, t.supply[v])
 	t.supply[v] -= amount
 	t.demand[target-t.homes] -= amount
-	for v = target; from[v] >= 0; v = from[v] {
-		if u := from[v]; v >= t.homes {
-			t.flow[u*t.groups+v-t.homes] += amount
+	for v = target; t.from[v] >= 0; v = t.from[v] {
+		u := t.from[v]
+		if v >= t.homes {
+			t.sent[u*t.groups+v-t.homes] += amount
 		} else {
-			t.flow[v*t.groups+u-t.homes] -= amount
+			t.sent[v*t.groups+u-t.homes] -= amount
 		}
 	}
 }
 
-// addCost is what one more endpoint in the cell costs.
-func (t *transport) addCost(cell int) int {
-	if t.flow[cell] < t.keep[cell] {
-		return -1
+// kept is the number of endpoints that stay where they were.
+func (t *transport) kept() int {
+	sum := 0
+	for c := range t.sent {
+		sum += min(t.sent[c], t.keep[c])
 	}
-	return 0
-}
-
-// removeCost is what one less endpoint in the cell costs.
-func (t *transport) removeCost(cell int) int {
-	if t.flow[cell] <= t.keep[cell] {
-		return 1
-	}
-	return 0
+	return sum
 }
