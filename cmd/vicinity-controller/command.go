@@ -12,6 +12,7 @@ import (
 
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -96,7 +97,7 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", routing.DefaultShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
 	flags.BoolVar(&c.hints, "hints", true, "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
 	flags.BoolVar(&c.groups, "groups", true, "write EndpointGroups for Services that ask for vicinity-proxy")
-	flags.IntVar(&s.GroupSize, "group-size", routing.DefaultGroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", routing.MaxGroupSize))
+	flags.IntVar(&s.GroupSize, "group-size", groups.DefaultSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", groups.MaxSize))
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
 	o.ProxyNodes = controller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
@@ -124,8 +125,8 @@ func (c *config) check() error {
 	switch s := &o.Settings; {
 	case s.SliceLimit < 1:
 		return fmt.Errorf("--slice-limit: %d is not allowed; it must be 1 or more", s.SliceLimit)
-	case s.GroupSize < 1 || s.GroupSize > routing.MaxGroupSize:
-		return fmt.Errorf("--group-size: %d is not allowed; it must be from 1 to %d", s.GroupSize, routing.MaxGroupSize)
+	case s.GroupSize < 1 || s.GroupSize > groups.MaxSize:
+		return fmt.Errorf("--group-size: %d is not allowed; it must be from 1 to %d", s.GroupSize, groups.MaxSize)
 	case s.ShrinkGrace < 0 || s.ShrinkGrace > time.Hour:
 		return fmt.Errorf("--shrink-grace: %s is not allowed; it must be from 0 to 1h", s.ShrinkGrace)
 	case o.HandBackGrace < 0 || o.HandBackGrace > time.Hour:

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -204,11 +206,11 @@ func TestGroupsStayWithinAnObject(t *testing.T) {
 	w.settle(w.decide(), GroupState{})
 	held := 0
 	for _, g := range w.groups {
-		n := 0
-		for i := range g.Spec.Endpoints {
-			n += bytesOf(&g.Spec.Endpoints[i])
+		text, err := json.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if n > 1<<20 {
+		if n := len(text); n > 1<<20 {
 			t.Errorf("a group of %d bytes", n)
 		}
 		held += len(g.Spec.Endpoints)
@@ -324,7 +326,7 @@ func TestGroupsReachEveryPort(t *testing.T) {
 	if n := len(odd.used(w.groups, true)); n != 6 {
 		t.Errorf("zone a has %d endpoints for the port, want 6:\n%s", n, w.text())
 	}
-	if read := assignedInGroups(w.input().Groups, corev1.IPv4Protocol); !reflect.DeepEqual(read, d.Families[0].Assigned) {
+	if read := groups.Assigned(w.input().Groups, corev1.IPv4Protocol); !reflect.DeepEqual(read, d.Families[0].Assigned) {
 		t.Errorf("read back as %v", read)
 	}
 }
@@ -482,26 +484,4 @@ func TestGroupsForANewZone(t *testing.T) {
 	w.expectGroups(t,
 		"IPv4 a1 -> a not b tiers topology.kubernetes.io/zone",
 		"IPv4 b2 -> b not a tiers topology.kubernetes.io/zone")
-}
-
-func TestWiderTiers(t *testing.T) {
-	for _, test := range []struct{ from, to, want string }{
-		{"", "zone", "zone,*"},
-		{"zone", "", "zone,*"},
-		{"zone", "zone,*", "zone,*"},
-		{"zone,*", "zone", "zone,*"},
-		{"rack", "zone", "rack,zone"},
-		{"host,zone,*", "zone,*", "host,zone,*"},
-		{"", "", ""},
-	} {
-		split := func(list string) []string {
-			if list == "" {
-				return nil
-			}
-			return strings.Split(list, ",")
-		}
-		if got := widerTiers(split(test.from), split(test.to)); strings.Join(got, ",") != test.want {
-			t.Errorf("from %q to %q: %q, want %q", test.from, test.to, got, test.want)
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -67,7 +68,7 @@ func (w *groupWorld) decide() Decision {
 
 // step takes one step, of which only the first writes succeed, and checks that it
 // changes nothing that it was given.
-func (w *groupWorld) step(d Decision, state GroupState, most int) GroupChanges {
+func (w *groupWorld) step(d Decision, state GroupState, most int) groups.Changes {
 	w.t.Helper()
 	in := w.input()
 	var copies []*v1alpha1.EndpointGroup
@@ -113,7 +114,7 @@ func (w *groupWorld) step(d Decision, state GroupState, most int) GroupChanges {
 func (w *groupWorld) write(g *v1alpha1.EndpointGroup) {
 	w.t.Helper()
 	g.ResourceVersion = strconv.Itoa(w.version)
-	if n := len(g.Spec.Endpoints); n > MaxGroupSize {
+	if n := len(g.Spec.Endpoints); n > groups.MaxSize {
 		w.t.Fatalf("%s has %d endpoints", g.Name, n)
 	}
 	if !slices.IsSortedFunc(g.Spec.Endpoints, func(a, b v1alpha1.GroupEndpoint) int { return strings.Compare(a.Address, b.Address) }) {
@@ -134,7 +135,7 @@ func (w *groupWorld) noticed() {
 // something is held.
 func (w *groupWorld) settle(d Decision, state GroupState) {
 	w.t.Helper()
-	var changes GroupChanges
+	var changes groups.Changes
 	for range 50 {
 		changes = w.step(d, state, 1<<20)
 		switch {
@@ -191,7 +192,7 @@ func (w *groupWorld) text() string {
 		b.WriteString(" ->")
 		for _, c := range g.Spec.Consumers {
 			fmt.Fprintf(&b, " %s", c.Zone)
-			if c.Weight != fullWeight {
+			if c.Weight != 1000 {
 				fmt.Fprintf(&b, "*%d", c.Weight)
 			}
 		}
@@ -226,7 +227,7 @@ func notFor(g *v1alpha1.EndpointGroup) []string {
 	return zones
 }
 
-// reader is a node that reads groups as the documentation of Groups says.
+// reader is a node that reads groups as the documentation of package groups says.
 type reader struct {
 	family corev1.IPFamily
 	port   string

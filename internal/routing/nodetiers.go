@@ -8,6 +8,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -46,7 +47,7 @@ func NodeTiers(cluster *translate.Cluster, request translate.Request, delivery D
 
 // groupKeys are what nodes look for in groups, if any of it is finer than a zone.
 func groupKeys(intent allocate.Intent) []string {
-	keys := slices.DeleteFunc(nodeTiers(intent), func(key string) bool { return key == topology.Anywhere })
+	keys := slices.DeleteFunc(groups.Tiers(intent), func(key string) bool { return key == topology.Anywhere })
 	if !slices.ContainsFunc(keys, isFine) {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/groups"
 )
 
 // assignedBefore is, by address, what zones the endpoints are used by as far as the
@@ -17,13 +18,13 @@ import (
 func assignedBefore(in Input, delivery Delivery, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	var assigned map[string]allocate.ConsumerSet
 	if delivery == DeliveryGroups {
-		assigned = assignedInGroups(in.Groups, family)
+		assigned = groups.Assigned(in.Groups, family)
 	}
 	if len(assigned) == 0 {
 		assigned = assignedByHints(in.Slices, family)
 	}
 	if len(assigned) == 0 && delivery != DeliveryGroups {
-		assigned = assignedInGroups(in.Groups, family)
+		assigned = groups.Assigned(in.Groups, family)
 	}
 	last := in.Last.family(family)
 	if last == nil || last.Outcome.State != allocate.Allocated || in.Last.Undelivered {

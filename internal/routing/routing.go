@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -62,14 +63,12 @@ type Settings struct {
 // Defaults of Settings.
 const (
 	DefaultSliceLimit  = 20
-	DefaultGroupSize   = allocate.DefaultSliceSize
-	MaxGroupSize       = 1000
 	DefaultShrinkGrace = 10 * time.Second
 )
 
 // DefaultSettings are the settings of a cluster whose administrator says nothing.
 func DefaultSettings() Settings {
-	return Settings{SliceLimit: DefaultSliceLimit, GroupSize: DefaultGroupSize, ShrinkGrace: DefaultShrinkGrace}
+	return Settings{SliceLimit: DefaultSliceLimit, GroupSize: groups.DefaultSize, ShrinkGrace: DefaultShrinkGrace}
 }
 
 // Delivery is how a plan reaches proxies.

@@ -17,6 +17,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/groups"
 )
 
 // groupWriter writes the EndpointGroups of Services, one step of package
@@ -209,7 +210,7 @@ func (s *groupSync) write(ctx context.Context, state routing.GroupState) (done b
 
 // apply makes the writes of one step in their order, and stops at the first that
 // fails: what follows may not be safe without it.
-func (s *groupSync) apply(ctx context.Context, changes routing.GroupChanges) error {
+func (s *groupSync) apply(ctx context.Context, changes groups.Changes) error {
 	for _, group := range changes.Create {
 		group = group.DeepCopy()
 		if err := s.client.Create(ctx, group); err != nil {

@@ -254,7 +254,7 @@ func (g *groupLab) watchZones(zones ...string) (stop func() int) {
 }
 
 // servesZone reports whether nodes of a zone have a ready endpoint, whatever the node,
-// by what the documentation of routing.Groups says about tiers and visibility.
+// by what the documentation of the package groups says about tiers and visibility.
 func servesZone(groups map[string]*v1alpha1.EndpointGroup, family corev1.IPFamily, zone string) bool {
 	for _, g := range groups {
 		if g.Spec.AddressType != family || g.Labels[v1alpha1.LabelNotForPrefix+zone] != "" {

@@ -1,4 +1,4 @@
-package routing
+package groups
 
 import (
 	"encoding/json"
@@ -12,15 +12,15 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// marks are what a group does not say otherwise.
+// marks are what a group does not say otherwise, as an annotation keeps it.
 type marks struct {
 	// Leaving are consumers that the plan takes the group from, and since when.
 	Leaving map[string]time.Time `json:"leaving,omitempty"`
-	// Extra are consumers beside those of the plan, which needs them no time: they
-	// would have no endpoint for a port, or none is ready anywhere.
+	// Extra are consumers beside those of the plan. They are never held: they would have
+	// no endpoint for a port, or none is ready anywhere.
 	Extra []string `json:"extra,omitempty"`
-	// Arrived are, by the time, the addresses of endpoints that came from another
-	// group, where they are held. Of several groups the last one counts.
+	// Arrived are, by the time, the addresses of endpoints that came from another group,
+	// where they are held. Of several groups the last one counts.
 	Arrived map[string][]string `json:"arrived,omitempty"`
 	// Waiting are the addresses of endpoints that no plan has assigned yet.
 	Waiting []string `json:"waiting,omitempty"`
@@ -28,13 +28,13 @@ type marks struct {
 	Narrowing *time.Time `json:"narrowing,omitempty"`
 	// Home is the zone of endpoints that the plan gives to others only.
 	Home string `json:"home,omitempty"`
-	// Nowhere says that the plan has endpoints without a zone among the consumers,
-	// which the group cannot name.
+	// Nowhere says that the plan has endpoints without a zone among the consumers, which
+	// the group cannot name.
 	Nowhere bool `json:"nowhere,omitempty"`
 }
 
-// readMarks reads the annotation. One that somebody has broken is as good as none:
-// what it would say concerns the next seconds.
+// readMarks reads the annotation. A broken one counts as none, since it would only concern
+// the next seconds.
 func readMarks(group *v1alpha1.EndpointGroup) marks {
 	var m marks
 	if text := group.Annotations[v1alpha1.AnnotationGroupMarks]; text != "" {
@@ -52,6 +52,14 @@ func (m marks) text() string {
 		return ""
 	}
 	return string(text)
+}
+
+// same reports whether marks differ at most in what is said of endpoints.
+func (m marks) same(other marks) bool {
+	narrowing := m.Narrowing == nil && other.Narrowing == nil ||
+		m.Narrowing != nil && other.Narrowing != nil && m.Narrowing.Equal(*other.Narrowing)
+	return narrowing && m.Home == other.Home && m.Nowhere == other.Nowhere && slices.Equal(m.Extra, other.Extra) &&
+		maps.EqualFunc(m.Leaving, other.Leaving, time.Time.Equal)
 }
 
 // arrivals are the times of the endpoints that arrived, by address.
@@ -72,16 +80,17 @@ func (m marks) arrivals() map[string]time.Time {
 	return times
 }
 
-// setArrivals is the reverse of arrivals.
-func (m *marks) setArrivals(times map[string]time.Time) {
-	m.Arrived = nil
+// arrived is the reverse of arrivals.
+func arrived(times map[string]time.Time) map[string][]string {
+	var addresses map[string][]string
 	for _, address := range slices.Sorted(maps.Keys(times)) {
-		if m.Arrived == nil {
-			m.Arrived = map[string][]string{}
+		if addresses == nil {
+			addresses = map[string][]string{}
 		}
 		text := times[address].UTC().Format(time.RFC3339Nano)
-		m.Arrived[text] = append(m.Arrived[text], address)
+		addresses[text] = append(addresses[text], address)
 	}
+	return addresses
 }
 
 // planned are the consumers that the plan has for the group.
@@ -95,9 +104,10 @@ func (m marks) planned(group *v1alpha1.EndpointGroup) []v1alpha1.GroupConsumer {
 	})
 }
 
-// assignedInGroups reads the plan back from groups, by address: also that of
-// endpoints that are not ready now, which have it when they become ready again.
-func assignedInGroups(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) map[string]allocate.ConsumerSet {
+// Assigned reads the plan of a family back from groups: the zones that use each endpoint,
+// by address. It has endpoints that are not ready now, too, which return to their group
+// when they become ready again.
+func Assigned(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	type reading struct {
 		set  allocate.ConsumerSet
 		at   time.Time
@@ -131,9 +141,6 @@ func assignedInGroups(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) 
 	}
 	return assigned
 }
-
-// fullWeight is the weight of a consumer that is all the zone's own.
-const fullWeight = 1000
 
 // consumerSet is the set that a group's consumers stand for.
 func consumerSet(list []v1alpha1.GroupConsumer, nowhere bool) allocate.ConsumerSet {

@@ -1,0 +1,319 @@
+package groups
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// want is what the groups of one family are to deliver, whatever groups there are. It
+// does not change once desired has made it.
+type want struct {
+	*Input
+	plan *Plan
+	// size is the number of endpoints that a group is filled to.
+	size int
+	// tiers are what each node looks for.
+	tiers []string
+	// zones are those that the plan knows, in order. Nodes of others see all groups.
+	zones []string
+	// parts are in the order of their keys, and so are shares.
+	parts  []*part
+	shares []*share
+	// endpoints is the number of endpoints in all parts.
+	endpoints int
+	anyReady  bool
+	notes     []string
+}
+
+// share is a set of endpoints that can be in one group: they have the same ports and the
+// same consumers, and are at home in the same zone if that is not a consumer.
+type share struct {
+	key       shareKey
+	part      *part
+	consumers consumers
+	// extra are zones that use the share for want of another with the same port.
+	extra []string
+	// ready says that the plan has endpoints in the share.
+	ready bool
+}
+
+type shareKey struct{ part, consumers, home string }
+
+func (k shareKey) compare(other shareKey) int {
+	return cmp.Or(cmp.Compare(k.part, other.part), cmp.Compare(k.consumers, other.consumers), cmp.Compare(k.home, other.home))
+}
+
+// endpoint is an endpoint as slices have it, with its domains for the tiers that are
+// wanted.
+type endpoint struct {
+	v1alpha1.GroupEndpoint
+	number int // among those of all parts
+	// share is where the plan has it. Of an endpoint that the plan does not have, because
+	// it is not ready, it is only probable, and counts if no group has the endpoint yet.
+	share   *share
+	planned bool
+}
+
+// desired finds out what groups are to deliver. It does not look at the groups that exist.
+//
+// Every endpoint of the slices is in one part, which has its ports, and has a share. Two
+// endpoints have the same share if and only if they can be in one group. Zones that the
+// plan leaves without an endpoint for some port are extra to all shares that have it,
+// unless a requirement forbids that.
+func desired(in *Input, plan *Plan) *want {
+	w := &want{Input: in, plan: plan, size: cmp.Or(max(in.Size, 0), DefaultSize), tiers: Tiers(in.Intent)}
+	w.size = min(w.size, MaxSize)
+	w.zones = plannedZones(plan, in.Intent.Tiers.Hard())
+	w.parts, w.notes = partsOf(in, plan.Family)
+	domains := w.domains(w.tiers)
+	for _, t := range w.parts {
+		for _, e := range t.endpoints {
+			e.number = w.endpoints
+			e.Domains = domains(e.Node, e.Zone)
+			w.endpoints++
+			w.anyReady = w.anyReady || !e.NotReady
+		}
+	}
+	w.shares = w.share()
+	if len(w.parts) > 1 && !in.Intent.Tiers.Hard() {
+		w.notes = append(w.notes, w.widen()...)
+	}
+	return w
+}
+
+// plannedZones are the zones that the plan knows, in order. One that it has no endpoint
+// for, while others have some and no requirement forbids it, is not among them, so that
+// its nodes see everything.
+func plannedZones(plan *Plan, hard bool) []string {
+	served := map[string]bool{}
+	for g := range plan.Plan.Groups {
+		for _, c := range plan.Plan.Groups[g].Consumers {
+			served[plan.Plan.Zones[c.Zone]] = true
+		}
+	}
+	var zones []string
+	for _, zone := range plan.Region.Zones {
+		if zone.Name != "" && (hard || len(served) == 0 || served[zone.Name]) {
+			zones = append(zones, zone.Name)
+		}
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// plans reports whether the plan knows a zone.
+func (w *want) plans(zone string) bool {
+	_, found := slices.BinarySearch(w.zones, zone)
+	return found
+}
+
+// share gives each endpoint its share, and returns all there are.
+func (w *want) share() []*share {
+	shares := map[shareKey]*share{}
+	get := func(t *part, c consumers, home string) *share {
+		key := shareKey{t.key, c.key(), home}
+		if shares[key] == nil {
+			shares[key] = &share{key: key, part: t, consumers: c}
+		}
+		return shares[key]
+	}
+	sets := w.plannedConsumers()
+	for _, t := range w.parts {
+		type wish struct {
+			set  allocate.ConsumerSet
+			home string
+		}
+		known := map[wish]*share{} // few, and keys take time
+		for _, e := range t.endpoints {
+			set, assigned := w.plan.Assigned[e.Address]
+			if e.NotReady || !assigned {
+				continue
+			}
+			at := wish{set, e.Zone}
+			if known[at] == nil {
+				users, found := sets[set]
+				if !found {
+					users = consumersOf(set)
+				}
+				known[at] = get(t, users, w.home(e.Zone, users))
+			}
+			e.share, e.planned = known[at], true
+			e.share.ready = true
+		}
+		probable := map[string]*share{} // by zone
+		for _, e := range t.endpoints {
+			if e.planned {
+				continue
+			}
+			if probable[e.Zone] == nil {
+				probable[e.Zone] = t.mostOf(e.Zone)
+			}
+			if probable[e.Zone] == nil {
+				probable[e.Zone] = get(t, w.alone(e.Zone), "")
+			}
+			e.share = probable[e.Zone]
+		}
+	}
+	list := make([]*share, 0, len(shares))
+	for _, s := range shares {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, compareShares)
+	return list
+}
+
+func compareShares(a, b *share) int { return a.key.compare(b.key) }
+
+// home is the zone of endpoints, if the plan knows it and gives them to others only.
+func (w *want) home(zone string, users consumers) string {
+	if w.plans(zone) && !hasZone(users.list, zone) {
+		return zone
+	}
+	return ""
+}
+
+// alone is the zone by itself as a consumer, if the plan knows it.
+func (w *want) alone(zone string) consumers {
+	if w.plans(zone) {
+		return consumers{list: []v1alpha1.GroupConsumer{{Zone: zone, Weight: fullWeight}}}
+	}
+	return consumers{}
+}
+
+// mostOf is the share that most of the planned endpoints in a zone have, nil if there are
+// none.
+func (t *part) mostOf(zone string) *share {
+	counts := map[*share]int{}
+	for _, e := range t.endpoints {
+		if e.planned && e.Zone == zone {
+			counts[e.share]++
+		}
+	}
+	return most(counts)
+}
+
+// most is the share with the highest count, of several the first.
+func most(counts map[*share]int) *share {
+	var best *share
+	for s, n := range counts {
+		if best == nil || n > counts[best] || n == counts[best] && compareShares(s, best) < 0 {
+			best = s
+		}
+	}
+	return best
+}
+
+// widen gives zones that may use none of the endpoints with some port all that have it:
+// the plan is about endpoints, and in a Service whose endpoints differ in their ports a
+// zone's own may lack one. It returns notes that say so.
+func (w *want) widen() (notes []string) {
+	type port struct {
+		name     string
+		protocol corev1.Protocol
+	}
+	having := map[port][]*share{}
+	var ports []port
+	for _, s := range w.shares {
+		if !s.ready {
+			continue
+		}
+		for _, had := range s.part.ports {
+			key := port{had.Name, had.Protocol}
+			if having[key] == nil {
+				ports = append(ports, key)
+			}
+			having[key] = append(having[key], s)
+		}
+	}
+	for _, key := range ports {
+		for _, zone := range w.zones {
+			if slices.ContainsFunc(having[key], func(s *share) bool { return hasZone(s.consumers.list, zone) }) {
+				continue
+			}
+			for _, s := range having[key] {
+				if !slices.Contains(s.extra, zone) {
+					s.extra = append(s.extra, zone)
+				}
+			}
+			notes = append(notes, fmt.Sprintf("not all endpoints have port %q, and none that has it is planned for zone %s: the zone uses all that do, whatever load that makes", key.name, zone))
+		}
+	}
+	return notes
+}
+
+// consumers are the zones that use a share, as groups write them.
+type consumers struct {
+	list []v1alpha1.GroupConsumer // in the order of zones
+	// nowhere says that endpoints without a zone are among them, which a group cannot name.
+	nowhere bool
+}
+
+// key tells consumers apart.
+func (c consumers) key() string {
+	var b strings.Builder
+	for _, consumer := range c.list {
+		b.WriteString(consumer.Zone + "\x00" + strconv.Itoa(int(consumer.Weight)) + "\x00")
+	}
+	b.WriteString(strconv.FormatBool(c.nowhere))
+	return b.String()
+}
+
+// plannedConsumers are the consumers of each set that the plan has.
+func (w *want) plannedConsumers() map[allocate.ConsumerSet]consumers {
+	plan := &w.plan.Plan
+	sets := make(map[allocate.ConsumerSet]consumers, len(plan.Groups))
+	for g := range plan.Groups {
+		var users consumers
+		for _, c := range plan.Groups[g].Consumers {
+			if zone := plan.Zones[c.Zone]; zone != "" {
+				users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: thousandths(c.Weight)})
+			} else {
+				users.nowhere = true
+			}
+		}
+		sortConsumers(users.list)
+		sets[plan.ConsumerSet(g)] = users
+	}
+	return sets
+}
+
+// consumersOf are the consumers of a set that the plan does not have, because it was made
+// for other zones.
+func consumersOf(set allocate.ConsumerSet) consumers {
+	var users consumers
+	for _, zone := range set.Zones() {
+		if zone != "" {
+			users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: fullWeight})
+		} else {
+			users.nowhere = true
+		}
+	}
+	sortConsumers(users.list)
+	return users
+}
+
+func sortConsumers(list []v1alpha1.GroupConsumer) {
+	slices.SortFunc(list, func(a, b v1alpha1.GroupConsumer) int { return cmp.Compare(a.Zone, b.Zone) })
+}
+
+// hasZone reports whether a zone is among consumers.
+func hasZone(list []v1alpha1.GroupConsumer, zone string) bool {
+	return slices.ContainsFunc(list, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
+}
+
+// fullWeight is the weight of a consumer for an endpoint that is all its own.
+const fullWeight = 1000
+
+// thousandths is a weight as groups carry it: no consumer has none.
+func thousandths(weight float64) int32 {
+	return min(max(int32(math.Round(weight*fullWeight)), 1), fullWeight)
+}

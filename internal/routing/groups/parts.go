@@ -1,0 +1,142 @@
+package groups
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// part is all endpoints of a family that have the same ports.
+type part struct {
+	ports     []v1alpha1.GroupPort
+	key       string
+	endpoints []*endpoint
+	byAddress map[string]*endpoint
+}
+
+// partsOf reads the slices of a family. Parts are in the order of their keys; notes name
+// ports that groups cannot have.
+func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
+	parts := map[string]*part{}
+	eps, total := slicesOf(in.Slices, family)
+	for _, slice := range eps {
+		if len(slice.Endpoints) == 0 {
+			continue
+		}
+		ports, unnumbered := groupPorts(slice.Ports)
+		for _, name := range unnumbered {
+			notes = append(notes, fmt.Sprintf("port %q of slice %s has no number and is left out of the groups", name, slice.Name))
+		}
+		key := portsKey(ports)
+		if parts[key] == nil {
+			parts[key] = &part{ports: ports, key: key, byAddress: make(map[string]*endpoint, total)}
+			list = append(list, parts[key])
+		}
+		parts[key].add(slice, in.Cluster)
+	}
+	slices.SortFunc(list, func(a, b *part) int { return cmp.Compare(a.key, b.key) })
+	return list, notes
+}
+
+// slicesOf are the slices of a family in the order of names, and the number of their
+// endpoints.
+func slicesOf(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) (list []*discoveryv1.EndpointSlice, endpoints int) {
+	for _, slice := range eps {
+		if slice.AddressType == discoveryv1.AddressType(family) {
+			list = append(list, slice)
+			endpoints += len(slice.Endpoints)
+		}
+	}
+	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return list, endpoints
+}
+
+// add adds the endpoints of a slice. An endpoint is its first address, as in the proxies.
+func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *translate.Cluster) {
+	list := make([]endpoint, len(slice.Endpoints))
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		read := groupEndpoint(e, cluster)
+		switch known := t.byAddress[read.Address]; {
+		case known == nil:
+			list[i].GroupEndpoint = read
+			t.byAddress[read.Address] = &list[i]
+			t.endpoints = append(t.endpoints, &list[i])
+		case rank(&read) < rank(&known.GroupEndpoint):
+			known.GroupEndpoint = read
+		}
+	}
+}
+
+// rank says which of two endpoints with the same address counts, the lower one: an address
+// may belong to another pod already.
+func rank(e *v1alpha1.GroupEndpoint) int {
+	switch {
+	case !e.NotReady:
+		return 0
+	case !e.Terminating:
+		return 1
+	case !e.NotServing:
+		return 2
+	}
+	return 3
+}
+
+// groupEndpoint reads an endpoint's conditions as proxies do: what it does not say is good.
+func groupEndpoint(e *discoveryv1.Endpoint, cluster *translate.Cluster) v1alpha1.GroupEndpoint {
+	read := v1alpha1.GroupEndpoint{
+		Address:     e.Addresses[0],
+		Zone:        cluster.ZoneOf(e),
+		NotReady:    e.Conditions.Ready != nil && !*e.Conditions.Ready,
+		NotServing:  e.Conditions.Serving != nil && !*e.Conditions.Serving,
+		Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+	}
+	if e.NodeName != nil {
+		read.Node = *e.NodeName
+	}
+	return read
+}
+
+// groupPorts are the ports of a slice in the order of names. Ports without a number,
+// which stand for all, are named.
+func groupPorts(ports []discoveryv1.EndpointPort) (list []v1alpha1.GroupPort, unnumbered []string) {
+	for i := range ports {
+		port := v1alpha1.GroupPort{Protocol: corev1.ProtocolTCP}
+		if ports[i].Name != nil {
+			port.Name = *ports[i].Name
+		}
+		if ports[i].Protocol != nil && *ports[i].Protocol != "" {
+			port.Protocol = *ports[i].Protocol
+		}
+		if ports[i].Port == nil {
+			unnumbered = append(unnumbered, port.Name)
+			continue
+		}
+		port.Port = *ports[i].Port
+		list = append(list, port)
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.GroupPort) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	return list, unnumbered
+}
+
+// portsKey tells parts apart.
+func portsKey(ports []v1alpha1.GroupPort) string {
+	var b strings.Builder
+	for _, port := range ports {
+		b.WriteString(port.Name + "\x00" + string(port.Protocol) + "\x00" + strconv.Itoa(int(port.Port)) + "\x00")
+	}
+	return b.String()
+}

@@ -1,0 +1,91 @@
+package groups
+
+import (
+	"slices"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Tiers are what each node looks for among the endpoints that its zone may use. With a
+// bound the plan decides on zones and wider places, and nodes on finer ones only. A
+// requirement stays, because nodes of zones that the plan does not know see all endpoints.
+func Tiers(intent allocate.Intent) []string {
+	tiers := slices.Clone([]string(intent.Tiers))
+	if intent.Bound != nil {
+		for i, key := range tiers {
+			if key == topology.Zone || key == topology.Region || key == topology.Anywhere {
+				last := tiers[len(tiers)-1]
+				tiers = append(tiers[:i], last)
+				break
+			}
+		}
+	}
+	if slices.Equal(tiers, []string{topology.Anywhere}) {
+		return nil
+	}
+	return tiers
+}
+
+// widerTiers are tiers under which a node finds something wherever it finds something
+// under one of two: what a group has while it goes from the one to the other.
+func widerTiers(from, to []string) []string {
+	var wider []string
+	for _, key := range slices.Concat(from, to) {
+		if key != topology.Anywhere && !slices.Contains(wider, key) {
+			wider = append(wider, key)
+		}
+	}
+	if !topology.Tiers(from).Hard() || !topology.Tiers(to).Hard() {
+		wider = append(wider, topology.Anywhere)
+	}
+	if len(wider) > topology.MaxKeys || slices.Equal(wider, []string{topology.Anywhere}) {
+		return nil
+	}
+	return wider
+}
+
+// domains returns a function that finds the values of tiers for an endpoint, without those
+// that follow from its node and zone. The value of a place that nodes skip is empty: no
+// node finds the endpoint there, not even its own. Endpoints share what it returns.
+func (w *want) domains(tiers []string) func(node, zone string) map[string]string {
+	type place struct{ node, zone string }
+	known := map[place]map[string]string{}
+	return func(node, zone string) map[string]string {
+		if len(tiers) == 0 {
+			return nil
+		}
+		at := place{node, zone}
+		values, found := known[at]
+		if !found {
+			values = w.domainsOf(node, zone, tiers)
+			known[at] = values
+		}
+		return values
+	}
+}
+
+func (w *want) domainsOf(node, zone string, tiers []string) map[string]string {
+	var values map[string]string
+	for _, tier := range tiers {
+		value := w.Cluster.DomainOf(node, zone, tier)
+		switch {
+		case value == "" || tier == topology.Zone:
+			continue
+		case w.skips(tier, value):
+			value = ""
+		case tier == topology.Hostname && value == node:
+			continue
+		}
+		if values == nil {
+			values = map[string]string{}
+		}
+		values[tier] = value
+	}
+	return values
+}
+
+// skips reports whether the nodes of a place do not use its endpoints as their own.
+func (w *want) skips(key, domain string) bool {
+	return slices.ContainsFunc(w.plan.Skips, func(s allocate.Skip) bool { return s.Key == key && s.Domain == domain })
+}
