@@ -185,12 +185,13 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]reading
 		policiesOf[policy.Namespace] = append(policiesOf[policy.Namespace], policy)
 	}
 	cluster := capacity.NewCluster(nodes)
+	planner := new(allocate.Planner)
 	inputs := make([]reading, len(services))
 	for i, service := range services {
 		key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 		inputs[i] = settings.reading(routing.Input{
 			Service: service, Slices: slicesOf[key], Groups: groupsOf[key], Cluster: cluster,
-			Policies: policiesOf[service.Namespace], Defaults: defaults[service.Namespace],
+			Policies: policiesOf[service.Namespace], Defaults: defaults[service.Namespace], Planner: planner,
 		})
 	}
 	return inputs, nil

@@ -3,7 +3,6 @@ package routing
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -95,6 +94,10 @@ func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 // plan makes the plans of all families that there is a slice of.
 func (d *Decision) plan(in Input) error {
 	states := readStates(in.Service)
+	planner := in.Planner
+	if planner == nil {
+		planner = new(allocate.Planner)
+	}
 	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ready, found := endpoints[family]
@@ -110,7 +113,7 @@ func (d *Decision) plan(in Input) error {
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		}
-		if err := f.decide(intent, before); err != nil {
+		if err := f.decide(planner, intent, before); err != nil {
 			return fmt.Errorf("planning %s: %w", family, err)
 		}
 		if d.Delivery == DeliveryGroups {
@@ -166,9 +169,6 @@ func zoneLevel(tiers topology.Tiers) topology.Tiers {
 	return kept
 }
 
-// planners are kept because each grows memory for the plans that it looks at.
-var planners = sync.Pool{New: func() any { return new(allocate.Planner) }}
-
 // previous is what is in force for one family.
 type previous struct {
 	state    allocate.State
@@ -179,7 +179,7 @@ type previous struct {
 }
 
 // decide makes the plan of one family from its region and its ready endpoints.
-func (f *FamilyDecision) decide(intent allocate.Intent, before previous) error {
+func (f *FamilyDecision) decide(planner *allocate.Planner, intent allocate.Intent, before previous) error {
 	endpoints := make([]allocate.Endpoint, len(f.Endpoints))
 	for i, e := range f.Endpoints {
 		endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: before.assigned[e.Address]}
@@ -188,8 +188,6 @@ func (f *FamilyDecision) decide(intent allocate.Intent, before previous) error {
 	if past.State == allocate.Allocated && !before.anew {
 		past.Plan = allocate.Survivors(endpoints)
 	}
-	planner := planners.Get().(*allocate.Planner)
-	defer planners.Put(planner)
 	plan, outcome, err := planner.Allocate(f.Region, intent, past)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -128,7 +129,7 @@ func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
 
 // inputOf is the input for a Service in a cluster.
 func inputOf(service *corev1.Service, nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) Input {
-	return Input{Service: service, Slices: eps, Cluster: capacity.NewCluster(nodes), Settings: DefaultSettings()}
+	return Input{Service: service, Slices: eps, Cluster: capacity.NewCluster(nodes), Settings: DefaultSettings(), Planner: new(allocate.Planner)}
 }
 
 // localPolicy asks for an algorithm that starts with 3 endpoints for each zone.

@@ -236,14 +236,14 @@ type reader struct {
 
 // used are the addresses that the node sends traffic to. Of a node without labels
 // but its zone's it is what its zone may use, whatever the tiers.
-func (r reader) used(groups map[string]*v1alpha1.EndpointGroup, tiered bool) map[string]bool {
+func (r reader) used(all map[string]*v1alpha1.EndpointGroup, tiered bool) map[string]bool {
 	zone := r.labels[topology.Zone]
 	type class struct {
 		addresses []string
 		endpoints []topology.Endpoint
 	}
 	classes := map[string]*class{}
-	for _, g := range groups {
+	for _, g := range all {
 		if g.Spec.AddressType != r.family || slices.Contains(notFor(g), zone) && zone != "" {
 			continue
 		}

@@ -39,6 +39,10 @@ type Input struct {
 	// Renew asks for a new plan also where the previous one can be kept.
 	Renew bool
 
+	// Planner has memory that one decision at a time uses, and that grows with the first
+	// ones. Without it each decision takes its own.
+	Planner *allocate.Planner
+
 	// anew are the families of which plans are made as if there were none that could be
 	// kept, and kept those that are not renewed.
 	anew, kept []corev1.IPFamily

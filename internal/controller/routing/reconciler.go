@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -34,6 +36,7 @@ type reconciler struct {
 	metrics  *metrics
 	syncs    *Syncs
 	pace     *replanPace
+	planners sync.Pool // of *allocate.Planner
 }
 
 const (
@@ -55,9 +58,10 @@ const (
 // pass is the work of one sync of a Service.
 type pass struct {
 	*reconciler
-	in     routing.Input
-	record *record
-	now    time.Time
+	in      routing.Input
+	planner *allocate.Planner
+	record  *record
+	now     time.Time
 	// again is when to come back, zero if an event will tell.
 	again time.Duration
 	// slices and moved count what is written.
@@ -88,7 +92,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.forget(key)
 		return reconcile.Result{}, nil
 	}
-	s := &pass{reconciler: r, now: r.clock.Now()}
+	s := &pass{reconciler: r, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
+	defer r.planners.Put(s.planner)
 	err = s.run(ctx, key, service)
 	switch {
 	case isChanged(err):
@@ -219,6 +224,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 		Defaults: defaults,
 		Settings: s.options.Settings,
 		Last:     s.record.last,
+		Planner:  s.planner,
 	}
 	s.come(s.record.groups.trusted(s.now))
 	return nil

@@ -10,6 +10,7 @@ package routing
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -102,6 +104,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		memory:   newMemory(),
 		policies: newPolicyQueue(),
 		pace:     newReplanPace(options.ReplanRate),
+		planners: sync.Pool{New: func() any { return new(allocate.Planner) }},
 	}
 	r.groups = newGroupWriter(c, now, options)
 	if r.syncs = options.Syncs; r.syncs == nil {
