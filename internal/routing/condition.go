@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -27,15 +28,12 @@ func (d Decision) IsReported() bool {
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected
 }
 
-// Condition keeps the outcome in the Service's status. Its reason is the state, of
-// each family if they differ, which the next decision reads back; its message is in
-// words without numbers that change. Only what IsReported should be written.
+// Condition keeps the outcome in the Service's status. The next decision reads its Reason
+// back. Its message is for people, in words without numbers that change. Only what
+// IsReported should be written.
 func (d Decision) Condition() metav1.Condition {
-	condition := metav1.Condition{
-		Type:   v1alpha1.ConditionTopologyRouting,
-		Status: metav1.ConditionFalse,
-		Reason: wordNotRouted,
-	}
+	condition := metav1.Condition{Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse}
+	var reason Reason
 	var sentences []string
 	switch {
 	case d.Request.NoPlan != "":
@@ -49,21 +47,20 @@ func (d Decision) Condition() metav1.Condition {
 		if d.Meanwhile != nil {
 			inForce = *d.Meanwhile // which may have another algorithm
 		}
-		words, outcomes, allocated := inForce.states()
-		condition.Reason = strings.Join(words, ",")
-		sentences = outcomes
+		var allocated bool
+		reason.States, sentences, allocated = inForce.states()
 		switch {
 		case d.Undelivered:
-			condition.Reason += "," + wordNeedsGroups
+			reason.Troubles = []Trouble{TroubleNeedsGroups}
 			sentences = nil
 		case d.Meanwhile != nil && d.Meanwhile.Undelivered:
-			condition.Reason += "," + wordAwaitsProxy
+			reason.Troubles = []Trouble{TroubleAwaitsProxy}
 			sentences = []string{awaitsProxy}
 			if d.Meanwhile.Delivery == DeliveryNone {
 				sentences = []string{awaitsProxyAlone}
 			}
 		case allocated && inForce.Ignored != IgnoredNone:
-			condition.Reason += "," + wordProxiesIgnoreHints
+			reason.Troubles = []Trouble{TroubleProxiesIgnoreHints}
 		case allocated:
 			condition.Status = metav1.ConditionTrue
 		}
@@ -72,7 +69,7 @@ func (d Decision) Condition() metav1.Condition {
 		}
 	}
 	sentences = slices.Concat(sentences, d.Notes, d.Request.Warnings)
-	condition.Message = cut(strings.Join(sentences, ". "))
+	condition.Reason, condition.Message = reason.String(), cut(strings.Join(sentences, ". "))
 	return condition
 }
 
@@ -93,73 +90,76 @@ func (d Decision) leavesZones() bool {
 	})
 }
 
-// states are the words and the sentences of the families, one if all agree. A Service
-// without slices waits for endpoints.
-func (d Decision) states() (words, outcomes []string, allocated bool) {
+// states are the states and the outcomes in sentences of the families, one if all agree. A
+// Service without slices waits for endpoints.
+func (d Decision) states() (states []FamilyState, outcomes []string, allocated bool) {
 	for i := range d.Families {
 		f := &d.Families[i]
-		words = append(words, string(f.Family)+":"+stateWord(f.Outcome.State))
-		outcomes = append(outcomes, string(f.Family)+": "+explain.Brief(f.Outcome))
+		states = append(states, FamilyState{f.Family, f.Outcome.State})
+		outcomes = append(outcomes, explain.Brief(f.Outcome))
 		allocated = allocated || !f.Outcome.IsBalanced()
 	}
-	if len(words) == 0 {
-		return []string{stateWord(allocate.Waiting)}, []string{"balanced: no endpoint is ready"}, false
+	switch {
+	case len(states) == 0:
+		return []FamilyState{{State: allocate.Waiting}}, []string{"balanced: no endpoint is ready"}, false
+	case !slices.ContainsFunc(states, func(s FamilyState) bool { return s.State != states[0].State }):
+		states = []FamilyState{{State: states[0].State}}
 	}
-	return agreed(words, d.Families, ":"), agreed(outcomes, d.Families, ": "), allocated
+	if !slices.ContainsFunc(outcomes, func(text string) bool { return text != outcomes[0] }) {
+		return states, outcomes[:1], allocated
+	}
+	for i := range outcomes {
+		outcomes[i] = string(d.Families[i].Family) + ": " + outcomes[i]
+	}
+	return states, outcomes, allocated
 }
 
-// agreed takes the families away if all say the same.
-func agreed(texts []string, families []FamilyDecision, separator string) []string {
-	first := strings.TrimPrefix(texts[0], string(families[0].Family)+separator)
-	for i := range texts {
-		if texts[i] != string(families[i].Family)+separator+first {
-			return texts
-		}
-	}
-	return []string{first}
+// with is the condition of a plan that a trouble keeps from being in force.
+func (t Trouble) with(condition metav1.Condition, sentence string) metav1.Condition {
+	condition.Status = metav1.ConditionFalse
+	condition.Reason += "," + string(t)
+	condition.Message = cut(strings.TrimSuffix(sentence+". "+condition.Message, ". "))
+	return condition
 }
 
 // WithHintsLost is the condition while the hints that were written do not stay.
 func WithHintsLost(condition metav1.Condition) metav1.Condition {
-	condition.Status = metav1.ConditionFalse
-	condition.Reason += "," + wordHintsLost
-	condition.Message = cut(HintsLost + ". " + condition.Message)
-	return condition
+	return TroubleHintsLost.with(condition, HintsLost)
 }
 
 // WithHintsDropped is the condition while the API server does not store the hints that
 // are written.
 func WithHintsDropped(condition metav1.Condition, loss Loss) metav1.Condition {
-	condition.Status = metav1.ConditionFalse
-	condition.Reason += "," + wordHintsDropped
-	condition.Message = cut(string(loss) + ". " + condition.Message)
-	return condition
+	return TroubleHintsDropped.with(condition, string(loss))
 }
 
 // DroppedHints reports whether the Service's condition says that what was written is not
 // stored.
-func DroppedHints(service *corev1.Service) bool { return hasWord(service, wordHintsDropped) }
+func DroppedHints(service *corev1.Service) bool { return TroubleHintsDropped.of(service) }
 
 // LostHints reports whether the Service's condition says that hints did not stay.
-func LostHints(service *corev1.Service) bool { return hasWord(service, wordHintsLost) }
-
-// hasWord reports whether a word is in the reason of the Service's condition.
-func hasWord(service *corev1.Service, word string) bool {
-	condition := ConditionOf(service)
-	return condition != nil && slices.Contains(strings.Split(condition.Reason, ","), word)
-}
+func LostHints(service *corev1.Service) bool { return TroubleHintsLost.of(service) }
 
 // WithNotWritten is the condition while what was decided cannot be written.
 func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
-	condition.Status = metav1.ConditionFalse
-	condition.Reason += "," + wordNotWritten
-	condition.Message = cut(strings.TrimSuffix("what was decided cannot be written: "+strings.TrimSuffix(cause.Error(), ".")+". "+condition.Message, ". "))
-	return condition
+	return TroubleNotWritten.with(condition, "what was decided cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
 }
 
 // NotWritten reports whether the Service's condition says that what was decided could
 // not be written.
-func NotWritten(service *corev1.Service) bool { return hasWord(service, wordNotWritten) }
+func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.of(service) }
+
+// manySlices is how the message names the better way where more slices than a limit carry
+// hints, and saysManySlices reads it back. No other place stores it: the reason has no word
+// for it, since for people and programs the plan is in force as any other.
+func manySlices(limit int) string {
+	return fmt.Sprintf("more than %d slices carry hints, now or lately", limit)
+}
+
+func saysManySlices(service *corev1.Service, limit int) bool {
+	condition := ConditionOf(service)
+	return condition != nil && strings.Contains(condition.Message, manySlices(limit))
+}
 
 // cut shortens a text, at a rune.
 func cut(text string) string {

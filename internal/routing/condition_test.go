@@ -109,7 +109,7 @@ func TestCondition(t *testing.T) {
 				}
 				test.service.Status.Conditions = []metav1.Condition{condition}
 				for _, f := range d.Families {
-					if state := readStates(test.service).of(f.Family); state != f.Outcome.State {
+					if state := reasonOf(test.service).State(f.Family); state != f.Outcome.State {
 						t.Errorf("%s reads back as %s, was %s", condition.Reason, state, f.Outcome.State)
 					}
 				}
@@ -219,7 +219,7 @@ func TestStatesOfUnknownReasonsAreWaiting(t *testing.T) {
 	for _, reason := range []string{"", "Allocate", "IPv6:Allocated", "IPv4:Sleeping", "allocated", ",:,"} {
 		service := routedService()
 		service.Status.Conditions = []metav1.Condition{{Type: "Other", Reason: "Allocated"}, {Type: v1alpha1.ConditionTopologyRouting, Reason: reason}}
-		if state := readStates(service).of(corev1.IPv4Protocol); state != allocate.Waiting {
+		if state := reasonOf(service).State(corev1.IPv4Protocol); state != allocate.Waiting {
 			t.Errorf("%q reads as %s", reason, state)
 		}
 	}
@@ -285,7 +285,7 @@ func TestNotWritten(t *testing.T) {
 		!strings.HasPrefix(condition.Message, "what was decided cannot be written: it may change labels only. endpoints are divided") {
 		t.Errorf("condition %+v", condition)
 	}
-	if state := readStates(service).of(corev1.IPv4Protocol); state != allocate.Allocated {
+	if state := reasonOf(service).State(corev1.IPv4Protocol); state != allocate.Allocated {
 		t.Errorf("the state is %v", state)
 	}
 }

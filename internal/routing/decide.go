@@ -93,7 +93,7 @@ func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 
 // plan makes the plans of all families that there is a slice of.
 func (d *Decision) plan(in Input) error {
-	states := readStates(in.Service)
+	states := reasonOf(in.Service)
 	planner := in.Planner
 	if planner == nil {
 		planner = new(allocate.Planner)
@@ -109,7 +109,7 @@ func (d *Decision) plan(in Input) error {
 		if d.Delivery == DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
-		before := previous{state: states.of(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew && !slices.Contains(in.kept, family), anew: slices.Contains(in.anew, family)}
+		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew && !slices.Contains(in.kept, family), anew: slices.Contains(in.anew, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		}

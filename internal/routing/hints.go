@@ -2,7 +2,6 @@ package routing
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -276,11 +275,8 @@ func (d *Decision) noteSlices(in Input, hinted int) {
 	if limit <= 0 || hinted == 0 {
 		return
 	}
-	many := fmt.Sprintf("more than %d slices carry hints, now or lately", limit)
-	condition := ConditionOf(in.Service)
-	noted := condition != nil && strings.Contains(condition.Message, many)
-	if hinted > limit || noted && 10*hinted >= 9*limit {
-		d.note("%s, and Kubernetes writes each of them at every change of the Service; %s costs less", many, d.byGroups)
+	if hinted > limit || saysManySlices(in.Service, limit) && 10*hinted >= 9*limit {
+		d.note("%s, and Kubernetes writes each of them at every change of the Service; %s costs less", manySlices(limit), d.byGroups)
 	}
 }
 

@@ -281,7 +281,7 @@ func (s *hintScene) show(d Decision) string {
 		b.WriteString("\n")
 	}
 	for _, f := range d.Families {
-		fmt.Fprintf(&b, "  %s %s %s undivided %t %+v\n", f.Family, stateWord(f.Outcome.State), f.Outcome.Rule, f.Outcome.Undivided, f.Outcome.Figures)
+		fmt.Fprintf(&b, "  %s %s %s undivided %t %+v\n", f.Family, stateWords[f.Outcome.State], f.Outcome.Rule, f.Outcome.Undivided, f.Outcome.Figures)
 	}
 	condition := d.Condition()
 	fmt.Fprintf(&b, "  %s %s: %s\n", condition.Status, condition.Reason, condition.Message)

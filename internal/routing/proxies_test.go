@@ -67,7 +67,7 @@ func TestHintsThatProxiesIgnore(t *testing.T) {
 				t.Errorf("message %q", condition.Message)
 			}
 			in.Service.Status.Conditions = []metav1.Condition{condition}
-			if strings.HasPrefix(test.reason, "Allocated") && readStates(in.Service).of(corev1.IPv4Protocol) != allocate.Allocated {
+			if strings.HasPrefix(test.reason, "Allocated") && reasonOf(in.Service).State(corev1.IPv4Protocol) != allocate.Allocated {
 				t.Error("the state is not read back")
 			}
 		})
@@ -146,7 +146,7 @@ func TestDroppedHintsKeepTheState(t *testing.T) {
 	condition := WithHintsDropped(decided(t, in).Condition(), LossHints)
 	in.Service.Status.Conditions = []metav1.Condition{condition}
 	if !DroppedHints(in.Service) || condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(LossHints)) ||
-		readStates(in.Service).of(corev1.IPv4Protocol) != allocate.Allocated {
+		reasonOf(in.Service).State(corev1.IPv4Protocol) != allocate.Allocated {
 		t.Errorf("condition %+v", condition)
 	}
 }

@@ -42,7 +42,7 @@ func TestRenewalIsComparedAsItIsDelivered(t *testing.T) {
 		in := inputOf(routedService(test.service...), nodesIn(test.nodes), slicesOf(test.endpoints))
 		in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 		hinted(in.Slices[0], test.hints)
-		in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
+		in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: stateWords[allocate.Allocated]}}
 		before := decided(t, in)
 		in.Last = before.Essence()
 		if rule := before.Families[0].Outcome.Rule; rule != allocate.RuleKept {
@@ -164,7 +164,7 @@ func TestRenewalOfOneFamily(t *testing.T) {
 	in.Slices[1].AddressType = discoveryv1.AddressTypeIPv6
 	hinted(in.Slices[0], "c b b b c c c c c c c c c c c c")
 	hinted(in.Slices[1], "c b+c b b+c c b+c b+c b b")
-	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: stateWord(allocate.Allocated)}}
+	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: stateWords[allocate.Allocated]}}
 	in.Renew = true
 	alone, err := decide(in)
 	if err != nil {

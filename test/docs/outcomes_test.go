@@ -110,7 +110,7 @@ func rows(t *testing.T, document, heading string) []string {
 func words(t *testing.T) []string {
 	t.Helper()
 	return declared(t, "internal/routing", func(name string) bool {
-		return name == "stateWords" || strings.HasPrefix(name, "word")
+		return name == "stateWords" || strings.HasPrefix(name, "word") || strings.HasPrefix(name, "Trouble")
 	})
 }
 
@@ -131,7 +131,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	for _, word := range words(t) {
 		want = append(want, "Topology"+word)
 	}
-	for _, file := range parsed(t, "internal/controller/routing") {
+	for _, file := range append(parsed(t, "internal/controller/routing"), parsed(t, "internal/routing")...) {
 		for _, text := range texts(file) {
 			if strings.HasPrefix(text, "Topology") && text != "Topology" {
 				want = append(want, text)

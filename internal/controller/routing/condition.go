@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,17 +128,9 @@ func eventOf(d *routing.Decision, condition *metav1.Condition) (kind, reason str
 	if len(d.Request.Warnings) > 0 {
 		kind = corev1.EventTypeWarning
 	}
-	words := strings.Split(condition.Reason, ",")
-	switch last := words[len(words)-1]; {
-	case slices.Contains([]string{"HintsLost", "HintsDropped", "ProxiesIgnoreHints", "NeedsGroups", "NotWritten"}, last):
-		return corev1.EventTypeWarning, "Topology" + last
-	case last == "AwaitsProxy":
-		return kind, "Topology" + last
-	case len(words) > 1:
-		return kind, "TopologyRouting" // the families differ
-	case last == "Downgraded":
-		return corev1.EventTypeWarning, "TopologyDowngraded"
-	default:
-		return kind, "Topology" + last
+	reason, warning := routing.ReadReason(condition.Reason).Event()
+	if warning {
+		kind = corev1.EventTypeWarning
 	}
+	return kind, reason
 }

@@ -1,0 +1,148 @@
+package routing
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// Reason is what the reason of a Service's condition says. It is stored as words with
+// commas between, and read back by the next decision.
+type Reason struct {
+	// States are those of the families, one without a family if all agree. There are none
+	// if nothing is routed.
+	States []FamilyState
+	// Troubles are what keeps the plan from being in force. The last one outweighs the
+	// others.
+	Troubles []Trouble
+}
+
+// FamilyState is the state of an address family, or of all if that is empty.
+type FamilyState struct {
+	Family corev1.IPFamily
+	State  allocate.State
+}
+
+// Trouble is what keeps a plan from being in force, as the word for it in a reason.
+type Trouble string
+
+// The troubles.
+const (
+	TroubleNeedsGroups        Trouble = "NeedsGroups"
+	TroubleAwaitsProxy        Trouble = "AwaitsProxy"
+	TroubleProxiesIgnoreHints Trouble = "ProxiesIgnoreHints"
+	TroubleHintsLost          Trouble = "HintsLost"
+	TroubleHintsDropped       Trouble = "HintsDropped"
+	TroubleNotWritten         Trouble = "NotWritten"
+)
+
+var troubles = []Trouble{TroubleNeedsGroups, TroubleAwaitsProxy, TroubleProxiesIgnoreHints, TroubleHintsLost, TroubleHintsDropped, TroubleNotWritten}
+
+// wordNotRouted is the reason where there is no state.
+const wordNotRouted = "NotRouted"
+
+// stateWords are the words of the states.
+var stateWords = map[allocate.State]string{
+	allocate.Waiting:    "Waiting",
+	allocate.Allocated:  "Allocated",
+	allocate.Downgraded: "Downgraded",
+}
+
+func (s FamilyState) String() string {
+	if s.Family == "" {
+		return stateWords[s.State]
+	}
+	return string(s.Family) + ":" + stateWords[s.State]
+}
+
+// String is the reason as conditions store it.
+func (r Reason) String() string {
+	var words []string
+	for _, state := range r.States {
+		words = append(words, state.String())
+	}
+	if len(words) == 0 {
+		words = append(words, wordNotRouted)
+	}
+	for _, trouble := range r.Troubles {
+		words = append(words, string(trouble))
+	}
+	return strings.Join(words, ",")
+}
+
+// ReadReason reads what String writes, and leaves out words that it does not know.
+func ReadReason(text string) Reason {
+	var r Reason
+	for word := range strings.SplitSeq(text, ",") {
+		family, name, qualified := strings.Cut(word, ":")
+		if !qualified {
+			family, name = "", word
+		}
+		for state, known := range stateWords {
+			if known == name {
+				r.States = append(r.States, FamilyState{corev1.IPFamily(family), state})
+			}
+		}
+		if trouble := Trouble(word); slices.Contains(troubles, trouble) {
+			r.Troubles = append(r.Troubles, trouble)
+		}
+	}
+	return r
+}
+
+// State is the state of a family. One of which nothing is known has not started.
+func (r Reason) State(family corev1.IPFamily) allocate.State {
+	state := allocate.Waiting
+	for _, s := range r.States {
+		switch s.Family {
+		case family:
+			return s.State
+		case "":
+			state = s.State
+		}
+	}
+	return state
+}
+
+// Event is the reason of the event that reports a condition with this reason, and whether
+// the event is a warning.
+func (r Reason) Event() (reason string, warning bool) {
+	switch {
+	case len(r.Troubles) > 0:
+		trouble := r.Troubles[len(r.Troubles)-1]
+		return "Topology" + string(trouble), trouble != TroubleAwaitsProxy
+	case len(r.States) > 1: // the families differ
+		return "TopologyRouting", false
+	case len(r.States) == 0:
+		return "Topology" + wordNotRouted, false
+	}
+	return "Topology" + stateWords[r.States[0].State], r.States[0].State == allocate.Downgraded
+}
+
+// ConditionOf is the condition of a Service that keeps its outcome, or nil.
+func ConditionOf(service *corev1.Service) *metav1.Condition {
+	for i := range service.Status.Conditions {
+		if service.Status.Conditions[i].Type == v1alpha1.ConditionTopologyRouting {
+			return &service.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// reasonOf is the reason of a Service's condition, empty if it has none.
+func reasonOf(service *corev1.Service) Reason {
+	if condition := ConditionOf(service); condition != nil {
+		return ReadReason(condition.Reason)
+	}
+	return Reason{}
+}
+
+// of reports whether a Service's condition names the trouble.
+func (t Trouble) of(service *corev1.Service) bool {
+	return slices.Contains(reasonOf(service).Troubles, t)
+}

@@ -1,0 +1,28 @@
+package routing
+
+import (
+	"testing"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// A reason is read as it was written, and words of other versions are left out.
+func TestReasonIsReadBack(t *testing.T) {
+	for text, want := range map[string]string{
+		"Allocated":                               "Allocated",
+		"IPv4:Allocated,IPv6:Waiting":             "IPv4:Allocated,IPv6:Waiting",
+		"Downgraded,HintsLost,NotWritten":         "Downgraded,HintsLost,NotWritten",
+		"IPv4:Waiting,IPv6:Downgraded,NotWritten": "IPv4:Waiting,IPv6:Downgraded,NotWritten",
+		"NotRouted":                               "NotRouted",
+		"NotRouted,NotWritten":                    "NotRouted,NotWritten",
+		"Allocated,Later,HintsLost":               "Allocated,HintsLost",
+		"":                                        "NotRouted",
+	} {
+		if got := ReadReason(text).String(); got != want {
+			t.Errorf("%q is read as %q, want %q", text, got, want)
+		}
+	}
+	if len(stateWords) != int(allocate.Downgraded-allocate.Waiting)+1 {
+		t.Errorf("words %v do not tell all states", stateWords)
+	}
+}
