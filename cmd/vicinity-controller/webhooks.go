@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/endpointslice"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/service"
 )
@@ -47,7 +47,7 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	if err := certs.Register(mgr); err != nil {
 		return err
 	}
-	answered, err := outcome.New(metrics.Registry)
+	answered, err := admission.NewMetrics(metrics.Registry)
 	if err != nil {
 		return fmt.Errorf("registering metrics of webhooks: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/service"
 	"vicinity.dev/vicinity/lab"
@@ -53,7 +53,7 @@ func (w *writer) serve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	metrics, err := outcome.New(prometheus.NewRegistry())
+	metrics, err := admission.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

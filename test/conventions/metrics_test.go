@@ -33,8 +33,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
-	"vicinity.dev/vicinity/internal/webhook/verdict"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 const metricsDocument = "docs/reference/metrics.md"
@@ -154,11 +153,11 @@ func registered(t *testing.T) []*dto.MetricFamily {
 			t.Fatal(err)
 		}
 	}
-	answered, err := outcome.New(own)
+	answered, err := admission.NewMetrics(own)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered.Observe("service", verdict.Allowed, 0)
+	answered.Observe("service", admission.Allowed, 0)
 	families, err := own.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // Those who write slices beside Kubernetes' own controller know nothing of the label that
@@ -29,41 +29,41 @@ func TestForeignSlices(t *testing.T) {
 		change  func(*discoveryv1.EndpointSlice) // of what is written
 		want    string
 		routed  bool
-		result  outcome.Result
+		result  admission.Result
 	}{
-		{name: "stripped by hand", manager: hand, change: unlabelled, want: "a,b b", routed: true, result: outcome.Restored},
-		{name: "mirrored anew", manager: mirror, change: unlabelled, want: "a,b b", routed: true, result: outcome.Restored},
-		{name: "stripped of hints alone", manager: hand, change: func(*discoveryv1.EndpointSlice) {}, want: "a,b b", routed: true, result: outcome.Restored},
+		{name: "stripped by hand", manager: hand, change: unlabelled, want: "a,b b", routed: true, result: admission.Restored},
+		{name: "mirrored anew", manager: mirror, change: unlabelled, want: "a,b b", routed: true, result: admission.Restored},
+		{name: "stripped of hints alone", manager: hand, change: func(*discoveryv1.EndpointSlice) {}, want: "a,b b", routed: true, result: admission.Restored},
 		{
-			name: "one more", manager: mirror, want: "a,b b c", routed: true, result: outcome.Changed,
+			name: "one more", manager: mirror, want: "a,b b c", routed: true, result: admission.Changed,
 			change: func(s *discoveryv1.EndpointSlice) {
 				unlabelled(s)
 				replaced("10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c")(s)
 			},
 		},
 		{
-			name: "all go", manager: mirror, want: "", routed: true, result: outcome.Changed,
+			name: "all go", manager: mirror, want: "", routed: true, result: admission.Changed,
 			change: func(s *discoveryv1.EndpointSlice) {
 				unlabelled(s)
 				replaced()(s)
 			},
 		},
 		{
-			name: "of another Service now", manager: hand, want: "- -", result: outcome.Skipped,
+			name: "of another Service now", manager: hand, want: "- -", result: admission.Skipped,
 			change: func(s *discoveryv1.EndpointSlice) {
 				unlabelled(s)
 				s.Labels[discoveryv1.LabelServiceName] = "shop"
 			},
 		},
 		{
-			name: "of no Service now", manager: hand, want: "- -", result: outcome.Skipped,
+			name: "of no Service now", manager: hand, want: "- -", result: admission.Skipped,
 			change: func(s *discoveryv1.EndpointSlice) { s.Labels = nil },
 		},
 		{
-			name: "not wanted by somebody", manager: hand, want: "- -", result: outcome.Skipped,
+			name: "not wanted by somebody", manager: hand, want: "- -", result: admission.Skipped,
 			change: func(s *discoveryv1.EndpointSlice) { s.Labels[v1alpha1.LabelRouted] = "false" },
 		},
-		{name: "Kubernetes' own, routed no more", manager: by(v1alpha1.ManagedByKubernetes), change: unlabelled, want: "- -", result: outcome.Skipped},
+		{name: "Kubernetes' own, routed no more", manager: by(v1alpha1.ManagedByKubernetes), change: unlabelled, want: "- -", result: admission.Skipped},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stored := with(aSlice("cart-1", "10.0.0.1 a >a,b", "10.0.0.2 b >b"), test.manager)
@@ -80,7 +80,7 @@ func TestForeignSlices(t *testing.T) {
 			if counted := results(t, registry); counted[string(test.result)] != 1 {
 				t.Errorf("counted %v, want one %s", counted, test.result)
 			}
-			if test.result == outcome.Restored {
+			if test.result == admission.Restored {
 				if !equality.Semantic.DeepEqual(got, stored) {
 					t.Errorf("the object is\n%+v, want the stored\n%+v", got, stored)
 				}

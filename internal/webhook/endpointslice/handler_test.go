@@ -26,7 +26,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 const (
@@ -56,13 +56,18 @@ func (k *known) find(_ context.Context, f family) ([]discoveryv1.EndpointSlice, 
 }
 
 // testHandler is a handler with metrics of its own.
-func testHandler(t testing.TB, s siblings) (*handler, *prometheus.Registry) {
+func testHandler(t testing.TB, s siblings) (http.Handler, *prometheus.Registry) {
+	return chosenHandler(t, s, translate.LeftAlone{Own: "vicinity-system", Namespaces: translate.DefaultExcluded()})
+}
+
+func chosenHandler(t testing.TB, s siblings, alone translate.LeftAlone) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewPedanticRegistry()
-	metrics, err := outcome.New(registry)
+	metrics, err := admission.NewMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHandler(Options{User: controllerUser, LeftAlone: translate.LeftAlone{Own: "vicinity-system", Namespaces: translate.DefaultExcluded()}, Metrics: metrics}, s), registry
+	o := Options{User: controllerUser, LeftAlone: alone, Metrics: metrics}
+	return admission.New(newJudge(o, s), admissionOptions(o)), registry
 }
 
 // results are the requests counted, by result.
@@ -301,184 +306,184 @@ func TestHints(t *testing.T) {
 		others         []*discoveryv1.EndpointSlice
 		failure        error
 		want           string
-		result         outcome.Result
+		result         admission.Result
 	}{
-		{name: "stripped", object: rewritten(plan), stored: plan, want: "a,b b c", result: outcome.Restored},
+		{name: "stripped", object: rewritten(plan), stored: plan, want: "a,b b c", result: admission.Restored},
 		{
-			name: "stripped, in a second", stored: plan, want: "a,b b c", result: outcome.Restored,
+			name: "stripped, in a second", stored: plan, want: "a,b b c", result: admission.Restored,
 			object: with(rewritten(plan), func(s *discoveryv1.EndpointSlice) {
 				s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:09Z"}
 			}),
 		},
 		{
-			name: "set to another opinion", stored: plan, want: "a,b b c", result: outcome.Restored,
+			name: "set to another opinion", stored: plan, want: "a,b b c", result: admission.Restored,
 			object: with(rewritten(plan), replaced("10.0.0.1 a >a", "10.0.0.2 b >b", "!10.0.0.3 c")),
 		},
-		{name: "an endpoint changes", object: with(rewritten(plan), unready(0)), stored: plan, want: "a,b b c", result: outcome.Changed},
-		{name: "written with its hints", object: plan, stored: plan, want: "a,b b c", result: outcome.Unchanged},
-		{name: "an endpoint goes", object: with(rewritten(plan), replaced("10.0.0.2 b", "!10.0.0.3 c")), stored: plan, want: "b c", result: outcome.Changed},
-		{name: "an endpoint goes in the middle", object: with(rewritten(plan), replaced("10.0.0.1 a", "!10.0.0.3 c")), stored: plan, want: "a,b c", result: outcome.Changed},
-		{name: "another order", object: with(rewritten(plan), replaced("!10.0.0.3 c", "10.0.0.2 b", "10.0.0.1 a")), stored: plan, want: "c b a,b", result: outcome.Changed},
-		{name: "all go", object: with(rewritten(plan), replaced()), stored: plan, want: "", result: outcome.Unchanged},
+		{name: "an endpoint changes", object: with(rewritten(plan), unready(0)), stored: plan, want: "a,b b c", result: admission.Changed},
+		{name: "written with its hints", object: plan, stored: plan, want: "a,b b c", result: admission.Unchanged},
+		{name: "an endpoint goes", object: with(rewritten(plan), replaced("10.0.0.2 b", "!10.0.0.3 c")), stored: plan, want: "b c", result: admission.Changed},
+		{name: "an endpoint goes in the middle", object: with(rewritten(plan), replaced("10.0.0.1 a", "!10.0.0.3 c")), stored: plan, want: "a,b c", result: admission.Changed},
+		{name: "another order", object: with(rewritten(plan), replaced("!10.0.0.3 c", "10.0.0.2 b", "10.0.0.1 a")), stored: plan, want: "c b a,b", result: admission.Changed},
+		{name: "all go", object: with(rewritten(plan), replaced()), stored: plan, want: "", result: admission.Unchanged},
 		{
-			name: "an endpoint is new", stored: plan, want: "a,b b c b", result: outcome.Changed,
+			name: "an endpoint is new", stored: plan, want: "a,b b c b", result: admission.Changed,
 			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.2 b", "!10.0.0.3 c", "!10.0.0.4 b")),
 		},
 		{
-			name: "a new one has no zone", stored: plan, want: "a,b -", result: outcome.Changed,
+			name: "a new one has no zone", stored: plan, want: "a,b -", result: admission.Changed,
 			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.4")),
 		},
 		{
-			name: "a new one has no zone that can be a hint", stored: plan, want: "a,b -", result: outcome.Changed,
+			name: "a new one has no zone that can be a hint", stored: plan, want: "a,b -", result: admission.Changed,
 			object: with(rewritten(plan), replaced("10.0.0.1 a", `10.0.0.4 zone"`)),
 		},
-		{name: "all are new", object: with(rewritten(plan), replaced("10.0.0.8 c")), stored: plan, want: "c", result: outcome.Changed},
-		{name: "an endpoint moves to another zone", object: with(rewritten(plan), replaced("10.0.0.1 c")), stored: plan, want: "c", result: outcome.Changed},
+		{name: "all are new", object: with(rewritten(plan), replaced("10.0.0.8 c")), stored: plan, want: "c", result: admission.Changed},
+		{name: "an endpoint moves to another zone", object: with(rewritten(plan), replaced("10.0.0.1 c")), stored: plan, want: "c", result: admission.Changed},
 		{
-			name: "nodes", stored: aSlice("cart-1", "10.0.0.1 a >a,node-a", "10.0.0.2 b >b,node-b"), want: "a,node-a c,node-c", result: outcome.Changed,
+			name: "nodes", stored: aSlice("cart-1", "10.0.0.1 a >a,node-a", "10.0.0.2 b >b,node-b"), want: "a,node-a c,node-c", result: admission.Changed,
 			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.3 c")),
 		},
 		{
-			name: "nodes alone", stored: aSlice("cart-1", "10.0.0.1 a >node-a", "10.0.0.2 b >node-b"), want: "node-a node-c -", result: outcome.Changed,
+			name: "nodes alone", stored: aSlice("cart-1", "10.0.0.1 a >node-a", "10.0.0.2 b >node-b"), want: "node-a node-c -", result: admission.Changed,
 			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.3 c", "10.0.0.4")),
 		},
 		{
-			name: "a new slice and nodes alone", object: none, want: "node-x node-b node-c", result: outcome.Changed,
+			name: "a new slice and nodes alone", object: none, want: "node-x node-b node-c", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >node-x", "10.0.0.9 c >node-c")},
 		},
 		{
-			name: "a new slice and a node that cannot be", object: with(none, replaced("10.0.0.1 a")), want: "node-a", result: outcome.Changed,
+			name: "a new slice and a node that cannot be", object: with(none, replaced("10.0.0.1 a")), want: "node-a", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >node-X!")},
 		},
 		{
-			name: "stripped of nodes alone", stored: aSlice("cart-1", "10.0.0.1 a >node-a,node-x"), want: "node-a,node-x", result: outcome.Restored,
+			name: "stripped of nodes alone", stored: aSlice("cart-1", "10.0.0.1 a >node-a,node-x"), want: "node-a,node-x", result: admission.Restored,
 			object: rewritten(aSlice("cart-1", "10.0.0.1 a")),
 		},
 		{
 			name: "a new one on a node that is skipped", stored: aSlice("cart-1", "10.0.0.1 a >a,node-none", "10.0.0.2 b >b,node-b"),
-			want: "a,node-none b,node-b a,node-none", result: outcome.Changed,
+			want: "a,node-none b,node-b a,node-none", result: admission.Changed,
 			object: aSlice("cart-1", "10.0.0.1 a", "10.0.0.2 b", "10.0.0.4 a"),
 		},
 		{
 			name: "a new one in place of the last on a node that is skipped", stored: aSlice("cart-1", "10.0.0.1 a >a,node-none", "10.0.0.2 b >b,node-b"),
-			want: "b,node-b a,node-none", result: outcome.Changed,
+			want: "b,node-b a,node-none", result: admission.Changed,
 			object: aSlice("cart-1", "10.0.0.2 b", "10.0.0.4 a"),
 		},
 		{
 			name: "a new one beside one that another zone uses", stored: aSlice("cart-1", "10.0.0.1 a >b,node-none", "10.0.0.2 b >b,node-b"),
-			want: "b,node-none b,node-b a,node-a", result: outcome.Changed,
+			want: "b,node-none b,node-b a,node-a", result: admission.Changed,
 			object: aSlice("cart-1", "10.0.0.1 a", "10.0.0.2 b", "10.0.0.4 a"),
 		},
 		{
 			name: "a new one on a node that is skipped, by another slice", stored: aSlice("cart-1", "10.0.0.2 b >b,node-b"),
-			want: "b,node-b a,node-none", result: outcome.Changed,
+			want: "b,node-b a,node-none", result: admission.Changed,
 			object: aSlice("cart-1", "10.0.0.2 b", "10.0.0.4 a"),
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >a,node-none")},
 		},
 		{
 			name: "a new one and the nodes of its rack", stored: aSlice("cart-1", "10.0.0.1 a >node-a,node-x"),
-			want: "node-a,node-x node-a,node-x", result: outcome.Changed,
+			want: "node-a,node-x node-a,node-x", result: admission.Changed,
 			object: aSlice("cart-1", "10.0.0.1 a", "10.0.0.4 a"),
 		},
 		{
-			name: "an address on another node", object: aSlice("cart-1", "10.0.0.1 a"), want: "a,node-a", result: outcome.Changed,
+			name: "an address on another node", object: aSlice("cart-1", "10.0.0.1 a"), want: "a,node-a", result: admission.Changed,
 			stored: with(aSlice("cart-1", "10.0.0.1 a >a,node-x"), func(s *discoveryv1.EndpointSlice) { *s.Endpoints[0].NodeName = "node-x" }),
 		},
-		{name: "balanced", object: rewritten(none), stored: none, want: "- - -", result: outcome.Unchanged},
-		{name: "balanced with one more", object: with(rewritten(none), replaced("10.0.0.1 a", "10.0.0.9 a")), stored: none, want: "- -", result: outcome.Unchanged},
+		{name: "balanced", object: rewritten(none), stored: none, want: "- - -", result: admission.Unchanged},
+		{name: "balanced with one more", object: with(rewritten(none), replaced("10.0.0.1 a", "10.0.0.9 a")), stored: none, want: "- -", result: admission.Unchanged},
 		{
-			name: "balanced against another opinion", stored: none, want: "- - -", result: outcome.Restored,
+			name: "balanced against another opinion", stored: none, want: "- - -", result: admission.Restored,
 			object: with(none, replaced("10.0.0.1 a >a", "10.0.0.2 b >b", "10.0.0.3 c >c")),
 		},
 		{
-			name: "balanced with one more of another opinion", stored: none, want: "- -", result: outcome.Changed,
+			name: "balanced with one more of another opinion", stored: none, want: "- -", result: admission.Changed,
 			object: with(none, replaced("10.0.0.1 a >a", "10.0.0.9 a >a")),
 		},
-		{name: "first endpoints", object: none, stored: empty, want: "- - -", result: outcome.Unchanged},
-		{name: "first endpoints of another opinion", object: plan, stored: empty, want: "a,b b c", result: outcome.Unchanged},
+		{name: "first endpoints", object: none, stored: empty, want: "- - -", result: admission.Unchanged},
+		{name: "first endpoints of another opinion", object: plan, stored: empty, want: "a,b b c", result: admission.Unchanged},
 		{
-			name: "a slice that stands beside others", object: with(none, replaced("10.0.0.1 a", "10.0.0.2 b")), stored: empty, want: "b a", result: outcome.Changed,
+			name: "a slice that stands beside others", object: with(none, replaced("10.0.0.1 a", "10.0.0.2 b")), stored: empty, want: "b a", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-2", "10.0.0.1 a >b", "10.0.0.2 b >a")},
 		},
-		{name: "a new slice alone", object: none, want: "- - -", result: outcome.Unchanged},
+		{name: "a new slice alone", object: none, want: "- - -", result: admission.Unchanged},
 		{
-			name: "a new slice of a balanced Service", object: with(none, replaced("10.0.0.1 a >a", "10.0.0.2 b")), want: "- -", result: outcome.Changed,
+			name: "a new slice of a balanced Service", object: with(none, replaced("10.0.0.1 a >a", "10.0.0.2 b")), want: "- -", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-2", "10.0.0.9 a")},
 		},
 		{
-			name: "a new slice of a hinted Service", object: none, want: "a,b b c", result: outcome.Changed,
+			name: "a new slice of a hinted Service", object: none, want: "a,b b c", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-2", "10.0.0.8 a"), aSlice("cart-3", "10.0.0.1 a >a,b", "10.0.0.2 a >c")},
 		},
 		{
-			name: "a new slice and nodes", object: none, want: "b,node-x b,node-b c,node-c", result: outcome.Changed,
+			name: "a new slice and nodes", object: none, want: "b,node-x b,node-b c,node-c", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >b,node-x", "10.0.0.2 c >c,node-c")},
 		},
 		{
-			name: "a new slice and hints beyond what is allowed", object: with(none, replaced("10.0.0.1 a")), want: "a", result: outcome.Changed,
+			name: "a new slice and hints beyond what is allowed", object: with(none, replaced("10.0.0.1 a")), want: "a", result: admission.Changed,
 			others: []*discoveryv1.EndpointSlice{aSlice("cart-3", "10.0.0.1 a >1,2,3,4,5,6,7,8,9")},
 		},
 		{
-			name: "slices of others", object: none, want: "- - -", result: outcome.Unchanged,
+			name: "slices of others", object: none, want: "- - -", result: admission.Unchanged,
 			others: []*discoveryv1.EndpointSlice{
 				with(aSlice("cart-2", "10.0.0.1 a >b"), func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeIPv6 }),
 				with(aSlice("cart-3", "10.0.0.1 a >b"), func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "cart-of-others" }),
 			},
 		},
 		{
-			name: "siblings cannot be found", object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.4 b")), stored: plan, want: "a,b b", result: outcome.Degraded,
+			name: "siblings cannot be found", object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.4 b")), stored: plan, want: "a,b b", result: admission.Degraded,
 			failure: errors.New("not now"),
 		},
-		{name: "siblings of a new slice cannot be found", object: none, want: "- - -", result: outcome.Degraded, failure: errors.New("not now")},
+		{name: "siblings of a new slice cannot be found", object: none, want: "- - -", result: admission.Degraded, failure: errors.New("not now")},
 		{
-			name: "stored hints beyond what is allowed", object: with(rewritten(plan), replaced("10.0.0.1 a")), want: "-", result: outcome.Unchanged,
+			name: "stored hints beyond what is allowed", object: with(rewritten(plan), replaced("10.0.0.1 a")), want: "-", result: admission.Unchanged,
 			stored: aSlice("cart-1", "10.0.0.1 a >1,2,3,4,5,6,7,8,9"),
 		},
 		{
-			name: "stored hints that say a zone twice", object: with(rewritten(plan), replaced("10.0.0.1 a")), want: "-", result: outcome.Unchanged,
+			name: "stored hints that say a zone twice", object: with(rewritten(plan), replaced("10.0.0.1 a")), want: "-", result: admission.Unchanged,
 			stored: aSlice("cart-1", "10.0.0.1 a >b,a,b"),
 		},
 		{
-			name: "a user's annotation", stored: plan, want: "a,b b c", result: outcome.Changed,
+			name: "a user's annotation", stored: plan, want: "a,b b c", result: admission.Changed,
 			object: with(rewritten(plan), func(s *discoveryv1.EndpointSlice) { s.Annotations["note"] = "mine" }),
 		},
 		{
-			name: "a user's annotation alone", stored: plan, want: "a,b b c", result: outcome.Unchanged,
+			name: "a user's annotation alone", stored: plan, want: "a,b b c", result: admission.Unchanged,
 			object: with(plan, func(s *discoveryv1.EndpointSlice) { s.Annotations["note"] = "mine" }),
 		},
 		{
-			name: "the owner of a field alone", stored: plan, want: "a,b b c", result: outcome.Unchanged,
+			name: "the owner of a field alone", stored: plan, want: "a,b b c", result: admission.Unchanged,
 			object: with(plan, func(s *discoveryv1.EndpointSlice) { s.ManagedFields[0].Manager = "me" }),
 		},
 		{
-			name: "a label", stored: plan, want: "a,b b c", result: outcome.Changed,
+			name: "a label", stored: plan, want: "a,b b c", result: admission.Changed,
 			object: with(rewritten(plan), func(s *discoveryv1.EndpointSlice) { s.Labels["new"] = "label" }),
 		},
-		{name: "routed no more", object: with(rewritten(plan), labelled()), stored: plan, want: "- - -", result: outcome.Skipped},
-		{name: "routed from now on", object: rewritten(plan), stored: with(plan, labelled()), want: "a,b b c", result: outcome.Changed},
-		{name: "own zones", object: with(none, labelled(gardener)), want: "a b c", result: outcome.Changed},
+		{name: "routed no more", object: with(rewritten(plan), labelled()), stored: plan, want: "- - -", result: admission.Skipped},
+		{name: "routed from now on", object: rewritten(plan), stored: with(plan, labelled()), want: "a,b b c", result: admission.Changed},
+		{name: "own zones", object: with(none, labelled(gardener)), want: "a b c", result: admission.Changed},
 		{
-			name: "own zones instead of others", want: "a b c -", result: outcome.Changed,
+			name: "own zones instead of others", want: "a b c -", result: admission.Changed,
 			object: with(aSlice("cart-1", "10.0.0.1 a >b,c", "!10.0.0.2 b", "10.0.0.3 c >a", "10.0.0.4"), labelled(gardener)),
 		},
 		{
-			name: "own zones keep nodes", want: "a,node-x", result: outcome.Changed,
+			name: "own zones keep nodes", want: "a,node-x", result: admission.Changed,
 			object: with(aSlice("cart-1", "10.0.0.1 a >b,node-x"), labelled(gardener)),
 		},
 		{
-			name: "own zones leave what has no zone", want: "b,node-x", result: outcome.Unchanged,
+			name: "own zones leave what has no zone", want: "b,node-x", result: admission.Unchanged,
 			object: with(aSlice("cart-1", "10.0.0.1 >b,node-x"), labelled(gardener)),
 		},
 		{
-			name: "own zones stripped", want: "a c", result: outcome.Restored,
+			name: "own zones stripped", want: "a c", result: admission.Restored,
 			object: rewritten(with(aSlice("cart-1", "10.0.0.1 a", "10.0.0.3 c"), labelled(gardener))),
 			stored: with(aSlice("cart-1", "10.0.0.1 a >a", "10.0.0.3 c >c"), labelled(gardener)),
 		},
 		{
-			name: "own zones not asked for", want: "-", result: outcome.Skipped,
+			name: "own zones not asked for", want: "-", result: admission.Skipped,
 			object: with(aSlice("cart-1", "10.0.0.1 a"), labelled(v1alpha1.LabelOwnZone+"=false")),
 		},
 		{
-			name: "own zones of a routed Service", want: "a,b b c", result: outcome.Restored,
+			name: "own zones of a routed Service", want: "a,b b c", result: admission.Restored,
 			object: with(rewritten(plan), labelled(gardener, v1alpha1.LabelRouted+"=true")),
 			stored: with(plan, labelled(gardener, v1alpha1.LabelRouted+"=true")),
 		},
@@ -497,7 +502,7 @@ func TestHints(t *testing.T) {
 				t.Errorf("counted %v, want one %s", counted, test.result)
 			}
 			want := test.object
-			if test.result == outcome.Restored {
+			if test.result == admission.Restored {
 				want = test.stored
 			}
 			for i := range got.Endpoints {
@@ -506,7 +511,7 @@ func TestHints(t *testing.T) {
 			if !equality.Semantic.DeepEqual(got, want) {
 				t.Errorf("beyond the hints the object is\n%+v, want\n%+v", got, want)
 			}
-			if test.result == outcome.Restored {
+			if test.result == admission.Restored {
 				sameText(t, h, a)
 			}
 		})
@@ -576,7 +581,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 			if patch := answer(t, h, review); patch != nil {
 				t.Errorf("the patch is %s", patch)
 			}
-			if counted := results(t, registry); counted[string(outcome.Skipped)] != 1 {
+			if counted := results(t, registry); counted[string(admission.Skipped)] != 1 {
 				t.Errorf("counted %v, want one skipped", counted)
 			}
 		})
@@ -584,8 +589,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 }
 
 func TestNamespacesCanBeChosen(t *testing.T) {
-	h, _ := testHandler(t, &known{})
-	chosen := newHandler(Options{User: controllerUser, LeftAlone: translate.LeftAlone{Namespaces: []string{"shop"}}, Metrics: h.metrics}, &known{})
+	chosen, _ := chosenHandler(t, &known{}, translate.LeftAlone{Namespaces: []string{"shop"}})
 	stored := aSlice("cart-1", "10.0.0.1 a >a,b")
 	a := ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(stored), stored: stored}
 	if patch := answer(t, chosen, a.review(t)); patch != nil {
@@ -633,14 +637,14 @@ func TestWhatIsNotUnderstoodIsAllowed(t *testing.T) {
 		{"an endpoint that is none", strings.Replace(good, `"endpoints":[`, `"endpoints":[7,`, 1)},
 		{"an address that is none", strings.Replace(good, `"addresses":["10.0.0.1"`, `"addresses":[10`, 1)},
 		{"too deep", strings.Replace(good, `"uid"`, `"deep":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`,"uid"`, 1)},
-		{"too large", `{"request":{"uid":"` + strings.Repeat("x", maxReview) + `"}}`},
+		{"too large", `{"request":{"uid":"` + strings.Repeat("x", 7<<20) + `"}}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, registry := testHandler(t, &known{})
 			if patch := answer(t, h, []byte(test.review)); patch != nil {
 				t.Errorf("the patch is %s", patch)
 			}
-			if counted := results(t, registry); counted[string(outcome.Failed)] != 1 {
+			if counted := results(t, registry); counted[string(admission.Failed)] != 1 {
 				t.Errorf("counted %v, want one failed", counted)
 			}
 			if answer(t, h, []byte(good)) == nil {
@@ -662,7 +666,7 @@ func TestPanicsAreAllowed(t *testing.T) {
 	if patch := answer(t, h, ask{operation: admissionv1.Create, object: aSlice("cart-1", "10.0.0.1 a")}.review(t)); patch != nil {
 		t.Errorf("the patch is %s", patch)
 	}
-	if counted := results(t, registry); counted[string(outcome.Failed)] != 1 {
+	if counted := results(t, registry); counted[string(admission.Failed)] != 1 {
 		t.Errorf("counted %v, want one failed", counted)
 	}
 }

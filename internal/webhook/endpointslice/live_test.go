@@ -28,8 +28,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
 	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -41,7 +41,7 @@ type cluster struct {
 	// planner writes hints as the routing controller.
 	planner  kubernetes.Interface
 	registry *prometheus.Registry
-	metrics  *outcome.Metrics
+	metrics  *admission.Metrics
 	certs    *certificates.Certificates
 	events   *events
 }
@@ -72,7 +72,7 @@ func live(t *testing.T) *cluster {
 	config.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
 	c.planner = kubernetes.NewForConfigOrDie(config)
 	var err error
-	if c.metrics, err = outcome.New(c.registry); err != nil {
+	if c.metrics, err = admission.NewMetrics(c.registry); err != nil {
 		t.Fatal(err)
 	}
 	c.Make("shop", `
@@ -361,7 +361,7 @@ func TestBesideKubernetes(t *testing.T) {
 	t.Run("several slices", func(t *testing.T) { slicesAreRepacked(c.on(t)) })
 	t.Run("a mirrored slice", func(t *testing.T) { mirroredSliceIsKept(c.on(t)) })
 	t.Run("a large slice", func(t *testing.T) { largeSliceIsRestored(c.on(t)) })
-	if counted := results(t, c.registry); counted[string(outcome.Failed)] > 0 || counted[string(outcome.Degraded)] > 0 {
+	if counted := results(t, c.registry); counted[string(admission.Failed)] > 0 || counted[string(admission.Degraded)] > 0 {
 		t.Errorf("the webhook counted %v, want none failed or degraded", counted)
 	}
 }
@@ -405,7 +405,7 @@ func hintsSurvive(c *cluster) {
 	}
 	counted := results(c, c.registry)
 	c.Logf("the webhook counted %v", counted)
-	if counted[string(outcome.Changed)] < 2*changes {
+	if counted[string(admission.Changed)] < 2*changes {
 		c.Errorf("the webhook counted %v, want %d changed or more", counted, 2*changes)
 	}
 }
@@ -478,7 +478,7 @@ func slicesAreRepacked(c *cluster) {
 	}
 	counted := results(c, c.registry)
 	c.Logf("the webhook counted %v", counted)
-	if restored := counted[string(outcome.Restored)] - before[string(outcome.Restored)]; restored < changes {
+	if restored := counted[string(admission.Restored)] - before[string(admission.Restored)]; restored < changes {
 		c.Errorf("the webhook restored %d slices, want %d or more", restored, changes)
 	}
 }

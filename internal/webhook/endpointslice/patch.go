@@ -2,10 +2,11 @@ package endpointslice
 
 import (
 	"bytes"
-	"encoding/base64"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/webhook/jsonscan"
 )
 
 // patch is a JSON patch that is being written. A patch that does not apply fails the
@@ -109,30 +110,13 @@ func annotations(text []byte) ([][]byte, error) {
 		return nil, nil
 	}
 	var list [][]byte
-	s := &scanner{text: text}
-	err := s.members(func(name []byte) error {
-		value, err := s.skip(0)
+	s := jsonscan.New(text)
+	err := s.Members(func(name []byte) error {
+		value, err := s.Skip()
 		if string(name) != corev1.EndpointsLastChangeTriggerTime {
 			list = append(list, name, value)
 		}
 		return err
 	})
 	return list, err
-}
-
-// appendAnswer writes an AdmissionReview that allows a request, with a patch or, if it
-// is nil, as it is. The uid has its quotes.
-func appendAnswer(text, uid, patch []byte) []byte {
-	if uid == nil {
-		uid = []byte(`""`)
-	}
-	text = append(text, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":`...)
-	text = append(text, uid...)
-	text = append(text, `,"allowed":true`...)
-	if patch != nil {
-		text = append(text, `,"patchType":"JSONPatch","patch":"`...)
-		text = base64.StdEncoding.AppendEncode(text, patch)
-		text = append(text, '"')
-	}
-	return append(text, `}}`...)
 }

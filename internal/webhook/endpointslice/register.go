@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // Path is where the webhook is served.
@@ -25,7 +24,7 @@ type Options struct {
 	// has it.
 	LeftAlone translate.LeftAlone
 	// Metrics are those of all webhooks of the process.
-	Metrics *outcome.Metrics
+	Metrics *admission.Metrics
 }
 
 // Register has a manager serve the webhook. The manager's cache of slices, all of them
@@ -37,15 +36,13 @@ func Register(mgr manager.Manager, o Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, serviceIndex, serviceOf); err != nil {
 		return fmt.Errorf("indexing slices by their Service: %w", err)
 	}
-	handler := newHandler(o, cached{mgr.GetCache()})
-	handler.log = mgr.GetLogger().WithName("webhook").WithName(metricsName)
-	mgr.GetWebhookServer().Register(Path, handler)
+	admission.Register(mgr, Path, newJudge(o, cached{mgr.GetCache()}), admissionOptions(o))
 	return nil
 }
 
-// newHandler makes the handler, without a logger.
-func newHandler(o Options, s siblings) *handler {
-	return &handler{user: o.User, alone: o.LeftAlone, siblings: s, metrics: o.Metrics}
+func admissionOptions(o Options) admission.Options {
+	return admission.Options{
+		Webhook: "endpointslice", OnFailure: admission.FailOpen, Unjudged: admission.Failed,
+		Complaint: "Slice is not kept as it should be", Metrics: o.Metrics,
+	}
 }
-
-var _ http.Handler = (*handler)(nil)

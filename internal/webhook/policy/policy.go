@@ -1,9 +1,8 @@
 // Package policy is the admission webhook for RoutingPolicies and ClusterRoutingPolicies.
-// It refuses what the
-// schema cannot: an expression that is no CEL, gives no number or may cost too much, and
-// selectors with labels that no object can have. It warns of what needs vicinity-proxy.
-// What is stored already it refuses no more: such a policy falls back to its defaults
-// and can be changed elsewhere.
+// It refuses what the schema cannot: an expression that is no CEL, gives no number or may
+// cost too much, and selectors with labels that no object can have. It warns of what needs
+// vicinity-proxy. It refuses nothing that is stored already: such a policy falls back to
+// its defaults, and other parts of it can be changed.
 //
 // # How it is installed
 //
@@ -23,13 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
-	"vicinity.dev/vicinity/internal/webhook/verdict"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // Path is where the webhook for RoutingPolicies is served, and ClusterPath where the one
@@ -42,41 +39,40 @@ const (
 // Options are what the webhook depends on.
 type Options struct {
 	// Metrics are those of all webhooks of the process.
-	Metrics *outcome.Metrics
+	Metrics *admission.Metrics
 }
 
 // Register has a manager serve the webhooks.
 func Register(mgr manager.Manager, o Options) {
-	options := func(name string) verdict.Options {
-		return verdict.Options{Webhook: name, Metrics: o.Metrics, Log: mgr.GetLogger().WithName("webhook").WithName(name)}
+	options := func(name string) admission.Options {
+		return admission.Options{Webhook: name, OnFailure: admission.FailOpen, Metrics: o.Metrics}
 	}
-	server := mgr.GetWebhookServer()
-	server.Register(Path, &admission.Webhook{Handler: verdict.Handler(judge, options("routingpolicy"))})
-	server.Register(ClusterPath, &admission.Webhook{Handler: verdict.Handler(judgeCluster, options("clusterroutingpolicy"))})
+	admission.Register(mgr, Path, admission.OfWrites(judge), options("routingpolicy"))
+	admission.Register(mgr, ClusterPath, admission.OfWrites(judgeCluster), options("clusterroutingpolicy"))
 }
 
-func judge(_ context.Context, write verdict.Write[v1alpha1.RoutingPolicy]) verdict.Verdict {
+func judge(_ context.Context, write admission.Write[v1alpha1.RoutingPolicy]) (admission.Verdict, error) {
 	policy := write.Object
 	if policy.DeletionTimestamp != nil {
-		return verdict.Verdict{}
+		return admission.Verdict{}, nil
 	}
 	given := written{spec: &policy.Spec, read: translate.ReadPolicy(policy)}
 	if write.Stored != nil {
 		given.stored = &write.Stored.Spec
 	}
-	return given.verdict()
+	return given.verdict(), nil
 }
 
-func judgeCluster(_ context.Context, write verdict.Write[v1alpha1.ClusterRoutingPolicy]) verdict.Verdict {
+func judgeCluster(_ context.Context, write admission.Write[v1alpha1.ClusterRoutingPolicy]) (admission.Verdict, error) {
 	policy := write.Object
 	if policy.DeletionTimestamp != nil {
-		return verdict.Verdict{}
+		return admission.Verdict{}, nil
 	}
 	given := written{spec: &policy.Spec.RoutingPolicySpec, namespaces: policy.Spec.NamespaceSelector, read: translate.ReadClusterPolicy(policy)}
 	if write.Stored != nil {
 		given.stored, given.storedNamespaces = &write.Stored.Spec.RoutingPolicySpec, write.Stored.Spec.NamespaceSelector
 	}
-	return given.verdict()
+	return given.verdict(), nil
 }
 
 // written is a policy of either kind with what is stored of it already, if anything is.
@@ -86,11 +82,11 @@ type written struct {
 	read                         translate.Policy
 }
 
-func (w *written) verdict() verdict.Verdict {
+func (w *written) verdict() admission.Verdict {
 	if w.stored != nil && reflect.DeepEqual(w.spec, w.stored) && reflect.DeepEqual(w.namespaces, w.storedNamespaces) {
-		return verdict.Verdict{}
+		return admission.Verdict{}
 	}
-	var said verdict.Verdict
+	var said admission.Verdict
 	for _, fault := range w.faults() {
 		said.Faults = append(said.Faults, fault.Error())
 	}

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/webhook/verdict"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 func of(change func(*v1alpha1.RoutingPolicySpec)) *v1alpha1.RoutingPolicy {
@@ -75,11 +75,11 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			write := verdict.Write[v1alpha1.RoutingPolicy]{Object: of(test.object), Namespace: "shop"}
+			write := admission.Write[v1alpha1.RoutingPolicy]{Object: of(test.object), Namespace: "shop"}
 			if test.stored != nil {
 				write.Stored = of(test.stored)
 			}
-			said := judge(t.Context(), write)
+			said, _ := judge(t.Context(), write)
 			if !slices.EqualFunc(said.Faults, test.faults, strings.HasPrefix) {
 				t.Errorf("faults %q, want %q", said.Faults, test.faults)
 			}
@@ -90,29 +90,29 @@ func TestJudge(t *testing.T) {
 	}
 	far := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "far"}}
 	far.Spec.NamespaceSelector = badKey
-	said := judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: far})
+	said, _ := judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: far})
 	if want := []string{`spec.namespaceSelector.matchLabels: Invalid value: "-x"`}; !slices.EqualFunc(said.Faults, want, strings.HasPrefix) {
 		t.Errorf("faults %q of a ClusterRoutingPolicy, want %q", said.Faults, want)
 	}
 	worse := far.DeepCopy()
 	worse.Spec.Mode = v1alpha1.Require
 	expression("zone.gpu")(&worse.Spec.RoutingPolicySpec)
-	said = judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: worse, Stored: far})
+	said, _ = judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: worse, Stored: far})
 	if want := []string{field + `"zone.gpu": column 5: undefined field 'gpu'`}; !slices.EqualFunc(said.Faults, want, strings.HasPrefix) || len(said.Warnings) != 1 {
 		t.Errorf("faults %q, warnings %q of a ClusterRoutingPolicy, want %q and a warning", said.Faults, said.Warnings, want)
 	}
 	other := far.DeepCopy()
 	other.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"-y": "y"}}
-	said = judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: other, Stored: far})
+	said, _ = judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: other, Stored: far})
 	if len(said.Faults) != 1 {
 		t.Errorf("faults %q of a selector that is changed", said.Faults)
 	}
-	if said := judgeCluster(t.Context(), verdict.Write[v1alpha1.ClusterRoutingPolicy]{Object: far, Stored: far}); len(said.Faults) > 0 {
+	if said, _ := judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: far, Stored: far}); len(said.Faults) > 0 {
 		t.Errorf("a ClusterRoutingPolicy that is stored is refused: %q", said.Faults)
 	}
 	gone := of(expression("zone.gpu"))
 	gone.DeletionTimestamp = &metav1.Time{}
-	if said := judge(t.Context(), verdict.Write[v1alpha1.RoutingPolicy]{Object: gone}); len(said.Faults) > 0 {
+	if said, _ := judge(t.Context(), admission.Write[v1alpha1.RoutingPolicy]{Object: gone}); len(said.Faults) > 0 {
 		t.Errorf("a policy that is about to go is refused: %q", said.Faults)
 	}
 }

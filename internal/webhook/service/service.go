@@ -1,9 +1,9 @@
-// Package service is the admission webhook for Services. It refuses what cannot be
-// meant, such as topology keys that are no keys, and warns of what has no effect, such
-// as an annotation with a value that does not exist. It refuses nothing else, and
-// nothing that is stored already: a Service that was written while the webhook was away
-// can be changed and deleted like any other. The routing controller decides by the same
-// rules, so that without the webhook the same things have no effect.
+// Package service is the admission webhook for Services. It refuses what is impossible,
+// such as topology keys that are no keys, and warns of what has no effect, such as an
+// annotation with an unknown value. It refuses nothing that is stored already: a Service
+// that was written while the webhook was down can be changed like any other. The routing
+// controller decides by the same rules, so that without the webhook the same things have
+// no effect.
 //
 // # How it is installed
 //
@@ -26,12 +26,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/internal/webhook/outcome"
-	"vicinity.dev/vicinity/internal/webhook/verdict"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // Path is where the webhook is served.
@@ -42,52 +40,45 @@ type Options struct {
 	// TakeOverAuto, WithoutGroups and WithoutHints are as the routing controller has them.
 	TakeOverAuto, WithoutGroups, WithoutHints bool
 	// Metrics are those of all webhooks of the process.
-	Metrics *outcome.Metrics
+	Metrics *admission.Metrics
 }
 
-// Register has a manager serve the webhook. The manager's scheme has to know
-// the policies, whose cache is filled from its start then.
+// Register has a manager serve the webhook. The manager's scheme must have the policies;
+// its cache has them from the start then.
 func Register(mgr manager.Manager, o Options) {
 	j := judge{Options: o, policies: mgr.GetClient()}
-	mgr.GetWebhookServer().Register(Path, &admission.Webhook{Handler: verdict.Handler(j.judge, verdict.Options{
-		Webhook: "service", Metrics: o.Metrics, Log: mgr.GetLogger().WithName("webhook").WithName("service"),
-	})})
+	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
+		Webhook: "service", OnFailure: admission.FailOpen, Metrics: o.Metrics,
+	})
 }
 
-// judge knows what Services ask for.
+// judge judges Services by the policies that there are.
 type judge struct {
 	Options
 	policies client.Reader
 }
 
-func (j judge) judge(ctx context.Context, write verdict.Write[corev1.Service]) verdict.Verdict {
+func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service]) (admission.Verdict, error) {
 	service, stored := write.Object, write.Stored
 	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
-		return verdict.Verdict{}
+		return admission.Verdict{}, nil
 	}
 	policies, defaults, err := j.list(ctx, write.Namespace)
-	var said verdict.Verdict
 	var known []string
 	if stored != nil {
 		known = translate.Impossible(inNamespace(stored, write.Namespace), policies)
 	}
 	named := inNamespace(service, write.Namespace)
-	for _, fault := range translate.Impossible(named, policies) {
-		if !slices.Contains(known, fault) {
-			said.Faults = append(said.Faults, fault)
-		}
+	faults := slices.DeleteFunc(translate.Impossible(named, policies), func(fault string) bool { return slices.Contains(known, fault) })
+	if len(faults) > 0 {
+		return admission.Verdict{Faults: faults}, nil
 	}
-	switch {
-	case len(said.Faults) > 0:
-	case err != nil:
-		// What a Service asks for may be in a policy.
-		said.Err = err
-	default:
-		said.Warnings = j.warnings(translate.RequestOf(named, policies, translate.Options{
-			TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults,
-		}))
+	if err != nil {
+		return admission.Verdict{}, err // what a Service asks for may be in a policy
 	}
-	return said
+	return admission.Verdict{Warnings: j.warnings(translate.RequestOf(named, policies, translate.Options{
+		TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults,
+	}))}, nil
 }
 
 // inNamespace is the Service with its namespace, which a review's object may lack.
@@ -103,13 +94,12 @@ func sameWords(service, stored *corev1.Service) bool {
 		reflect.DeepEqual(service.Spec, stored.Spec)
 }
 
-// patience is how long a review waits for the policies, which are in memory once the
-// process has started.
-const patience = 500 * time.Millisecond
+// listTimeout is how long a review waits for a cache that is not filled yet.
+const listTimeout = 500 * time.Millisecond
 
 // list are the policies of a namespace, and those of the cluster that choose it.
 func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1.RoutingPolicy, defaults []*v1alpha1.ClusterRoutingPolicy, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var list v1alpha1.RoutingPolicyList
 	if err := j.policies.List(ctx, &list, client.InNamespace(namespace)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/webhook/verdict"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // reader lists policies.
@@ -166,11 +166,11 @@ func TestJudge(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			j := judge{policies: reader{policies: []v1alpha1.RoutingPolicy{hard, racks, weighted}}}
 			before := test.object.DeepCopy()
-			said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
+			said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
 			begin(t, "faults", said.Faults, test.faults)
 			begin(t, "warnings", said.Warnings, test.warnings)
-			if said.Err != nil {
-				t.Error(said.Err)
+			if err != nil {
+				t.Error(err)
 			}
 			if before.Namespace != test.object.Namespace {
 				t.Error("the Service is changed")
@@ -191,12 +191,12 @@ func begin(t *testing.T, what string, got, want []string) {
 // is so whatever they say.
 func TestJudgeWithoutPolicies(t *testing.T) {
 	j := judge{policies: reader{err: errors.New("no connection")}}
-	said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
-	if len(said.Faults)+len(said.Warnings) > 0 || said.Err == nil || said.Err.Error() != "listing RoutingPolicies of shop: no connection" {
+	said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
+	if len(said.Faults)+len(said.Warnings) > 0 || err == nil || err.Error() != "listing RoutingPolicies of shop: no connection" {
 		t.Errorf("%+v", said)
 	}
-	said = j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
-	if len(said.Faults) != 1 {
+	said, err = j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
+	if len(said.Faults) != 1 || err != nil {
 		t.Errorf("%+v", said)
 	}
 }
@@ -211,10 +211,10 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 	} {
 		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
 		j := judge{policies: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
-		said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
+		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
 		begin(t, "warnings", said.Warnings, want)
-		if said.Err != nil {
-			t.Error(said.Err)
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func TestJudgeTakesOverAuto(t *testing.T) {
 	headless := with(of(mode+"Auto"), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone })
 	for takeOver, want := range map[bool]int{false: 0, true: 1} {
 		j := judge{Options: Options{TakeOverAuto: takeOver}, policies: reader{}}
-		if said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: headless, Namespace: "shop"}); len(said.Warnings) != want {
+		if said, _ := j.judge(t.Context(), admission.Write[corev1.Service]{Object: headless, Namespace: "shop"}); len(said.Warnings) != want {
 			t.Errorf("taken over %t: %q", takeOver, said.Warnings)
 		}
 	}
@@ -251,8 +251,8 @@ func TestSwitchedOff(t *testing.T) {
 		{neither, []string{prefer, proxy}, []string{groupsOff, hintsOff}},
 	} {
 		j := judge{Options: test.options, policies: reader{}}
-		said := j.judge(t.Context(), verdict.Write[corev1.Service]{Object: of(test.lines...), Namespace: "shop"})
-		if len(said.Warnings) != len(test.want) || len(said.Faults) > 0 || said.Err != nil {
+		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(test.lines...), Namespace: "shop"})
+		if len(said.Warnings) != len(test.want) || len(said.Faults) > 0 || err != nil {
 			t.Errorf("%+v, %q: %+v, want %q", test.options, test.lines, said, test.want)
 			continue
 		}

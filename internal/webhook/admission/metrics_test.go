@@ -1,4 +1,4 @@
-package outcome
+package admission
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	metrics, err := New(registry)
+	metrics, err := NewMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ vicinity_webhook_requests_total{result="restored",webhook="endpointslice"} 2
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("the names of the metrics are not as they should be: %v, %v", problems, err)
 	}
-	if _, err := New(registry); err == nil {
+	if _, err := NewMetrics(registry); err == nil {
 		t.Error("the metrics were registered twice")
 	}
 }

@@ -1,6 +1,4 @@
-// Package outcome counts and times what the admission webhooks answer, so that all of
-// them are seen in the same metrics, told apart by the label webhook.
-package outcome
+package admission
 
 import (
 	"time"
@@ -10,6 +8,13 @@ import (
 
 // Result is what became of a request, in one word. A webhook has few of them.
 type Result string
+
+// The results of webhooks that say yes or no.
+const (
+	Allowed Result = "allowed"
+	Warned  Result = "warned"
+	Refused Result = "refused"
+)
 
 // The results of webhooks that change what is written.
 const (
@@ -21,20 +26,24 @@ const (
 	Changed Result = "changed"
 	// Restored requests were changed to what is stored, so that nothing is written.
 	Restored Result = "restored"
+)
+
+// The results of requests with which something went wrong.
+const (
 	// Degraded requests were answered without all that there was to know.
 	Degraded Result = "degraded"
-	// Failed requests were allowed as they came, since something went wrong.
+	// Failed requests got the answer of the failure policy alone.
 	Failed Result = "failed"
 )
 
-// Metrics are those of all webhooks of a process.
+// Metrics are those of all webhooks of a process, told apart by the label webhook.
 type Metrics struct {
 	duration *prometheus.HistogramVec
 	requests *prometheus.CounterVec
 }
 
-// New makes the metrics and registers them.
-func New(registry prometheus.Registerer) (*Metrics, error) {
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vicinity_webhook_duration_seconds",

@@ -1,0 +1,195 @@
+// Package admission is what the admission webhooks have in common: it reads a review,
+// asks a Judge for a verdict, answers, counts and logs. It decides nothing about objects.
+//
+// A webhook's failure policy says what the answer is where there is no verdict: because
+// the review cannot be read, or the Judge fails or panics. It is to be the failurePolicy
+// of the webhook's configuration, which holds where the process cannot be reached.
+package admission
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/internal/webhook/jsonscan"
+)
+
+// FailurePolicy is the answer to a request that cannot be judged.
+type FailurePolicy int
+
+const (
+	// FailOpen allows the request, with what the verdict has in spite of the failure.
+	FailOpen FailurePolicy = iota
+	// FailClosed refuses the request with the status 429, after which clients try again.
+	FailClosed
+)
+
+// Verdict is what a webhook says about a request.
+type Verdict struct {
+	// Faults are sentences about why it is refused. Without any it is allowed.
+	Faults []string
+	// Warnings are sentences for whoever writes.
+	Warnings []string
+	// Patch is a JSON patch of the object, nil for none.
+	Patch []byte
+	// Result is how the request is counted. If it is empty, the rest of the verdict and
+	// the error decide.
+	Result Result
+}
+
+// Judge gives a verdict about one request at a time. The same Judge is used for many, so
+// that it can keep its memory.
+type Judge interface {
+	// Reset forgets the request before.
+	Reset()
+	// Read reads the object of the request, or the stored one, which may be null. What it
+	// keeps of the text is valid until Reset.
+	Read(s *jsonscan.Scanner, stored bool) error
+	// Judge gives the verdict when all of the request is read. An error says that not
+	// everything is known that the verdict depends on.
+	Judge(ctx context.Context, r *Request) (Verdict, error)
+}
+
+// Options are what a webhook depends on.
+type Options struct {
+	// Webhook is its name in metrics and logs.
+	Webhook   string
+	OnFailure FailurePolicy
+	// Complaint is the message in the log about a request that was not judged in full, and
+	// Unjudged how it is counted if the Judge gave no verdict. There are defaults.
+	Complaint string
+	Unjudged  Result
+	Metrics   *Metrics
+	Log       logr.Logger
+}
+
+// handler serves a webhook.
+type handler struct {
+	Options
+	exchanges sync.Pool
+}
+
+// exchange is a request with its answer, in memory that is used again.
+type exchange struct {
+	body    bytes.Buffer
+	request Request
+	judge   Judge
+	answer  bytes.Buffer
+}
+
+// Sizes of reviews. An API server sends at most two objects of 3 MiB, and something
+// about them; memory for more than a usual large slice is not kept.
+const (
+	maxReview  = 7 << 20
+	keptReview = 2 << 20
+)
+
+// Register has a manager serve a webhook, which logs as the manager does.
+func Register(mgr manager.Manager, path string, newJudge func() Judge, o Options) {
+	o.Log = mgr.GetLogger().WithName("webhook").WithName(o.Webhook)
+	mgr.GetWebhookServer().Register(path, New(newJudge, o))
+}
+
+// New makes a handler of reviews. It calls newJudge as often as requests come at a time.
+func New(newJudge func() Judge, o Options) http.Handler {
+	o.Complaint = cmp.Or(o.Complaint, "Write is not judged in full")
+	o.Unjudged = cmp.Or(o.Unjudged, Degraded)
+	return &handler{Options: o, exchanges: sync.Pool{New: func() any { return &exchange{judge: newJudge()} }}}
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	begin := time.Now()
+	e := h.exchanges.Get().(*exchange)
+	verdict, err := e.review(request.Context(), http.MaxBytesReader(w, request.Body, maxReview))
+	if verdict.Result == "" {
+		verdict.Result = verdict.result(err, h.Unjudged)
+	}
+	err = errors.Join(err, e.write(h.response(&e.request, &verdict, err)))
+	w.Header().Set("Content-Type", "application/json")
+	if _, failed := w.Write(e.answer.Bytes()); failed != nil {
+		verdict.Result, err = h.Unjudged, errors.Join(err, fmt.Errorf("answering: %w", failed))
+	}
+	h.Metrics.Observe(h.Webhook, verdict.Result, time.Since(begin))
+	if err != nil {
+		h.Log.Error(err, h.Complaint, "webhook", h.Webhook, "result", string(verdict.Result),
+			"namespace", e.request.Namespace, "name", e.request.Name, "user", e.request.User)
+	}
+	if e.body.Cap() <= keptReview {
+		h.exchanges.Put(e)
+	}
+}
+
+// review reads a request and asks the Judge.
+func (e *exchange) review(ctx context.Context, body io.Reader) (verdict Verdict, err error) {
+	e.body.Reset()
+	e.request = Request{}
+	e.judge.Reset()
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			verdict, err = Verdict{}, fmt.Errorf("panic: %v", panicked)
+		}
+	}()
+	if _, err = e.body.ReadFrom(body); err == nil {
+		err = e.request.read(jsonscan.New(e.body.Bytes()), e.judge)
+	}
+	if err != nil {
+		return Verdict{}, fmt.Errorf("reading the review: %w", err)
+	}
+	return e.judge.Judge(ctx, &e.request)
+}
+
+// result is how a request is counted whose verdict does not say.
+func (v *Verdict) result(err error, unjudged Result) Result {
+	switch {
+	case len(v.Faults) > 0:
+		return Refused
+	case err != nil:
+		return unjudged
+	case len(v.Warnings) > 0:
+		return Warned
+	}
+	return Allowed
+}
+
+// response is the answer to a request.
+func (h *handler) response(r *Request, verdict *Verdict, err error) *admissionv1.AdmissionResponse {
+	response := &admissionv1.AdmissionResponse{UID: types.UID(r.UID), Allowed: true, Warnings: verdict.Warnings}
+	switch {
+	case len(verdict.Faults) > 0:
+		refuse(response, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, strings.Join(verdict.Faults, "; "))
+	case err != nil && h.OnFailure == FailClosed:
+		refuse(response, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the request cannot be judged now: "+err.Error())
+	case verdict.Patch != nil:
+		kind := admissionv1.PatchTypeJSONPatch
+		response.Patch, response.PatchType = verdict.Patch, &kind
+	}
+	return response
+}
+
+func refuse(response *admissionv1.AdmissionResponse, code int32, reason metav1.StatusReason, message string) {
+	response.Allowed = false
+	response.Result = &metav1.Status{Code: code, Reason: reason, Message: message}
+}
+
+// write makes the text of the answer.
+func (e *exchange) write(response *admissionv1.AdmissionResponse) error {
+	e.answer.Reset()
+	return json.NewEncoder(&e.answer).Encode(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Response: response,
+	})
+}

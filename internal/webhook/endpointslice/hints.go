@@ -1,0 +1,131 @@
+package endpointslice
+
+import (
+	"bytes"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/webhook/jsonscan"
+)
+
+// hints are those of an endpoint.
+type hints struct {
+	raw []byte // nil without hints
+	// forZones and forNodes are the arrays, nil where there is nothing in them.
+	forZones, forNodes []byte
+	// sound hints pass the validation of the API server.
+	sound bool
+}
+
+func (h *hints) read(s *jsonscan.Scanner) error {
+	c := s.Peek()
+	begin := s.Position()
+	zones, nodes := names{valid: isLabelValue}, names{valid: isNodeName}
+	err := s.Members(func(name []byte) error {
+		switch string(name) {
+		case "forZones":
+			return zones.read(s)
+		case "forNodes":
+			return nodes.read(s)
+		}
+		_, err := s.Skip()
+		return err
+	})
+	if err != nil || c != '{' {
+		return err
+	}
+	h.raw, h.forZones, h.forNodes = s.Part(begin, s.Position()), zones.raw, nodes.raw
+	h.sound = !zones.unsound && !nodes.unsound
+	return nil
+}
+
+// names are the zones or nodes of a hint: objects with a name.
+type names struct {
+	valid   func([]byte) bool
+	raw     []byte
+	seen    [v1alpha1.MaxHints][]byte
+	count   int
+	unsound bool
+}
+
+func (n *names) read(s *jsonscan.Scanner) error {
+	if n.raw != nil {
+		return jsonscan.ErrTwice
+	}
+	s.Peek()
+	begin := s.Position()
+	err := s.Items(func() error {
+		var quoted []byte
+		if err := s.Members(func(name []byte) error {
+			if string(name) == "name" {
+				return s.Quoted(&quoted)
+			}
+			_, err := s.Skip()
+			return err
+		}); err != nil {
+			return err
+		}
+		n.add(unquoted(quoted))
+		return nil
+	})
+	if n.count > 0 {
+		n.raw = s.Part(begin, s.Position())
+	}
+	return err
+}
+
+func (n *names) add(name []byte) {
+	if n.count >= v1alpha1.MaxHints || !n.valid(name) {
+		n.unsound = true
+		n.count++
+		return
+	}
+	for _, other := range n.seen[:n.count] {
+		n.unsound = n.unsound || bytes.Equal(other, name)
+	}
+	n.seen[n.count] = name
+	n.count++
+}
+
+// What names of zones and nodes may be. Zones of endpoints are whatever labels of
+// nodes are; the API checks them only as hints.
+const (
+	maxLabelValue = 63
+	maxNodeName   = 253
+)
+
+func isLabelValue(name []byte) bool {
+	if len(name) == 0 {
+		return true
+	}
+	if len(name) > maxLabelValue || !isAlphanumeric(name[0]) || !isAlphanumeric(name[len(name)-1]) {
+		return false
+	}
+	for _, c := range name {
+		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func isNodeName(name []byte) bool {
+	if len(name) == 0 || len(name) > maxNodeName {
+		return false
+	}
+	before := byte('.')
+	for _, c := range name {
+		switch {
+		case isDigit(c) || 'a' <= c && c <= 'z':
+		case c == '-' && before != '.':
+		case c == '.' && before != '.' && before != '-':
+		default:
+			return false
+		}
+		before = c
+	}
+	return before != '.' && before != '-'
+}
+
+func isAlphanumeric(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
