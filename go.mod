@@ -3,6 +3,7 @@ module vicinity.dev/vicinity
 go 1.26.0
 
 require (
+	github.com/go-json-experiment/json v1.27.2
 	github.com/go-logr/logr v1.4.4
 	github.com/google/cel-go v0.29.2
 	github.com/google/nftables v0.3.0

@@ -24,8 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
 )
 
 // FailurePolicy is the answer to a request that cannot be judged.
@@ -58,7 +56,7 @@ type Judge interface {
 	Reset()
 	// Read reads the object of the request, or the stored one, which may be null. What it
 	// keeps of the text is valid until Reset.
-	Read(s *jsonscan.Scanner, stored bool) error
+	Read(r *Reader, stored bool) error
 	// Judge gives the verdict when all of the request is read. An error says that not
 	// everything is known that the verdict depends on.
 	Judge(ctx context.Context, r *Request) (Verdict, error)
@@ -86,6 +84,7 @@ type handler struct {
 // exchange is a request with its answer, in memory that is used again.
 type exchange struct {
 	body    bytes.Buffer
+	reader  Reader
 	request Request
 	judge   Judge
 	answer  bytes.Buffer
@@ -145,7 +144,8 @@ func (e *exchange) review(ctx context.Context, body io.Reader) (verdict Verdict,
 		}
 	}()
 	if _, err = e.body.ReadFrom(body); err == nil {
-		err = e.request.read(jsonscan.New(e.body.Bytes()), e.judge)
+		e.reader.reset(e.body.Bytes())
+		err = e.request.read(&e.reader, e.judge)
 	}
 	if err != nil {
 		return Verdict{}, fmt.Errorf("reading the review: %w", err)

@@ -17,8 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
 )
 
 // review is a review of objects in JSON, of which one that is empty is left out.
@@ -167,10 +165,10 @@ func TestFailurePolicies(t *testing.T) {
 		{name: "no object", review: review(t, admissionv1.Create, "", ""), uid: "1", failure: "reading the object"},
 		{name: "another object", review: review(t, admissionv1.Create, "[]", ""), uid: "1", failure: "reading the object"},
 		{name: "no stored object", review: review(t, admissionv1.Update, object, "[]"), uid: "1", failure: "reading the stored object"},
-		{name: "half a review", review: create[:len(create)-10], uid: "1", failure: "reading the review: the text ends where"},
-		{name: "more than a review", review: create + "{}", uid: "1", failure: "reading the review: byte "},
-		{name: "two requests", review: `{"request":{"uid":"1"},"request":{"uid":"2"}}`, uid: "1", failure: "reading the review: a member is there twice"},
-		{name: "no review", failure: "reading the review: the text ends where an object should be"},
+		{name: "half a review", review: create[:len(create)-10], uid: "1", failure: "unexpected EOF"},
+		{name: "more than a review", review: create + "{}", uid: "1", failure: "reading the review: something follows the review"},
+		{name: "two requests", review: `{"request":{"uid":"1"},"request":{"uid":"2"}}`, uid: "1", failure: "duplicate object member name"},
+		{name: "no review", failure: "reading the review: EOF"},
 		{name: "too large a review", review: strings.Repeat(" ", maxReview+1), failure: "reading the review: http: request body too large"},
 	} {
 		for policy, allowed := range map[FailurePolicy]bool{FailOpen: true, FailClosed: false} {
@@ -241,8 +239,8 @@ type recording struct {
 
 func (r *recording) Reset() { r.resets++ }
 
-func (r *recording) Read(s *jsonscan.Scanner, stored bool) error {
-	text, err := s.Skip()
+func (r *recording) Read(reader *Reader, stored bool) error {
+	text, err := reader.Value()
 	word := "object "
 	if stored {
 		word = "stored "

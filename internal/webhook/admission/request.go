@@ -1,7 +1,5 @@
 package admission
 
-import "vicinity.dev/vicinity/internal/webhook/jsonscan"
-
 // Request is what a review says about a request, without its objects. What the API server
 // leaves out is empty.
 type Request struct {
@@ -10,50 +8,42 @@ type Request struct {
 
 // read reads a review, and has the Judge read the objects. When it fails, the request has
 // what was read before.
-func (r *Request) read(s *jsonscan.Scanner, judge Judge) error {
-	seen := false
-	err := s.Members(func(name []byte) error {
+func (r *Request) read(review *Reader, judge Judge) error {
+	err := review.Members(func(name []byte) error {
 		if string(name) != "request" {
-			_, err := s.Skip()
-			return err
+			return review.Skip()
 		}
-		if seen {
-			return jsonscan.ErrTwice
-		}
-		seen = true
-		return s.Members(func(name []byte) error { return r.readMember(s, string(name), judge) })
+		return review.Members(func(name []byte) error { return r.readMember(review, string(name), judge) })
 	})
 	if err != nil {
 		return err
 	}
-	return s.End()
+	return review.end()
 }
 
-func (r *Request) readMember(s *jsonscan.Scanner, name string, judge Judge) error {
+func (r *Request) readMember(review *Reader, name string, judge Judge) error {
 	switch name {
 	case "uid":
-		return s.Text(&r.UID)
+		return review.Text(&r.UID)
 	case "operation":
-		return s.Text(&r.Operation)
+		return review.Text(&r.Operation)
 	case "namespace":
-		return s.Text(&r.Namespace)
+		return review.Text(&r.Namespace)
 	case "name":
-		return s.Text(&r.Name)
+		return review.Text(&r.Name)
 	case "subResource":
-		return s.Text(&r.SubResource)
+		return review.Text(&r.SubResource)
 	case "userInfo":
-		return s.Members(func(name []byte) error {
+		return review.Members(func(name []byte) error {
 			if string(name) == "username" {
-				return s.Text(&r.User)
+				return review.Text(&r.User)
 			}
-			_, err := s.Skip()
-			return err
+			return review.Skip()
 		})
 	case "object":
-		return judge.Read(s, false)
+		return judge.Read(review, false)
 	case "oldObject":
-		return judge.Read(s, true)
+		return judge.Read(review, true)
 	}
-	_, err := s.Skip()
-	return err
+	return review.Skip()
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
-
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
 )
 
 // Write is a write to judge. Stored is nil where something new is made.
@@ -32,11 +30,11 @@ type writes[T any] struct {
 func (w *writes[T]) Reset() { w.object, w.stored = nil, nil }
 
 // Read implements Judge.
-func (w *writes[T]) Read(s *jsonscan.Scanner, stored bool) error {
+func (w *writes[T]) Read(r *Reader, stored bool) error {
 	if stored {
-		return s.Raw(&w.stored)
+		return r.Raw(&w.stored)
 	}
-	return s.Raw(&w.object)
+	return r.Raw(&w.object)
 }
 
 // Judge implements Judge.

@@ -88,7 +88,9 @@
 //
 // # Speed
 //
-// A slice of 1,000 endpoints is more than half a megabyte in a review, and as much
-// again for the stored one. So a review is read once, in place, for what matters here,
-// and the answer is written by hand; the benchmarks say how long that takes.
+// A review of a slice with 1,000 endpoints, 0.6 MB, takes 1.6 ms of a processor (99th
+// percentile 2.5 ms, 15 kB allocated) with the tokens of encoding/json/jsontext, which is
+// stable from Go 1.27 on; a scanner of our own took 1.0 ms, which is not worth its 270
+// lines. To decode it by encoding/json takes 13 ms or more and 1.8 MB, beyond the 5 ms that
+// a review may take, so it is read in place (BenchmarkReview, BenchmarkReading).
 package endpointslice

@@ -633,10 +633,11 @@ func TestWhatIsNotUnderstoodIsAllowed(t *testing.T) {
 		{"not an object", "[]"},
 		{"a member twice", strings.Replace(good, `"endpoints":[`, `"endpoints":[],"endpoints":[`, 1)},
 		{"hints twice", strings.Replace(good, `"hints":`, `"hints":{},"hints":`, 1)},
-		{"an escaped name", strings.Replace(good, `"endpoints":[`, `"\u0065ndpoints":[`, 1)},
+		{"a member twice, once escaped", strings.Replace(good, `"endpoints":[`, `"\u0065ndpoints":[],"endpoints":[`, 1)},
+		{"bytes that are no text", strings.Replace(good, `"10.0.0.1"`, "\"10.0.0.\xff\"", 1)},
 		{"an endpoint that is none", strings.Replace(good, `"endpoints":[`, `"endpoints":[7,`, 1)},
 		{"an address that is none", strings.Replace(good, `"addresses":["10.0.0.1"`, `"addresses":[10`, 1)},
-		{"too deep", strings.Replace(good, `"uid"`, `"deep":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`,"uid"`, 1)},
+		{"too deep", strings.Replace(good, `"uid"`, `"deep":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)+`,"uid"`, 1)},
 		{"too large", `{"request":{"uid":"` + strings.Repeat("x", 7<<20) + `"}}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -651,6 +652,20 @@ func TestWhatIsNotUnderstoodIsAllowed(t *testing.T) {
 				t.Error("the next review has no patch")
 			}
 		})
+	}
+}
+
+// A name of a member may be written with escapes.
+func TestEscapedNames(t *testing.T) {
+	plan := aSlice("cart-1", "10.0.0.1 a >a,b")
+	review := string(ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(plan), stored: plan}.review(t))
+	h, _ := testHandler(t, &known{})
+	want := answer(t, h, []byte(review))
+	for _, name := range []string{"endpoints", "metadata", "hints", "object"} {
+		escaped := strings.ReplaceAll(review, `"`+name+`":`, fmt.Sprintf(`"\u%04x%s":`, name[0], name[1:]))
+		if got := answer(t, h, []byte(escaped)); want == nil || !bytes.Equal(got, want) {
+			t.Errorf("with %s escaped the patch is %s, want %s", name, got, want)
+		}
 	}
 }
 

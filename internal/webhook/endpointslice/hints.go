@@ -4,7 +4,8 @@ import (
 	"bytes"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
+
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // hints are those of an endpoint.
@@ -16,24 +17,22 @@ type hints struct {
 	sound bool
 }
 
-func (h *hints) read(s *jsonscan.Scanner) error {
-	c := s.Peek()
-	begin := s.Position()
+func (h *hints) read(r *admission.Reader) error {
+	kind, begin := r.Kind(), r.Start()
 	zones, nodes := names{valid: isLabelValue}, names{valid: isNodeName}
-	err := s.Members(func(name []byte) error {
+	err := r.Members(func(name []byte) error {
 		switch string(name) {
 		case "forZones":
-			return zones.read(s)
+			return zones.read(r)
 		case "forNodes":
-			return nodes.read(s)
+			return nodes.read(r)
 		}
-		_, err := s.Skip()
-		return err
+		return r.Skip()
 	})
-	if err != nil || c != '{' {
+	if err != nil || kind != '{' {
 		return err
 	}
-	h.raw, h.forZones, h.forNodes = s.Part(begin, s.Position()), zones.raw, nodes.raw
+	h.raw, h.forZones, h.forNodes = r.Part(begin, r.Position()), zones.raw, nodes.raw
 	h.sound = !zones.unsound && !nodes.unsound
 	return nil
 }
@@ -47,20 +46,15 @@ type names struct {
 	unsound bool
 }
 
-func (n *names) read(s *jsonscan.Scanner) error {
-	if n.raw != nil {
-		return jsonscan.ErrTwice
-	}
-	s.Peek()
-	begin := s.Position()
-	err := s.Items(func() error {
+func (n *names) read(r *admission.Reader) error {
+	begin := r.Start()
+	err := r.Items(func() error {
 		var quoted []byte
-		if err := s.Members(func(name []byte) error {
+		if err := r.Members(func(name []byte) error {
 			if string(name) == "name" {
-				return s.Quoted(&quoted)
+				return r.Quoted(&quoted)
 			}
-			_, err := s.Skip()
-			return err
+			return r.Skip()
 		}); err != nil {
 			return err
 		}
@@ -68,7 +62,7 @@ func (n *names) read(s *jsonscan.Scanner) error {
 		return nil
 	})
 	if n.count > 0 {
-		n.raw = s.Part(begin, s.Position())
+		n.raw = r.Part(begin, r.Position())
 	}
 	return err
 }

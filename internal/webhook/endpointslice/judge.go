@@ -9,7 +9,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/webhook/admission"
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
 )
 
 // judge answers one review at a time.
@@ -38,11 +37,11 @@ func (j *judge) Reset() {
 }
 
 // Read implements admission.Judge.
-func (j *judge) Read(s *jsonscan.Scanner, stored bool) error {
+func (j *judge) Read(r *admission.Reader, stored bool) error {
 	if stored {
-		return j.stored.read(s)
+		return j.stored.read(r)
 	}
-	return j.object.read(s)
+	return j.object.read(r)
 }
 
 // Judge implements admission.Judge. Where siblings cannot be read, the verdict goes by the

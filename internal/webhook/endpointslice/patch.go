@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // patch is a JSON patch that is being written. A patch that does not apply fails the
@@ -110,9 +110,9 @@ func annotations(text []byte) ([][]byte, error) {
 		return nil, nil
 	}
 	var list [][]byte
-	s := jsonscan.New(text)
-	err := s.Members(func(name []byte) error {
-		value, err := s.Skip()
+	r := admission.NewReader(text)
+	err := r.Members(func(name []byte) error {
+		value, err := r.Value()
 		if string(name) != corev1.EndpointsLastChangeTriggerTime {
 			list = append(list, name, value)
 		}

@@ -2,11 +2,12 @@ package endpointslice
 
 import (
 	"bytes"
+	"errors"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/webhook/jsonscan"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // is reports whether a string with quotes says something.
@@ -31,7 +32,6 @@ type slice struct {
 	annotations, managedFields []byte
 	hasMetadata                bool
 	endpoints                  []endpoint
-	hasEndpoints               bool
 	// rest is all else that the slice and its metadata say, a piece for each member, with
 	// the labels but that for routed slices.
 	rest [][]byte
@@ -45,83 +45,69 @@ func (o *slice) isRouted() bool { return is(o.routed, yes) }
 // reset forgets all but the memory.
 func (o *slice) reset() { *o = slice{endpoints: o.endpoints[:0], rest: o.rest[:0]} }
 
-func (o *slice) read(s *jsonscan.Scanner) error {
-	if s.Peek() == 'n' {
-		_, err := s.Skip()
-		return err
-	}
-	if o.present {
-		return jsonscan.ErrTwice
-	}
-	o.present = true
-	return s.Members(func(name []byte) error {
+func (o *slice) read(r *admission.Reader) error {
+	o.present = r.Kind() == '{'
+	return r.Members(func(name []byte) error {
 		switch string(name) {
 		case "metadata":
-			if o.hasMetadata {
-				return jsonscan.ErrTwice
-			}
-			o.hasMetadata = s.Peek() == '{'
-			return o.readMetadata(s)
+			o.hasMetadata = r.Kind() == '{'
+			return o.readMetadata(r)
 		case "endpoints":
-			if o.hasEndpoints {
-				return jsonscan.ErrTwice
-			}
-			o.hasEndpoints = s.Peek() == '['
-			return s.Items(func() error {
+			return r.Items(func() error {
 				o.endpoints = append(o.endpoints, endpoint{})
-				return o.endpoints[len(o.endpoints)-1].read(s)
+				return o.endpoints[len(o.endpoints)-1].read(r)
 			})
 		case "addressType":
-			if err := s.Quoted(&o.addressType); err != nil {
+			if err := r.Quoted(&o.addressType); err != nil {
 				return err
 			}
 			o.rest = append(o.rest, name, o.addressType)
 			return nil
 		}
-		return o.keep(s, name)
+		return o.keep(r, name)
 	})
 }
 
 // keep notes a member that is only compared.
-func (o *slice) keep(s *jsonscan.Scanner, name []byte) error {
-	value, err := s.Skip()
+func (o *slice) keep(r *admission.Reader, name []byte) error {
+	value, err := r.Value()
 	o.rest = append(o.rest, name, value)
 	return err
 }
 
-func (o *slice) readMetadata(s *jsonscan.Scanner) error {
-	return s.Members(func(name []byte) error {
+func (o *slice) readMetadata(r *admission.Reader) error {
+	return r.Members(func(name []byte) error {
 		switch string(name) {
 		case "annotations":
-			return s.Raw(&o.annotations)
+			return r.Raw(&o.annotations)
 		case "managedFields":
-			return s.Raw(&o.managedFields)
+			return r.Raw(&o.managedFields)
 		case "labels":
-			return o.readLabels(s)
+			return o.readLabels(r)
 		}
-		return o.keep(s, name)
+		return o.keep(r, name)
 	})
 }
 
-func (o *slice) readLabels(s *jsonscan.Scanner) error {
-	return s.Members(func(name []byte) error {
+func (o *slice) readLabels(r *admission.Reader) error {
+	return r.Members(func(name []byte) error {
 		switch string(name) {
 		case v1alpha1.LabelRouted:
-			return s.Quoted(&o.routed)
+			return r.Quoted(&o.routed)
 		case v1alpha1.LabelOwnZone:
-			return o.keepLabel(s, name, &o.ownZone)
+			return o.keepLabel(r, name, &o.ownZone)
 		case discoveryv1.LabelServiceName:
-			return o.keepLabel(s, name, &o.service)
+			return o.keepLabel(r, name, &o.service)
 		case discoveryv1.LabelManagedBy:
-			return o.keepLabel(s, name, &o.managedBy)
+			return o.keepLabel(r, name, &o.managedBy)
 		}
-		return o.keep(s, name)
+		return o.keep(r, name)
 	})
 }
 
 // keepLabel notes a label that matters and is compared, too.
-func (o *slice) keepLabel(s *jsonscan.Scanner, name []byte, value *[]byte) error {
-	err := s.Quoted(value)
+func (o *slice) keepLabel(r *admission.Reader, name []byte, value *[]byte) error {
+	err := r.Quoted(value)
 	o.rest = append(o.rest, name, *value)
 	return err
 }
@@ -135,54 +121,45 @@ type endpoint struct {
 	hints               hints
 }
 
-func (e *endpoint) read(s *jsonscan.Scanner) error {
-	if s.Peek() != '{' {
-		return s.Unexpected("an endpoint")
+func (e *endpoint) read(r *admission.Reader) error {
+	if r.Kind() == 'n' {
+		return errors.New("there is null where an endpoint should be")
 	}
 	// The hints are cut out with the comma before them, from where the member before
 	// them ended.
-	begin, ended := s.Position(), s.Position()+1
+	begin, ended := r.Start(), r.Start()+1
 	cutFrom, cutTo := -1, -1
-	addressed := false
-	err := s.Members(func(name []byte) error {
+	err := r.Members(func(name []byte) error {
 		var err error
 		switch string(name) {
 		case "addresses":
-			if addressed {
-				return jsonscan.ErrTwice
-			}
-			addressed = true
-			err = e.readAddresses(s)
+			err = e.readAddresses(r)
 		case "zone":
-			err = s.Quoted(&e.zone)
+			err = r.Quoted(&e.zone)
 		case "nodeName":
-			err = s.Quoted(&e.node)
+			err = r.Quoted(&e.node)
 		case "hints":
-			if cutFrom >= 0 {
-				return jsonscan.ErrTwice
-			}
-			err = e.hints.read(s)
-			cutFrom, cutTo = ended, s.Position()
+			err = e.hints.read(r)
+			cutFrom, cutTo = ended, r.Position()
 		default:
-			_, err = s.Skip()
+			err = r.Skip()
 		}
-		ended = s.Position()
+		ended = r.Position()
 		return err
 	})
 	if cutFrom < 0 {
-		cutFrom, cutTo = s.Position()-1, s.Position()-1
+		cutFrom, cutTo = r.Position()-1, r.Position()-1
 	}
-	e.before, e.behind = s.Part(begin, cutFrom), s.Part(cutTo, s.Position())
+	e.before, e.behind = r.Part(begin, cutFrom), r.Part(cutTo, r.Position())
 	return err
 }
 
-func (e *endpoint) readAddresses(s *jsonscan.Scanner) error {
-	return s.Items(func() error {
+func (e *endpoint) readAddresses(r *admission.Reader) error {
+	return r.Items(func() error {
 		if e.address == nil {
-			return s.Quoted(&e.address)
+			return r.Quoted(&e.address)
 		}
-		_, err := s.Skip()
-		return err
+		return r.Skip()
 	})
 }
 
