@@ -23,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 )
 
@@ -46,7 +47,7 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	options := c.routing
-	options.Syncs = controller.NewSyncs(clock.RealClock{})
+	options.Syncs = shell.NewSyncs(clock.RealClock{})
 	if err := controller.Add(ctx, mgr, options); err != nil {
 		return err
 	}

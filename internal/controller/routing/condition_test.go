@@ -37,7 +37,7 @@ func TestWritesThatFailAreTold(t *testing.T) {
 	}
 	w.refuse = refuse
 	for range 9 {
-		if err := w.attempt(failingTold / 10); err == nil {
+		if err := w.attempt(failingReported / 10); err == nil {
 			t.Fatal("no error")
 		}
 	}
@@ -45,7 +45,7 @@ func TestWritesThatFailAreTold(t *testing.T) {
 		t.Errorf("told at once: %+v", w.condition("web"))
 	}
 	for range 9 {
-		if err := w.attempt(failingTold); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
+		if err := w.attempt(failingReported); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestWritesThatFailAreTold(t *testing.T) {
 	w.refuse = refuse
 	w.strip("web")
 	for range 3 {
-		if err := w.attempt(failingTold / 2); err != nil {
+		if err := w.attempt(failingReported / 2); err != nil {
 			break
 		}
 	}
@@ -94,7 +94,7 @@ func TestLeavingThatFailsIsTold(t *testing.T) {
 		return nil
 	}
 	for range 5 {
-		if err := w.attempt(failingTold); err == nil {
+		if err := w.attempt(failingReported); err == nil {
 			w.sync("web")
 		}
 	}

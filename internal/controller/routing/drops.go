@@ -10,18 +10,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// drops paces the writing of what the API server takes and does not store. Unlike hints
-// that somebody removes later, that does not pass by itself, so the waits are longer.
+// drops paces the writing of what the API server accepts and does not store, because a
+// webhook or an old version drops it. That rarely ends by itself, so the waits are longer
+// than for hints that are removed later.
 type drops struct {
 	// loss is what was not stored last, empty if all was.
 	loss routing.Loss
 	// slice is the first one that it was dropped from, empty for the Service's label.
 	slice string
-	count int
-	retry time.Time
+	shell.Backoff
 }
 
 const (
@@ -29,25 +30,21 @@ const (
 	longestDropWait = 30 * time.Minute
 )
 
-// wait is how long nothing of the kind should be written.
-func (d *drops) wait(now time.Time) time.Duration { return max(0, d.retry.Sub(now)) }
-
 // dropped notes that a write was taken and not stored as it was sent.
 func (s *pass) dropped(ctx context.Context, loss routing.Loss, slice string) {
 	d := &s.record.drops
 	d.loss, d.slice = loss, slice
-	d.count++
-	d.retry = s.now.Add(doubled(d.count, firstDropWait, longestDropWait))
-	s.come(d.wait(s.now))
+	d.Fail(s.now, firstDropWait, longestDropWait)
+	s.requeueAfter(d.Wait(s.now))
 	s.metrics.drops.Inc()
-	log.FromContext(ctx).Info("what was written is not stored", "loss", string(loss), "slice", slice, "wait", d.wait(s.now).String())
+	log.FromContext(ctx).Info("what was written is not stored", "loss", string(loss), "slice", slice, "wait", d.Wait(s.now).String())
 }
 
 // mark gives the Service the label, or waits while something drops it.
 func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 	if d := &s.record.drops; d.loss == routing.LossLabel {
-		if wait := d.wait(s.now); wait > 0 {
-			s.come(wait)
+		if wait := d.Wait(s.now); wait > 0 {
+			s.requeueAfter(wait)
 			return false, nil
 		}
 	}
@@ -60,7 +57,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 		return false, nil
 	}
 	s.record.labelled = s.now
-	s.come(settle)
+	s.requeueAfter(settle)
 	return true, nil
 }
 
@@ -74,11 +71,11 @@ func (s *pass) withhold(d *routing.Decision) (all bool) {
 		*dropped = drops{} // there is none, or what was dropped is not wanted any more
 		return false
 	}
-	wait := dropped.wait(s.now)
+	wait := dropped.Wait(s.now)
 	if wait <= 0 {
 		return false
 	}
-	s.come(wait)
+	s.requeueAfter(wait)
 	if dropped.loss == routing.LossNodes {
 		d.LeaveOutNodes()
 		return false
@@ -94,7 +91,7 @@ func (s *pass) adorned(d *routing.Decision) metav1.Condition {
 	case isServed(d, s.in.Service):
 	case s.record.drops.loss != "":
 		condition = routing.WithHintsDropped(condition, s.record.drops.loss)
-	case s.record.stay.reported():
+	case s.record.backoff.isReported():
 		condition = routing.WithHintsLost(condition)
 	}
 	return condition
@@ -112,7 +109,7 @@ func (s *pass) troubleOf(d *routing.Decision) hintTrouble {
 	case isServed(d, s.in.Service):
 	case s.record.drops.loss != "":
 		return hintTrouble{stateHintsDropped, s.record.drops.loss != routing.LossNodes}
-	case s.record.stay.reported():
+	case s.record.backoff.isReported():
 		return hintTrouble{stateHintsLost, true}
 	case ignored != routing.IgnoredNone:
 		return hintTrouble{stateHintsIgnored, ignored == routing.IgnoredAll}

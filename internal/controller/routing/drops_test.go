@@ -143,7 +143,7 @@ func TestZonesFollowWhileNodesAreDropped(t *testing.T) {
 func TestZonesDoNotEndTheWaitForNodes(t *testing.T) {
 	w := newWorld(t, append(threeZones(), nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), aSlice("web", 0, twelve))...)
 	w.drop = dropNodes
-	for w.recorded("web").drops.count < 4 {
+	for w.recorded("web").drops.Failures < 4 {
 		result := w.sync("web")
 		w.copyLabel("web")
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))

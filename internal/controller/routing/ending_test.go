@@ -1,16 +1,12 @@
 package routing
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -41,33 +37,12 @@ func TestNamespaceEnds(t *testing.T) {
 		if result := w.sync("web"); result.RequeueAfter != 0 {
 			t.Errorf("it is tried again after %s", result.RequeueAfter)
 		}
-		w.clock.SetTime(w.clock.Now().Add(failingTold))
+		w.clock.SetTime(w.clock.Now().Add(failingReported))
 	}
 	if refused != 3 {
 		t.Fatalf("%d groups were refused, want 3", refused)
 	}
 	if condition := w.condition("web"); condition != nil || len(w.told()) > 0 {
 		t.Errorf("it is told: %+v", condition)
-	}
-}
-
-// refusingSink answers all events with the same error.
-type refusingSink struct {
-	events.EventSink
-	err error
-}
-
-func (s refusingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
-	return nil, s.err
-}
-
-func TestEventsOfANamespaceThatEnds(t *testing.T) {
-	event := &eventsv1.Event{Reason: "TopologyWaiting"}
-	if got, err := (eventSink{refusingSink{err: errEnding}}).Create(t.Context(), event); err != nil || got != event {
-		t.Errorf("got %v, %v", got, err)
-	}
-	other := errors.New("no")
-	if _, err := (eventSink{refusingSink{err: other}}).Create(t.Context(), event); !errors.Is(err, other) {
-		t.Errorf("another error becomes %v", err)
 	}
 }

@@ -4,18 +4,17 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
 )
@@ -40,17 +39,8 @@ func newGroupWriter(c client.Client, now clock.PassiveClock, options Options) *g
 
 // groupRecord is what is known of a Service's groups between syncs.
 type groupRecord struct {
-	// written are groups as they were written, by name, as long as the cache may not
-	// show them.
-	written map[string]*v1alpha1.EndpointGroup
-	// deleted are the UIDs of groups that the cache may still show.
-	deleted map[types.UID]bool
-	trust   trust
+	written shell.Overlay[*v1alpha1.EndpointGroup]
 	memory  routing.HandOverMemory
-}
-
-func newGroupRecord() groupRecord {
-	return groupRecord{written: map[string]*v1alpha1.EndpointGroup{}, deleted: map[types.UID]bool{}}
 }
 
 // maxGroupSteps bounds the steps of one sync; the next one goes on.
@@ -72,53 +62,6 @@ func (w *groupWriter) rest(key types.NamespacedName, r *record) {
 	w.proxies.forget(key)
 }
 
-// current are the groups as they are by now: the cache is behind what was written.
-// Without this, a group that the cache does not show would be created twice.
-func (r *groupRecord) current(cached []*v1alpha1.EndpointGroup, now time.Time) []*v1alpha1.EndpointGroup {
-	if r.trust.left(now) == 0 {
-		clear(r.written)
-		clear(r.deleted)
-	}
-	shown := make(map[types.UID]bool, len(cached))
-	current := make([]*v1alpha1.EndpointGroup, 0, len(cached)+len(r.written))
-	for _, group := range cached {
-		shown[group.UID] = true
-		switch written := r.written[group.Name]; {
-		case r.deleted[group.UID]:
-		case written == nil:
-			current = append(current, group)
-		case written.UID == group.UID && behind(group, written.ResourceVersion):
-			current = append(current, written)
-			delete(shown, group.UID)
-		default:
-			delete(r.written, group.Name)
-			current = append(current, group)
-		}
-	}
-	for uid := range r.deleted {
-		if !shown[uid] {
-			delete(r.deleted, uid)
-		}
-	}
-	for name, group := range r.written {
-		if !slices.ContainsFunc(current, func(g *v1alpha1.EndpointGroup) bool { return g.Name == name }) {
-			current = append(current, group)
-		}
-	}
-	slices.SortFunc(current, func(a, b *v1alpha1.EndpointGroup) int { return strings.Compare(a.Name, b.Name) })
-	return current
-}
-
-// trusted is how long what the cache does not show still counts, zero if there is no
-// such thing. No event tells that it will never be shown, as when somebody deletes a
-// group that has just been made.
-func (r *groupRecord) trusted(now time.Time) time.Duration {
-	if len(r.written)+len(r.deleted) == 0 {
-		return 0
-	}
-	return r.trust.left(now)
-}
-
 // groupSync is one sync of a Service's groups.
 type groupSync struct {
 	*groupWriter
@@ -130,11 +73,9 @@ type groupSync struct {
 	progress groupProgress
 }
 
-// come asks to be called again after some time, the least of all that are asked for.
-func (s *groupSync) come(after time.Duration) {
-	if after > 0 && (s.progress.again == 0 || after < s.progress.again) {
-		s.progress.again = after
-	}
+// requeueAfter asks for another call after some time, the shortest of all asked for.
+func (s *groupSync) requeueAfter(wait time.Duration) {
+	s.progress.again = shell.Sooner(s.progress.again, wait)
 }
 
 func (s *groupSync) run(ctx context.Context) error {
@@ -199,12 +140,12 @@ func (s *groupSync) write(ctx context.Context, state routing.GroupState) (done b
 			return false, err
 		}
 		if !changes.Again {
-			s.come(changes.After)
+			s.requeueAfter(changes.After)
 			s.progress.notes = append(s.progress.notes, changes.Notes...)
 			return true, nil
 		}
 	}
-	s.come(time.Millisecond)
+	s.requeueAfter(time.Millisecond)
 	return false, nil
 }
 
@@ -235,15 +176,11 @@ func (s *groupSync) apply(ctx context.Context, changes groups.Changes) error {
 }
 
 func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) error {
-	err := s.client.Delete(ctx, group, client.Preconditions{UID: &group.UID, ResourceVersion: &group.ResourceVersion})
-	if err != nil {
+	if err := shell.Delete(ctx, s.client, group); err != nil {
 		return s.failed(group, "deleting", err)
 	}
 	s.progress.writes++
-	known := &s.record.groups
-	known.trust.renew(s.now)
-	known.deleted[group.UID] = true
-	delete(known.written, group.Name)
+	s.record.groups.written.Deleted(group, s.now)
 	s.in.Groups = slices.DeleteFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
 	return nil
 }
@@ -251,8 +188,7 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 // wrote notes a group as it is now.
 func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	s.progress.writes++
-	s.record.groups.trust.renew(s.now)
-	s.record.groups.written[group.Name] = group
+	s.record.groups.written.Wrote(group, s.now)
 	i := slices.IndexFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
 	if i >= 0 {
 		s.in.Groups[i] = group
@@ -264,9 +200,9 @@ func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 // failed says what to make of a write that did not succeed. What was known of the
 // group is not true then.
 func (s *groupSync) failed(group *v1alpha1.EndpointGroup, doing string, err error) error {
-	delete(s.record.groups.written, group.Name)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errChanged
+	s.record.groups.written.Forget(group)
+	if err = shell.Changed(err); shell.IsChanged(err) {
+		return err
 	}
 	return fmt.Errorf("%s group %s of %s: %w", doing, group.Name, s.key, err)
 }

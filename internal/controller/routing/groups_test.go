@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -92,7 +93,7 @@ func (b *groupBench) write(do func() error) error {
 
 // forget is what a restart does.
 func (b *groupBench) forget() {
-	b.record = &record{groups: newGroupRecord()}
+	b.record = &record{}
 }
 
 // refresh has the cache show what there is.
@@ -118,7 +119,7 @@ func (b *groupBench) stored() []*v1alpha1.EndpointGroup {
 func (b *groupBench) deliver() (groupProgress, error) {
 	b.t.Helper()
 	in := b.in
-	in.Groups = b.record.groups.current(in.Groups, b.clock.Now())
+	in.Groups = b.record.groups.written.Current(in.Groups, b.clock.Now())
 	d, err := routing.Decide(in)
 	if err != nil {
 		b.t.Fatal(err)
@@ -200,7 +201,7 @@ func TestEndpointsByHandAreInGroups(t *testing.T) {
 func TestGroupWriteFails(t *testing.T) {
 	b := newGroupBench(t)
 	b.fail = errors.New("no")
-	if _, err := b.deliver(); err == nil || isChanged(err) || !strings.Contains(err.Error(), "creating a group of shop/web: no") {
+	if _, err := b.deliver(); err == nil || shell.IsChanged(err) || !strings.Contains(err.Error(), "creating a group of shop/web: no") {
 		t.Errorf("error %v", err)
 	}
 	b.fail = nil
@@ -218,7 +219,7 @@ func TestGroupWriteFails(t *testing.T) {
 	for i := range b.in.Slices[0].Endpoints {
 		b.in.Slices[0].Endpoints[i].Conditions.Serving = new(false)
 	}
-	if _, err := b.deliver(); !isChanged(err) {
+	if _, err := b.deliver(); !shell.IsChanged(err) {
 		t.Errorf("error %v, want that the object has changed", err)
 	}
 	b.refresh()
@@ -312,7 +313,7 @@ func TestHandOver(t *testing.T) {
 	}
 	b.mustDeliver()
 	known := &b.record.groups
-	if len(known.written) > 0 || len(known.deleted) > 0 || len(known.memory.Begun) > 0 || !known.memory.Returned.IsZero() {
+	if known.written.Pending() || len(known.memory.Begun) > 0 || !known.memory.Returned.IsZero() {
 		t.Errorf("something is remembered: %+v", known)
 	}
 	if proxies := b.writer.proxies; len(proxies.waiting) > 0 || len(proxies.served) > 0 {

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -16,9 +17,9 @@ func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) err
 	before := s.record.groups.memory
 	s.record.groups.memory = step.Memory
 	s.progress.notes = append(s.progress.notes, step.Notes...)
-	s.come(step.After)
+	s.requeueAfter(step.After)
 	if s.proxies.wait(s.key, step) {
-		s.come(time.Millisecond)
+		s.requeueAfter(time.Millisecond)
 	}
 	switch {
 	case step.Take:
@@ -41,7 +42,7 @@ func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) err
 // giveTo puts the label on the Service that gives it to a proxy, or takes it off.
 func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
 	service := serviceObject(s.in.Service)
-	if err := patch(ctx, s.client, service, labelPatch(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
+	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
 		return fmt.Errorf("writing the label %s of Service %s: %w", v1alpha1.LabelServiceProxyName, s.key, err)
 	}
 	s.record.wrote(service, s.now)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -216,7 +217,7 @@ func TestGroupsAreSwitchedOff(t *testing.T) {
 	options.Settings.WithoutGroups = true
 	options.HandBackGrace = 10 * time.Second
 	w.start(options)
-	if again := w.sync("web").RequeueAfter; again == conflictWait {
+	if again := w.sync("web").RequeueAfter; again == shell.ConflictWait {
 		t.Error("more was written over a Service that is not the one that was read")
 	}
 	if _, labelled := w.service("web").Labels[v1alpha1.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
@@ -285,7 +286,7 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	if err := w.client.Create(context.Background(), again); err != nil {
 		t.Fatal(err)
 	}
-	w.clock.SetTime(w.clock.Now().Add(trustWritten + time.Second))
+	w.clock.SetTime(w.clock.Now().Add(shell.TrustFor + time.Second))
 	w.acknowledge(old)
 	w.sync("web")
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(again))
@@ -313,7 +314,7 @@ func TestHandOverIsCalledOff(t *testing.T) {
 		}
 	}
 	w.change(func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationProxy) })
-	w.pass(trustWritten + time.Second)
+	w.pass(shell.TrustFor + time.Second)
 	if len(record.groups.memory.Begun) > 0 || len(waiting) > 0 {
 		t.Errorf("still begun: %+v, %v", record.groups.memory, waiting)
 	}
@@ -327,8 +328,7 @@ func TestDeletedGroupIsRememberedWhileShown(t *testing.T) {
 	}}
 	w := newWorld(t, append(threeZones(), aService("web"), group)...)
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	record.groups.trust.renew(w.clock.Now())
-	record.groups.deleted[group.UID] = true
+	record.groups.written.Deleted(group, w.clock.Now())
 	w.sync("web")
 	if len(w.reconciler.memory.services) != 1 {
 		t.Error("forgotten while the cache shows the group")

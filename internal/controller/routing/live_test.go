@@ -28,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
@@ -89,7 +90,7 @@ func (c *cluster) run() (stop func()) {
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		c.Fatal(err)
 	}
-	recorder, err := newRecorder(ctx, mgr)
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -235,17 +236,17 @@ func (c *cluster) guards(t *testing.T) {
 	stale := routed[0].DeepCopy()
 	stale.ResourceVersion = "1"
 	bare, _ := routing.Bare(stale)
-	if _, err := r.writeHints(t.Context(), routing.Write{Slice: stale, Endpoints: bare}); !isChanged(err) {
+	if _, err := r.writeHints(t.Context(), routing.Write{Slice: stale, Endpoints: bare}); !shell.IsChanged(err) {
 		t.Errorf("an old resource version: %v", err)
 	}
 	gone := routed[0].DeepCopy()
 	gone.Name = "gone"
-	if _, err := r.writeHints(t.Context(), routing.Write{Slice: gone, Endpoints: bare}); !isChanged(err) {
+	if _, err := r.writeHints(t.Context(), routing.Write{Slice: gone, Endpoints: bare}); !shell.IsChanged(err) {
 		t.Errorf("a slice that is gone: %v", err)
 	}
 	wrong := slices.Clone(routed[0].Endpoints)
 	wrong[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}, {Name: "a"}}}
-	if _, err := r.writeHints(t.Context(), routing.Write{Slice: routed[0], Endpoints: wrong}); err == nil || isChanged(err) {
+	if _, err := r.writeHints(t.Context(), routing.Write{Slice: routed[0], Endpoints: wrong}); err == nil || shell.IsChanged(err) {
 		t.Errorf("hints that are not valid: %v", err)
 	}
 }
@@ -346,10 +347,10 @@ func (c *cluster) dropped(t *testing.T) {
 		if err := errors.Join(json.NewDecoder(request.Body).Decode(&review), json.Unmarshal(review.Request.Object.Raw, slice)); err != nil {
 			t.Error(err)
 		}
-		var operations []operation
+		var operations []shell.Operation
 		for i := range slice.Endpoints {
 			if hints := slice.Endpoints[i].Hints; hints != nil && len(hints.ForNodes) > 0 {
-				operations = append(operations, operation{Op: "remove", Path: fmt.Sprintf("/endpoints/%d/hints/forNodes", i)})
+				operations = append(operations, shell.Operation{Op: "remove", Path: fmt.Sprintf("/endpoints/%d/hints/forNodes", i)})
 			}
 		}
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}

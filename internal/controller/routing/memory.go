@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -33,27 +34,26 @@ type record struct {
 	// slices those of the slices that were given hints last.
 	service string
 	slices  map[string]string
-	trust   trust // in both
+	trust   shell.Trust // in both
 	// labelled is when the Service got the label.
 	labelled time.Time
 	// holdUntil is until when nothing is taken from zones, zero before the first step.
 	holdUntil time.Time
-	stay      patience
+	backoff   hintBackoff
 	drops     drops
 	// failing is since when writes have failed, zero if the last ones did not.
 	failing time.Time
-	// untold is an outcome that has not lasted long enough yet, since when.
-	untold      string
-	untoldSince time.Time
-	groups      groupRecord
-	quiet       quietRecord
-	renewal     *renewal // nil if there is none
+	// pending is an outcome that has not lasted long enough to be reported.
+	pending shell.Lasting[string]
+	groups  groupRecord
+	quiet   quietRecord
+	renewal *renewal // nil if there is none
 }
 
 // wrote notes the Service as it is since the last write to it.
 func (r *record) wrote(service *corev1.Service, now time.Time) {
 	r.service = service.ResourceVersion
-	r.trust.renew(now)
+	r.trust.Renew(now)
 }
 
 // distrust forgets what was written, since the cache will never show it.
@@ -114,7 +114,7 @@ func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
 	defer m.mu.Unlock()
 	r = m.services[key]
 	if r == nil {
-		r = &record{slices: map[string]string{}, groups: newGroupRecord()}
+		r = &record{slices: map[string]string{}}
 		m.services[key] = r
 		return r, true
 	}

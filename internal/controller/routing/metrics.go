@@ -13,15 +13,9 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
-)
-
-// Results of a sync.
-const (
-	resultDone     = "done"
-	resultConflict = "conflict"
-	resultError    = "error"
 )
 
 // metrics are those of the controller. The first three have the names under which the
@@ -93,19 +87,12 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.drops, m.replans, m.services}
 }
 
-func (m *metrics) synced(result string) { m.syncs.WithLabelValues(result).Inc() }
+func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
 func (m *metrics) lost() { m.losses.Inc() }
 
 func (m *metrics) wrote(err error) {
-	switch {
-	case err == nil:
-		m.writes.WithLabelValues(resultDone).Inc()
-	case isChanged(err):
-		m.writes.WithLabelValues(resultConflict).Inc()
-	default:
-		m.writes.WithLabelValues(resultError).Inc()
-	}
+	m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc()
 }
 
 // delivered notes what a sync of a Service that is routed did.
@@ -360,9 +347,9 @@ func (m *metrics) preset() {
 	for _, approach := range translate.Approaches() {
 		m.changes.WithLabelValues(string(approach))
 	}
-	for _, result := range []string{resultDone, resultConflict, resultError} {
-		m.syncs.WithLabelValues(result)
-		m.writes.WithLabelValues(result)
+	for _, outcome := range shell.Outcomes() {
+		m.syncs.WithLabelValues(string(outcome))
+		m.writes.WithLabelValues(string(outcome))
 	}
 	for _, trigger := range []string{replanQuiet, replanRequest} {
 		m.replans.WithLabelValues(trigger)

@@ -210,7 +210,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 			w.update(service)
 		}},
 		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {
-			w.recorded("web").stay.losses = reportedLosses
+			w.recorded("web").backoff.Failures = reportedLosses
 			w.strip("web")
 		}},
 	} {

@@ -27,7 +27,7 @@ import (
 type nodeWatcher struct {
 	client   client.Client
 	memory   *memory
-	policies *policyQueue
+	policies *policyRequests
 	cluster  atomic.Pointer[translate.Cluster]
 	changed  chan struct{}
 	// relabelled are nodes that have changed their zones since the Services on them were
@@ -41,7 +41,7 @@ type nodeWatcher struct {
 // nodes that come together.
 const gatherTime = 200 * time.Millisecond
 
-func newNodeWatcher(c client.Client, m *memory, policies *policyQueue) *nodeWatcher {
+func newNodeWatcher(c client.Client, m *memory, policies *policyRequests) *nodeWatcher {
 	return &nodeWatcher{
 		client: c, memory: m, policies: policies, changed: make(chan struct{}, 1),
 		relabelled: map[string]bool{}, gather: gatherTime,
@@ -162,8 +162,14 @@ func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 	for key := range w.touched(cluster) {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
-	w.policies.addComputed()
 	w.noteRelabelled(before, cluster)
+	computed, err := computedPolicies(ctx, w.client)
+	if err != nil {
+		return err
+	}
+	for _, policy := range computed {
+		w.policies.ask(policy)
+	}
 	moved, err := w.moved(ctx)
 	if err != nil {
 		return err // the nodes stay noted

@@ -243,7 +243,7 @@ func TestNodesThatSayNothingNew(t *testing.T) {
 	} {
 		after := before.DeepCopy()
 		test.change(after)
-		w := newNodeWatcher(nil, newMemory(), newPolicyQueue())
+		w := newNodeWatcher(nil, newMemory(), new(policyRequests))
 		w.handler().Update(context.Background(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, nil)
 		if noticed := len(w.changed) > 0; noticed != test.want {
 			t.Errorf("%s: noticed %t, want %t", name, noticed, test.want)
@@ -335,7 +335,7 @@ func BenchmarkNodeEvent(b *testing.B) {
 		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
 		m.show(key, view{basis: asked, print: asked.of(clusters[0])})
 	}
-	w := newNodeWatcher(nil, m, newPolicyQueue())
+	w := newNodeWatcher(nil, m, new(policyRequests))
 	b.Run("cluster", func(b *testing.B) {
 		for b.Loop() {
 			translate.NewCluster(nodes)

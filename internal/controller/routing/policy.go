@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -32,54 +33,47 @@ import (
 // policy can be for thousands of Services.
 const policyPause = time.Second
 
-// policyQueue lets the syncs of Services and nodes ask for a look at policies.
-type policyQueue struct {
-	mu     sync.Mutex
-	asked  map[types.NamespacedName]bool
-	signal chan struct{}
+// policyRequests are how the syncs of Services and nodes ask for a look at policies: by the
+// work queue of the controller of policies, which holds each policy once.
+type policyRequests struct{ queue atomic.Pointer[queue] }
+
+// start takes the queue. Nothing that was asked for before is lost: the controller looks at
+// all policies when it starts.
+func (p *policyRequests) start(_ context.Context, q queue) error {
+	p.queue.Store(&q)
+	return nil
 }
 
-// computed stands for all policies whose capacity is computed from the nodes: what
-// becomes of that is the only part of a policy's status that nodes matter to.
-var computed = types.NamespacedName{}
-
-func newPolicyQueue() *policyQueue {
-	return &policyQueue{asked: map[types.NamespacedName]bool{}, signal: make(chan struct{}, 1)}
-}
-
-// add asks for a policy, if it has a name. One of the cluster has no namespace.
-func (q *policyQueue) add(policy types.NamespacedName) {
-	if policy.Name != "" {
-		q.put(policy)
+// ask asks for a policy, if it has a name. One of the cluster has no namespace.
+func (p *policyRequests) ask(policy types.NamespacedName) {
+	if q := p.queue.Load(); q != nil && policy.Name != "" {
+		(*q).AddAfter(reconcile.Request{NamespacedName: policy}, policyPause)
 	}
 }
 
-func (q *policyQueue) addComputed() { q.put(computed) }
-
-func (q *policyQueue) put(key types.NamespacedName) {
-	q.mu.Lock()
-	q.asked[key] = true
-	q.mu.Unlock()
-	select {
-	case q.signal <- struct{}{}:
-	default:
+// computedPolicies are those whose capacity is computed from the nodes: what becomes of
+// that is the only part of a policy's status that nodes matter to.
+func computedPolicies(ctx context.Context, c client.Reader) ([]types.NamespacedName, error) {
+	var list v1alpha1.RoutingPolicyList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("reading RoutingPolicies: %w", err)
 	}
-}
-
-// take returns what was asked for since the last time.
-func (q *policyQueue) take() map[types.NamespacedName]bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	asked := q.asked
-	q.asked = map[types.NamespacedName]bool{}
-	return asked
-}
-
-// statusWrite is the resource version that a write of a status made, and how long it
-// counts.
-type statusWrite struct {
-	version string
-	trust   trust
+	var clusterList v1alpha1.ClusterRoutingPolicyList
+	if err := c.List(ctx, &clusterList); err != nil {
+		return nil, fmt.Errorf("reading ClusterRoutingPolicies: %w", err)
+	}
+	var computed []types.NamespacedName
+	for i := range list.Items {
+		if list.Items[i].Spec.Capacity.Type == v1alpha1.CapacityExpression {
+			computed = append(computed, client.ObjectKeyFromObject(&list.Items[i]))
+		}
+	}
+	for i := range clusterList.Items {
+		if clusterList.Items[i].Spec.Capacity.Type == v1alpha1.CapacityExpression {
+			computed = append(computed, client.ObjectKeyFromObject(&clusterList.Items[i]))
+		}
+	}
+	return computed, nil
 }
 
 // policyReconciler keeps the status of policies, one after the other.
@@ -90,11 +84,11 @@ type policyReconciler struct {
 	complete bool
 	checked  time.Time
 	// written are the last writes of statuses.
-	written map[types.NamespacedName]statusWrite
+	written map[types.NamespacedName]*shell.Written
 }
 
 func newPolicyReconciler(r *reconciler) *policyReconciler {
-	return &policyReconciler{reconciler: r, written: map[types.NamespacedName]statusWrite{}}
+	return &policyReconciler{reconciler: r, written: map[types.NamespacedName]*shell.Written{}}
 }
 
 // addPolicies watches policies, and what syncs ask for.
@@ -105,59 +99,15 @@ func (r *reconciler) addPolicies(mgr manager.Manager) error {
 		Named("routingpolicy").
 		For(&v1alpha1.RoutingPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ClusterRoutingPolicy{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(source.Func(p.follow)).
+		WatchesRawSource(source.Func(r.policies.start)).
 		WithOptions(controller.Options{EnableWarmup: &warm}).
 		Complete(p)
-}
-
-// follow takes from the policy queue until the context ends.
-func (p *policyReconciler) follow(ctx context.Context, q queue) error {
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-p.policies.signal:
-				p.enqueue(ctx, q)
-			}
-		}
-	}()
-	return nil
-}
-
-// enqueue puts the policies that were asked for in the queue.
-func (p *policyReconciler) enqueue(ctx context.Context, q queue) {
-	asked := p.policies.take()
-	if asked[computed] {
-		var list v1alpha1.RoutingPolicyList
-		if err := p.client.List(ctx, &list); err != nil {
-			return // the program ends
-		}
-		for i := range list.Items {
-			if list.Items[i].Spec.Capacity.Type == v1alpha1.CapacityExpression {
-				asked[client.ObjectKeyFromObject(&list.Items[i])] = true
-			}
-		}
-		clusterPolicies, err := p.clusterPolicies(ctx)
-		if err != nil {
-			return // the program ends
-		}
-		for _, policy := range clusterPolicies {
-			if policy.Spec.Capacity.Type == v1alpha1.CapacityExpression {
-				asked[client.ObjectKeyFromObject(policy)] = true
-			}
-		}
-		delete(asked, computed)
-	}
-	for key := range asked {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, policyPause)
-	}
 }
 
 // Reconcile brings the status of one policy up to date.
 func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	policy := newPolicy(request.NamespacedName)
-	defer p.syncs.begin(policy.kind + " " + strings.TrimPrefix(request.String(), "/"))()
+	defer p.syncs.Begin(policy.kind + " " + strings.TrimPrefix(request.String(), "/"))()
 	if err := p.client.Get(ctx, request.NamespacedName, policy.object); err != nil {
 		if apierrors.IsNotFound(err) {
 			delete(p.written, request.NamespacedName)
@@ -165,7 +115,7 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	now := p.clock.Now()
-	if last := p.written[request.NamespacedName]; behind(policy.object, last.version) && last.trust.left(now) > 0 {
+	if last := p.written[request.NamespacedName]; last != nil && last.Pending(policy.object, now) {
 		return reconcile.Result{RequeueAfter: policyPause}, nil
 	}
 	status, err := p.status(ctx, policy)
@@ -193,9 +143,9 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("writing the status of the policy: %w", err)
 	}
-	write := statusWrite{version: written.GetResourceVersion()}
-	write.trust.renew(now)
-	p.written[request.NamespacedName] = write
+	last := new(shell.Written)
+	last.Note(written, now)
+	p.written[request.NamespacedName] = last
 	return result, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -94,13 +95,7 @@ func TestServicesAskForTheirPolicies(t *testing.T) {
 	service.Labels = map[string]string{"tier": "web"}
 	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve),
 		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))...)
-	asked := func() (names []string) {
-		for key := range w.reconciler.policies.take() {
-			names = append(names, key.Name)
-		}
-		slices.Sort(names)
-		return names
-	}
+	asked := w.asked()
 	w.settle("web")
 	if got := asked(); !slices.Equal(got, []string{"web"}) {
 		t.Errorf("asked for %v", got)
@@ -228,8 +223,12 @@ func TestNodesAskForFewPolicies(t *testing.T) {
 	w := newWorld(t, append(threeZones(), aService("web"),
 		aPolicy("cpu", v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityCPU}}),
 		aPolicy("plain", v1alpha1.RoutingPolicySpec{}),
-		aPolicy("computed", v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityExpression, Expression: "zone.cpu"}}))...)
+		aPolicy("computed", v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityExpression, Expression: "zone.cpu"}}),
+		&v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "computed-too"}, Spec: v1alpha1.ClusterRoutingPolicySpec{
+			RoutingPolicySpec: v1alpha1.RoutingPolicySpec{Capacity: v1alpha1.Capacity{Type: v1alpha1.CapacityExpression, Expression: "zone.cpu"}},
+		}})...)
 	w.sync("web")
+	asked := w.asked()
 	if _, err := w.reconciler.nodes.current(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -237,19 +236,64 @@ func TestNodesAskForFewPolicies(t *testing.T) {
 	if err := w.reconciler.nodes.refresh(context.Background(), newQueue()); err != nil {
 		t.Fatal(err)
 	}
-	var delayed delayedQueue
-	newPolicyReconciler(w.reconciler).enqueue(context.Background(), &delayed)
-	if !slices.Equal(delayed.names, []string{"computed"}) {
-		t.Errorf("asked for %v", delayed.names)
+	if got := asked(); !slices.Equal(got, []string{"computed", "computed-too"}) {
+		t.Errorf("asked for %v", got)
 	}
 }
 
-// delayedQueue keeps what is added for later.
+// A policy that is asked for many times before it is looked at is looked at once, and those
+// that were asked for first come first. What is asked for before there is a queue waits for
+// nothing: the controller begins with all policies.
+func TestPoliciesAreQueuedOnce(t *testing.T) {
+	requests := new(policyRequests)
+	far, near := types.NamespacedName{Name: "far"}, types.NamespacedName{Namespace: "shop", Name: "near"}
+	requests.ask(far)
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	if err := requests.start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		requests.ask(far)
+		requests.ask(types.NamespacedName{})
+		requests.ask(near)
+	}
+	for _, want := range []types.NamespacedName{far, near} {
+		got, _ := q.Get()
+		if got.NamespacedName != want {
+			t.Errorf("looked at %s, want %s", got, want)
+		}
+		q.Done(got)
+	}
+	if n := q.Len(); n != 0 {
+		t.Errorf("%d more requests", n)
+	}
+}
+
+// asked takes the place of the controller of policies. It returns a function whose result
+// are the policies that were asked for since the last time, each once.
+func (w *world) asked() func() []string {
+	q := &delayedQueue{t: w.t}
+	if err := w.reconciler.policies.start(context.Background(), q); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() []string {
+		names := slices.Compact(slices.Sorted(slices.Values(q.names)))
+		q.names = nil
+		return names
+	}
+}
+
+// delayedQueue keeps what is added for when policies are looked at.
 type delayedQueue struct {
 	queue
+	t     testing.TB
 	names []string
 }
 
-func (q *delayedQueue) AddAfter(request reconcile.Request, _ time.Duration) {
+func (q *delayedQueue) AddAfter(request reconcile.Request, after time.Duration) {
 	q.names = append(q.names, request.Name)
+	if after != policyPause {
+		q.t.Errorf("%s is looked at after %s, want %s", request.Name, after, policyPause)
+	}
 }

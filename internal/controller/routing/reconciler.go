@@ -19,6 +19,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -31,10 +32,10 @@ type reconciler struct {
 	options  Options
 	memory   *memory
 	nodes    *nodeWatcher
-	policies *policyQueue
+	policies *policyRequests
 	groups   *groupWriter
 	metrics  *metrics
-	syncs    *Syncs
+	syncs    *shell.Syncs
 	pace     *replanPace
 	planners sync.Pool // of *allocate.Planner
 }
@@ -43,16 +44,9 @@ const (
 	// settle is how long Kubernetes is given to copy the label to the slices, so that
 	// the webhook knows them before they have hints.
 	settle = 2 * time.Second
-	// behindWait is when to look again at a cache that is behind a write, should its
-	// event be lost.
-	behindWait = 5 * time.Second
-	// conflictWait is when to try again what somebody else's write came before, should
-	// its event be lost. As long as the cache does not show that write, which is long
-	// when the API server has too much to do already, each attempt fails like the last.
-	conflictWait = time.Second
-	// quiet is how long an outcome must last to be told: a Service that has two
+	// reportedAfter is how long an outcome must last to be reported: a Service that has two
 	// address families, or is being rolled out, changes in several steps.
-	quiet = time.Second
+	reportedAfter = time.Second
 )
 
 // pass is the work of one sync of a Service.
@@ -76,7 +70,7 @@ type pass struct {
 // Reconcile syncs one Service.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
-	defer r.syncs.begin("Service " + key.String())()
+	defer r.syncs.Begin("Service " + key.String())()
 	service := new(corev1.Service)
 	err := r.client.Get(ctx, key, service)
 	switch {
@@ -95,25 +89,14 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	s := &pass{reconciler: r, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
 	defer r.planners.Put(s.planner)
 	err = s.run(ctx, key, service)
-	switch {
-	case isChanged(err):
-		// Its event will come, too.
-		r.metrics.synced(resultConflict)
-		return reconcile.Result{RequeueAfter: conflictWait}, nil
-	case isEnding(err):
-		r.metrics.synced(resultDone)
-		return reconcile.Result{}, nil
-	case err != nil:
-		r.metrics.synced(resultError)
-		return reconcile.Result{}, err
-	}
-	r.metrics.synced(resultDone)
-	return reconcile.Result{RequeueAfter: s.again}, nil
+	result, outcome, err := shell.Finish(s.again, err)
+	r.metrics.synced(outcome)
+	return result, err
 }
 
 // forget drops all that is known of a Service.
 func (r *reconciler) forget(key types.NamespacedName) {
-	r.policies.add(r.memory.forget(key))
+	r.policies.ask(r.memory.forget(key))
 	r.groups.proxies.forget(key)
 }
 
@@ -124,19 +107,12 @@ func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (rec
 	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading EndpointSlices: %w", err)
 	}
-	err := r.release(ctx, pointers(eps.Items))
-	if isChanged(err) {
-		return reconcile.Result{RequeueAfter: conflictWait}, nil
-	}
-	return reconcile.Result{}, err
+	result, _, err := shell.Finish(0, r.release(ctx, pointers(eps.Items)))
+	return result, err
 }
 
-// come asks to come back after some time, the least of all that are asked for.
-func (s *pass) come(after time.Duration) {
-	if after > 0 && (s.again == 0 || after < s.again) {
-		s.again = after
-	}
-}
+// requeueAfter asks for another sync after some time, the shortest of all asked for.
+func (s *pass) requeueAfter(wait time.Duration) { s.again = shell.Sooner(s.again, wait) }
 
 func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev1.Service) error {
 	var fresh bool
@@ -145,11 +121,11 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 		s.record, fresh = s.memory.record(key)
 	}
 	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
-		s.record.stay.losses = reportedLosses
+		s.record.backoff.Failures = reportedLosses
 	}
-	if behind(service, s.record.service) {
-		if s.record.trust.left(s.now) > 0 {
-			s.come(behindWait)
+	if shell.Behind(service, s.record.service) {
+		if s.record.trust.Left(s.now) > 0 {
+			s.requeueAfter(shell.BehindWait)
 			return nil
 		}
 		s.record.distrust()
@@ -164,7 +140,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups)+len(s.record.groups.deleted) == 0 {
+	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
 		s.forget(key)
 		return nil
 	}
@@ -174,7 +150,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	case err != nil:
 		policy := policyOf(key, &d.Request)
 		s.follow(s.memory.follow(key, policy), policy)
-		return s.fails(ctx, &d, err)
+		return s.reportFailure(ctx, &d, err)
 	case waiting:
 		return nil
 	}
@@ -218,7 +194,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	s.in = routing.Input{
 		Service:  service,
 		Slices:   pointers(eps.Items),
-		Groups:   s.record.groups.current(pointers(groups.Items), s.now),
+		Groups:   s.record.groups.written.Current(pointers(groups.Items), s.now),
 		Cluster:  cluster,
 		Policies: pointers(policies.Items),
 		Defaults: defaults,
@@ -226,7 +202,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 		Last:     s.record.last,
 		Planner:  s.planner,
 	}
-	s.come(s.record.groups.trusted(s.now))
+	s.requeueAfter(s.record.groups.written.Left(s.now))
 	return nil
 }
 
@@ -265,7 +241,7 @@ func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, er
 		return false, err
 	}
 	d.Notes = append(d.Notes, progress.notes...)
-	s.come(progress.again)
+	s.requeueAfter(progress.again)
 	s.slices += progress.writes
 	if d.Delivery == routing.DeliveryGroups {
 		s.record.grouped(d)
@@ -274,7 +250,7 @@ func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, er
 		}
 	}
 	if progress.given {
-		s.come(behindWait)
+		s.requeueAfter(shell.BehindWait)
 	}
 	return progress.given, nil
 }
@@ -292,8 +268,8 @@ func (s *pass) count(d *routing.Decision) {
 // follow asks for a look at the policies that a Service has followed and follows now.
 func (s *pass) follow(before, after types.NamespacedName) {
 	if before != after {
-		s.policies.add(before)
-		s.policies.add(after)
+		s.policies.ask(before)
+		s.policies.ask(after)
 	}
 }
 
@@ -319,7 +295,7 @@ func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing
 	}
 	s.follow(s.memory.show(key, v), v.policy)
 	if s.nodes.cluster.Load() != s.in.Cluster {
-		s.come(time.Millisecond) // the nodes changed meanwhile, and nobody looked here
+		s.requeueAfter(time.Millisecond) // the nodes changed meanwhile, and nobody looked here
 	}
 	if s.slices > 0 {
 		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,

@@ -429,7 +429,7 @@ func TestRestartWhileZonesAreHeld(t *testing.T) {
 		w.sync("web")
 		w.copyLabel("web")
 		w.sync("web")
-		w.clock.SetTime(w.clock.Now().Add(quiet))
+		w.clock.SetTime(w.clock.Now().Add(reportedAfter))
 		w.sync("web")
 		union := strings.TrimSpace(strings.Repeat("a+b ", 8))
 		if got := w.hints(); got != union+" | "+union || routing.ConditionOf(w.service("web")) == nil {
@@ -466,8 +466,8 @@ func TestSliceThatIsGoneProvesNothing(t *testing.T) {
 	}
 	w.clock.SetTime(w.clock.Now().Add(proof))
 	w.sync("web")
-	if record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web"))); record.stay.losses != 1 {
-		t.Errorf("%d losses, want 1", record.stay.losses)
+	if record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web"))); record.backoff.Failures != 1 {
+		t.Errorf("%d losses, want 1", record.backoff.Failures)
 	}
 }
 
@@ -477,11 +477,11 @@ func TestCacheThatIsBehind(t *testing.T) {
 	w.settle("web")
 	w.sent()
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	record.trust.renew(w.clock.Now())
+	record.trust.Renew(w.clock.Now())
 	record.slices["web-00"] = "999999999"
 	w.strip("web")
-	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 || record.stay.losses > 0 {
-		t.Errorf("a slice: result %+v, %d losses", result, record.stay.losses)
+	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 || record.backoff.Failures > 0 {
+		t.Errorf("a slice: result %+v, %d losses", result, record.backoff.Failures)
 	}
 	record.slices["web-00"], record.service = "1", "999999999"
 	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 {

@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -101,7 +102,7 @@ type renewal struct {
 // removed. Hints for nodes alone do not matter: those for zones are stored without them.
 func (s *pass) hintsAreUncertain() bool {
 	loss := s.record.drops.loss
-	return s.record.stay.losses > 0 || loss != "" && loss != routing.LossNodes
+	return s.record.backoff.Failures > 0 || loss != "" && loss != routing.LossNodes
 }
 
 // renew compares a plan that is kept with a new one: when nothing has happened to the
@@ -125,7 +126,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 		return d, nil
 	default:
 		if left := quiet.since.Add(s.options.ReplanAfter).Sub(s.now); left > 0 {
-			s.come(left)
+			s.requeueAfter(left)
 			return d, nil
 		}
 	}
@@ -138,7 +139,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	if !asked && hasRule(&renewed, allocate.RuleRenewed) {
 		moved := renewalOf(&renewed, asked).moved
 		if wait := s.pace.take(s.now, moved); wait > 0 {
-			s.come(wait)
+			s.requeueAfter(wait)
 			return d, nil
 		}
 		s.turn = moved
@@ -174,7 +175,7 @@ func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
 	case s.hintsAreUncertain():
 		return nil // whatever they wait for has asked to come back
 	case s.postponed:
-		s.come(time.Millisecond)
+		s.requeueAfter(time.Millisecond)
 		return nil
 	case s.compared:
 		s.record.quiet.compared = true
@@ -182,13 +183,13 @@ func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
 	if !isReplanAsked(s.in.Service) || d.Delivery == routing.DeliveryNone {
 		return nil
 	}
-	if behind(s.in.Service, s.record.service) {
-		s.come(behindWait) // the condition was written: the guard would fail
+	if shell.Behind(s.in.Service, s.record.service) {
+		s.requeueAfter(shell.BehindWait) // the condition was written: the guard would fail
 		return nil
 	}
 	service := serviceObject(s.in.Service)
-	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationReplan, "/", "~1")
-	if err := patch(ctx, s.client, service, []operation{guard(s.in.Service), {"remove", path, nil}}); err != nil {
+	remove := shell.Remove(shell.Pointer("metadata", "annotations", v1alpha1.AnnotationReplan))
+	if err := shell.Patch(ctx, s.client, service, []shell.Operation{shell.Guard(s.in.Service), remove}); err != nil {
 		return fmt.Errorf("taking the annotation %s off: %w", v1alpha1.AnnotationReplan, err)
 	}
 	s.record.wrote(service, s.now)

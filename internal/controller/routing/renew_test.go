@@ -20,6 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -231,10 +232,10 @@ func TestReplanWaitsForLostHints(t *testing.T) {
 			w := lentWorld(t, after)
 			w.sync("web")
 			for range 4 {
-				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").stay.wait(w.clock.Now())))
+				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").backoff.Wait(w.clock.Now())))
 				w.strip("web")
 				w.sync("web") // finds the loss
-				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").stay.wait(w.clock.Now())))
+				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").backoff.Wait(w.clock.Now())))
 				w.sync("web") // writes anew
 			}
 			w.strip("web")
@@ -243,7 +244,7 @@ func TestReplanWaitsForLostHints(t *testing.T) {
 				w.askReplan()
 			}
 			w.sync("web")
-			if losses := w.recorded("web").stay.losses; losses == 0 || w.isReplanAsked() != (after == 0) {
+			if losses := w.recorded("web").backoff.Failures; losses == 0 || w.isReplanAsked() != (after == 0) {
 				t.Errorf("after %d losses: asked %t", losses, w.isReplanAsked())
 			}
 			w.settle("web")
@@ -270,7 +271,7 @@ func TestSecondReplanRequestStays(t *testing.T) {
 		service := read.DeepCopy()
 		service.Annotations[v1alpha1.AnnotationReplan] = "second"
 		w.update(service)
-		if guarded, _ := json.Marshal(guard(read)); strings.Contains(body, string(guarded)) {
+		if guarded, _ := json.Marshal(shell.Guard(read)); strings.Contains(body, string(guarded)) {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "services"}, "web", errors.New("it has changed"))
 		}
 		return nil
@@ -306,8 +307,8 @@ func TestReplanRequestIsAWrite(t *testing.T) {
 	if sent := w.sent(); len(sent) != 1 || w.isReplanAsked() {
 		t.Fatalf("sent %q", sent)
 	}
-	if record := w.recorded("web"); record.trust.left(w.clock.Now()) != trustWritten || record.service != w.service("web").ResourceVersion {
-		t.Errorf("the write counts for %s", record.trust.left(w.clock.Now()))
+	if record := w.recorded("web"); record.trust.Left(w.clock.Now()) != shell.TrustFor || record.service != w.service("web").ResourceVersion {
+		t.Errorf("the write counts for %s", record.trust.Left(w.clock.Now()))
 	}
 }
 

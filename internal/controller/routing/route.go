@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -18,19 +19,19 @@ func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, er
 		return s.mark(ctx)
 	}
 	if s.cachesBehind() {
-		s.come(behindWait)
+		s.requeueAfter(shell.BehindWait)
 		return true, nil
 	}
 	if left := settle - s.now.Sub(s.record.labelled); left > 0 && s.labelOnItsWay() {
-		s.come(left)
+		s.requeueAfter(left)
 		return true, nil
 	}
 	if s.withhold(d) {
 		return false, nil
 	}
 	s.watchHints(ctx)
-	if wait := s.record.stay.wait(s.now); wait > 0 {
-		s.come(wait)
+	if wait := s.record.backoff.Wait(s.now); wait > 0 {
+		s.requeueAfter(wait)
 		return false, nil
 	}
 	return false, s.step(ctx, d)
@@ -41,7 +42,7 @@ func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, er
 // thinks right, all by itself.
 func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
-	s.record.stay = patience{}
+	s.record.backoff = hintBackoff{}
 	s.record.drops = drops{}
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	if !labelled {
@@ -84,10 +85,10 @@ func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSli
 // will be, what it lacks was not taken away.
 func (s *pass) cachesBehind() bool {
 	for _, slice := range s.in.Slices {
-		if !behind(slice, s.record.slices[slice.Name]) {
+		if !shell.Behind(slice, s.record.slices[slice.Name]) {
 			continue
 		}
-		if s.record.trust.left(s.now) > 0 {
+		if s.record.trust.Left(s.now) > 0 {
 			return true
 		}
 		s.record.distrust()
@@ -109,7 +110,7 @@ func (s *pass) labelOnItsWay() bool {
 // there is none to look at, because they are lost already or their slice is gone,
 // nothing is proved.
 func (s *pass) watchHints(ctx context.Context) {
-	last, stay := s.record.last.Hinted(), &s.record.stay
+	last, backoff := s.record.last.Hinted(), &s.record.backoff
 	if last == nil {
 		return
 	}
@@ -126,14 +127,14 @@ func (s *pass) watchHints(ctx context.Context) {
 			// What was written is looked at once: until it is written again, there is
 			// nothing more to lose.
 			s.record.slices = map[string]string{}
-			stay.lose(s.now)
+			backoff.lose(s.now)
 			s.metrics.lost()
-			log.FromContext(ctx).Info("hints were removed", "slice", slice.Name, "losses", stay.losses, "wait", stay.wait(s.now).String())
+			log.FromContext(ctx).Info("hints were removed", "slice", slice.Name, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
 			return
 		}
 	}
 	if looked && intact {
-		stay.stay(s.now)
+		backoff.confirm(s.now)
 	}
 }
 
@@ -156,16 +157,16 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 			return err
 		}
 		s.record.slices[write.Slice.Name] = stored.ResourceVersion
-		s.record.trust.renew(s.now)
+		s.record.trust.Renew(s.now)
 		if loss := write.Loss(stored); loss != "" {
 			s.lose(ctx, d, loss, write.Slice.Name)
 			return nil
 		}
-		s.record.stay.written = s.now
+		s.record.backoff.written = s.now
 		s.slices++
 	}
 	if len(step.Writes) > 0 {
-		if s.record.drops.wait(s.now) == 0 {
+		if s.record.drops.Wait(s.now) == 0 {
 			s.record.drops = drops{} // nothing was withheld, and all is stored
 		}
 		s.count(d)
@@ -177,12 +178,12 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
 	}
 	if left := s.record.holdUntil.Sub(s.now); left > 0 {
-		s.come(left)
+		s.requeueAfter(left)
 	}
 	if len(step.Writes) == 0 && step.Held == 0 {
 		s.watchAnew()
 	}
-	s.come(s.record.stay.check(s.now))
+	s.requeueAfter(s.record.backoff.untilProof(s.now))
 	return nil
 }
 
@@ -192,8 +193,8 @@ func (s *pass) lose(ctx context.Context, d *routing.Decision, loss routing.Loss,
 	s.dropped(ctx, loss, slice)
 	if loss == routing.LossNodes {
 		d.LeaveOutNodes()
-		s.slices++               // its hints for zones are stored
-		s.come(time.Millisecond) // for the rest
+		s.slices++                       // its hints for zones are stored
+		s.requeueAfter(time.Millisecond) // for the rest
 		return
 	}
 	// There is nothing of it that could be removed.
@@ -205,15 +206,15 @@ func (s *pass) lose(ctx context.Context, d *routing.Decision, loss routing.Loss,
 // out that the losses are over, of a Service that needs no hints any more or whose
 // hints an earlier controller wrote.
 func (s *pass) watchAnew() {
-	if stay := &s.record.stay; stay.losses == 0 || stay.check(s.now) > 0 && len(s.record.slices) > 0 {
+	if backoff := &s.record.backoff; backoff.Failures == 0 || backoff.untilProof(s.now) > 0 && len(s.record.slices) > 0 {
 		return
 	}
 	if len(s.in.Slices) == 0 {
-		s.record.stay = patience{}
+		s.record.backoff = hintBackoff{}
 		return
 	}
 	for _, slice := range s.in.Slices {
 		s.record.slices[slice.Name] = slice.ResourceVersion
 	}
-	s.record.stay.written = s.now
+	s.record.backoff.written = s.now
 }

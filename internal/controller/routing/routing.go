@@ -30,6 +30,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -59,7 +60,7 @@ type Options struct {
 	// long run, of all Services together.
 	ReplanRate int
 	// Syncs, if given, are kept up to date with those under way.
-	Syncs *Syncs
+	Syncs *shell.Syncs
 }
 
 // Defaults of Options.
@@ -77,7 +78,7 @@ func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	recorder, err := newRecorder(ctx, mgr)
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
 	if err != nil {
 		return err
 	}
@@ -102,13 +103,13 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		clock:    now,
 		options:  options,
 		memory:   newMemory(),
-		policies: newPolicyQueue(),
+		policies: new(policyRequests),
 		pace:     newReplanPace(options.ReplanRate),
 		planners: sync.Pool{New: func() any { return new(allocate.Planner) }},
 	}
 	r.groups = newGroupWriter(c, now, options)
 	if r.syncs = options.Syncs; r.syncs == nil {
-		r.syncs = NewSyncs(now)
+		r.syncs = shell.NewSyncs(now)
 	}
 	r.nodes = newNodeWatcher(c, r.memory, r.policies)
 	r.metrics = newMetrics(r.memory, options.TopServices)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -315,7 +316,7 @@ const twelve = "a a a a b b b b c c c c"
 // paths are what a JSON patch touches.
 func paths(t testing.TB, sent string) []string {
 	t.Helper()
-	var operations []operation
+	var operations []shell.Operation
 	_, body, _ := strings.Cut(sent, "[")
 	if err := json.Unmarshal([]byte("["+body), &operations); err != nil {
 		t.Fatal(err)

@@ -62,15 +62,15 @@ func TestLossesEndWhereNothingIsWritten(t *testing.T) {
 			w.strip("api")
 			w.sync("api")
 			record := w.recorded("api")
-			if record.stay.losses != 1 {
-				t.Fatalf("%d losses, want 1", record.stay.losses)
+			if record.backoff.Failures != 1 {
+				t.Fatalf("%d losses, want 1", record.backoff.Failures)
 			}
 			change(w)
 			if n := w.syncsIn("api", 10*time.Minute); n > 10 {
 				t.Errorf("%d syncs without an event", n)
 			}
-			if record.stay.losses != 0 {
-				t.Errorf("%d losses are still counted", record.stay.losses)
+			if record.backoff.Failures != 0 {
+				t.Errorf("%d losses are still counted", record.backoff.Failures)
 			}
 		})
 	}

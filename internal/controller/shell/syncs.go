@@ -1,4 +1,4 @@
-package routing
+package shell
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 // after the other with an API server that is slow, takes minutes.
 const stuckAfter = 10 * time.Minute
 
-// Syncs are those under way. A process whose workers hang goes on to lead and to
-// renew its Lease, and nobody does its work: it has to be ended.
+// Syncs are those under way. A process whose workers hang stays the leader and renews its
+// Lease, while its work is not done: it has to be ended.
 type Syncs struct {
 	clock clock.PassiveClock
 
@@ -25,13 +25,13 @@ type Syncs struct {
 // syncing is one sync; it has a size, so that each has its own address.
 type syncing struct{ what string }
 
-// NewSyncs returns that none is under way.
+// NewSyncs returns Syncs of which none is under way.
 func NewSyncs(now clock.PassiveClock) *Syncs {
 	return &Syncs{clock: now, begun: map[*syncing]time.Time{}}
 }
 
-// begin notes a sync until end is called.
-func (s *Syncs) begin(what string) (end func()) {
+// Begin notes a sync until end is called.
+func (s *Syncs) Begin(what string) (end func()) {
 	one := &syncing{what}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,6 +41,13 @@ func (s *Syncs) begin(what string) (end func()) {
 		defer s.mu.Unlock()
 		delete(s.begun, one)
 	}
+}
+
+// Count is the number of syncs under way.
+func (s *Syncs) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.begun)
 }
 
 // Alive is a health check, which fails while a sync takes longer than any should.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 )
 
 // etcd is restored from a copy made before Vicinity wrote anything: all resource versions
@@ -52,21 +53,21 @@ func TestRestoredEtcd(t *testing.T) {
 			r.client, r.groups.client, r.nodes.client = restored.client, restored.client, restored.client
 			begin := w.clock.Now()
 			for w.hints() != twelve {
-				if w.clock.Now().Sub(begin) > 2*trustWritten {
+				if w.clock.Now().Sub(begin) > 2*shell.TrustFor {
 					t.Fatalf("%s after etcd was restored the hints are %s", w.clock.Now().Sub(begin), w.hints())
 				}
 				result := w.sync("web")
 				w.copyLabel("web")
 				w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
 			}
-			if waited := w.clock.Now().Sub(begin); waited < trustWritten {
+			if waited := w.clock.Now().Sub(begin); waited < shell.TrustFor {
 				t.Errorf("a cache is trusted more than a write %s ago", waited)
 			}
 			w.settle("web")
 			if condition := w.condition("web"); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
 				t.Errorf("condition %+v", condition)
 			}
-			if losses := w.recorded("web").stay.losses; losses > 0 {
+			if losses := w.recorded("web").backoff.Failures; losses > 0 {
 				t.Errorf("%d losses are counted", losses)
 			}
 		})
@@ -96,14 +97,14 @@ func TestPolicyStatusInRestoredEtcd(t *testing.T) {
 	begin := w.clock.Now()
 	for len(status().Conditions) == 0 {
 		waited := w.clock.Now().Sub(begin)
-		if waited > 2*trustWritten {
+		if waited > 2*shell.TrustFor {
 			t.Fatalf("%s after etcd was restored there is no status", waited)
 		}
 		result, err := p.Reconcile(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(status().Conditions) > 0 && waited < trustWritten {
+		if len(status().Conditions) > 0 && waited < shell.TrustFor {
 			t.Errorf("a cache is trusted more than a write %s ago", waited)
 		}
 		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))

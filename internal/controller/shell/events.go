@@ -1,4 +1,4 @@
-package routing
+package shell
 
 import (
 	"context"
@@ -13,29 +13,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// isEnding reports that nothing can be made in a namespace any more, since it is being
-// deleted. All that it has goes by itself, one after the other and in any order, so that
-// this is no error and nothing to try again.
-func isEnding(err error) bool {
+// IsEnding reports that nothing can be made in a namespace any more, since it is being
+// deleted. Its objects go by themselves, in any order, so this is no error, and there is
+// nothing to try again.
+func IsEnding(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// eventSink writes events. It takes those for written that a namespace has no place for
-// any more, of which a recorder would make an error in the log.
+// eventSink writes events. One for a namespace that is being deleted counts as written,
+// so that a recorder does not log an error.
 type eventSink struct{ events.EventSink }
 
 // Create writes an event for the first time.
 func (s eventSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	created, err := s.EventSink.Create(ctx, event)
-	if isEnding(err) {
+	if IsEnding(err) {
 		return event, nil
 	}
 	return created, err
 }
 
-// newRecorder tells events until the context ends. Syncs may end after that and still
-// have something to tell, which nobody hears then.
-func newRecorder(ctx context.Context, mgr manager.Manager) (events.EventRecorder, error) {
+// NewRecorder returns a recorder that writes events in the name of a component until the
+// context ends. Events of syncs that end later are dropped.
+func NewRecorder(ctx context.Context, mgr manager.Manager, component string) (events.EventRecorder, error) {
 	client, err := eventsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("making a client of events: %w", err)
@@ -44,5 +44,5 @@ func newRecorder(ctx context.Context, mgr manager.Manager) (events.EventRecorder
 	if err := broadcaster.StartRecordingToSinkWithContext(log.IntoContext(ctx, mgr.GetLogger().WithName("events"))); err != nil {
 		return nil, fmt.Errorf("starting to tell events: %w", err)
 	}
-	return broadcaster.NewRecorder(mgr.GetScheme(), "vicinity-controller"), nil
+	return broadcaster.NewRecorder(mgr.GetScheme(), component), nil
 }
