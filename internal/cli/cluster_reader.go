@@ -22,18 +22,12 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
 // permissionsDocument says what the commands that read a cluster must be allowed.
 const permissionsDocument = "docs/reference/permissions.md"
-
-// Kinds of objects without which less can be said.
-const (
-	kindNodes  = "Nodes"
-	kindSlices = "EndpointSlices"
-	kindGroups = "EndpointGroups"
-)
 
 // clusterReader reads what a decision depends on. It does without what the cluster
 // does not have or the user must not read, and says so.
@@ -47,14 +41,14 @@ type clusterReader struct {
 	now time.Time
 }
 
-// page reads a part of a list.
-type page func(context.Context, metav1.ListOptions) (runtime.Object, error)
+// listPage reads a part of a list.
+type listPage func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
 // pageSize is the number of objects that are asked for at once.
 const pageSize = 500
 
 // listAll reads a list in parts, so that a large one burdens neither side.
-func listAll[T any](ctx context.Context, options metav1.ListOptions, read page) ([]*T, error) {
+func listAll[T any](ctx context.Context, options metav1.ListOptions, read listPage) ([]*T, error) {
 	pages := pager.New(pager.ListPageFunc(read))
 	pages.PageSize = pageSize
 	var list []*T
@@ -94,7 +88,7 @@ func (r *clusterReader) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	list, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.CoreV1().Nodes().List(ctx, o)
 	})
-	return list, r.optional(kindNodes, "where traffic comes from is unknown, and so is the plan", err)
+	return list, r.optional(inspect.KindNodes, "where traffic comes from is unknown, and so is the plan", err)
 }
 
 // slices are those of a namespace, or of all, that the selector matches.
@@ -102,7 +96,7 @@ func (r *clusterReader) slices(ctx context.Context, namespace, selector string) 
 	list, err := listAll[discoveryv1.EndpointSlice](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.DiscoveryV1().EndpointSlices(namespace).List(ctx, o)
 	})
-	return list, r.optional(kindSlices, "no endpoint is known", err)
+	return list, r.optional(inspect.KindSlices, "no endpoint is known", err)
 }
 
 // policies are the RoutingPolicies of a namespace, or of all.
@@ -145,7 +139,7 @@ func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[str
 // groups are the EndpointGroups of a namespace, or of all, that the selector matches.
 func (r *clusterReader) groups(ctx context.Context, namespace, selector string) ([]*v1alpha1.EndpointGroup, error) {
 	list, err := listOwn[v1alpha1.EndpointGroup](ctx, r, ownList{"endpointgroups", namespace, selector})
-	return list, r.optional(kindGroups, "what is written for vicinity-proxy is unknown", err)
+	return list, r.optional(inspect.KindGroups, "what is written for vicinity-proxy is unknown", err)
 }
 
 // ownList says which objects of Vicinity's own API to list.

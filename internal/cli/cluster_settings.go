@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -32,6 +33,14 @@ type controllerSettings struct {
 
 func defaultSettings() controllerSettings {
 	return controllerSettings{Settings: routing.DefaultSettings(), leftAlone: translate.LeftAlone{Namespaces: translate.DefaultExcluded()}}
+}
+
+// reading is what was read for the decision about a Service.
+func (r *clusterReader) reading(s *controllerSettings, in routing.Input) inspect.Reading {
+	in.Settings = s.Settings
+	return inspect.Reading{
+		Input: in, LeftAlone: s.leftAlone.Why(in.Service.Namespace, in.Service.Name), Stopped: s.stopped, Unread: r.unread, Now: r.now,
+	}
 }
 
 // settings are those that the cluster's controller was started with, and the defaults

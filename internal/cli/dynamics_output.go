@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -83,18 +84,18 @@ func dynamicsGroups(r *simulate.DynamicsResults) []dynamicsGroup {
 }
 
 func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
-	perEvent := func(n int) float64 { return rounded(float64(n) / float64(max(events, 1))) }
+	perEvent := func(n int) float64 { return explain.Rounded(float64(n) / float64(max(events, 1))) }
 	row := dynamicsRow{
 		Algorithm:             run.Algorithm,
 		Variant:               run.Variant,
-		InZone:                rounded(100 * run.InZone),
+		InZone:                explain.Rounded(100 * run.InZone),
 		Reallocated:           run.Reallocated,
 		ReallocatedPerEvent:   perEvent(run.Reallocated),
 		SlicesWritten:         run.SlicesWritten,
 		SlicesWrittenPerEvent: perEvent(run.SlicesWritten),
-		ReroutedPerEvent:      rounded(100 * run.Rerouted / float64(max(events, 1))),
+		ReroutedPerEvent:      explain.Rounded(100 * run.Rerouted / float64(max(events, 1))),
 		SecondsAboveThreshold: run.AboveThreshold.Seconds(),
-		WorstOverload:         rounded(100 * run.WorstOverload),
+		WorstOverload:         explain.Rounded(100 * run.WorstOverload),
 		Flips:                 run.Flips,
 	}
 	for _, m := range run.Series {
@@ -102,11 +103,11 @@ func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
 			Second:        m.At.Seconds(),
 			Endpoints:     m.Endpoints,
 			Allocated:     m.Allocated,
-			InZone:        rounded(100 * m.InZone),
-			Overload:      rounded(100 * m.Overload),
+			InZone:        explain.Rounded(100 * m.InZone),
+			Overload:      explain.Rounded(100 * m.Overload),
 			Reallocated:   m.Reallocated,
 			SlicesWritten: m.SlicesWritten,
-			Rerouted:      rounded(100 * m.Rerouted),
+			Rerouted:      explain.Rounded(100 * m.Rerouted),
 		})
 	}
 	return row
@@ -119,14 +120,14 @@ func (r *dynamicsRow) cells() []string {
 		r.Algorithm,
 		r.Variant,
 		fixed(r.InZone, 2),
-		thousands(int64(r.Reallocated)),
+		explain.Thousands(int64(r.Reallocated)),
 		fixed(r.ReallocatedPerEvent, 2),
-		thousands(int64(r.SlicesWritten)),
+		explain.Thousands(int64(r.SlicesWritten)),
 		fixed(r.SlicesWrittenPerEvent, 2),
 		fixed(r.ReroutedPerEvent, 2),
 		fixed(r.SecondsAboveThreshold, 0),
 		fixed(r.WorstOverload, 1),
-		thousands(int64(r.Flips)),
+		explain.Thousands(int64(r.Flips)),
 	}
 }
 

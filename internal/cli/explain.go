@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -115,57 +116,59 @@ func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args
 	if err != nil {
 		return err
 	}
-	input, err := r.inputOf(ctx, name)
+	in, err := r.inputOf(ctx, name)
 	if err != nil {
 		return err
 	}
-	e, err := newExplanation(input, r)
+	e, err := inspect.Explain(in)
 	if err != nil {
 		return fmt.Errorf("explaining Service %s/%s: %w", r.namespace, name, err)
 	}
-	if e.divided() {
-		if e.autoscalers, err = r.autoscalers(ctx, input.Service); err != nil {
+	if e.Divided() {
+		autoscalers, err := r.autoscalers(ctx, in.Service)
+		if err != nil {
 			return err
 		}
+		e.Autoscaled(autoscalers)
 	}
-	e.missing = r.missing
+	e.NotKnown = r.missing
 	return write(s.out, e)
 }
 
 // inputOf reads all that the decision about a Service depends on.
-func (r *clusterReader) inputOf(ctx context.Context, name string) (reading, error) {
+func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Reading, error) {
 	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return reading{}, r.notFound(ctx, name)
+		return inspect.Reading{}, r.notFound(ctx, name)
 	}
 	if err != nil {
-		return reading{}, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
+		return inspect.Reading{}, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
 	}
 	in := routing.Input{Service: service}
 	nodes, err := r.nodes(ctx)
 	if err != nil {
-		return reading{}, err
+		return inspect.Reading{}, err
 	}
 	in.Cluster = capacity.NewCluster(nodes)
 	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
-		return reading{}, err
+		return inspect.Reading{}, err
 	}
 	if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
-		return reading{}, err
+		return inspect.Reading{}, err
 	}
 	defaults, err := r.defaults(ctx, r.namespace)
 	if err != nil {
-		return reading{}, err
+		return inspect.Reading{}, err
 	}
 	in.Defaults = defaults[r.namespace]
 	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
-		return reading{}, err
+		return inspect.Reading{}, err
 	}
 	settings, err := r.settings(ctx)
 	if err != nil {
-		return reading{}, err
+		return inspect.Reading{}, err
 	}
-	return settings.reading(in), nil
+	return r.reading(&settings, in), nil
 }
 
 // notFound names Services that may be meant: with a similar name, or in another

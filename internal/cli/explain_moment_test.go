@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -105,16 +106,6 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	wants(t, stdout, "written and not stored: the hints of 1 endpoint in 1 slice differ from the plan")
 }
 
-func TestHeldTextIsShort(t *testing.T) {
-	held := map[string][]string{}
-	for _, address := range []string{"5", "4", "3", "2", "1"} {
-		held[address] = []string{"zone-a"}
-	}
-	if got, want := heldText(held), []string{"the plan takes from zone-a what it keeps for a moment: 1, 2, 3 and 2 more"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // Until vicinity-proxy serves a Service stock proxies follow hints, which are the plan
 // that is looked for in the slices.
 func TestExplainMeanwhile(t *testing.T) {
@@ -155,7 +146,7 @@ func TestExplainMeanwhile(t *testing.T) {
 			_, stdout, _ := c.run(t.Context(), "explain", "soon")
 			wants(t, stdout, test.wants...)
 			_, stdout, _ = c.run(t.Context(), "explain", "soon", "-o", "json")
-			var document struct{ Meanwhile explainInterim }
+			var document struct{ Meanwhile inspect.Interim }
 			if err := json.Unmarshal([]byte(stdout), &document); err != nil {
 				t.Fatal(err)
 			}

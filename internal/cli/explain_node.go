@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -91,7 +92,7 @@ func (f *explainFlags) runNode(ctx context.Context, s streams, reach connector, 
 	if err != nil {
 		return err
 	}
-	var document *nodeDocument
+	var document *inspect.NodeExplanation
 	for look := 1; ; look++ {
 		r := &clusterReader{connection: connected, now: time.Now()}
 		if document, err = r.explainNode(ctx, name, f.node, here); err != nil {
@@ -115,25 +116,24 @@ func (f *explainFlags) runNode(ctx context.Context, s streams, reach connector, 
 
 // explainNode reads the cluster, and the kernel if this is the node, and says what comes
 // of it.
-func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, here machine) (*nodeDocument, error) {
-	in, err := r.nodeInput(ctx, name, nodeName)
+func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, here machine) (*inspect.NodeExplanation, error) {
+	in, err := r.readNode(ctx, name, nodeName)
 	if err != nil {
 		return nil, err
 	}
-	local, err := here.addresses()
-	if err != nil {
+	if in.Local, err = here.addresses(); err != nil {
 		return nil, err
 	}
-	why := elsewhere(in.node, local)
-	if in.settings.NodePorts.ByPrefix() && why != "" {
-		local = view.Addresses(in.node)
+	why := elsewhere(in.Node, in.Local)
+	if in.Settings.NodePorts.ByPrefix() && why != "" {
+		in.Local = view.Addresses(in.Node)
 		r.leaveOut("the addresses of the node's interfaces are known on the node only; those that its object names are taken for them")
 	}
-	e := newNodeExplanation(in, local)
-	document := e.document()
-	document.Kernel = e.compared(here, why)
-	document.NotKnown = r.missing
-	return document, nil
+	in.Unread, in.Now = r.unread, r.now
+	e := inspect.ExplainNode(in)
+	e.Kernel = compared(e, here, why)
+	e.NotKnown = r.missing
+	return e, nil
 }
 
 // elsewhere says why this machine is not the node, and is empty if it is.
@@ -146,23 +146,23 @@ func elsewhere(node *corev1.Node, local []netip.Addr) string {
 }
 
 // compared compares what the kernel holds with what the rules should be.
-func (e *nodeExplanation) compared(here machine, why string) nodeKernel {
+func compared(e *inspect.NodeExplanation, here machine, why string) inspect.Kernel {
 	if why != "" {
-		return nodeKernel{Why: why}
+		return inspect.Kernel{Why: why}
 	}
 	rules, err := here.rules()
 	if err != nil {
-		return nodeKernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", oneLine(err))}
+		return inspect.Kernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", oneLine(err))}
 	}
-	k := nodeKernel{Compared: true}
+	k := inspect.Kernel{Compared: true}
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		listing, readErr := rules.Read(family)
 		if err = errors.Join(err, readErr); readErr == nil {
-			k.Differences = append(k.Differences, e.differences(listing)...)
+			k.Differences = append(k.Differences, e.Differences(listing)...)
 		}
 	}
 	if err = errors.Join(err, rules.Close()); err != nil {
-		return nodeKernel{Why: "the rules cannot be read: " + oneLine(err)}
+		return inspect.Kernel{Why: "the rules cannot be read: " + oneLine(err)}
 	}
 	return k
 }

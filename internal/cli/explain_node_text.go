@@ -8,21 +8,16 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
-func nodeFormat(output string) (func(io.Writer, *nodeDocument) error, error) {
-	switch output {
-	case "text":
-		return func(w io.Writer, d *nodeDocument) error { return d.write(&planPage{w: w}) }, nil
-	case "json":
-		return func(w io.Writer, d *nodeDocument) error { return encodeJSON(w, d) }, nil
-	case "yaml":
-		return func(w io.Writer, d *nodeDocument) error { return encodeYAML(w, d) }, nil
-	}
-	return nil, usageErrorf("--output %q is unknown; it must be text, json or yaml", output)
+func nodeFormat(output string) (func(io.Writer, *inspect.NodeExplanation) error, error) {
+	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.NodeExplanation) error{
+		"text": func(w io.Writer, n *inspect.NodeExplanation) error { return writeNode(&page{w: w}, n) },
+	})
 }
 
-func (d *nodeDocument) write(p *planPage) error {
+func writeNode(p *page, d *inspect.NodeExplanation) error {
 	p.heading(fmt.Sprintf("Service %s/%s on node %s", d.Namespace, d.Service, d.Node))
 	zone := d.Zone
 	if zone == "" {
@@ -33,7 +28,7 @@ func (d *nodeDocument) write(p *planPage) error {
 		lines = append(lines, "hand-over: "+d.HandOver)
 	}
 	if d.Proxy != nil {
-		line := fmt.Sprintf("vicinity-proxy on the node: its Lease was renewed %s ago", d.Proxy.ago.Round(time.Second))
+		line := fmt.Sprintf("vicinity-proxy on the node: its Lease was renewed %s ago", d.Proxy.Age.Round(time.Second))
 		if d.Proxy.Programmed != "" {
 			line += ", groups in hand-over are programmed up to version " + d.Proxy.Programmed
 		}
@@ -50,21 +45,21 @@ func (d *nodeDocument) write(p *planPage) error {
 	}
 	p.list("", lines)
 	for i := range d.Families {
-		d.Families[i].write(p)
+		writeNodeFamily(p, &d.Families[i])
 	}
 	for i := range d.KubeProxy {
-		d.KubeProxy[i].write(p)
+		writeKubeProxyPort(p, &d.KubeProxy[i])
 	}
-	d.Kernel.write(p)
+	writeKernel(p, &d.Kernel)
 	if len(d.NotKnown) > 0 {
 		p.list("not known", d.NotKnown)
 	}
 	return p.err
 }
 
-func (f *nodeFamily) write(p *planPage) {
+func writeNodeFamily(p *page, f *inspect.NodeFamily) {
 	for i := range f.Ports {
-		f.Ports[i].write(p, f.Family)
+		writeNodePort(p, f.Family, &f.Ports[i])
 	}
 	if f.Health != nil {
 		answer := "503"
@@ -84,7 +79,7 @@ func portTitle(family, name, protocol string) string {
 	return fmt.Sprintf("%s, port %s, %s", family, name, protocol)
 }
 
-func (n *nodePort) write(p *planPage, family string) {
+func writeNodePort(p *page, family string, n *inspect.NodePort) {
 	p.heading(portTitle(family, n.Name, n.Protocol))
 	lines := []string{"rule: " + n.Rule.Text}
 	if n.Rule.Why != "" {
@@ -110,7 +105,7 @@ func (n *nodePort) write(p *planPage, family string) {
 	}
 	p.table("clients connect to", fronts)
 	writeEndpoints(p, "endpoints", n.Endpoints)
-	if n.local {
+	if n.HasLocal {
 		writeEndpoints(p, "endpoints on the node", n.Local)
 	}
 }
@@ -118,7 +113,7 @@ func (n *nodePort) write(p *planPage, family string) {
 // mostEndpoints is how many endpoints a text shows.
 const mostEndpoints = 20
 
-func writeEndpoints(p *planPage, title string, endpoints []nodeEndpoint) {
+func writeEndpoints(p *page, title string, endpoints []inspect.NodeEndpoint) {
 	if len(endpoints) == 0 {
 		p.list(title, []string{"none"})
 		return
@@ -126,11 +121,7 @@ func writeEndpoints(p *planPage, title string, endpoints []nodeEndpoint) {
 	table := explain.Table{Columns: []explain.Column{{Title: "endpoint"}, {Title: "zone"}, {Title: "node"}, {Title: "share %", Right: true}}}
 	for i := range endpoints[:min(mostEndpoints, len(endpoints))] {
 		e := &endpoints[i]
-		node := e.Node
-		if node == "" {
-			node = "-"
-		}
-		table.Rows = append(table.Rows, []string{e.Address, explain.ZoneName(e.Zone), node, strconv.FormatFloat(e.Share, 'f', 1, 64)})
+		table.Rows = append(table.Rows, []string{e.Address, explain.ZoneName(e.Zone), orDash(e.Node), strconv.FormatFloat(e.Share, 'f', 1, 64)})
 	}
 	p.table(title, table)
 	if more := len(endpoints) - mostEndpoints; more > 0 {
@@ -138,7 +129,7 @@ func writeEndpoints(p *planPage, title string, endpoints []nodeEndpoint) {
 	}
 }
 
-func (n *nodeStockPort) write(p *planPage) {
+func writeKubeProxyPort(p *page, n *inspect.NodeStockPort) {
 	p.heading("kube-proxy, " + portTitle(string(n.Family), n.Name, n.Protocol))
 	lines := []string{"rule: " + n.Rule}
 	if n.Why != "" {
@@ -148,7 +139,7 @@ func (n *nodeStockPort) write(p *planPage) {
 	writeEndpoints(p, "endpoints", n.Endpoints)
 }
 
-func (k *nodeKernel) write(p *planPage) {
+func writeKernel(p *page, k *inspect.Kernel) {
 	switch {
 	case !k.Compared:
 		p.list("kernel of the node", []string{"not compared: " + k.Why})

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // fakeCluster is a cluster in memory, and those who read it.
@@ -425,7 +426,7 @@ func TestExplainCountsNoNodesThatItMayNotRead(t *testing.T) {
 			c.refuse("nodes", forbidden("", "nodes"))
 		}
 		_, stdout, _ := c.run(t.Context(), "explain", "web", "-o", "json")
-		var document explainDocument
+		var document inspect.Explanation
 		if err := json.Unmarshal([]byte(stdout), &document); err != nil {
 			t.Fatal(err)
 		}

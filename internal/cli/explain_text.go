@@ -7,241 +7,235 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-func explainFormat(output string) (func(io.Writer, *explanation) error, error) {
-	switch output {
-	case "text":
-		return func(w io.Writer, e *explanation) error { return writeExplanation(&planPage{w: w}, e) }, nil
-	case "json":
-		return func(w io.Writer, e *explanation) error { return encodeJSON(w, explainDocumentOf(e)) }, nil
-	case "yaml":
-		return func(w io.Writer, e *explanation) error { return encodeYAML(w, explainDocumentOf(e)) }, nil
-	}
-	return nil, usageErrorf("--output %q is unknown; it must be text, json or yaml", output)
+// explainFormats are the forms of --output.
+const explainFormats = "text, json or yaml"
+
+func explainFormat(output string) (func(io.Writer, *inspect.Explanation) error, error) {
+	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.Explanation) error{
+		"text": func(w io.Writer, e *inspect.Explanation) error { return writeExplanation(&page{w: w}, e) },
+	})
 }
 
-func writeExplanation(p *planPage, e *explanation) error {
-	service, request := e.input.Service, e.decision.Request
-	p.heading("Service " + service.Namespace + "/" + service.Name)
-	lines := []string{"asks for: " + explain.Intent(request.Intent)}
-	if request.Source != "" {
-		lines = append(lines, "written as: "+request.Source)
+func writeExplanation(p *page, e *inspect.Explanation) error {
+	p.heading("Service " + e.Namespace + "/" + e.Service)
+	lines := []string{"asks for: " + e.AsksFor}
+	if e.Source != "" {
+		lines = append(lines, "written as: "+e.Source)
 	}
-	lines = append(lines, "delivery: "+e.delivery())
-	for _, sentence := range e.meanwhile() {
+	lines = append(lines, "delivery: "+deliveryText(e))
+	for _, sentence := range meanwhileText(e.Meanwhile) {
 		lines = append(lines, "until then: "+sentence)
 	}
-	if condition := routing.ConditionOf(service); condition != nil {
-		lines = append(lines, fmt.Sprintf("condition: %s is %s since %s, %s: %s", condition.Type, condition.Status,
-			condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason, condition.Message))
+	if c := e.Condition; c != nil {
+		lines = append(lines, fmt.Sprintf("condition: %s is %s since %s, %s: %s", c.Type, c.Status, c.Since, c.Reason, c.Message))
 	} else {
 		lines = append(lines, "condition: none, no outcome is written")
 	}
-	for _, warning := range e.warnings() {
+	for _, warning := range e.Warnings {
 		lines = append(lines, "warning: "+warning)
 	}
-	if request.NoPlan != "" {
-		lines = append(lines, "no plan: "+request.NoPlan)
+	if e.NoPlan != "" {
+		lines = append(lines, "no plan: "+e.NoPlan)
 	}
 	p.list("", lines)
-	if err := e.writeFamilies(p); err != nil {
+	if err := writeFamilies(p, e); err != nil {
 		return err
 	}
 	switch {
-	case request.NoPlan != "":
-	case len(e.families) == 0:
-		p.list("", []string{"no plan: " + e.input.withoutAddresses()})
-	case e.noProxy != "":
-		p.list("stock proxies", []string{"none: " + e.noProxy})
+	case e.NoPlan != "":
+	case e.NoAddresses != "":
+		p.list("", []string{"no plan: " + e.NoAddresses})
+	case e.NoProxy != "":
+		p.list("stock proxies", []string{"none: " + e.NoProxy})
 	}
-	switch all, known := e.written(); {
-	case len(e.pending) > 0:
-		p.list("written", e.pending)
-	case all && known:
+	switch {
+	case len(e.Pending) > 0:
+		p.list("written", e.Pending)
+	case e.Written != nil:
 		p.list("written", []string{"all of the plan"})
 	}
-	e.writeLimits(p)
-	if len(e.missing) > 0 {
-		p.list("not known", e.missing)
+	var limits []string
+	for _, limit := range e.Limits {
+		limits = append(limits, fmt.Sprintf("%s: %s (%s)", limit.Name, limit.Text, limit.Link))
+	}
+	if len(limits) > 0 {
+		p.list("where it cannot help", limits)
+	}
+	if len(e.NotKnown) > 0 {
+		p.list("not known", e.NotKnown)
 	}
 	return p.err
 }
 
-// delivery says how the plan gets to proxies.
-func (e *explanation) delivery() string {
-	d := &e.decision
+// deliveryText says how the plan gets to proxies.
+func deliveryText(e *inspect.Explanation) string {
+	groups := count(int64(e.Groups), "group", "groups")
 	switch {
-	case d.Delivery == routing.DeliveryHints && d.Undelivered:
+	case e.Delivery == routing.DeliveryHints && e.Undelivered:
 		return "Hints, which cannot express it, so there are none"
-	case d.Delivery == routing.DeliveryHints:
+	case e.Delivery == routing.DeliveryHints:
 		return "Hints, for any proxy"
-	case awaitsProxy(e.input.Service, d.Delivery):
-		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groupCount(e))
-	case d.Delivery == routing.DeliveryGroups:
-		return fmt.Sprintf("Groups, for vicinity-proxy, which serves the Service from %s", groupCount(e))
-	case e.input.alone != "":
-		return "None: vicinity-controller leaves the Service alone, since " + e.input.alone
-	case d.Request.Upstream:
+	case e.AwaitsProxy:
+		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groups)
+	case e.Delivery == routing.DeliveryGroups:
+		return "Groups, for vicinity-proxy, which serves the Service from " + groups
+	case e.LeftAlone != "":
+		return "None: vicinity-controller leaves the Service alone, since " + e.LeftAlone
+	case e.Upstream:
 		return "None by Vicinity: Kubernetes does itself what is asked for"
 	}
 	return "None: nothing is to be delivered"
 }
 
-func groupCount(e *explanation) string {
-	return count(int64(len(e.input.Groups)), "group", "groups")
+// meanwhileText says what hints say of a Service that is for vicinity-proxy until it is
+// handed over. There is nothing to say of most.
+func meanwhileText(m *inspect.Interim) []string {
+	switch {
+	case m == nil:
+		return nil
+	case m.Delivery == routing.DeliveryNone:
+		return []string{translate.HintsAreOff + ", so that all zones use all endpoints"}
+	case m.Undelivered:
+		return []string{"there are no hints, which cannot express it, so that all zones use all endpoints"}
+	}
+	var sentences []string
+	for i := range m.Families {
+		f := &m.Families[i]
+		sentence := "hints for them; " + f.State + "; " + f.Why
+		if i > 0 && sentences[0] == sentence {
+			break
+		}
+		sentences = append(sentences, sentence)
+	}
+	if len(sentences) > 1 {
+		for i := range sentences {
+			sentences[i] = m.Families[i].Family + ": " + sentences[i]
+		}
+	}
+	return append(sentences, m.Notes...)
 }
 
-// writeFamilies writes the part about each family, once if there is nothing to say of
-// one that is not so of the other.
-func (e *explanation) writeFamilies(p *planPage) error {
+// writeFamilies writes the part about each family, once if there is nothing to say of one
+// that is not so of the other.
+func writeFamilies(p *page, e *inspect.Explanation) error {
 	var texts []string
-	for i := range e.families {
+	for i := range e.Families {
 		var text strings.Builder
-		page := planPage{w: &text, begun: true}
-		if e.blind() {
-			e.families[i].writeBlind(&page)
-		} else {
-			e.families[i].write(&page)
-		}
-		if page.err != nil {
-			return page.err
+		part := page{w: &text, begun: true}
+		writeFamily(&part, e, &e.Families[i])
+		if part.err != nil {
+			return part.err
 		}
 		texts = append(texts, text.String())
 	}
 	all := len(texts) > 1 && !slices.ContainsFunc(texts, func(text string) bool { return text != texts[0] })
 	for i, text := range texts {
-		family := string(e.families[i].family)
 		switch {
 		case all && i > 0:
 			continue
 		case all:
 			p.heading("IPv4 and IPv6")
-		case family != "":
-			p.heading(family)
+		case len(texts) > 1:
+			p.heading(e.Families[i].Family)
 		}
 		p.printf("%s", text)
 	}
 	return p.err
 }
 
-// write writes the part about a family.
-func (f *familyExplanation) write(p *planPage) {
-	q := &f.question
-	p.list("state", f.state())
-	p.table("zones", explain.Region(q.Region, unit(f.capacity)))
-	p.table(f.planTitle(), explain.Plan(q.Region, *f.asked()))
-	p.table("who serves whom", explain.Groups(q.Region, *f.asked()))
-	writeExcess(p, q.Region, f.asked().Plan)
-	if skips := explain.Skips(*f.asked()); len(skips) > 0 {
-		p.list("nodes that do not use their own endpoints", skips)
+// writeFamily writes the part about a family, or what is known of it without the nodes.
+func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
+	p.list("state", stateText(e, f))
+	region := f.Question.Region
+	if !e.Blind {
+		p.table("zones", explain.Region(region, unitTitle(f.Unit)))
+		p.table(planTitle(e, f), explain.Plan(region, *f.Asked()))
+		p.table("who serves whom", explain.Groups(region, *f.Asked()))
+		writeExcess(p, region, f.Asked().Plan)
+		if skips := explain.Skips(*f.Asked()); len(skips) > 0 {
+			p.list("nodes that do not use their own endpoints", skips)
+		}
+		p.table(comparisonTitle(&f.Plans), planComparison(&f.Plans))
 	}
-	p.table(comparisonTitle(&f.planSection), planComparison(&f.planSection))
-	for i := range f.stock {
-		p.table(f.stockTitle(i)+" ("+explain.Prediction(q.Region, f.stock[i].figures)+")", f.stockTable(i, true))
-	}
-}
-
-// writeBlind writes what is known of a family without the nodes.
-func (f *familyExplanation) writeBlind(p *planPage) {
-	p.list("state", []string{"unknown, as no plan can be made without the nodes"})
-	for i := range f.stock {
-		p.table(f.stockTitle(i), f.stockTable(i, false))
+	for i := range f.Stock {
+		title := stockTitle(f.Stock, i)
+		if !e.Blind {
+			title += " (" + explain.Prediction(region, f.Stock[i].Figures) + ")"
+		}
+		p.table(title, stockTable(&f.Stock[i]))
 	}
 }
 
-// state says what was decided, why, and what it means for the traffic.
-func (f *familyExplanation) state() []string {
-	asked := f.asked()
-	word, expected := asked.Outcome.State.String(), "expected: "
+// stateText says what was decided, why, and what it means for the traffic.
+func stateText(e *inspect.Explanation, f *inspect.Family) []string {
+	word, expected := f.State, "expected: "
 	switch {
-	case f.undelivered:
+	case e.Blind:
+		return []string{"unknown, as no plan can be made without the nodes"}
+	case e.Undelivered:
 		word, expected = "undelivered", "expected if it were delivered: "
-	case f.awaited:
+	case e.AwaitsProxy:
 		expected = "expected once vicinity-proxy serves it: "
-	case !f.decided:
+	case !f.Decided:
 		word = "not Vicinity's"
 	}
-	return []string{
-		word + "; " + explain.Outcome(asked.Outcome),
-		expected + explain.Prediction(f.question.Region, asked.Figures),
-	}
+	return []string{word + "; " + f.Why, expected + explain.Prediction(f.Question.Region, f.Asked().Figures)}
 }
 
-func (f *familyExplanation) planTitle() string {
+func planTitle(e *inspect.Explanation, f *inspect.Family) string {
 	switch {
-	case f.undelivered:
+	case e.Undelivered:
 		return "plan, which is not delivered"
-	case f.decided:
+	case f.Decided:
 		return "plan"
-	case f.request.Upstream:
+	case e.Upstream:
 		return "plan, as Kubernetes is expected to make it"
 	}
 	return "plan, without anybody making one"
 }
 
-// unit is the title of the column of capacities.
-func unit(capacity translate.Capacity) string {
-	if capacity.Type == translate.CapacityExpression {
+// unitTitle is the title of the column of capacities.
+func unitTitle(unit translate.CapacityType) string {
+	if unit == translate.CapacityExpression {
 		return "capacity"
 	}
-	return capacityTitle(capacity.Type)
+	return capacityTitle(unit)
 }
 
 // stockTitle says which ports a table of stock proxies is about, if they differ.
-func (f *familyExplanation) stockTitle(i int) string {
-	view := &f.stock[i]
+func stockTitle(views []inspect.Stock, i int) string {
 	title := "stock proxies, by the hints as they are stored"
-	if len(f.stock) > 1 {
+	if len(views) > 1 {
 		var ports []string
-		for _, port := range view.ports {
-			ports = append(ports, strings.TrimSpace(port.name+" "+string(port.protocol)))
+		for _, port := range views[i].Ports {
+			ports = append(ports, strings.TrimSpace(port.Name+" "+port.Protocol))
 		}
 		title += ", " + strings.Join(ports, ", ")
 	}
 	return title
 }
 
-// stockTable has a line for all nodes of a zone that do the same, and their number if
-// it is known.
-func (f *familyExplanation) stockTable(i int, counted bool) explain.Table {
-	view := &f.stock[i]
+// stockTable has a line for all nodes of a zone that do the same, and their number if it is
+// known.
+func stockTable(view *inspect.Stock) explain.Table {
 	t := explain.Table{Columns: []explain.Column{
 		{Title: "zone"}, {Title: "nodes", Right: true}, {Title: "mode"}, {Title: "uses"}, {Title: "why"},
 	}}
-	for _, row := range view.rows {
+	for _, row := range view.Zones {
 		nodes := "?"
-		if counted {
+		if row.Nodes > 0 {
 			nodes = strconv.Itoa(row.Nodes)
 		}
 		t.Rows = append(t.Rows, []string{
-			explain.ZoneName(row.Zone), nodes, string(row.Mode), explain.Uses(row.Uses, row.Zone, view.ready), cmp.Or(row.Why, "-"),
+			explain.ZoneName(row.Zone), nodes, string(row.Mode), explain.Uses(row.Uses, row.Zone, view.Ready), cmp.Or(row.Why, "-"),
 		})
 	}
 	return t
-}
-
-// writeLimits writes where no plan can help, and where to read on.
-func (e *explanation) writeLimits(p *planPage) {
-	var lines []string
-	for _, limit := range e.limits() {
-		lines = append(lines, fmt.Sprintf("%s: %s (%s)", limit.Name, limit.Text, limit.Link()))
-	}
-	if len(lines) > 0 {
-		p.list("where it cannot help", lines)
-	}
-}
-
-// zonesOf renders a set of zones for a document.
-func zonesOf(zones []string) []string {
-	named := slices.DeleteFunc(slices.Clone(zones), func(zone string) bool { return strings.TrimSpace(zone) == "" })
-	if named == nil {
-		return []string{}
-	}
-	return named
 }

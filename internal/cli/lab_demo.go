@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
@@ -349,7 +350,7 @@ type measurement struct {
 	result  load.Result
 	traffic lab.Traffic
 	// counted is what proxies have counted in a second, nil without vicinity-proxy.
-	counted *trafficRow
+	counted *inspect.ServiceTraffic
 }
 
 func (m measurement) took() time.Duration { return m.result.End.Sub(m.result.Start) }

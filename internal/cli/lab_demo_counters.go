@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // counters are what the proxies of all nodes count of the demo's Service. There are none
@@ -12,7 +15,7 @@ type counters struct {
 	pods   []proxyPod
 	// base is what they had counted at the beginning, and made how many connections there
 	// were since. last is what they had counted when all that there were so far was.
-	base, last []proxyReading
+	base, last []inspect.ProxyReading
 	made       int64
 }
 
@@ -47,7 +50,7 @@ const (
 // counted waits until all connections are counted, and is what was counted of them since it
 // was called before, in each second, as if there had been as many as were measured. It is
 // nil without vicinity-proxy.
-func (c *counters) counted(ctx context.Context, m measurement) (*trafficRow, error) {
+func (c *counters) counted(ctx context.Context, m measurement) (*inspect.ServiceTraffic, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -57,10 +60,10 @@ func (c *counters) counted(ctx context.Context, m measurement) (*trafficRow, err
 			return nil, err
 		}
 		all := countedBetween(c.base, now, time.Second)
-		if int64(all.all.connections+0.5) >= c.made || time.Now().After(end) {
+		if int64(all.Connections+0.5) >= c.made || time.Now().After(end) {
 			took := m.took()
-			if tried := countedBetween(c.last, now, took); tried.all.connections > 0 && m.result.Answered > 0 {
-				took = time.Duration(float64(took) * tried.all.connections * took.Seconds() / float64(m.result.Answered))
+			if tried := countedBetween(c.last, now, took); tried.Connections > 0 && m.result.Answered > 0 {
+				took = time.Duration(float64(took) * tried.Connections * took.Seconds() / float64(m.result.Answered))
 			}
 			row := countedBetween(c.last, now, took)
 			c.last = now
@@ -74,22 +77,21 @@ func (c *counters) counted(ctx context.Context, m measurement) (*trafficRow, err
 
 // countedBetween is what was counted of the Service from one reading to another, in each
 // second of a time in which all of it happened.
-func countedBetween(first, second []proxyReading, took time.Duration) *trafficRow {
-	at := func(readings []proxyReading, moment time.Time) []proxyReading {
-		moved := make([]proxyReading, len(readings))
-		for i := range readings {
-			moved[i] = readings[i]
-			moved[i].at = moment
+func countedBetween(first, second []inspect.ProxyReading, took time.Duration) *inspect.ServiceTraffic {
+	at := func(readings []inspect.ProxyReading, moment time.Time) []inspect.ProxyReading {
+		moved := slices.Clone(readings)
+		for i := range moved {
+			moved[i].At = moment
 		}
 		return moved
 	}
 	var begun time.Time
-	rates, _ := trafficSince(at(first, begun), at(second, begun.Add(took)))
-	rows := trafficRows(rates, demoNamespace)
-	for i := range rows {
-		if rows[i].service == demoService {
-			return &rows[i]
+	rates, _ := inspect.TrafficSince(at(first, begun), at(second, begun.Add(took)))
+	traffic := inspect.TrafficOf(rates, demoNamespace, 0, 0)
+	for i := range traffic.Services {
+		if traffic.Services[i].Service == demoService {
+			return &traffic.Services[i]
 		}
 	}
-	return &trafficRow{}
+	return &inspect.ServiceTraffic{}
 }

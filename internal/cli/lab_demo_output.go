@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -104,7 +105,7 @@ func (d *demo) sentence(m measurement) string {
 
 // money is what bytes a second cost that go on to cross zones for a month.
 func (d *demo) money(bytesPerSecond float64) string {
-	return fmt.Sprintf("%.2f", monthly(bytesPerSecond, d.price))
+	return fmt.Sprintf("%.2f", inspect.MonthlyCost(bytesPerSecond, d.price))
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
@@ -121,15 +122,12 @@ func (d *demo) compare(before, after measurement) string {
 	price := fmt.Sprintf("a month, at %g per GiB", d.price)
 	crossing := func(bytes float64) string { return byteCount(bytes) + "/s" }
 	if b, a := before.counted, after.counted; b != nil && a != nil {
-		near := func(r *trafficRow) string {
-			connections, _ := r.inZone()
-			return share(connections) + " %"
-		}
+		near := func(s *inspect.ServiceTraffic) string { return share(s.InZoneConnections) + " %" }
 		rows = append(rows,
 			[3]string{"counted by vicinity-proxy:", "", ""},
 			[3]string{"  connections in their zone", near(b), near(a)},
-			[3]string{"  across zones", crossing(b.far.bytes()), crossing(a.far.bytes())},
-			[3]string{"  " + price, d.money(b.far.bytes()), d.money(a.far.bytes())},
+			[3]string{"  across zones", crossing(b.CrossingBytes), crossing(a.CrossingBytes)},
+			[3]string{"  " + price, d.money(b.CrossingBytes), d.money(a.CrossingBytes)},
 		)
 	} else {
 		rows = append(rows,

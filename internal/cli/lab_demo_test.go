@@ -5,27 +5,28 @@ import (
 	"testing"
 	"time"
 
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/lab/load"
 )
 
 // reading is what the proxy of a node has counted of the demo's Service.
-func demoReading(pod string, near, far float64) proxyReading {
+func demoReading(pod string, near, far float64) inspect.ProxyReading {
 	const each = 500
-	return proxyReading{pod: pod, node: pod, counts: map[trafficKey]trafficCount{
-		{demoNamespace, demoService, "a", "a"}: {connections: near, request: near * each, reply: near * each},
-		{demoNamespace, demoService, "a", "b"}: {connections: far, request: far * each, reply: far * each},
-		{"shop", "web", "a", "b"}:              {connections: 1000, request: 1000, reply: 1000},
+	return inspect.ProxyReading{Pod: pod, Node: pod, Counts: map[inspect.TrafficKey]inspect.TrafficCount{
+		{Namespace: demoNamespace, Service: demoService, From: "a", To: "a"}: {Connections: near, Request: near * each, Reply: near * each},
+		{Namespace: demoNamespace, Service: demoService, From: "a", To: "b"}: {Connections: far, Request: far * each, Reply: far * each},
+		{Namespace: "shop", Service: "web", From: "a", To: "b"}:              {Connections: 1000, Request: 1000, Reply: 1000},
 	}}
 }
 
 func TestDemoCountsBetweenReadings(t *testing.T) {
-	first := []proxyReading{demoReading("one", 10, 20), demoReading("two", 0, 0)}
-	second := []proxyReading{demoReading("one", 10, 60), demoReading("two", 40, 0)}
+	first := []inspect.ProxyReading{demoReading("one", 10, 20), demoReading("two", 0, 0)}
+	second := []inspect.ProxyReading{demoReading("one", 10, 60), demoReading("two", 40, 0)}
 	row := countedBetween(first, second, 4*time.Second)
-	if row.all.connections != 20 || row.far.bytes() != 40*1000/4 || row.near.bytes() != 40*1000/4 {
+	if row.Connections != 20 || row.CrossingBytes != 40*1000/4 || row.Bytes-row.CrossingBytes != 40*1000/4 {
 		t.Errorf("got %+v", row)
 	}
-	if row := countedBetween(first, first, time.Second); row.all.connections != 0 {
+	if row := countedBetween(first, first, time.Second); row.Connections != 0 {
 		t.Errorf("nothing new: got %+v", row)
 	}
 }
@@ -34,11 +35,11 @@ func TestDemoCountsBetweenReadings(t *testing.T) {
 func TestDemoCompares(t *testing.T) {
 	begun := time.Unix(0, 0)
 	m := measurement{result: load.Result{Answered: 80, Start: begun, End: begun.Add(4 * time.Second)}}
-	first := []proxyReading{demoReading("one", 0, 0)}
+	first := []inspect.ProxyReading{demoReading("one", 0, 0)}
 	d := &demo{demoFlags: demoFlags{price: 0.5}}
 	before, after := m, m
-	before.counted = countedBetween(first, []proxyReading{demoReading("one", 40, 40)}, m.took())
-	after.counted = countedBetween(first, []proxyReading{demoReading("one", 80, 0)}, m.took())
+	before.counted = countedBetween(first, []inspect.ProxyReading{demoReading("one", 40, 40)}, m.took())
+	after.counted = countedBetween(first, []inspect.ProxyReading{demoReading("one", 80, 0)}, m.took())
 	want := []string{"counted by vicinity-proxy:\n", "connections in their zone 50.0 % 100.0 %", "across zones 10.0 kB/s 0 B/s", "a month, at 0.5 per GiB 12.24 0.00"}
 	for _, counted := range []bool{true, false} {
 		text := strings.Join(strings.FieldsFunc(d.compare(before, after), func(r rune) bool { return r == ' ' }), " ")

@@ -23,77 +23,66 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// nodeInput is all that what a node does for a Service depends on.
-type nodeInput struct {
-	node    *corev1.Node
-	zone    string
-	service *corev1.Service
-	// groups are all of the Service, and seen those that the proxy of the node watches.
-	groups, seen []*v1alpha1.EndpointGroup
-	slices       []*discoveryv1.EndpointSlice
-	settings     view.Settings
-	// installed says that vicinity-proxy is, and kept why it does not run on the node.
-	installed bool
-	kept      string
-	// namespace is that of vicinity-proxy, and apiServer where it is told that the API
+// nodeReader reads what a node does for a Service depends on.
+type nodeReader struct {
+	*clusterReader
+	in inspect.NodeReading
+	// proxyNamespace is that of vicinity-proxy, and apiServer where it is told that the API
 	// server is, if it is.
-	namespace string
-	apiServer netset.Set
-	// book has the addresses of the cluster that Services may not claim.
-	book  *compile.AddressBook
-	lease *coordinationv1.Lease
-	// rivals are other Services that want an address of this one.
-	rivals []compile.Input
-	r      *clusterReader
+	proxyNamespace string
+	apiServer      netset.Set
 }
 
-// nodeInput reads it.
-func (r *clusterReader) nodeInput(ctx context.Context, name, nodeName string) (*nodeInput, error) {
-	in := &nodeInput{r: r}
+func (r *clusterReader) readNode(ctx context.Context, name, nodeName string) (inspect.NodeReading, error) {
+	n := nodeReader{clusterReader: r}
+	err := n.read(ctx, name, nodeName)
+	return n.in, err
+}
+
+func (r *nodeReader) read(ctx context.Context, name, nodeName string) error {
+	in := &r.in
 	var err error
-	in.service, err = r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	in.Service, err = r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, r.notFound(ctx, name)
+		return r.notFound(ctx, name)
 	}
 	if err != nil {
-		return nil, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
+		return r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
 	}
-	if in.node, err = r.node(ctx, nodeName); err != nil {
-		return nil, err
+	if in.Node, err = r.node(ctx, nodeName); err != nil {
+		return err
 	}
-	in.zone = in.node.Labels[corev1.LabelTopologyZone]
-	if in.slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
-		return nil, err
+	in.Zone = in.Node.Labels[corev1.LabelTopologyZone]
+	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
+		return err
 	}
-	if in.groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
-		return nil, err
+	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
+		return err
 	}
-	if in.seen, err = seenGroups(in.groups, in.zone); err != nil {
-		return nil, err
+	if in.Seen, err = seenGroups(in.Groups, in.Zone); err != nil {
+		return err
 	}
-	if err := in.readProxy(ctx); err != nil {
-		return nil, err
+	if err := r.readProxy(ctx); err != nil {
+		return err
 	}
-	if in.lease, err = r.lease(ctx, nodeName); err != nil {
-		return nil, err
+	if in.Lease, err = r.lease(ctx, nodeName); err != nil {
+		return err
 	}
-	services, err := r.rivalServices(ctx, in.service)
+	services, err := r.rivalServices(ctx, in.Service)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := in.readAddresses(ctx, services); err != nil {
-		return nil, err
+	if err := r.readAddresses(ctx, services); err != nil {
+		return err
 	}
-	if in.rivals, err = r.rivals(ctx, in, services); err != nil {
-		return nil, err
-	}
-	return in, nil
+	in.Rivals, err = r.rivals(ctx, services)
+	return err
 }
 
 // node finds a node on which Services can be served.
@@ -142,37 +131,37 @@ const defaultMasqueradeBit = 13
 
 // readProxy finds out which vicinity-proxy is installed, what it was told, and whether it
 // is to run on the node.
-func (in *nodeInput) readProxy(ctx context.Context) error {
-	in.settings = view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit}
+func (r *nodeReader) readProxy(ctx context.Context) error {
+	r.in.Settings = view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit}
 	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return in.r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
+		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
 	})
 	if err != nil {
-		in.installed = true // as far as anybody knows
-		return in.r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err)
+		r.in.Installed = true // as far as anybody knows
+		return r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err)
 	}
 	for _, set := range sets {
-		in.installed, in.namespace = true, set.Namespace
+		r.in.Installed, r.proxyNamespace = true, set.Namespace
 		for _, container := range set.Spec.Template.Spec.Containers {
 			for _, variable := range container.Env {
 				if address, err := netip.ParseAddr(variable.Value); err == nil && variable.Name == "KUBERNETES_SERVICE_HOST" {
-					in.apiServer = netset.Of(address)
+					r.apiServer = netset.Of(address)
 				}
 			}
-			if err := in.apply(container.Args); err != nil {
-				in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a flag that makes no sense (%v); its default flags are assumed", set.Namespace, set.Name, err))
+			if err := r.apply(container.Args); err != nil {
+				r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a flag that makes no sense (%v); its default flags are assumed", set.Namespace, set.Name, err))
 			}
 		}
-		if selector := set.Spec.Template.Spec.NodeSelector; !labels.SelectorFromSet(selector).Matches(labels.Set(in.node.Labels)) {
-			in.kept = fmt.Sprintf("DaemonSet %s/%s does not run on nodes that lack the labels %s", set.Namespace, set.Name, labels.FormatLabels(selector))
+		if selector := set.Spec.Template.Spec.NodeSelector; !labels.SelectorFromSet(selector).Matches(labels.Set(r.in.Node.Labels)) {
+			r.in.Kept = fmt.Sprintf("DaemonSet %s/%s does not run on nodes that lack the labels %s", set.Namespace, set.Name, labels.FormatLabels(selector))
 			continue
 		}
 		pod := &corev1.Pod{Spec: set.Spec.Template.Spec}
-		switch matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(in.node); {
+		switch matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(r.in.Node); {
 		case err != nil:
-			in.r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a node affinity that makes no sense (%v); it is taken to run on the node", set.Namespace, set.Name, err))
+			r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a node affinity that makes no sense (%v); it is taken to run on the node", set.Namespace, set.Name, err))
 		case !matches:
-			in.kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, whose labels its node affinity leaves out", set.Namespace, set.Name)
+			r.in.Kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, whose labels its node affinity leaves out", set.Namespace, set.Name)
 		}
 	}
 	return nil
@@ -180,11 +169,11 @@ func (in *nodeInput) readProxy(ctx context.Context) error {
 
 // apply takes over the flags of vicinity-proxy that its rules depend on, or none of them if
 // one makes no sense.
-func (in *nodeInput) apply(args []string) error {
+func (r *nodeReader) apply(args []string) error {
 	flags := pflag.NewFlagSet("vicinity-proxy", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
-	given := in.settings
+	given := r.in.Settings
 	flags.BoolVar(&given.AllServices, "all-services", false, "")
 	flags.BoolVar(&given.MasqueradeAll, "masquerade-all", false, "")
 	bit := flags.Uint("masquerade-bit", defaultMasqueradeBit, "")
@@ -213,9 +202,9 @@ func (in *nodeInput) apply(args []string) error {
 		return wrong
 	}
 	if *file != "" {
-		in.r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
+		r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
 	}
-	in.settings = given
+	r.in.Settings = given
 	return nil
 }
 
@@ -229,7 +218,7 @@ func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1
 		return r.typed.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, o)
 	})
 	if err != nil {
-		return nil, r.optional(kindLeases, "whether the node's proxy lives, and what it has programmed, is unknown", err)
+		return nil, r.optional(inspect.KindLeases, "whether the node's proxy lives, and what it has programmed, is unknown", err)
 	}
 	for _, lease := range leases {
 		if holder := lease.Spec.HolderIdentity; holder != nil && *holder == node {
@@ -238,9 +227,6 @@ func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1
 	}
 	return nil, nil
 }
-
-// kindLeases are the objects without which the state of a proxy is unknown.
-const kindLeases = "Leases"
 
 // rivalServices are all Services, of which some may have an address of this one. Cluster IPs
 // and node ports are given out once, so it takes an address that somebody wrote or that a
@@ -259,19 +245,19 @@ func (r *clusterReader) rivalServices(ctx context.Context, service *corev1.Servi
 }
 
 // readAddresses reads which addresses are the cluster's, as far as that makes a difference.
-func (in *nodeInput) readAddresses(ctx context.Context, services []*corev1.Service) error {
-	in.book = compile.NewAddressBook()
-	claims := len(outsideAddresses(in.service)) > 0
-	if !in.installed || !claims && !in.settings.AllServices {
+func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Service) error {
+	r.in.Book = compile.NewAddressBook()
+	claims := len(outsideAddresses(r.in.Service)) > 0
+	if !r.in.Installed || !claims && !r.in.Settings.AllServices {
 		return nil
 	}
 	ranges, err := listAll[networkingv1.ServiceCIDR](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return in.r.typed.NetworkingV1().ServiceCIDRs().List(ctx, o)
+		return r.typed.NetworkingV1().ServiceCIDRs().List(ctx, o)
 	})
 	switch {
 	case apierrors.IsNotFound(err): // as the proxy has it
 	case err != nil:
-		if err := in.r.optional("ServiceCIDRs", "the ranges that cluster IPs are from are unknown", err); err != nil {
+		if err := r.optional("ServiceCIDRs", "the ranges that cluster IPs are from are unknown", err); err != nil {
 			return err
 		}
 	}
@@ -279,37 +265,37 @@ func (in *nodeInput) readAddresses(ctx context.Context, services []*corev1.Servi
 	for _, one := range ranges {
 		prefixes = append(prefixes, view.ServiceRange(one)...)
 	}
-	in.settings.ServiceRanges = netset.New(prefixes)
+	r.in.Settings.ServiceRanges = netset.New(prefixes)
 	if !claims {
 		return nil
 	}
 	reserved := compile.Reserved{
-		ServiceRanges: in.settings.ServiceRanges, APIServer: in.apiServer,
-		Nodes: netset.Of(view.Addresses(in.node)...), Pods: netset.New(view.PodPrefixes(in.node)),
+		ServiceRanges: r.in.Settings.ServiceRanges, APIServer: r.apiServer,
+		Nodes: netset.Of(view.Addresses(r.in.Node)...), Pods: netset.New(view.PodPrefixes(r.in.Node)),
 	}
-	if err := in.readPublished(ctx, &reserved); err != nil {
+	if err := r.readPublished(ctx, &reserved); err != nil {
 		return err
 	}
-	in.book.SetReserved(reserved)
-	for _, service := range append([]*corev1.Service{in.service}, services...) {
-		in.book.SetService(types.NamespacedName{Namespace: service.Namespace, Name: service.Name}, service)
+	r.in.Book.SetReserved(reserved)
+	for _, service := range append([]*corev1.Service{r.in.Service}, services...) {
+		r.in.Book.SetService(types.NamespacedName{Namespace: service.Namespace, Name: service.Name}, service)
 	}
 	return nil
 }
 
 // readPublished reads what vicinity-controller publishes of all nodes.
-func (in *nodeInput) readPublished(ctx context.Context, reserved *compile.Reserved) error {
+func (r *nodeReader) readPublished(ctx context.Context, reserved *compile.Reserved) error {
 	const unknown = "of the addresses of nodes and pods those of this node alone are known"
-	if in.namespace == "" {
+	if r.proxyNamespace == "" {
 		return nil // which is said by then
 	}
-	published, err := in.r.typed.CoreV1().ConfigMaps(in.namespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
+	published, err := r.typed.CoreV1().ConfigMaps(r.proxyNamespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		in.r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", in.namespace, v1alpha1.ConfigMapNodeAddresses, unknown))
+		r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", r.proxyNamespace, v1alpha1.ConfigMapNodeAddresses, unknown))
 		return nil
 	}
 	if err != nil {
-		return in.r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
+		return r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
 	}
 	for key, of := range map[string]*netset.Set{v1alpha1.KeyNodeAddresses: &reserved.Nodes, v1alpha1.KeyPodRanges: &reserved.Pods} {
 		// What makes no sense there the proxy leaves out, too.
@@ -320,11 +306,11 @@ func (in *nodeInput) readPublished(ctx context.Context, reserved *compile.Reserv
 }
 
 // rivals are the other Services that have an address of this one.
-func (r *clusterReader) rivals(ctx context.Context, in *nodeInput, all []*corev1.Service) ([]compile.Input, error) {
-	wanted := outsideAddresses(in.service)
+func (r *nodeReader) rivals(ctx context.Context, all []*corev1.Service) ([]compile.Input, error) {
+	wanted := outsideAddresses(r.in.Service)
 	var rivals []compile.Input
 	for _, other := range all {
-		same := other.Namespace == in.service.Namespace && other.Name == in.service.Name
+		same := other.Namespace == r.in.Service.Namespace && other.Name == r.in.Service.Name
 		if same || !slices.ContainsFunc(outsideAddresses(other), func(address string) bool { return slices.Contains(wanted, address) }) {
 			continue
 		}
@@ -333,7 +319,7 @@ func (r *clusterReader) rivals(ctx context.Context, in *nodeInput, all []*corev1
 		if err != nil {
 			return nil, err
 		}
-		if rival.Groups, err = seenGroups(groups, in.zone); err != nil {
+		if rival.Groups, err = seenGroups(groups, r.in.Zone); err != nil {
 			return nil, err
 		}
 		if rival.Slices, err = r.slices(ctx, other.Namespace, discoveryv1.LabelServiceName+"="+other.Name); err != nil {
@@ -353,12 +339,4 @@ func outsideAddresses(service *corev1.Service) []string {
 		}
 	}
 	return all
-}
-
-// familyName is what the API calls a family.
-func familyName(family ruleset.Family) corev1.IPFamily {
-	if family == ruleset.IPv6 {
-		return corev1.IPv6Protocol
-	}
-	return corev1.IPv4Protocol
 }

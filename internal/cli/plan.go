@@ -19,6 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -33,6 +34,8 @@ type planFlags struct {
 	capacity   string
 	details    bool
 	output     string
+
+	full bool // with each section, not only the summary
 }
 
 func newPlanCommand(s streams) *cobra.Command {
@@ -116,28 +119,33 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	for _, warning := range cluster.Warnings() {
 		fmt.Fprintln(s.err, "warning: "+warning)
 	}
-	p := planner{manifests, cluster, question, groups, translate.CapacityType(f.capacity)}
-	var sections []planSection
+	p := inspect.Planner{Manifests: manifests, Policies: manifests.Policies, Cluster: cluster, Question: question, Groups: groups, Capacity: translate.CapacityType(f.capacity)}
+	sections := []inspect.Section{}
 	for _, service := range services {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		made, err := p.sections(service)
+		made, err := p.Sections(service)
 		if err != nil {
 			return err
 		}
 		sections = append(sections, made...)
 	}
-	full := f.details || len(names) > 0 || len(services) <= fewServices || f.output == "json" || f.output == "yaml"
-	if full {
-		if err := p.advise(ctx, sections); err != nil {
-			return err
+	f.full = f.details || len(names) > 0 || len(services) <= fewServices || f.output == "json" || f.output == "yaml"
+	if f.full {
+		for i := range sections {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := sections[i].Advise(); err != nil {
+				return err
+			}
 		}
 	}
-	if err := write(s.out, planOutput{sections: sections, full: full}); err != nil {
+	if err := write(s.out, sections); err != nil {
 		return err
 	}
-	if !full {
+	if !f.full {
 		fmt.Fprintln(s.err, "To see a Service in full, name it; to see all, give --details.")
 	}
 	return nil

@@ -9,119 +9,33 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// planOutput is what to print.
-type planOutput struct {
-	sections []planSection
-	full     bool // with each section, not only the summary
+func (f *planFlags) format() (func(io.Writer, []inspect.Section) error, error) {
+	return formatOf(f.output, "table, json, yaml or markdown", map[string]func(io.Writer, []inspect.Section) error{
+		"table":    func(w io.Writer, s []inspect.Section) error { return writePlan(&page{w: w}, s, f.full) },
+		"markdown": func(w io.Writer, s []inspect.Section) error { return writePlan(&page{w: w, markdown: true}, s, f.full) },
+	})
 }
 
-func (f *planFlags) format() (func(io.Writer, planOutput) error, error) {
-	switch f.output {
-	case "table":
-		return func(w io.Writer, o planOutput) error { return writePlan(&planPage{w: w}, o) }, nil
-	case "markdown":
-		return func(w io.Writer, o planOutput) error { return writePlan(&planPage{w: w, markdown: true}, o) }, nil
-	case "json":
-		return writePlanJSON, nil
-	case "yaml":
-		return writePlanYAML, nil
+// writePlan writes a summary and, in full, each section.
+func writePlan(p *page, sections []inspect.Section, full bool) error {
+	if !full || len(sections) > 1 {
+		p.table("", planSummary(sections))
 	}
-	return nil, usageErrorf("--output %q is unknown; it must be table, json, yaml or markdown", f.output)
-}
-
-// planPage writes paragraphs, as plain text or Markdown. After an error it writes
-// nothing more.
-type planPage struct {
-	w        io.Writer
-	markdown bool
-	begun    bool
-	err      error
-}
-
-func (p *planPage) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
-	}
-}
-
-// gap separates what follows from what is above.
-func (p *planPage) gap() {
-	if p.begun {
-		p.printf("\n")
-	}
-	p.begun = true
-}
-
-func (p *planPage) heading(text string) {
-	p.gap()
-	if p.markdown {
-		text = "## " + text
-	}
-	p.printf("%s\n", text)
-}
-
-// title writes what a table or list is about, if that has to be said.
-func (p *planPage) title(text string) {
-	switch {
-	case text == "":
-	case p.markdown:
-		p.printf("%s:\n\n", text)
-	default:
-		p.printf("  %s:\n", text)
-	}
-}
-
-// list writes lines that belong together, after a title if there is one.
-func (p *planPage) list(title string, lines []string) {
-	if p.markdown || title != "" {
-		p.gap()
-	}
-	p.title(title)
-	bullet := "  "
-	switch {
-	case p.markdown:
-		bullet = "- "
-	case title != "":
-		bullet = "    "
-	}
-	for _, line := range lines {
-		p.printf("%s%s\n", bullet, line)
-	}
-}
-
-// table writes a table under its title.
-func (p *planPage) table(title string, table explain.Table) {
-	p.gap()
-	p.title(title)
-	switch {
-	case p.err != nil:
-	case p.markdown:
-		p.err = table.Markdown(p.w)
-	case title != "":
-		p.err = table.Text(p.w, "    ")
-	default:
-		p.err = table.Text(p.w, "")
-	}
-}
-
-func writePlan(p *planPage, o planOutput) error {
-	if !o.full || len(o.sections) > 1 {
-		p.table("", planSummary(o.sections))
-	}
-	if o.full {
-		for i := range o.sections {
-			writePlanSection(p, &o.sections[i])
+	if full {
+		for i := range sections {
+			writePlanSection(p, &sections[i])
 		}
 	}
 	return p.err
 }
 
 // planSummary has a line for each section.
-func planSummary(sections []planSection) explain.Table {
+func planSummary(sections []inspect.Section) explain.Table {
 	t := explain.Table{Columns: []explain.Column{
 		{Title: "service"},
 		{Title: "endpoints", Right: true},
@@ -134,67 +48,52 @@ func planSummary(sections []planSection) explain.Table {
 	}}
 	for i := range sections {
 		s := &sections[i]
-		if s.noPlan != "" {
-			t.Rows = append(t.Rows, []string{s.title(), "-", "-", "-", "-", "-", "-", "no plan: " + s.noPlan})
+		if s.NoPlan != "" {
+			t.Rows = append(t.Rows, []string{s.Title(), "-", "-", "-", "-", "-", "-", "no plan: " + s.NoPlan})
 			continue
 		}
-		asked, best := s.asked(), s.comparison.Best()
+		asked, best := s.Asked(), s.Comparison.Best()
 		t.Rows = append(t.Rows, []string{
-			s.title(), strconv.Itoa(asked.Outcome.Endpoints), explain.ShortIntent(s.request.Intent),
+			s.Title(), strconv.Itoa(asked.Outcome.Endpoints), explain.ShortIntent(s.Request.Intent),
 			oneDecimal(asked.Figures.InZone), oneDecimal(asked.Figures.Overload),
-			oneDecimal(best.Figures.InZone), optionName(&best), explain.Outcome(asked.Outcome),
+			oneDecimal(best.Figures.InZone), inspect.OptionName(&best), explain.Outcome(asked.Outcome),
 		})
 	}
 	return t
 }
 
-func oneDecimal(fraction float64) string {
-	return strconv.FormatFloat(100*fraction, 'f', 1, 64)
-}
-
-// optionName is the name of the algorithm; tiers alone have none.
-func optionName(o *explain.Option) string {
-	if o.Algorithm == "" {
-		return "nearest"
-	}
-	return string(o.Algorithm)
-}
-
-func writePlanSection(p *planPage, s *planSection) {
-	p.heading("Service " + s.title())
+func writePlanSection(p *page, s *inspect.Section) {
+	p.heading("Service " + s.Title())
 	var lines []string
-	switch {
-	case s.noPlan == "":
-		lines = append(lines, "asks for: "+explain.Intent(s.question.Asked))
-	case s.request.Source != "":
-		lines = append(lines, "asks for: "+explain.Intent(s.request.Intent))
+	if s.NoPlan == "" || s.Source != "" {
+		lines = append(lines, "asks for: "+s.AsksFor)
 	}
-	if s.request.Source != "" {
-		lines = append(lines, "written as: "+s.request.Source)
+	if s.Source != "" {
+		lines = append(lines, "written as: "+s.Source)
 	}
-	if s.request.Upstream {
+	if s.Upstream {
 		lines = append(lines, "done by: Kubernetes itself, unless Vicinity is told to take it over")
 	}
-	for _, warning := range slices.Concat(s.request.Warnings, s.warnings) {
+	for _, warning := range s.Warnings {
 		lines = append(lines, "warning: "+warning)
 	}
-	if s.noPlan != "" {
-		p.list("", append(lines, "no plan: "+s.noPlan))
+	if s.NoPlan != "" {
+		p.list("", append(lines, "no plan: "+s.NoPlan))
 		return
 	}
 	p.list("", lines)
-	p.table("zones", explain.Region(s.question.Region, capacityTitle(s.capacity.Type)))
-	p.table(comparisonTitle(s), planComparison(s))
-	shown := s.shown()
-	p.table(shownTitle(s), explain.Plan(s.question.Region, *shown))
-	p.table("who serves whom", explain.Groups(s.question.Region, *shown))
-	writeExcess(p, s.question.Region, shown.Plan)
+	p.table("zones", explain.Region(s.Question.Region, capacityTitle(s.Unit)))
+	p.table(comparisonTitle(&s.Plans), planComparison(&s.Plans))
+	shown := s.Shown()
+	p.table(shownTitle(s), explain.Plan(s.Question.Region, *shown))
+	p.table("who serves whom", explain.Groups(s.Question.Region, *shown))
+	writeExcess(p, s.Question.Region, shown.Plan)
 	if skips := explain.Skips(*shown); len(skips) > 0 {
 		p.list("nodes that do not use their own endpoints", skips)
 	}
 	var advice []string
-	for _, a := range s.advice {
-		advice = append(advice, a.String())
+	for i := range s.Advice {
+		advice = append(advice, s.Advice[i].Advice)
 	}
 	if len(advice) == 0 {
 		advice = []string{"no small change helps"}
@@ -203,7 +102,7 @@ func writePlanSection(p *planPage, s *planSection) {
 }
 
 // writeExcess writes which zones send traffic to others by weights.
-func writeExcess(p *planPage, region allocate.Region, plan allocate.Plan) {
+func writeExcess(p *page, region allocate.Region, plan allocate.Plan) {
 	if sentences := explain.Excess(region, plan); len(sentences) > 0 {
 		p.list("sent to other zones", sentences)
 	}
@@ -216,16 +115,16 @@ func capacityTitle(capacity translate.CapacityType) string {
 	return "nodes"
 }
 
-func comparisonTitle(s *planSection) string {
-	title := fmt.Sprintf("algorithms (delivered as %s; * is what the Service asks for", s.question.Delivery)
+func comparisonTitle(s *inspect.Plans) string {
+	title := fmt.Sprintf("algorithms (delivered as %s; * is what the Service asks for", s.Question.Delivery)
 	isAuto := func(o explain.Option) bool { return o.Algorithm == allocate.Auto }
-	if s.capacity.Type != translate.CapacityCPU && slices.ContainsFunc(s.comparison.Options, isAuto) {
+	if s.Unit != translate.CapacityCPU && slices.ContainsFunc(s.Comparison.Options, isAuto) {
 		title += "; auto plans by CPU"
 	}
 	return title + ")"
 }
 
-func planComparison(s *planSection) explain.Table {
+func planComparison(s *inspect.Plans) explain.Table {
 	t := explain.Table{Columns: []explain.Column{
 		{Title: "algorithm"},
 		{Title: "in-zone %", Right: true},
@@ -234,10 +133,10 @@ func planComparison(s *planSection) explain.Table {
 		{Title: "total score", Right: true},
 		{Title: "decided by"},
 	}}
-	for i := range s.comparison.Options {
-		o := &s.comparison.Options[i]
-		name := optionName(o)
-		if i == s.comparison.Asked {
+	for i := range s.Comparison.Options {
+		o := &s.Comparison.Options[i]
+		name := inspect.OptionName(o)
+		if i == s.Comparison.Asked {
 			name += " *"
 		}
 		t.Rows = append(t.Rows, []string{
@@ -248,12 +147,12 @@ func planComparison(s *planSection) explain.Table {
 	return t
 }
 
-func shownTitle(s *planSection) string {
-	if s.comparison.Asked == s.comparison.Shown {
+func shownTitle(s *inspect.Section) string {
+	if s.Comparison.Asked == s.Comparison.Shown {
 		return "plan"
 	}
-	title := "plan of " + optionName(s.shown())
-	if s.shown().Algorithm == translate.DefaultAlgorithm(s.question.Delivery == simulate.Groups) {
+	title := "plan of " + inspect.OptionName(s.Shown())
+	if s.Shown().Algorithm == translate.DefaultAlgorithm(s.Question.Delivery == simulate.Groups) {
 		title += fmt.Sprintf(", which the annotation %s: %s would ask for", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	}
 	return title

@@ -89,12 +89,12 @@ func (r *clusterReader) decided(ctx context.Context, name string) (routing.Decis
 	if err != nil {
 		return routing.Decision{}, err
 	}
-	d, err := in.decide()
+	d, err := in.Decide()
 	switch {
 	case err != nil:
 		return d, fmt.Errorf("planning Service %s/%s: %w", r.namespace, name, err)
-	case in.stopped != "":
-		return d, fmt.Errorf("nobody would plan Service %s/%s: %s", r.namespace, name, in.stopped)
+	case in.Stopped != "":
+		return d, fmt.Errorf("nobody would plan Service %s/%s: %s", r.namespace, name, in.Stopped)
 	case d.Delivery == routing.DeliveryNone:
 		return d, fmt.Errorf("no plan is made for Service %s/%s; vicinity explain says why", r.namespace, name)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -258,7 +259,7 @@ func tellMalformed(w io.Writer, csv *simulate.CSV) {
 		fmt.Fprintf(w, "  %s\n", err)
 	}
 	if more := rows - int64(len(first)); more > 0 {
-		fmt.Fprintf(w, "  and %s more\n", thousands(more))
+		fmt.Fprintf(w, "  and %s more\n", explain.Thousands(more))
 	}
 }
 
@@ -266,7 +267,7 @@ func tellMalformed(w io.Writer, csv *simulate.CSV) {
 func tellPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
 	after := count(r.Cases, "case", "cases")
 	if all, known := dataset.Cases(); known {
-		after = fmt.Sprintf("%s of %s", thousands(r.Cases), count(all, "case", "cases"))
+		after = fmt.Sprintf("%s of %s", explain.Thousands(r.Cases), count(all, "case", "cases"))
 	}
 	fmt.Fprintf(w, "partial: interrupted after %s\n", after)
 }

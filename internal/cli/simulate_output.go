@@ -45,8 +45,8 @@ func simulateTable(results *simulate.Results) explain.Table {
 			hundredths(r.Mean.Overload),
 			hundredths(r.Mean.Slices),
 			hundredths(r.MaxOverload),
-			thousands(r.Invalid),
-			thousands(int64(r.CasesPerSecond)),
+			explain.Thousands(r.Invalid),
+			explain.Thousands(int64(r.CasesPerSecond)),
 		})
 	}
 	return t
@@ -154,11 +154,11 @@ func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overlo
 			Algorithm:      string(r.Bound.Algorithm),
 			Cases:          r.Cases,
 			Invalid:        r.Invalid,
-			Total:          rounded(r.Mean.Total),
-			InZone:         rounded(r.Mean.InZone),
-			Overload:       rounded(r.Mean.Overload),
-			Slices:         rounded(r.Mean.Slices),
-			MaxOverload:    rounded(r.MaxOverload),
+			Total:          explain.Rounded(r.Mean.Total),
+			InZone:         explain.Rounded(r.Mean.InZone),
+			Overload:       explain.Rounded(r.Mean.Overload),
+			Slices:         explain.Rounded(r.Mean.Slices),
+			MaxOverload:    explain.Rounded(r.MaxOverload),
 			CasesPerSecond: math.Round(r.CasesPerSecond),
 		}
 		// A name that is only the algorithm stands for all thresholds.
@@ -226,12 +226,12 @@ func caseWriter(w io.Writer, variants []simulate.Variant) func(simulate.Case, in
 		err := out.Write([]string{
 			c.Name,
 			variants[variant].Name,
-			number(rounded(s.Total)),
-			number(rounded(s.InZone)),
-			number(rounded(s.Overload)),
-			number(rounded(s.Slices)),
-			number(rounded(s.MaxOverload)),
-			number(rounded(s.MeanDeviation)),
+			number(explain.Rounded(s.Total)),
+			number(explain.Rounded(s.InZone)),
+			number(explain.Rounded(s.Overload)),
+			number(explain.Rounded(s.Slices)),
+			number(explain.Rounded(s.MaxOverload)),
+			number(explain.Rounded(s.MeanDeviation)),
 		})
 		if variant < len(variants)-1 {
 			return err
@@ -241,28 +241,6 @@ func caseWriter(w io.Writer, variants []simulate.Variant) func(simulate.Case, in
 	}
 }
 
-// rounded leaves as many digits as mean something.
-func rounded(percentage float64) float64 {
-	return math.Round(percentage*1e6) / 1e6
-}
-
 func number(x float64) string {
 	return strconv.FormatFloat(x, 'f', -1, 64)
-}
-
-// count is a number with its noun.
-func count(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return thousands(n) + " " + many
-}
-
-// thousands writes a number that is not negative with separators.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

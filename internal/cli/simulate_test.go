@@ -401,14 +401,3 @@ func TestProgressIsDrawnOnOneLine(t *testing.T) {
 		t.Errorf("drew %q", out.String())
 	}
 }
-
-func TestNumbersForPeople(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 39273145: "39,273,145"} {
-		if got := thousands(n); got != want {
-			t.Errorf("%d is written %s, want %s", n, got, want)
-		}
-	}
-	if got := count(1, "case", "cases") + count(2000, "case", "cases"); got != "1 case2,000 cases" {
-		t.Error(got)
-	}
-}

@@ -16,9 +16,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/capacity"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // statusFlags are the flags of "vicinity status" as they are given.
@@ -93,22 +92,23 @@ func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error
 			return err
 		}
 	}
-	var rows []statusRow
+	status := inspect.Status{Services: []inspect.ServiceStatus{}}
 	for i := range inputs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		made, err := r.statusRows(inputs[i])
+		of, err := inspect.StatusOf(inputs[i])
 		if err != nil {
 			return fmt.Errorf("looking at Service %s/%s: %w", inputs[i].Service.Namespace, inputs[i].Service.Name, err)
 		}
-		rows = append(rows, made...)
+		status.Services = append(status.Services, of...)
 	}
+	status.NotKnown = r.missing
 	r.sayMissing(s)
-	if len(rows) == 0 {
+	if len(status.Services) == 0 {
 		fmt.Fprintf(s.err, "no Service is in %s\n", where(namespace))
 	}
-	return write(s.out, statusOutput{rows, r.missing})
+	return write(s.out, &status)
 }
 
 // namespace is that of the Services to list, empty for all.
@@ -136,7 +136,7 @@ func where(namespace string) string {
 
 // inputs are what the decisions about all Services of a namespace, or of all
 // namespaces, depend on, in the order of namespaces and names.
-func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]reading, error) {
+func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]inspect.Reading, error) {
 	services, err := r.services(ctx, namespace)
 	if err != nil {
 		return nil, err
@@ -186,179 +186,13 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]reading
 	}
 	cluster := capacity.NewCluster(nodes)
 	planner := new(allocate.Planner)
-	inputs := make([]reading, len(services))
+	inputs := make([]inspect.Reading, len(services))
 	for i, service := range services {
 		key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
-		inputs[i] = settings.reading(routing.Input{
+		inputs[i] = r.reading(&settings, routing.Input{
 			Service: service, Slices: slicesOf[key], Groups: groupsOf[key], Cluster: cluster,
 			Policies: policiesOf[service.Namespace], Defaults: defaults[service.Namespace], Planner: planner,
 		})
 	}
 	return inputs, nil
-}
-
-// statusRow is what there is to say about a Service, or one address family of it.
-type statusRow struct {
-	namespace, name string
-	family          corev1.IPFamily // empty unless several differ
-	request         translate.Request
-	delivery        routing.Delivery
-	state           string
-	// planned says that there is a plan; what follows is about it.
-	planned          bool
-	endpoints, zones int
-	capacity         bool // some zone has any, so that the figures mean something
-	figures          allocate.Figures
-	why              string
-	// notes are what is worth a look, what matters most first.
-	notes []string
-	// certain are those of them that hold whatever is known of the nodes.
-	certain []string
-}
-
-// statusRows are those of one Service: one, or one for each of its families if they
-// differ.
-func (r *clusterReader) statusRows(in reading) ([]statusRow, error) {
-	rows, err := r.plannedRows(in)
-	if sentence := in.abandoned(); sentence != "" {
-		for i := range rows {
-			rows[i].tell(sentence)
-		}
-	}
-	return rows, err
-}
-
-// plannedRows are the rows of a Service as vicinity-controller decides about it.
-func (r *clusterReader) plannedRows(in reading) ([]statusRow, error) {
-	decision, err := in.decide()
-	if err != nil {
-		return nil, err
-	}
-	row := statusRow{
-		namespace: in.Service.Namespace, name: in.Service.Name,
-		request: decision.Request, delivery: decision.Delivery, state: "-",
-	}
-	row.notes = slices.Concat(pending(in.Input, decision, r), decision.Notes, decision.Request.Warnings)
-	row.certain = decision.Request.Warnings
-	inForce := &decision
-	if awaitsProxy(in.Service, decision.Delivery) {
-		inForce = decision.Hinted()
-		row.tell("stock proxies serve it until every node has vicinity-proxy")
-	}
-	if decision.Request.NoPlan != "" {
-		row.notes = append([]string{decision.Request.NoPlan}, row.notes...)
-		return []statusRow{row}, nil
-	}
-	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
-	var rows []statusRow
-	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		ready, found := endpoints[family]
-		if !found {
-			continue
-		}
-		one := row
-		if len(endpoints) > 1 {
-			one.family = family
-		}
-		if err := one.fill(in.Input, inForce, familyOf{family, ready}); err != nil {
-			return nil, err
-		}
-		if slices.Contains(r.unread, kindNodes) {
-			one.forget()
-		}
-		rows = append(rows, one)
-	}
-	if len(rows) == 2 && rows[0].alike(&rows[1]) {
-		rows = rows[:1]
-		rows[0].family = ""
-	}
-	if len(rows) == 0 {
-		row.notes = append(row.notes, in.withoutAddresses())
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
-// familyOf are the ready endpoints of an address family.
-type familyOf struct {
-	family corev1.IPFamily
-	ready  []translate.Endpoint
-}
-
-// fill describes the plan: the one that is decided, or what is expected to happen
-// where Vicinity decides nothing.
-func (r *statusRow) fill(in routing.Input, decision *routing.Decision, of familyOf) error {
-	at := slices.IndexFunc(decision.Families, func(d routing.FamilyDecision) bool { return d.Family == of.family })
-	var region allocate.Region
-	var outcome allocate.Outcome
-	switch {
-	case at >= 0:
-		region, outcome = decision.Families[at].Region, decision.Families[at].Outcome
-		r.state = outcome.State.String()
-	default:
-		var err error
-		region = in.Cluster.Region(decision.Request.Capacity, of.ready)
-		if _, outcome, err = allocate.Allocate(region, decision.Request.Intent, allocate.Previous{}); err != nil {
-			return err
-		}
-		if decision.Request.Upstream {
-			r.state = "upstream"
-		}
-	}
-	if decision.Undelivered {
-		// There are no hints, so all zones use all endpoints.
-		r.state = "undelivered"
-		var err error
-		if _, outcome, err = allocate.Allocate(region, allocate.Intent{}, allocate.Previous{}); err != nil {
-			return err
-		}
-	}
-	r.planned, r.figures, r.endpoints = true, outcome.Figures, len(of.ready)
-	r.capacity = slices.ContainsFunc(region.Zones, func(z allocate.Zone) bool { return z.Capacity > 0 })
-	for _, zone := range region.Zones {
-		if zone.Endpoints > 0 && zone.Name != "" {
-			r.zones++
-		}
-	}
-	r.why = explain.Outcome(outcome)
-	if outcome.Figures.Unreached > 0 && len(of.ready) > 0 {
-		r.notes = append([]string{explain.Unreached(outcome.Figures.Unreached)}, r.notes...)
-	}
-	if outcome.IsBalanced() && outcome.Rule != allocate.RuleAsked {
-		r.notes = append(slices.Clone(r.notes), r.why)
-	}
-	for _, limit := range explain.Limits(region) {
-		r.notes = append(slices.Clone(r.notes), limit.Text)
-	}
-	return nil
-}
-
-// tell notes what matters more than all that is noted already, and holds whatever is known
-// of the nodes.
-func (r *statusRow) tell(sentence string) {
-	r.notes = append([]string{sentence}, r.notes...)
-	r.certain = append([]string{sentence}, r.certain...)
-}
-
-// forget drops what nobody can know without the nodes.
-func (r *statusRow) forget() {
-	r.figures, r.why, r.notes = allocate.Figures{}, "", r.certain
-	if r.delivery != routing.DeliveryNone {
-		r.state = "unknown"
-	}
-}
-
-// alike reports whether there is nothing to say of one family that is not so of the
-// other.
-func (r *statusRow) alike(other *statusRow) bool {
-	return r.state == other.state && r.endpoints == other.endpoints && r.zones == other.zones &&
-		r.figures == other.figures && r.capacity == other.capacity && r.why == other.why && slices.Equal(r.notes, other.notes)
-}
-
-// title is the name, with the family where there are two.
-func (r *statusRow) title() string {
-	if r.family == "" {
-		return r.name
-	}
-	return r.name + " (" + string(r.family) + ")"
 }

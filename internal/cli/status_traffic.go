@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // defaultMeasure is how long is measured if a rate is asked for and nothing is said. It
@@ -66,27 +68,24 @@ func (f *statusFlags) runTraffic(ctx context.Context, s streams, reach connector
 		}
 	}
 	r.noteLimits(readings, f.namespace())
-	o := trafficOutput{
-		rows: trafficRows(readings, f.namespace()), proxies: len(readings),
-		seconds: f.traffic.over.Seconds(), perGiB: f.traffic.perGiB,
-	}
-	o.total, o.missing = trafficTotal(o.rows), r.missing
+	traffic := inspect.TrafficOf(readings, f.namespace(), f.traffic.over, f.traffic.perGiB)
+	traffic.NotKnown = r.missing
 	r.sayMissing(s)
-	if len(o.rows) == 0 {
+	if len(traffic.Services) == 0 {
 		fmt.Fprintf(s.err, "no traffic of Services in %s was counted\n", where(f.namespace()))
 	}
-	return write(s.out, o)
+	return write(s.out, &traffic)
 }
 
 // trafficMeasure is what to measure: what proxies count from a first reading on.
 type trafficMeasure struct {
 	pods  []proxyPod
-	first []proxyReading
+	first []inspect.ProxyReading
 	over  time.Duration
 }
 
 // measure waits and reads again. The readings that it returns are those of a second.
-func (r *clusterReader) measure(ctx context.Context, s streams, m trafficMeasure) ([]proxyReading, error) {
+func (r *clusterReader) measure(ctx context.Context, s streams, m trafficMeasure) ([]inspect.ProxyReading, error) {
 	fmt.Fprintf(s.err, "measuring for %s\n", m.over)
 	timer := time.NewTimer(m.over)
 	defer timer.Stop()
@@ -99,30 +98,30 @@ func (r *clusterReader) measure(ctx context.Context, s streams, m trafficMeasure
 	if err != nil {
 		return nil, err
 	}
-	rates, leftOut := trafficSince(m.first, second)
+	rates, leftOut := inspect.TrafficSince(m.first, second)
 	if len(rates) == 0 {
 		return nil, fmt.Errorf("no vicinity-proxy has answered twice")
 	}
 	if len(leftOut) > 0 {
-		r.leaveOut(fmt.Sprintf("vicinity-proxy has answered only once on %s, so the traffic from there is missing", some(leftOut)))
+		r.leaveOut(fmt.Sprintf("vicinity-proxy has answered only once on %s, so the traffic from there is missing", inspect.NodeNames(leftOut)))
 	}
 	return rates, nil
 }
 
 // noteLimits says where bytes are not counted, and what may be missing of a namespace.
-func (r *clusterReader) noteLimits(readings []proxyReading, namespace string) {
+func (r *clusterReader) noteLimits(readings []inspect.ProxyReading, namespace string) {
 	var without []string
 	together := false
 	for i := range readings {
-		if readings[i].withoutBytes {
-			without = append(without, readings[i].node)
+		if readings[i].WithoutBytes {
+			without = append(without, readings[i].Node)
 		}
-		for key := range readings[i].counts {
-			together = together || key.namespace == ""
+		for key := range readings[i].Counts {
+			together = together || key.Namespace == ""
 		}
 	}
 	if len(without) > 0 {
-		r.leaveOut(fmt.Sprintf("bytes are not counted on %s (sysctl net.netfilter.nf_conntrack_acct is 0, see docs/reference/traffic.md)", some(without)))
+		r.leaveOut(fmt.Sprintf("bytes are not counted on %s (sysctl net.netfilter.nf_conntrack_acct is 0, see docs/reference/traffic.md)", inspect.NodeNames(without)))
 	}
 	if together && namespace != "" {
 		r.leaveOut(fmt.Sprintf("proxies count Services beyond a limit together, so some of namespace %q may be missing", namespace))

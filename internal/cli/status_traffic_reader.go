@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // proxySelector finds the DaemonSet of vicinity-proxy, wherever it was installed and
@@ -94,22 +94,22 @@ func (r *clusterReader) podsOf(ctx context.Context, set *appsv1.DaemonSet) ([]pr
 }
 
 // traffic asks all proxies what they have counted. Those that do not say are named.
-func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]proxyReading, error) {
-	readings, failures := make([]proxyReading, len(pods)), make([]error, len(pods))
+func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]inspect.ProxyReading, error) {
+	readings, failures := make([]inspect.ProxyReading, len(pods)), make([]error, len(pods))
 	var asked sync.WaitGroup
 	turns := make(chan struct{}, proxiesAtOnce)
 	for i := range pods {
 		turns <- struct{}{}
 		asked.Go(func() {
 			defer func() { <-turns }()
-			readings[i], failures[i] = r.reading(ctx, pods[i])
+			readings[i], failures[i] = r.ask(ctx, pods[i])
 		})
 	}
 	asked.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var answered []proxyReading
+	var answered []inspect.ProxyReading
 	var silent []string
 	var reason error
 	for i, err := range failures {
@@ -128,41 +128,27 @@ func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]proxyRe
 		return nil, fmt.Errorf("no vicinity-proxy answers; the one on node %s: %w", silent[0], reason)
 	}
 	if len(silent) > 0 {
-		r.leaveOut(fmt.Sprintf("vicinity-proxy does not answer on %s (%s), so the traffic from there is missing", some(silent), oneLine(reason)))
+		r.leaveOut(fmt.Sprintf("vicinity-proxy does not answer on %s (%s), so the traffic from there is missing", inspect.NodeNames(silent), oneLine(reason)))
 	}
 	return answered, nil
 }
 
-// some names a few of many nodes.
-func some(nodes []string) string {
-	const most = 3
-	slices.Sort(nodes)
-	text := "node "
-	if len(nodes) > 1 {
-		text = "nodes "
-	}
-	text += strings.Join(nodes[:min(most, len(nodes))], ", ")
-	if more := len(nodes) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-// reading asks one proxy, by way of the API server.
-func (r *clusterReader) reading(ctx context.Context, pod proxyPod) (proxyReading, error) {
+// ask asks one proxy, by way of the API server.
+func (r *clusterReader) ask(ctx context.Context, pod proxyPod) (inspect.ProxyReading, error) {
+	reading := inspect.ProxyReading{Pod: pod.namespace + "/" + pod.name, Node: pod.node}
 	text, err := r.typed.CoreV1().Pods(pod.namespace).ProxyGet("http", pod.name, strconv.Itoa(int(pod.port)), "/metrics", nil).DoRaw(ctx)
 	if err != nil {
-		return proxyReading{}, err
+		return reading, err
 	}
-	reading := proxyReading{pod: pod.namespace + "/" + pod.name, node: pod.node, at: time.Now()}
-	if err := reading.parse(text); err != nil {
-		return proxyReading{}, fmt.Errorf("its metrics make no sense: %w", err)
+	reading.At = time.Now()
+	if err := readCounts(&reading, text); err != nil {
+		return reading, fmt.Errorf("its metrics make no sense: %w", err)
 	}
 	return reading, nil
 }
 
-// parse takes over what metrics say.
-func (r *proxyReading) parse(text []byte) error {
+// readCounts reads what metrics say.
+func readCounts(r *inspect.ProxyReading, text []byte) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
@@ -171,44 +157,36 @@ func (r *proxyReading) parse(text []byte) error {
 	if families[metricEnabled] == nil {
 		return fmt.Errorf("they lack %s: the proxy does not count", metricEnabled)
 	}
-	r.counts = map[trafficKey]trafficCount{}
+	r.Counts = map[inspect.TrafficKey]inspect.TrafficCount{}
+	add := func(labels map[string]string, count inspect.TrafficCount) {
+		key := inspect.TrafficKey{
+			Namespace: labels["namespace"], Service: labels["service"], From: labels["source_zone"], To: labels["destination_zone"],
+		}
+		r.Counts[key] = r.Counts[key].Plus(count)
+	}
 	for _, metric := range families[metricConnections].GetMetric() {
-		key, _ := trafficLabels(metric)
-		r.counts[key] = r.counts[key].plus(trafficCount{connections: metric.GetCounter().GetValue()})
+		add(labelsOf(metric), inspect.TrafficCount{Connections: metric.GetCounter().GetValue()})
 	}
 	for _, metric := range families[metricBytes].GetMetric() {
-		key, direction := trafficLabels(metric)
-		moved := trafficCount{request: metric.GetCounter().GetValue()}
-		if direction == "reply" {
-			moved.request, moved.reply = 0, moved.request
+		labels, moved := labelsOf(metric), metric.GetCounter().GetValue()
+		if labels["direction"] == "reply" {
+			add(labels, inspect.TrafficCount{Reply: moved})
+		} else {
+			add(labels, inspect.TrafficCount{Request: moved})
 		}
-		r.counts[key] = r.counts[key].plus(moved)
 	}
 	for _, metric := range families[metricEnabled].GetMetric() {
-		for _, label := range metric.GetLabel() {
-			if label.GetName() == "what" && label.GetValue() == "bytes" {
-				r.withoutBytes = metric.GetGauge().GetValue() == 0
-			}
+		if labelsOf(metric)["what"] == "bytes" {
+			r.WithoutBytes = metric.GetGauge().GetValue() == 0
 		}
 	}
 	return nil
 }
 
-// trafficLabels are what a series is about.
-func trafficLabels(metric *dto.Metric) (key trafficKey, direction string) {
+func labelsOf(metric *dto.Metric) map[string]string {
+	labels := map[string]string{}
 	for _, label := range metric.GetLabel() {
-		switch value := label.GetValue(); label.GetName() {
-		case "namespace":
-			key.namespace = value
-		case "service":
-			key.service = value
-		case "source_zone":
-			key.from = value
-		case "destination_zone":
-			key.to = value
-		case "direction":
-			direction = value
-		}
+		labels[label.GetName()] = label.GetValue()
 	}
-	return key, direction
+	return labels
 }

@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
+
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // answer is what a proxy says to those who ask it.
@@ -210,13 +212,6 @@ func TestTrafficIsMeasured(t *testing.T) {
 				compareGolden(t, "status", test.name, stdout)
 			})
 		})
-	}
-}
-
-// A month has 730 hours.
-func TestCostOfAMonth(t *testing.T) {
-	if got, want := monthly(gibibyte, 0.02), 730*3600*0.02; math.Abs(got-want) > 1e-9 {
-		t.Errorf("1 GiB a second costs %v a month, want %v", got, want)
 	}
 }
 
@@ -454,29 +449,35 @@ func TestTrafficOverHTTP(t *testing.T) {
 
 // What proxies say is added up, and nothing is lost between the tables.
 func TestTrafficAddsUp(t *testing.T) {
-	var readings []proxyReading
-	var want trafficCount
+	var readings []inspect.ProxyReading
+	var want inspect.TrafficCount
 	for node, answers := range counting() {
-		r := proxyReading{node: node}
-		if err := r.parse([]byte(answers[0].text)); err != nil {
+		r := inspect.ProxyReading{Node: node}
+		if err := readCounts(&r, []byte(answers[0].text)); err != nil {
 			t.Fatal(err)
 		}
 		readings = append(readings, r)
-		for count := range maps.Values(r.counts) {
-			want = want.plus(count)
+		for count := range maps.Values(r.Counts) {
+			want = want.Plus(count)
 		}
 	}
-	rows := trafficRows(readings, "")
-	total := trafficTotal(rows)
-	var byRoute trafficCount
-	for _, route := range total.routes {
-		byRoute = byRoute.plus(route.trafficCount)
+	traffic := inspect.TrafficOf(readings, "", 0, 0)
+	var byService, byRoute inspect.TrafficCount
+	add := func(sum *inspect.TrafficCount, routes []inspect.Route) {
+		for _, r := range routes {
+			*sum = sum.Plus(inspect.TrafficCount{Connections: r.Connections, Request: r.RequestBytes, Reply: r.ReplyBytes})
+		}
 	}
-	if total.all != want || byRoute != want {
-		t.Errorf("in all %+v, by zones %+v, want %+v", total.all, byRoute, want)
+	for _, s := range traffic.Services {
+		add(&byService, s.Routes)
 	}
-	unknown := total.all.connections - total.near.connections - total.far.connections
-	if unknown != 3 {
-		t.Errorf("%v connections are of unknown zones, want the 3 to near", unknown)
+	add(&byRoute, traffic.Total.Routes)
+	if byService != want || byRoute != want || traffic.Total.Connections != want.Connections || traffic.Total.Bytes != want.Request+want.Reply {
+		t.Errorf("by Services %+v, by zones %+v, in all %+v, want %+v", byService, byRoute, traffic.Total, want)
+	}
+	// 3 connections to near are of unknown zones; the share is of the others.
+	const crossing = 100 + 7 + 50 + 5
+	if share := 100 * (1 - crossing/(want.Connections-3)); math.Abs(*traffic.Total.InZoneConnections-share) > 1e-9 {
+		t.Errorf("%v %% of the connections stay in their zone, want %v %%", *traffic.Total.InZoneConnections, share)
 	}
 }

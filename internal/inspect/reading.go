@@ -1,9 +1,11 @@
-package cli
+package inspect
 
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,43 +14,46 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// reading is all that the decision about a Service depends on.
-type reading struct {
+// Reading is all that the decision about a Service depends on, as it was read of a cluster.
+type Reading struct {
 	routing.Input
-	// alone is why vicinity-controller leaves the Service alone; it is empty for most.
-	alone string
-	// stopped is why no vicinity-controller runs, as far as that is known.
-	stopped string
+	// LeftAlone is why vicinity-controller leaves the Service alone; it is empty for most.
+	LeftAlone string
+	// Stopped is why no vicinity-controller runs, as far as that is known.
+	Stopped string
+	// Unread are the kinds of objects that may not be read.
+	Unread []string
+	// Now is when it was read.
+	Now time.Time
 }
 
-func (s *controllerSettings) reading(in routing.Input) reading {
-	in.Settings = s.Settings
-	return reading{Input: in, alone: s.leftAlone.Why(in.Service.Namespace, in.Service.Name), stopped: s.stopped}
-}
+// blind reports whether the nodes are not known. Then no plan is, and what is stored is all
+// that there is to show.
+func (in *Reading) blind() bool { return slices.Contains(in.Unread, KindNodes) }
 
-// abandoned says, of a Service that kube-proxy leaves to vicinity-proxy, that its groups
-// follow nothing any more. It is empty for most.
-func (in *reading) abandoned() string {
-	if in.stopped == "" || in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
-		return ""
-	}
-	return fmt.Sprintf("vicinity-proxy serves it from groups that do not follow its pods any more, since %s; kube-proxy takes it back when the label %s is removed",
-		in.stopped, v1alpha1.LabelServiceProxyName)
-}
-
-// decide decides as the controller does. Of a Service that it leaves alone the request
-// is what Kubernetes does by itself.
-func (in *reading) decide() (routing.Decision, error) {
-	if in.alone == "" {
+// Decide decides as the controller does. Of a Service that it leaves alone the request is
+// what Kubernetes does by itself.
+func (in *Reading) Decide() (routing.Decision, error) {
+	if in.LeftAlone == "" {
 		return routing.Decide(in.Input)
 	}
 	d := routing.Decision{Delivery: routing.DeliveryNone, Request: translate.RequestOf(forKubernetes(in.Service), nil, translate.Options{})}
 	asked := translate.RequestOf(in.Service, in.Policies, translate.Options{})
 	if asked.Source != d.Request.Source || asked.Groups {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller leaves the Service alone, since %s",
-			cmp.Or(asked.Source, "annotation "+v1alpha1.AnnotationProxy), in.alone))
+			cmp.Or(asked.Source, "annotation "+v1alpha1.AnnotationProxy), in.LeftAlone))
 	}
 	return d, nil
+}
+
+// abandoned says, of a Service that kube-proxy leaves to vicinity-proxy, that its groups
+// follow nothing any more. It is empty for most.
+func (in *Reading) abandoned() string {
+	if in.Stopped == "" || in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
+		return ""
+	}
+	return fmt.Sprintf("vicinity-proxy serves it from groups that do not follow its pods any more, since %s; kube-proxy takes it back when the label %s is removed",
+		in.Stopped, v1alpha1.LabelServiceProxyName)
 }
 
 // awaitsProxy reports whether stock proxies serve a Service whose plan is for
@@ -58,7 +63,7 @@ func awaitsProxy(service *corev1.Service, delivery routing.Delivery) bool {
 }
 
 // withoutAddresses says why there is no family to plan for.
-func (in *reading) withoutAddresses() string {
+func (in *Reading) withoutAddresses() string {
 	if len(in.Slices) > 0 {
 		return "no EndpointSlice of the Service has addresses"
 	}
@@ -75,7 +80,7 @@ func forKubernetes(service *corev1.Service) *corev1.Service {
 		delete(bare.Annotations, name)
 	}
 	for _, name := range []string{v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints} {
-		// Of the older name the value counts that Kubernetes does not know, too: it
+		// A value of the older name that Kubernetes does not know counts all the same: it
 		// keeps Kubernetes from looking at the newer one.
 		if strings.HasPrefix(bare.Annotations[name], v1alpha1.PolicyPrefix) {
 			bare.Annotations[name] = "Disabled"

@@ -1,0 +1,28 @@
+package explain
+
+import (
+	"math"
+	"strconv"
+)
+
+// Count is a number that is not negative with its noun, as in "1,200 endpoints".
+func Count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Thousands(n) + " " + many
+}
+
+// Thousands writes a number that is not negative with separators.
+func Thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Rounded leaves as many digits of a percentage as mean something.
+func Rounded(percentage float64) float64 {
+	return math.Round(percentage*1e6) / 1e6
+}

@@ -1,0 +1,308 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/simulate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Explanation is all that there is to say about a Service. Percentages are from 0 to 100.
+type Explanation struct {
+	Namespace     string           `json:"namespace"`
+	Service       string           `json:"service"`
+	AsksFor       string           `json:"asksFor"`
+	Approach      string           `json:"approach"`
+	Source        string           `json:"source,omitempty"`
+	Policy        string           `json:"policy,omitempty"`
+	ClusterPolicy string           `json:"clusterPolicy,omitempty"`
+	Tiers         topology.Tiers   `json:"tiers,omitempty"`
+	Upstream      bool             `json:"upstream,omitempty"`
+	Delivery      routing.Delivery `json:"delivery"`
+	Undelivered   bool             `json:"undelivered,omitempty"` // the plan cannot be expressed, so it is not in force
+	LeftAlone     string           `json:"leftAlone,omitempty"`   // why, if Vicinity does nothing whatever is asked for
+	Groups        int              `json:"groups"`
+	Meanwhile     *Interim         `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
+	Condition     *Condition       `json:"condition,omitempty"`
+	NoPlan        string           `json:"noPlan,omitempty"`
+	Families      []Family         `json:"families"`
+	NoProxy       string           `json:"noStockProxy,omitempty"`
+	Written       *bool            `json:"written,omitempty"` // none if there is no plan, or none that is known
+	Pending       []string         `json:"pending,omitempty"` // what of the decision is not written
+	// Held are the zones that endpoints keep for a moment, by address.
+	Held     map[string][]string `json:"held,omitempty"`
+	Warnings []string            `json:"warnings,omitempty"`
+	Limits   []Limit             `json:"limits,omitempty"`
+	NotKnown []string            `json:"notKnown,omitempty"`
+
+	// Blind says that the nodes are not known, so that no plan is.
+	Blind bool `json:"-"`
+	// AwaitsProxy says that the plan is for vicinity-proxy and stock proxies still serve the
+	// Service, so that it is not in force.
+	AwaitsProxy bool `json:"-"`
+	// NoAddresses is why there is no family.
+	NoAddresses string `json:"-"`
+}
+
+// Interim is a decision that holds for a while.
+type Interim struct {
+	Undelivered bool            `json:"undelivered,omitempty"`
+	Notes       []string        `json:"notes,omitempty"`
+	Families    []InterimFamily `json:"families"`
+
+	Delivery routing.Delivery `json:"-"`
+}
+
+// InterimFamily is the part of it that is about an address family.
+type InterimFamily struct {
+	Family    string              `json:"family"`
+	State     string              `json:"state"`
+	Rule      allocate.Rule       `json:"rule,omitempty"`
+	Why       string              `json:"why,omitempty"`
+	Expected  *Figures            `json:"expected,omitempty"`
+	Endpoints map[string][]string `json:"endpoints,omitempty"`
+}
+
+// Condition is the outcome that the Service has in its status.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Since   string `json:"since"`
+}
+
+// Limit is something that no plan mends.
+type Limit struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+	Link string `json:"link"`
+}
+
+// Family is the part of an explanation that is about an address family: the plan that is
+// decided, among those of other algorithms, and what stock proxies do.
+type Family struct {
+	Family string `json:"family"`
+	// Decided says that Vicinity made the plan. If not it is what Kubernetes is expected to
+	// do, or what happens when no one does anything.
+	Decided    bool                `json:"decided"`
+	State      string              `json:"state"`
+	Rule       allocate.Rule       `json:"rule,omitempty"`
+	Why        string              `json:"why,omitempty"`
+	Capacity   string              `json:"capacity,omitempty"`
+	Expected   *Figures            `json:"expected,omitempty"` // of the plan, delivered or not
+	Zones      []Zone              `json:"zones,omitempty"`
+	Plan       *Groups             `json:"plan,omitempty"`
+	Endpoints  map[string][]string `json:"endpoints,omitempty"` // the zones that use each address
+	Algorithms []Algorithm         `json:"algorithms,omitempty"`
+	Stock      []Stock             `json:"stockProxies"`
+
+	Plans `json:"-"`
+
+	limits  []explain.Limit
+	divided bool // zones use different endpoints
+}
+
+// Explain decides about a Service and compares.
+func Explain(in Reading) (*Explanation, error) {
+	d, err := in.Decide()
+	if err != nil {
+		return nil, err
+	}
+	service, request := in.Service, &d.Request
+	e := &Explanation{
+		Namespace: service.Namespace, Service: service.Name,
+		AsksFor: explain.Intent(request.Intent), Approach: string(request.Approach), Source: request.Source,
+		Policy: request.Policy, ClusterPolicy: request.ClusterPolicy, Tiers: request.Intent.Tiers, Upstream: request.Upstream,
+		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: in.LeftAlone, Groups: len(in.Groups),
+		Meanwhile: interimOf(d.Meanwhile), NoPlan: request.NoPlan, Families: []Family{}, NoProxy: stockLeaves(service),
+		Pending: in.pending(d), Held: routing.Held(in.Slices), Warnings: in.warnings(&d),
+		Blind: in.blind(), AwaitsProxy: awaitsProxy(service, d.Delivery),
+	}
+	if c := routing.ConditionOf(service); c != nil {
+		e.Condition = &Condition{c.Type, string(c.Status), c.Reason, c.Message, c.LastTransitionTime.UTC().Format(time.RFC3339)}
+	}
+	if request.NoPlan != "" {
+		return e, nil
+	}
+	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		ready, found := endpoints[family]
+		if !found {
+			continue
+		}
+		f, err := in.family(&d, family, ready)
+		if err != nil {
+			return nil, err
+		}
+		e.Families = append(e.Families, f)
+	}
+	if len(e.Families) == 0 {
+		e.NoAddresses = in.withoutAddresses()
+	}
+	e.Limits = e.limits()
+	planned := d.Delivery != routing.DeliveryNone && !d.Undelivered && len(e.Families) > 0
+	readable := !e.Blind && (d.Delivery != routing.DeliveryGroups || !slices.Contains(in.Unread, KindGroups))
+	if planned && readable {
+		all := len(e.Pending) == 0
+		e.Written = &all
+	}
+	return e, nil
+}
+
+// family explains one family.
+func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []translate.Endpoint) (Family, error) {
+	request := &d.Request
+	f := Family{Family: string(family), Stock: []Stock{}, Plans: Plans{Request: *request, Unit: request.Capacity.Type, Question: in.question(d, ready)}}
+	var assigned map[string]allocate.ConsumerSet
+	decided := slices.IndexFunc(d.Families, func(d routing.FamilyDecision) bool { return d.Family == family })
+	if decided >= 0 {
+		f.Question.Region = d.Families[decided].Region
+	}
+	var err error
+	if f.Comparison, err = explain.Compare(f.Question); err != nil {
+		return f, err
+	}
+	if decided >= 0 {
+		d := &d.Families[decided]
+		f.Decided, assigned = true, d.Assigned
+		f.Comparison.Decide(f.Question, d.Plan, d.Outcome, d.Nodes, d.Placed())
+	}
+	// What is in force is shown, also where nothing is asked for.
+	f.Comparison.Shown = f.Comparison.Asked
+	if stockLeaves(in.Service) == "" {
+		f.Stock = in.stock(request.Capacity, family, ready)
+	}
+	f.limits = explain.Limits(f.Question.Region)
+	if !d.Undelivered { // or the plan is only a wish
+		var limit explain.Limit
+		if limit, f.divided = explain.TrafficFromOneZone(f.Question.Region, f.Asked().Plan); f.divided {
+			f.limits = append(f.limits, limit)
+		}
+	}
+	if in.blind() {
+		f.limits = slices.DeleteFunc(f.limits, func(l explain.Limit) bool { return l.Name == explain.LimitZonesWithoutNodes })
+		f.Decided, f.State = false, "unknown"
+		return f, nil
+	}
+	asked := f.Asked()
+	f.State, f.Rule, f.Why = asked.Outcome.State.String(), asked.Outcome.Rule, explain.Outcome(asked.Outcome)
+	f.Capacity, f.Expected = string(f.Unit), figuresOf(asked.Figures)
+	f.Zones, f.Plan, f.Algorithms, f.Endpoints = f.zones(), f.groups(), f.algorithms(), consumersOf(assigned)
+	return f, nil
+}
+
+// question is what to compare for the ready endpoints of a family.
+func (in *Reading) question(d *routing.Decision, ready []translate.Endpoint) explain.Question {
+	request, cluster := d.Request, in.Cluster
+	auto := translate.AutoCapacity()
+	auto.NodeSelector = request.Capacity.NodeSelector
+	q := explain.Question{
+		Region:   cluster.Region(request.Capacity, ready),
+		CPU:      cluster.Region(auto, ready),
+		Asked:    request.Intent,
+		Delivery: simulate.Hints,
+		Pods:     examples(ready),
+	}
+	if bound := q.Asked.Bound; bound != nil && bound.Algorithm != allocate.Auto {
+		q.Thresholds = allocate.ThresholdsOf(*bound)
+	}
+	if d.Delivery == routing.DeliveryGroups {
+		q.Delivery = simulate.Groups
+	}
+	q.Algorithms = carried(q.Delivery)
+	q.Nodes, _ = routing.NodeTiers(cluster, request, d.Delivery, ready)
+	return q
+}
+
+// consumersOf are the zones that use each endpoint, by address.
+func consumersOf(assigned map[string]allocate.ConsumerSet) map[string][]string {
+	endpoints := make(map[string][]string, len(assigned))
+	for address, set := range assigned {
+		zones := []string{}
+		for _, zone := range set.Zones() {
+			if strings.TrimSpace(zone) != "" {
+				zones = append(zones, zone)
+			}
+		}
+		endpoints[address] = zones
+	}
+	return endpoints
+}
+
+func interimOf(d *routing.Decision) *Interim {
+	if d == nil {
+		return nil
+	}
+	interim := &Interim{Undelivered: d.Undelivered, Notes: d.Notes, Families: []InterimFamily{}, Delivery: d.Delivery}
+	for i := range d.Families {
+		f := &d.Families[i]
+		interim.Families = append(interim.Families, InterimFamily{
+			Family: string(f.Family), State: f.Outcome.State.String(), Rule: f.Outcome.Rule, Why: explain.Outcome(f.Outcome),
+			Expected: figuresOf(f.Outcome.Figures), Endpoints: consumersOf(f.Assigned),
+		})
+	}
+	return interim
+}
+
+// Divided reports whether zones use different endpoints.
+func (e *Explanation) Divided() bool {
+	return slices.ContainsFunc(e.Families, func(f Family) bool { return f.divided })
+}
+
+// limits are those of all families, each once.
+func (e *Explanation) limits() []Limit {
+	var limits []Limit
+	for i := range e.Families {
+		for _, l := range e.Families[i].limits {
+			if limit := (Limit{l.Name, l.Text, l.Link()}); !slices.Contains(limits, limit) {
+				limits = append(limits, limit)
+			}
+		}
+	}
+	return limits
+}
+
+// Autoscaled notes which autoscalers set the number of endpoints of a Service that is
+// divided.
+func (e *Explanation) Autoscaled(names []string) {
+	if len(names) > 0 {
+		limit := explain.Autoscaled(names)
+		e.Limits = append(e.Limits, Limit{limit.Name, limit.Text, limit.Link()})
+	}
+}
+
+// warnings are what is wrong with what is written or with the nodes, and what cannot be
+// delivered, each once.
+func (in *Reading) warnings(d *routing.Decision) []string {
+	var warnings []string
+	if sentence := in.abandoned(); sentence != "" {
+		warnings = append(warnings, sentence)
+	}
+	warnings = slices.Concat(warnings, d.Request.Warnings, d.Notes)
+	if !in.blind() {
+		if names := d.Hinted().IgnoredBy; len(names) > 0 {
+			warnings = append(warnings, "kube-proxy does not go by all of the hints on "+NodeNames(names))
+		}
+		warnings = append(warnings, in.Cluster.Warnings()...)
+	}
+	if fault := in.Cluster.Fault(d.Request.Capacity); fault != "" {
+		warnings = append(warnings, fmt.Sprintf("%s: spec.%s", d.Request.FromPolicy(), fault))
+	}
+	var once []string
+	for _, warning := range warnings {
+		if !slices.Contains(once, warning) {
+			once = append(once, warning)
+		}
+	}
+	return once
+}

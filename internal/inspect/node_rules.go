@@ -1,0 +1,137 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// rule says by which rule the endpoints of a port were chosen.
+func (e *nodeView) rule(family ruleset.Family, port *ruleset.ServicePort) NodeRule {
+	if !e.groupsOf(family) {
+		return e.hintRule(family, port.Name)
+	}
+	var rule NodeRule
+	for _, group := range e.Seen {
+		if group.Spec.AddressType != FamilyName(family) {
+			continue
+		}
+		if len(rule.Tiers) > 0 && !slices.Equal(rule.Tiers, group.Spec.Tiers) {
+			rule.Why = "groups differ in their tiers, which change just now; those of one are shown"
+			break
+		}
+		rule.Tiers = group.Spec.Tiers
+	}
+	switch {
+	case len(rule.Tiers) == 0 && e.Zone == "":
+		rule.Text = "the node has no zone, so it uses the endpoints of all groups alike"
+	case len(rule.Tiers) == 0:
+		rule.Text = "the endpoints that the plan gives to " + e.Zone
+	default:
+		rule.Tier = e.tier(family, port.Name, len(rule.Tiers))
+		rule.Text = e.tierText(&rule)
+	}
+	if len(port.Cluster) > 0 && e.unready[port.Cluster[0].Addr()] {
+		rule.Why = "no endpoint that the node may use is ready; those that serve while they terminate are used"
+	}
+	return rule
+}
+
+// groupsOf reports whether a family is served from groups.
+func (e *nodeView) groupsOf(family ruleset.Family) bool {
+	return slices.ContainsFunc(e.Seen, func(g *v1alpha1.EndpointGroup) bool { return g.Spec.AddressType == FamilyName(family) })
+}
+
+// tier is the first tier that has an endpoint for the node, empty if none has: the first
+// with which, if there were no further ones, the proxy would have an endpoint.
+func (e *nodeView) tier(family ruleset.Family, port string, most int) string {
+	for n := 1; n <= most; n++ {
+		cut, last := make([]*v1alpha1.EndpointGroup, len(e.Seen)), ""
+		for i, group := range e.Seen {
+			cut[i] = group.DeepCopy()
+			if len(group.Spec.Tiers) >= n {
+				last = group.Spec.Tiers[n-1]
+				cut[i].Spec.Tiers = group.Spec.Tiers[:n]
+			}
+		}
+		for _, f := range compile.Service(e.input(cut), e.options).Families {
+			for i := range f.Ports {
+				if f.Family == family && f.Ports[i].Name == port && len(f.Ports[i].Cluster) > 0 && last != "" {
+					return last
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// tierText says what tiers make of the node.
+func (e *nodeView) tierText(rule *NodeRule) string {
+	texts := make([]string, len(rule.Tiers))
+	for i, key := range rule.Tiers {
+		texts[i] = key
+		if key == topology.Anywhere {
+			texts[i] = "anywhere"
+		}
+	}
+	order := strings.Join(texts, ", then ")
+	switch rule.Tier {
+	case "":
+		if topology.Tiers(rule.Tiers).Hard() {
+			order += ", and nothing else"
+		}
+		return order + "; none has an endpoint for the node"
+	case topology.Anywhere:
+		return order + "; nothing is nearer than anywhere"
+	}
+	value := e.Node.Labels[rule.Tier]
+	if rule.Tier == topology.Hostname {
+		value = cmp.Or(value, e.Node.Name)
+	}
+	return fmt.Sprintf("%s; the nearest with an endpoint is %s=%s", order, rule.Tier, value)
+}
+
+// hintRule says which hints of slices chose the endpoints of a port.
+func (e *nodeView) hintRule(family ruleset.Family, fullName string) NodeRule {
+	_, name, _ := strings.Cut(fullName, ":")
+	for _, port := range e.stockPorts() {
+		if port.Family == FamilyName(family) && port.Name == name {
+			choice := port.Index().Choose(e.Node.Name, e.Zone)
+			return NodeRule{Text: stockRule(choice, e.Node.Name, e.Zone), Why: choice.Why}
+		}
+	}
+	return NodeRule{Text: "all endpoints", Why: "there is none"}
+}
+
+// stockPorts are the ports as stock proxies know them, whoever the slices are for.
+func (e *nodeView) stockPorts() []routing.StockPort {
+	var all []*discoveryv1.EndpointSlice
+	for _, slice := range e.Slices {
+		bare := *slice
+		bare.Labels = maps.Clone(slice.Labels)
+		delete(bare.Labels, v1alpha1.LabelServiceProxyName)
+		all = append(all, &bare)
+	}
+	return routing.StockPorts(all)
+}
+
+// stockRule says by which hints kube-proxy chooses.
+func stockRule(choice routing.StockChoice, node, zone string) string {
+	switch choice.Mode {
+	case routing.StockNode:
+		return "those that hints give to the node " + node
+	case routing.StockZone:
+		return "those that hints give to the zone " + zone
+	}
+	return "all endpoints"
+}

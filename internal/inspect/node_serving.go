@@ -1,0 +1,110 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// who says who serves the Service on the node, and why.
+func (e *nodeView) who() (servedBy, why string) {
+	spec := &e.Service.Spec
+	name, named := e.Service.Labels[v1alpha1.LabelServiceProxyName]
+	switch {
+	case spec.Type == corev1.ServiceTypeExternalName:
+		return "nobody", "it is another name of " + spec.ExternalName
+	case spec.ClusterIP == corev1.ClusterIPNone || spec.ClusterIP == "":
+		return "nobody", "it is headless: clients connect to endpoints that they look up by its name"
+	case named && name != v1alpha1.ServiceProxyName:
+		return cmp.Or(name, "another proxy"), "the label " + v1alpha1.LabelServiceProxyName + " gives it to that proxy"
+	case named && !e.Installed:
+		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, which is not installed", v1alpha1.LabelServiceProxyName)
+	case named && !e.served():
+		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, and it has no group", v1alpha1.LabelServiceProxyName)
+	case named && e.dead() != "":
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that; but " + e.dead() + ", so the rules are those of before, or none"
+	case named:
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that"
+	case e.served() && e.dead() != "":
+		return "kube-proxy", "vicinity-proxy would, but " + e.dead()
+	case e.served() && e.Settings.AllServices:
+		return "vicinity-proxy", "it serves all Services, and its rules come before those of kube-proxy, where there is one"
+	case e.served():
+		return "vicinity-proxy", "its rules come first; kube-proxy has the Service too, until it is handed over"
+	case e.fromGroups():
+		return "kube-proxy", "vicinity-proxy knows no endpoint for the node, and the Service is not handed over"
+	case !e.Installed:
+		return "kube-proxy", "vicinity-proxy is not installed"
+	case e.Service.Annotations[v1alpha1.AnnotationProxy] == "true":
+		return "kube-proxy", "the annotation " + v1alpha1.AnnotationProxy + " asks for vicinity-proxy, and there is no group for the node yet"
+	}
+	return "kube-proxy", "the Service has no group; the annotation " + v1alpha1.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
+}
+
+// dead says why the proxy of the node does not work, and is empty if it does or if that is
+// not known.
+func (e *nodeView) dead() string {
+	switch {
+	case e.Kept != "":
+		return e.Kept
+	case slices.Contains(e.Unread, KindLeases):
+		return ""
+	case e.Lease == nil || e.Lease.Spec.RenewTime == nil:
+		return "no Lease says that vicinity-proxy lives on the node"
+	}
+	if age := e.Now.Sub(e.Lease.Spec.RenewTime.Time); age >= v1alpha1.LeaseFresh {
+		return fmt.Sprintf("the Lease of the node's proxy was last renewed %s ago", age.Round(time.Second))
+	}
+	return ""
+}
+
+// handOver says how far the hand-over of the Service is on the node, as the controller
+// sees it. There is none to speak of for most.
+func (e *nodeView) handOver() string {
+	name := e.Service.Labels[v1alpha1.LabelServiceProxyName]
+	wanted := e.Service.Annotations[v1alpha1.AnnotationProxy] == "true"
+	switch {
+	case slices.Contains(e.Unread, KindLeases) || slices.Contains(e.Unread, KindGroups):
+		return ""
+	case name == v1alpha1.ServiceProxyName && !wanted:
+		return "the Service is to go back to kube-proxy, by the label first"
+	case name == v1alpha1.ServiceProxyName:
+		return "done"
+	case name != "" || !wanted && len(e.Groups) == 0:
+		return ""
+	case !wanted:
+		return "the Service is kube-proxy's again; its groups go in a moment"
+	case len(e.Groups) == 0:
+		return "the controller has not written the groups yet"
+	}
+	proxy := routing.NodeProxy{Node: e.Node.Name, Zone: e.Zone}
+	if e.Lease != nil && e.Lease.Spec.RenewTime != nil {
+		proxy.Seen = e.Lease.Spec.RenewTime.Time
+		proxy.Programmed, proxy.Except = e.Lease.Annotations[v1alpha1.AnnotationProgrammed], e.Lease.Annotations[v1alpha1.AnnotationExcept]
+	}
+	step := routing.HandOver{
+		Service: e.Service.Namespace + "/" + e.Service.Name, Wanted: true, Groups: e.Groups, Written: true, Proxies: []routing.NodeProxy{proxy},
+	}.Next(e.Now)
+	if failure := e.probeFailure(); failure != "" && len(step.Missing) > 0 {
+		return "it waits for this node, whose packets do not come through the rules of vicinity-proxy: " + failure
+	}
+	if len(step.Missing) > 0 {
+		return "it waits for this node, whose proxy has not said that it has programmed all groups"
+	}
+	return "this node is ready; it waits for others, or for the controller"
+}
+
+// probeFailure is why a probe of the node's proxy failed, empty if none did, or if the proxy
+// does not live any more.
+func (e *nodeView) probeFailure() string {
+	if e.Lease == nil || e.dead() != "" {
+		return ""
+	}
+	return e.Lease.Annotations[v1alpha1.AnnotationProbeFailure]
+}

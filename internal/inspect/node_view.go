@@ -1,0 +1,156 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
+)
+
+// nodeView is what the rules of a node do for a Service. What they do is compiled
+// as the proxy does; what is asked here are questions about that.
+type nodeView struct {
+	NodeReading
+	options compile.Options
+	result  compile.Result
+	tables  map[ruleset.Family]*ruleset.Table
+	// odd are parts that no rule can be made of.
+	odd []string
+	// nodes are where endpoints are, by address.
+	nodes map[netip.Addr]string
+	// unready are the addresses of endpoints that are not ready.
+	unready map[netip.Addr]bool
+}
+
+func newNodeView(in NodeReading) *nodeView {
+	e := &nodeView{
+		NodeReading: in, options: in.Settings.Options(in.Node, in.Zone, in.Local),
+		tables: map[ruleset.Family]*ruleset.Table{}, nodes: map[netip.Addr]string{}, unready: map[netip.Addr]bool{},
+	}
+	e.options.Addresses = in.Book
+	if in.Installed {
+		e.result = compile.Service(e.input(in.Seen), e.options)
+	}
+	compiled := slices.Clone(e.result.Families)
+	for _, rival := range in.Rivals {
+		compiled = append(compiled, compile.Service(rival, e.options).Families...)
+	}
+	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+		table, errs := view.Table(in.Settings.Config(family, in.Node), compiled)
+		e.tables[family] = table
+		for _, err := range errs {
+			e.odd = append(e.odd, err.Error())
+		}
+	}
+	e.locate()
+	if !e.served() {
+		e.odd = append(e.odd, e.keptLocal()...)
+	}
+	return e
+}
+
+// keptLocal says which connections kube-proxy sends to endpoints on the node alone, where
+// the rules of hints do not count.
+func (e *nodeView) keptLocal() []string {
+	const consequence = " Local: kube-proxy sends them to endpoints on the node alone, whatever hints say"
+	spec := &e.Service.Spec
+	var sentences []string
+	if policy := spec.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
+		sentences = append(sentences, "connections to the cluster IP have internalTrafficPolicy"+consequence)
+	}
+	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		sentences = append(sentences, "connections from outside have externalTrafficPolicy"+consequence)
+	}
+	return sentences
+}
+
+// refused says which addresses the Service claims and does not get.
+func (e *nodeView) refused() []string {
+	return e.result.Refused.Sentences(len(e.result.Refused.First))
+}
+
+func (e *nodeView) input(groups []*v1alpha1.EndpointGroup) compile.Input {
+	return compile.Input{Service: e.Service, Groups: groups, Slices: e.Slices}
+}
+
+// locate notes where endpoints are.
+func (e *nodeView) locate() {
+	note := func(text, node string, ready bool) {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return
+		}
+		address = address.Unmap()
+		e.nodes[address] = cmp.Or(node, e.nodes[address])
+		if before, known := e.unready[address]; !known || before {
+			e.unready[address] = !ready
+		}
+	}
+	for _, slice := range e.Slices {
+		if e.fromGroups() {
+			break
+		}
+		for i := range slice.Endpoints {
+			endpoint := &slice.Endpoints[i]
+			node := ""
+			if endpoint.NodeName != nil {
+				node = *endpoint.NodeName
+			}
+			for _, address := range endpoint.Addresses {
+				note(address, node, endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready)
+			}
+		}
+	}
+	for _, group := range e.Seen {
+		for i := range group.Spec.Endpoints {
+			endpoint := &group.Spec.Endpoints[i]
+			note(endpoint.Address, endpoint.Node, !endpoint.NotReady)
+		}
+	}
+}
+
+func (e *nodeView) fromGroups() bool { return len(e.Seen) > 0 }
+
+// served reports whether the rules do anything for the Service.
+func (e *nodeView) served() bool { return len(e.result.Families) > 0 }
+
+// Differences are how a listing of a kernel's rules differs from what they should be for the
+// Service.
+func (n *NodeExplanation) Differences(listing ruleset.Listing) []string {
+	e := n.view
+	if !e.served() && !listing.Exists {
+		return nil
+	}
+	share := view.Share{Table: e.tables[listing.Family]}
+	for _, text := range e.Service.Spec.ClusterIPs {
+		if address, err := netip.ParseAddr(text); err == nil {
+			share.Addresses = append(share.Addresses, address.Unmap())
+		}
+	}
+	for i := range e.result.Families {
+		f := &e.result.Families[i]
+		for _, endpoint := range f.Endpoints {
+			share.Endpoints = append(share.Endpoints, endpoint.Address)
+		}
+	}
+	var sentences []string
+	for _, difference := range share.Table.Differences(share.Of(listing)) {
+		sentences = append(sentences, fmt.Sprintf("%s: %s", FamilyName(listing.Family), difference))
+	}
+	return sentences
+}
+
+// FamilyName is what the API calls a family.
+func FamilyName(family ruleset.Family) corev1.IPFamily {
+	if family == ruleset.IPv6 {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}

@@ -1,0 +1,76 @@
+package inspect
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// pending says what of a decision is not in the cluster yet, as far as that is known.
+func (in *Reading) pending(d routing.Decision) []string {
+	if in.blind() {
+		return nil
+	}
+	sentences := heldText(routing.Held(in.Slices))
+	endpoints, written := 0, 0
+	hinted := d.Hinted()
+	for _, slice := range in.Slices {
+		var changed int
+		switch {
+		case hinted.Delivery == routing.DeliveryHints:
+			changed = routing.Unwritten(slice, *hinted)
+		case in.Service.Labels[v1alpha1.LabelRouted] == "true":
+			_, changed = routing.Bare(slice)
+		}
+		if changed > 0 {
+			endpoints += changed
+			written++
+		}
+	}
+	if endpoints > 0 {
+		state := "not written yet"
+		if routing.DroppedHints(in.Service) {
+			state = "written and not stored"
+		}
+		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,
+			explain.Count(int64(endpoints), "endpoint", "endpoints"), explain.Count(int64(written), "slice", "slices")))
+	}
+	switch {
+	case d.Delivery == routing.DeliveryGroups && !slices.Contains(in.Unread, KindSlices) && !slices.Contains(in.Unread, KindGroups):
+		return append(sentences, in.pendingGroups(d)...)
+	case d.Delivery != routing.DeliveryGroups && len(in.Groups) > 0:
+		sentences = append(sentences, "not removed yet: "+explain.Count(int64(len(in.Groups)), "group", "groups"))
+	}
+	return sentences
+}
+
+func (in *Reading) pendingGroups(d routing.Decision) []string {
+	var sentences []string
+	changes := routing.Groups(in.Input, d, routing.GroupState{Now: in.Now, HandOver: awaitsProxy(in.Service, d.Delivery)})
+	if n := changes.Writes(); n > 0 {
+		sentences = append(sentences, "not written yet: "+explain.Count(int64(n), "group differs from the plan", "groups differ from the plan"))
+	}
+	if changes.After > 0 {
+		sentences = append(sentences, "zones keep for a moment what the plan takes from them")
+	}
+	return sentences
+}
+
+// heldText says which endpoints zones keep although the plan takes them from there.
+func heldText(held map[string][]string) []string {
+	addresses := map[string][]string{}
+	for _, address := range slices.Sorted(maps.Keys(held)) {
+		zones := strings.Join(held[address], " and ")
+		addresses[zones] = append(addresses[zones], address)
+	}
+	var sentences []string
+	for _, zones := range slices.Sorted(maps.Keys(addresses)) {
+		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, firstOf(addresses[zones])))
+	}
+	return sentences
+}

@@ -1,0 +1,211 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/simulate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Section is what plan says about one address family of a Service. Percentages are from 0
+// to 100.
+type Section struct {
+	Namespace  string         `json:"namespace"`
+	Service    string         `json:"service"`
+	Family     string         `json:"family,omitempty"` // empty unless the Service has several
+	AsksFor    string         `json:"asksFor"`
+	Source     string         `json:"source,omitempty"`
+	Tiers      topology.Tiers `json:"tiers,omitempty"`
+	Upstream   bool           `json:"upstream,omitempty"`
+	Warnings   []string       `json:"warnings,omitempty"`
+	NoPlan     string         `json:"noPlan,omitempty"` // if there is a reason, what follows is zero
+	Capacity   string         `json:"capacity,omitempty"`
+	Delivery   string         `json:"delivery,omitempty"`
+	Zones      []Zone         `json:"zones,omitempty"`
+	Algorithms []Algorithm    `json:"algorithms,omitempty"`
+	Plan       *Groups        `json:"plan,omitempty"`
+	Advice     []Advice       `json:"advice,omitempty"`
+
+	Plans `json:"-"`
+}
+
+// Advice is a change of where pods are that makes a plan better.
+type Advice struct {
+	Advice      string  `json:"advice"`
+	Moves       []Move  `json:"moves"`
+	InZone      float64 `json:"inZone"`
+	MaxOverload float64 `json:"maxOverload"`
+	Total       float64 `json:"total"`
+}
+
+// Move is a number of pods that go from one zone to another, or are new.
+type Move struct {
+	New  bool   `json:"new,omitempty"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to"`
+	Pods int    `json:"pods"`
+}
+
+// Title names the Service, with the family where there are two.
+func (s *Section) Title() string {
+	title := s.Namespace + "/" + s.Service
+	if s.Family != "" {
+		title += " (" + s.Family + ")"
+	}
+	return title
+}
+
+// Manifests are what a plan depends on beside a Service and the cluster.
+type Manifests interface {
+	// Defaults are the policies for all Services of a namespace.
+	Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy
+	// Endpoints are those of a Service, by family.
+	Endpoints(service *corev1.Service, cluster *translate.Cluster) translate.Families
+}
+
+// Planner plans for the Services of manifests.
+type Planner struct {
+	Manifests Manifests
+	Policies  []*v1alpha1.RoutingPolicy
+	Cluster   *translate.Cluster
+	// Question is for all Services, and Groups for those that ask for vicinity-proxy; they
+	// are the same if one delivery is for all.
+	Question, Groups explain.Question
+	Capacity         translate.CapacityType // empty: as the Service asks
+}
+
+// Sections are those of one Service: one, or one for each of its families.
+func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
+	request := translate.RequestOf(service, p.Policies, translate.Options{Defaults: p.Manifests.Defaults(service.Namespace)})
+	section := Section{Namespace: service.Namespace, Service: service.Name, NoPlan: request.NoPlan}
+	section.ask(request)
+	if section.NoPlan != "" {
+		return []Section{section}, nil
+	}
+	families := p.Manifests.Endpoints(service, p.Cluster)
+	var sections []Section
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		endpoints, found := families[family]
+		if !found {
+			continue
+		}
+		s := section
+		if len(families) > 1 {
+			s.Family = string(family)
+		}
+		if err := p.compare(&s, endpoints); err != nil {
+			return nil, fmt.Errorf("planning Service %s: %w", s.Title(), err)
+		}
+		sections = append(sections, s)
+	}
+	if len(sections) == 0 {
+		section.NoPlan = noEndpoint
+		if len(service.Spec.Selector) == 0 {
+			section.NoPlan = "the Service has no selector and the manifests have no EndpointSlice of it, so its endpoints are unknown"
+		}
+		sections = append(sections, section)
+	}
+	return sections, nil
+}
+
+const noEndpoint = "no endpoint is ready"
+
+// ask notes what is asked for.
+func (s *Section) ask(request translate.Request) {
+	s.Request = request
+	s.AsksFor, s.Source, s.Tiers = explain.Intent(request.Intent), request.Source, request.Intent.Tiers
+	s.Upstream, s.Warnings = request.Upstream, request.Warnings
+}
+
+// compare compares the plans for the endpoints of one family.
+func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
+	if len(endpoints) == 0 {
+		s.NoPlan = noEndpoint
+		return nil
+	}
+	q := p.Question
+	if s.Request.Groups {
+		q = p.Groups
+	}
+	s.ask(s.Request.WithGroups(q.Delivery == simulate.Groups))
+	capacity := s.Request.Capacity
+	if p.Capacity != "" {
+		capacity = translate.Capacity{Type: p.Capacity, WithoutControlPlane: s.Request.Capacity.WithoutControlPlane}
+	}
+	q.Region = p.Cluster.Region(capacity, endpoints)
+	q.CPU = p.Cluster.Region(translate.AutoCapacity(), endpoints)
+	q.Asked = s.Request.Intent
+	if bound := q.Asked.Bound; bound != nil {
+		asked := q.Thresholds.Apply(*bound)
+		q.Asked.Bound = &asked
+	}
+	q.Pods = examples(endpoints)
+	request, fault := s.Request, ""
+	request.Intent, request.Capacity = q.Asked, capacity
+	q.Nodes, fault = routing.NodeTiers(p.Cluster, request, q.Delivery, endpoints)
+	s.Question, s.Unit = q, capacity.Type
+	var err error
+	if s.Comparison, err = explain.Compare(q); err != nil {
+		return err
+	}
+	s.Warnings = slices.Concat(s.Warnings, explain.Warnings(q.Region), hintWarnings(&s.Plans))
+	for _, sentence := range []string{s.Request.Declined, fault} {
+		if sentence != "" {
+			s.Warnings = append(s.Warnings, sentence)
+		}
+	}
+	s.AsksFor, s.Capacity, s.Delivery = explain.Intent(q.Asked), string(capacity.Type), string(q.Delivery)
+	s.Zones, s.Algorithms, s.Plan = s.zones(), s.algorithms(), s.groups()
+	return nil
+}
+
+// hintWarnings say what hints cannot express of what is asked for.
+func hintWarnings(p *Plans) []string {
+	if p.Question.Delivery != simulate.Hints {
+		return nil
+	}
+	var warnings []string
+	if p.Question.Asked.Tiers.Hard() {
+		warnings = append(warnings, fmt.Sprintf("%s cannot require: where no endpoint is near, proxies use all; see --delivery %s", simulate.Hints, simulate.Groups))
+	}
+	groups, most := p.Shown().Plan.Groups, 0
+	for i := range groups {
+		most = max(most, len(groups[i].Consumers))
+	}
+	// One group for all needs no hints.
+	if len(groups) > 1 && most > v1alpha1.MaxHints {
+		warnings = append(warnings, fmt.Sprintf("%s cannot express this plan: an endpoint serves %d zones, at most %d are allowed; see --delivery %s",
+			simulate.Hints, most, v1alpha1.MaxHints, simulate.Groups))
+	}
+	return warnings
+}
+
+// Advise adds advice, which takes many plans to find.
+func (s *Section) Advise() error {
+	if s.NoPlan != "" {
+		return nil
+	}
+	found, err := explain.Advise(s.Question, *s.Shown())
+	if err != nil {
+		return fmt.Errorf("planning Service %s: %w", s.Title(), err)
+	}
+	for i := range found {
+		a := &found[i]
+		advice := Advice{
+			Advice: a.String(), InZone: percent(a.After.Figures.InZone),
+			MaxOverload: percent(a.After.Figures.Overload), Total: explain.Rounded(a.After.Total),
+		}
+		for _, m := range a.Moves {
+			advice.Moves = append(advice.Moves, Move(m))
+		}
+		s.Advice = append(s.Advice, advice)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Stock is what stock proxies do for some ports, alike for each, by the hints as they are
+// stored.
+type Stock struct {
+	Ports    []StockPort `json:"ports"`
+	Expected *Figures    `json:"expected,omitempty"`
+	Zones    []StockZone `json:"zones"`
+
+	Ready   int              `json:"-"` // endpoints
+	Figures allocate.Figures `json:"-"`
+}
+
+// StockPort names a port.
+type StockPort struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`
+}
+
+// StockZone is what the nodes of a zone do that do the same.
+type StockZone struct {
+	Zone  string            `json:"zone"`
+	Nodes int               `json:"nodes,omitempty"` // none if that is unknown
+	Mode  routing.StockMode `json:"mode"`
+	Why   string            `json:"why,omitempty"`
+	Uses  map[string]int    `json:"uses"` // by the zone of the endpoints
+}
+
+// stockLeaves is why stock proxies do not serve a Service.
+func stockLeaves(service *corev1.Service) string {
+	if name, found := service.Labels[v1alpha1.LabelServiceProxyName]; found {
+		return fmt.Sprintf("the label %s leaves the Service to %s", v1alpha1.LabelServiceProxyName, cmp.Or(name, "another proxy"))
+	}
+	return ""
+}
+
+// stockPorts are the ports of a family as stock proxies know them, with endpoints in the
+// zones of their nodes: slices need not say any, or may say those of once.
+func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []translate.Endpoint) []routing.StockPort {
+	zones := make(map[string]string, len(ready))
+	for i := range ready {
+		zones[ready[i].Address] = ready[i].Zone
+	}
+	ports := slices.DeleteFunc(routing.StockPorts(eps), func(port routing.StockPort) bool { return port.Family != family })
+	for _, port := range ports {
+		for i := range port.Endpoints {
+			e := &port.Endpoints[i]
+			if zone, found := zones[e.Address]; found {
+				e.Zone = zone
+			}
+		}
+	}
+	return ports
+}
+
+// stock is what stock proxies do with the slices of a family as they are stored. Without
+// the nodes a client is made up for each zone, and nothing is said of numbers.
+func (in *Reading) stock(capacity translate.Capacity, family corev1.IPFamily, ready []translate.Endpoint) []Stock {
+	views := []Stock{}
+	for _, port := range stockPorts(in.Slices, family, ready) {
+		index := port.Index()
+		clients := port.ZoneClients()
+		if !in.blind() {
+			clients = routing.StockClients(in.Cluster, capacity)
+		}
+		rows, figures := index.View(clients)
+		view := Stock{
+			Ports: []StockPort{{port.Name, string(port.Protocol)}}, Expected: figuresOf(figures), Zones: []StockZone{},
+			Ready: index.Ready(), Figures: figures,
+		}
+		for _, row := range rows {
+			if in.blind() {
+				row.Nodes = 0
+			}
+			view.Zones = append(view.Zones, StockZone(row))
+		}
+		if in.blind() {
+			view.Expected = nil
+		}
+		same := slices.IndexFunc(views, func(other Stock) bool {
+			return other.Ready == view.Ready && other.Figures == view.Figures && reflect.DeepEqual(other.Zones, view.Zones)
+		})
+		if same >= 0 {
+			views[same].Ports = append(views[same].Ports, view.Ports...)
+			continue
+		}
+		views = append(views, view)
+	}
+	return views
+}
