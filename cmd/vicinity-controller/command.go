@@ -13,6 +13,7 @@ import (
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -30,7 +31,6 @@ type config struct {
 	pprof          string
 	log            logConfig
 	routing        controller.Options
-	groups, hints  bool
 	webhooks       webhookConfig
 }
 
@@ -75,7 +75,8 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; without it the KUBECONFIG variable, or the pod's own account")
 	flags.Float32Var(&c.qps, "kube-api-qps", 200, "requests a second to the API server")
 	flags.IntVar(&c.burst, "kube-api-burst", 400, "requests to the API server at once")
-	flags.StringVar(&c.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Vicinity itself; the POD_NAMESPACE variable by default")
+	c.namespace = os.Getenv("POD_NAMESPACE")
+	routingflags.AddNamespace(flags, &c.namespace)
 	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account that the controller writes as, whose writes the webhooks let pass; the POD_SERVICE_ACCOUNT variable by default")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "have only one of several controllers write")
 	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses of --namespace, for vicinity-proxy, which does not let Services take them")
@@ -89,15 +90,9 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 }
 
 func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
-	o, s := &c.routing, &c.routing.Settings
-	*s = routing.DefaultSettings()
-	flags.StringSliceVar(&o.LeftAlone.Namespaces, "exclude-namespaces", translate.DefaultExcluded(), "namespaces whose Services are left alone, beside Vicinity's own")
-	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", false, "do what topology-mode: Auto asks of Kubernetes, too")
-	flags.IntVar(&s.SliceLimit, "slice-limit", routing.DefaultSliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
-	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", routing.DefaultShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
-	flags.BoolVar(&c.hints, "hints", true, "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
-	flags.BoolVar(&c.groups, "groups", true, "write EndpointGroups for Services that ask for vicinity-proxy")
-	flags.IntVar(&s.GroupSize, "group-size", groups.DefaultSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", groups.MaxSize))
+	o := &c.routing
+	o.Settings, o.LeftAlone.Namespaces = routing.DefaultSettings(), translate.DefaultExcluded()
+	routingflags.Add(flags, &o.Settings, &o.LeftAlone)
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
 	o.ProxyNodes = controller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
@@ -147,15 +142,14 @@ func (c *config) check() error {
 		return fmt.Errorf("--namespace: it is empty, and the lease and the certificate are kept there")
 	case c.namespace == "" && c.nodeAddresses:
 		return fmt.Errorf("--namespace: it is empty, and the addresses of nodes are published there")
-	case c.namespace == "" && c.groups:
+	case c.namespace == "" && !s.WithoutGroups:
 		return fmt.Errorf("--namespace: it is empty, and only leases of proxies there count; without it, --groups must be false")
-	case !c.hints && c.webhooks.endpointSlices:
+	case s.WithoutHints && c.webhooks.endpointSlices:
 		return fmt.Errorf("--webhook-endpointslices: true is not allowed with --hints=false; it keeps hints, and there are none")
 	case c.serviceAccount == "" && c.webhooks.endpointSlices:
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}
 	o.LeftAlone.Own = c.namespace
-	o.Settings.WithoutGroups, o.Settings.WithoutHints = !c.groups, !c.hints
 	return c.log.check()
 }
 

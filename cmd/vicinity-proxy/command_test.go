@@ -159,7 +159,7 @@ func TestFlagsWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 ||
-		!o.ExternalIPs.None || s.log.level != "error" || s.log.format != "json" || !slices.Equal(s.nodePortAddresses, []string{"198.51.100.0/24"}) {
+		!o.ExternalIPs.None || s.log.level != "error" || s.log.format != "json" || !slices.Equal(s.rules.NodePortAddresses, []string{"198.51.100.0/24"}) {
 		t.Errorf("options %+v of settings %+v", o, s)
 	}
 	var pods [2]ruleset.Config

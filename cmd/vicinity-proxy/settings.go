@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/probe"
-	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 )
 
 // The flags of addresses.
@@ -29,15 +29,7 @@ type settings struct {
 	kubeconfig, master       string
 	nodeName, leaseNamespace string
 
-	allServices       bool
-	nodePortAddresses []string
-	externalIPs       []string
-	pods              view.PodFlags
-	masqueradeAll     bool
-	masqueradeBit     int
-
-	elements           proxy.Bounds
-	maxAffinityClients int
+	rules proxyflags.Flags
 
 	minSyncPeriod, syncPeriod                time.Duration
 	conntrackTCPCleanup, conntrackAccounting bool
@@ -56,18 +48,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.master, "master", "", "address of the API server, instead of the one that is known otherwise")
 	flags.StringVar(&s.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that the proxy runs on; the NODE_NAME variable by default, or else the name of the machine")
 	flags.StringVar(&s.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Vicinity, in which the proxy keeps its Lease; the POD_NAMESPACE variable by default")
-	flags.BoolVar(&s.allServices, "all-services", false, "serve Services without EndpointGroups too, by their EndpointSlices, instead of kube-proxy")
-	flags.StringSliceVar(&s.nodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of the node's addresses that take NodePorts, or primary for those that the node's object names first")
-	flags.StringSliceVar(&s.externalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes, in which addresses of nodes are allowed, too, also as those of load balancers. Cluster IPs of others and addresses of the API server and of pods are never allowed")
-	flags.StringVar(&s.pods.Mode, view.FlagPodMode, "", "how traffic of pods is told from other traffic, as kube-proxy does: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix; by default by --cluster-cidr, and by the prefixes of the node's own pods for IPv4 or IPv6 where that has none")
-	flags.StringSliceVar(&s.pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes that pods get their addresses from; by default those of the node's own pods")
-	flags.StringVar(&s.pods.Bridge, view.FlagPodBridge, "", "bridge that traffic of pods comes in by, with --detect-local-mode=BridgeInterface")
-	flags.StringVar(&s.pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "what the names of interfaces begin with that traffic of pods comes in by, with --detect-local-mode=InterfaceNamePrefix")
-	flags.BoolVar(&s.masqueradeAll, "masquerade-all", false, "give all connections to addresses of Services the node's address as their source")
-	flags.IntVar(&s.masqueradeBit, "masquerade-bit", proxy.DefaultMasqueradeBit, "bit of packet marks by which connections are chosen that get the node's address as their source, 0 to 31; nobody else may use it, and kube-proxy has 14")
-	flags.IntVar(&s.elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take; what is beyond that is left out. 0 for half of --max-elements")
-	flags.IntVar(&s.elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take; Services for which none are left wait. 0 for as many as three quarters of the memory have room for that the program may use, at 1024 bytes each, or 4194304 if that has no limit")
-	flags.IntVar(&s.maxAffinityClients, "max-affinity-clients", proxy.DefaultMaxAffinityClients, "clients that the node remembers for each port of a Service with session affinity, in each IP family and for endpoints on the node apart, 1 to 65535; those that come later are served without affinity until others expire. All are forgotten once when the value changes")
+	s.rules.Add(flags)
 	flags.DurationVar(&s.minSyncPeriod, "min-sync-period", proxy.DefaultMinSyncPeriod, "least time between two syncs: the first change is programmed at once, those that follow within that time together")
 	flags.DurationVar(&s.syncPeriod, "sync-period", proxy.DefaultSyncPeriod, "how often all rules are compared with the kernel's even if nobody seems to have changed them")
 	flags.BoolVar(&s.conntrackTCPCleanup, "conntrack-tcp-cleanup", false, "have the kernel forget connections of TCP and SCTP to endpoints that went, too, as it does those of UDP")
@@ -98,7 +79,7 @@ var ofKubeProxy = map[string]string{
 
 // replaceKubeProxy settles what is not given and depends on --all-services.
 func (s *settings) replaceKubeProxy(flags *pflag.FlagSet, given func(flag string) bool) error {
-	if !s.allServices {
+	if !s.rules.AllServices {
 		return nil
 	}
 	for name, value := range ofKubeProxy {
@@ -128,14 +109,6 @@ func (s *settings) check() *fault {
 	switch {
 	case s.nodeName == "":
 		return faultf("node-name", "it is empty, and the machine has no name either")
-	case s.masqueradeBit < 0 || s.masqueradeBit > 31:
-		return faultf("masquerade-bit", "%d is not allowed; it must be from 0 to 31", s.masqueradeBit)
-	case s.elements.Total < 0:
-		return faultf("max-elements", "%d is not allowed; it must be 0 or more", s.elements.Total)
-	case s.elements.Service < 0 || s.elements.Total > 0 && s.elements.Service > s.elements.Total:
-		return faultf("max-service-elements", "%d is not allowed; it must be 0 or more, and not more than --max-elements", s.elements.Service)
-	case s.maxAffinityClients < 1 || s.maxAffinityClients > proxy.DefaultMaxAffinityClients:
-		return faultf("max-affinity-clients", "%d is not allowed; it must be from 1 to %d", s.maxAffinityClients, proxy.DefaultMaxAffinityClients)
 	case s.minSyncPeriod < 0 || s.minSyncPeriod > time.Minute:
 		return faultf("min-sync-period", "%s is not allowed; it must be from 0 to 1m", s.minSyncPeriod)
 	case s.syncPeriod < time.Second:
@@ -150,13 +123,7 @@ func (s *settings) check() *fault {
 	if wrong := s.checkConntrack(); wrong != nil {
 		return wrong
 	}
-	if _, err := view.ParseNodePorts(s.nodePortAddresses); err != nil {
-		return faultf("nodeport-addresses", "%s", err)
-	}
-	if _, err := view.ParseExternalIPs(s.externalIPs); err != nil {
-		return faultf(view.FlagExternalIPs, "%s", err)
-	}
-	if _, wrong := s.pods.Pods(); wrong != nil {
+	if _, wrong := s.rules.Settings(); wrong != nil {
 		return &fault{wrong.Flag, wrong.Text}
 	}
 	return nil
@@ -199,23 +166,15 @@ func hostname() string {
 
 // options are the settings as package proxy has them. They were checked.
 func (s *settings) options() (proxy.Options, error) {
-	ports, err := view.ParseNodePorts(s.nodePortAddresses)
-	if err != nil {
-		return proxy.Options{}, err
-	}
-	external, err := view.ParseExternalIPs(s.externalIPs)
-	if err != nil {
-		return proxy.Options{}, err
-	}
-	pods, wrong := s.pods.Pods()
+	rules, wrong := s.rules.Settings()
 	if wrong != nil {
 		return proxy.Options{}, wrong
 	}
 	return proxy.Options{
-		NodeName: s.nodeName, AllServices: s.allServices, NodePortAddresses: ports, ExternalIPs: external, Pods: pods,
-		MasqueradeAll: s.masqueradeAll, MasqueradeMark: 1 << s.masqueradeBit,
-		Elements:           proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), s.elements),
-		MaxAffinityClients: s.maxAffinityClients,
+		NodeName: s.nodeName, AllServices: rules.AllServices, NodePortAddresses: rules.NodePorts, ExternalIPs: rules.ExternalIPs, Pods: rules.Pods,
+		MasqueradeAll: rules.MasqueradeAll, MasqueradeMark: rules.MasqueradeMark,
+		Elements:           proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), proxy.Bounds{Service: s.rules.MaxServiceElements, Total: s.rules.MaxElements}),
+		MaxAffinityClients: rules.MaxAffinityClients,
 		MinSyncPeriod:      s.minSyncPeriod, SyncPeriod: s.syncPeriod,
 		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort), Accounting: s.conntrackAccounting,
 	}, nil

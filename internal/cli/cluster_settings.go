@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -79,20 +80,20 @@ func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error
 // them if one makes no sense.
 func (s *controllerSettings) apply(args []string) error {
 	given := *s
-	flags := pflag.NewFlagSet("vicinity-controller", pflag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.ParseErrorsAllowlist.UnknownFlags = true
-	flags.BoolVar(&given.TakeOverAuto, "take-over-auto", given.TakeOverAuto, "")
-	flags.IntVar(&given.SliceLimit, "slice-limit", given.SliceLimit, "")
-	flags.IntVar(&given.GroupSize, "group-size", given.GroupSize, "")
-	flags.DurationVar(&given.ShrinkGrace, "shrink-grace", given.ShrinkGrace, "")
-	flags.StringSliceVar(&given.leftAlone.Namespaces, "exclude-namespaces", given.leftAlone.Namespaces, "")
-	flags.StringVar(&given.leftAlone.Own, "namespace", given.leftAlone.Own, "")
-	groups, hints := flags.Bool("groups", !given.WithoutGroups, ""), flags.Bool("hints", !given.WithoutHints, "")
+	flags := flagsOf("vicinity-controller")
+	routingflags.Add(flags, &given.Settings, &given.leftAlone)
+	routingflags.AddNamespace(flags, &given.leftAlone.Own)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	given.WithoutGroups, given.WithoutHints = !*groups, !*hints
 	*s = given
 	return nil
+}
+
+// flagsOf is for the flags that a container runs a program with, of which only some matter.
+func flagsOf(program string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	return flags
 }

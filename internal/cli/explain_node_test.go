@@ -464,7 +464,7 @@ func heldFor(t *testing.T, inputs ...compile.Input) heldRules {
 // heldWith is heldFor where maps of clients remember so many.
 func heldWith(t *testing.T, clients int, inputs ...compile.Input) heldRules {
 	t.Helper()
-	settings := view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit, Pods: podsFrom(t, "10.0.0.0/8"), MaxAffinityClients: clients}
+	settings := view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark, Pods: podsFrom(t, "10.0.0.0/8"), MaxAffinityClients: clients}
 	node := proxiedNode("a1", "192.0.2.1")
 	options := settings.Options(node, "zone-a", nil)
 	var compiled []compile.Family
@@ -557,7 +557,7 @@ func podsFrom(t *testing.T, prefixes ...string) view.Pods {
 // emptyTable is the table of IPv6 without Services.
 func emptyTable(t *testing.T) ruleset.Listing {
 	var settings view.Settings
-	settings.MasqueradeMark = 1 << defaultMasqueradeBit
+	settings.MasqueradeMark = ruleset.DefaultMasqueradeMark
 	settings.Pods = podsFrom(t, "10.0.0.0/8")
 	table, _ := view.Table(settings.Config(ruleset.IPv6, nil), nil)
 	return table.Want()

@@ -3,12 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
@@ -126,13 +125,18 @@ func seenGroups(groups []*v1alpha1.EndpointGroup, zone string) ([]*v1alpha1.Endp
 	return seen, nil
 }
 
-// defaultMasqueradeBit is that of the flag of vicinity-proxy.
-const defaultMasqueradeBit = 13
+// defaultProxy are the settings of a vicinity-proxy without flags, which make sense.
+func defaultProxy() view.Settings {
+	var none proxyflags.Flags
+	none.Add(flagsOf("vicinity-proxy"))
+	settings, _ := none.Settings()
+	return settings
+}
 
 // readProxy finds out which vicinity-proxy is installed, what it was told, and whether it
 // is to run on the node.
 func (r *nodeReader) readProxy(ctx context.Context) error {
-	r.in.Settings = view.Settings{MasqueradeMark: 1 << defaultMasqueradeBit}
+	r.in.Settings = defaultProxy()
 	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
 	})
@@ -170,41 +174,21 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 // apply takes over the flags of vicinity-proxy that its rules depend on, or none of them if
 // one makes no sense.
 func (r *nodeReader) apply(args []string) error {
-	flags := pflag.NewFlagSet("vicinity-proxy", pflag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.ParseErrorsAllowlist.UnknownFlags = true
-	given := r.in.Settings
-	flags.BoolVar(&given.AllServices, "all-services", false, "")
-	flags.BoolVar(&given.MasqueradeAll, "masquerade-all", false, "")
-	bit := flags.Uint("masquerade-bit", defaultMasqueradeBit, "")
-	flags.IntVar(&given.MaxAffinityClients, "max-affinity-clients", 0, "")
-	nodePorts := flags.StringSlice("nodeport-addresses", nil, "")
-	external := flags.StringSlice(view.FlagExternalIPs, []string{view.AllExternalIPs}, "")
-	var pods view.PodFlags
-	flags.StringVar(&pods.Mode, view.FlagPodMode, "", "")
-	flags.StringSliceVar(&pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "")
-	flags.StringVar(&pods.Bridge, view.FlagPodBridge, "", "")
-	flags.StringVar(&pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "")
+	var given proxyflags.Flags
+	flags := flagsOf("vicinity-proxy")
+	given.Add(flags)
 	file := flags.String("config", "", "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	given.MasqueradeMark = 1 << *bit
-	var err error
-	if given.NodePorts, err = view.ParseNodePorts(*nodePorts); err != nil {
-		return fmt.Errorf("--nodeport-addresses: %w", err)
-	}
-	if given.ExternalIPs, err = view.ParseExternalIPs(*external); err != nil {
-		return fmt.Errorf("--%s: %w", view.FlagExternalIPs, err)
-	}
-	var wrong *view.FlagError
-	if given.Pods, wrong = pods.Pods(); wrong != nil {
+	settings, wrong := given.Settings()
+	if wrong != nil {
 		return wrong
 	}
 	if *file != "" {
 		r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
 	}
-	r.in.Settings = given
+	r.in.Settings = settings
 	return nil
 }
 

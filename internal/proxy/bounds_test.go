@@ -594,7 +594,7 @@ func TestNoBounds(t *testing.T) {
 // they remember fewer clients than the kernel has room for by itself.
 func TestStickyServicesHaveRoom(t *testing.T) {
 	const services = 10_000
-	for _, clients := range []int{100, 1000, DefaultMaxAffinityClients} {
+	for _, clients := range []int{100, 1000, ruleset.MostAffinityClients} {
 		for _, memory := range []int64{0, 1 << 30} {
 			b := newBounds(BoundsWithin(memory, Bounds{}))
 			cost := ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(3, true, false)
@@ -612,7 +612,7 @@ func TestMaxAffinityClients(t *testing.T) {
 	service := aService("web", "10.96.0.1")
 	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	var counted []int
-	for _, clients := range []int{0, 1000, 10_000, DefaultMaxAffinityClients} {
+	for _, clients := range []int{0, 1000, 10_000, ruleset.MostAffinityClients} {
 		w.restart()
 		w.rules.maxAffinityClients, w.families, w.named = clients, nil, nil
 		w.begin()
@@ -629,13 +629,13 @@ func TestMaxAffinityClients(t *testing.T) {
 			}
 		}
 		// Maps have no size of their own where it is the kernel's.
-		if want := []int{clients % DefaultMaxAffinityClients}; !slices.Equal(sizes, want) {
+		if want := []int{clients % ruleset.MostAffinityClients}; !slices.Equal(sizes, want) {
 			t.Errorf("with %d clients maps have the sizes %v, want %v", clients, sizes, want)
 		}
 		counted = append(counted, w.bounds.given[keyOf(service)])
 	}
 	more := func(clients int) int {
-		return 2 * (ruleset.MemoryCost(clients) - ruleset.MemoryCost(DefaultMaxAffinityClients))
+		return 2 * (ruleset.MemoryCost(clients) - ruleset.MemoryCost(ruleset.MostAffinityClients))
 	}
 	if want := []int{counted[0], counted[0] + more(1000), counted[0] + more(10_000), counted[0]}; !slices.Equal(counted, want) {
 		t.Errorf("the Service counts as %v elements, want %v", counted, want)

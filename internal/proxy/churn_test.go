@@ -138,7 +138,7 @@ func liveProgrammer(k kernel) *programmer {
 	numbers := newMetrics(known.count)
 	p := &programmer{
 		flows: &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
-		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
+		rules: rules{masqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(acknowledgement) {}, index: newIndex(),
 		pace: pace{period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},

@@ -163,7 +163,7 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 	})
 	t.Cleanup(func() { _ = conn.Close() })
 	p, err := New(Options{
-		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: 1 << DefaultMasqueradeBit,
+		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: ruleset.DefaultMasqueradeMark,
 		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", ProbeService: service.Name, Kernel: conn,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: prometheus.NewPedanticRegistry(), Log: logr.Discard(),
 	})

@@ -38,10 +38,6 @@ const (
 	// those that come by the thousand below a tenth of a second.
 	DefaultMinSyncPeriod = 20 * time.Millisecond
 	DefaultSyncPeriod    = 10 * time.Minute
-	// DefaultMasqueradeBit is not that of kube-proxy, which is 14.
-	DefaultMasqueradeBit = 13
-	// DefaultMaxAffinityClients is what maps of kube-proxy have.
-	DefaultMaxAffinityClients = ruleset.MostAffinityClients
 )
 
 // Options are what a proxy goes by.

@@ -61,7 +61,7 @@ func TestProxy(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	loaded := make(chan bool, 2)
 	p, err := New(Options{
-		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: 1 << DefaultMasqueradeBit,
+		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: ruleset.DefaultMasqueradeMark,
 		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: registry, Log: logr.Discard(),
 		Programmed: func() { loaded <- k.leads("10.1.1.1") },
@@ -210,7 +210,7 @@ func TestServe(t *testing.T) {
 func aProxy(t *testing.T, url string, k *fakeKernel, allServices bool, healthClock clock.PassiveClock) (p *Proxy, status func(path string) int, stop func()) {
 	t.Helper()
 	p, err := newProxy(Options{
-		NodeName: "node-a", API: &rest.Config{Host: url, QPS: 1000, Burst: 1000}, MasqueradeMark: 1 << DefaultMasqueradeBit,
+		NodeName: "node-a", API: &rest.Config{Host: url, QPS: 1000, Burst: 1000}, MasqueradeMark: ruleset.DefaultMasqueradeMark,
 		AllServices: allServices, MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: prometheus.NewPedanticRegistry(), Log: logr.Discard(),
 	}, healthClock)

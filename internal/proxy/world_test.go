@@ -96,7 +96,7 @@ func (w *world) restart() {
 	w.flows = &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}}
 	p := &programmer{
 		flows: w.flows,
-		rules: rules{masqueradeMark: 1 << DefaultMasqueradeBit}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
+		rules: rules{masqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
 		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},

@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/proxy/ruleset"},
 	{"internal/proxy/compile", "internal/proxy/kernel"},
 	{"internal/proxy/view"},
-	{"internal/inspect"},
+	{"internal/inspect", "internal/proxy/proxyflags"},
 	{"lab"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
