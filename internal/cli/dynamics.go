@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -118,11 +119,11 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 	if f.print {
 		return printScenarios(s.out, options.Scenarios)
 	}
-	report, err := createOutput("report", f.report, inputInfo(f.file, s.in))
+	reportFile, err := createOutput("report", f.report, inputInfo(f.file, s.in))
 	if err != nil {
 		return err
 	}
-	defer report.discard()
+	defer reportFile.discard()
 	if note != "" {
 		fmt.Fprintln(s.err, note)
 	}
@@ -138,11 +139,11 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 	if err := write(s.out, results); err != nil {
 		return err
 	}
-	if report.wanted() {
-		if err := writeDynamicsReport(report, results); err != nil {
+	if reportFile.wanted() {
+		if err := report.Dynamics(reportFile, results); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
-		if err := report.keep(); err != nil {
+		if err := reportFile.keep(); err != nil {
 			return err
 		}
 	}

@@ -3,12 +3,10 @@ package cli
 import (
 	"bufio"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
@@ -155,60 +153,47 @@ between an allocated and a balanced Service.
 `, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
 }
 
+// dynamicsTables are the tables for people, one for each scenario, of the same widths, so that
+// they can be compared.
+func dynamicsTables(r *simulate.DynamicsResults) []explain.Table {
+	var tables []explain.Table
+	for _, group := range dynamicsGroups(r) {
+		t := explain.Table{}
+		for i, title := range dynamicsColumns {
+			t.Columns = append(t.Columns, explain.Column{Title: title, Right: i > 1})
+		}
+		for i := range group.Runs {
+			t.Rows = append(t.Rows, group.Runs[i].cells())
+		}
+		tables = append(tables, t)
+	}
+	explain.Align(tables)
+	return tables
+}
+
 func writeDynamicsTable(w io.Writer, r simulate.DynamicsResults) error {
-	groups := dynamicsGroups(&r)
-	// All tables have the same widths, so that they can be compared.
-	widths := make([]int, len(dynamicsColumns))
-	widen := func(cells []string) {
-		for i, cell := range cells {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	widen(dynamicsColumns[:])
-	for g := range groups {
-		for i := range groups[g].Runs {
-			widen(groups[g].Runs[i].cells())
-		}
-	}
-	out := bufio.NewWriter(w)
-	line := func(cells []string) {
-		fmt.Fprintf(out, "%-*s  %-*s", widths[0], cells[0], widths[1], cells[1])
-		for i := 2; i < len(cells); i++ {
-			fmt.Fprintf(out, "  %*s", widths[i], cells[i])
-		}
-		fmt.Fprintln(out)
-	}
-	for g := range groups {
-		fmt.Fprintf(out, "%s\n\n", dynamicsTitle(&r.Scenarios[g]))
-		line(dynamicsColumns[:])
-		for i := range groups[g].Runs {
-			line(groups[g].Runs[i].cells())
-		}
-		fmt.Fprintln(out)
-	}
-	fmt.Fprint(out, dynamicsLegend(&r))
-	return out.Flush()
+	return writeDynamics(w, &r, func(t explain.Table, w io.Writer) error { return t.Text(w, "") })
 }
 
 func writeDynamicsMarkdown(w io.Writer, r simulate.DynamicsResults) error {
-	groups := dynamicsGroups(&r)
+	return writeDynamics(w, &r, explain.Table.Markdown)
+}
+
+func writeDynamics(w io.Writer, r *simulate.DynamicsResults, write func(explain.Table, io.Writer) error) error {
 	out := bufio.NewWriter(w)
-	for g := range groups {
-		fmt.Fprintf(out, "%s\n\n| %s |\n| --- | --- |%s\n", dynamicsTitle(&r.Scenarios[g]), strings.Join(dynamicsColumns[:], " | "),
-			strings.Repeat(" ---: |", len(dynamicsColumns)-2))
-		for i := range groups[g].Runs {
-			fmt.Fprintf(out, "| %s |\n", strings.Join(groups[g].Runs[i].cells(), " | "))
+	for i, table := range dynamicsTables(r) {
+		fmt.Fprintf(out, "%s\n\n", dynamicsTitle(&r.Scenarios[i]))
+		if err := write(table, out); err != nil {
+			return err
 		}
 		fmt.Fprintln(out)
 	}
-	fmt.Fprint(out, dynamicsLegend(&r))
+	fmt.Fprint(out, dynamicsLegend(r))
 	return out.Flush()
 }
 
 func writeDynamicsJSON(w io.Writer, r simulate.DynamicsResults) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(dynamicsGroups(&r))
+	return encodeJSON(w, dynamicsGroups(&r))
 }
 
 func writeDynamicsCSV(w io.Writer, r simulate.DynamicsResults) error {

@@ -69,13 +69,16 @@ func Plugin(ctx context.Context, args []string, stdin io.Reader, stdout, stderr 
 // command of its own.
 const PluginPrefix = "kubectl-"
 
-// mention is where a text names the program with one of its commands.
-var mention = regexp.MustCompile(`\bvicinity (completion|explain|help|lab|plan|simulate|status|version)\b`)
-
-// asPlugin names the program as users of kubectl call it.
+// asPlugin names the program as users of kubectl call it, also where its texts name it
+// with one of its commands.
 func asPlugin(root *cobra.Command) {
 	const name = "kubectl vicinity"
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+	var commands []string
+	for _, cmd := range root.Commands() {
+		commands = append(commands, regexp.QuoteMeta(cmd.Name()))
+	}
+	mention := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(commands, "|") + `)\b`)
 	walk(root, func(cmd *cobra.Command) {
 		cmd.Long = mention.ReplaceAllString(cmd.Long, name+" $1")
 		cmd.Example = mention.ReplaceAllString(cmd.Example, name+" $1")

@@ -13,6 +13,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -130,11 +131,11 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	if f.report != "" && f.report == f.cases {
 		return usageErrorf("--report and --cases are both %s; they must be two files", f.report)
 	}
-	report, err := createOutput("report", f.report, inputInfo(f.dataset, s.in))
+	reportFile, err := createOutput("report", f.report, inputInfo(f.dataset, s.in))
 	if err != nil {
 		return err
 	}
-	defer report.discard()
+	defer reportFile.discard()
 	cases, err := createOutput("cases", f.cases, inputInfo(f.dataset, s.in))
 	if err != nil {
 		return err
@@ -164,12 +165,12 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	if err := write(s.out, results); err != nil {
 		return err
 	}
-	if report.wanted() {
-		if err := writeSimulateReport(report, results); err != nil {
+	if reportFile.wanted() {
+		if err := report.Static(reportFile, results); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
 	}
-	if err := errors.Join(cases.keep(), report.keep()); err != nil {
+	if err := errors.Join(cases.keep(), reportFile.keep()); err != nil {
 		return err
 	}
 	return failure

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -176,9 +175,7 @@ func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overlo
 
 func writeSimulateJSON(w io.Writer, r simulate.Results) error {
 	rows, _, _ := simulateRows(&r)
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(rows)
+	return encodeJSON(w, rows)
 }
 
 func writeSimulateCSV(w io.Writer, r simulate.Results) error {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -80,9 +79,7 @@ func printVersion(out io.Writer, v version, output string) error {
 		_, err := fmt.Fprintln(out, v)
 		return err
 	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(v)
+		return encodeJSON(out, v)
 	}
 	return usageErrorf("--output %q is unknown; it must be text or json", output)
 }

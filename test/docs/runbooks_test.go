@@ -43,20 +43,26 @@ func TestRunbooksAreAlike(t *testing.T) {
 	}
 }
 
-// inCluster are commands of the program for a cluster, as runbooks and references show
-// them.
-var inCluster = regexp.MustCompile(`(?m)^(?:\$ )?(?:bin/)?vicinity ((?:explain|status)\b[^|#\n]*)`)
+// ofProgram are commands of the program, as runbooks and references show them.
+var ofProgram = regexp.MustCompile(`(?m)^(?:\$ )?(?:bin/)?vicinity ([a-z]+\b[^|#\n]*)`)
 
-// Those commands are not run, but exist, with their flags.
+// Those for a cluster are not run, but exist, with their flags.
 func TestCommandsForClustersExist(t *testing.T) {
+	help := func(args ...string) (code int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		code = cli.Main(context.Background(), append(args, "--help"), strings.NewReader(""), &out, &errs)
+		return code, out.String(), errs.String()
+	}
 	found := 0
 	for name, document := range documents(t) {
-		for _, match := range inCluster.FindAllStringSubmatch(document, -1) {
+		for _, match := range ofProgram.FindAllStringSubmatch(document, -1) {
+			args := strings.Fields(match[1])
+			if _, about, _ := help(args[0]); !strings.Contains(about, "--kubeconfig") {
+				continue // it needs no cluster
+			}
 			found++
-			var stdout, stderr bytes.Buffer
-			args := append(strings.Fields(match[1]), "--help")
-			if code := cli.Main(context.Background(), args, strings.NewReader(""), &stdout, &stderr); code != 0 {
-				t.Errorf("%s: vicinity %s: %s", name, match[1], &stderr)
+			if code, _, stderr := help(args...); code != 0 {
+				t.Errorf("%s: vicinity %s: %s", name, match[1], stderr)
 			}
 		}
 	}
