@@ -26,9 +26,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// permissionsDocument says what the commands that read a cluster must be allowed.
-const permissionsDocument = "docs/reference/permissions.md"
-
 // clusterReader reads what a decision depends on. It does without what the cluster
 // does not have or the user must not read, and says so.
 type clusterReader struct {
@@ -224,7 +221,7 @@ func (r *clusterReader) optional(what, consequence string, err error) error {
 		return nil
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
 		r.unread = append(r.unread, what)
-		r.leaveOut(fmt.Sprintf("%s may not be read (%s), so %s; see %s", what, reasonOf(status), consequence, permissionsDocument))
+		r.leaveOut(fmt.Sprintf("%s may not be read (%s), so %s; see %s", what, reasonOf(status), consequence, inspect.PermissionsDocument))
 		return nil
 	case apierrors.IsNotFound(err):
 		r.leaveOut(fmt.Sprintf("the cluster has no %s, since Vicinity's CRDs are not installed, so %s", what, consequence))
@@ -259,7 +256,7 @@ func (r *clusterReader) explained(doing string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
-		return fmt.Errorf("%s: it is not allowed: %s; see %s", doing, reasonOf(status), permissionsDocument)
+		return fmt.Errorf("%s: it is not allowed: %s; see %s", doing, reasonOf(status), inspect.PermissionsDocument)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig", r.server)
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -23,6 +23,7 @@ import (
 type explainFlags struct {
 	cluster clusterFlags
 	node    string
+	all     bool
 	output  string
 }
 
@@ -32,10 +33,13 @@ func newExplainCommand(s streams, reach connector, here machine) *cobra.Command 
 		Use:   "explain SERVICE",
 		Short: "Say where the traffic of a Service goes, and why",
 		Long: `Explain reads a Service of a cluster and says what it asks for and where that is
-written, how its endpoints are divided among the zones and by which rule, who serves
-whom, how much traffic is expected to stay in its zone and what overload that makes,
-what other algorithms would give, what stock kube-proxies make of the hints as they are
-stored, and where no plan can help.
+written, what is in force and why, how much traffic is expected to stay in its zone and
+what overload that makes, which endpoints serve the clients of each zone, and what to do
+next.
+
+With --all it shows as tables how the endpoints are divided among the zones and by which
+rule, who serves whom, what other algorithms would give, what stock kube-proxies make of
+the hints as they are stored, and where no plan can help. JSON and YAML have all of it.
 
 With --node it says what the rules of one node do for the Service: who serves it there,
 the addresses that clients connect to and what becomes of their connections, and the
@@ -46,12 +50,16 @@ SERVICE is svc/NAME, service/NAME or NAME. Explain reads only; what it must be a
 to read is in docs/reference/permissions.md. It does without what it may not read, and
 without Vicinity being installed, and says what is missing.`,
 		Example: `  vicinity explain svc/web -n shop
+  vicinity explain svc/web -n shop --all
   vicinity explain web --context production -o yaml
   vicinity explain svc/web -n shop --node worker-1`,
 		Args: explainArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("node") {
 				return f.run(cmd.Context(), s, reach, args)
+			}
+			if f.all {
+				return usageErrorf("--all is not for --node, which shows all that there is")
 			}
 			name, err := serviceName(args)
 			if err != nil {
@@ -64,6 +72,7 @@ without Vicinity being installed, and says what is missing.`,
 	flags.SortFlags = false
 	f.cluster.add(flags, "the `NAMESPACE` of the Service (default that of the context)")
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
+	flags.BoolVar(&f.all, "all", false, "show the plan, other algorithms and what stock proxies do, in tables")
 	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
 	return cmd
 }
@@ -104,7 +113,7 @@ func serviceName(args []string) (string, error) {
 
 // run does what the flags say.
 func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args []string) error {
-	write, err := explainFormat(f.output)
+	write, err := explainFormat(f.output, f.all)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	hint(2, "zone-b", "zone-c")
 	c := newFakeCluster(t)
 	c.add(t, service, slice)
-	_, stdout, _ := c.run(t.Context(), "explain", "held")
+	_, stdout, _ := c.run(t.Context(), "explain", "held", "--all")
 	wants(t, stdout, `
   written:
     the plan takes from zone-b what it keeps for a moment: 10.0.0.1, 10.0.0.2
@@ -143,7 +143,7 @@ func TestExplainMeanwhile(t *testing.T) {
 			service.Labels[v1alpha1.LabelRouted] = "true"
 			c := newFakeCluster(t)
 			c.add(t, service, hintOwn(aSlice("shop", "soon", "a=4", "b=4", "c=4")))
-			_, stdout, _ := c.run(t.Context(), "explain", "soon")
+			_, stdout, _ := c.run(t.Context(), "explain", "soon", "--all")
 			wants(t, stdout, test.wants...)
 			_, stdout, _ = c.run(t.Context(), "explain", "soon", "-o", "json")
 			var document struct{ Meanwhile inspect.Interim }
@@ -202,13 +202,13 @@ func TestExplainEndpointsInTheZonesOfTheirNodes(t *testing.T) {
 	}
 	service := aService("shop", "mirrored", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
 	c.add(t, service, hintOwn(slice))
-	_, said, _ := c.run(t.Context(), "explain", "mirrored")
+	_, said, _ := c.run(t.Context(), "explain", "mirrored", "--all")
 	for i := range bare.Endpoints {
 		bare.Endpoints[i].Hints = slice.Endpoints[i].Hints
 	}
 	c = newFakeCluster(t)
 	c.add(t, service, bare)
-	if _, stdout, _ := c.run(t.Context(), "explain", "mirrored"); stdout != said {
+	if _, stdout, _ := c.run(t.Context(), "explain", "mirrored", "--all"); stdout != said {
 		t.Errorf("without zones it says\n%s\nwith zones\n%s", stdout, said)
 	}
 	wants(t, said, "100.0")

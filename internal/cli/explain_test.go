@@ -310,19 +310,29 @@ func TestExplainGolden(t *testing.T) {
 		name string
 		args []string
 	}{
-		{"web.txt", []string{"svc/web"}},
+		{"web-answer.txt", []string{"svc/web"}},
+		{"near-answer.txt", []string{"near"}},
+		{"grouped-answer.txt", []string{"grouped"}},
+		{"hard-answer.txt", []string{"hard"}},
+		{"lonely-answer.txt", []string{"lonely"}},
+		{"empty-answer.txt", []string{"empty"}},
+		{"plain-answer.txt", []string{"plain"}},
+		{"elsewhere-answer.txt", []string{"elsewhere"}},
+		{"both-answer.txt", []string{"both", "-n", "ops"}},
+		{"opted-out-answer.txt", []string{"out", "-n", "team"}},
+		{"web.txt", []string{"svc/web", "--all"}},
 		{"web.json", []string{"service/web", "-o", "json"}},
-		{"near.txt", []string{"near"}},
-		{"grouped.txt", []string{"svc", "grouped"}},
-		{"hard.txt", []string{"svc/hard"}},
-		{"lonely.txt", []string{"svc/lonely"}},
-		{"crowded.txt", []string{"svc/crowded"}},
-		{"empty.txt", []string{"svc/empty"}},
-		{"plain.txt", []string{"svc/plain"}},
-		{"elsewhere.txt", []string{"svc/elsewhere"}},
-		{"both.txt", []string{"svc/both", "-n", "ops"}},
+		{"near.txt", []string{"near", "--all"}},
+		{"grouped.txt", []string{"svc", "grouped", "--all"}},
+		{"hard.txt", []string{"svc/hard", "--all"}},
+		{"lonely.txt", []string{"svc/lonely", "--all"}},
+		{"crowded.txt", []string{"svc/crowded", "--all"}},
+		{"empty.txt", []string{"svc/empty", "--all"}},
+		{"plain.txt", []string{"svc/plain", "--all"}},
+		{"elsewhere.txt", []string{"svc/elsewhere", "--all"}},
+		{"both.txt", []string{"svc/both", "-n", "ops", "--all"}},
 		{"defaulted.yaml", []string{"svc/api", "-n", "team", "-o", "yaml"}},
-		{"opted-out.txt", []string{"svc/out", "-n", "team"}},
+		{"opted-out.txt", []string{"svc/out", "-n", "team", "--all"}},
 		{"governed.yaml", []string{"svc/governed", "-n", "ops", "-o", "yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -404,7 +414,7 @@ func TestExplainDoesWithout(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := newFakeCluster(t)
 			test.prepare(c)
-			code, stdout, stderr := c.run(t.Context(), "explain", "web")
+			code, stdout, stderr := c.run(t.Context(), "explain", "web", "--all")
 			if code != 0 || stderr != "" {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
@@ -461,6 +471,7 @@ func TestExplainFails(t *testing.T) {
 		{name: "another kind", args: []string{"pod/web"}, code: 2, want: `"pod/web" is no Service; give svc/NAME, with -n for its namespace (see "vicinity explain --help")`},
 		{name: "half a name", args: []string{"svc/"}, code: 2, want: `"svc/" names no Service; give svc/NAME (see "vicinity explain --help")`},
 		{name: "an unknown format", args: []string{"web", "-o", "wide"}, code: 2, want: `--output "wide" is unknown; it must be text, json or yaml (see "vicinity explain --help")`},
+		{name: "all of a node", args: []string{"web", "--node", "a1", "--all"}, code: 2, want: `--all is not for --node, which shows all that there is (see "vicinity explain --help")`},
 		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; did you mean web?`},
 		{name: "part of a name", args: []string{"group"}, code: 1, want: `no Service "group" is in namespace "shop"; did you mean grouped?`},
 		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; one of that name is in ops`},

@@ -17,14 +17,20 @@ import (
 // explainFormats are the forms of --output.
 const explainFormats = "text, json or yaml"
 
-func explainFormat(output string) (func(io.Writer, *inspect.Explanation) error, error) {
+func explainFormat(output string, all bool) (func(io.Writer, *inspect.Explanation) error, error) {
 	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.Explanation) error{
-		"text": func(w io.Writer, e *inspect.Explanation) error { return writeExplanation(&page{w: w}, e) },
+		"text": func(w io.Writer, e *inspect.Explanation) error {
+			p := &page{w: w}
+			if all {
+				return writeExplanation(p, e)
+			}
+			return writeAnswer(p, e)
+		},
 	})
 }
 
-func writeExplanation(p *page, e *inspect.Explanation) error {
-	p.heading("Service " + e.Namespace + "/" + e.Service)
+// askedText says what is asked for and how it is delivered.
+func askedText(e *inspect.Explanation) []string {
 	lines := []string{"asks for: " + e.AsksFor}
 	if e.Source != "" {
 		lines = append(lines, "written as: "+e.Source)
@@ -41,6 +47,13 @@ func writeExplanation(p *page, e *inspect.Explanation) error {
 	for _, warning := range e.Warnings {
 		lines = append(lines, "warning: "+warning)
 	}
+	return lines
+}
+
+// writeExplanation writes all that there is to say.
+func writeExplanation(p *page, e *inspect.Explanation) error {
+	p.heading("Service " + e.Namespace + "/" + e.Service)
+	lines := askedText(e)
 	if e.NoPlan != "" {
 		lines = append(lines, "no plan: "+e.NoPlan)
 	}
@@ -213,13 +226,17 @@ func unitTitle(unit translate.CapacityType) string {
 func stockTitle(views []inspect.Stock, i int) string {
 	title := "stock proxies, by the hints as they are stored"
 	if len(views) > 1 {
-		var ports []string
-		for _, port := range views[i].Ports {
-			ports = append(ports, strings.TrimSpace(port.Name+" "+port.Protocol))
-		}
-		title += ", " + strings.Join(ports, ", ")
+		title += ", " + portNames(&views[i])
 	}
 	return title
+}
+
+func portNames(view *inspect.Stock) string {
+	var ports []string
+	for _, port := range view.Ports {
+		ports = append(ports, strings.TrimSpace(port.Name+" "+port.Protocol))
+	}
+	return strings.Join(ports, ", ")
 }
 
 // stockTable has a line for all nodes of a zone that do the same, and their number if it is

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // noCluster takes away what could lead to a cluster of whoever runs the test.
@@ -284,7 +286,7 @@ func TestPluginSpeaksAsKubectl(t *testing.T) {
 
 // The document names what the commands read, and nothing else.
 func TestPermissionsAreThoseDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../" + permissionsDocument)
+	text, err := os.ReadFile("../../" + inspect.PermissionsDocument)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,8 @@ type Explanation struct {
 	Warnings []string            `json:"warnings,omitempty"`
 	Limits   []Limit             `json:"limits,omitempty"`
 	NotKnown []string            `json:"notKnown,omitempty"`
+	// Next is what to do, what matters most first; nothing for most.
+	Next []string `json:"next,omitempty"`
 
 	// Blind says that the nodes are not known, so that no plan is.
 	Blind bool `json:"-"`
@@ -132,7 +134,8 @@ func Explain(in Reading) (*Explanation, error) {
 		e.Condition = &Condition{c.Type, string(c.Status), c.Reason, c.Message, c.LastTransitionTime.UTC().Format(time.RFC3339)}
 	}
 	if request.NoPlan != "" {
-		return e, nil
+		e.Next, err = e.next(&in, &d)
+		return e, err
 	}
 	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -156,7 +159,8 @@ func Explain(in Reading) (*Explanation, error) {
 		all := len(e.Pending) == 0
 		e.Written = &all
 	}
-	return e, nil
+	e.Next, err = e.next(&in, &d)
+	return e, err
 }
 
 // family explains one family.

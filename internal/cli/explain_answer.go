@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// writeAnswer writes an explanation in short: what is asked for, what is in force and why,
+// who is served from where, and what to do next.
+func writeAnswer(p *page, e *inspect.Explanation) error {
+	p.heading("Service " + e.Namespace + "/" + e.Service)
+	lines := askedText(e)
+	if none := cmp.Or(e.NoPlan, e.NoAddresses); none != "" {
+		lines = append(lines, "no plan: "+none)
+	}
+	var parts [][]string
+	for i := range e.Families {
+		part := familyAnswer(e, &e.Families[i])
+		if !slices.ContainsFunc(parts, func(other []string) bool { return slices.Equal(other, part) }) {
+			parts = append(parts, part)
+		}
+	}
+	for i, part := range parts {
+		for _, line := range part {
+			if len(parts) > 1 {
+				line = e.Families[i].Family + " " + line
+			}
+			lines = append(lines, line)
+		}
+	}
+	lines = append(lines, e.Pending...)
+	if e.Written != nil && *e.Written {
+		lines = append(lines, "written: all of the plan")
+	}
+	for _, sentence := range e.NotKnown {
+		lines = append(lines, "not known: "+sentence)
+	}
+	next := e.Next
+	if len(next) == 0 {
+		next = []string{"nothing to do"}
+	}
+	for _, sentence := range next {
+		lines = append(lines, "next: "+sentence)
+	}
+	if len(e.Families) > 0 {
+		lines = append(lines, "more: --all shows the plan, other algorithms and proxies in tables")
+	}
+	p.list("", lines)
+	return p.err
+}
+
+// familyAnswer is what is in force for a family, and why.
+func familyAnswer(e *inspect.Explanation, f *inspect.Family) []string {
+	state := stateText(e, f)
+	lines := append([]string{"state: " + state[0]}, state[1:]...)
+	if len(f.Stock) > 0 && !e.Blind {
+		region := f.Question.Region
+		stored := explain.Prediction(region, f.Stock[0].Figures)
+		if stored != explain.Prediction(region, f.Asked().Figures) {
+			lines = append(lines, "by the hints as they are stored: "+stored)
+		}
+	}
+	verb := "use"
+	if len(f.Stock) == 0 && len(e.Pending) > 0 {
+		verb = "will use"
+	}
+	served := e.Served(f)
+	for _, s := range served[:min(mostServed, len(served))] {
+		lines = append(lines, fmt.Sprintf("clients in %s %s: %s", strings.Join(s.Zones, ", "), verb, s.By))
+	}
+	if more := len(served) - mostServed; more > 0 {
+		lines = append(lines, count(int64(more), "more group", "more groups")+" of clients use others")
+	}
+	if len(f.Stock) > 1 {
+		lines = append(lines, "that is for port "+portNames(&f.Stock[0])+"; other ports differ")
+	}
+	return lines
+}
+
+// mostServed is how many groups of clients the answer shows.
+const mostServed = 6

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// The answer ends with what to do, for whatever keeps a plan from being in force.
+func TestExplainSaysWhatIsNext(t *testing.T) {
+	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
+	even := func() runtime.Object { return aSlice("shop", "soon", "a=4", "b=4", "c=4") }
+	hinted := func() runtime.Object { return hintOwn(aSlice("shop", "soon", "a=4", "b=4", "c=4")) }
+	condition := metav1.Condition{Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated"}
+	for _, test := range []struct {
+		name        string
+		annotations map[string]string
+		condition   metav1.Condition
+		slice       runtime.Object
+		prepare     func(*fakeCluster)
+		want        []string
+	}{
+		{name: "all is as it should be", annotations: prefer, slice: hinted(), want: []string{"nothing to do"}},
+		{name: "nothing is asked for", slice: even(), want: []string{"annotate the Service with endpointslice.kubernetes.io/same-zone: Prefer: in-zone 33.3 % -> 100 %"}},
+		{name: "nothing is wanted", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Balanced}, slice: even(), want: []string{"nothing to do"}},
+		{
+			name: "no endpoint is ready", annotations: prefer, slice: aSlice("shop", "soon"),
+			want: []string{"run ready pods that the Service selects"},
+		},
+		{
+			name: "hints are not there yet", annotations: prefer, slice: even(),
+			want: []string{"wait some seconds; if it is not written then, look at the controller (docs/runbooks/controller-down.md)"},
+		},
+		{
+			name: "hints are dropped", annotations: prefer, slice: even(), condition: routing.WithHintsDropped(condition, routing.LossHints),
+			want: []string{"find out what takes the hints away (docs/runbooks/hints-do-not-survive.md)"},
+		},
+		{
+			name: "hints are lost", annotations: prefer, slice: even(), condition: routing.WithHintsLost(condition),
+			want: []string{"find out what takes the hints away (docs/runbooks/hints-do-not-survive.md)"},
+		},
+		{
+			name: "writes are refused", annotations: prefer, slice: even(), condition: routing.WithNotWritten(condition, errors.New("denied")),
+			want: []string{"find out what refuses the writes of the controller (docs/runbooks/write-refused.md)"},
+		},
+		{
+			name: "hints cannot say it", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require}, slice: even(),
+			want: []string{`annotate the Service with vicinity.dev/proxy: "true", where vicinity-proxy runs on every node`},
+		},
+		{
+			name: "a node has no proxy", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"}, slice: hinted(),
+			want: []string{
+				"look at the nodes that the condition names, with --node NODE (docs/runbooks/proxy.md)",
+				"wait some seconds; if it is not written then, look at the controller (docs/runbooks/controller-down.md)",
+			},
+		},
+		{
+			name: "no controller", annotations: prefer, slice: even(),
+			prepare: func(c *fakeCluster) {
+				if err := c.typed.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), "vicinity-system", "vicinity-controller"); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{"have vicinity-controller run: no vicinity-controller is installed (docs/runbooks/controller-down.md)"},
+		},
+		{
+			name: "no right to read nodes", annotations: prefer, slice: hinted(),
+			prepare: func(c *fakeCluster) { c.refuse("nodes", forbidden("", "nodes")) },
+			want:    []string{"get the right to read Nodes (docs/reference/permissions.md)"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			service := aService("shop", "soon", test.annotations)
+			service.Labels[v1alpha1.LabelRouted] = "true"
+			if test.condition.Type != "" {
+				service.Status.Conditions = []metav1.Condition{test.condition}
+			}
+			c := newFakeCluster(t)
+			c.add(t, service, test.slice)
+			if test.prepare != nil {
+				test.prepare(c)
+			}
+			_, stdout, stderr := c.run(t.Context(), "explain", "soon")
+			var next []string
+			for line := range strings.Lines(stdout) {
+				if sentence, ok := strings.CutPrefix(line, "  next: "); ok {
+					next = append(next, strings.TrimSpace(sentence))
+				}
+			}
+			if !slices.Equal(next, test.want) {
+				t.Errorf("next is %q, want %q:\n%s%s", next, test.want, stdout, stderr)
+			}
+		})
+	}
+}
+
+// Ports whose endpoints differ are not taken for one another.
+func TestExplainSaysWhichPort(t *testing.T) {
+	first, second := aSlice("shop", "ports", "a=1", "b=1"), aSlice("shop", "ports", "c=1")
+	metrics, protocol := "metrics", corev1.ProtocolTCP
+	second.Name, second.Ports[0].Name, second.Ports[0].Protocol = "ports-metrics", &metrics, &protocol
+	c := newFakeCluster(t)
+	c.add(t, aService("shop", "ports", nil), first, second)
+	_, stdout, _ := c.run(t.Context(), "explain", "ports")
+	wants(t, stdout, "  clients in zone-a, zone-b, zone-c use: all 2\n  that is for port http TCP; other ports differ\n")
+}
