@@ -26,23 +26,21 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// clusterReader reads what a decision depends on. It does without what the cluster
-// does not have or the user must not read, and says so.
+// clusterReader reads what a decision depends on. It does without what the cluster does not
+// have or the user may not read, and notes that.
 type clusterReader struct {
 	*connection
 	// missing are sentences about what is left out, and what follows.
 	missing []string
-	// unread are the kinds of which nobody can say here whether there are any.
+	// unread are the kinds of objects that the user may not read.
 	unread []string
 	// now is when the cluster is looked at.
 	now time.Time
 }
 
-// listPage reads a part of a list.
 type listPage func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
-// pageSize is the number of objects that are asked for at once.
-const pageSize = 500
+const pageSize = 500 // objects that are asked for at once
 
 // listAll reads a list in parts, so that a large one burdens neither side.
 func listAll[T any](ctx context.Context, options metav1.ListOptions, read listPage) ([]*T, error) {
@@ -60,8 +58,8 @@ func listAll[T any](ctx context.Context, options metav1.ListOptions, read listPa
 	return list, err
 }
 
-// expectNamespace fails if a namespace in which nothing was found does not exist. Who
-// may not know is not told.
+// expectNamespace fails if a namespace in which nothing was found does not exist, as far as
+// the user may know that.
 func (r *clusterReader) expectNamespace(ctx context.Context, name string) error {
 	if _, err := r.typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no namespace %q", name)
@@ -80,7 +78,6 @@ func (r *clusterReader) services(ctx context.Context, namespace string) ([]*core
 	return list, r.explained("reading Services", err)
 }
 
-// nodes are all nodes. Without them zones have no capacity.
 func (r *clusterReader) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	list, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.CoreV1().Nodes().List(ctx, o)
@@ -88,7 +85,6 @@ func (r *clusterReader) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	return list, r.optional(inspect.KindNodes, "where traffic comes from is unknown, and so is the plan", err)
 }
 
-// slices are those of a namespace, or of all, that the selector matches.
 func (r *clusterReader) slices(ctx context.Context, namespace, selector string) ([]*discoveryv1.EndpointSlice, error) {
 	list, err := listAll[discoveryv1.EndpointSlice](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.DiscoveryV1().EndpointSlices(namespace).List(ctx, o)
@@ -96,7 +92,6 @@ func (r *clusterReader) slices(ctx context.Context, namespace, selector string) 
 	return list, r.optional(inspect.KindSlices, "no endpoint is known", err)
 }
 
-// policies are the RoutingPolicies of a namespace, or of all.
 func (r *clusterReader) policies(ctx context.Context, namespace string) ([]*v1alpha1.RoutingPolicy, error) {
 	list, err := listOwn[v1alpha1.RoutingPolicy](ctx, r, ownList{"routingpolicies", namespace, ""})
 	return list, r.optional("RoutingPolicies", "only what is written on the Service itself counts here", err)
@@ -133,7 +128,6 @@ func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[str
 	return chosen, r.optional("Namespaces", consequence, err)
 }
 
-// groups are the EndpointGroups of a namespace, or of all, that the selector matches.
 func (r *clusterReader) groups(ctx context.Context, namespace, selector string) ([]*v1alpha1.EndpointGroup, error) {
 	list, err := listOwn[v1alpha1.EndpointGroup](ctx, r, ownList{"endpointgroups", namespace, selector})
 	return list, r.optional(inspect.KindGroups, "what is written for vicinity-proxy is unknown", err)
@@ -191,8 +185,7 @@ func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service
 	return names, nil
 }
 
-// template are the labels of the pods of a workload, nil if it is of a kind that is
-// not known here.
+// template are the labels of the pods of a workload, nil if its kind is not known here.
 func (r *clusterReader) template(ctx context.Context, namespace string, target autoscalingv2.CrossVersionObjectReference) (map[string]string, error) {
 	if !strings.HasPrefix(target.APIVersion, appsv1.GroupName+"/") {
 		return nil, nil
@@ -212,8 +205,8 @@ func (r *clusterReader) template(ctx context.Context, namespace string, target a
 	return nil, nil
 }
 
-// optional takes an error for a thing that is left out if the user must not read it
-// or the cluster does not have its kind.
+// optional notes that a kind of objects is left out if the user may not read it or the
+// cluster does not have it. Other errors are returned.
 func (r *clusterReader) optional(what, consequence string, err error) error {
 	var status apierrors.APIStatus
 	switch {

@@ -18,12 +18,11 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// controllerSelector finds the controller's Deployment, wherever it was installed and
-// whatever it is called: no value of the chart changes these labels.
+// controllerSelector finds the controller's Deployment: no value of the chart changes these
+// labels.
 const controllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=controller"
 
-// controllerSettings are those of a cluster's controller, as far as decisions depend
-// on them.
+// controllerSettings are those of a cluster's controller that decisions depend on.
 type controllerSettings struct {
 	routing.Settings
 	// leftAlone are the Services that it leaves alone.
@@ -76,8 +75,7 @@ func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error
 	return settings, nil
 }
 
-// apply takes over the flags of the controller that a decision depends on, or none of
-// them if one makes no sense.
+// apply takes over flags of the controller, or none of them if one makes no sense.
 func (s *controllerSettings) apply(args []string) error {
 	given := *s
 	flags := flagsOf("vicinity-controller")
@@ -90,7 +88,7 @@ func (s *controllerSettings) apply(args []string) error {
 	return nil
 }
 
-// flagsOf is for the flags that a container runs a program with, of which only some matter.
+// flagsOf is for the arguments of a program, of which unknown ones do not matter.
 func flagsOf(program string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)

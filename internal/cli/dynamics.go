@@ -15,7 +15,6 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// dynamicsFlags are the flags of "vicinity simulate dynamics" as they are given.
 type dynamicsFlags struct {
 	scenarios  []string
 	file       string
@@ -103,7 +102,7 @@ func dynamicsAlgorithms() []allocate.Algorithm {
 	return append(allocate.Algorithms(), simulate.UpstreamAuto)
 }
 
-// run does what the flags say. given reports whether a flag was given.
+// run is the command. given reports whether a flag was given.
 func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) bool) (err error) {
 	options, note, err := f.options()
 	if err != nil {
@@ -150,8 +149,8 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 	return failure
 }
 
-// options checks the flags that do not need the scenarios. note is for people who
-// may wonder.
+// options checks the flags that do not need the scenarios. note is what
+// to print beside.
 func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err error) {
 	named, left, err := f.chooseAlgorithms(&o)
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// explainFlags are the flags of "vicinity explain" as they are given.
 type explainFlags struct {
 	cluster clusterFlags
 	node    string
@@ -111,7 +110,6 @@ func serviceName(args []string) (string, error) {
 	return name, nil
 }
 
-// run does what the flags say.
 func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args []string) error {
 	write, err := explainFormat(f.output, f.all)
 	if err != nil {

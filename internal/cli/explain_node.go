@@ -33,13 +33,11 @@ type rulesOfNode interface {
 	Close() error
 }
 
-// thisMachine is where the program runs.
 func thisMachine() machine {
 	return machine{addresses: interfaceAddresses, rules: openRules, pause: pause}
 }
 
-// interfaceAddresses are those of the network that the program is in, which need not be
-// the machine's own.
+// interfaceAddresses are those of the network namespace that the program is in.
 func interfaceAddresses() ([]netip.Addr, error) {
 	found, err := net.InterfaceAddrs()
 	if err != nil {
@@ -54,7 +52,6 @@ func interfaceAddresses() ([]netip.Addr, error) {
 	return all, nil
 }
 
-// openRules connects to the kernel of this machine.
 func openRules() (rulesOfNode, error) {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -75,8 +72,8 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// What differs may be a change that is on its way from the API to the kernel, so it is
-// looked at so often, with so much time between.
+// A difference may be a change on its way from the API to the kernel, so it is looked at
+// several times.
 const (
 	nodeLooks     = 4
 	nodeLookAgain = time.Second
@@ -114,8 +111,7 @@ func (f *explainFlags) runNode(ctx context.Context, s streams, reach connector, 
 	return nil
 }
 
-// explainNode reads the cluster, and the kernel if this is the node, and says what comes
-// of it.
+// explainNode reads the cluster, and the kernel if this machine is the node.
 func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, here machine) (*inspect.NodeExplanation, error) {
 	in, err := r.readNode(ctx, name, nodeName)
 	if err != nil {

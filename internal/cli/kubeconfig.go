@@ -44,11 +44,9 @@ type connection struct {
 	server string
 }
 
-// connector makes a connection from flags. Commands are given one, so that tests can
-// give them a cluster that is none.
+// connector makes a connection from flags. Tests have their own.
 type connector func(*clusterFlags) (*connection, error)
 
-// reader is what reads the cluster that the flags mean.
 func (c connector) reader(f *clusterFlags) (*clusterReader, error) {
 	connected, err := c(f)
 	if err != nil {
@@ -57,8 +55,7 @@ func (c connector) reader(f *clusterFlags) (*clusterReader, error) {
 	return &clusterReader{connection: connected, now: time.Now()}, nil
 }
 
-// Limits on how fast the API is asked, which servers that limit it themselves set
-// aside: large clusters are read in many pages.
+// Limits on how fast the API is asked: large clusters are read in many pages.
 const (
 	requestsPerSecond = 50
 	requestsAtOnce    = 100
@@ -97,7 +94,7 @@ func connect(f *clusterFlags) (*connection, error) {
 	return newConnection(config, namespace)
 }
 
-// check says what clientcmd says in other words or not at all.
+// check reports faults that clientcmd reports in unclear words or not at all.
 func (f *clusterFlags) check(loading clientcmd.ClientConfig) error {
 	raw, err := loading.RawConfig()
 	if err != nil {

@@ -32,8 +32,8 @@ import (
 type nodeReader struct {
 	*clusterReader
 	in inspect.NodeReading
-	// proxyNamespace is that of vicinity-proxy, and apiServer where it is told that the API
-	// server is, if it is.
+	// proxyNamespace is that of vicinity-proxy, and apiServer the address of the API server
+	// in its environment, if it has one.
 	proxyNamespace string
 	apiServer      netset.Set
 }
@@ -133,15 +133,14 @@ func defaultProxy() view.Settings {
 	return settings
 }
 
-// readProxy finds out which vicinity-proxy is installed, what it was told, and whether it
-// is to run on the node.
+// readProxy finds vicinity-proxy, its flags, and whether it should run on the node.
 func (r *nodeReader) readProxy(ctx context.Context) error {
 	r.in.Settings = defaultProxy()
 	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
 	})
 	if err != nil {
-		r.in.Installed = true // as far as anybody knows
+		r.in.Installed = true // or that is not known
 		return r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err)
 	}
 	for _, set := range sets {
@@ -192,7 +191,7 @@ func (r *nodeReader) apply(args []string) error {
 	return nil
 }
 
-// lease is the Lease of the node's proxy, nil if there is none that may be read.
+// lease is the Lease of the node's proxy, nil if there is none or it may not be read.
 func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	options := metav1.ListOptions{
 		LabelSelector: v1alpha1.LabelProxyLease + "=true",
@@ -212,9 +211,8 @@ func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1
 	return nil, nil
 }
 
-// rivalServices are all Services, of which some may have an address of this one. Cluster IPs
-// and node ports are given out once, so it takes an address that somebody wrote or that a
-// load balancer gave.
+// rivalServices are all Services, if one may have an address of this one. Cluster IPs and node
+// ports are given out once; external IPs and addresses of load balancers need not be.
 func (r *clusterReader) rivalServices(ctx context.Context, service *corev1.Service) ([]*corev1.Service, error) {
 	if len(outsideAddresses(service)) == 0 {
 		return nil, nil
@@ -271,7 +269,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 func (r *nodeReader) readPublished(ctx context.Context, reserved *compile.Reserved) error {
 	const unknown = "of the addresses of nodes and pods those of this node alone are known"
 	if r.proxyNamespace == "" {
-		return nil // which is said by then
+		return nil // readProxy has noted why
 	}
 	published, err := r.typed.CoreV1().ConfigMaps(r.proxyNamespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -282,7 +280,7 @@ func (r *nodeReader) readPublished(ctx context.Context, reserved *compile.Reserv
 		return r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
 	}
 	for key, of := range map[string]*netset.Set{v1alpha1.KeyNodeAddresses: &reserved.Nodes, v1alpha1.KeyPodRanges: &reserved.Pods} {
-		// What makes no sense there the proxy leaves out, too.
+		// The proxy leaves out what makes no sense there, too.
 		set, _ := netset.Parse(published.Data[key])
 		*of = of.Union(set)
 	}

@@ -58,7 +58,7 @@ func createOutput(flag, name string, input os.FileInfo) (*outputFile, error) {
 	}
 	file, err := os.OpenFile(fmt.Sprintf("%s.%d.partial", name, os.Getpid()), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
-		// Whoever reads it knows the file by the name that was given.
+		// Users know the file by the name that they gave.
 		if failed := (*os.PathError)(nil); errors.As(err, &failed) {
 			failed.Path = name
 		}
@@ -85,7 +85,6 @@ func inputInfo(name string, stdin io.Reader) os.FileInfo {
 	return nil
 }
 
-// wanted reports whether the flag was given.
 func (f *outputFile) wanted() bool { return f.name != "" }
 
 func (f *outputFile) Write(b []byte) (int, error) {
@@ -114,7 +113,7 @@ func (f *outputFile) discard() {
 	if f.file == nil {
 		return
 	}
-	// The failure that leads here is told already.
+	// An earlier error is reported already.
 	_ = f.file.Close()
 	if f.temporary {
 		_ = os.Remove(f.file.Name())

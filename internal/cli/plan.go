@@ -24,7 +24,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// planFlags are the flags of "vicinity plan" as they are given.
 type planFlags struct {
 	files      []string
 	namespace  string
@@ -81,7 +80,6 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	return cmd
 }
 
-// run does what the flags say.
 func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	question, note, err := f.question()
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// replanFlags are the flags of "vicinity replan" as they are given.
 type replanFlags struct {
 	cluster clusterFlags
 	wait    time.Duration
@@ -58,7 +57,6 @@ allowed to patch the Service, beside what explain must be allowed to read.`, all
 	return cmd
 }
 
-// run does what the flags say.
 func (f *replanFlags) run(ctx context.Context, out io.Writer, reach connector, args []string) error {
 	name, err := serviceName(args)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// simulateFlags are the flags of "vicinity simulate" as they are given.
 type simulateFlags struct {
 	dataset            string
 	zones              int
@@ -105,7 +104,7 @@ local-weighted, local-opt and flow need.`,
 // worstCases is how many of the worst cases the report lists.
 const worstCases = 10
 
-// run does what the flags say. given reports whether a flag was given.
+// run is the command. given reports whether a flag was given.
 func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) bool) (err error) {
 	options, note, err := f.options()
 	if err != nil {
@@ -154,13 +153,13 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	results, failure := simulate.Run(ctx, options)
 	bar.end()
 	if csv, ok := dataset.(*simulate.CSV); ok {
-		tellMalformed(s.err, csv)
+		reportMalformed(s.err, csv)
 	}
 	if failure != nil && !results.Partial {
 		return failure
 	}
 	if results.Partial {
-		tellPartial(s.err, results, dataset)
+		reportPartial(s.err, results, dataset)
 	}
 	if err := write(s.out, results); err != nil {
 		return err
@@ -176,8 +175,8 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	return failure
 }
 
-// options checks the flags that do not need the data set. note is for people who
-// may wonder.
+// options checks the flags that do not need the data set. note is what
+// to print beside.
 func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	var named, left []allocate.Algorithm
 	all := slices.Contains(f.algorithms, "all")
@@ -249,8 +248,8 @@ func joinNames[T ~string](names []T) string {
 	return strings.Join(s, ", ")
 }
 
-// tellMalformed says which rows were passed over.
-func tellMalformed(w io.Writer, csv *simulate.CSV) {
+// reportMalformed says which rows were passed over.
+func reportMalformed(w io.Writer, csv *simulate.CSV) {
 	rows, first := csv.Malformed()
 	if rows == 0 {
 		return
@@ -264,8 +263,8 @@ func tellMalformed(w io.Writer, csv *simulate.CSV) {
 	}
 }
 
-// tellPartial says how far an interrupted run came.
-func tellPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
+// reportPartial says how far an interrupted run came.
+func reportPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
 	after := count(r.Cases, "case", "cases")
 	if all, known := dataset.Cases(); known {
 		after = fmt.Sprintf("%s of %s", explain.Thousands(r.Cases), count(all, "case", "cases"))

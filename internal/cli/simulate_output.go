@@ -133,14 +133,14 @@ type simulateRow struct {
 
 // simulateRows are the rows, and whether several thresholds of a kind were tried.
 func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overloads bool) {
-	differ := func(tell func(simulate.Result) string) bool {
+	differ := func(threshold func(simulate.Result) string) bool {
 		first := map[string]string{}
 		for _, r := range results.Variants {
 			algorithm := string(r.Bound.Algorithm)
-			if before, found := first[algorithm]; found && before != tell(r) {
+			if before, found := first[algorithm]; found && before != threshold(r) {
 				return true
 			}
-			first[algorithm] = tell(r)
+			first[algorithm] = threshold(r)
 		}
 		return false
 	}

@@ -36,8 +36,8 @@ func newProgress(w io.Writer, mode string) (*progress, error) {
 // redraw is the time from one picture of the bar to the next.
 const redraw = 100 * time.Millisecond
 
-// start returns the function to call with the number of cases done, nil if nobody
-// looks.
+// start returns the function to call with the number of cases done, nil if
+// none is drawn.
 func (p *progress) start(dataset simulate.Dataset, clock func() time.Duration) func(int64) {
 	if p.out == nil {
 		return nil

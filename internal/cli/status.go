@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// statusFlags are the flags of "vicinity status" as they are given.
 type statusFlags struct {
 	cluster clusterFlags
 	all     bool
@@ -66,7 +65,6 @@ read is in docs/reference/permissions.md.`,
 	return cmd
 }
 
-// run does what the flags say.
 func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error {
 	if err := f.traffic.check(); err != nil {
 		return err
@@ -104,7 +102,7 @@ func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error
 		status.Services = append(status.Services, of...)
 	}
 	status.NotKnown = r.missing
-	r.sayMissing(s)
+	r.printMissing(s)
 	if len(status.Services) == 0 {
 		fmt.Fprintf(s.err, "no Service is in %s\n", where(namespace))
 	}
@@ -119,8 +117,7 @@ func (f *statusFlags) namespace() string {
 	return f.cluster.namespace
 }
 
-// sayMissing tells what was left out.
-func (r *clusterReader) sayMissing(s streams) {
+func (r *clusterReader) printMissing(s streams) {
 	for _, sentence := range r.missing {
 		fmt.Fprintln(s.err, "not known: "+sentence)
 	}

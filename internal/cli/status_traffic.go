@@ -70,7 +70,7 @@ func (f *statusFlags) runTraffic(ctx context.Context, s streams, reach connector
 	r.noteLimits(readings, f.namespace())
 	traffic := inspect.TrafficOf(readings, f.namespace(), f.traffic.over, f.traffic.perGiB)
 	traffic.NotKnown = r.missing
-	r.sayMissing(s)
+	r.printMissing(s)
 	if len(traffic.Services) == 0 {
 		fmt.Fprintf(s.err, "no traffic of Services in %s was counted\n", where(f.namespace()))
 	}

@@ -156,9 +156,9 @@ func ExplainNode(in NodeReading) *NodeExplanation {
 	d := &NodeExplanation{
 		Namespace: e.Service.Namespace, Service: e.Service.Name, Node: e.Node.Name, Zone: e.Zone,
 		HandOver: e.handOver(), Groups: len(e.Groups), GroupsSeen: len(e.Seen), Families: []NodeFamily{},
-		Warnings: slices.Concat(e.result.Notes, e.refused(), e.odd), view: e,
+		Warnings: slices.Concat(e.result.Notes, e.refused(), e.faults), view: e,
 	}
-	d.ServedBy, d.Why = e.who()
+	d.ServedBy, d.Why = e.servedBy()
 	if e.Lease != nil && e.Lease.Spec.RenewTime != nil {
 		renewed := e.Lease.Spec.RenewTime.Time
 		ago := e.Now.Sub(renewed)

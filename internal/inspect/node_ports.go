@@ -117,7 +117,7 @@ func (e *nodeView) kubeProxy() []NodeStockPort {
 	}
 	var ports []NodeStockPort
 	for _, port := range routing.StockPorts(e.Slices) {
-		if e.taken(&port) {
+		if e.serves(&port) {
 			continue
 		}
 		choice := port.Index().Choose(e.Node.Name, e.Zone)
@@ -142,9 +142,9 @@ func (e *nodeView) kubeProxy() []NodeStockPort {
 	return ports
 }
 
-// taken reports whether the rules of vicinity-proxy serve a port on the node.
-func (e *nodeView) taken(port *routing.StockPort) bool {
-	if !e.served() || !e.Settings.AllServices && e.dead() != "" {
+// serves reports whether the rules of vicinity-proxy serve a port on the node.
+func (e *nodeView) serves(port *routing.StockPort) bool {
+	if !e.served() || !e.Settings.AllServices && e.proxyFault() != "" {
 		return false
 	}
 	full := e.Service.Namespace + "/" + e.Service.Name

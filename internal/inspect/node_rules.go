@@ -113,7 +113,7 @@ func (e *nodeView) hintRule(family ruleset.Family, fullName string) NodeRule {
 	return NodeRule{Text: "all endpoints", Why: "there is none"}
 }
 
-// stockPorts are the ports as stock proxies know them, whoever the slices are for.
+// stockPorts are the ports as stock proxies know them, also of slices that another proxy has.
 func (e *nodeView) stockPorts() []routing.StockPort {
 	var all []*discoveryv1.EndpointSlice
 	for _, slice := range e.Slices {

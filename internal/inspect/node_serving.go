@@ -12,8 +12,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// who says who serves the Service on the node, and why.
-func (e *nodeView) who() (servedBy, why string) {
+// servedBy says who serves the Service on the node, and why.
+func (e *nodeView) servedBy() (who, why string) {
 	spec := &e.Service.Spec
 	name, named := e.Service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
@@ -27,12 +27,12 @@ func (e *nodeView) who() (servedBy, why string) {
 		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, which is not installed", v1alpha1.LabelServiceProxyName)
 	case named && !e.served():
 		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, and it has no group", v1alpha1.LabelServiceProxyName)
-	case named && e.dead() != "":
-		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that; but " + e.dead() + ", so the rules are those of before, or none"
+	case named && e.proxyFault() != "":
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that; but " + e.proxyFault() + ", so the rules are those of before, or none"
 	case named:
 		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that"
-	case e.served() && e.dead() != "":
-		return "kube-proxy", "vicinity-proxy would, but " + e.dead()
+	case e.served() && e.proxyFault() != "":
+		return "kube-proxy", "vicinity-proxy would, but " + e.proxyFault()
 	case e.served() && e.Settings.AllServices:
 		return "vicinity-proxy", "it serves all Services, and its rules come before those of kube-proxy, where there is one"
 	case e.served():
@@ -47,9 +47,9 @@ func (e *nodeView) who() (servedBy, why string) {
 	return "kube-proxy", "the Service has no group; the annotation " + v1alpha1.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
 }
 
-// dead says why the proxy of the node does not work, and is empty if it does or if that is
+// proxyFault says why the proxy of the node does not work, and is empty if it does or if that is
 // not known.
-func (e *nodeView) dead() string {
+func (e *nodeView) proxyFault() string {
 	switch {
 	case e.Kept != "":
 		return e.Kept
@@ -103,7 +103,7 @@ func (e *nodeView) handOver() string {
 // probeFailure is why a probe of the node's proxy failed, empty if none did, or if the proxy
 // does not live any more.
 func (e *nodeView) probeFailure() string {
-	if e.Lease == nil || e.dead() != "" {
+	if e.Lease == nil || e.proxyFault() != "" {
 		return ""
 	}
 	return e.Lease.Annotations[v1alpha1.AnnotationProbeFailure]

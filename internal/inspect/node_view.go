@@ -21,8 +21,8 @@ type nodeView struct {
 	options compile.Options
 	result  compile.Result
 	tables  map[ruleset.Family]*ruleset.Table
-	// odd are parts that no rule can be made of.
-	odd []string
+	// faults are parts that no rule can be made of.
+	faults []string
 	// nodes are where endpoints are, by address.
 	nodes map[netip.Addr]string
 	// unready are the addresses of endpoints that are not ready.
@@ -46,12 +46,12 @@ func newNodeView(in NodeReading) *nodeView {
 		table, errs := view.Table(in.Settings.Config(family, in.Node), compiled)
 		e.tables[family] = table
 		for _, err := range errs {
-			e.odd = append(e.odd, err.Error())
+			e.faults = append(e.faults, err.Error())
 		}
 	}
 	e.locate()
 	if !e.served() {
-		e.odd = append(e.odd, e.keptLocal()...)
+		e.faults = append(e.faults, e.keptLocal()...)
 	}
 	return e
 }

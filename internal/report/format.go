@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"vicinity.dev/vicinity/internal/explain"
 )
 
 // thinSpace keeps a unit near its number, and on the same line.
@@ -12,24 +14,14 @@ const thinSpace = "\u202f"
 
 // count writes a whole number with separators between the thousands.
 func count[N int | int64](n N) string {
-	digits := strconv.FormatInt(int64(n), 10)
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "−", digits[1:]
+	if n < 0 {
+		return "−" + explain.Thousands(-int64(n))
 	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
+	return explain.Thousands(int64(n))
 }
 
 // plural writes a number of things.
-func plural[N int | int64](n N, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return count(n) + " " + many
-}
+func plural[N int | int64](n N, one, many string) string { return explain.Count(int64(n), one, many) }
 
 // percent writes a percentage with one decimal.
 func percent(value float64) string {

@@ -35,7 +35,7 @@ func end(h simulate.Histogram) float64 {
 	return 0
 }
 
-// distribution is how a histogram is to be drawn.
+// distribution is how a histogram is drawn.
 type distribution struct {
 	id, title, unit, class string
 	// most and ticks are the end and the marks of the axis of values, tallest the

@@ -24,7 +24,7 @@ func (t track) greatest() float64 {
 	return most
 }
 
-// fine is the distance of points that nobody can tell apart.
+// fine is the distance below which points look the same.
 const fine = 0.5
 
 // trace adds the track's path in the chart to an outline, up to the chart's end.
@@ -65,7 +65,7 @@ func (t track) trace(c *chart, o *outline) {
 	}
 }
 
-// history is how a track is to be drawn.
+// history is how a track is drawn.
 type history struct {
 	id, title, class string
 	// head stands above the chart.
