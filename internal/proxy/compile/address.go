@@ -57,7 +57,6 @@ func isHexDigit(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// familyOf is the family of an address.
 func familyOf(address netip.Addr) ruleset.Family {
 	if address.Is4() {
 		return ruleset.IPv4
@@ -65,7 +64,7 @@ func familyOf(address netip.Addr) ruleset.Family {
 	return ruleset.IPv6
 }
 
-// neededAddress is what each endpoint of a family needs.
+// neededAddress is for messages about endpoints of another family.
 func neededAddress(family ruleset.Family) string {
 	if family == ruleset.IPv4 {
 		return "an address of family IPv4"
@@ -73,12 +72,11 @@ func neededAddress(family ruleset.Family) string {
 	return "an address of family IPv6"
 }
 
-// broadcast is the address of all that is on the same link.
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// special is what an address is that no connection may come to or be led to, empty if it is
-// none: it means something else on every node, so that rules with it would take what programs
-// of the node itself send there, or lead clients to them.
+// special names the kind of an address that means something else on every node, empty for
+// all others. Rules with it would take what programs of the node itself send there, or lead
+// clients to them.
 func special(address netip.Addr) string {
 	switch {
 	case address.IsUnspecified():
@@ -95,7 +93,7 @@ func special(address netip.Addr) string {
 	return ""
 }
 
-// specialAddresses notes cluster IPs that clients may not connect to.
+// specialAddresses notes cluster IPs that are special.
 func specialAddresses(service *corev1.Service, notes *[]string) {
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		text := clusterIP(service, family)
@@ -105,7 +103,7 @@ func specialAddresses(service *corev1.Service, notes *[]string) {
 	}
 }
 
-// familyName is what the API calls a family.
+// familyName is the name of a family in the API.
 func familyName(family ruleset.Family) string {
 	if family == ruleset.IPv4 {
 		return "IPv4"

@@ -14,14 +14,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// AddressBook knows which addresses belong to the cluster, so that a Service does not take
-// them by spec.externalIPs or by the addresses of its load balancer. It has all Services,
-// also those that other proxies serve. A nil book knows nothing.
+// AddressBook has the addresses of the cluster, which a Service may not claim by
+// spec.externalIPs or its load balancer. It has all Services, also those of other proxies.
+// A nil book is empty.
 type AddressBook struct {
 	reserved Reserved
-	// clusterIPs, nodePorts and balanced are the Services that have them, in order of names:
-	// cluster IPs, NodePorts and addresses of load balancers. Claimants are those that claim
-	// an address besides.
+	// clusterIPs, nodePorts, balanced (addresses of load balancers) and claimants (of any
+	// other address) are the Services that have or claim them, in the order of names.
 	clusterIPs map[netip.Addr][]types.NamespacedName
 	nodePorts  map[protocolPort][]types.NamespacedName
 	balanced   map[netip.Addr][]types.NamespacedName
@@ -31,12 +30,10 @@ type AddressBook struct {
 
 // Reserved are the cluster's addresses besides those of Services.
 type Reserved struct {
-	// ServiceRanges are where cluster IPs are from, and Pods where pods have theirs from.
+	// ServiceRanges are those of cluster IPs, and Pods those of pods.
 	ServiceRanges, Pods netset.Set
-	// Nodes are the addresses of nodes.
-	Nodes netset.Set
-	// APIServer are those by which the API server is reached.
-	APIServer netset.Set
+	Nodes               netset.Set
+	APIServer           netset.Set
 }
 
 func (r *Reserved) equal(other *Reserved) bool {
@@ -53,17 +50,16 @@ func (p protocolPort) compare(other protocolPort) int {
 	return cmp.Or(cmp.Compare(p.protocol, other.protocol), cmp.Compare(p.number, other.number))
 }
 
-// listing is what the book has of a Service, in order and once. Addresses are not multiplied by
-// ports: a Service can have thousands of both.
+// listing has the addresses and ports of a Service, each in order and once. A Service can
+// have thousands of both, so the book does not multiply them.
 type listing struct {
-	// of is the Service that was read.
 	of *corev1.Service
-	// balanced are the addresses of its load balancer, which has them at ports.
+	// balanced are the addresses of its load balancer, which are at ports.
 	clusterIPs, claimed, balanced []netip.Addr
 	nodePorts, ports              []protocolPort
 }
 
-// NewAddressBook makes a book of no Services.
+// NewAddressBook returns an empty book.
 func NewAddressBook() *AddressBook {
 	return &AddressBook{
 		clusterIPs: map[netip.Addr][]types.NamespacedName{}, nodePorts: map[protocolPort][]types.NamespacedName{},
@@ -72,9 +68,9 @@ func NewAddressBook() *AddressBook {
 	}
 }
 
-// SetService notes what a Service has and claims, or that there is none if it is nil. It
-// returns the other Services whose claims it may decide. An object that the book has already
-// read costs nothing, so it must not be changed in place.
+// SetService notes what a Service has and claims, nothing if it is nil. It returns the other
+// Services whose claims that may decide. The same object again costs nothing, so it must not
+// be changed in place.
 func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Service) []types.NamespacedName {
 	before := b.services[name]
 	if before == nil {
@@ -119,8 +115,8 @@ func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Serv
 	return slices.SortedFunc(maps.Keys(touched), compareNames)
 }
 
-// SetReserved notes the cluster's other addresses, and returns the Services whose claims
-// that may decide.
+// SetReserved notes the cluster's other addresses. It returns the Services whose claims that
+// may decide.
 func (b *AddressBook) SetReserved(r Reserved) []types.NamespacedName {
 	if b.reserved.equal(&r) {
 		return nil
@@ -139,7 +135,7 @@ func compareNames(a, b types.NamespacedName) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// change has a Service go from what it had to what it has.
+// change replaces what a Service had by what it has.
 func change[K comparable](all map[K][]types.NamespacedName, name types.NamespacedName, before, after []K) {
 	if slices.Equal(before, after) {
 		return
@@ -162,7 +158,7 @@ func change[K comparable](all map[K][]types.NamespacedName, name types.Namespace
 	}
 }
 
-// listingOf reads what a Service has and claims. One that no proxy serves has nothing.
+// listingOf reads a Service. One that no proxy serves has nothing.
 func listingOf(service *corev1.Service) *listing {
 	l := &listing{of: service}
 	if service == nil || !proxied(service) {
@@ -201,7 +197,7 @@ func listingOf(service *corev1.Service) *listing {
 	return l
 }
 
-// inOrder sorts a list and leaves each element in it once.
+// inOrder sorts a list and removes duplicates.
 func inOrder[E comparable](list []E, compare func(a, b E) int) []E {
 	slices.SortFunc(list, compare)
 	return slices.Clip(slices.Compact(list))

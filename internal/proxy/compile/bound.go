@@ -13,19 +13,21 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// A Service may ask for more than a node can hold: each of its ports has each of its
-// addresses, and each of those all its endpoints. A bound has room for, in this order: all
-// ports at the cluster IPs with half of their endpoints; addresses of load balancers; node
-// ports; external IPs, the first ones first; more endpoints, the same share of those of each
-// port; and what is known of endpoints that are not used. So an endpoint more does not cost
-// an address. Where half of the endpoints are too many there are fewer, one of each port at
-// least, and where those are too many ports are left out: those without endpoints, and then
-// the last ones first.
+// A Service may need more elements than a node can hold: ports times addresses times
+// endpoints. Under a bound this is kept, in this order:
 //
-// Endpoints that are left out on one node are others than those on another node. So what is
-// left serves with the endpoints of now, and depends on nothing that was before.
+//  1. all ports at the cluster IPs, with half of their endpoints;
+//  2. addresses of load balancers, node ports, and external IPs in their order;
+//  3. more endpoints, the same share of each port;
+//  4. what is known of endpoints that are not used.
+//
+// Where half of the endpoints are too many, each port keeps fewer, at least one. Where that
+// is too much, ports are left out: those without endpoints, then the last ones.
+//
+// Each node leaves out other endpoints, and always the same ones: the choice depends on the
+// present endpoints only.
 
-// families compiles a Service in all its families.
+// families compiles all families within the bound.
 func (c *compiler) families(halves []*half) Result {
 	result := c.within(halves, &room{most: c.most})
 	result.Elements = c.wanted(halves, nil)
@@ -40,7 +42,7 @@ func (c *compiler) families(halves []*half) Result {
 	return result
 }
 
-// within compiles a Service as far as there is room.
+// within compiles what there is room for.
 func (c *compiler) within(halves []*half, left *room) (result Result) {
 	for _, h := range halves {
 		if f := c.family(h, left); len(f.Ports) > 0 {
@@ -54,13 +56,14 @@ func (c *compiler) within(halves []*half, left *room) (result Result) {
 type room struct {
 	// most is the bound, none if it is zero.
 	most, taken int
-	// share is what ports may have of their endpoints, nil for all, and what they know.
+	// share is the part of its endpoints that each port keeps, nil for all.
 	share *share
-	// scarce says that there is not enough for all ports: those without endpoints go first.
+	// scarce says that there is no room for all ports. Those without endpoints are left out
+	// first.
 	scarce bool
 }
 
-// take takes elements if there is room for them, which it reports.
+// take reserves elements. It reports whether there is room.
 func (r *room) take(elements int) bool {
 	if r.most > 0 && r.taken+elements > r.most {
 		return false
@@ -80,7 +83,7 @@ func (s *supply) sizes() sizes {
 	return sizes{cluster: len(s.cluster), local: len(s.local), known: known, weighted: s.weights != nil}
 }
 
-// cost is what a port takes in one family.
+// cost is how many elements a port takes in one family.
 func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 	sticky, guarded := c.affinity > 0, len(a.balancer) > 0 && len(a.sources) > 0
 	clients := 0
@@ -104,7 +107,7 @@ func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 		others*ruleset.FrontCost(outside, sticky, guarded)
 }
 
-// wanted is what all ports take with the addresses that are kept and a share of their
+// wanted is how many elements all ports take with the kept addresses and a share of their
 // endpoints, nil for all.
 func (c *compiler) wanted(halves []*half, s *share) int {
 	sum := 0
@@ -120,7 +123,7 @@ func (c *compiler) wanted(halves []*half, s *share) int {
 	return sum
 }
 
-// reduce picks the addresses that are kept, and the share of endpoints.
+// reduce finds how many addresses, and which share of endpoints, fit into the bound.
 func (c *compiler) reduce(halves []*half) *room {
 	endpoints, others := 0, 0
 	for _, h := range halves {
@@ -142,7 +145,7 @@ func (c *compiler) reduce(halves []*half) *room {
 	return &room{most: c.most, share: &share{max(left, 1), endpoints}, scarce: left < min(1, endpoints)}
 }
 
-// keep has a Service keep so many addresses beside its cluster IPs.
+// keep limits the addresses beside the cluster IPs.
 func keep(halves []*half, most int) {
 	for _, h := range halves {
 		h.kept = h.addresses
@@ -160,22 +163,19 @@ func keep(halves []*half, most int) {
 	}
 }
 
-// cutsOff reports whether there is room for none of the addresses that load balancers send
-// to, of those that there are. Where there is room for one, what comes to it is served, and
-// by a bound that is the same on all nodes no other has more room. For what one node has left
-// see lacksAddress.
+// cutsOff reports whether no address that load balancers send to is kept.
 func (c *compiler) cutsOff(h *half) bool {
 	all, kept := c.balanced(h)
 	return all > 0 && kept == 0
 }
 
-// lacksAddress reports whether there is no room for one of those addresses.
+// lacksAddress reports whether an address that load balancers send to is not kept.
 func (c *compiler) lacksAddress(h *half) bool {
 	all, kept := c.balanced(h)
 	return kept < all
 }
 
-// balanced counts the addresses that load balancers send to, and those of them that are kept.
+// balanced counts the addresses that load balancers send to, and those that are kept.
 func (c *compiler) balanced(h *half) (all, kept int) {
 	all, kept = len(h.balancer), len(h.kept.balancer)
 	if slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.nodePort != 0 }) {
@@ -184,23 +184,23 @@ func (c *compiler) balanced(h *half) (all, kept int) {
 	return all, kept
 }
 
-// keepAway has load balancers send to other nodes, which may have room for all addresses.
-// There is one health port for both families.
+// keepAway makes load balancers send to other nodes, which may have room for all addresses.
+// Both families share one health port.
 func (r *Result) keepAway() {
 	for i := range r.Families {
-		if told := r.Families[i].Health; told != nil {
-			told.LocalEndpoints = 0
+		if health := r.Families[i].Health; health != nil {
+			health.LocalEndpoints = 0
 		}
 	}
 }
 
-// share is so many endpoints of each port as it is for one that has the most.
+// share is a part of the endpoints of each port: left of most.
 type share struct{ left, most int }
 
-// oneEndpoint is one of each port, however many these have.
+// oneEndpoint leaves each port one endpoint.
 var oneEndpoint = share{1, math.MaxInt32}
 
-// of is the share of so many, rounded up, so that each port with endpoints has some.
+// of is the share of n, rounded up, so that each port with endpoints keeps one.
 func (s share) of(n int) int {
 	if n == 0 {
 		return 0
@@ -212,8 +212,7 @@ func (s share) sizes(n sizes) sizes {
 	return sizes{cluster: s.of(n.cluster), local: s.of(n.local), weighted: n.weighted}
 }
 
-// cut leaves a port its share of endpoints on a node. It knows of no others, so that
-// connections to these do not go on.
+// cut leaves a port its share of endpoints on a node. Connections to the others end.
 func (s share) cut(got supply, node string) supply {
 	cluster := part(got.cluster, s.of(len(got.cluster)), node)
 	got.weights = keptWeights(cluster, got.cluster, got.weights)
@@ -222,7 +221,7 @@ func (s share) cut(got supply, node string) supply {
 	return got
 }
 
-// keptWeights are the weights of those targets that are left of all, in their order.
+// keptWeights are the weights of the targets that are left.
 func keptWeights(left, all []netip.AddrPort, weights []uint32) []uint32 {
 	if weights == nil {
 		return nil
@@ -236,8 +235,8 @@ func keptWeights(left, all []netip.AddrPort, weights []uint32) []uint32 {
 	return kept
 }
 
-// part picks so many of some targets, by an order that is another on each node and the same
-// at all times.
+// part picks some of the targets, in an order that differs between nodes and stays the same
+// on each.
 func part(targets []netip.AddrPort, most int, node string) []netip.AddrPort {
 	if most >= len(targets) {
 		return targets

@@ -1,13 +1,11 @@
-// Package compile says what the rules of one node are to do for a Service.
+// Package compile decides what the rules of one node do for a Service.
 //
-// It reads a Service with its endpoints, as EndpointGroups give them to the node's zone
-// or as EndpointSlices give them to every node, and what the node is. What comes out is
-// data of package ruleset. Where groups say nothing else the outcome is that of
-// kube-proxy: which addresses of a Service count, which endpoints traffic policies
-// allow, who may connect, what is refused.
+// It takes a Service with its endpoints, from EndpointGroups or EndpointSlices, and the
+// node, and returns data of package ruleset. Where groups do not differ the outcome is
+// that of kube-proxy: which addresses count, which endpoints traffic policies allow, who
+// may connect, what is refused.
 //
-// The package does not read clusters or clocks, does not write rules, and never changes
-// what it is given. The same input in another order has the same outcome.
+// It never changes its input, and the order of the input does not matter.
 package compile
 
 import (
@@ -25,14 +23,12 @@ import (
 // Options are what holds for all Services.
 type Options struct {
 	Node Node
-	// Families are those that the node has, nil for both. Of a Service nothing is compiled in
-	// another, and nothing counts.
+	// Families are those of the node, nil for both. Others are not compiled.
 	Families []ruleset.Family
-	// AllServices says to serve Services without groups too, by their slices, as
-	// kube-proxy does.
+	// AllServices says that Services without groups are served too, from their slices, as
+	// by kube-proxy.
 	AllServices bool
-	// Addresses are those that Services have and may not claim, and ExternalIPs which of
-	// the others they may.
+	// Addresses are those that Services may not claim, and ExternalIPs limits the others.
 	Addresses   *AddressBook
 	ExternalIPs ExternalIPs
 	// MaxAffinityClients is that of ruleset.Config.
@@ -42,17 +38,15 @@ type Options struct {
 // Node is the node that the rules are for.
 type Node struct {
 	Name string
-	// Zone is the value of the label topology.kubernetes.io/zone, empty if there is
-	// none.
+	// Zone is the value of the label topology.kubernetes.io/zone.
 	Zone string
-	// Labels are those of the node. Only those that tiers name are looked at.
+	// Labels are those that tiers may name.
 	Labels map[string]string
-	// Addresses are the node's own, of both families: those that its object names. A
-	// load balancer's address may connect to itself if the ranges that may connect
-	// have one of them.
+	// Addresses are the node's own, of both families, from its object. If one of them is in
+	// the source ranges of a load balancer, its address is too.
 	Addresses []netip.Addr
 	// NodePortAddresses are those that take NodePorts, of both families. Loopback
-	// addresses among them take none.
+	// addresses are ignored.
 	NodePortAddresses []netip.Addr
 }
 
@@ -61,37 +55,34 @@ func (o *Options) Has(family ruleset.Family) bool {
 	return o.Families == nil || slices.Contains(o.Families, family)
 }
 
-// Input is a Service with what there is of its endpoints. Groups and slices may be in
-// any order, and those of other Services do not count.
+// Input is a Service with its endpoints. Groups and slices of other Services are ignored.
 type Input struct {
-	// Service is nil if there is none any more.
+	// Service is nil if it is deleted.
 	Service *corev1.Service
-	// Groups are those that the node sees. Of one with the label that keeps it from
-	// the node's zone only what is on the node counts.
+	// Groups are those that the node receives. From a group that is labelled as not for the
+	// node's zone only endpoints on the node count.
 	Groups []*v1alpha1.EndpointGroup
-	// Slices are looked at only with Options.AllServices.
+	// Slices are used with Options.AllServices only.
 	Slices []*discoveryv1.EndpointSlice
-	// MaxElements bounds what the rules may take of the kernel, as package ruleset counts
-	// it, in both families together. Zero is no bound.
+	// MaxElements bounds the kernel elements of both families, as package ruleset counts
+	// them. Zero is no bound.
 	MaxElements int
-	// NodeBound says that MaxElements is what this node has left, so that other nodes may have
-	// room for more. Otherwise it is the same on all of them.
+	// NodeBound says that MaxElements is what this node has left: others may have more room.
 	NodeBound bool
 }
 
 // Result is what the rules are to do for one Service.
 type Result struct {
-	// Families are those that the rules have something to do for, IPv4 first. None
-	// means that the rules do nothing for the Service: it is gone, has no address,
-	// belongs to another proxy or is kube-proxy's still.
+	// Families are those with rules, IPv4 first. There are none if the Service is gone, has
+	// no address, or is served by another proxy.
 	Families []Family
 	// Refused are the addresses that the Service claims and does not get.
 	Refused Refusals
-	// Elements is what all of the Service takes of the kernel at most. If that is more than
-	// Input.MaxElements, the families have a part of it, which is not.
+	// Elements is how many the whole Service takes at most. If Input.MaxElements is less,
+	// Families have a part of it.
 	Elements int
-	// Least is what all its ports take at the cluster IPs with one endpoint each. In less
-	// some are left out.
+	// Least is what all its ports take at the cluster IPs with one endpoint each. With less,
+	// some ports are left out.
 	Least int
 	// Notes are sentences about what was ignored, in a fixed order.
 	Notes []string
@@ -102,22 +93,22 @@ type Family struct {
 	Family ruleset.Family
 	// Ports are in the order of the Service's.
 	Ports []ruleset.ServicePort
-	// Elements is what they take of the kernel at most, with the endpoints on the node.
+	// Elements is how many they take at most, with the endpoints on the node.
 	Elements int
 	// Endpoints are all that the node knows of, used or not.
 	Endpoints Endpoints
-	// Health is what a load balancer asks for, nil if it asks kube-proxy, or nobody.
+	// Health is the answer to health checks of a load balancer, nil if this proxy gives none.
 	Health *HealthCheck
-	// Unreachable are the ports, by the names that Ports has, with endpoints that hard
-	// tiers keep from this node, and with none that they allow it.
+	// Unreachable names the ports that have endpoints, all of which hard tiers keep from this
+	// node.
 	Unreachable []string
 }
 
-// HealthCheck is what is to be answered at a healthCheckNodePort.
+// HealthCheck is the answer at a healthCheckNodePort.
 type HealthCheck struct {
 	Port uint16
-	// LocalEndpoints is the number of addresses on the node with an endpoint that is
-	// ready. One that is about to go does not count though it may get traffic.
+	// LocalEndpoints is the number of addresses on the node with a ready endpoint. One that
+	// is terminating does not count, though it may get traffic.
 	LocalEndpoints int
 }
 
@@ -126,12 +117,12 @@ type Endpoint struct {
 	Address netip.Addr
 	// Zone is empty if it is unknown.
 	Zone string
-	// OnNode says that it is on the node itself, so that connections from it to it need
-	// another source address.
+	// OnNode says that it is on the node, so that connections to itself need another source
+	// address.
 	OnNode bool
 }
 
-// Endpoints are in the order of addresses, each of which is there once.
+// Endpoints are in the order of addresses, each address once.
 type Endpoints []Endpoint
 
 // Find finds the endpoint with an address.
@@ -145,7 +136,7 @@ func (e Endpoints) Find(address netip.Addr) (Endpoint, bool) {
 	return e[i], true
 }
 
-// portKey is what the ports of a Service and those of its endpoints have in common.
+// portKey matches a port of a Service with those of its endpoints.
 type portKey struct {
 	name     string
 	protocol ruleset.Protocol
@@ -153,33 +144,33 @@ type portKey struct {
 
 // supply is the endpoints of one port for the traffic of this node.
 type supply struct {
-	// cluster are those for traffic that may go anywhere, with their weights unless these
-	// are all the same, and local those for traffic that must stay on the node.
+	// cluster are for traffic that may go anywhere, with weights unless all are the same;
+	// local are for traffic that must stay on the node.
 	cluster, local []netip.AddrPort
 	weights        []uint32
-	// exists says that there are endpoints that take traffic, here or elsewhere.
+	// exists says that some endpoint takes traffic, here or elsewhere.
 	exists bool
-	// beyond says that there are, and that hard tiers keep all of them from the node.
+	// beyond says that hard tiers keep all of those from the node.
 	beyond bool
 	known  ruleset.Known
 }
 
-// need is which endpoints a port needs for its addresses.
+// need says which endpoints a port needs for its addresses.
 type need struct{ cluster, local bool }
 
-// lacks reports whether the supply has nothing for something that is needed.
+// lacks reports whether the supply has none of some that are needed.
 func (n need) lacks(s supply) bool {
 	return n.cluster && len(s.cluster) == 0 || n.local && len(s.local) == 0
 }
 
-// directory knows the endpoints of a Service in one family.
+// directory has the endpoints of a Service in one family.
 type directory interface {
 	// supply finds the endpoints of a port.
 	supply(port portKey, n need) supply
 	// endpoints are all there are.
 	endpoints() Endpoints
-	// localReady counts addresses on the node with an endpoint that is ready, and onNode
-	// all those on the node.
+	// localReady counts addresses on the node with a ready endpoint, and onNode all on the
+	// node.
 	localReady() int
 	onNode() int
 }
@@ -202,7 +193,6 @@ func portOf(number int32) (uint16, bool) {
 	return uint16(number), number > 0 && number <= 65535
 }
 
-// compareFronts orders fronts.
 func compareFronts(a, b ruleset.Front) int {
 	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
 }

@@ -12,18 +12,17 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// addresses are those that clients of a Service connect to, in one family.
+// addresses are those of a Service in one family.
 type addresses struct {
 	cluster netip.Addr // invalid if the Service has none of the family
-	// external are its external IPs, balancer those of load balancers that leave
-	// packets as they are, and nodes those of the node that take NodePorts.
+	// external are external IPs, balancer those of load balancers that do not rewrite
+	// packets, and nodes those of the node that take NodePorts.
 	external, balancer, nodes []netip.Addr
-	// sources are the ranges that may connect to addresses of load balancers, nil for
-	// all.
+	// sources are the ranges that may connect to balancer, nil for all.
 	sources []netip.Prefix
 }
 
-// Ours reports whether a Service is one that vicinity-proxy may serve.
+// Ours reports whether vicinity-proxy may serve a Service.
 func Ours(service *corev1.Service) bool {
 	if service == nil || !proxied(service) {
 		return false
@@ -32,14 +31,14 @@ func Ours(service *corev1.Service) bool {
 	return !named || name == v1alpha1.ServiceProxyName
 }
 
-// proxied reports whether the Service is one that any proxy serves.
+// proxied reports whether any proxy serves a Service.
 func proxied(service *corev1.Service) bool {
 	spec := &service.Spec
 	return spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone && spec.Type != corev1.ServiceTypeExternalName
 }
 
-// clusterIP is the address of a Service in a family, empty if it has none. Without a
-// list of families the Service is older than that.
+// clusterIP is the address of a Service in a family, empty if it has none. A Service of an
+// older API has no list of families.
 func clusterIP(service *corev1.Service, family ruleset.Family) string {
 	spec := &service.Spec
 	if len(spec.IPFamilies) == 0 {
@@ -96,8 +95,8 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 }
 
 // sourcesOf are the ranges that may connect to the addresses of load balancers. As in
-// kube-proxy only those of the family count, so that without any all may connect, and
-// the annotation that came before the field does not.
+// kube-proxy only those of the family count, without any all may connect, and the older
+// annotation is ignored.
 func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balancer []netip.Addr, notes *[]string) []netip.Prefix {
 	var sources []netip.Prefix
 	for _, text := range service.Spec.LoadBalancerSourceRanges {
@@ -116,8 +115,7 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 		}
 		return nil
 	}
-	// An address of a load balancer is often one of the node's too, and then the source
-	// of what the node itself sends there.
+	// What the node sends to a load balancer's address may have that address as its source.
 	if slices.ContainsFunc(node.Addresses, func(own netip.Addr) bool {
 		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(own.Unmap()) })
 	}) {
@@ -129,7 +127,7 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 	return slices.Compact(sources)
 }
 
-// strangeAddresses notes addresses and ranges that are none, of either family.
+// strangeAddresses notes addresses and ranges that cannot be read.
 func strangeAddresses(service *corev1.Service, notes *[]string) {
 	note := func(field, text, what string) {
 		if text != "" {
@@ -156,9 +154,9 @@ func strangeAddresses(service *corev1.Service, notes *[]string) {
 	}
 }
 
-// policy is how traffic to a Service is treated.
+// policy has the endpoints that traffic may use: internal to the cluster IP, external to
+// all other addresses.
 type policy struct {
-	// internal is that of traffic to the cluster IP, external that of all else.
 	internal, external ruleset.Pool
 }
 
@@ -174,7 +172,7 @@ func policyOf(service *corev1.Service) policy {
 }
 
 // externalLocal reports whether traffic from outside must stay on the node. The field
-// means nothing for a Service that its type does not let clients outside reach.
+// counts only if clients outside can reach the Service.
 func externalLocal(service *corev1.Service) bool {
 	spec := &service.Spec
 	outside := spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
@@ -182,14 +180,14 @@ func externalLocal(service *corev1.Service) bool {
 	return outside && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// servicePort is a port of a Service as far as all families have it.
+// servicePort is a port of a Service in all families.
 type servicePort struct {
 	portKey
 	fullName         string
 	number, nodePort uint16
 }
 
-// need is which endpoints a port needs for its addresses.
+// need says which endpoints a port needs for the addresses.
 func (a *addresses) need(port *servicePort, p policy) need {
 	n := need{cluster: p.internal != ruleset.PoolLocal, local: p.internal != ruleset.PoolCluster}
 	other := func(address netip.Addr) bool { return address != a.cluster }
@@ -200,8 +198,7 @@ func (a *addresses) need(port *servicePort, p policy) need {
 	return n
 }
 
-// fronts are the addresses of a port, in order, with their treatment but for what
-// becomes of connections that no endpoint is for.
+// fronts are the addresses of a port, in order. Their Empty is not set yet.
 func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 	p := c.policy
 	count := 1 + len(a.external) + len(a.balancer)
@@ -212,8 +209,7 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 	front := func(address netip.Addr, number uint16) ruleset.FrontEnd {
 		return ruleset.FrontEnd{
 			Front: ruleset.Front{Address: address, Protocol: port.protocol, Port: number},
-			// What comes from outside and may leave the node again has to come back to
-			// it.
+			// Replies to traffic that may leave the node again must come back to it.
 			Pool: p.external, Masquerade: p.external == ruleset.PoolCluster,
 		}
 	}
@@ -245,8 +241,8 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 	return once(list)
 }
 
-// once leaves each front in the list once. A cluster IP is nothing else beside, a NodePort
-// nothing but that, and what is restricted to some sources in any way is so.
+// once leaves each front in the list once, the one that takes precedence, restricted to
+// sources if any is.
 func once(list []ruleset.FrontEnd) []ruleset.FrontEnd {
 	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
 		return cmp.Or(compareFronts(a.Front, b.Front), cmp.Compare(a.Precedence(), b.Precedence()))

@@ -11,44 +11,43 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// fullWeight is the weight of an endpoint that is all the zone's own.
+// fullWeight is the weight of an endpoint that is used by the zone alone.
 const fullWeight = ruleset.MostWeight
 
-// grouped is the endpoints of a Service as the groups have them that the node sees.
+// grouped has the endpoints of a Service from the groups that the node receives.
 type grouped struct {
 	roll
 	node     *Node
 	groups   []*v1alpha1.EndpointGroup
 	hasPorts []bool
 	uses     []use
-	// tiers are those of groups with endpoints that the node may use. What each of them
-	// gives the node adds up.
+	// tiers are the different ones of the groups that the node uses. The node uses the
+	// nearest endpoints of each.
 	tiers []nodeTiers
-	// nearest is scratch: the nearest tier with an endpoint, for each of tiers.
+	// nearest is scratch: the nearest rank with an endpoint, for each of tiers.
 	nearest []int
-	// anyReady says that some group says that an endpoint is ready somewhere.
+	// anyReady says that an endpoint is ready somewhere.
 	anyReady bool
-	// hard says that clients must not use what no tier reaches.
+	// hard says that the node must not use endpoints that no tier reaches.
 	hard bool
-	// view is the zone whose endpoints the groups show, empty if they keep none from any
-	// zone.
+	// view is the node's zone if some group is not for all zones, or else empty.
 	view string
-	// weighted says that some endpoints count less than others.
+	// weighted says that not all weights are the same.
 	weighted bool
 }
 
 // use is what the node does with a group.
 type use struct {
-	// tiers is the place of the group's in grouped.tiers, or unused.
+	// tiers is an index of grouped.tiers, or unused.
 	tiers  int
 	weight int
 }
 
-// unused is the place of the tiers of a group of which the node uses only what is on
-// the node itself, for traffic that must stay there.
+// unused is for a group from which the node uses only endpoints on the node, for traffic
+// that must stay there.
 const unused = -1
 
-// groupsOf are the groups of a Service, in the order of names.
+// groupsOf are the groups of the Service, in the order of names.
 func groupsOf(in Input) []*v1alpha1.EndpointGroup {
 	list := make([]*v1alpha1.EndpointGroup, 0, len(in.Groups))
 	for _, g := range in.Groups {
@@ -140,8 +139,8 @@ func groupPort(p *v1alpha1.GroupPort) (key portKey, number uint16, ok bool) {
 	return key, number, ok
 }
 
-// use decides what the node does with a group: it uses it unless it is kept from its
-// zone, or is there for that zone only for the sake of what stays on a node.
+// use decides what the node does with a group: it uses it unless the group is not for its
+// zone, or is there for local traffic only.
 func (d *grouped) use(g *v1alpha1.EndpointGroup, notes *[]string) use {
 	zone := d.node.Zone
 	if zone != "" {
@@ -156,7 +155,7 @@ func (d *grouped) use(g *v1alpha1.EndpointGroup, notes *[]string) use {
 	named := slices.IndexFunc(g.Spec.Consumers, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
 	switch {
 	case zone == "":
-		// The weights are those of zones. A node outside of them uses all alike.
+		// Weights are by zone. A node without a zone uses all endpoints alike.
 	case named >= 0:
 		u.weight = d.weight(g, g.Spec.Consumers[named].Weight, notes)
 	case g.Spec.LocalOnly && slices.ContainsFunc(g.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return e.Zone == zone }):
@@ -171,8 +170,7 @@ func (d *grouped) use(g *v1alpha1.EndpointGroup, notes *[]string) use {
 	return u
 }
 
-// weight is the weight that a group gives the node's zone, which is full if the group
-// does not say.
+// weight is the weight of a group for the node's zone, full if the group has none.
 func (d *grouped) weight(g *v1alpha1.EndpointGroup, given int32, notes *[]string) int {
 	switch {
 	case given == 0:
@@ -195,8 +193,8 @@ func (d *grouped) endpoints() Endpoints {
 
 func (d *grouped) localReady() int { return d.roll.localReady(d.hasPorts) }
 
-// supply takes for traffic that may go anywhere what the node's zone may use and the
-// nearest tier has, and for traffic that stays here all that are here.
+// supply takes the nearest endpoints that the node's zone may use for traffic that may go
+// anywhere, and all on the node for traffic that stays there.
 func (d *grouped) supply(port portKey, n need) supply {
 	for i, g := range d.groups {
 		d.ports[i] = 0
@@ -212,9 +210,9 @@ func (d *grouped) supply(port portKey, n need) supply {
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
-		// Those that go are for when nothing is ready that the node may use. Elsewhere
-		// there may be what is, but until the controller has given the zone some of it,
-		// and where tiers are hard, the alternative is to refuse.
+		// Terminating endpoints are used if no ready one may be. There may be ready ones
+		// elsewhere, but until the controller gives the zone some, or if tiers are hard,
+		// the alternative is to refuse.
 		if seen.ready > 0 {
 			d.cluster(&got, false, seen.ready)
 		}
@@ -234,8 +232,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 	return got
 }
 
-// cluster finds the endpoints for traffic that may go anywhere, of which there are so
-// many at most.
+// cluster finds the endpoints for traffic that may go anywhere, at most so many.
 func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.findNearest() {
 		most = 0
@@ -270,8 +267,7 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	}
 }
 
-// findNearest begins to look for the nearest tiers. It reports whether there is
-// anything to look for.
+// findNearest resets the nearest ranks. It reports whether approach has to find them.
 func (d *grouped) findNearest() bool {
 	constrained := false
 	for i := range d.tiers {
@@ -283,8 +279,8 @@ func (d *grouped) findNearest() bool {
 	return constrained
 }
 
-// approach looks whether an endpoint is nearer than those before. It says how many
-// more there may be in the nearest tiers by it.
+// approach notes the rank of an endpoint. It returns how many endpoints it adds at most to
+// those of the nearest ranks.
 func (d *grouped) approach(run []row) int {
 	more := 0
 	for _, r := range run {
@@ -299,8 +295,8 @@ func (d *grouped) approach(run []row) int {
 	return more
 }
 
-// weightOf is the weight of an endpoint among all that the node uses: the greatest that
-// a group gives it while several have it, and zero if the node does not use it.
+// weightOf is the weight of an endpoint: the greatest of its groups, and zero if the node
+// does not use it.
 func (d *grouped) weightOf(run []row) int {
 	weight := 0
 	for _, r := range run {
@@ -312,8 +308,8 @@ func (d *grouped) weightOf(run []row) int {
 	return weight
 }
 
-// same reports whether two rows of one address are about the same endpoint. An address
-// that passes from a pod to another is for a while in the groups of both.
+// same reports whether two rows of one address are about the same endpoint. An address that
+// passes to another pod is in the groups of both for a while.
 func (d *grouped) same(a, b row) bool {
 	return a == b || d.at(a).Node == d.at(b).Node
 }

@@ -14,17 +14,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// ExternalIPs says which addresses the administrator lets Services claim by
-// spec.externalIPs. The zero value allows all that are not the cluster's own.
+// ExternalIPs limits the addresses that Services may claim by spec.externalIPs. The zero
+// value allows all that are not the cluster's own.
 type ExternalIPs struct {
-	// None allows no address at all.
+	// None allows none.
 	None bool
-	// Prefixes, if there are any, allow no others. An address of a node that is in one of
-	// them is allowed too, also as one of a load balancer.
+	// Prefixes, if there are any, allow only addresses in them. They allow addresses of nodes
+	// too, also for load balancers.
 	Prefixes []netip.Prefix
 }
 
-// within reports whether an address is one that a prefix names.
 func (e *ExternalIPs) within(a netip.Addr) bool {
 	return slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
@@ -45,37 +44,24 @@ type Reason string
 
 // The reasons.
 const (
-	// RefusedClusterIP is that the address is the cluster IP of another Service.
-	RefusedClusterIP Reason = "cluster-ip"
-	// RefusedServiceRange is that cluster IPs are from a range that it is in.
-	RefusedServiceRange Reason = "service-range"
-	// RefusedAPIServer is that the API server is reached by it.
-	RefusedAPIServer Reason = "api-server"
-	// RefusedNode is that it is an address of a node.
-	RefusedNode Reason = "node"
-	// RefusedNodePort is that it is an address of a node, and the port a NodePort of
-	// another Service.
-	RefusedNodePort Reason = "node-port"
-	// RefusedBalancer is that it is one of spec.externalIPs, and the port is one of another
-	// Service whose load balancer has the address.
-	RefusedBalancer Reason = "load-balancer"
-	// RefusedPod is that pods have their addresses from a range that it is in.
-	RefusedPod Reason = "pod-range"
-	// RefusedSpecial is that it is not an address of one host that others reach.
-	RefusedSpecial Reason = "special"
-	// RefusedByPolicy is that the administrator does not allow it.
-	RefusedByPolicy Reason = "not-allowed"
-	// RefusedTooMany is that the Service claims more than MaxClaims addresses, and it is one
-	// of those beyond.
-	RefusedTooMany Reason = "too-many"
+	RefusedClusterIP    Reason = "cluster-ip"    // it is the cluster IP of another Service
+	RefusedServiceRange Reason = "service-range" // it is in a range of cluster IPs
+	RefusedAPIServer    Reason = "api-server"    // it is an address of the API server
+	RefusedNode         Reason = "node"          // it is an address of a node
+	RefusedNodePort     Reason = "node-port"     // the port is a NodePort of another Service, on a node's address
+	RefusedBalancer     Reason = "load-balancer" // another Service's load balancer has it, at the same port
+	RefusedPod          Reason = "pod-range"     // it is in a range of pods
+	RefusedSpecial      Reason = "special"       // it is loopback, multicast or the like
+	RefusedByPolicy     Reason = "not-allowed"   // the administrator does not allow it
+	RefusedTooMany      Reason = "too-many"      // it is beyond MaxClaims
 )
 
 const (
-	// MaxClaims is how many addresses a Service may claim besides its cluster IPs. Those
-	// beyond are not even read, because a Service may list tens of thousands: the addresses of
-	// its load balancer count first, then its external IPs.
+	// MaxClaims is how many addresses a Service may claim besides its cluster IPs: those of
+	// its load balancer, then external IPs. More are not read, because a Service may list
+	// tens of thousands.
 	MaxClaims = 1000
-	// keptRefusals is how many of the addresses that a Service does not get are named.
+	// keptRefusals is how many refused addresses of a Service are named.
 	keptRefusals = 10
 )
 
@@ -95,7 +81,7 @@ type Refusals struct {
 	Counts map[Reason]int
 }
 
-// Total is how many addresses are refused, at as many ports as they are refused for.
+// Total counts an address once for each port that it is refused for.
 func (r Refusals) Total() int {
 	total := 0
 	for _, n := range r.Counts {
@@ -104,13 +90,13 @@ func (r Refusals) Total() int {
 	return total
 }
 
-// Equal reports whether both name the same addresses and have the same numbers.
+// Equal reports whether both name and count the same.
 func (r Refusals) Equal(other Refusals) bool {
 	return slices.Equal(r.First, other.First) && maps.Equal(r.Counts, other.Counts)
 }
 
-// Sentences name the first few addresses, at most so many. The last one says how many more
-// are refused.
+// Sentences name the first addresses, at most so many. The last says how many more there
+// are.
 func (r Refusals) Sentences(most int) []string {
 	var all []string
 	more := r.Total()
@@ -124,7 +110,6 @@ func (r Refusals) Sentences(most int) []string {
 	return all
 }
 
-// add adds an address.
 func (r *Refusals) add(refused RefusedAddress) {
 	if r.Counts == nil {
 		r.Counts = map[Reason]int{}
@@ -137,16 +122,16 @@ func (r *Refusals) add(refused RefusedAddress) {
 
 // RefusedAddress is an address that a Service claims and does not get.
 type RefusedAddress struct {
-	// Address is invalid if it is one of those beyond MaxClaims.
+	// Address is invalid if this stands for those beyond MaxClaims.
 	Address netip.Addr
 	// Beyond is how many those are.
 	Beyond int
-	// Port is that of the Service that the address is refused for, zero for all.
+	// Port is the one of the Service that the address is refused for, zero for all.
 	Port uint16
-	// Field is the one of the Service that has the address.
+	// Field is the field of the Service that names the address.
 	Field  string
 	Reason Reason
-	// Owner is the Service that has the address, or the port there, if one does.
+	// Owner is the Service that has the address or the port, if one does.
 	Owner string
 }
 
@@ -197,7 +182,7 @@ func listedClaims(service *corev1.Service) (external []string, balancer []corev1
 	return external[:min(len(external), MaxClaims-len(balancer))], balancer
 }
 
-// refuseBeyond notes the addresses that do not count, those of a field as one.
+// refuseBeyond notes the addresses beyond MaxClaims, those of a field as one.
 func (c *compiler) refuseBeyond() {
 	external, balancer := listedClaims(c.service)
 	for _, of := range []struct {
@@ -224,7 +209,7 @@ func claimsOf(service *corev1.Service) iter.Seq[claimedAddress] {
 		}
 		for i := range balancer {
 			ingress := &balancer[i]
-			// A load balancer that is a proxy connects to the node itself.
+			// A load balancer in mode Proxy connects to nodes.
 			if ingress.IPMode != nil && *ingress.IPMode != corev1.LoadBalancerIPModeVIP {
 				continue
 			}
@@ -235,8 +220,8 @@ func claimsOf(service *corev1.Service) iter.Seq[claimedAddress] {
 	}
 }
 
-// refuse finds out whether a Service does not get an address that it claims. The cluster's
-// own addresses come first: what an administrator allows does not change whose they are.
+// refuse reports whether a Service does not get an address that it claims. What an
+// administrator allows does not change whose the cluster's own addresses are.
 func (o *Options) refuse(name types.NamespacedName, c claimedAddress) (RefusedAddress, bool) {
 	refused := RefusedAddress{Address: c.address, Field: c.field}
 	if o.Addresses.isOf(name, c.address) {
@@ -252,13 +237,13 @@ func (o *Options) refuse(name types.NamespacedName, c claimedAddress) (RefusedAd
 	return refused, refused.Reason != ""
 }
 
-// isOf reports whether an address is a cluster IP of the Service itself.
+// isOf reports whether an address is a cluster IP of the Service.
 func (b *AddressBook) isOf(name types.NamespacedName, a netip.Addr) bool {
 	return b != nil && slices.Contains(b.clusterIPs[a], name)
 }
 
-// reserves says why an address is not for Services to claim, and which Service has it, if
-// one does. The reason is empty if there is none.
+// reserves is why Services may not claim an address, empty if they may, and the Service that
+// has it, if one does.
 func (b *AddressBook) reserves(a netip.Addr) (reason Reason, owner string) {
 	if special(a) != "" {
 		return RefusedSpecial, ""
@@ -290,9 +275,8 @@ func (b *AddressBook) shares(a netip.Addr) bool {
 	return b != nil && (len(b.balanced[a]) > 0 || b.reserved.Nodes.Contains(a))
 }
 
-// holder finds another Service that has a front which a Service claims: as its NodePort, if
-// the address is a node's, or by its load balancer. What load balancers have does not change
-// whose the address of another is.
+// holder finds another Service that has a claimed front: as its NodePort on a node's address
+// or, for spec.externalIPs, by its load balancer.
 func (b *AddressBook) holder(name types.NamespacedName, field string, front ruleset.Front) (reason Reason, owner string) {
 	if b == nil || b.isOf(name, front.Address) {
 		return "", ""

@@ -9,10 +9,10 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Restrict returns what leaves of a port that a Service was compiled to before what the Service
-// may have now: it takes out the addresses and numbers that the Service has no more or may not
-// claim any more. They may be another's, and to find them takes no endpoints. It returns the port
-// itself if that has nothing else, and nil if nothing is left.
+// Restrict returns a function that removes from an earlier port of the Service the addresses
+// and numbers that the Service no longer has or may claim: another Service may have them now.
+// It needs no endpoints. The function returns the same port if nothing is to remove, and nil
+// if nothing is left.
 func Restrict(service *corev1.Service, o Options) func(*ruleset.ServicePort) *ruleset.ServicePort {
 	c := newCompiler(Input{Service: service}, &o)
 	c.readPorts()
@@ -42,7 +42,7 @@ type holdings struct {
 
 // holding is an address that a Service claims.
 type holding struct {
-	// fields are those that have it, and shared says that others may have it at some ports.
+	// fields are those that name it; shared says that other Services may have it at some ports.
 	fields []string
 	shared bool
 }
@@ -63,7 +63,7 @@ func (h *holdings) restrict(before *ruleset.ServicePort) *ruleset.ServicePort {
 		return before
 	}
 	after := *before
-	// It may be another Service of the same name, which comes after others.
+	// A Service of the same name may have been made anew, with another rank.
 	after.Rank, after.Fronts = h.rank, slices.DeleteFunc(slices.Clone(before.Fronts), lost)
 	if len(after.Fronts) == 0 {
 		return nil
@@ -71,7 +71,7 @@ func (h *holdings) restrict(before *ruleset.ServicePort) *ruleset.ServicePort {
 	return &after
 }
 
-// has reports whether a port of the Service may have a front as what it was.
+// has reports whether a port of the Service may still have a front.
 func (h *holdings) has(port *servicePort, f *ruleset.FrontEnd) bool {
 	switch {
 	case f.Protocol != port.protocol:

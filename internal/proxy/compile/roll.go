@@ -9,47 +9,44 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// roll is all endpoints of a Service in one family, in the order of addresses, whatever
-// object each comes from. It has no pointers, so that a hundred thousand of them are
-// sorted fast and cost the garbage collector nothing.
+// roll has all endpoints of a Service in one family, from all objects, in the order of
+// addresses. It has no pointers, so that a hundred thousand rows sort fast and cost the
+// garbage collector nothing.
 type roll struct {
 	family ruleset.Family
 	rows   []row
-	// ports are the numbers of the port that is looked at in each object, zero where it
-	// has no such port.
+	// ports are the numbers of the present port by object, zero where it has none.
 	ports []uint16
-	// run is scratch: the rows of one address with one port.
+	// run is scratch of visit.
 	run []row
 }
 
 // row is one endpoint of one object.
 type row struct {
 	high, low uint64 // its address
-	// order is the state of the endpoint, then its place and then what else is known.
-	// Rows of one address are in the order in which they count: first those that are not
-	// about to go, because an address may belong to a pod that goes and already to
-	// another, then those that are ready, then those that serve, then as they come.
+	// order has the state of the endpoint, its place and its properties. The first row of an
+	// address counts: one that is not terminating, because a new pod may already have the
+	// address of a terminating one, then one that is ready, then one that serves.
 	order uint64
 }
 
-// The state of an endpoint, where what is set comes later.
+// The state of an endpoint. Rows with a bit set sort later.
 const (
 	terminating uint64 = 1 << (63 - iota)
 	notReady
 	notServing
 )
 
-// The place of an endpoint: which object, and which endpoint of that.
+// The place of an endpoint: the object, and the index in it.
 const (
 	objectShift, objectMask = 34, 1<<27 - 1
 	indexShift, indexMask   = 7, 1<<27 - 1
 )
 
-// What else is known of an endpoint: whether it is on the node, and of a slice which
-// hints it has, of a group which tier of the node it is in and whether it is at home in
-// another zone than the node, which a plan may take it from. It is read while objects are
-// read from their beginning to their end, because to look again, in the order of
-// addresses, takes longer than all the rest.
+// The properties of an endpoint: whether it is on the node; from a slice, its hints; from a
+// group, the rank of the node's tier and whether its home is another zone than the node's.
+// They are kept in the row because to look at the objects again, in the order of addresses,
+// takes longer than all the rest.
 const (
 	onNode uint64 = 1 << iota
 	nodeHints
@@ -71,8 +68,8 @@ func (r row) atHome() bool  { return r.order&away == 0 }
 func (r row) serves() bool  { return r.order&notServing == 0 }
 func (r row) leaving() bool { return r.order&(terminating|notServing) == terminating }
 
-// taking reports whether the endpoint takes traffic, in general or, where there is
-// nothing better, on its way out.
+// taking reports whether the endpoint takes traffic because it is ready or, as a last
+// resort, although it is terminating.
 func (r row) taking(lastResort bool) bool {
 	if lastResort {
 		return r.leaving()
@@ -101,7 +98,6 @@ func less(is bool) int {
 	return 1
 }
 
-// address is the address of a row.
 func (l *roll) address(r row) netip.Addr {
 	if l.family == ruleset.IPv4 {
 		var bytes [4]byte
@@ -114,7 +110,7 @@ func (l *roll) address(r row) netip.Addr {
 	return netip.AddrFrom16(bytes)
 }
 
-// add adds an endpoint of an object, unless its address is none that it can have.
+// add adds an endpoint of an object, unless its address is not one that endpoints have.
 func (l *roll) add(text string, state uint64, object, index int, strange *strangeEndpoints) {
 	address, ok := parseAddress(text)
 	switch {
@@ -136,14 +132,13 @@ func (l *roll) add(text string, state uint64, object, index int, strange *strang
 	l.rows = append(l.rows, r)
 }
 
-// close ends the adding.
+// close sorts the rows when all are added.
 func (l *roll) close() {
 	slices.SortFunc(l.rows, compareRows)
 }
 
-// visit calls a function for each address with each number that the port has at it,
-// with all rows that say so, the one that counts first. The rows are valid until it
-// returns.
+// visit calls a function for each address and port number, with all their rows, the one
+// that counts first. The rows are valid until it returns.
 func (l *roll) visit(see func(run []row, port uint16)) {
 	for begin, end := 0, 0; begin < len(l.rows); begin = end {
 		for end = begin + 1; end < len(l.rows) && l.rows[end].sameAddress(l.rows[begin]); end++ {
@@ -171,9 +166,9 @@ func (l *roll) visit(see func(run []row, port uint16)) {
 	}
 }
 
-// known tells of an endpoint's connections, after where new ones go. A view is what the
-// node is shown of all endpoints, empty if that is all. Endpoints that are not ready stay
-// in it until they are ready again or gone.
+// known lists the endpoints that new connections do not use, for the connections that they
+// have. The view names the part of all endpoints that the node receives, empty if it is all.
+// Endpoints that are not ready stay in it until they are ready again or gone.
 func (l *roll) known(got *supply, view string) {
 	got.known.View = view
 	chosen := slices.Concat(got.cluster, got.local)
@@ -195,12 +190,11 @@ func (l *roll) known(got *supply, view string) {
 	})
 }
 
-// target is where the port of an endpoint is.
 func (l *roll) target(r row, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(l.address(r), port)
 }
 
-// places are the endpoints with what a function says of where they are.
+// places are the endpoints with their zones.
 func (l *roll) places(zoneOf func(row) string) Endpoints {
 	list := make(Endpoints, 0, len(l.rows))
 	for i, r := range l.rows {
@@ -212,7 +206,7 @@ func (l *roll) places(zoneOf func(row) string) Endpoints {
 	return list
 }
 
-// localReady counts the addresses on the node that are ready, of objects with any port.
+// localReady counts the ready addresses on the node, of objects with ports.
 func (l *roll) localReady(hasPorts []bool) int {
 	n, looked := 0, false
 	for i, r := range l.rows {
@@ -262,13 +256,13 @@ func (c *census) see(r row) {
 	}
 }
 
-// local reports whether an endpoint takes the traffic that stays on the node: all that
-// are ready there do, and if none is, those that go but serve.
+// local reports whether an endpoint takes traffic that stays on the node: the ready ones
+// there do, or else those that are terminating but serve.
 func (c *census) local(r row) bool {
 	return r.onNode() && r.taking(c.localReady == 0)
 }
 
-// supply has room for what is needed, with so many for traffic that may go anywhere.
+// supply makes a supply with room for what is needed.
 func (c *census) supply(n need, cluster int) supply {
 	s := supply{exists: c.ready > 0 || c.leaving > 0}
 	if n.cluster && cluster > 0 {
@@ -284,7 +278,7 @@ func (c *census) supply(n need, cluster int) supply {
 	return s
 }
 
-// ignored counts what is ignored of an object for one reason.
+// ignored counts the parts of an object that are ignored for one reason.
 type ignored struct {
 	count int
 	first string
@@ -297,15 +291,15 @@ func (i *ignored) add(what string) {
 	i.count++
 }
 
-// note says it in a sentence: of which object, how many of what, and what each needs.
+// note adds a sentence about them.
 func (i *ignored) note(notes *[]string, object, name, what, needed string) {
 	if i.count > 0 {
 		*notes = append(*notes, fmt.Sprintf("%s %s: %s ignored: %d, the first %q; each needs %s", object, name, what, i.count, i.first, needed))
 	}
 }
 
-// strangeEndpoints are the endpoints of an object that are ignored: those whose address is not
-// of the family, and those whose address means something else on every node.
+// strangeEndpoints are the ignored endpoints of an object: of another family, or with an
+// address that is special.
 type strangeEndpoints struct{ foreign, special ignored }
 
 func (e *strangeEndpoints) note(notes *[]string, object, name string, family ruleset.Family) {

@@ -13,13 +13,12 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Service says what the rules of a node are to do for a Service.
+// Service decides what the rules of a node do for a Service.
 //
-// A Service with groups is served from them, and with Options.AllServices any other from
-// its slices, unless its label service.kubernetes.io/service-proxy-name gives it to
-// another proxy. As long as the label is not there kube-proxy serves the Service too: what
-// the node knows no endpoint for then stays kube-proxy's, because groups come and go one
-// by one, and the first of them may have nothing for the node.
+// It is served from its groups or, with Options.AllServices, from its slices, unless its
+// label service.kubernetes.io/service-proxy-name gives it to another proxy. Without the label
+// kube-proxy serves it too. Then fronts without an endpoint stay kube-proxy's: groups come
+// and go one by one, and the first may have nothing for the node.
 func Service(in Input, o Options) Result {
 	if !Ours(in.Service) {
 		return Result{}
@@ -46,8 +45,7 @@ type compiler struct {
 	ours   bool
 	groups []*v1alpha1.EndpointGroup
 	slices []*discoveryv1.EndpointSlice
-	// most is how many elements the rules may take, any number if it is zero, and nodeBound
-	// whether other nodes may have room for more.
+	// most and nodeBound are Input.MaxElements and Input.NodeBound.
 	most      int
 	nodeBound bool
 
@@ -57,7 +55,7 @@ type compiler struct {
 	ports      []servicePort
 	notes      []string
 	refused    Refusals
-	refusals   map[RefusedAddress]bool // all of them
+	refusals   map[RefusedAddress]bool // all, while refused has the first
 }
 
 func newCompiler(in Input, o *Options) *compiler {
@@ -100,7 +98,6 @@ func (c *compiler) result() Result {
 	return result
 }
 
-// key is the name of the Service.
 func (c *compiler) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name}
 }
@@ -121,16 +118,16 @@ func (c *compiler) refuse(refused RefusedAddress) {
 type half struct {
 	family ruleset.Family
 	addresses
-	// known is where the endpoints are from, and whole has all of them if the first may
-	// not, as it is while it is partial.
+	// known has the endpoints. If it is partial, because groups come or go, whole may have
+	// all of them.
 	known, whole directory
 	partial      bool
-	// kept are the addresses that there is room for, and sizes what each port has.
+	// kept are the addresses that there is room for; sizes are by port.
 	kept  addresses
 	sizes []sizes
 }
 
-// onNode is how many endpoints on the node may connect to themselves.
+// onNode is how many endpoints are on the node, which may connect to themselves.
 func (h *half) onNode() int {
 	if h.whole != nil {
 		return max(h.known.onNode(), h.whole.onNode())
@@ -138,7 +135,7 @@ func (h *half) onNode() int {
 	return h.known.onNode()
 }
 
-// readAffinity reads for how long a client stays with its endpoint.
+// readAffinity reads how long a client stays with its endpoint.
 func (c *compiler) readAffinity() {
 	spec := &c.service.Spec
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
@@ -156,7 +153,6 @@ func (c *compiler) readAffinity() {
 	c.affinity = time.Duration(seconds) * time.Second
 }
 
-// readPorts reads the ports of the Service.
 func (c *compiler) readPorts() {
 	spec := &c.service.Spec
 	c.ports = make([]servicePort, 0, len(spec.Ports))
@@ -189,8 +185,8 @@ func (c *compiler) readPorts() {
 	}
 }
 
-// family compiles the ports in one family that there is room for. Of others only the sizes
-// are noted: they may be too large to be made.
+// family compiles the ports that there is room for in one family. Of the others, which may
+// be too large to make, it notes the sizes.
 func (c *compiler) family(h *half, left *room) Family {
 	f := Family{Family: h.family, Elements: h.onNode()}
 	some := left.take(f.Elements)
@@ -208,7 +204,7 @@ func (c *compiler) family(h *half, left *room) Family {
 			}
 		}
 		if h.partial && h.whole == nil {
-			// That a group has gone, or is yet to come, is no matter of its endpoints.
+			// A group that is gone or missing says nothing about its endpoints.
 			got.known.View = partialView
 			got.known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
 		}
@@ -251,13 +247,11 @@ func (c *compiler) family(h *half, left *room) Family {
 	return f
 }
 
-// partialView is what a node is shown of the endpoints of a Service while its groups come
-// or go.
+// partialView is the view of a node on a Service whose groups come or go.
 const partialView = "some groups"
 
-// directory is where the endpoints of a family are from, nil if it is kube-proxy's, and
-// one that has all endpoints if the first may not and there is one. The first is partial
-// if it may not have what it should yet, or not any more.
+// directory finds the endpoints of a family, nil if only kube-proxy serves it. It is partial
+// while groups come or go; then whole has all endpoints, if slices do.
 func (c *compiler) directory(family ruleset.Family) (known, whole directory, partial bool) {
 	if groups := newGrouped(c.groups, family, &c.options.Node, &c.notes); groups != nil {
 		if c.options.AllServices {
@@ -275,9 +269,9 @@ func (c *compiler) directory(family ruleset.Family) (known, whole directory, par
 	return nil, nil, false
 }
 
-// refuse says what becomes of connections that no endpoint is for. Those that a policy
-// keeps from endpoints elsewhere are dropped, so that a load balancer that has not
-// noticed yet tries again, on another node. All others learn it at once.
+// refuse sets what happens to connections without an endpoint. If a traffic policy keeps
+// them from endpoints elsewhere they are dropped, so that a load balancer tries another
+// node. All others are rejected at once.
 func refuse(fronts []ruleset.FrontEnd, exists bool) {
 	for i := range fronts {
 		switch f := &fronts[i]; {
@@ -291,22 +285,22 @@ func refuse(fronts []ruleset.FrontEnd, exists bool) {
 	}
 }
 
-// ignore has connections that no endpoint is for left to kube-proxy.
+// ignore leaves connections without an endpoint to kube-proxy.
 func ignore(fronts []ruleset.FrontEnd) {
 	for i := range fronts {
 		fronts[i].Empty = ruleset.Ignore
 	}
 }
 
-// served are the fronts with endpoints, if only for some of their traffic.
+// served are the fronts that have endpoints for some of their traffic.
 func served(fronts []ruleset.FrontEnd, got supply) []ruleset.FrontEnd {
 	return slices.DeleteFunc(fronts, func(f ruleset.FrontEnd) bool {
 		return f.Pool == ruleset.PoolLocal && len(got.local) == 0 || f.Pool != ruleset.PoolLocal && len(got.cluster) == 0
 	})
 }
 
-// health is what a load balancer that needs to know which nodes have endpoints asks
-// for. While kube-proxy serves the Service it is kube-proxy that answers.
+// health is the answer to a load balancer that asks which nodes have endpoints. While
+// kube-proxy serves the Service, kube-proxy answers.
 func (c *compiler) health(known directory) *HealthCheck {
 	spec := &c.service.Spec
 	if spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(c.service) || !c.ours && !c.options.AllServices {

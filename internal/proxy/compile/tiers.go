@@ -5,16 +5,15 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// nodeTiers are tiers with the places of the node.
+// nodeTiers are tiers with the values that the node has for their keys.
 type nodeTiers struct {
 	node string
 	keys []string
-	// own are the values of the keys on the node, empty where it has none.
+	// own are the values of the keys, empty where the node has none.
 	own []string
 }
 
-// tiers finds the node's places of some keys. Where the node has no label for its
-// hostname it is called by its name, as endpoints on it are.
+// tiers finds the node's values of keys. Without a label for its hostname that is its name.
 func (n *Node) tiers(keys []string) nodeTiers {
 	t := nodeTiers{node: n.Name, keys: keys, own: make([]string, len(keys))}
 	for i, key := range keys {
@@ -32,10 +31,10 @@ func (n *Node) tiers(keys []string) nodeTiers {
 	return t
 }
 
-// none is farther than any tier, of which there are fewer.
+// none is the rank of an endpoint that no tier reaches.
 const none = rankMask
 
-// rank is the first tier that has the endpoint, or none. Without tiers it is the first.
+// rank is the first tier that reaches the endpoint, or none. Without tiers it is 0.
 func (t *nodeTiers) rank(e *v1alpha1.GroupEndpoint) int {
 	if len(t.keys) == 0 {
 		return 0
@@ -48,9 +47,9 @@ func (t *nodeTiers) rank(e *v1alpha1.GroupEndpoint) int {
 	return none
 }
 
-// reaches reports whether the endpoint is in the node's place of a key. What is on the
-// node is in all places of the node, whatever the groups know of its labels so far, but
-// for those of which groups say that they have it no more: their nodes would overload it.
+// reaches reports whether the endpoint is in the node's domain of a key. An endpoint on the
+// node is in all its domains, even if groups do not have the labels yet, except where a
+// group has an empty domain: then the nodes of that domain would overload it.
 func (t *nodeTiers) reaches(i int, e *v1alpha1.GroupEndpoint) bool {
 	key, own := t.keys[i], t.own[i]
 	domain, given := e.Domains[key]
@@ -64,7 +63,7 @@ func (t *nodeTiers) reaches(i int, e *v1alpha1.GroupEndpoint) bool {
 	case key == topology.Zone:
 		return e.Zone == own
 	case key == topology.Hostname:
-		// Groups leave out what is the node's name.
+		// Groups leave out a hostname that is the node's name.
 		if given {
 			return domain == own
 		}
