@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Advice is a change of where pods are that makes a plan better.
+// Advice is a change of the places of pods that makes a plan better.
 type Advice struct {
 	Moves []Move
 	// Before and After are the options without and with the change.
@@ -28,19 +28,19 @@ type Move struct {
 
 // Limits on what is tried, so that the work is bounded for any number of zones.
 const (
-	// adviceZones is the number of zones that pods are tried to be moved from and,
-	// as well, to: those with the greatest surplus and lack.
+	// adviceZones is the number of zones to move pods from, and to: those with the greatest
+	// surplus and lack.
 	adviceZones = 6
-	// adviceAdded is the number of pods that are tried to be added to a zone.
+	// adviceAdded is how many pods are added to a zone at most.
 	adviceAdded = 4
 	// adviceGain is the least gain, in points of the score, that is worth a change.
 	adviceGain = 1.0
 )
 
-// Advise looks for changes of the region that make the option better: one pod moved,
-// a few added to one zone, or as many moved or added as it takes to have in each
-// zone what its traffic expects. It returns the smallest change that is worth it and,
-// if another gains more, the smallest of those that gain most.
+// Advise looks for changes of the region that make the option better: one pod moved, a few
+// added to one zone, or as many moved or added as give each zone what its traffic expects.
+// It returns the smallest change that is worth it and, if another gains more, the smallest
+// of those that gain most.
 func Advise(q Question, option Option) ([]Advice, error) {
 	zones, names := sorted(q.Region)
 	if q.Region.Endpoints() == 0 {
@@ -48,7 +48,7 @@ func Advise(q Question, option Option) ([]Advice, error) {
 	}
 	cpu, _ := sorted(q.CPU)
 	planner := new(allocate.Planner)
-	// On which nodes pods would be nobody knows: before and after are compared by zone.
+	// The nodes of moved pods are unknown: before and after are compared by zone.
 	option.Nodes = nil
 	q.rate(&option, q.Region)
 	var found []Advice
@@ -143,8 +143,8 @@ func candidates(region allocate.Region, zones []allocate.Zone, names []string, o
 	return slices.DeleteFunc(all, func(moves []Move) bool { return len(moves) == 0 })
 }
 
-// spread is the change after which each zone has what its traffic expects, to the
-// whole number. With added pods, those are placed and no other moves.
+// spread is the change after which each zone has what its traffic expects, to the whole
+// number. Either pods are added, or some move.
 func spread(zones []allocate.Zone, names []string, shares []float64, added int) []Move {
 	have := make([]int, len(zones))
 	total := added
@@ -283,7 +283,7 @@ func (m Move) text(pods map[string]string) string {
 	return fmt.Sprintf("from %s%s to %s", ZoneName(m.From), example, ZoneName(m.To))
 }
 
-// Gain is the part that says what it is good for.
+// Gain is the part of the advice that says what is better.
 func (a Advice) Gain() string {
 	before, after := a.Before.Figures, a.After.Figures
 	gains := []string{fmt.Sprintf("in-zone %s -> %s", Percent(before.InZone), Percent(after.InZone))}

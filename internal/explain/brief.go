@@ -7,9 +7,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Brief is Outcome in coarse words, without the numbers: it stays the same while the
-// reason does, so that what keeps it need not be written at every change of a
-// Service's size.
+// Brief is Outcome without the numbers. It stays the same while the reason does, so that a
+// condition need not be written at every change of a Service's size.
 func Brief(o allocate.Outcome) string {
 	switch o.Rule {
 	case allocate.RuleTiers:

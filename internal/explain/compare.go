@@ -10,23 +10,22 @@ import (
 
 // Question is what to compare for the endpoints of one Service.
 type Question struct {
-	// Region has the zones' capacity by what the Service's traffic is estimated by.
+	// Region has the capacity that the Service asks for.
 	Region allocate.Region
 	// CPU is the same region with the capacity by CPU, which is what Auto plans by.
 	CPU allocate.Region
 	// Asked is what the Service asks for.
 	Asked allocate.Intent
-	// Thresholds are those by which the algorithms are compared, each in its turn.
-	// Those of Asked go before them for the algorithm that is asked for.
+	// Thresholds are for all algorithms but the one of Asked, which has its own.
 	Thresholds allocate.Thresholds
-	// Nodes are the tiers that nodes look at by themselves, nil if there are none. They
-	// hold for the options that ask for the same tiers.
+	// Nodes are the tiers within zones, nil if there are none, for options with the same
+	// tiers.
 	Nodes *allocate.NodeTiers
 	// Algorithms are those to compare. What is asked for is always compared.
 	Algorithms []allocate.Algorithm
 	// Delivery decides how many slices a plan takes.
 	Delivery simulate.Delivery
-	// Pods has the name of a pod that is in a zone, by zone, to name in advice.
+	// Pods names a pod of each zone, for advice.
 	Pods map[string]string
 }
 
@@ -49,8 +48,8 @@ type Option struct {
 	// Figures are those of the plan for the traffic of the question's Region. They
 	// differ from the outcome's where Auto plans by another capacity.
 	Figures allocate.Figures
-	// Nodes is what nodes make of the plan, nil if they look for nothing by themselves,
-	// and Endpoints are those that it has the loads of, as the plan assigns them.
+	// Nodes is what nodes make of the plan, nil without tiers within zones, and Endpoints are
+	// those of its loads, as the plan assigns them.
 	Nodes     *allocate.NodePlan
 	Endpoints []allocate.Endpoint
 	Slices    int
@@ -91,8 +90,7 @@ func Compare(q Question) (Comparison, error) {
 	return c, nil
 }
 
-// Best is the option with the highest score: of several what is asked for, or the
-// first.
+// Best is the option with the highest score. Of equals it is the one asked for, or the first.
 func (c Comparison) Best() Option { return c.Options[c.best()] }
 
 func (c Comparison) best() int {
@@ -105,8 +103,8 @@ func (c Comparison) best() int {
 	return best
 }
 
-// better reports whether a is better than b by more than so many points. Whoever
-// reaches nothing has no use for a score.
+// better reports whether a is better than b by more than so many points, or lets more zones
+// reach an endpoint.
 func better(a, b Option, points float64) bool {
 	if a.Figures.Unreached != b.Figures.Unreached {
 		return a.Figures.Unreached < b.Figures.Unreached
@@ -156,7 +154,7 @@ func (q Question) intentFor(algorithm allocate.Algorithm) allocate.Intent {
 	return intent
 }
 
-// option makes one plan for a region, which has the capacity by CPU beside its own.
+// option makes one plan for a region, which cpu has with the capacity by CPU.
 func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region, intent allocate.Intent) (Option, error) {
 	o := Option{Intent: intent}
 	planned := region
@@ -175,8 +173,8 @@ func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region,
 	return o, nil
 }
 
-// place finds out what nodes make of an option's plan. By hints they do nothing of their
-// own where all zones share all endpoints.
+// place finds what nodes make of an option's plan. By hints they make nothing of a plan by
+// which all zones share all endpoints.
 func (q Question) place(o *Option) error {
 	if q.Nodes == nil || !slices.Equal(o.Intent.Tiers, q.Asked.Tiers) || q.Delivery == simulate.Hints && o.Outcome.IsBalanced() {
 		return nil
@@ -212,9 +210,8 @@ func (q Question) rate(o *Option, region allocate.Region) {
 	}
 }
 
-// Decide puts a plan that was decided elsewhere, which may go on from a previous one,
-// in the place of the one that Compare made for what is asked for. nodes is what nodes
-// make of it, nil if they look for nothing by themselves, with the loads of endpoints.
+// Decide replaces the plan that Compare made for what is asked for by one that was decided
+// elsewhere, perhaps from a previous plan. nodes and endpoints are those of Option.
 func (c *Comparison) Decide(q Question, plan allocate.Plan, outcome allocate.Outcome, nodes *allocate.NodePlan, endpoints []allocate.Endpoint) {
 	o := &c.Options[c.Asked]
 	o.Plan, o.Outcome, o.Nodes, o.Endpoints = plan.Clone(), outcome, nodes, endpoints

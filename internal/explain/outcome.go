@@ -1,10 +1,9 @@
-// Package explain says in words and tables what the core decided and why, and which
-// small change of a Service would let it decide better.
+// Package explain says in words and tables what was decided and why, and which small change
+// of a Service would make its plan better.
 //
-// It is the one renderer of decisions: commands, events, conditions and golden files
-// all show what is written here, so that the same decision reads the same
-// everywhere. It decides nothing itself; where it compares plans it asks package
-// allocate for them.
+// It is the one renderer of decisions, so that a decision reads the same in commands,
+// events, conditions and golden files. It decides nothing: plans to compare are those of
+// package allocate.
 package explain
 
 import (
@@ -21,7 +20,7 @@ import (
 // Outcome is the sentence that says what was decided and by which rule, such as
 // "balanced: 8 endpoints, starts at 12 (threshold 9 + padding 3)".
 func Outcome(o allocate.Outcome) string {
-	// A rule that is newer than the list still has a name.
+	// A rule without a sentence still has a name.
 	reason := cmp.Or(reasonOf(o), string(o.Rule))
 	switch {
 	case o.IsBalanced():
@@ -85,7 +84,7 @@ func reasonOf(o allocate.Outcome) string {
 	return ""
 }
 
-// start is the number from which on the Service is allocated, and where it is from.
+// start is the number of endpoints from which on the Service is allocated.
 func start(o allocate.Outcome) string {
 	if o.Padding == 0 {
 		return strconv.Itoa(o.Start)
@@ -101,8 +100,7 @@ func division(o allocate.Outcome) string {
 	return ""
 }
 
-// load is what an allocated plan does to the busiest endpoint. Algorithms without a
-// look at the threshold may be above it.
+// load is what an allocated plan does to the busiest endpoint.
 func load(o allocate.Outcome) string {
 	return "overload " + Percent(o.Figures.Overload) + ", " + limit(o)
 }
@@ -159,8 +157,8 @@ func where(zone string) string {
 	return " the endpoints of " + zone
 }
 
-// ZoneName is how a zone is shown: endpoints whose zone is unknown are in one that
-// has no name. Slices have whatever somebody wrote, which is not let loose on a terminal.
+// ZoneName is a zone as it is shown. The unknown zone has no name, and slices may have names
+// with characters that a terminal must not get.
 func ZoneName(zone string) string {
 	switch {
 	case zone == "":

@@ -73,7 +73,7 @@ func Plan(region allocate.Region, o Option) Table {
 		u := usageOf(plan, z)
 		uses, inZone := u.text(plan.Zones, z, region.Endpoints()), "-"
 		if zone.Name == "" {
-			uses = "-" // nobody is there
+			uses = "-" // it has no clients
 		}
 		if shares[z] > 0 {
 			stays := u.inZone(z)
@@ -90,7 +90,7 @@ func Plan(region allocate.Region, o Option) Table {
 	return t
 }
 
-// Groups is the table of who serves whom.
+// Groups is the table of the groups with their endpoints and the zones that use them.
 func Groups(region allocate.Region, o Option) Table {
 	plan := o.Plan
 	loads := loadsOf(region, o)
@@ -107,7 +107,7 @@ func Groups(region allocate.Region, o Option) Table {
 		all := true
 		for z, zone := range plan.Zones {
 			if zone == "" {
-				continue // nobody is there
+				continue // it has no clients
 			}
 			c := slices.IndexFunc(g.Consumers, func(c allocate.Consumer) bool { return c.Zone == z })
 			switch {
@@ -189,8 +189,8 @@ func (u usage) text(names []string, zone, endpoints int) string {
 	return strings.Join(parts, " + ")
 }
 
-// Uses says how many endpoints a client in a zone uses, of those that there are, given
-// their number by the zone that they are in: "3 own + 1 of zone-b", or "all 12".
+// Uses says how many of all endpoints a client in a zone uses, by their home zones: "3 own +
+// 1 of zone-b", or "all 12".
 func Uses(byHome map[string]int, zone string, endpoints int) string {
 	homes := slices.Sorted(maps.Keys(byHome))
 	u := usage{whole: true}
@@ -199,7 +199,7 @@ func Uses(byHome map[string]int, zone string, endpoints int) string {
 	}
 	at := slices.Index(homes, zone)
 	if at < 0 || zone == "" {
-		// None is at home there, and nobody is where nobody knows where it is.
+		// The zone has no endpoints, and the unknown zone has no clients.
 		homes, at = append(homes, zone), len(homes)
 		u.byHome = append(u.byHome, 0)
 	}

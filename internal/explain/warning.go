@@ -11,7 +11,7 @@ import (
 type Limit struct {
 	// Name is that of its section in docs/concepts/limits.md. It is stable.
 	Name string
-	// Text says in a sentence what is the case.
+	// Text is a sentence.
 	Text string
 }
 
@@ -37,8 +37,7 @@ func LimitNames() []string {
 // Link is where the limit is described.
 func (l Limit) Link() string { return "docs/concepts/limits.md#" + l.Name }
 
-// Warnings say what is unfortunate about where the endpoints are, whatever is asked
-// for, each in a sentence.
+// Warnings are sentences about unfortunate places of the endpoints.
 func Warnings(region allocate.Region) []string {
 	var warnings []string
 	for _, limit := range Limits(region) {
@@ -47,7 +46,7 @@ func Warnings(region allocate.Region) []string {
 	return warnings
 }
 
-// Limits are those that follow from where the endpoints are, whatever is asked for.
+// Limits are those that follow from the places of the endpoints.
 func Limits(region allocate.Region) []Limit {
 	zones, _ := sorted(region)
 	endpoints := region.Endpoints()
@@ -91,9 +90,8 @@ func Limits(region allocate.Region) []Limit {
 	return limits
 }
 
-// TrafficFromOneZone says what a plan does if all traffic comes from the one zone for
-// which that is the worst. There is nothing to say of plans under which all zones use
-// all endpoints, or which have none.
+// TrafficFromOneZone says what a plan does if all traffic comes from one zone, the worst.
+// There is no such limit if all zones use all endpoints, or if there are none.
 func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit, found bool) {
 	endpoints := float64(region.Endpoints())
 	shares := region.Shares(plan.Zones)
@@ -117,8 +115,8 @@ func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit
 		Percent(shares[worst]), ZoneName(plan.Zones[worst]), decimal(worstLoad, 2))}, true
 }
 
-// Autoscaled says that autoscalers, which are named, set the number of endpoints of a
-// Service of which zones use different ones.
+// Autoscaled says that the named autoscalers set the number of endpoints of a Service whose
+// zones use different ones.
 func Autoscaled(autoscalers []string) Limit {
 	return Limit{LimitAutoscaling, fmt.Sprintf(
 		"%s scales by the mean load of all pods, in which the load of one zone is diluted", strings.Join(autoscalers, ", "))}

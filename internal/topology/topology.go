@@ -26,8 +26,7 @@ const (
 // Anywhere is the tier that every endpoint matches. It can only stand last.
 const Anywhere = "*"
 
-// MaxKeys bounds the number of tiers of one Service: each is looked at for each
-// node, and nobody has so many kinds of places.
+// MaxKeys bounds the number of tiers of one Service, since each is compared for each node.
 const MaxKeys = 16
 
 // Labels are the labels of a node: the places that it is in.
@@ -94,7 +93,7 @@ func Matches(key string, client, endpoint Labels) bool {
 	return value != "" && endpoint[key] == value
 }
 
-// Endpoint is what matching needs to know of an endpoint.
+// Endpoint is an endpoint to match.
 type Endpoint struct {
 	Node  Labels // of the node that it runs on
 	Ready bool

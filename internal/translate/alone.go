@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LeftAlone are the Services that Vicinity leaves alone with their slices, whatever is
-// written on them. The zero value is the one of the API server.
+// LeftAlone are the Services whose slices Vicinity never touches. The zero value is that of
+// the API server alone.
 type LeftAlone struct {
 	// Own is Vicinity's own namespace, empty if none is known.
 	Own string
@@ -16,14 +16,13 @@ type LeftAlone struct {
 	Namespaces []string
 }
 
-// DefaultExcluded are the namespaces that an administrator excludes who says nothing.
+// DefaultExcluded are the namespaces that are excluded by default.
 func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
 
-// apiService is the Service of the API server, which writes its slices itself, whole,
-// whenever it likes.
+// apiService is the Service of the API server, which rewrites its slices itself.
 const apiService = "kubernetes"
 
-// Why is why a Service is left alone; it is empty for most.
+// Why is why a Service is left alone, empty for most.
 func (l LeftAlone) Why(namespace, service string) string {
 	switch {
 	case namespace == metav1.NamespaceDefault && service == apiService:

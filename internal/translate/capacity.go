@@ -28,12 +28,12 @@ type Capacity struct {
 	// NodeSelector chooses by label the nodes that count, as in "pool=web". All count
 	// if it is empty.
 	NodeSelector string
-	// WithoutControlPlane leaves all nodes out that are labelled as some of the control
-	// plane, as Kubernetes' own heuristic does.
+	// WithoutControlPlane leaves out nodes that are labelled as of the control plane, as
+	// Kubernetes' own heuristic does.
 	WithoutControlPlane bool
 }
 
-// Zone is what the expression of a capacity sees as "zone". All numbers are decimal.
+// Zone is the variable "zone" of expressions. All numbers are decimal.
 type Zone struct {
 	Name   string  `cel:"name"`
 	Region string  `cel:"region"`
@@ -43,14 +43,13 @@ type Zone struct {
 	Pods   float64 `cel:"pods"`
 }
 
-// capacities are what the zones of a cluster have, as a Capacity sees them.
+// capacities are those of the zones of a cluster, by a Capacity.
 type capacities struct {
 	byZone                   map[string]float64
 	withoutZone, withoutUnit int // nodes
 	fault                    string
 }
 
-// capacities computes what zones have, unless that is remembered.
 func (c *Cluster) capacities(capacity Capacity) *capacities {
 	capacity.Type = cmp.Or(capacity.Type, CapacityNodes)
 	return remembered(c.tools.Capacities, capacity, func() *capacities { return c.compute(capacity) })
@@ -88,7 +87,7 @@ func (c *Cluster) evaluate(expression string, zones []Zone) (map[string]float64,
 	return c.tools.Evaluate(expression, zones)
 }
 
-// counted reports of a node whether it counts.
+// counted returns a function that reports whether a node counts.
 func (c Capacity) counted() func(*countedNode) bool {
 	selector, err := labels.Parse(c.NodeSelector)
 	if err != nil {
@@ -124,7 +123,6 @@ func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
 	return zones
 }
 
-// add counts a node.
 func (z *Zone) add(n *countedNode) {
 	z.Nodes++
 	z.CPU += n.cpu

@@ -13,14 +13,13 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Cluster is where the nodes of a cluster are. The nodes that count for a zone's
-// capacity are those that are ready and take pods of users: where clients are. Those of
-// the control plane count unless a taint of it keeps pods off.
+// Cluster has the places of the nodes of a cluster. Nodes count for the capacity of their
+// zone if they are ready and take pods of users, also nodes of the control plane.
 type Cluster struct {
 	nodes   map[string]place // all, by name
 	zones   []clusterZone    // of the nodes that count, in the order of names
 	counted []countedNode    // in the order of names
-	// regions has those of zones, as the nodes say that count or else any.
+	// regions are by zone, from nodes that count or else from any.
 	regions map[string]string
 
 	proxies Proxies
@@ -28,12 +27,11 @@ type Cluster struct {
 	tools Tools
 	// Counted is the number of nodes that count.
 	Counted int
-	// WithoutZone and WithoutCPU are the names of nodes that should count and lack
-	// the zone label or allocatable CPU, in order.
+	// WithoutZone and WithoutCPU name the nodes that count and lack the zone label or
+	// allocatable CPU, in order.
 	WithoutZone, WithoutCPU []string
 }
 
-// place is where a node is.
 type place struct {
 	zone, region string
 	labels       topology.Labels
@@ -115,7 +113,7 @@ func (c *Cluster) nameRegions() {
 	}
 }
 
-// zone finds a zone with nodes that count, or where it would be.
+// zone finds the index of a zone, or where it would be.
 func (c *Cluster) zone(name string) (index int, found bool) {
 	return slices.BinarySearchFunc(c.zones, name, func(z clusterZone, name string) int { return strings.Compare(z.name, name) })
 }
@@ -170,19 +168,17 @@ func ofControlPlane(node *corev1.Node) bool {
 	return labelled || formerly
 }
 
-// taintCriticalAddons is what distributions such as k3s give servers that run nothing else.
+// taintCriticalAddons is the taint of servers without pods of users in k3s and the like.
 const taintCriticalAddons = "CriticalAddonsOnly"
 
 // rolePrefix begins the labels, and keys of taints, that say what a node is for.
 const rolePrefix = "node-role.kubernetes.io/"
 
-// labelEtcd is what distributions such as RKE2 give servers that run etcd: it may be the
-// only one that they have.
+// labelEtcd may be the only such label of servers that run etcd, in RKE2 and the like.
 const labelEtcd = rolePrefix + "etcd"
 
-// ControlPlaneTaints are the taints that keep pods of users off a node of the control
-// plane: those of a node's role, and of servers that run nothing else. In a small cluster,
-// such as one of three servers, there may be none, and of other nodes there are none.
+// ControlPlaneTaints are the taints that keep pods of users off a node of the control plane.
+// Other nodes have none, and neither have servers of small clusters that run pods of users.
 func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
 		return nil
@@ -198,9 +194,8 @@ func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 	return taints
 }
 
-// Region is what the endpoints of a Service are to be divided in: the cluster's
-// zones, and those that only endpoints know of. A capacity that cannot be computed is
-// the number of nodes, and Fault says why.
+// Region has the cluster's zones and those of the endpoints. If the capacity cannot be
+// computed nodes are counted, and Fault says why.
 func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Region {
 	known := c.capacities(capacity)
 	region := allocate.Region{NodesWithoutZone: known.withoutZone, NodesWithoutCapacity: known.withoutUnit}
@@ -228,12 +223,12 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 	return region
 }
 
-// Fault says in a sentence why the capacity cannot be computed here, nothing if it can.
+// Fault is a sentence about why the capacity cannot be computed, empty if it can.
 func (c *Cluster) Fault(capacity Capacity) string {
 	return c.capacities(capacity).fault
 }
 
-// Labels are those of a node, nothing if it is unknown. They are not to be changed.
+// Labels are those of a node, nil if it is unknown. They must not be changed.
 func (c *Cluster) Labels(node string) topology.Labels {
 	return c.nodes[node].labels
 }
@@ -250,7 +245,7 @@ func (c *Cluster) Zones() []string {
 	return slices.Compact(zones)
 }
 
-// RegionOf is the region of a zone, "" if no node says it.
+// RegionOf is the region of a zone, "" if it is unknown.
 func (c *Cluster) RegionOf(zone string) string { return c.regions[zone] }
 
 // Warnings say what is wrong with the nodes, each in a sentence.

@@ -17,7 +17,7 @@ type Endpoint struct {
 	// Zone is "" if it is not known.
 	Zone string
 	Node string
-	// Pod is the name of the pod, "" if the endpoint is none.
+	// Pod is the name of the pod, "" if the endpoint is not a pod.
 	Pod string
 }
 
@@ -25,10 +25,10 @@ type Endpoint struct {
 // of addresses.
 type Families map[corev1.IPFamily][]Endpoint
 
-// SliceEndpoints reads the ready endpoints from the slices of one Service. An
-// endpoint that does not say whether it is ready is. As in the proxies, an endpoint
-// is its first address, and one in several slices, which have different ports, is
-// one endpoint. Every family that has a slice is in the result.
+// SliceEndpoints reads the ready endpoints from the slices of one Service. An endpoint
+// without the condition is ready. As in the proxies, an endpoint is its first address, and
+// is the same in several slices, which have different ports. Every family that has a slice
+// is in the result.
 func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families {
 	ordered := slices.Clone(eps)
 	slices.SortFunc(ordered, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
@@ -52,7 +52,6 @@ func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families
 	return families
 }
 
-// appendReady appends the ready endpoints of a slice.
 func appendReady(endpoints []Endpoint, slice *discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
@@ -71,9 +70,8 @@ func appendReady(endpoints []Endpoint, slice *discoveryv1.EndpointSlice, cluster
 	return endpoints
 }
 
-// PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does
-// when it writes slices. The families are those of the Service, or those in which it
-// has endpoints if it does not say.
+// PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does when it
+// writes slices. Without families in the Service those of the endpoints are in the result.
 func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster) Families {
 	families := Families{}
 	for _, family := range service.Spec.IPFamilies {
@@ -132,7 +130,7 @@ func addresses(pod *corev1.Pod) []string {
 	return list
 }
 
-// familyOf is the family of an address, "" if it is none.
+// familyOf is the family of an address, "" if it cannot be read.
 func familyOf(address string) corev1.IPFamily {
 	ip, err := netip.ParseAddr(address)
 	switch {
@@ -151,8 +149,8 @@ func (f Families) tidy() {
 	}
 }
 
-// inOrder are the endpoints in the order of addresses, the first of each. There may be
-// thousands: where they are is sorted, and not what they are.
+// inOrder are the endpoints in the order of addresses, the first of each. It sorts indexes,
+// because there may be thousands of endpoints.
 func inOrder(endpoints []Endpoint) []Endpoint {
 	type key struct {
 		address string

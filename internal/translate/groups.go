@@ -2,8 +2,8 @@ package translate
 
 import "vicinity.dev/vicinity/internal/allocate"
 
-// NeedOfGroups says what of an intent hints cannot express, wherever the endpoints are,
-// as the rest of a sentence. It is empty if they can.
+// NeedOfGroups is what hints can never express of an intent, as the rest of a sentence. It is
+// empty if there is nothing.
 func NeedOfGroups(intent allocate.Intent) string {
 	switch {
 	case intent.Tiers.Hard():

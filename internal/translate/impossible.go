@@ -11,10 +11,9 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Impossible says what is written on the Service and cannot be meant, each in a
-// sentence that names the annotation. What is written in a policy that the Service
-// names is part of it. It is for admission, which refuses it; a Service that has it all
-// the same is routed by RequestOf, without what cannot be.
+// Impossible has a sentence about each annotation that cannot be followed, also for what a
+// policy says that the Service names. Admission refuses them; RequestOf ignores them in a
+// Service that has them all the same.
 func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []string {
 	faults := impossibleKeys(service)
 	name, named := strings.CutPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix)
@@ -30,7 +29,6 @@ func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []s
 	return faults
 }
 
-// impossibleKeys says what of the annotation for topology keys cannot be meant.
 func impossibleKeys(service *corev1.Service) []string {
 	list, given := service.Annotations[v1alpha1.AnnotationTopologyKeys]
 	if !given {
@@ -52,12 +50,12 @@ func impossibleKeys(service *corev1.Service) []string {
 	return faults
 }
 
-// writtenKeys is where the annotation for topology keys says which.
+// writtenKeys is the source of topology keys in messages.
 func writtenKeys(list string) string {
 	return fmt.Sprintf("annotation %s: %q", v1alpha1.AnnotationTopologyKeys, list)
 }
 
-// policyLocalKeys says that a policy's keys cannot hold for the Service.
+// policyLocalKeys is localKeys for the keys of a policy.
 func policyLocalKeys(service *corev1.Service, policy *anyPolicy) string {
 	if service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return ""
@@ -69,8 +67,8 @@ func policyLocalKeys(service *corev1.Service, policy *anyPolicy) string {
 	return localKeys(service, read.Intent.Tiers, fmt.Sprintf("spec.keys of %s, %q,", policy, read.Intent.Tiers))
 }
 
-// localKeys says that topology keys cannot be together with a local policy for
-// external traffic, as in Kubernetes when a Service had such keys. No keys can.
+// localKeys is a sentence if topology keys conflict with a local policy for external traffic,
+// as in Kubernetes when it had such keys.
 func localKeys(service *corev1.Service, keys topology.Tiers, source string) string {
 	if len(keys) == 0 || service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return ""

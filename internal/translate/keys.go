@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// ParseTopologyKeys reads the value of v1alpha1.AnnotationTopologyKeys. Each key must be one
-// that a node label can have.
+// ParseTopologyKeys reads the value of v1alpha1.AnnotationTopologyKeys. Each key must be a
+// valid label key.
 func ParseTopologyKeys(list string) (topology.Tiers, error) {
 	tiers, err := topology.ParseTiers(list)
 	if err != nil {
@@ -22,7 +22,7 @@ func ParseTopologyKeys(list string) (topology.Tiers, error) {
 	return tiers, nil
 }
 
-// validateKeys says what is wrong with tiers, the syntax of their keys included.
+// validateKeys checks tiers, including the syntax of their keys.
 func validateKeys(tiers topology.Tiers) error {
 	if err := tiers.Validate(); err != nil {
 		return err

@@ -8,9 +8,9 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// shares divide the traffic of each zone among its selected nodes: by allocatable CPU
-// where that is the capacity, and else in equal parts. What an expression computes is
-// of zones; nobody knows what it would be of a node.
+// shares divide the traffic of each zone among its selected nodes: by allocatable CPU where
+// that is the capacity, and else in equal parts, also where an expression gives the capacity
+// of zones.
 func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float64 {
 	counted := capacity.counted()
 	total := 0.0
@@ -44,20 +44,20 @@ func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float6
 	return shares
 }
 
-// nodesKey tells apart how nodes are seen.
+// nodesKey is the key of a nodesView.
 type nodesKey struct {
 	capacity Capacity
 	keys     string // joined
 }
 
-// nodesView are the nodes as they are seen, and where each is among them.
+// nodesView has the nodes for a capacity and keys, with their indexes by name.
 type nodesView struct {
 	nodes []allocate.Node
 	index map[string]int
 }
 
-// Nodes are all nodes as tiers of the keys see them, in the order of names. Those that
-// do not count have no share of the traffic. They are not to be changed.
+// Nodes are all nodes with their domains of the keys, in the order of names. Those that do
+// not count have no share of the traffic. They must not be changed.
 func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
 	return c.view(capacity, keys).nodes
 }
@@ -76,7 +76,7 @@ func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
 	})
 }
 
-// Places are where the endpoints are, as tiers of the keys see it, among the Nodes.
+// Places are the places of endpoints among Nodes, with their domains of the keys.
 func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint) []allocate.Place {
 	view := c.view(capacity, keys)
 	places := make([]allocate.Place, len(endpoints))
@@ -104,8 +104,8 @@ func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint)
 	return places
 }
 
-// DomainOf is the value of a key of an endpoint. Where that of its node is not known, as in
-// slices written by hand, the region is that of the zone.
+// DomainOf is the value of a key of an endpoint. If its node is unknown, as in slices written
+// by hand, the region is that of the zone.
 func (c *Cluster) DomainOf(node, zone, key string) string {
 	value := c.Domain(node, key)
 	if key == topology.Region && value == "" {
@@ -123,8 +123,7 @@ func (c *Cluster) domains(name string, keys []string) []string {
 	return values
 }
 
-// Domain is the value of a key of a node, as tiers see it: without a label for its
-// hostname a node is called by its name.
+// Domain is the value of a key of a node. Without a label for its hostname that is its name.
 func (c *Cluster) Domain(name, key string) string {
 	value := c.nodes[name].labels[key]
 	if key == topology.Hostname && value == "" {

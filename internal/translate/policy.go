@@ -19,19 +19,17 @@ type Policy struct {
 	Intent   allocate.Intent
 	Approach Approach
 	Capacity Capacity
-	// Places says that the policy itself names the places to prefer. One that does
-	// not bounds those that a Service prefers by spec.trafficDistribution.
+	// Places says that the policy names the places to prefer. One that does not bounds those
+	// of spec.trafficDistribution.
 	Places bool
-	// unnamed says that the policy names no algorithm. Then that of the bound is the
-	// default of hints.
+	// unnamed says that the policy names no algorithm. The bound has the default of hints.
 	unnamed bool
-	// Faults are sentences about values that are not allowed, each with what holds
-	// instead. They are not about the expression of a capacity: see Cluster.Fault.
+	// Faults are sentences about values that are not allowed, each with what holds instead.
+	// For expressions see Cluster.Fault.
 	Faults []string
 }
 
-// ReadPolicy reads a policy. A value that is not allowed, which the API server does
-// not let pass, falls back to its default.
+// ReadPolicy reads a policy. A value that is not allowed falls back to its default.
 func ReadPolicy(policy *v1alpha1.RoutingPolicy) Policy {
 	return readSpec(&policy.Spec)
 }
@@ -62,7 +60,6 @@ func readSpec(spec *v1alpha1.RoutingPolicySpec) Policy {
 	return r.read
 }
 
-// policyReader reads a policy part by part.
 type policyReader struct {
 	spec *v1alpha1.RoutingPolicySpec
 	read Policy
@@ -220,7 +217,6 @@ func (r *policyReader) capacity() {
 	capacity.NodeSelector = selector.String()
 }
 
-// list joins names.
 func list[S ~string](names []S) string {
 	words := make([]string, len(names))
 	for i, name := range names {
@@ -325,7 +321,7 @@ func clusterPolicy(from written) (request Request, warnings []string) {
 	return selected(from, clusterPolicies(from.options.Defaults)), nil
 }
 
-// selected is what the first of the policies asks for that selects the Service.
+// selected is the request of the first policy that selects the Service.
 func selected(from written, policies []anyPolicy) (request Request) {
 	declined := declines(from.service)
 	var first *anyPolicy
@@ -365,8 +361,8 @@ func selected(from written, policies []anyPolicy) (request Request) {
 	return request
 }
 
-// selects reports whether a policy is for Services with such labels without being named.
-// Nobody can name one of the cluster, so that it is for all if it has no selector.
+// selects reports whether a policy is for Services with such labels without being named. A
+// ClusterRoutingPolicy cannot be named, so it is for all if it has no selector.
 func (p *anyPolicy) selects(of map[string]string) bool {
 	if p.spec.Selector == nil {
 		return p.kind == kindClusterPolicy
@@ -375,7 +371,6 @@ func (p *anyPolicy) selects(of map[string]string) bool {
 	return err == nil && selector.Matches(labels.Set(of))
 }
 
-// policyRequest is what a policy asks for a Service.
 func policyRequest(from written, policy *anyPolicy, source string) Request {
 	read := policy.read()
 	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source}

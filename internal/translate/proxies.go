@@ -8,25 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Proxies says of which nodes it is known that their kube-proxy does not go by all hints of
-// EndpointSlices. The version of a kube-proxy is not in the API: that of the node's kubelet
-// stands for it, since distributions update both together. Whether a node runs another
-// proxy than kube-proxy, and whether that one goes by hints, the API does not say either.
+// Proxies are the nodes whose kube-proxy is known to ignore some hints of EndpointSlices. The
+// API does not have the version of kube-proxy: that of the kubelet stands for it, since
+// distributions update both together. It does not say either whether a node runs another
+// proxy.
 type Proxies struct {
 	// Nodes is the number of all nodes.
 	Nodes int
-	// Windows are nodes whose kube-proxy goes by no hints, in order.
+	// Windows are nodes whose kube-proxy ignores all hints, in order.
 	Windows []string
-	// WithoutHints are other nodes whose kube-proxy goes by hints only on Services that
-	// have an annotation for it, and WithoutNodeHints those whose kube-proxy does not go by
-	// hints for nodes, both in order. The former are looked for although the chart wants a
-	// control plane whose supported nodes are all newer: some are left behind for years, and
-	// a condition that says True of them would be false.
+	// WithoutHints are other nodes whose kube-proxy follows hints only of Services with an
+	// annotation for it, and WithoutNodeHints those whose kube-proxy ignores hints for nodes,
+	// both in order. The chart needs a control plane whose supported nodes are newer than the
+	// former, but some nodes are left behind for years.
 	WithoutHints, WithoutNodeHints []string
 }
 
-// The releases whose kube-proxy goes by hints whatever the annotations say, and by hints for
-// nodes.
+// The first releases whose kube-proxy follows hints without an annotation, and hints for nodes.
 var (
 	releaseHints     = version.MajorMinor(1, 31)
 	releaseNodeHints = version.MajorMinor(1, 34)
@@ -59,8 +57,8 @@ func (p *Proxies) sort() {
 	slices.Sort(p.WithoutNodeHints)
 }
 
-// Kinds says of each kind of nodes whether none, some or all are of it: what a decision
-// depends on.
+// Kinds says for each kind whether no, some or all nodes are of it, which decisions depend
+// on.
 func (p Proxies) Kinds() (kinds [3]byte) {
 	for i, names := range [][]string{p.Windows, p.WithoutHints, p.WithoutNodeHints} {
 		switch len(names) {

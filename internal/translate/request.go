@@ -1,9 +1,8 @@
-// Package translate turns Kubernetes objects into the values of the core: what a
-// Service asks for, which zones there are and what they can bear, and which
-// endpoints a Service has where.
+// Package translate turns API objects into values of package allocate: what a Service asks
+// for, the zones with their capacity, and the endpoints of a Service.
 //
-// It decides nothing about traffic, and it never changes the objects that it is
-// given: they may be shared with a cache.
+// It decides nothing about traffic, and never changes its input, which may be shared with
+// a cache.
 package translate
 
 import (
@@ -26,38 +25,34 @@ type Request struct {
 	Approach Approach
 	// Capacity is what the traffic of a zone is estimated by.
 	Capacity Capacity
-	// Source is where that is said, as in "annotation
-	// endpointslice.kubernetes.io/same-zone: Prefer". It is empty if the Service
-	// asks for nothing.
+	// Source is where it is written, as in "annotation
+	// endpointslice.kubernetes.io/same-zone: Prefer", empty if nothing is asked for.
 	Source string
-	// Policy is the name of the RoutingPolicy that counts, if one does.
-	Policy string
-	// ClusterPolicy is the name of the ClusterRoutingPolicy that counts, if one does.
+	// Policy and ClusterPolicy name the RoutingPolicy or the ClusterRoutingPolicy that
+	// counts, if one does.
+	Policy        string
 	ClusterPolicy string
-	// Selected says that the policy chose the Service, which does not name it.
+	// Selected says that the policy selects the Service, which does not name it.
 	Selected bool
-	// SelectedWarnings is how many of Warnings are about policies that chose the Service.
+	// SelectedWarnings is how many of Warnings are about policies that select the Service.
 	SelectedWarnings int
-	// Declined is why a policy that selects the Service has no effect on it, empty if none
-	// is declined.
+	// Declined is why a policy that selects the Service has no effect, empty if none does.
 	Declined string
-	// OwnZone says that every endpoint is hinted to its own zone and to no other,
-	// also where that leaves a zone without.
+	// OwnZone says that every endpoint is hinted to its own zone only, even if a zone has
+	// none then.
 	OwnZone bool
 	// Upstream says that Kubernetes' own controllers do what is asked for.
 	Upstream bool
 	// Groups says that the Service is for vicinity-proxy.
 	Groups bool
-	// NoPlan is why no plan can be made for the Service, whatever it asks for. It is
-	// empty for most.
+	// NoPlan is why no plan can be made for the Service, empty for most.
 	NoPlan string
 	// Warnings are sentences about what is written and has no effect.
 	Warnings []string
 
-	// unnamed says that the bound names no algorithm, so that it has the default of the
-	// delivery.
+	// unnamed says that no algorithm is named: the bound has the default of the delivery.
 	unnamed bool
-	// bounds is the Source of what is preferred without a bound and gets it here.
+	// bounds is the Source of a preference that a policy bounds.
 	bounds string
 }
 
@@ -78,19 +73,16 @@ func Approaches() []Approach {
 	return []Approach{ApproachBalanced, ApproachRequire, ApproachPrefer, ApproachAuto, ApproachKeys}
 }
 
-// Options are what a cluster's administrator decides about requests. The zero value
-// leaves to Kubernetes what Kubernetes does itself.
+// Options are the administrator's.
 type Options struct {
-	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for.
+	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for, instead of Kubernetes.
 	TakeOverAuto bool
-	// Defaults are the ClusterRoutingPolicies that choose the Service's namespace: see
-	// ForNamespace.
+	// Defaults are the policies of the Service's namespace: see ForNamespace.
 	Defaults []*v1alpha1.ClusterRoutingPolicy
 }
 
-// RequestOf reads what a Service asks for. Of several ways to ask, the one that
-// comes first in the list of rows counts. Of the policies, those of the Service's
-// namespace can count. The intent is valid, whatever is written.
+// RequestOf reads what a Service asks for. Of several ways to ask, the first in the list of
+// rows counts. Policies of other namespaces are ignored. The intent is always valid.
 func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, options Options) Request {
 	from := written{service: service, options: options, policies: namespacePolicies(service.Namespace, policies)}
 	var request Request
@@ -122,7 +114,7 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 	return request.WithGroups(request.Groups)
 }
 
-// WithGroups is what the Service asks for if groups deliver it, or if they do not.
+// WithGroups is the request for delivery by groups, or by hints.
 func (r Request) WithGroups(groups bool) Request {
 	r.Groups = groups
 	if r.unnamed {
@@ -133,8 +125,7 @@ func (r Request) WithGroups(groups bool) Request {
 	return r
 }
 
-// DefaultAlgorithm is the algorithm of a bound that names none: groups can carry the
-// weights that keep every load even.
+// DefaultAlgorithm is the algorithm of a bound that names none. Groups can carry weights.
 func DefaultAlgorithm(groups bool) allocate.Algorithm {
 	if groups {
 		return allocate.Flow
@@ -158,9 +149,9 @@ func groups(service *corev1.Service) (wanted bool, warning string) {
 	return wanted, warning
 }
 
-// overrides reports whether it is worth a word that first comes before second. It is
-// not that what a Service says comes before a policy for many Services, nor that
-// upstream's way to the same zone stands beside the label for it: users write both.
+// overrides reports whether a warning is due that first overrides second. It is not if
+// second is a policy, which is for many Services, nor if both are the two usual ways to ask
+// for the same zone.
 func overrides(first, second Request) bool {
 	switch {
 	case second.Policy != "", second.ClusterPolicy != "", first.bounds == second.Source:
@@ -169,7 +160,6 @@ func overrides(first, second Request) bool {
 	return !first.OwnZone || !slices.Equal(first.Intent.Tiers, second.Intent.Tiers)
 }
 
-// approachOf is the approach of an intent that says it by itself.
 func approachOf(intent allocate.Intent) Approach {
 	switch {
 	case intent.Tiers.Hard():
@@ -180,16 +170,14 @@ func approachOf(intent allocate.Intent) Approach {
 	return ApproachBalanced
 }
 
-// written is all that a request is read from.
 type written struct {
 	service  *corev1.Service
 	policies []anyPolicy // of the namespace, in the order of precedence
 	options  Options
 }
 
-// row reads one way to ask. The Source of the request is empty if the Service does
-// not use it, or not in a way that makes sense. Warnings of the request are about
-// what it asks for, and those beside it about what it cannot ask for.
+// row reads one way to ask. The Source of the request is empty if the Service does not use
+// it, or not in a valid way. Warnings beside the request are about what is invalid.
 type row func(written) (request Request, warnings []string)
 
 // rows lists the ways to ask, in the order of precedence.
@@ -197,8 +185,7 @@ func rows() []row {
 	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, selectingPolicy, auto, trafficDistribution, clusterPolicy}
 }
 
-// FromPolicy is the policy that counts, as in "RoutingPolicy near". It is empty if none
-// does.
+// FromPolicy is the policy that counts, as in "RoutingPolicy near", empty if none does.
 func (r *Request) FromPolicy() string {
 	switch {
 	case r.Policy != "":
@@ -209,8 +196,7 @@ func (r *Request) FromPolicy() string {
 	return ""
 }
 
-// unroutable is why no proxy chooses among the Service's endpoints for all clients
-// alike.
+// unroutable is why proxies do not choose among the Service's endpoints, empty if they do.
 func unroutable(service *corev1.Service) string {
 	switch {
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
@@ -223,8 +209,7 @@ func unroutable(service *corev1.Service) string {
 	return ""
 }
 
-// balanced reads same-zone: Balanced. A value that does not exist asks for the same,
-// unless another way is used.
+// balanced reads same-zone: Balanced.
 func balanced(from written) (request Request, warnings []string) {
 	if from.service.Annotations[v1alpha1.AnnotationSameZone] == v1alpha1.Balanced {
 		request.Source = annotation(v1alpha1.AnnotationSameZone, v1alpha1.Balanced)
@@ -237,8 +222,8 @@ type level struct {
 	annotation, key string
 }
 
-// levels are the kinds of places from the narrowest on: to require one is to
-// require all after it.
+// levels are the kinds of places, the narrowest first. To require one is to require all
+// after it.
 func levels() []level {
 	return []level{
 		{v1alpha1.AnnotationSameNode, topology.Hostname},
@@ -360,8 +345,8 @@ func HintedUpstream(service *corev1.Service) bool {
 	return isAuto(value) || service.Spec.TrafficDistribution != nil
 }
 
-// declines is why no policy counts that only selects the Service, empty for most: it says
-// itself that it wants no hints, or that another controller writes them.
+// declines is why policies cannot select the Service, empty for most: it wants no hints, or
+// another controller writes them.
 func declines(service *corev1.Service) string {
 	switch name, value := heuristic(service); {
 	case disabled(value):
@@ -386,7 +371,7 @@ func trafficDistribution(from written) (request Request, warnings []string) {
 	return Request{Intent: allocate.Intent{Tiers: tiers}, Source: distributionSource(value), Upstream: true}, nil
 }
 
-// distributionTiers are what spec.trafficDistribution means, nothing if it is unknown.
+// distributionTiers are the tiers of a spec.trafficDistribution, nil if it is unknown.
 func distributionTiers(value string) topology.Tiers {
 	switch value {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
@@ -405,7 +390,7 @@ func annotation(name, value string) string {
 	return "annotation " + name + ": " + value
 }
 
-// AutoCapacity is what Kubernetes' own heuristic estimates traffic by.
+// AutoCapacity is the capacity of Kubernetes' own heuristic.
 func AutoCapacity() Capacity {
 	return Capacity{Type: CapacityCPU, WithoutControlPlane: true}
 }

@@ -52,7 +52,7 @@ func parseStart(value intstr.IntOrString) (allocate.Start, error) {
 	return allocate.Start{}, fmt.Errorf(`it must be a number of endpoints from 0 to %d, such as 12, or one for each zone, such as "3x"`, maxEndpoints)
 }
 
-// quoted is a value as its manifest has it.
+// quoted is a value as in its manifest.
 func quoted(value intstr.IntOrString) string {
 	if value.Type == intstr.Int {
 		return value.String()

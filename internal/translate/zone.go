@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ZoneOf is the zone of a slice's endpoint, "" if it is not known. That of its node
-// wins: slices do not follow when a node's label changes, and proxies go by the label.
-// A slice may be written by hand and name a zone that no node can have; hints and
-// labels could not carry it, so that it counts as unknown.
+// ZoneOf is the zone of a slice's endpoint, "" if it is unknown. The label of its node wins,
+// as in proxies: slices do not follow it. A zone in a slice that no label can have counts as
+// unknown.
 func (c *Cluster) ZoneOf(e *discoveryv1.Endpoint) string {
 	if e.NodeName != nil {
 		if zone := c.nodes[*e.NodeName].zone; zone != "" {
@@ -31,8 +30,7 @@ func (c *Cluster) canBeZone(zone string) bool {
 	return len(validation.IsValidLabelValue(zone)) == 0
 }
 
-// ImpossibleZones are the zones that endpoints name and that count as unknown because
-// no node can have them, in order.
+// ImpossibleZones are the zones of endpoints that no label can have, in order.
 func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
 	var zones []string
 	for _, slice := range eps {
