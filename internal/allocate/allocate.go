@@ -7,9 +7,8 @@
 // as data that package explain renders). All algorithms of the project live here,
 // one to a file, behind Planner.Allocate.
 //
-// The package knows counts only. Assign maps a plan to individual endpoints. It
-// reads no cluster and no clock, and the same input gives the same plan whatever
-// the order of zones: ties go by zone name.
+// Plans have counts only; Assign maps a plan to individual endpoints. The order of zones
+// in the input does not matter: ties go by zone name.
 package allocate
 
 import (
@@ -22,24 +21,21 @@ import (
 // Zone is one zone of a region.
 type Zone struct {
 	Name string
-	// Region is the wider domain of the zone. It matters to tiers that name the
-	// region key and may be empty otherwise.
+	// Region is the wider domain of the zone, needed by tiers with the region key only.
 	Region string
-	// Capacity is the zone's weight in the traffic, in any unit: nodes, CPU, or
-	// what the user's expression says. Its share of the sum of all capacities is
-	// the share of traffic expected from the zone.
+	// Capacity is the zone's weight in the traffic, in any unit. Its share of the sum is the
+	// share of traffic expected from the zone.
 	Capacity float64
 	// Endpoints is the number of ready endpoints.
 	Endpoints int
 }
 
-// Region is what an allocation divides: all zones that a Service's clients and
-// endpoints are in. Endpoints without a zone are in the zone named "", which has
-// no capacity.
+// Region has all zones of a Service's clients and endpoints. Endpoints without a zone are
+// in the zone named "", which has no capacity.
 type Region struct {
 	Zones []Zone
-	// NodesWithoutZone and NodesWithoutCapacity count nodes that should be part
-	// of a zone's capacity and cannot be. Only Auto minds.
+	// NodesWithoutZone and NodesWithoutCapacity count nodes that are in no zone's capacity,
+	// though they should be. Only Auto uses them.
 	NodesWithoutZone     int
 	NodesWithoutCapacity int
 }
@@ -109,7 +105,7 @@ type Start struct {
 	PerZone   float64
 }
 
-// In is the number of endpoints that start means in a region of so many zones.
+// In is the number of endpoints in a region of so many zones.
 func (s Start) In(zones int) int {
 	return max(s.Endpoints, int(math.Ceil(s.PerZone*float64(zones)-tolerance)))
 }
@@ -128,36 +124,34 @@ type Bound struct {
 	// OverloadThreshold is the load above the even share that no endpoint may
 	// reach: 0.5 means less than 1.5 times the even share.
 	OverloadThreshold float64
-	// Start is the number of endpoints below which the Service is balanced. Neither it
-	// nor Padding matters to Flow, which is better than balanced with any number.
+	// Start is the number of endpoints below which the Service is balanced. Flow has neither
+	// Start nor Padding: its plans are never worse than balanced.
 	Start Start
-	// Padding widens Start to a band in which the current state stays, so that a
-	// Service whose size wavers does not flap.
+	// Padding widens Start to a band in which the state stays, so that it does not flap.
 	Padding int
 }
 
-// Intent is what all ways to ask for topology-aware routing compile to.
+// Intent is what a Service asks for.
 type Intent struct {
 	// Tiers are the places to prefer. Without tiers and Bound the Service is
 	// balanced; without tiers alone the bound may use all endpoints.
 	Tiers topology.Tiers
-	// Bound, if set, lets an algorithm decide which endpoints each zone may use.
-	// Without it each zone uses its nearest tier, however loaded that gets.
+	// Bound, if set, has an algorithm decide which endpoints each zone may use. Without it
+	// each zone uses its nearest tier, at any load.
 	Bound *Bound
 }
 
-// State is the one thing about a Service that its slices do not tell.
+// State is the part of an allocation that the slices of a Service do not have.
 type State int
 
 // The states of an allocation.
 const (
-	// Waiting is the state of a Service that has not started: it is new, or it
-	// has fallen to so few endpoints that it stopped.
+	// Waiting is the state of a Service that has not started, or has too few endpoints again.
 	Waiting State = iota
 	// Allocated is the state of a Service whose plan is in force.
 	Allocated
-	// Downgraded is the state of a Service that has started and is balanced all the
-	// same, because every plan would overload an endpoint or there is nothing to plan.
+	// Downgraded is the state of a Service that has started and is balanced, because every
+	// plan would overload an endpoint or there is nothing to plan.
 	Downgraded
 )
 
@@ -178,17 +172,16 @@ func (s State) String() string {
 // has none.
 type Previous struct {
 	State State
-	// Plan counts the endpoints that are still ready by where they are assigned.
-	// Endpoints that the region has beyond it are new. Survivors makes it.
+	// Plan has the endpoints that are still ready, as they are assigned; see Survivors. Other
+	// endpoints of the region are new.
 	Plan Plan
-	// Renew asks for a new plan also where the one in force is good enough to be kept.
-	// It is made if it scores better by RenewMargin at least.
+	// Renew asks for a new plan even if the present one could be kept. It must score better by
+	// RenewMargin.
 	Renew bool
 }
 
-// RenewMargin is by how many points of 100 a new plan must score better than one that
-// can be kept, to be worth moving endpoints for. One point is about two percent of the
-// traffic that stays in its zone.
+// RenewMargin is by how many points of 100 a new plan must be better to be worth moving
+// endpoints for. One point is about two percent of the traffic in its zone.
 const RenewMargin = 1.0
 
 // Rule names the rule that decided an outcome.
@@ -228,7 +221,7 @@ type Outcome struct {
 	Start, Padding int
 	// Threshold is the overload threshold that held.
 	Threshold float64
-	// Zone is the zone that the rule speaks of, where it speaks of one.
+	// Zone is that of the rule, if it is about one.
 	Zone string
 	// Overload is, where Rule is RuleOverload, the least overload that the
 	// algorithm could reach; infinite if a zone would reach nothing.
@@ -237,8 +230,7 @@ type Outcome struct {
 	Minimum int
 	// Figures predict what the plan does to traffic.
 	Figures Figures
-	// Before are, where Rule is RuleRenewed, the figures of the plan that could have been
-	// kept.
+	// Before are, where Rule is RuleRenewed, the figures of the plan that was replaced.
 	Before Figures
 	// Undivided says that the plan in force has all zones use all endpoints.
 	Undivided bool
@@ -249,18 +241,15 @@ func (o Outcome) IsBalanced() bool {
 	return o.State != Allocated
 }
 
-// tolerance absorbs the rounding of shares, which are quotients. A load this
-// close to a threshold is at it.
+// tolerance absorbs rounding. A load this close to a threshold is at it.
 const tolerance = 1e-9
 
-// Planner allocates. It owns the memory of the plans that it returns, so that
-// allocating again and again needs no new memory; it is not safe for concurrent
-// use. The zero value is ready.
+// Planner allocates. It owns the memory of the plans that it returns and uses it again.
+// It is not safe for concurrent use. The zero value is ready.
 type Planner struct {
 	// Eager plans anew at every change, even if the previous plan is still good.
 	Eager bool
-	// Forgetful does not look at where endpoints are when it chooses among
-	// equally good plans.
+	// Forgetful ignores the previous plan when it chooses among equally good ones.
 	Forgetful bool
 
 	region    Region    // with zones in the order of their names
@@ -272,7 +261,7 @@ type Planner struct {
 	active    int       // zones with capacity or endpoints
 	renew     bool      // of the previous allocation
 	prior     Plan      // the previous plan, in the numbering of zones
-	strays    regionKey // the region that has the endpoints of which nobody knows where they are
+	strays    regionKey // the region that has the endpoints without a zone
 	memory    builder   // of prior
 	plan      builder
 	made      Plan // the plan that was measured last

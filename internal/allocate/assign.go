@@ -18,9 +18,8 @@ type Endpoint struct {
 	Assigned ConsumerSet
 }
 
-// Survivors is the previous plan as the endpoints that are still there have it:
-// what Allocate wants to know of the past. Endpoints that were never assigned are
-// left out.
+// Survivors is the plan by which the endpoints are assigned, for Previous. Endpoints that
+// were never assigned are left out.
 func Survivors(endpoints []Endpoint) Plan {
 	counts := map[ConsumerSet]map[string]int{}
 	var zones []string
@@ -90,8 +89,8 @@ func Assign(plan Plan, endpoints []Endpoint) (moved int, err error) {
 	return moved, nil
 }
 
-// byHome are the indexes of the endpoints of each home, in the order of IDs. Most
-// callers have them in that order, of whom there is nothing to sort.
+// byHome are the indexes of the endpoints of each home, in the order of IDs. Most callers
+// have sorted them already.
 func byHome(endpoints []Endpoint) map[string][]int {
 	homes := map[string][]int{}
 	ordered := true
@@ -108,7 +107,7 @@ func byHome(endpoints []Endpoint) map[string][]int {
 	return homes
 }
 
-// assigner is a plan arranged for looking up groups by set and members by home.
+// assigner has the groups of a plan by their sets.
 type assigner struct {
 	plan       Plan
 	sets       []ConsumerSet         // of groups
@@ -135,8 +134,8 @@ func newAssigner(plan Plan) *assigner {
 	return a
 }
 
-// stillPresent is the part of a set, without weights, whose zones the plan knows: an
-// endpoint stays with the zones that it has left when one of them has gone.
+// stillPresent is the part of a set, without weights, that the plan has zones for. If one of
+// its zones is gone, an endpoint stays with the others.
 func (a *assigner) stillPresent(set ConsumerSet) ConsumerSet {
 	part, known := a.present[set]
 	if !known {
@@ -168,9 +167,8 @@ func (a *assigner) check(homes map[string][]int) error {
 	return nil
 }
 
-// moves reports whether an endpoint is used by other zones than before, when it is given
-// to a group. Where every endpoint stays at home it does not move because zones come and
-// go that its own zone lets in.
+// moves reports whether an endpoint is used by other zones when it is given to a group. In a
+// plan that is AtHome an endpoint moves only to its own zone.
 func (a *assigner) moves(e *Endpoint, g int) bool {
 	switch {
 	case e.Assigned.IsZero() || e.Assigned == a.sets[g]:

@@ -9,13 +9,12 @@ type autoScratch struct {
 	given   []int // by group and home zone: endpoints that came, less the group's own that left
 }
 
-// auto is Kubernetes' own heuristic: each zone should have the endpoints that its
-// share of CPU expects, and at least the minimum that keeps it from being
-// overloaded. It differs from upstream in three things. Where upstream follows the
-// order of a map, ties here go by name. A zone that upstream leaves below its minimum
-// gets what it lacks. And all endpoints of zones without nodes are given away, at last
-// to the zone whose endpoints bear the most: upstream hints them to their own zone,
-// where nobody uses them, and takes its own such hints for wrong at the next sync.
+// auto is Kubernetes' own heuristic: each zone should have the endpoints that its share of
+// CPU expects, and at least the minimum that keeps it from being overloaded. It differs
+// from upstream in three things. Ties go by name, not by the order of a map. A zone that
+// upstream leaves below its minimum gets what it lacks. And all endpoints of zones without
+// nodes are given away, at last to the zone whose endpoints bear the most: upstream hints
+// them to their own zone, which has no clients, and rejects those hints at the next sync.
 func (p *Planner) auto(threshold float64) verdict {
 	minimum, refused := p.autoMinimums(threshold)
 	if refused.rule != "" {

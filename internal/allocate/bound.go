@@ -56,8 +56,7 @@ func algorithmNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Limits on a region, far beyond any cluster: they keep sums exact, and endpoints
-// that move one by one from taking for ever.
+// Limits on a region, far beyond any cluster, that keep sums exact and loops short.
 const (
 	maxEndpoints = 1 << 24
 	maxCapacity  = 1e15
@@ -82,7 +81,7 @@ func (p *Planner) load(region Region) error {
 	return nil
 }
 
-// take puts the region into canonical order and computes what is expected of it.
+// take sorts the zones of the region, and computes shares and expected endpoints.
 func (p *Planner) take(region Region) {
 	p.zones = append(p.zones[:0], region.Zones...)
 	for i := 1; i < len(p.zones); i++ {
@@ -131,13 +130,12 @@ func (p *Planner) withoutTraffic() bool {
 	return true
 }
 
-// bounded allocates by the bound's algorithm, from the number of endpoints on
-// that the bound asks for.
+// bounded allocates by the bound, from its start on.
 func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Plan, Outcome, error) {
 	bound := intent.Bound
 	outcome.Algorithm = bound.Algorithm
 	outcome.Threshold = bound.OverloadThreshold
-	if bound.Algorithm != Flow { // of which no plan is worse than none
+	if bound.Algorithm != Flow { // which has no start
 		outcome.Start = bound.Start.In(p.active)
 		outcome.Padding = bound.Padding
 	}
@@ -195,8 +193,7 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 	return p.made, outcome, nil
 }
 
-// verdict is how an algorithm ended. Only if it is planned there is a plan in the
-// builder.
+// verdict is how an algorithm ended. The builder has a plan only if it is planned.
 type verdict struct {
 	rule     Rule
 	figures  Figures // of the plan
@@ -210,8 +207,8 @@ func (v verdict) planned() bool {
 	return v.rule == RulePlanned || v.rule == RuleKept || v.rule == RuleRenewed
 }
 
-// divide makes the plan of one region that has endpoints and traffic: the prior
-// one with as little change as possible while that is good, else a new one.
+// divide makes the plan of one region with endpoints and traffic: the prior one, changed as
+// little as possible, while it is good, or else a new one.
 func (p *Planner) divide(bound *Bound) verdict {
 	if bound.Algorithm == Auto {
 		if _, refused := p.autoMinimums(bound.OverloadThreshold); refused.rule != "" {
@@ -235,8 +232,8 @@ func (p *Planner) divide(bound *Bound) verdict {
 	return p.anew(bound)
 }
 
-// renewed makes a new plan if that is better than the one in the builder, which can be
-// kept and has the given figures.
+// renewed makes a new plan if it is better than the one in the builder, which has the given
+// figures and could be kept.
 func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	prior := p.prior
 	decided := p.anew(bound)
@@ -249,15 +246,14 @@ func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	return verdict{rule: RuleKept, figures: p.measured()}
 }
 
-// Renews reports whether a plan is worth moving endpoints for, where another one can be
-// kept. One that takes traffic from its own node is not.
+// Renews reports whether a new plan is worth moving endpoints for. It must not take traffic
+// from its own node.
 func Renews(fresh, kept Figures) bool {
 	weights := DefaultWeights()
 	return fresh.SameNode >= kept.SameNode-tolerance && weights.Score(fresh, 1) >= weights.Score(kept, 1)+RenewMargin
 }
 
-// anew makes a new plan. Of those that are equally good it is the one that is nearest to
-// the prior one.
+// anew makes a new plan, of equally good ones the one nearest to the prior plan.
 func (p *Planner) anew(bound *Bound) verdict {
 	if p.Forgetful {
 		p.prior = Plan{}
@@ -347,7 +343,6 @@ func (p *Planner) everything() {
 	p.plan.close()
 }
 
-// finish measures the plan in the builder.
 func (p *Planner) finish(outcome Outcome, rule Rule) (Plan, Outcome, error) {
 	outcome.Rule = rule
 	outcome.Figures = p.measured()

@@ -7,10 +7,8 @@ import (
 	"strings"
 )
 
-// ConsumerSet is a set of zones that use an endpoint, each with a weight, in a
-// canonical form that compares with ==. It is what an endpoint is assigned to: in
-// hints the zones, in groups the zones with their weights. The zero value is no
-// assignment.
+// ConsumerSet is a set of zones that use an endpoint, each with a weight, in a canonical
+// form that compares with ==. The zero value is no assignment.
 type ConsumerSet struct {
 	// joined has the zones in the order of names, each ended by endOfZone, and
 	// before it the weight after startOfWeight unless that is 1.
@@ -86,7 +84,7 @@ func (s ConsumerSet) all() func(yield func(string, float64) bool) {
 			zone, number, weighted := strings.Cut(part, startOfWeight)
 			weight := 1.0
 			if weighted {
-				// Only writeConsumer writes numbers.
+				// writeConsumer wrote the number.
 				weight, _ = strconv.ParseFloat(number, 64)
 			}
 			if !yield(zone, weight) {

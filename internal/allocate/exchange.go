@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// exchange is the state of local and local-shared: each zone's group starts with the
-// zone's own endpoints, and givers give some of theirs to other groups.
+// exchange is the state of local and local-shared: each zone's group starts with its own
+// endpoints, and gives some to other groups.
 type exchange struct {
 	zones    []Zone
 	shares   []float64
@@ -125,8 +125,8 @@ func (x *exchange) loadAfterGiving(z int) float64 {
 	return load(x.zones[z].Capacity, x.size[z]-1)
 }
 
-// load is the load of a group of so many members in an arbitrary unit. It is one
-// division of what was given, so that equal loads come out equal.
+// load is the load of a group in the unit of the capacity. It is one division, so that equal
+// loads come out equal.
 func load(capacity float64, members int) float64 {
 	if capacity == 0 {
 		return 0
@@ -160,8 +160,8 @@ func (x *exchange) firstConsumer(group int) string {
 	return ""
 }
 
-// overloaded reports whether so many members, of which so much is expected, are at or
-// above a load. A group without traffic never is.
+// overloaded reports whether the load of a group is at or above the limit. Without traffic it
+// never is.
 func overloaded(expected float64, members int, limit float64) bool {
 	return expected > 0 && expected >= limit*float64(members)-tolerance
 }

@@ -2,18 +2,17 @@ package allocate
 
 import "math"
 
-// steady is the part of a zone's traffic below which a change is not worth a write, and
-// the overload below which weights may stay as they are.
+// steady is the part of a zone's traffic below which a change is not worth a write, and the
+// overload below which weights may stay.
 const steady = 0.01
 
-// flow moves no endpoint. All endpoints of a home zone are one group, and each may bear
-// the even share of the traffic. A zone uses its own endpoints as far as they bear its
-// traffic, and sends the excess to zones that have room, those of its region first.
+// flow moves no endpoint. The endpoints of a home zone are one group, and each bears the even
+// share of the traffic. A zone uses its own endpoints as far as they bear its traffic, and
+// sends the excess to zones with room, those of its region first.
 //
-// Weights are relative: the greatest of a zone is 1, which is that of its own endpoints
-// if it has any, so that an event changes few of them. The weights of a zone stay as they
-// are while every part of its traffic is within one part in a hundred of what it should
-// be, unless they overload an endpoint.
+// Weights are relative: the greatest of a zone is 1, that of its own endpoints if it has any,
+// so that an event changes few of them. The weights of a zone stay while each part of its
+// traffic is within 1 % of what it should be, unless they overload an endpoint.
 func (p *Planner) flow(threshold float64) verdict {
 	f := &p.flows
 	f.load(p)
@@ -32,17 +31,16 @@ func (p *Planner) flow(threshold float64) verdict {
 	return verdict{rule: rule}
 }
 
-// flows is the memory of flow. Its matrices have a row for each zone that traffic comes
-// from and a column for each home. Traffic is counted in endpoints that bear the even
-// share of it.
+// flows is the memory of flow. Its matrices have a row for each source zone and a column for
+// each home. The unit of traffic is the even share of an endpoint.
 type flows struct {
 	zones int
 	lacks []float64 // what a zone sends elsewhere, or has room for if negative
 	sends []float64
 	// weights are those of the plan.
 	weights []float64
-	// inForce says that there is a previous plan, and byHome that its groups are those of
-	// home zones, so that its weights may stay.
+	// inForce says that there is a previous plan, and byHome that each of its groups has one
+	// home zone, so that its weights may stay.
 	inForce, byHome bool
 	before          []float64 // what the previous plan sends
 	given           []float64 // weights of the previous plan
@@ -51,7 +49,7 @@ type flows struct {
 	transport       transport
 }
 
-// rounding is what weights that are meant to be 1 may lack of it.
+// rounding is how far below 1 a weight is still taken for 1.
 const rounding = 1e-6
 
 // load sends what stays at home, and reads the previous plan.
@@ -70,8 +68,7 @@ func (f *flows) load(p *Planner) {
 	}
 }
 
-// read finds out what the weights in force send where, with the endpoints that there
-// are now.
+// read finds what the weights in force send where, with the present endpoints.
 func (f *flows) read(p *Planner) {
 	n := f.zones
 	f.before, f.given, f.kept = grow(f.before, n*n), grow(f.given, n*n), grow(f.kept, n)
@@ -109,9 +106,8 @@ func (f *flows) read(p *Planner) {
 	}
 }
 
-// sweep sends what zones lack to zones that have room: in the region only if near, which
-// comes first. There are two distances only, and within each anything goes anywhere, so
-// that going through the zones in their order leaves no shorter way.
+// sweep sends what zones lack to zones with room, in their region only if near. With two
+// distances, the near one first, the order of zones leaves no shorter way.
 func (f *flows) sweep(p *Planner, near bool) {
 	for z := range f.lacks {
 		for home := range f.lacks {
@@ -133,12 +129,11 @@ func (p *Planner) near(a, b int) bool {
 	return p.zones[a].Region != "" && p.zones[a].Region == p.zones[b].Region
 }
 
-// fine is the number of units that traffic of one endpoint has in a transport of whole
-// numbers.
+// fine is the number of units of a transport in the traffic of one endpoint.
 const fine = 1 << 28
 
-// nearest sends what zones lack with the least distance, and of all ways to do so by the
-// one that has most of the traffic go where it went before.
+// nearest sends what zones lack over the least distance and, second, as much as possible to
+// where it went before.
 func (f *flows) nearest(p *Planner) {
 	n, t := f.zones, &f.transport
 	t.clear(n, n)
@@ -152,8 +147,8 @@ func (f *flows) nearest(p *Planner) {
 	for z := range n {
 		for home := range n {
 			if p.near(z, home) {
-				// All kept units of a way, which goes to each zone at most twice, are
-				// worth less than a unit that stays in the region.
+				// A path visits each zone at most twice, so all its kept units are worth
+				// less than a unit that stays in the region.
 				t.worth[z*n+home] = 4 * (n + 1)
 			}
 			t.keep[z*n+home] = int(math.Round(f.before[z*n+home] * fine))
@@ -165,7 +160,7 @@ func (f *flows) nearest(p *Planner) {
 	}
 }
 
-// weigh gives each zone the weights that send what it sends.
+// weigh computes the weights from what zones send.
 func (f *flows) weigh(p *Planner) {
 	for z := range f.zones {
 		row, weights, most := f.row(f.sends, z), f.row(f.weights, z), 0.0
@@ -183,7 +178,7 @@ func (f *flows) weigh(p *Planner) {
 					weights[home] = 1
 				}
 			case p.expected[z] > 0 || home == z:
-				// Traffic that is lost in rounding, and clients that no capacity counts.
+				// Traffic lost in rounding, and clients without capacity.
 				weights[home] = 1
 			}
 		}
@@ -194,8 +189,8 @@ func (f *flows) row(matrix []float64, zone int) []float64 {
 	return matrix[zone*f.zones : (zone+1)*f.zones]
 }
 
-// keepSteady has the weights in force stay where they are good enough. It reports whether
-// all of them are.
+// keepSteady keeps the weights in force of zones where they are good enough. It reports
+// whether all are kept.
 func (f *flows) keepSteady(p *Planner, limit float64) bool {
 	for z := range f.kept {
 		f.kept[z] = f.byHome && f.isSteady(p, z)
@@ -213,8 +208,8 @@ func (f *flows) keepSteady(p *Planner, limit float64) bool {
 	return all
 }
 
-// isSteady reports whether the weights in force send each part of a zone's traffic nearly
-// where it should go.
+// isSteady reports whether the weights in force send nearly all of a zone's traffic where it
+// should go.
 func (f *flows) isSteady(p *Planner, z int) bool {
 	if p.expected[z] == 0 {
 		return false
@@ -231,9 +226,8 @@ func (f *flows) isSteady(p *Planner, z int) bool {
 	return most == 1
 }
 
-// dropUneven gives up weights in force that overload an endpoint, or that keep from
-// endpoints what they should bear. It reports whether there were any. Without weights in
-// force every load is 1, so that there is an end.
+// dropUneven drops weights in force that load an endpoint too much or too little. It reports
+// whether there were any. Without them every load is 1, so repeating it ends.
 func (f *flows) dropUneven(p *Planner, limit float64) (dropped bool) {
 	n := f.zones
 	for home := range n {

@@ -2,12 +2,12 @@ package allocate
 
 import "math"
 
-// Figures say what a plan does to traffic, as fractions: 0.5 is 50 %.
+// Figures predict the traffic of a plan, as fractions: 0.5 is 50 %.
 type Figures struct {
 	// InZone is the share of traffic whose source zone is the endpoint's home.
 	InZone float64
-	// SameNode is the share of traffic whose source is the endpoint's node. It is known
-	// where nodes look for endpoints of their own, and zero elsewhere.
+	// SameNode is the share of traffic whose source is the endpoint's node. It is zero without
+	// tiers within zones.
 	SameNode float64
 	// Overload is the greatest load of an endpoint above the even share.
 	Overload float64
@@ -18,11 +18,9 @@ type Figures struct {
 	Unreached int
 }
 
-// Meter measures plans. It keeps its memory from one to the next; the zero value
-// is ready.
+// Meter measures plans, and uses its memory again. The zero value is ready.
 type Meter struct {
-	// width is, by zone, the number of endpoints that the zone spreads its
-	// traffic over, weighted.
+	// width is the weighted number of endpoints that a zone uses, by zone.
 	width []float64
 }
 
@@ -115,7 +113,7 @@ func (r Region) Shares(zones []string) []float64 {
 	return shares
 }
 
-// Weights are what the parts of a score count. They need not add up to one.
+// Weights are those of the parts of a score. They need not add up to one.
 type Weights struct {
 	InZone, Overload, Deviation, Slices float64
 }

@@ -19,26 +19,23 @@ type Node struct {
 
 // Place is where an endpoint is.
 type Place struct {
-	// Node is an index in NodeTiers.Nodes, negative if the node is not known.
+	// Node is an index in NodeTiers.Nodes, negative if the node is unknown.
 	Node int
 	// Domains are those of the endpoint's node.
 	Domains []string
 }
 
-// NodeTiers ask what nodes make of a plan: each uses the endpoints of its nearest
-// place that has any which its zone may use, and without such a place all that its
-// zone may use.
+// NodeTiers ask what nodes make of a plan. Each uses the endpoints that its zone may use in
+// the nearest of its places that has any, or else all that its zone may use.
 type NodeTiers struct {
 	// Keys are the kinds of places, the nearest first, without topology.Anywhere.
 	Keys []string
-	// Hard leaves nodes without an endpoint that find none in any of the places.
+	// Hard leaves nodes without an endpoint if none of their places has any.
 	Hard bool
-	// Threshold is the overload that places must not cause: the nodes of one that
-	// would, look for a farther one. Zero lets them cause any. Zones and regions are
-	// the plan's business and are looked at whatever they cause.
+	// Threshold is the overload that a place must not cause, or else its nodes use a farther
+	// one. Zero is no threshold. It does not apply to zones and regions, which are the plan's.
 	Threshold float64
-	// Free lets nodes use all endpoints of their places, also those that the plan keeps
-	// from their zones.
+	// Free lets nodes use endpoints of their places that the plan keeps from their zones.
 	Free bool
 	// Nodes are in the order of names.
 	Nodes []Node
@@ -49,15 +46,13 @@ type NodeTiers struct {
 	Skipped []Skip
 }
 
-// Skip is a place whose nodes do not use its endpoints as their own, because they
-// would overload them.
+// Skip is a place whose nodes do not prefer its endpoints, because they would overload them.
 type Skip struct {
 	Key, Domain string
 	// Zone is that of the nodes, empty if they are in several.
 	Zone string
-	// Endpoints is the number of those that the nodes would use, Share the traffic
-	// that they would send there, and Load what the busiest would get, where 1 is the
-	// even share.
+	// Endpoints is how many the nodes would use, Share is the traffic that they would send
+	// there, and Load is that of the busiest, where 1 is the even share.
 	Endpoints   int
 	Share, Load float64
 }
@@ -76,24 +71,22 @@ type NodePlan struct {
 	Skips []Skip
 }
 
-// returnAt is the part of the threshold below which a place that was skipped must stay
-// to be used again, so that a place at the threshold does not come and go with every
-// endpoint elsewhere.
+// returnAt is the part of the threshold below which a skipped place is used again. It keeps
+// places at the threshold from flapping with every endpoint elsewhere.
 const returnAt = 0.75
 
-// ReturnLoad is the load below which a place that was skipped is used again.
+// ReturnLoad is the load below which a skipped place is used again.
 func ReturnLoad(threshold float64) float64 { return 1 + returnAt*threshold }
 
-// Plan decides which places are skipped, and measures what results.
+// Plan decides which places are skipped, and measures the result.
 //
 // It goes from the farthest kind of place to the nearest. At each it lets all nodes use
-// theirs, skips every place that has an endpoint at the threshold by it, and looks
-// again, until there is none. It ends because each round skips a place. The order does
-// not matter: the nodes of a skipped place send their traffic to endpoints of farther
-// places, so that the load of all others can only grow, and what is at the threshold
-// once is so until it is skipped itself. In the end each endpoint is below the
-// threshold by what its own place adds, or gets no more than without this kind of
-// place. So if the plan keeps the threshold, the nodes do.
+// their places, skips every place that loads an endpoint to the threshold, and repeats
+// until there is none. Each round skips a place, so it ends. The order does not matter: the
+// traffic of a skipped place goes to farther ones, so loads elsewhere only grow, and a
+// place at the threshold stays there until it is skipped. In the end each endpoint is below
+// the threshold, or gets no more than without this kind of place. So if the plan keeps the
+// threshold, the nodes do.
 func (t *NodeTiers) Plan() NodePlan {
 	p := newNodePlanner(t)
 	for level := len(t.Keys) - 1; level >= 0; level-- {
@@ -144,8 +137,8 @@ type domain struct {
 	skipped   bool
 }
 
-// pool is what a node chooses from: the endpoints of a domain that its zone may use,
-// or all of those.
+// pool has the endpoints that a node chooses from: those that its zone may use in a domain, or
+// everywhere.
 type pool struct {
 	zone          int
 	level, domain int // none if level is negative
@@ -196,7 +189,7 @@ func (p *nodePlanner) findZones() {
 	}
 }
 
-// findSets computes the weights of endpoints by zone, of which few differ.
+// findSets computes the weights of endpoints by zone. Few are different.
 func (p *nodePlanner) findSets() {
 	index := map[ConsumerSet]int{}
 	p.setOf = make([]int, len(p.Endpoints))
@@ -250,7 +243,6 @@ func (p *nodePlanner) findDomains(level int) {
 	p.levels = append(p.levels, l)
 }
 
-// weight is that of an endpoint for a zone by the plan.
 func (p *nodePlanner) weight(endpoint, zone int) float64 { return p.sets[p.setOf[endpoint]][zone] }
 
 // weightIn is the weight of an endpoint in a pool that has it.
@@ -261,7 +253,7 @@ func (p *nodePlanner) weightIn(pool *pool, endpoint int) float64 {
 	return p.weight(endpoint, pool.zone)
 }
 
-// poolOf is what a node uses of its domain, nil if that is nothing.
+// poolOf is what a node uses of its domain, nil for nothing.
 func (p *nodePlanner) poolOf(level, node int) *pool {
 	at, zone := p.levels[level].ofNode[node], p.zoneOf[node]
 	if at < 0 || zone < 0 {
@@ -283,7 +275,7 @@ func (p *nodePlanner) poolOf(level, node int) *pool {
 	return d.pools[i]
 }
 
-// decide has nodes use their places of one key, but for those that it skips.
+// decide lets nodes use their places of one key, and skips some.
 func (p *nodePlanner) decide(level int) {
 	before := slices.Clone(p.pools)
 	for i := range p.pools {
@@ -311,8 +303,7 @@ func (p *nodePlanner) decide(level int) {
 	}
 }
 
-// spread computes the loads of the endpoints. What the places of one level add is not
-// in them if it is given.
+// spread computes the loads of the endpoints, without the places of one level if it is given.
 func (p *nodePlanner) spread(without int) {
 	for z := range p.zones {
 		p.zones[z].pool.traffic = 0
@@ -364,8 +355,8 @@ func (p *nodePlanner) add(d *domain, loads []float64) {
 	}
 }
 
-// overloads reports whether a domain adds so much to any of its endpoints that it is at
-// the threshold, and notes it.
+// overloads reports whether a domain loads one of its endpoints to the threshold, and notes
+// it.
 func (p *nodePlanner) overloads(level int, d *domain) bool {
 	skip := Skip{Key: p.Keys[level], Domain: d.name}
 	zones := 0

@@ -438,7 +438,7 @@ func (s *search) isBetter() bool {
 	return false
 }
 
-// unknown stands for a number of kept endpoints that nobody asked for yet.
+// unknown stands for a number of kept endpoints that is not computed yet.
 const unknown = -1
 
 // keepable is a quick limit on the endpoints that a candidate keeps in their groups.

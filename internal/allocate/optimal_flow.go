@@ -9,9 +9,9 @@ type homing struct {
 	cells []cell
 }
 
-// load states the problem. An endpoint at home earns its zone's load, but only the
-// order of the loads matters, because of the structure that inZoneOverlapping tells
-// of; so the ranks of the loads do, and sums of them are exact.
+// load states the problem. An endpoint at home is worth its zone's load. Only the order of
+// the loads matters, because of the polymatroid in inZoneOverlapping, so their ranks are
+// used, whose sums are exact.
 func (o *homing) load(p *Planner, cells []cell, traffic []int) {
 	o.clear(len(p.zones), len(cells))
 	o.cells = cells

@@ -12,8 +12,8 @@ import (
 type Plan struct {
 	Zones  []string
 	Groups []Group
-	// AtHome says that each group is all endpoints of one home zone, which uses it:
-	// endpoints never change hands, only the weights of consumers change.
+	// AtHome says that each group has all endpoints of one home zone, which uses it. Only the
+	// weights of consumers change.
 	AtHome bool
 }
 
@@ -36,7 +36,7 @@ type Member struct {
 // Consumer is a zone that uses a group.
 type Consumer struct {
 	Zone int
-	// Weight is 1 but in the plans of algorithms that share endpoints by fractions.
+	// Weight is 1 unless the algorithm is Weighted.
 	Weight float64
 }
 
@@ -85,7 +85,7 @@ func (p Plan) hasWeights() bool {
 	})
 }
 
-// validate says what is wrong with a plan that somebody else made.
+// validate checks a plan of a caller.
 func (p Plan) validate() error {
 	for i := 1; i < len(p.Zones); i++ {
 		if p.Zones[i] <= p.Zones[i-1] {
@@ -129,7 +129,7 @@ func slicesFor(endpoints, perSlice int) int {
 	return (endpoints + perSlice - 1) / perSlice
 }
 
-// builder makes plans in memory that it uses again for the next one.
+// builder makes plans, and uses its memory again.
 type builder struct {
 	groups    []Group
 	members   []Member
@@ -138,8 +138,8 @@ type builder struct {
 	atHome    bool // see Plan
 }
 
-// groupEnd is where a group's parts end in the pools; the pools may move while
-// they grow, so slices of them are cut last.
+// groupEnd is where a group ends in the pools. The pools may move while they grow, so slices
+// of them are cut last.
 type groupEnd struct{ members, consumers int }
 
 func (b *builder) reset() {

@@ -44,11 +44,10 @@ type carryScratch struct {
 	placed []int // endpoints by home zone
 }
 
-// carryOver makes the plan in which everyone stays where the prior plan had them
-// and each new endpoint joins the group of its own zone. It reports whether there
-// is such a plan. A zone that has no group of its own does not get one by and by:
-// what it shares would grow for ever. A plan that divides nothing, as is made while a
-// single zone has traffic, would never end.
+// carryOver makes the plan in which all endpoints stay where the prior plan has them and
+// each new one joins the group of its own zone. It reports whether there is such a plan.
+// There is none for new endpoints of a zone that only shares groups, which would grow for
+// ever, and none if the prior plan divides nothing, which would never end.
 func (p *Planner) carryOver() bool {
 	if len(p.prior.Groups) == 0 || p.dividesNothing() {
 		return false

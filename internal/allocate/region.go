@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// byRegion is divide where the region is a tier. If regions are only a preference and one
-// of them cannot serve itself within the bound, all zones are divided as one. What regions
-// gain by new plans counts by what it is worth for all traffic.
+// byRegion is divide where the region is a tier. If regions are not hard and one cannot serve
+// itself within the bound, all zones are divided as one. The gain of new plans is measured
+// over all traffic.
 func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	p.strays = regionKey{}
 	if !hard {
@@ -31,7 +31,7 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	return kept
 }
 
-// regard is what regions make of the plan that they have.
+// regard says when regions keep their prior plans.
 type regard int
 
 const (
@@ -40,8 +40,8 @@ const (
 	planning               // nothing
 )
 
-// regions divides each region's endpoints among its own zones, and reports whether each
-// serves itself, as hard ones have to: their zones share what the region has.
+// regions divides each region's endpoints among its own zones. It reports whether each serves
+// itself, as hard ones must.
 func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict, served bool) {
 	var regions []regionKey
 	for i := range p.zones {
@@ -72,12 +72,11 @@ func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict
 	return whole, hard || bound.allows(whole.figures)
 }
 
-// regionKey tells regions apart. A zone of which the region is not known is one of
-// its own.
+// regionKey identifies a region. A zone without a known region is one of its own.
 type regionKey struct{ region, zone string }
 
-// keyOf is the region of a zone. Endpoints of which nobody knows where they are would lie
-// idle in one of their own: where regions are only a preference, the largest has them.
+// keyOf is the region of a zone. Endpoints without a zone would be idle in one of their own;
+// unless regions are hard the largest has them.
 func (p *Planner) keyOf(z Zone) regionKey {
 	switch {
 	case z.Region != "":

@@ -75,8 +75,8 @@ func (x *exchange) fillNeeds(merged int) (group int) {
 	return -1
 }
 
-// roundedNeed is what the merged group needs: what is expected, rounded half up, and
-// at least one endpoint if there is traffic.
+// roundedNeed is how many endpoints the merged group needs: the expected ones, rounded half
+// up, and at least one if there is traffic.
 func roundedNeed(expected float64) int {
 	if expected == 0 {
 		return 0
@@ -151,9 +151,8 @@ func (x *exchange) handOut(shared int, zones queue) {
 	}
 }
 
-// share makes one group of the zones' endpoints and the collected ones. Until it is
-// below the threshold givers give on, whatever they have to spare. It reports whether
-// they could.
+// share makes one group of the zones' endpoints and the collected ones. Givers give until it
+// is below the threshold, even if they have none to spare. It reports whether they could.
 func (x *exchange) share(shared int, zones queue) bool {
 	for _, z := range zones {
 		x.join(z.zone, shared)

@@ -1,11 +1,9 @@
 package allocate
 
-// DefaultBound is what is asked of an algorithm where users say no more. The five of
-// the published proposal start with several endpoints for each zone, since below that
-// their plans are seldom good. Optimal and Flow have no such start: they have a plan
-// below the threshold for any number of endpoints, if only the one that divides
-// nothing. Auto is
-// Kubernetes' own heuristic, which starts at once.
+// DefaultBound is the bound of an algorithm where users say no more. Those of the published
+// proposal start with several endpoints for each zone, since their plans are seldom good
+// with fewer. Optimal and Flow have a plan for any number of endpoints, and Auto starts at
+// once, as Kubernetes does.
 func DefaultBound(a Algorithm) Bound {
 	switch a {
 	case Optimal, Flow:
@@ -21,15 +19,14 @@ func DefaultBound(a Algorithm) Bound {
 	}
 }
 
-// Thresholds are what users say of a bound beside its algorithm. What is nil is left
-// to the algorithm's defaults.
+// Thresholds are what users set of a bound beside its algorithm. Nil is the default.
 type Thresholds struct {
 	Overload *float64
 	Start    *Start
 	Padding  *int
 }
 
-// ThresholdsOf are those of a bound that are not its algorithm's defaults.
+// ThresholdsOf are those of a bound that are not defaults.
 func ThresholdsOf(b Bound) Thresholds {
 	var t Thresholds
 	usual := DefaultBound(b.Algorithm)
@@ -42,9 +39,8 @@ func ThresholdsOf(b Bound) Thresholds {
 	return t
 }
 
-// Apply gives a bound what users say. A starting threshold without a padding gets the
-// default one, so that a Service whose size wavers around it does not flap. Auto has
-// nothing that can be set.
+// Apply sets them in a bound. A starting threshold without a padding gets the default one, so
+// that the Service does not flap. Auto has nothing to set.
 func (t Thresholds) Apply(b Bound) Bound {
 	if b.Algorithm == Auto {
 		return b
@@ -64,7 +60,7 @@ func (t Thresholds) Apply(b Bound) Bound {
 	return b
 }
 
-// Bound is the default bound of an algorithm with what users say.
+// Bound is the default bound of an algorithm with the thresholds.
 func (t Thresholds) Bound(a Algorithm) Bound {
 	return t.Apply(DefaultBound(a))
 }

@@ -6,9 +6,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// nearest lets each zone use its nearest tier that has an endpoint, whatever load
-// that makes. Tiers finer than a zone are left to the node: the zone gets all that
-// its nodes may choose from.
+// nearest lets each zone use its nearest tier that has an endpoint, at any load. Tiers finer
+// than a zone are left to the nodes: the zone gets all that they may choose from.
 func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome, error) {
 	p.plan.reset()
 	reach := p.reach(tiers)
@@ -37,7 +36,7 @@ func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Pl
 		return p.balanced(outcome, rule)
 	}
 	state := outcome.State
-	// The widest tier comes first, and a narrower one where it serves nobody.
+	// The widest tier is used, or a narrower one where it has no endpoint.
 	widest := slices.Clone(tiers)
 	slices.Reverse(widest)
 	plan, outcome, err := p.nearest(outcome, widest)
@@ -80,9 +79,8 @@ func (p *Planner) reachTier(row []bool, zone int, key string) (served bool) {
 	return served && slices.Contains([]string{topology.Zone, topology.Region, topology.Anywhere}, key)
 }
 
-// inDomain reports whether nodes of zone may share a domain of key with nodes of
-// home. A host is in one zone; of a user's own key nothing is known here, so its
-// domains may span any zones.
+// inDomain reports whether nodes of zone may share a domain of key with nodes of home. A host
+// is in one zone; domains of a user's own key may span zones.
 func (p *Planner) inDomain(key string, zone, home int) bool {
 	switch key {
 	case topology.Hostname, topology.Zone:

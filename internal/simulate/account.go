@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// account is what a worker knows of one variant. Accounts add up to the same
-// whatever cases each has seen: sums are whole numbers, and nothing else depends on
-// the order.
+// account has the sums of one worker for one variant. They are whole numbers, so that the
+// total does not depend on which worker scored which case.
 type account struct {
 	cases, invalid int64
 	sums           [parts]sum
@@ -52,7 +51,7 @@ const (
 	overloadBins  = 100/overloadWidth + 1
 )
 
-// binTolerance keeps what is a bin's lower bound but for rounding in that bin.
+// binTolerance absorbs rounding at the lower bound of a bin.
 const binTolerance = 1e-9
 
 // add counts a case. The score is passed by pointer because this is where most of a
@@ -101,7 +100,7 @@ func (a *account) merge(other *account) {
 	a.busy += other.busy
 }
 
-// result is the account as it is told. The speed is that of all workers at once.
+// result reports the account. The speed is that of all workers together.
 func (a *account) result(v Variant, workers int) Result {
 	mean := func(part int) float64 {
 		if a.cases == 0 {

@@ -42,8 +42,7 @@ type CSVOptions struct {
 // MalformedError says what is wrong with one row.
 type MalformedError struct {
 	Line int
-	// Column is the column's name in the header, and Cell what is in it; both are
-	// empty if it is the whole row that makes no sense.
+	// Column and Cell are the column's name and the content, empty if it is the whole row.
 	Column, Cell string
 	Reason       string
 }
@@ -105,8 +104,7 @@ func (c *CSV) Name() string { return c.name }
 // Cases is unknown until all is read.
 func (c *CSV) Cases() (n int64, known bool) { return 0, false }
 
-// Malformed is the number of rows that were passed over, with what was wrong with
-// the first few. It is for after the run.
+// Malformed is the number of skipped rows, with the first few errors, after the run.
 func (c *CSV) Malformed() (rows int64, first []error) {
 	return c.malformed, c.first
 }
@@ -198,8 +196,7 @@ func parseCount(what, s string) (n int, reason string) {
 	return n, ""
 }
 
-// readError words what the CSV format itself does not allow like other rows that
-// make no sense.
+// readError makes a MalformedError of an error of the CSV format.
 func readError(err error) error {
 	var parse *csv.ParseError
 	if errors.As(err, &parse) {

@@ -64,7 +64,7 @@ type DynamicsOptions struct {
 	Threshold float64
 	// Seed decides what upstream leaves to chance.
 	Seed uint64
-	// Progress, if set, is told how many of the runs are done.
+	// Progress, if set, is called with the number of runs that are done.
 	Progress func(done, total int)
 }
 
@@ -136,8 +136,7 @@ type DynamicsResults struct {
 // DynamicsScenario is one scenario with what it did to each contestant.
 type DynamicsScenario struct {
 	Scenario Scenario
-	// Events is the number of events after the start, over which what is counted
-	// "per event" is spread.
+	// Events is the number of events after the start.
 	Events int
 	Runs   []DynamicsRun
 }
@@ -189,11 +188,10 @@ type Moment struct {
 	Rerouted                   float64
 }
 
-// Dynamics runs the scenarios on a virtual clock. Routing reacts to an event at
-// once and once; what delays it in a cluster is the same for all algorithms.
+// Dynamics runs the scenarios on a virtual clock. Routing reacts to an event once, at once:
+// delays in a cluster are the same for all algorithms.
 //
-// When ctx ends the results are those of the runs that were finished, marked as
-// partial, and the error is the context's.
+// When ctx ends it returns the finished runs, marked as partial, with the context's error.
 func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, error) {
 	if err := options.Validate(); err != nil {
 		return DynamicsResults{}, err
@@ -259,11 +257,11 @@ func (o DynamicsOptions) contestants() []contestant {
 	return list
 }
 
-// router decides who uses which endpoint.
+// router assigns endpoints to zones.
 type router interface {
-	// react assigns the endpoints of the world anew; an endpoint that everyone
-	// uses is assigned to nothing. The plan says the same in counts, over all
-	// zones of the world, and is valid until the next call.
+	// react assigns the endpoints of the world anew; one that all zones use is assigned to
+	// nothing. The plan has the same in counts, over all zones of the world, and is valid
+	// until the next call.
 	react(w *world, touched touched) (reaction, error)
 }
 
@@ -337,14 +335,13 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 	return run, nil
 }
 
-// gauge measures what plans do to the traffic as it is.
+// gauge measures plans with the real traffic.
 type gauge struct {
 	meter allocate.Meter
 }
 
-// measure adds to the plan what no plan needs to say: a zone that has traffic and
-// is given no endpoint uses all. So do proxies that find no hint for their zone,
-// and groups are withheld only from the zones that they name.
+// measure measures a plan in which a zone with traffic and without endpoints uses all, as
+// proxies do.
 func (g *gauge) measure(plan allocate.Plan, shares []float64) allocate.Figures {
 	cloned := false
 	for zone, share := range shares {

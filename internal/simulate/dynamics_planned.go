@@ -33,8 +33,7 @@ func (r *plannedRouter) react(w *world, _ touched) (reaction, error) {
 	}
 	r.state = outcome.State
 	allocated := !outcome.IsBalanced()
-	// A plan that is kept keeps its endpoints; that is laziness. Only of a new plan
-	// they are dealt out anew.
+	// A kept plan keeps its endpoints, by laziness. Only a new plan assigns all anew.
 	if !allocated || r.planner.Forgetful && outcome.Rule == allocate.RulePlanned {
 		for i := range w.endpoints {
 			w.endpoints[i].Assigned = allocate.ConsumerSet{}

@@ -9,8 +9,7 @@ import (
 // routes are, for each endpoint, what part of each zone's traffic it gets.
 type routes map[string][]float64
 
-// routes says where traffic goes as endpoints are assigned. A zone that is given no
-// endpoint uses all, as in gauge.
+// routes follows the assignments of endpoints. A zone without endpoints uses all, as in gauge.
 func (w *world) routes() routes {
 	zones := len(w.names)
 	weights := map[allocate.ConsumerSet][]float64{{}: make([]float64, zones)}
@@ -51,7 +50,7 @@ func (r routes) rerouted(before routes, shares []float64) float64 {
 	if len(r) == 0 || len(before) == 0 || shares == nil {
 		return 0
 	}
-	// What an endpoint gets more than before, others get less.
+	// One endpoint's gain is another's loss.
 	byZone := make([]float64, len(shares))
 	for id, parts := range r {
 		was := before[id]

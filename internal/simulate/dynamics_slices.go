@@ -9,16 +9,13 @@ import (
 // ledger is the EndpointSlices of a Service, to count how many of them an event
 // writes.
 //
-// Endpoints of different kinds are in different slices. Within a kind they are laid
-// out as the EndpointSlice controller of Kubernetes does it: what is gone is struck
-// out where it was, and what is new fills first the slices that change anyway, then
-// a slice that has room for all the rest, then new slices.
+// Endpoints of different kinds are in different slices: with groups, the kind is the set of
+// consumers; with hints, there is one kind. Within a kind slices are filled as by the
+// EndpointSlice controller of Kubernetes: new endpoints go first into slices that change
+// anyway, then into a slice with room for all the rest, then into new slices.
 //
-// Delivered as groups, the kind of an endpoint is the set of its consumers. As
-// hints there is one kind, and a slice is also written when a hint in it changes.
-// Hints that this project writes are counted together with what the controller of
-// Kubernetes writes for the same event, as if they were one write; those that it
-// rewrites without a change to the stored object are not counted.
+// With hints, a slice is also written when a hint in it changes. Writes by Kubernetes and by
+// Vicinity for the same event count as one; writes without a change do not count.
 type ledger struct {
 	perSlice int
 	slices   []*ledgerSlice

@@ -7,8 +7,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// world is what there is at one moment of a scenario: nodes and endpoints as they
-// are, and the assignments that a router made.
+// world has the nodes and endpoints at one moment of a scenario, with the assignments of a
+// router.
 type world struct {
 	names   []string // of all zones that the scenario knows, in order
 	nodes   []int    // by zone
@@ -16,8 +16,8 @@ type world struct {
 	// endpoints are in the order of age, the oldest first.
 	endpoints []allocate.Endpoint
 	born      []int // the event in which each endpoint came
-	// unready are endpoints that are not ready now, those first that have not been for
-	// longest. They keep their assignments, as slices do.
+	// unready are endpoints that are not ready, for longest first. They keep their
+	// assignments, as in slices.
 	unready []unreadyEndpoint
 	made    uint64
 }
@@ -27,8 +27,7 @@ type unreadyEndpoint struct {
 	born int
 }
 
-// touched says what an event changed that routing reacts to. It does not see where
-// traffic really comes from.
+// touched says what an event changed that routing reacts to, which real traffic is not.
 type touched struct{ nodes, endpoints bool }
 
 func newWorld(names []string) *world {
@@ -111,8 +110,7 @@ func (w *world) count(zone string) int {
 	return n
 }
 
-// add makes an endpoint. Its identity tells nothing about its age, as an address
-// does not.
+// add makes an endpoint. Its identity does not depend on its age, as an address does not.
 func (w *world) add(event int, zone string) {
 	w.made++
 	w.endpoints = append(w.endpoints, allocate.Endpoint{ID: fmt.Sprintf("%016x", scramble(w.made)), Zone: zone})
@@ -224,7 +222,7 @@ func (w *world) capacity() (zones, nodes int) {
 	return zones, nodes
 }
 
-// assigned is who uses which endpoint.
+// assigned are the assignments of the endpoints.
 func (w *world) assigned() []allocate.ConsumerSet {
 	sets := make([]allocate.ConsumerSet, len(w.endpoints))
 	for i := range w.endpoints {
@@ -233,9 +231,9 @@ func (w *world) assigned() []allocate.ConsumerSet {
 	return sets
 }
 
-// reallocated counts endpoints that are older than the event and are used by other
-// zones than before. A zone that only gives an endpoint another weight uses it
-// still. Where every endpoint stays at home none is reallocated but one that comes home.
+// reallocated counts endpoints that are older than the event and are used by other zones
+// than before, at whatever weight. In a plan that is AtHome only an endpoint that comes home
+// counts.
 func (w *world) reallocated(before []allocate.ConsumerSet, event int, atHome bool) int {
 	n := 0
 	for i := range w.endpoints {

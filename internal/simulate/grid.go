@@ -79,9 +79,9 @@ func (r Range) contains(n int) bool {
 // Grid is the data set of all ways to give so many zones their nodes and endpoints
 // from two ranges, but for those that have no node or no endpoint at all.
 //
-// As a rule nodes ascend from zone to zone, and so do endpoints: each combination
-// stands for all its permutations. Where the zone with the fewest nodes should also
-// be seen with the most endpoints, Ordered takes the permutations too.
+// Nodes ascend from zone to zone, and so do endpoints: each combination stands for all its
+// permutations. Ordered has the permutations too, so that the zone with the fewest nodes may
+// have the most endpoints.
 type Grid struct {
 	Zones            int
 	Nodes, Endpoints Range
@@ -277,8 +277,7 @@ func (s *gridSource) fill(b *batch) (bool, error) {
 	return true, nil
 }
 
-// shape gives the batch n cases of these zones. The zones' figures are whatever
-// they were.
+// shape gives the batch n cases of these zones, with any figures.
 func (b *batch) shape(names []string, n int64) {
 	if cells := len(names) * int(n); len(b.zones) < cells {
 		b.zones = make([]allocate.Zone, cells)

@@ -65,7 +65,7 @@ type run struct {
 
 	mu   sync.Mutex
 	turn sync.Cond // for changes of what follows
-	next int64     // batch that is to be reported next
+	next int64     // batch to report next
 	done int64     // cases
 	err  error     // the first; it ends the run
 }
@@ -86,8 +86,8 @@ func (r *run) failed() bool {
 	return r.err != nil
 }
 
-// report tells the callbacks about a batch, after all batches before it. Nobody
-// waits in vain: batches are handed out in order, and each is finished.
+// report calls the callbacks for a batch, after all batches before it. The wait ends, because
+// batches are handed out in order and each is finished.
 func (r *run) report(b *batch, each func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *run) report(b *batch, each func() error) {
 	r.turn.Broadcast()
 }
 
-// results adds up what the workers know.
+// results adds up the accounts of the workers.
 func (r *run) results(workers []*worker) Results {
 	o := &r.options
 	results := Results{Dataset: o.Dataset.Name(), Delivery: o.Delivery, Weights: o.Weights, SliceSize: o.SliceSize}
@@ -162,7 +162,7 @@ type worker struct {
 	scorer   scorer
 	batch    batch
 	accounts []account // by variant
-	scores   []Score   // of the batch, by variant and then by case; only if somebody asks
+	scores   []Score   // of the batch, by variant and then by case; only if Each is set
 }
 
 func newWorker(r *run) *worker {

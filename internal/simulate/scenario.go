@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Scenario is what happens to one Service over time, whatever decides about its
-// routing: a list of events on a virtual clock. The named ones come from
-// NamedScenarios, others are read by ReadScenarios.
+// Scenario is a list of events of one Service on a virtual clock. NamedScenario makes some,
+// and ReadScenarios reads others.
 type Scenario struct {
 	Name string
-	// Events are in the order of time. The first is at 0: it is the state that the
-	// story starts in, and no change is counted for it.
+	// Events are in the order of time. The first is at 0: the start, whose changes do not
+	// count.
 	Events []Event
-	// Length is when the story ends, at or after the last event.
+	// Length is the time of the end, at or after the last event.
 	Length time.Duration
 }
 
@@ -39,9 +38,9 @@ const (
 	// SubjectRetire is a number of endpoints that go from a zone, the oldest first, as
 	// when a Deployment is updated.
 	SubjectRetire Subject = "retire"
-	// SubjectUnready is the number of endpoints of a zone that fail their readiness
-	// probe, the oldest first. When it falls those that have failed for longest are
-	// ready again: the same endpoints, whose slices still say who used them.
+	// SubjectUnready is the number of endpoints of a zone that fail their readiness probe, the
+	// oldest first. When it falls, the same endpoints are ready again, with their assignments,
+	// those that failed first.
 	SubjectUnready Subject = "unready"
 	// SubjectTraffic is the share of the traffic that really comes from a zone, in any
 	// unit; zones that are not named have none. Without any zone the traffic is
@@ -146,7 +145,7 @@ func clock(d time.Duration) string {
 	return text
 }
 
-// census follows a scenario in counts, to find what cannot be.
+// census follows a scenario in counts, to find events that are impossible.
 type census struct {
 	now    time.Duration
 	events int

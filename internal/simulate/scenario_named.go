@@ -28,8 +28,7 @@ type ScenarioOptions struct {
 	Seed uint64
 }
 
-// DefaultScenarioOptions is a cluster whose zones are a little uneven, as those of
-// most are.
+// DefaultScenarioOptions is a cluster with slightly uneven zones, as most are.
 func DefaultScenarioOptions() ScenarioOptions {
 	return ScenarioOptions{
 		Zones:        3,
@@ -184,10 +183,9 @@ func probeFailures(s *stage, o ScenarioOptions) {
 	s.in(period, fail)
 }
 
-// autoscale has the load between 0.4 and 1.6 of the normal, in a wave of two hours.
-// The autoscaler looks at it each minute; it adds at once what is missing, and takes
-// away what the highest of the last five minutes does not need, as the one of
-// Kubernetes does.
+// autoscale has a load between 0.4 and 1.6 of the normal, in a wave of two hours. Each minute
+// the autoscaler adds the pods that are missing, and removes those that the highest load of
+// the last five minutes does not need, as in Kubernetes.
 func autoscale(s *stage, o ScenarioOptions) {
 	const (
 		period = time.Minute
@@ -243,10 +241,9 @@ func wavering(s *stage, o ScenarioOptions) {
 	s.in(2*time.Minute, waver)
 }
 
-// zoneLost loses the first zone. Its endpoints go when the failure is noticed,
-// which is when the story tells it; pods are made again elsewhere when the nodes
-// have been gone for five minutes. The nodes come back one by one; no pod moves
-// for that, so the Deployment is restarted later.
+// zoneLost loses the first zone. Its endpoints go at once, and pods are made elsewhere when
+// the nodes have been gone for five minutes. The nodes come back one by one. No pod moves for
+// that, so the Deployment is restarted later.
 func zoneLost(s *stage, o ScenarioOptions) {
 	const eviction = 5 * time.Minute
 	s.deploy(o.Endpoints)
@@ -266,7 +263,7 @@ func returnPace(o ScenarioOptions) time.Duration {
 	return min(30*time.Second, 30*time.Minute/time.Duration(o.NodesPerZone[0])).Truncate(time.Millisecond)
 }
 
-// nodesAdded leaves the pods alone.
+// nodesAdded moves no pod.
 func nodesAdded(s *stage, o ScenarioOptions) {
 	s.deploy(o.Endpoints)
 	var zones []int
@@ -282,7 +279,7 @@ func nodesAdded(s *stage, o ScenarioOptions) {
 	}
 }
 
-// oneZoneTraffic is what no plan made from capacity foresees.
+// oneZoneTraffic has traffic that capacity does not predict.
 func oneZoneTraffic(s *stage, o ScenarioOptions) {
 	s.deploy(o.Endpoints)
 	only := func(zone int) func() {

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// stage is where the named scenarios are played: a Deployment and a scheduler on a
-// virtual clock, which write down what a Service sees of them.
+// stage plays the named scenarios: a Deployment and a scheduler on a virtual clock, whose
+// effects on a Service it records.
 //
-// The scheduler puts a pod into the zone with the fewest pods of the Deployment,
-// as its spreading score does by default, among those that have nodes. A
-// ReplicaSet that shrinks gives up a pod of a node that has the most of them. Ties
-// are decided by the seed, as are start-up times.
+// The scheduler puts a pod into the zone with the fewest pods, of those with nodes, as by its
+// default spreading. A ReplicaSet that shrinks removes a pod of a node with the most. The
+// seed decides ties and start-up times.
 type stage struct {
 	now      time.Duration
 	due      []appointment // in the order of time
@@ -29,8 +28,7 @@ type stageZone struct {
 	nodes    int
 	ready    int
 	starting int
-	// losses counts how often the zone was lost, so that a pod that was starting
-	// then does not come out of another's place later.
+	// losses counts how often the zone was lost: pods that were starting then never get ready.
 	losses int
 	// old counts the ready pods that the update under way has to replace.
 	old int
@@ -129,9 +127,8 @@ func (s *stage) place() int {
 	})
 }
 
-// crowded is the zone of a pod to give up: one of those that pods says there are in
-// a zone, by the seed, where the fullest nodes are. Nodes of a zone are filled
-// evenly.
+// crowded is the zone of a pod to remove: one of those counted by pods, where the fullest
+// nodes are, by the seed. Nodes of a zone are filled evenly.
 func (s *stage) crowded(pods func(*stageZone) int) int {
 	rank := func(z *stageZone) int {
 		nodes := max(z.nodes, 1)
@@ -156,8 +153,8 @@ func (s *stage) startUp() time.Duration {
 	return startUpLeast + time.Duration(s.random.IntN(startUpRange))*time.Second
 }
 
-// launch starts a pod and calls then when it is ready. A pod that no node is there
-// for, or whose zone is lost meanwhile, never is.
+// launch starts a pod and calls then when it is ready. Without a node, or if its zone is lost
+// meanwhile, it never is.
 func (s *stage) launch(then func()) {
 	z := s.place()
 	if z < 0 {
@@ -211,9 +208,8 @@ func (s *stage) scale(replicas int) {
 	}
 }
 
-// update is a rolling update of all pods, with a surge of a quarter and none
-// unavailable, as Deployments do it unless told otherwise: each pod that gets ready
-// allows an old one to go, and then the next one to start.
+// update is a rolling update of all pods with a surge of a quarter and none unavailable: each
+// pod that gets ready lets an old one go, and then the next one start.
 func (s *stage) update() {
 	for z := range s.zones {
 		s.zones[z].old = s.zones[z].ready

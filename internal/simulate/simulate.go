@@ -1,14 +1,13 @@
 // Package simulate tries the allocation algorithms out, without a cluster.
 //
-// Run scores them on the cases of a Dataset: one region each, with nothing
-// before and nothing after it. The published study's data set is one of them, and a
-// CSV file can be another. Cases are made as they are needed and forgotten when
-// they are scored, so memory does not grow with the data set, and the results do
-// not depend on the number of workers. Dynamics lets regions change on a virtual
-// clock and counts what the changes cost.
+// Run scores them on the cases of a Dataset, such as that of the published study or a CSV
+// file. Each case is one region without a past. Cases are made when they are needed, so
+// memory does not grow with the data set, and results do not depend on the number of
+// workers. Dynamics lets regions change on a virtual clock and counts what the changes
+// cost.
 //
-// The package decides nothing about traffic: package allocate does. It reads no
-// clock either; whoever wants speeds measured hands one in.
+// The package decides nothing about traffic: package allocate does. Speeds are measured
+// with the clock of the caller.
 package simulate
 
 import (
@@ -26,8 +25,7 @@ type Case struct {
 	Zones []allocate.Zone
 }
 
-// Clone is a copy with its own zones, and with a name also if the case is one of a
-// grid, whose cases are named only when somebody wants to know.
+// Clone is a copy with its own zones and a name, which cases of a grid get here only.
 func (c Case) Clone() Case {
 	if c.Name == "" {
 		c.Name = gridName(c.Zones)
@@ -54,8 +52,9 @@ type Variant struct {
 	Bound allocate.Bound
 }
 
-// StudyBound is what the published study asks of an algorithm: what allocate.DefaultBound does, but
-// that only local has a start, and that there is no padding, since a case has no past.
+// StudyBound is the bound of an algorithm in the published study. Other than in
+// allocate.DefaultBound only local has a start, and there is no padding, since a case has no
+// past.
 func StudyBound(a allocate.Algorithm) allocate.Bound {
 	bound := allocate.DefaultBound(a)
 	bound.Padding = 0
@@ -156,8 +155,7 @@ type Pictured struct {
 	Score   Score
 }
 
-// MaxWorkers bounds Options.Workers: each has memory of its own, and more of them than
-// a machine has cores are no faster.
+// MaxWorkers bounds Options.Workers, each of which has memory of its own.
 const MaxWorkers = 1024
 
 // Options say what to run.
@@ -180,8 +178,8 @@ type Options struct {
 	Picture string
 	// Clock, if set, is a monotonic clock to measure speeds with.
 	Clock func() time.Duration
-	// Progress, if set, is told the number of cases done from time to time, by
-	// one worker at a time.
+	// Progress, if set, is called with the number of cases done from time to time, by one
+	// worker at a time.
 	Progress func(cases int64)
 	// Each, if set, gets the score of each case and variant: the cases in the
 	// order of the data set, and for each the variants in their order, by one
