@@ -14,7 +14,9 @@ type Tools struct {
 // Memory keeps values that can be computed again at any time. It must be safe for
 // concurrent use if the cluster is used so.
 type Memory interface {
+	// Load finds the value that was stored for a key.
 	Load(key any) (value any, known bool)
+	// Store keeps a value, for some time.
 	Store(key, value any)
 }
 

@@ -90,8 +90,8 @@ func ringOf(folder string) int {
 	return slices.IndexFunc(rings, func(r ring) bool { return inAny(folder, r.folders) })
 }
 
-func inAny(path string, folders []string) bool {
-	return slices.ContainsFunc(folders, func(folder string) bool { return within(path, folder) })
+func inAny(place string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool { return within(place, folder) })
 }
 
 // importFault is what is wrong with an import of a package in a ring, and what to do, or
