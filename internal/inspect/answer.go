@@ -6,6 +6,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
@@ -37,7 +38,7 @@ func (e *Explanation) Served(f *Family) []Served {
 	case len(f.Stock) > 0:
 		for _, row := range f.Stock[0].Zones {
 			by := explain.Uses(row.Uses, row.Zone, f.Stock[0].Ready)
-			if row.Mode == routing.StockNode {
+			if row.Mode == kubeproxy.SameNode {
 				by += ", of their node"
 			}
 			uses = append(uses, explain.Use{Zone: row.Zone, Uses: by})

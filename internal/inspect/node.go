@@ -10,9 +10,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/view"
-	"vicinity.dev/vicinity/internal/routing"
 )
 
 // NodeReading is all that what a node does for a Service depends on.
@@ -134,13 +134,13 @@ type NodeEndpoint struct {
 
 // NodeStockPort is what the kube-proxy of the node does for a port.
 type NodeStockPort struct {
-	Family    corev1.IPFamily   `json:"family"`
-	Name      string            `json:"name"`
-	Protocol  string            `json:"protocol"`
-	Mode      routing.StockMode `json:"mode"`
-	Rule      string            `json:"rule"`
-	Why       string            `json:"why,omitempty"`
-	Endpoints []NodeEndpoint    `json:"endpoints"`
+	Family    corev1.IPFamily `json:"family"`
+	Name      string          `json:"name"`
+	Protocol  string          `json:"protocol"`
+	Mode      kubeproxy.Mode  `json:"mode"`
+	Rule      string          `json:"rule"`
+	Why       string          `json:"why,omitempty"`
+	Endpoints []NodeEndpoint  `json:"endpoints"`
 }
 
 // Kernel is how what the kernel holds compares.

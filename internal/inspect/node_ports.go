@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/stock"
 )
 
 // port says what the rules do for a port.
@@ -116,7 +116,7 @@ func (e *nodeView) kubeProxy() []NodeStockPort {
 		return nil
 	}
 	var ports []NodeStockPort
-	for _, port := range routing.StockPorts(e.Slices) {
+	for _, port := range stock.Ports(e.Slices) {
 		if e.serves(&port) {
 			continue
 		}
@@ -143,7 +143,7 @@ func (e *nodeView) kubeProxy() []NodeStockPort {
 }
 
 // serves reports whether the rules of vicinity-proxy serve a port on the node.
-func (e *nodeView) serves(port *routing.StockPort) bool {
+func (e *nodeView) serves(port *stock.Port) bool {
 	if !e.served() || !e.Settings.AllServices && e.proxyFault() != "" {
 		return false
 	}

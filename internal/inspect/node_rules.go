@@ -10,9 +10,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -114,7 +115,7 @@ func (e *nodeView) hintRule(family ruleset.Family, fullName string) NodeRule {
 }
 
 // stockPorts are the ports as stock proxies know them, also of slices that another proxy has.
-func (e *nodeView) stockPorts() []routing.StockPort {
+func (e *nodeView) stockPorts() []stock.Port {
 	var all []*discoveryv1.EndpointSlice
 	for _, slice := range e.Slices {
 		bare := *slice
@@ -122,15 +123,15 @@ func (e *nodeView) stockPorts() []routing.StockPort {
 		delete(bare.Labels, v1alpha1.LabelServiceProxyName)
 		all = append(all, &bare)
 	}
-	return routing.StockPorts(all)
+	return stock.Ports(all)
 }
 
 // stockRule says by which hints kube-proxy chooses.
-func stockRule(choice routing.StockChoice, node, zone string) string {
+func stockRule(choice stock.Choice, node, zone string) string {
 	switch choice.Mode {
-	case routing.StockNode:
+	case kubeproxy.SameNode:
 		return "those that hints give to the node " + node
-	case routing.StockZone:
+	case kubeproxy.SameZone:
 		return "those that hints give to the zone " + zone
 	}
 	return "all endpoints"

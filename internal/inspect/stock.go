@@ -11,7 +11,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/kubeproxy"
+	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -34,11 +35,11 @@ type StockPort struct {
 
 // StockZone is what the nodes of a zone do that do the same.
 type StockZone struct {
-	Zone  string            `json:"zone"`
-	Nodes int               `json:"nodes,omitempty"` // none if that is unknown
-	Mode  routing.StockMode `json:"mode"`
-	Why   string            `json:"why,omitempty"`
-	Uses  map[string]int    `json:"uses"` // by the zone of the endpoints
+	Zone  string         `json:"zone"`
+	Nodes int            `json:"nodes,omitempty"` // none if that is unknown
+	Mode  kubeproxy.Mode `json:"mode"`
+	Why   string         `json:"why,omitempty"`
+	Uses  map[string]int `json:"uses"` // by the zone of the endpoints
 }
 
 // stockLeaves is why stock proxies do not serve a Service.
@@ -51,12 +52,12 @@ func stockLeaves(service *corev1.Service) string {
 
 // stockPorts are the ports of a family as stock proxies know them, with endpoints in the
 // zones of their nodes: slices need not say any, or may say those of once.
-func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []translate.Endpoint) []routing.StockPort {
+func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []translate.Endpoint) []stock.Port {
 	zones := make(map[string]string, len(ready))
 	for i := range ready {
 		zones[ready[i].Address] = ready[i].Zone
 	}
-	ports := slices.DeleteFunc(routing.StockPorts(eps), func(port routing.StockPort) bool { return port.Family != family })
+	ports := slices.DeleteFunc(stock.Ports(eps), func(port stock.Port) bool { return port.Family != family })
 	for _, port := range ports {
 		for i := range port.Endpoints {
 			e := &port.Endpoints[i]
@@ -76,7 +77,7 @@ func (in *Reading) stock(capacity translate.Capacity, family corev1.IPFamily, re
 		index := port.Index()
 		clients := port.ZoneClients()
 		if !in.blind() {
-			clients = routing.StockClients(in.Cluster, capacity)
+			clients = stock.Clients(in.Cluster, capacity)
 		}
 		rows, figures := index.View(clients)
 		view := Stock{

@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -213,15 +214,15 @@ func (s *hintScene) traffic(d Decision) map[corev1.IPFamily]allocate.Figures {
 		}
 	}
 	seen := map[corev1.IPFamily]allocate.Figures{}
-	for _, port := range StockPorts(eps) {
-		_, seen[port.Family] = port.Index().View(StockClients(s.in.Cluster, d.Request.Capacity))
+	for _, port := range stock.Ports(eps) {
+		_, seen[port.Family] = port.Index().View(stock.Clients(s.in.Cluster, d.Request.Capacity))
 	}
 	return seen
 }
 
 // checkTraffic compares what is said with what proxies do.
 func (s *hintScene) checkTraffic(d Decision) {
-	if d.Undelivered || len(StockClients(s.in.Cluster, d.Request.Capacity)) == 0 {
+	if d.Undelivered || len(stock.Clients(s.in.Cluster, d.Request.Capacity)) == 0 {
 		return
 	}
 	seen := s.traffic(d)
@@ -275,7 +276,7 @@ func (s *hintScene) show(d Decision) string {
 		hints := hintWords(slice.Endpoints)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			mark := map[bool]string{false: "!"}[stockEndpoint(e, 0).Ready] + map[bool]string{true: "-"}[isLeaving(e)]
+			mark := map[bool]string{false: "!"}[e.Conditions.Ready == nil || *e.Conditions.Ready] + map[bool]string{true: "-"}[isLeaving(e)]
 			fmt.Fprintf(&b, " %s@%s%s=%s", s.in.Cluster.ZoneOf(e), *cmp.Or(e.NodeName, new("")), mark, hints[i])
 		}
 		b.WriteString("\n")

@@ -11,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -32,8 +33,8 @@ const nodeThenZone = "kubernetes.io/hostname,topology.kubernetes.io/zone,*"
 func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, allocate.Figures) {
 	t.Helper()
 	eps := carriedOut(in.Slices, Next(in.Slices, d, false))
-	clients := StockClients(in.Cluster, d.Request.Capacity)
-	index := StockPorts(eps)[0].Index()
+	clients := stock.Clients(in.Cluster, d.Request.Capacity)
+	index := stock.Ports(eps)[0].Index()
 	loads := map[string]float64{}
 	for _, client := range clients {
 		chosen := index.Choose(client.Node, client.Zone).Endpoints
@@ -46,7 +47,7 @@ func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, alloc
 }
 
 // loadsByGroups are the loads that proxies make of groups.
-func (w *groupWorld) loads(t *testing.T, nodes []*corev1.Node, clients []StockClient) map[string]float64 {
+func (w *groupWorld) loads(t *testing.T, nodes []*corev1.Node, clients []stock.Client) map[string]float64 {
 	t.Helper()
 	labels := map[string]topology.Labels{}
 	for _, node := range nodes {
@@ -95,7 +96,7 @@ func TestNodeTierKeepsTheBound(t *testing.T) {
 		w := newGroupWorld(t, in)
 		d := w.decide()
 		w.settle(d, GroupState{})
-		loads := w.loads(t, nodes, StockClients(in.Cluster, d.Request.Capacity))
+		loads := w.loads(t, nodes, stock.Clients(in.Cluster, d.Request.Capacity))
 		if over := busiest(loads); over >= 0.5 || math.Abs(over-d.Families[0].Outcome.Figures.Overload) > 1e-9 {
 			t.Errorf("an endpoint gets %.2f times its share, predicted %+v: %v\n%s", 1+over, d.Families[0].Outcome.Figures, loads, w.text())
 		}
@@ -118,7 +119,7 @@ func TestFiguresOfUnboundedNodeTiersAreTrue(t *testing.T) {
 		d = w.decide()
 		w.settle(d, GroupState{})
 		got := d.Families[0].Outcome.Figures
-		if made := busiest(w.loads(t, nodes, StockClients(in.Cluster, d.Request.Capacity))); math.Abs(got.Overload-1) > 1e-9 || math.Abs(made-1) > 1e-9 {
+		if made := busiest(w.loads(t, nodes, stock.Clients(in.Cluster, d.Request.Capacity))); math.Abs(got.Overload-1) > 1e-9 || math.Abs(made-1) > 1e-9 {
 			t.Errorf("%s by groups: predicted %g, got %g", keys, got.Overload, made)
 		}
 		if math.Abs(got.SameNode-1) > 1e-9 || math.Abs(got.InZone-1) > 1e-9 {

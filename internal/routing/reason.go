@@ -53,6 +53,7 @@ var stateWords = map[allocate.State]string{
 	allocate.Downgraded: "Downgraded",
 }
 
+// String is the state as a word of a reason.
 func (s FamilyState) String() string {
 	if s.Family == "" {
 		return stateWords[s.State]

@@ -10,6 +10,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -102,7 +103,7 @@ func TestHintsAfterWeights(t *testing.T) {
 			back := decided(t, in)
 			after := carriedOut(in.Slices, Next(in.Slices, back, false))
 			said := back.Families[0].Outcome.Figures
-			_, seen := StockPorts(after)[0].Index().View(StockClients(in.Cluster, back.Request.Capacity))
+			_, seen := stock.Ports(after)[0].Index().View(stock.Clients(in.Cluster, back.Request.Capacity))
 			if seen.Overload > said.Overload+1e-9 || seen.InZone < said.InZone-1e-9 || seen.Overload >= 0.5 {
 				t.Errorf("%s, restarted %t: said %+v, in force %+v", endpoints, restarted, said, seen)
 			}

@@ -12,7 +12,7 @@ import (
 // imports another.
 var layers = [][]string{
 	{"api", "charts", "hack"},
-	{"internal/topology", "internal/netset"},
+	{"internal/topology", "internal/netset", "internal/kubeproxy"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
 	{"internal/simulate"},
 	{"internal/explain"},

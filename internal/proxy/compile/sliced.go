@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -162,22 +163,21 @@ func (d *sliced) supply(port portKey, n need) supply {
 		}
 	}
 	var seen census
-	var hints hintCensus
+	var ready kubeproxy.Ready
 	d.visit(func(run []row, _ uint16) {
 		seen.see(run[0])
 		if run[0].ready() {
-			hints.see(run[0])
+			count(&ready, run[0])
 		}
 	})
-	hint, allowed := hints.best(seen.ready)
-	lastResort := seen.ready == 0
-	if lastResort {
+	hint, allowed := bestHint(ready)
+	if ready.UsesTerminating() {
 		allowed = seen.leaving
 	}
 	got := seen.supply(n, allowed)
 	d.visit(func(run []row, number uint16) {
 		r := run[0]
-		if n.cluster && r.taking(lastResort) && r.order&hint == hint {
+		if n.cluster && r.taking(ready.UsesTerminating()) && r.order&hint == hint {
 			got.cluster = append(got.cluster, d.target(r, number))
 		}
 		if n.local && seen.local(r) {
@@ -188,25 +188,24 @@ func (d *sliced) supply(port portKey, n need) supply {
 	return got
 }
 
-// hintCensus counts the endpoints that are ready by what hints they have.
-type hintCensus struct{ nodeHints, zoneHints, forNode, forZone int }
-
-func (c *hintCensus) see(r row) {
-	c.nodeHints += int(r.order & nodeHints / nodeHints)
-	c.zoneHints += int(r.order & zoneHints / zoneHints)
-	c.forNode += int(r.order & forNode / forNode)
-	c.forZone += int(r.order & forZone / forZone)
+// count counts an endpoint that is ready by the hints that it has.
+func count(ready *kubeproxy.Ready, r row) {
+	ready.Endpoints++
+	ready.WithNodeHints += int(r.order & nodeHints / nodeHints)
+	ready.WithZoneHints += int(r.order & zoneHints / zoneHints)
+	ready.ForNode += int(r.order & forNode / forNode)
+	ready.ForZone += int(r.order & forZone / forZone)
 }
 
-// best is the hint that an endpoint must have to be used: the one for the node if all
-// have such hints and some are for it, else the one for its zone under the same rule,
-// else none. It says how many endpoints have it.
-func (c *hintCensus) best(ready int) (hint uint64, endpoints int) {
-	switch {
-	case c.nodeHints == ready && c.forNode > 0:
-		return forNode, c.forNode
-	case c.zoneHints == ready && c.forZone > 0:
-		return forZone, c.forZone
+// bestHint is the hint that an endpoint must have to be used, zero if none, and the number
+// of endpoints that have it.
+func bestHint(ready kubeproxy.Ready) (hint uint64, endpoints int) {
+	switch ready.Mode() {
+	case kubeproxy.SameNode:
+		return forNode, ready.ForNode
+	case kubeproxy.SameZone:
+		return forZone, ready.ForZone
+	case kubeproxy.All:
 	}
-	return 0, ready
+	return 0, ready.Endpoints
 }

@@ -1,4 +1,4 @@
-package routing
+package stock
 
 import (
 	"math"
@@ -13,6 +13,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -68,7 +69,7 @@ func stockInput(text string) discoveryv1.Endpoint {
 }
 
 // lastBytes are the endpoints' addresses without what all have in common.
-func lastBytes(endpoints []StockEndpoint) string {
+func lastBytes(endpoints []Endpoint) string {
 	var parts []string
 	for _, e := range endpoints {
 		parts = append(parts, strings.TrimPrefix(e.Address, "10.0.0."))
@@ -81,68 +82,68 @@ func TestStockProxyChooses(t *testing.T) {
 		name       string
 		endpoints  []string
 		node, zone string
-		mode       StockMode
+		mode       kubeproxy.Mode
 		why, want  string
 	}{
 		{
 			name: "no endpoint", node: "n1", zone: "a",
-			mode: StockAll, why: "no endpoint is ready",
+			mode: kubeproxy.All, why: "no endpoint is ready",
 		},
 		{
 			name: "no hints", endpoints: []string{"1@a", "2@b"}, node: "n1", zone: "a",
-			mode: StockAll, why: "no endpoint has a hint for zones", want: "1 2",
+			mode: kubeproxy.All, why: "no endpoint has a hint for zones", want: "1 2",
 		},
 		{
 			name: "hints without anything in them are none", endpoints: []string{"1@a nohints", "2@b zones=b"}, node: "n1", zone: "b",
-			mode: StockAll, why: "1 of 2 ready endpoints have no hint for zones", want: "1 2",
+			mode: kubeproxy.All, why: "1 of 2 ready endpoints have no hint for zones", want: "1 2",
 		},
 		{
 			name: "hints for zones", endpoints: []string{"1@a zones=a", "2@b zones=b", "3@b zones=a,b"}, node: "n1", zone: "a",
-			mode: StockZone, want: "1 3",
+			mode: kubeproxy.SameZone, want: "1 3",
 		},
 		{
 			name: "the zone of the endpoint does not matter", endpoints: []string{"1@a zones=b", "2@b zones=a"}, node: "n1", zone: "a",
-			mode: StockZone, want: "2",
+			mode: kubeproxy.SameZone, want: "2",
 		},
 		{
 			name: "one ready endpoint without a hint spoils all", endpoints: []string{"1@a zones=a", "2@b zones=b", "3@b"}, node: "n1", zone: "a",
-			mode: StockAll, why: "1 of 3 ready endpoints have no hint for zones", want: "1 2 3",
+			mode: kubeproxy.All, why: "1 of 3 ready endpoints have no hint for zones", want: "1 2 3",
 		},
 		{
 			name: "one that is not ready does not", endpoints: []string{"1@a zones=a", "2@b zones=b", "3@b !ready"}, node: "n1", zone: "a",
-			mode: StockZone, want: "1",
+			mode: kubeproxy.SameZone, want: "1",
 		},
 		{
 			name: "whoever does not say is ready", endpoints: []string{"1@a zones=a ready", "2@b zones=a"}, node: "n1", zone: "a",
-			mode: StockZone, want: "1 2",
+			mode: kubeproxy.SameZone, want: "1 2",
 		},
 		{
 			name: "a zone that no hint names uses all", endpoints: []string{"1@a zones=a", "2@b zones=b"}, node: "n9", zone: "c",
-			mode: StockAll, why: "no hint names c", want: "1 2",
+			mode: kubeproxy.All, why: "no hint names c", want: "1 2",
 		},
 		{
 			name: "a hint of one that is not ready does not name a zone", endpoints: []string{"1@a zones=a", "2@c zones=c !ready"}, node: "n9", zone: "c",
-			mode: StockAll, why: "no hint names c", want: "1",
+			mode: kubeproxy.All, why: "no hint names c", want: "1",
 		},
 		{
 			name: "a node without a zone uses all", endpoints: []string{"1@a zones=a", "2@b zones=b"}, node: "n9",
-			mode: StockAll, why: "the node has no zone", want: "1 2",
+			mode: kubeproxy.All, why: "the node has no zone", want: "1 2",
 		},
 		{
 			name: "hints for nodes come first", endpoints: []string{"1@a zones=a nodes=n1", "2@a zones=a nodes=n2"}, node: "n2", zone: "a",
-			mode: StockNode, want: "2",
+			mode: kubeproxy.SameNode, want: "2",
 		},
 		{
 			name: "a node that no hint names falls back to its zone", endpoints: []string{"1@a zones=a nodes=n1", "2@b zones=b nodes=n2"}, node: "n3", zone: "b",
-			mode: StockZone, want: "2",
+			mode: kubeproxy.SameZone, want: "2",
 		},
 		{
 			name: "without a hint for nodes on each, those for zones count", endpoints: []string{"1@a zones=a nodes=n1", "2@b zones=b"}, node: "n1", zone: "b",
-			mode: StockZone, want: "2",
+			mode: kubeproxy.SameZone, want: "2",
 		},
 		{
 			name: "hints for nodes alone", endpoints: []string{"1@a nodes=n1", "2@b nodes=n2"}, node: "n3", zone: "a",
-			mode: StockAll, why: "no endpoint has a hint for zones", want: "1 2",
+			mode: kubeproxy.All, why: "no endpoint has a hint for zones", want: "1 2",
 		},
 		{
 			name: "none is ready: those that serve while they terminate, whatever the hints",
@@ -150,15 +151,15 @@ func TestStockProxyChooses(t *testing.T) {
 				"1@a zones=a !ready serving terminating", "2@b zones=b !ready terminating", "3@a zones=a !ready !serving terminating", "4@a zones=a !ready serving",
 			},
 			node: "n1", zone: "a",
-			mode: StockAll, why: "no endpoint is ready; those that serve while they terminate are used", want: "1 2",
+			mode: kubeproxy.All, why: "no endpoint is ready; those that serve while they terminate are used", want: "1 2",
 		},
 		{
 			name: "some are ready: those that terminate are not used", endpoints: []string{"1@a zones=a !ready serving terminating", "2@b zones=a"}, node: "n1", zone: "a",
-			mode: StockZone, want: "2",
+			mode: kubeproxy.SameZone, want: "2",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ports := StockPorts([]*discoveryv1.EndpointSlice{stockSlice("web-1", "http", test.endpoints...)})
+			ports := Ports([]*discoveryv1.EndpointSlice{stockSlice("web-1", "http", test.endpoints...)})
 			if len(ports) != 1 {
 				t.Fatalf("%d ports, want 1", len(ports))
 			}
@@ -197,7 +198,7 @@ func TestStockPortsAreReadAsByKubeProxy(t *testing.T) {
 		before[i] = given[i].DeepCopy()
 	}
 	var got []string
-	for _, port := range StockPorts(given) {
+	for _, port := range Ports(given) {
 		for _, e := range port.Endpoints {
 			got = append(got, strings.Join([]string{string(port.Family), port.Name, e.Address, e.Zone}, " "))
 		}
@@ -219,15 +220,15 @@ func TestStockPortsAreReadAsByKubeProxy(t *testing.T) {
 }
 
 func TestStockView(t *testing.T) {
-	ports := StockPorts([]*discoveryv1.EndpointSlice{
+	ports := Ports([]*discoveryv1.EndpointSlice{
 		stockSlice("web-1", "http", "1@a zones=a", "2@a zones=a", "3@b zones=a,b", "4@b zones=b"),
 	})
-	clients := []StockClient{{"n1", "a", 0.25}, {"n2", "a", 0.25}, {"n3", "b", 0.25}, {"n4", "c", 0.25}}
+	clients := []Client{{"n1", "a", 0.25}, {"n2", "a", 0.25}, {"n3", "b", 0.25}, {"n4", "c", 0.25}}
 	rows, figures := ports[0].Index().View(clients)
-	wantRows := []StockRow{
-		{Zone: "a", Nodes: 2, Mode: StockZone, Uses: map[string]int{"a": 2, "b": 1}},
-		{Zone: "b", Nodes: 1, Mode: StockZone, Uses: map[string]int{"b": 2}},
-		{Zone: "c", Nodes: 1, Mode: StockAll, Why: "no hint names c", Uses: map[string]int{"a": 2, "b": 2}},
+	wantRows := []Row{
+		{Zone: "a", Nodes: 2, Mode: kubeproxy.SameZone, Uses: map[string]int{"a": 2, "b": 1}},
+		{Zone: "b", Nodes: 1, Mode: kubeproxy.SameZone, Uses: map[string]int{"b": 2}},
+		{Zone: "c", Nodes: 1, Mode: kubeproxy.All, Why: "no hint names c", Uses: map[string]int{"a": 2, "b": 2}},
 	}
 	if !reflect.DeepEqual(rows, wantRows) {
 		t.Errorf("got\n%+v\nwant\n%+v", rows, wantRows)
@@ -237,7 +238,7 @@ func TestStockView(t *testing.T) {
 	if math.Abs(figures.InZone-want.InZone) > 1e-9 || math.Abs(figures.Overload-want.Overload) > 1e-9 || figures.Unreached != 0 {
 		t.Errorf("got %+v, want %+v", figures, want)
 	}
-	empty := StockPort{}
+	empty := Port{}
 	if _, figures := empty.Index().View(clients); figures.Unreached != 4 {
 		t.Errorf("%d clients are unreached, want 4", figures.Unreached)
 	}
@@ -252,19 +253,19 @@ func TestStockClients(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 		return n
 	}
-	got := StockClients(translate.NewCluster([]*corev1.Node{
+	got := Clients(translate.NewCluster([]*corev1.Node{
 		node("n3", "b", corev1.ConditionTrue), node("n2", "a", corev1.ConditionTrue), node("n1", "a", corev1.ConditionTrue),
 		node("n0", "a", corev1.ConditionFalse), node("n4", "", corev1.ConditionTrue), node("n5", "a", corev1.ConditionTrue),
 	}), translate.Capacity{})
-	want := []StockClient{{"n0", "a", 0}, {"n1", "a", 0.25}, {"n2", "a", 0.25}, {"n3", "b", 0.25}, {"n4", "", 0}, {"n5", "a", 0.25}}
+	want := []Client{{"n0", "a", 0}, {"n1", "a", 0.25}, {"n2", "a", 0.25}, {"n3", "b", 0.25}, {"n4", "", 0}, {"n5", "a", 0.25}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
 }
 
 func TestZoneClients(t *testing.T) {
-	ports := StockPorts([]*discoveryv1.EndpointSlice{stockSlice("web-1", "http", "1@b zones=c,b", "2@a", "3")})
-	want := []StockClient{{Zone: "a"}, {Zone: "b"}, {Zone: "c"}}
+	ports := Ports([]*discoveryv1.EndpointSlice{stockSlice("web-1", "http", "1@b zones=c,b", "2@a", "3")})
+	want := []Client{{Zone: "a"}, {Zone: "b"}, {Zone: "c"}}
 	if got := ports[0].ZoneClients(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -1,4 +1,6 @@
-package routing
+// Package stock tells what stock proxies make of the hints of EndpointSlices: which
+// endpoints the kube-proxy of a node uses, and what that makes of the traffic.
+package stock
 
 import (
 	"cmp"
@@ -14,21 +16,22 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// StockPort is what stock kube-proxies know of the endpoints behind one port of a
+// Port is what stock kube-proxies know of the endpoints behind one port of a
 // Service in one address family.
-type StockPort struct {
+type Port struct {
 	Family   corev1.IPFamily
 	Name     string
 	Protocol corev1.Protocol
 	// Endpoints are in the order of addresses and ports.
-	Endpoints []StockEndpoint
+	Endpoints []Endpoint
 }
 
-// StockEndpoint is an endpoint with its conditions as kube-proxy reads them.
-type StockEndpoint struct {
+// Endpoint is an endpoint with its conditions as kube-proxy reads them.
+type Endpoint struct {
 	Address string
 	Port    int32
 	// Zone is where the endpoint says that it is. Proxies do not look at it.
@@ -37,13 +40,13 @@ type StockEndpoint struct {
 	ForZones, ForNodes          []string
 }
 
-// StockPorts reads slices as kube-proxy does: by port name, and not those that are
+// Ports reads slices as kube-proxy does: by port name, and not those that are
 // meant for another proxy or are of a headless Service. Ports are in the order of
 // families, names and protocols.
-func StockPorts(eps []*discoveryv1.EndpointSlice) []StockPort {
+func Ports(eps []*discoveryv1.EndpointSlice) []Port {
 	ordered := slices.Clone(eps)
 	slices.SortFunc(ordered, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	var ports []StockPort
+	var ports []Port
 	for _, slice := range ordered {
 		if !seenByStock(slice) {
 			continue
@@ -52,11 +55,11 @@ func StockPorts(eps []*discoveryv1.EndpointSlice) []StockPort {
 			if port.Name == nil || port.Port == nil || *port.Port == 0 {
 				continue // kube-proxy does not serve it either
 			}
-			key := StockPort{Family: corev1.IPFamily(slice.AddressType), Name: *port.Name, Protocol: corev1.ProtocolTCP}
+			key := Port{Family: corev1.IPFamily(slice.AddressType), Name: *port.Name, Protocol: corev1.ProtocolTCP}
 			if port.Protocol != nil {
 				key.Protocol = *port.Protocol
 			}
-			at := slices.IndexFunc(ports, func(p StockPort) bool { return p.compare(key) == 0 })
+			at := slices.IndexFunc(ports, func(p Port) bool { return p.compare(key) == 0 })
 			if at < 0 {
 				at = len(ports)
 				ports = append(ports, key)
@@ -64,9 +67,9 @@ func StockPorts(eps []*discoveryv1.EndpointSlice) []StockPort {
 			ports[at].add(slice.Endpoints, *port.Port)
 		}
 	}
-	slices.SortFunc(ports, StockPort.compare)
+	slices.SortFunc(ports, Port.compare)
 	for i := range ports {
-		slices.SortFunc(ports[i].Endpoints, func(a, b StockEndpoint) int {
+		slices.SortFunc(ports[i].Endpoints, func(a, b Endpoint) int {
 			return cmp.Or(strings.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
 		})
 	}
@@ -85,7 +88,7 @@ func seenByStock(slice *discoveryv1.EndpointSlice) bool {
 }
 
 // compare orders ports by what tells them apart.
-func (p StockPort) compare(other StockPort) int {
+func (p Port) compare(other Port) int {
 	return cmp.Or(
 		strings.Compare(string(p.Family), string(other.Family)),
 		strings.Compare(p.Name, other.Name),
@@ -96,7 +99,7 @@ func (p StockPort) compare(other StockPort) int {
 // add takes the endpoints of a slice. Of two with the same address and port, which
 // there are while an address passes from one pod to another, the later one counts
 // unless it is about to go.
-func (p *StockPort) add(endpoints []discoveryv1.Endpoint, port int32) {
+func (p *Port) add(endpoints []discoveryv1.Endpoint, port int32) {
 	at := make(map[string]int, len(p.Endpoints))
 	for i := range p.Endpoints {
 		if p.Endpoints[i].Port == port {
@@ -108,7 +111,7 @@ func (p *StockPort) add(endpoints []discoveryv1.Endpoint, port int32) {
 		if len(e.Addresses) == 0 {
 			continue
 		}
-		read := stockEndpoint(e, port)
+		read := readEndpoint(e, port)
 		known, found := at[read.Address]
 		switch {
 		case !found:
@@ -120,8 +123,8 @@ func (p *StockPort) add(endpoints []discoveryv1.Endpoint, port int32) {
 	}
 }
 
-func stockEndpoint(e *discoveryv1.Endpoint, port int32) StockEndpoint {
-	read := StockEndpoint{
+func readEndpoint(e *discoveryv1.Endpoint, port int32) Endpoint {
+	read := Endpoint{
 		Address:     e.Addresses[0],
 		Port:        port,
 		Ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
@@ -145,42 +148,32 @@ func stockEndpoint(e *discoveryv1.Endpoint, port int32) StockEndpoint {
 	return read
 }
 
-// StockMode is how a stock proxy chooses among endpoints.
-type StockMode string
-
-// The modes, the one that kube-proxy tries first before the others.
-const (
-	StockNode StockMode = "node" // those hinted to its node
-	StockZone StockMode = "zone" // those hinted to its zone
-	StockAll  StockMode = "all"  // all, wherever they are
-)
-
-// StockChoice is what the proxy of one node does.
-type StockChoice struct {
-	Mode StockMode
+// Choice is what the proxy of one node does.
+type Choice struct {
+	Mode kubeproxy.Mode
 	// Why says why the mode is StockAll, and is empty otherwise.
 	Why string
 	// Endpoints are those that get connections.
-	Endpoints []StockEndpoint
+	Endpoints []Endpoint
 }
 
-// StockIndex answers what the proxies of many nodes choose. Only StockPort.Index
+// Index answers what the proxies of many nodes choose. Only Port.Index
 // makes one.
-type StockIndex struct {
-	endpoints          []StockEndpoint
-	ready, going       []int // indexes of endpoints
+type Index struct {
+	endpoints          []Endpoint
+	ready, terminating []int // indexes of endpoints
 	byNode, byZone     map[string][]int
 	withNode, withZone int
 }
 
 // Index prepares the port for questions.
-func (p *StockPort) Index() *StockIndex {
-	x := &StockIndex{endpoints: p.Endpoints, byNode: map[string][]int{}, byZone: map[string][]int{}}
+func (p *Port) Index() *Index {
+	x := &Index{endpoints: p.Endpoints, byNode: map[string][]int{}, byZone: map[string][]int{}}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
 		if !e.Ready {
 			if e.Serving && e.Terminating {
-				x.going = append(x.going, i)
+				x.terminating = append(x.terminating, i)
 			}
 			continue
 		}
@@ -206,14 +199,11 @@ func unique(names []string) []string {
 }
 
 // Ready is the number of endpoints that are ready.
-func (x *StockIndex) Ready() int { return len(x.ready) }
+func (x *Index) Ready() int { return len(x.ready) }
 
-// Choose applies kube-proxy's rules for the traffic policy Cluster on a node of a
-// zone, "" if the node has none: hints for nodes count if every ready endpoint has
-// some and one names the node; else hints for zones, if every ready endpoint has some
-// and one names the zone; else all ready endpoints are used or, without any, those
-// that still serve while they terminate.
-func (x *StockIndex) Choose(node, zone string) StockChoice {
+// Choose is what the proxy of a node in a zone does, "" if the node has none. Without
+// ready endpoints it uses those that still serve while they terminate.
+func (x *Index) Choose(node, zone string) Choice {
 	choice, chosen := x.choose(node, zone)
 	for _, i := range chosen {
 		choice.Endpoints = append(choice.Endpoints, x.endpoints[i])
@@ -222,39 +212,42 @@ func (x *StockIndex) Choose(node, zone string) StockChoice {
 }
 
 // choose is Choose, with the indexes of the endpoints.
-func (x *StockIndex) choose(node, zone string) (StockChoice, []int) {
-	ready := len(x.ready)
-	switch {
-	case ready == 0 && len(x.going) > 0:
-		return StockChoice{Mode: StockAll, Why: "no endpoint is ready; those that serve while they terminate are used"}, x.going
-	case ready == 0:
-		return StockChoice{Mode: StockAll, Why: "no endpoint is ready"}, nil
-	case x.withNode == ready && len(x.byNode[node]) > 0:
-		return StockChoice{Mode: StockNode}, x.byNode[node]
-	case x.withZone == ready && len(x.byZone[zone]) > 0:
-		return StockChoice{Mode: StockZone}, x.byZone[zone]
-	case x.withZone == 0:
-		return StockChoice{Mode: StockAll, Why: "no endpoint has a hint for zones"}, x.ready
-	case x.withZone < ready:
-		return StockChoice{Mode: StockAll, Why: fmt.Sprintf("%d of %d ready endpoints have no hint for zones", ready-x.withZone, ready)}, x.ready
-	case zone == "":
-		return StockChoice{Mode: StockAll, Why: "the node has no zone"}, x.ready
+func (x *Index) choose(node, zone string) (Choice, []int) {
+	ready := kubeproxy.Ready{
+		Endpoints: len(x.ready), WithNodeHints: x.withNode, WithZoneHints: x.withZone,
+		ForNode: len(x.byNode[node]), ForZone: len(x.byZone[zone]),
 	}
-	return StockChoice{Mode: StockAll, Why: "no hint names " + zone}, x.ready
+	switch mode := ready.Mode(); {
+	case ready.UsesTerminating() && len(x.terminating) > 0:
+		return Choice{Mode: kubeproxy.All, Why: "no endpoint is ready; those that serve while they terminate are used"}, x.terminating
+	case ready.UsesTerminating():
+		return Choice{Mode: kubeproxy.All, Why: "no endpoint is ready"}, nil
+	case mode == kubeproxy.SameNode:
+		return Choice{Mode: mode}, x.byNode[node]
+	case mode == kubeproxy.SameZone:
+		return Choice{Mode: mode}, x.byZone[zone]
+	case ready.WithZoneHints == 0:
+		return Choice{Mode: mode, Why: "no endpoint has a hint for zones"}, x.ready
+	case !ready.AllHaveZoneHints():
+		return Choice{Mode: mode, Why: fmt.Sprintf("%d of %d ready endpoints have no hint for zones", len(x.ready)-x.withZone, len(x.ready))}, x.ready
+	case zone == "":
+		return Choice{Mode: mode, Why: "the node has no zone"}, x.ready
+	}
+	return Choice{Mode: kubeproxy.All, Why: "no hint names " + zone}, x.ready
 }
 
-// StockClient is a node that connections come from, with its share of the traffic.
-type StockClient struct {
+// Client is a node that connections come from, with its share of the traffic.
+type Client struct {
 	Node, Zone string
 	Share      float64
 }
 
-// StockRow is what proxies of a zone that do alike do.
-type StockRow struct {
+// Row is what proxies of a zone that do alike do.
+type Row struct {
 	Zone  string
 	Nodes int
-	Mode  StockMode
-	Why   string // as in StockChoice
+	Mode  kubeproxy.Mode
+	Why   string // as in Choice
 	// Uses is the number of endpoints that each of the nodes uses, by the zone that
 	// the endpoints are in.
 	Uses map[string]int
@@ -262,13 +255,13 @@ type StockRow struct {
 
 // View is what the proxies of all clients do, in the order of zones, and what that
 // makes of the traffic. Clients without an endpoint count as unreached.
-func (x *StockIndex) View(clients []StockClient) ([]StockRow, allocate.Figures) {
-	var rows []StockRow
+func (x *Index) View(clients []Client) ([]Row, allocate.Figures) {
+	var rows []Row
 	var figures allocate.Figures
 	loads := make([]float64, len(x.endpoints))
 	for _, client := range clients {
 		choice, chosen := x.choose(client.Node, client.Zone)
-		row := StockRow{Zone: client.Zone, Nodes: 1, Mode: choice.Mode, Why: choice.Why, Uses: map[string]int{}}
+		row := Row{Zone: client.Zone, Nodes: 1, Mode: choice.Mode, Why: choice.Why, Uses: map[string]int{}}
 		if len(chosen) == 0 && client.Share > 0 {
 			figures.Unreached++
 		}
@@ -288,12 +281,12 @@ func (x *StockIndex) View(clients []StockClient) ([]StockRow, allocate.Figures) 
 		figures.Overload = max(figures.Overload, load-1)
 		figures.Deviation += math.Abs(load-1) / float64(len(x.ready))
 	}
-	slices.SortStableFunc(rows, func(a, b StockRow) int { return strings.Compare(a.Zone, b.Zone) })
+	slices.SortStableFunc(rows, func(a, b Row) int { return strings.Compare(a.Zone, b.Zone) })
 	return rows, figures
 }
 
 // addRow counts a node with those that do the same.
-func addRow(rows []StockRow, row StockRow) []StockRow {
+func addRow(rows []Row, row Row) []Row {
 	for i := range rows {
 		r := &rows[i]
 		if r.Zone == row.Zone && r.Mode == row.Mode && r.Why == row.Why && maps.Equal(r.Uses, row.Uses) {
@@ -304,20 +297,20 @@ func addRow(rows []StockRow, row StockRow) []StockRow {
 	return append(rows, row)
 }
 
-// StockClients are the nodes of a cluster as clients, each with its share of the
+// Clients are the nodes of a cluster as clients, each with its share of the
 // traffic, in the order of names.
-func StockClients(cluster *translate.Cluster, capacity translate.Capacity) []StockClient {
+func Clients(cluster *translate.Cluster, capacity translate.Capacity) []Client {
 	nodes := cluster.Nodes(capacity, nil)
-	clients := make([]StockClient, len(nodes))
+	clients := make([]Client, len(nodes))
 	for i := range nodes {
-		clients[i] = StockClient{Node: nodes[i].Name, Zone: nodes[i].Zone, Share: nodes[i].Share}
+		clients[i] = Client{Node: nodes[i].Name, Zone: nodes[i].Zone, Share: nodes[i].Share}
 	}
 	return clients
 }
 
 // ZoneClients stand for the nodes of each zone that endpoints are in or are hinted
 // to, where the nodes themselves are not known: neither is their share of the traffic.
-func (p *StockPort) ZoneClients() []StockClient {
+func (p *Port) ZoneClients() []Client {
 	var zones []string
 	for i := range p.Endpoints {
 		zones = append(zones, p.Endpoints[i].ForZones...)
@@ -325,9 +318,9 @@ func (p *StockPort) ZoneClients() []StockClient {
 			zones = append(zones, zone)
 		}
 	}
-	var clients []StockClient
+	var clients []Client
 	for _, zone := range unique(zones) {
-		clients = append(clients, StockClient{Zone: zone})
+		clients = append(clients, Client{Zone: zone})
 	}
 	return clients
 }
