@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
 // servedBy says who serves the Service on the node, and why.
@@ -83,13 +83,13 @@ func (e *nodeView) handOver() string {
 	case len(e.Groups) == 0:
 		return "the controller has not written the groups yet"
 	}
-	proxy := routing.NodeProxy{Node: e.Node.Name, Zone: e.Zone}
+	proxy := handover.NodeProxy{Node: e.Node.Name, Zone: e.Zone}
 	if e.Lease != nil && e.Lease.Spec.RenewTime != nil {
 		proxy.Seen = e.Lease.Spec.RenewTime.Time
 		proxy.Programmed, proxy.Except = e.Lease.Annotations[v1alpha1.AnnotationProgrammed], e.Lease.Annotations[v1alpha1.AnnotationExcept]
 	}
-	step := routing.HandOver{
-		Service: e.Service.Namespace + "/" + e.Service.Name, Wanted: true, Groups: e.Groups, Written: true, Proxies: []routing.NodeProxy{proxy},
+	step := handover.State{
+		Service: e.Service.Namespace + "/" + e.Service.Name, Wanted: true, Groups: e.Groups, Written: true, Proxies: []handover.NodeProxy{proxy},
 	}.Next(e.Now)
 	if failure := e.probeFailure(); failure != "" && len(step.Missing) > 0 {
 		return "it waits for this node, whose packets do not come through the rules of vicinity-proxy: " + failure

@@ -17,6 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
 // groupWriter writes the EndpointGroups of Services, one step of package
@@ -40,7 +41,7 @@ func newGroupWriter(c client.Client, now clock.PassiveClock, options Options) *g
 // groupRecord is what is known of a Service's groups between syncs.
 type groupRecord struct {
 	written shell.Overlay[*v1alpha1.EndpointGroup]
-	memory  routing.HandOverMemory
+	memory  handover.Memory
 }
 
 // maxGroupSteps bounds the steps of one sync; the next one goes on.
@@ -58,7 +59,7 @@ func (w *groupWriter) deliver(ctx context.Context, r *record, in routing.Input, 
 // rest notes that there is nothing to do for a Service, and that a hand-over, when
 // there is one, begins anew.
 func (w *groupWriter) rest(key types.NamespacedName, r *record) {
-	r.groups.memory = routing.HandOverMemory{}
+	r.groups.memory = handover.Memory{}
 	w.proxies.forget(key)
 }
 
@@ -94,7 +95,7 @@ func (s *groupSync) run(ctx context.Context) error {
 			return err
 		}
 	}
-	hand := routing.HandOver{
+	hand := handover.State{
 		Service: s.key.String(), Wanted: wanted, ProxyName: name, Hidden: s.hidden(), Unsliced: s.unsliced(), Groups: s.in.Groups, Written: written,
 		Grace: s.grace, Memory: s.record.groups.memory,
 	}

@@ -24,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -411,7 +412,7 @@ func TestProxiesOfNodes(t *testing.T) {
 	for i := range proxies {
 		proxies[i].NotReady = proxies[i].NotReady.UTC()
 	}
-	want := []routing.NodeProxy{
+	want := []handover.NodeProxy{
 		{Node: "a1", Zone: "a"},
 		{Node: "b1", Zone: "b", Seen: b.clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"},
 		{Node: "c1", Zone: "a"},

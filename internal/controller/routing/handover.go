@@ -9,11 +9,11 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
 // handOver does what the step of a hand-over says.
-func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) error {
+func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
 	before := s.record.groups.memory
 	s.record.groups.memory = step.Memory
 	s.progress.notes = append(s.progress.notes, step.Notes...)
@@ -33,7 +33,7 @@ func (s *groupSync) handOver(ctx context.Context, step routing.HandOverStep) err
 			return err
 		}
 		log.FromContext(ctx).Info("handed back to kube-proxy", "service", s.key.String())
-	case step.Phase == routing.PhaseLeft:
+	case step.Phase == handover.PhaseLeft:
 		return s.removeAll(ctx)
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -58,7 +58,7 @@ type proxyTable struct {
 	// silent are the ready nodes that had no proxy at the last look.
 	silent []string
 	// list is shared by the Services that are synced at about the same time.
-	list   []routing.NodeProxy
+	list   []handover.NodeProxy
 	listed time.Time
 }
 
@@ -87,7 +87,7 @@ func listOf(names nodeNames) []string {
 // waitingService is a Service that is being handed over.
 type waitingService struct {
 	name  string // as groups and Leases have it
-	begun []routing.GroupVersion
+	begun []handover.GroupVersion
 	// missing are the nodes that it says it waits for, and down those that it says it does
 	// not wait for.
 	missing, down nodeNames
@@ -204,9 +204,9 @@ func (t *proxyTable) unwatch(key types.NamespacedName, w *waitingService) {
 
 // proxy is what is known of a node's proxy, but for its zone: a group that the node
 // does not see is one more to wait for then, until the next look at worst.
-func (t *proxyTable) proxy(node string) routing.NodeProxy {
+func (t *proxyTable) proxy(node string) handover.NodeProxy {
 	p := t.proxies[node]
-	known := routing.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
+	known := handover.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
 	if i, found := slices.BinarySearchFunc(t.list, node, byNode); found {
 		known.Zone = t.list[i].Zone
 	}
@@ -215,14 +215,14 @@ func (t *proxyTable) proxy(node string) routing.NodeProxy {
 
 // wait notes which proxies a Service waits for, or was told to be without. It reports
 // whether it waits for none any more.
-func (t *proxyTable) wait(key types.NamespacedName, step routing.HandOverStep) (over bool) {
+func (t *proxyTable) wait(key types.NamespacedName, step handover.Step) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(key)
 	switch {
-	case step.Phase == routing.PhaseServed:
+	case step.Phase == handover.PhaseServed:
 		t.served[key] = servedService{missing: namesOf(step.Missing), down: namesOf(step.Down)}
-	case step.Phase == routing.PhaseTaking && !step.Take:
+	case step.Phase == handover.PhaseTaking && !step.Take:
 		missing := namesOf(step.Missing)
 		w := &waitingService{name: key.String(), begun: step.Memory.Begun, missing: missing, down: namesOf(step.Down), rest: missing.Value()}
 		t.waiting[key] = w
@@ -291,7 +291,7 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	for _, proxy := range proxies {
 		nodes = append(nodes, proxy.Node)
 	}
-	silent, awaited, down := routing.Unserved(proxies, now), routing.Awaited(proxies, now), routing.Down(proxies, now)
+	silent, awaited, down := handover.Unserved(proxies, now), handover.Awaited(proxies, now), handover.Down(proxies, now)
 	downNames := namesOf(down)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -338,19 +338,19 @@ func (t *proxyTable) arrived(w *waitingService, now time.Time) bool {
 	said := 0
 	for node := range strings.SplitSeq(w.missing.Value(), ",") {
 		ready := node != "" && t.proxy(node).Ready(w.name, w.begun, now)
-		if said++; said > routing.MostNamed && !ready {
+		if said++; said > handover.MostNamed && !ready {
 			return false
 		}
-		if said <= routing.MostNamed && ready {
+		if said <= handover.MostNamed && ready {
 			return true
 		}
 	}
-	return said > routing.MostNamed
+	return said > handover.MostNamed
 }
 
 // nodes are those that run a proxy by the administrator's rule. That they take no new pods,
 // are to be deleted, or are not ready, says nothing about the pods that they have.
-func (t *proxyTable) nodes(ctx context.Context) ([]routing.NodeProxy, error) {
+func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock.Now()
@@ -365,10 +365,10 @@ func (t *proxyTable) nodes(ctx context.Context) ([]routing.NodeProxy, error) {
 	for i := range list.Items {
 		node := &list.Items[i]
 		if t.runs.Matches(node.Labels) {
-			t.list = append(t.list, routing.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: notReadySince(node)})
+			t.list = append(t.list, handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: notReadySince(node)})
 		}
 	}
-	slices.SortFunc(t.list, func(a, b routing.NodeProxy) int { return byNode(a, b.Node) })
+	slices.SortFunc(t.list, func(a, b handover.NodeProxy) int { return byNode(a, b.Node) })
 	return t.current(), nil
 }
 
@@ -390,10 +390,10 @@ func notReadySince(node *corev1.Node) time.Time {
 	return since
 }
 
-func byNode(p routing.NodeProxy, node string) int { return strings.Compare(p.Node, node) }
+func byNode(p handover.NodeProxy, node string) int { return strings.Compare(p.Node, node) }
 
 // current joins the nodes of the list with what Leases say now.
-func (t *proxyTable) current() []routing.NodeProxy {
+func (t *proxyTable) current() []handover.NodeProxy {
 	proxies := slices.Clone(t.list)
 	for i := range proxies {
 		p := t.proxies[proxies[i].Node]

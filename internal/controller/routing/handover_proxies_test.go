@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -152,13 +152,13 @@ func TestLookSeesWhatASyncDidNot(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					step := routing.HandOverStep{
-						Phase: routing.PhaseTaking, Missing: routing.Awaited(proxies, b.clock.Now()), Down: routing.Down(proxies, b.clock.Now()),
+					step := handover.Step{
+						Phase: handover.PhaseTaking, Missing: handover.Awaited(proxies, b.clock.Now()), Down: handover.Down(proxies, b.clock.Now()),
 					}
 					meanwhile()
 					table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
 				}
-				table.wait(types.NamespacedName{Namespace: "shop", Name: "other"}, routing.HandOverStep{Phase: routing.PhaseTaking})
+				table.wait(types.NamespacedName{Namespace: "shop", Name: "other"}, handover.Step{Phase: handover.PhaseTaking})
 				sync(func() {
 					if err := change(b); err != nil {
 						t.Fatal(err)
@@ -250,7 +250,7 @@ func TestServedNamesWhoLasts(t *testing.T) {
 	table := b.writer.proxies
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	told := func(nodes ...string) {
-		table.wait(key, routing.HandOverStep{Phase: routing.PhaseServed, Missing: nodes})
+		table.wait(key, handover.Step{Phase: handover.PhaseServed, Missing: nodes})
 	}
 	look := func(when string, woken bool, speaking ...string) {
 		t.Helper()
@@ -286,7 +286,7 @@ func TestNodesComeDuringASync(t *testing.T) {
 	for _, node := range []string{"a1", "b1"} {
 		table.observe(proxyLeaseOf(node, "9", b.clock.Now()), q)
 	}
-	table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, routing.HandOverStep{Phase: routing.PhaseTaking})
+	table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, handover.Step{Phase: handover.PhaseTaking})
 	if err := table.look(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
@@ -301,9 +301,9 @@ func TestLastProxyComesDuringASync(t *testing.T) {
 	b := newGroupBench(t)
 	table := b.writer.proxies
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
-	step := routing.HandOverStep{
-		Phase: routing.PhaseTaking, Missing: []string{"a1", "b1"},
-		Memory: routing.HandOverMemory{Begun: []routing.GroupVersion{{Name: "web", Version: "7"}}},
+	step := handover.Step{
+		Phase: handover.PhaseTaking, Missing: []string{"a1", "b1"},
+		Memory: handover.Memory{Begun: []handover.GroupVersion{{Name: "web", Version: "7"}}},
 	}
 	if table.wait(key, step) {
 		t.Error("it waits for none")
@@ -322,11 +322,11 @@ func TestLastProxyComesDuringASync(t *testing.T) {
 // TestMostAreNotNamed has nodes come that the text does not name: only when none of them is
 // left it says something else.
 func TestMostAreNotNamed(t *testing.T) {
-	table, clock, nodes := waitingTable(2*routing.MostNamed, 1)
+	table, clock, nodes := waitingTable(2*handover.MostNamed, 1)
 	key := types.NamespacedName{Namespace: "shop", Name: "web-0"}
 	for i := len(nodes) - 1; i > 0; i-- {
 		table.observe(proxyLeaseOf(nodes[i], "1", clock.Now()), nil)
-		if got, want := table.arrived(table.waiting[key], clock.Now()), i <= routing.MostNamed; got != want {
+		if got, want := table.arrived(table.waiting[key], clock.Now()), i <= handover.MostNamed; got != want {
 			t.Errorf("%s is ready: arrived %t, want %t", nodes[i], got, want)
 		}
 	}
@@ -339,12 +339,12 @@ func waitingTable(nodes, services int) (table *proxyTable, clock *clocktesting.F
 	for i := range nodes {
 		name := fmt.Sprintf("node-%05d", i)
 		missing = append(missing, name)
-		table.list = append(table.list, routing.NodeProxy{Node: name, Zone: "a"})
+		table.list = append(table.list, handover.NodeProxy{Node: name, Zone: "a"})
 	}
 	for i := range services {
-		table.wait(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}, routing.HandOverStep{
-			Phase: routing.PhaseTaking, Missing: missing,
-			Memory: routing.HandOverMemory{Begun: []routing.GroupVersion{{Name: "web", Version: fmt.Sprint(i + 1)}}},
+		table.wait(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}, handover.Step{
+			Phase: handover.PhaseTaking, Missing: missing,
+			Memory: handover.Memory{Begun: []handover.GroupVersion{{Name: "web", Version: fmt.Sprint(i + 1)}}},
 		})
 	}
 	return table, clock, missing
@@ -411,7 +411,7 @@ func BenchmarkWait(b *testing.B) {
 	const nodes = 5000
 	b.ReportAllocs()
 	table, _, missing := waitingTable(nodes, 1)
-	step := routing.HandOverStep{Phase: routing.PhaseTaking, Missing: missing}
+	step := handover.Step{Phase: handover.PhaseTaking, Missing: missing}
 	for b.Loop() {
 		table.wait(types.NamespacedName{Namespace: "shop", Name: "web-0"}, step)
 	}

@@ -1,4 +1,6 @@
-package routing
+// Package handover decides how a Service passes between kube-proxy and vicinity-proxy: make
+// before break. Time is an argument, and a step is returned as data.
+package handover
 
 import (
 	"fmt"
@@ -12,14 +14,13 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// DownAfter is how long a node is not ready until it counts as down, if its proxy
-// is silent too. It is the time after which Kubernetes deletes a node's pods as a
-// rule: until then they may still make connections.
+// DownAfter is how long a node is not ready until it counts as down, if its proxy is
+// silent too. By default Kubernetes deletes a node's pods after the same time; until then
+// they may make connections.
 const DownAfter = 5 * time.Minute
 
-// HandOver is what passing a Service between kube-proxy and vicinity-proxy depends
-// on.
-type HandOver struct {
+// State is what the next step of a Service's hand-over depends on.
+type State struct {
 	// Service is the Service, as namespace/name.
 	Service string
 	// Wanted says that groups are to deliver the Service's plan, which another proxy's
@@ -29,8 +30,8 @@ type HandOver struct {
 	// for kube-proxy.
 	ProxyName string
 	// Hidden is the name of a slice that still has the label of vicinity-proxy, which
-	// Kubernetes copies from the Service, empty if none has: kube-proxy does not look
-	// at such slices, whatever the Service says.
+	// Kubernetes copies from the Service. kube-proxy does not look at such a slice. It is
+	// empty if there is none.
 	Hidden string
 	// Unsliced is an address family of which Kubernetes has not made a slice yet, although
 	// it will: the Service has a selector. It is empty if there is none. Groups made without
@@ -44,13 +45,13 @@ type HandOver struct {
 	Proxies []NodeProxy
 	// Grace is how long groups stay after kube-proxy was given the Service back.
 	Grace time.Duration
-	// Memory is what the step before said. The zero value, as after a restart, costs
-	// some time only.
-	Memory HandOverMemory
+	// Memory is what the step before said. Without it, as after a restart, a hand-over
+	// only takes longer.
+	Memory Memory
 }
 
-// NodeProxy is a node with what the Lease of its proxy says. A node that takes no new pods
-// counts as any other: those that it has make connections.
+// NodeProxy is a node with what the Lease of its proxy says. A cordoned node counts as any
+// other, because its pods make connections.
 type NodeProxy struct {
 	Node, Zone string
 	// Seen is when the Lease was last renewed, zero if there is none.
@@ -63,12 +64,11 @@ type NodeProxy struct {
 	NotReady time.Time
 }
 
-// HandOverMemory is what a hand-over has to know of its own beginning.
-type HandOverMemory struct {
+// Memory is what the caller keeps between steps.
+type Memory struct {
 	// Begun are the groups that proxies have to acknowledge.
 	Begun []GroupVersion
-	// Returned is when kube-proxy was given the Service back, as far as anybody
-	// knows.
+	// Returned is when kube-proxy was given the Service back, as far as that is known.
 	Returned time.Time
 }
 
@@ -95,28 +95,27 @@ const (
 	PhaseLeft Phase = "Left"
 )
 
-// HandOverStep is what to do now.
-type HandOverStep struct {
+// Step is what to do now.
+type Step struct {
 	Phase Phase
 	// Take says to give the Service the label of vicinity-proxy, Release to take it
 	// off.
 	Take, Release bool
-	Memory        HandOverMemory
+	Memory        Memory
 	// After is when to look again, zero if that is not a matter of time.
 	After time.Duration
-	// Missing are the nodes that the hand-over waits for, or that cannot serve a
-	// Service that was handed over, in order. Who takes the step has to look again when
-	// the nodes or what Leases say of them make it others.
+	// Missing are the nodes that the hand-over waits for, or that cannot serve a Service
+	// that was handed over, in order. Another step is due when the nodes or their Leases
+	// make it others.
 	Missing []string
 	// Down are the nodes that count as down, in order. No Service waits for them.
 	Down  []string
 	Notes []string
 }
 
-// Next is the next step of a hand-over: make before break. The Service is taken from
-// kube-proxy when every proxy has programmed the groups that its node sees. It is
-// given back before its groups go.
-func (h HandOver) Next(now time.Time) HandOverStep {
+// Next is the next step. The Service is taken from kube-proxy when every proxy has
+// programmed the groups that its node sees. It is given back before its groups go.
+func (h State) Next(now time.Time) Step {
 	ours := h.ProxyName == v1alpha1.ServiceProxyName
 	switch {
 	case h.Wanted && ours:
@@ -124,16 +123,16 @@ func (h HandOver) Next(now time.Time) HandOverStep {
 	case h.Wanted:
 		return h.taking(now)
 	case ours:
-		return HandOverStep{
-			Phase: PhaseReturning, Release: true, After: h.Grace, Memory: HandOverMemory{Returned: now},
+		return Step{
+			Phase: PhaseReturning, Release: true, After: h.Grace, Memory: Memory{Returned: now},
 			Notes: []string{"kube-proxy serves the Service again; its groups go as soon as all nodes had time to notice"},
 		}
 	}
 	return h.returning(now)
 }
 
-func (h HandOver) served(now time.Time) HandOverStep {
-	step := HandOverStep{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
+func (h State) served(now time.Time) Step {
+	step := Step{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
 	if len(step.Missing) > 0 {
 		step.Notes = []string{fmt.Sprintf("no vicinity-proxy answers on %s, where the Service does not work: start it there, or remove the annotation %s",
 			nodesText(step.Missing), v1alpha1.AnnotationProxy)}
@@ -142,8 +141,8 @@ func (h HandOver) served(now time.Time) HandOverStep {
 	return step
 }
 
-func (h HandOver) taking(now time.Time) HandOverStep {
-	step := HandOverStep{Phase: PhaseTaking, Memory: HandOverMemory{Begun: h.Memory.Begun}}
+func (h State) taking(now time.Time) Step {
+	step := Step{Phase: PhaseTaking, Memory: Memory{Begun: h.Memory.Begun}}
 	switch {
 	case !h.Written || len(h.Groups) == 0:
 		step.Memory.Begun = nil
@@ -174,29 +173,28 @@ func (h HandOver) taking(now time.Time) HandOverStep {
 }
 
 // noteDown names the nodes that are down.
-func (s *HandOverStep) noteDown() {
+func (s *Step) noteDown() {
 	if len(s.Down) > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("not waited for is vicinity-proxy on %s, down for more than %d minutes", nodesText(s.Down), int(DownAfter.Minutes())))
 	}
 }
 
-// begun reports whether the hand-over has begun with any of the groups that there are.
-// If it has not, what proxies have programmed of those that are gone says nothing.
-func (h HandOver) begun() bool {
+// begun reports whether the hand-over began with any of the groups that there are now.
+func (h State) begun() bool {
 	return slices.ContainsFunc(h.Memory.Begun, func(v GroupVersion) bool {
 		return slices.ContainsFunc(h.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == v.Name })
 	})
 }
 
 // returning goes on after the label was taken off, or given to another proxy.
-func (h HandOver) returning(now time.Time) HandOverStep {
+func (h State) returning(now time.Time) Step {
 	if len(h.Groups) == 0 {
-		return HandOverStep{Phase: PhaseIdle}
+		return Step{Phase: PhaseIdle}
 	}
 	if h.Hidden != "" {
-		// The time that kube-proxy needs begins when the last slice is its own again,
-		// which an event will tell.
-		return HandOverStep{Phase: PhaseReturning, Notes: []string{fmt.Sprintf(
+		// The grace period begins when the last slice is kube-proxy's again, which an
+		// event will tell.
+		return Step{Phase: PhaseReturning, Notes: []string{fmt.Sprintf(
 			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, v1alpha1.LabelServiceProxyName)}}
 	}
 	since := h.Memory.Returned
@@ -204,26 +202,26 @@ func (h HandOver) returning(now time.Time) HandOverStep {
 		since = now
 	}
 	if left := since.Add(h.Grace).Sub(now); left > 0 {
-		return HandOverStep{Phase: PhaseReturning, After: left, Memory: HandOverMemory{Returned: since}}
+		return Step{Phase: PhaseReturning, After: left, Memory: Memory{Returned: since}}
 	}
-	return HandOverStep{Phase: PhaseLeft}
+	return Step{Phase: PhaseLeft}
 }
 
-// missing are the nodes whose proxy does not live or has not programmed what it sees, but
-// for those that are down.
-func (h HandOver) missing(now time.Time, begun []GroupVersion) []string {
+// missing are the nodes whose proxy is silent or has not programmed what it sees, without
+// those that are down.
+func (h State) missing(now time.Time, begun []GroupVersion) []string {
 	return nodesThat(h.Proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(h.Service, begun, now) })
 }
 
-// Awaited are the nodes that a hand-over waits for whatever there is to program: those
-// whose proxy does not live, but for those that are down.
+// Awaited are the nodes that every hand-over waits for: those whose proxy is silent,
+// without those that are down.
 func Awaited(proxies []NodeProxy, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.alive(now) })
 }
 
-// Unserved are the ready nodes whose proxy does not live: what was handed over does not
-// work there. Of a node that is not ready that is not said at once, because what is wrong
-// with it is not the proxy as a rule, and would be said of all Services.
+// Unserved are the ready nodes whose proxy is silent: what was handed over does not work
+// there. Nodes that are not ready are left out, since their trouble is rarely the proxy and
+// would be reported for all Services.
 func Unserved(proxies []NodeProxy, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool { return p.NotReady.IsZero() && !p.alive(now) })
 }
@@ -245,8 +243,8 @@ func nodesThat(proxies []NodeProxy, is func(NodeProxy) bool) []string {
 	return nodes
 }
 
-// Down reports whether the node counts as down: neither it nor its proxy has said for
-// long that it lives.
+// Down reports whether the node counts as down: it is not ready for DownAfter, and its
+// proxy is silent.
 func (p NodeProxy) Down(now time.Time) bool {
 	return !p.NotReady.IsZero() && now.Sub(p.NotReady) >= DownAfter && !p.alive(now)
 }
@@ -256,8 +254,8 @@ func (p NodeProxy) alive(now time.Time) bool {
 	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
 }
 
-// Ready reports whether the proxy lives and has programmed those of a Service's groups
-// that its node sees.
+// Ready reports whether the proxy renews its Lease and has programmed those of a Service's
+// groups that its node sees.
 func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bool {
 	if !p.alive(now) {
 		return false
@@ -269,7 +267,7 @@ func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bo
 		if p.Programmed == "" || p.excepts(service) {
 			return false
 		}
-		// Versions that nobody can compare are not what the API gives out.
+		// A version that cannot be compared is not the API's.
 		if order, err := resourceversion.CompareResourceVersion(p.Programmed, group.Version); err != nil || order < 0 {
 			return false
 		}
@@ -307,8 +305,8 @@ func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 // MostNamed is how many of the nodes that are missing notes name.
 const MostNamed = 5
 
-// nodesText names the first few nodes. It does not count the rest, because texts of
-// conditions must not change all the time.
+// nodesText names the first few nodes. It does not count the rest, because the text of a
+// condition must not change all the time.
 func nodesText(nodes []string) string {
 	switch {
 	case len(nodes) == 1:

@@ -1,4 +1,4 @@
-package routing
+package handover
 
 import (
 	"fmt"
@@ -29,24 +29,24 @@ func TestHandOverNext(t *testing.T) {
 	ready := []NodeProxy{{"a1", "a", fresh, "98", "", time.Time{}}, {"b1", "b", fresh, "101", "", time.Time{}}}
 	for _, test := range []struct {
 		name  string
-		state HandOver
+		state State
 		want  string // phase, what to do, when to look again, who is missing
 		note  string // part of the notes
 	}{
-		{name: "nothing", state: HandOver{}, want: "Idle"},
+		{name: "nothing", state: State{}, want: "Idle"},
 		{
 			name:  "not all groups are written",
-			state: HandOver{Wanted: true, Groups: groups, Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)}},
+			state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: versions(groups)}},
 			want:  "Taking",
 		},
 		{
 			name:  "all proxies have what they see",
-			state: HandOver{Wanted: true, Groups: groups, Written: true, Proxies: ready},
+			state: State{Wanted: true, Groups: groups, Written: true, Proxies: ready},
 			want:  "Taking take",
 		},
 		{
 			name: "a node of no zone has to have all",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"x", "", fresh, "100", "", time.Time{}}}, ready...),
 			},
@@ -54,59 +54,59 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name: "a proxy is behind, one has nothing, one is silent, one was never there",
-			state: HandOver{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
+			state: State{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
 				{"b1", "b", fresh, "99", "", time.Time{}}, {"a2", "a", fresh, "", "", time.Time{}}, {"a3", "a", stale, "200", "", time.Time{}}, {"a4", "a", time.Time{}, "200", "", time.Time{}}, {"a1", "a", fresh, "98", "", time.Time{}},
 			}},
 			want: "Taking a2,a3,a4,b1", note: "nodes a2, a3, a4, b1",
 		},
 		{
 			name: "a proxy has all but of this Service, one but of another",
-			state: HandOver{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
+			state: State{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
 				{"a1", "a", fresh, "98", "shop/cart,shop/web", time.Time{}}, {"b1", "b", fresh, "101", "shop/cart", time.Time{}},
 			}},
 			want: "Taking a1", note: "node a1",
 		},
 		{
 			name: "a proxy has all but of this namespace, one but of another with a like name",
-			state: HandOver{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
+			state: State{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
 				{"a1", "a", fresh, "98", "bank/cart,shop/*", time.Time{}}, {"b1", "b", fresh, "101", "sho/*,shop/web2,shop-2/*", time.Time{}},
 			}},
 			want: "Taking a1", note: "node a1",
 		},
 		{
 			name: "what changed meanwhile need not be acknowledged",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("300", "a")}, Written: true,
-				Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)},
+				Proxies: ready, Memory: Memory{Begun: versions(groups)},
 			},
 			want: "Taking take",
 		},
 		{
 			name: "none of the groups that it began with is left",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("300")}, Written: true,
-				Proxies: ready, Memory: HandOverMemory{Begun: versions(groups)},
+				Proxies: ready, Memory: Memory{Begun: versions(groups)},
 			},
 			want: "Taking a1,b1", note: "until vicinity-proxy is ready on nodes a1, b1",
 		},
 		{
 			name:  "Kubernetes has not made all slices",
-			state: HandOver{Wanted: true, Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
+			state: State{Wanted: true, Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
 			want:  "Taking", note: "until Kubernetes has made its EndpointSlices of IPv6",
 		},
 		{
 			name:  "served, and somebody has deleted the slices",
-			state: HandOver{Wanted: true, ProxyName: "vicinity", Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
+			state: State{Wanted: true, ProxyName: "vicinity", Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
 			want:  "Served",
 		},
 		{
 			name:  "no node",
-			state: HandOver{Wanted: true, Groups: groups, Written: true},
+			state: State{Wanted: true, Groups: groups, Written: true},
 			want:  "Taking", note: "there is no node that vicinity-proxy is to run on",
 		},
 		{
 			name: "a node without a proxy is not ready since a while",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second)}}, ready...),
 			},
@@ -114,7 +114,7 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name: "a node is down, and its Lease is old",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"c1", "c", stale, "200", "", now.Add(-300 * time.Second)}}, ready...),
 			},
@@ -122,7 +122,7 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name: "one node is down, and another has no proxy",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}, {"c2", "c", time.Time{}, "", "", time.Time{}}}, ready...),
 			},
@@ -130,7 +130,7 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name: "a node is not ready since long, and its proxy lives",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"c1", "c", fresh, "97", "", now.Add(-time.Hour)}}, ready...),
 			},
@@ -138,7 +138,7 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name: "all nodes are down",
-			state: HandOver{
+			state: State{
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: []NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}},
 			},
@@ -146,12 +146,12 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name:  "served",
-			state: HandOver{Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true, Proxies: ready},
+			state: State{Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true, Proxies: ready},
 			want:  "Served",
 		},
 		{
 			name: "served, and a node has no proxy",
-			state: HandOver{
+			state: State{
 				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, "", "", time.Time{}}}, ready...),
 			},
@@ -159,7 +159,7 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name: "served, a node is not ready, and another is down",
-			state: HandOver{
+			state: State{
 				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
 				Proxies: append([]NodeProxy{{"c1", "c", stale, "", "", now.Add(-time.Minute)}, {"c2", "c", stale, "", "", now.Add(-time.Hour)}}, ready...),
 			},
@@ -167,37 +167,37 @@ func TestHandOverNext(t *testing.T) {
 		},
 		{
 			name:  "not wanted any more",
-			state: HandOver{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second},
+			state: State{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second},
 			want:  "Returning release 10s",
 		},
 		{
 			name:  "kube-proxy takes over",
-			state: HandOver{Groups: groups, Grace: 10 * time.Second, Memory: HandOverMemory{Returned: now.Add(-4 * time.Second)}},
+			state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-4 * time.Second)}},
 			want:  "Returning 6s",
 		},
 		{
 			name:  "kube-proxy does not see the slices yet",
-			state: HandOver{Groups: groups, Hidden: "web-1", Memory: HandOverMemory{Returned: now.Add(-time.Hour)}},
+			state: State{Groups: groups, Hidden: "web-1", Memory: Memory{Returned: now.Add(-time.Hour)}},
 			want:  "Returning", note: "EndpointSlice web-1 has the label service.kubernetes.io/service-proxy-name",
 		},
 		{
 			name:  "after a restart",
-			state: HandOver{Groups: groups, Grace: 10 * time.Second},
+			state: State{Groups: groups, Grace: 10 * time.Second},
 			want:  "Returning 10s",
 		},
 		{
 			name:  "kube-proxy has taken over",
-			state: HandOver{Groups: groups, Grace: 10 * time.Second, Memory: HandOverMemory{Returned: now.Add(-10 * time.Second)}},
+			state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-10 * time.Second)}},
 			want:  "Left",
 		},
 		{
 			name:  "another proxy's",
-			state: HandOver{ProxyName: "other"},
+			state: State{ProxyName: "other"},
 			want:  "Idle",
 		},
 		{
 			name:  "given to another proxy",
-			state: HandOver{ProxyName: "other", Groups: groups, Grace: time.Second},
+			state: State{ProxyName: "other", Groups: groups, Grace: time.Second},
 			want:  "Returning 1s",
 		},
 	} {
@@ -230,7 +230,7 @@ func TestHandOverNext(t *testing.T) {
 // slices, however long that took.
 func TestHandBackWaitsForSlices(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	h := HandOver{ProxyName: "vicinity", Hidden: "web-1", Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Grace: 10 * time.Second}
+	h := State{ProxyName: "vicinity", Hidden: "web-1", Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Grace: 10 * time.Second}
 	next := func(after time.Duration, want Phase) {
 		t.Helper()
 		now = now.Add(after)
@@ -253,7 +253,7 @@ func TestHandBackWaitsForSlices(t *testing.T) {
 func TestHandOverThereAndBack(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	groups := []*v1alpha1.EndpointGroup{groupAt("7")}
-	h := HandOver{Wanted: true, Groups: groups, Written: true, Grace: 10 * time.Second, Proxies: []NodeProxy{{Node: "a1", Zone: "a", Seen: now}}}
+	h := State{Wanted: true, Groups: groups, Written: true, Grace: 10 * time.Second, Proxies: []NodeProxy{{Node: "a1", Zone: "a", Seen: now}}}
 	var phases []string
 	next := func() {
 		step := h.Next(now)
@@ -290,7 +290,7 @@ func TestHandOverThereAndBack(t *testing.T) {
 }
 
 func TestHandOverNamesFewNodes(t *testing.T) {
-	h := HandOver{Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Written: true}
+	h := State{Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Written: true}
 	for i := range 5000 {
 		h.Proxies = append(h.Proxies, NodeProxy{Node: fmt.Sprintf("node-%04d", i)})
 	}
