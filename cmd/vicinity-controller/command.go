@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// config is all that flags and the environment say.
+// config is what flags and the environment say.
 type config struct {
 	kubeconfig     string
 	qps            float32
@@ -43,7 +43,6 @@ type webhookConfig struct {
 	secret, folder string
 }
 
-// any reports whether any webhook is served.
 func (w *webhookConfig) any() bool { return w.endpointSlices || w.services || w.policies }
 
 func newCommand() *cobra.Command {
@@ -114,7 +113,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.folder, "certificate-dir", "", "folder that can be written, for a mark that the rotation of certificates waits for; that for temporary files by default")
 }
 
-// check says what is wrong with the flags, naming the first.
+// check says what is wrong with the first invalid flag.
 func (c *config) check() error {
 	o := &c.routing
 	switch s := &o.Settings; {
@@ -153,7 +152,7 @@ func (c *config) check() error {
 	return c.log.check()
 }
 
-// user is the name that the API server has for the controller.
+// user is the controller's name at the API server.
 func (c *config) user() string {
 	return "system:serviceaccount:" + cmp.Or(c.namespace, "default") + ":" + c.serviceAccount
 }

@@ -15,7 +15,7 @@ type logConfig struct {
 	level, format string
 }
 
-// What flags may say.
+// The allowed values of flags.
 var (
 	logLevels  = []string{"debug", "info", "error"}
 	logFormats = []string{"json", "text"}

@@ -27,10 +27,10 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 )
 
-// lease is the name of what leaders hold.
+// lease is the name of the leader's Lease.
 const lease = "vicinity-controller"
 
-// stopTime is how long requests and syncs under way have when the program ends.
+// stopTime is how long requests and syncs under way have to finish when the program ends.
 const stopTime = 10 * time.Second
 
 // run runs the controller until the context ends.
@@ -68,7 +68,6 @@ func (c *config) run(ctx context.Context) error {
 	return mgr.Start(ctx)
 }
 
-// manager makes the manager of all that runs.
 func (c *config) manager(certs *certificates.Certificates) (manager.Manager, error) {
 	api, err := c.api()
 	if err != nil {
@@ -109,7 +108,7 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 	return mgr, nil
 }
 
-// api says how to reach the API server: as a file says that is named, or else as a pod.
+// api says how to reach the API server: by a file that is named, or else as a pod.
 func (c *config) api() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig

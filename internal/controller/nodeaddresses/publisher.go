@@ -1,11 +1,11 @@
 // Package nodeaddresses publishes the addresses of all nodes, and the ranges of their pods,
 // for vicinity-proxy, which does not let Services take them.
 //
-// A proxy does not watch all nodes itself: each reports its status every few minutes, which
-// thousands of proxies would receive. All of them watch one ConfigMap instead. It is
-// written only when the set changes, and the later after a change the larger it is, so that
-// what the API server has to send in a second has a bound. The ConfigMap is made and
-// deleted with Vicinity; the leader keeps what is in it.
+// A proxy does not watch all nodes itself: each node reports its status every few minutes,
+// which thousands of proxies would receive. All of them watch one ConfigMap instead. It is
+// written only when the set changes, and the larger it is the longer after a change, which
+// bounds what the API server has to send in a second. The chart makes and deletes the
+// ConfigMap; the leader writes it.
 package nodeaddresses
 
 import (
@@ -50,14 +50,14 @@ const (
 	mostPodBytes  = 200_000
 )
 
-// CacheOptions has a manager's cache hold the ConfigMap of a namespace, and no other. The
-// cache must have nodes with their addresses and the ranges of their pods.
+// CacheOptions adds the one ConfigMap of a namespace to a manager's cache. The cache must
+// have nodes with their addresses and the ranges of their pods.
 func CacheOptions(options *cache.Options, namespace string) {
 	only := fields.OneTermEqualSelector("metadata.name", v1alpha1.ConfigMapNodeAddresses)
 	options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {FieldSelector: only}}}
 }
 
-// Add sets the publisher up with a manager, whose cache must have CacheOptions.
+// Add adds the publisher to a manager, whose cache must have CacheOptions.
 func Add(mgr manager.Manager, namespace string) error {
 	p := newPublisher(mgr.GetClient(), namespace)
 	err := builder.ControllerManagedBy(mgr).
@@ -73,7 +73,6 @@ func Add(mgr manager.Manager, namespace string) error {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// publisher keeps what is in the ConfigMap.
 type publisher struct {
 	client client.Client
 	object types.NamespacedName
@@ -83,8 +82,7 @@ func newPublisher(c client.Client, namespace string) *publisher {
 	return &publisher{client: c, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
 }
 
-// nodeHandler looks at nodes that come, go or have other addresses. Most of what nodes
-// report is something else.
+// nodeHandler follows nodes that come, go or have other addresses.
 func (p *publisher) nodeHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { p.enqueue(ctx, q) },
@@ -99,7 +97,7 @@ func (p *publisher) nodeHandler() handler.EventHandler {
 	}
 }
 
-// configMapHandler looks at the ConfigMap whoever has changed it.
+// configMapHandler follows changes of the ConfigMap by anybody.
 func (p *publisher) configMapHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { p.enqueue(ctx, q) },
@@ -107,7 +105,7 @@ func (p *publisher) configMapHandler() handler.EventHandler {
 	}
 }
 
-// enqueue has the ConfigMap looked at when changes have been gathered.
+// enqueue has the ConfigMap synced once changes have been gathered.
 func (p *publisher) enqueue(ctx context.Context, q queue) {
 	wait := gatherTime
 	object := &corev1.ConfigMap{}
@@ -158,8 +156,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// data is what the ConfigMap should have, and how many addresses and prefixes it has no
-// room for.
+// data is the wanted content, and how many addresses and prefixes have no room in it.
 func data(nodes []corev1.Node) (wanted map[string]string, left int) {
 	var addresses []netip.Addr
 	var pods []netip.Prefix

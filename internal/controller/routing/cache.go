@@ -16,8 +16,8 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// CacheOptions are those of a manager's cache: it holds no more than decisions need,
-// and hands its objects out uncopied, since nothing here changes what it reads.
+// CacheOptions are those of a manager's cache: it holds what decisions need, and hands objects
+// out uncopied, since reconcilers do not change what they read.
 func CacheOptions(options Options) cache.Options {
 	shared := true
 	cached := cache.Options{
@@ -38,9 +38,7 @@ func CacheOptions(options Options) cache.Options {
 	return cached
 }
 
-// trimNode keeps of a node its labels, whether its control plane takes pods, what it can
-// allocate to them as far as that counts for capacity, whether it is ready and since when,
-// its addresses with those that it gives its pods, and what is known of its proxy.
+// trimNode keeps of a node what decisions, the hand-over and the published addresses need.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -75,10 +73,10 @@ func trimNode(object any) (any, error) {
 	return trimmed, nil
 }
 
-// countedResources are those that the capacity of a zone can be made of.
+// countedResources are those that the capacity of a zone can be computed from.
 var countedResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 
-// Names of the cache's indexes: slices and groups by the Service that they are of.
+// The cache's indexes of slices and groups by their Service.
 const (
 	indexSliceService = "service"
 	indexGroupService = "service"
@@ -103,8 +101,8 @@ func byLabel(label string) client.IndexerFunc {
 	}
 }
 
-// Synced is a check that fails until all objects are known that decisions are made
-// from: until then nobody is told that this replica could take over.
+// Synced is a readiness check that fails until the cache has all objects that decisions are
+// made from.
 func Synced(informers cache.Informers, options Options) func(*http.Request) error {
 	objects := []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},

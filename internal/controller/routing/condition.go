@@ -30,8 +30,8 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity does not route the Service any more")
 		return nil
 	}
-	after := s.adorned(&d)
-	if before == nil && unremarkable(&d) || before != nil && shell.SameCondition(before, &after) {
+	after := s.condition(&d)
+	if before == nil && isUnremarkable(&d) || before != nil && shell.SameCondition(before, &after) {
 		s.record.pending.Reset()
 		return nil
 	}
@@ -69,7 +69,7 @@ func (s *pass) reportFailure(ctx context.Context, d *routing.Decision, cause err
 	if s.now.Sub(s.record.failing) < failingReported || routing.NotWritten(s.in.Service) {
 		return cause
 	}
-	after := s.adorned(d)
+	after := s.condition(d)
 	return errors.Join(cause, s.writeOutcome(ctx, d, routing.WithNotWritten(after, cause)))
 }
 
@@ -81,8 +81,8 @@ func (s *pass) hasLasted(condition *metav1.Condition) bool {
 	return left == 0
 }
 
-// unremarkable reports whether a Service is merely new.
-func unremarkable(d *routing.Decision) bool {
+// isUnremarkable reports whether a Service has no endpoints yet and nothing else to say.
+func isUnremarkable(d *routing.Decision) bool {
 	for i := range d.Families {
 		if d.Families[i].Outcome.Rule != allocate.RuleNoEndpoints {
 			return false

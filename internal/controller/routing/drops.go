@@ -30,8 +30,8 @@ const (
 	longestDropWait = 30 * time.Minute
 )
 
-// dropped notes that a write was taken and not stored as it was sent.
-func (s *pass) dropped(ctx context.Context, loss routing.Loss, slice string) {
+// noteDrop notes that a write was accepted and not stored as it was sent.
+func (s *pass) noteDrop(ctx context.Context, loss routing.Loss, slice string) {
 	d := &s.record.drops
 	d.loss, d.slice = loss, slice
 	d.Fail(s.now, firstDropWait, longestDropWait)
@@ -53,7 +53,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 		return false, err
 	}
 	if stored.Labels[v1alpha1.LabelRouted] != "true" {
-		s.dropped(ctx, routing.LossLabel, "")
+		s.noteDrop(ctx, routing.LossLabel, "")
 		return false, nil
 	}
 	s.record.labelled = s.now
@@ -61,9 +61,8 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 	return true, nil
 }
 
-// withhold takes out of a decision what is known not to be stored, until it is time to
-// try again. Hints for zones are written as ever while nothing but those for nodes is
-// dropped; otherwise all of them wait.
+// withhold takes out of a decision what would not be stored, until it is time to try again.
+// While only hints for nodes are dropped, those for zones are written; otherwise all wait.
 func (s *pass) withhold(d *routing.Decision) (all bool) {
 	dropped := &s.record.drops
 	at := slices.IndexFunc(s.in.Slices, func(slice *discoveryv1.EndpointSlice) bool { return slice.Name == dropped.slice })
@@ -83,27 +82,27 @@ func (s *pass) withhold(d *routing.Decision) (all bool) {
 	return true
 }
 
-// adorned is the condition of a decision with what keeps its hints from being in force.
-// None of that matters to a Service that vicinity-proxy serves.
-func (s *pass) adorned(d *routing.Decision) metav1.Condition {
-	condition := d.Condition()
-	switch {
+// condition is that of a decision, with what keeps its hints from having effect. None of that
+// matters to a Service that vicinity-proxy serves.
+func (s *pass) condition(d *routing.Decision) metav1.Condition {
+	switch condition := d.Condition(); {
 	case isServed(d, s.in.Service):
+		return condition
 	case s.record.drops.loss != "":
-		condition = routing.WithHintsDropped(condition, s.record.drops.loss)
+		return routing.WithHintsDropped(condition, s.record.drops.loss)
 	case s.record.backoff.isReported():
-		condition = routing.WithHintsLost(condition)
+		return routing.WithHintsLost(condition)
+	default:
+		return condition
 	}
-	return condition
 }
 
-// hintTrouble is what keeps the hints of a Service from being in force.
+// hintTrouble is what keeps the hints of a Service from having effect.
 type hintTrouble struct {
 	state string // as the metrics have it, empty if there is none
 	all   bool   // not only hints for nodes
 }
 
-// troubleOf is the trouble with the hints of a decision.
 func (s *pass) troubleOf(d *routing.Decision) hintTrouble {
 	switch ignored := d.Hinted().Ignored; {
 	case isServed(d, s.in.Service):

@@ -44,11 +44,23 @@ type groupRecord struct {
 	memory  handover.Memory
 }
 
+// groupProgress is how far a delivery by groups is.
+type groupProgress struct {
+	// notes are sentences for the condition, without numbers that change.
+	notes []string
+	// again is when to look again, zero to wait for an event.
+	again  time.Duration
+	writes int // of objects
+	// given says that the Service was given to another proxy, so that what was read of it
+	// is out of date.
+	given bool
+}
+
 // maxGroupSteps bounds the steps of one sync; the next one goes on.
 const maxGroupSteps = 8
 
-// deliver writes what the decision asks for as far as it can be done now. The groups
-// of the input are the current ones.
+// deliver writes what the decision asks for as far as that is safe now. The groups of the
+// input are the current ones.
 func (w *groupWriter) deliver(ctx context.Context, r *record, in routing.Input, d routing.Decision) (groupProgress, error) {
 	s := &groupSync{groupWriter: w, key: client.ObjectKeyFromObject(in.Service), in: in, d: d, now: w.clock.Now(), record: r}
 	s.in.Groups = slices.Clone(in.Groups)
@@ -56,14 +68,12 @@ func (w *groupWriter) deliver(ctx context.Context, r *record, in routing.Input, 
 	return s.progress, err
 }
 
-// rest notes that there is nothing to do for a Service, and that a hand-over, when
-// there is one, begins anew.
-func (w *groupWriter) rest(key types.NamespacedName, r *record) {
+// forget notes that a Service needs no groups. Its next hand-over begins anew.
+func (w *groupWriter) forget(key types.NamespacedName, r *record) {
 	r.groups.memory = handover.Memory{}
 	w.proxies.forget(key)
 }
 
-// groupSync is one sync of a Service's groups.
 type groupSync struct {
 	*groupWriter
 	key      types.NamespacedName
@@ -108,8 +118,8 @@ func (s *groupSync) run(ctx context.Context) error {
 	return s.handOver(ctx, hand.Next(s.now))
 }
 
-// hidden is the name of the first slice that kube-proxy does not see, because it has
-// the label of vicinity-proxy.
+// hidden is the first slice that kube-proxy does not see because of the label of
+// vicinity-proxy.
 func (s *groupSync) hidden() string {
 	first := ""
 	for _, slice := range s.in.Slices {
@@ -120,7 +130,7 @@ func (s *groupSync) hidden() string {
 	return first
 }
 
-// unsliced is the first address family of which Kubernetes will make a slice and has not.
+// unsliced is the first address family whose slice Kubernetes has still to make.
 func (s *groupSync) unsliced() corev1.IPFamily {
 	if len(s.in.Service.Spec.Selector) == 0 {
 		return ""
@@ -133,7 +143,7 @@ func (s *groupSync) unsliced() corev1.IPFamily {
 	return ""
 }
 
-// write takes the steps that can be taken now, and reports whether all was written.
+// write takes the steps that are safe now, and reports whether all was written.
 func (s *groupSync) write(ctx context.Context, state routing.GroupState) (done bool, err error) {
 	for range maxGroupSteps {
 		changes := routing.Groups(s.in, s.d, state)
@@ -186,7 +196,7 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 	return nil
 }
 
-// wrote notes a group as it is now.
+// wrote notes a group as it is stored.
 func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	s.progress.writes++
 	s.record.groups.written.Wrote(group, s.now)
@@ -198,8 +208,8 @@ func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// failed says what to make of a write that did not succeed. What was known of the
-// group is not true then.
+// failed is the error of a write that did not succeed. What was known of the group may not
+// be true then.
 func (s *groupSync) failed(group *v1alpha1.EndpointGroup, doing string, err error) error {
 	s.record.groups.written.Forget(group)
 	if err = shell.Changed(err); shell.IsChanged(err) {
@@ -208,7 +218,6 @@ func (s *groupSync) failed(group *v1alpha1.EndpointGroup, doing string, err erro
 	return fmt.Errorf("%s group %s of %s: %w", doing, group.Name, s.key, err)
 }
 
-// removeAll deletes all groups.
 func (s *groupSync) removeAll(ctx context.Context) error {
 	for _, group := range slices.Clone(s.in.Groups) {
 		if group.DeletionTimestamp != nil || !metav1.IsControlledBy(group, s.in.Service) {

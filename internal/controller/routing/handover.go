@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// handOver does what the step of a hand-over says.
 func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
 	before := s.record.groups.memory
 	s.record.groups.memory = step.Memory

@@ -37,11 +37,11 @@ func leaseCache(namespace string) cache.ByObject {
 }
 
 // proxyTable knows from Leases which nodes have a proxy and what it has programmed.
-// Each of thousands of proxies renews its Lease every few seconds, and thousands of
-// Services may wait for all of them: each watches one node that it misses, and the next
-// one when that is ready. It is woken when there is none any more. Of nodes that come
-// and go and of proxies that fall silent there is no such event, and what Services say of
-// nodes has to stay true: for these the table is looked at from time to time.
+// Thousands of proxies renew their Leases every few seconds, and thousands of Services may
+// wait for all of them. So a Service watches one node that it misses, then the next one, and
+// is woken when all are ready. Nodes that come or go and proxies that fall silent make no
+// such event: the table is checked for them periodically, so that what Services say of nodes
+// stays true.
 type proxyTable struct {
 	client client.Client
 	clock  clock.PassiveClock
@@ -51,19 +51,19 @@ type proxyTable struct {
 	mu      sync.Mutex
 	proxies map[string]proxyLease // by node
 	waiting map[types.NamespacedName]*waitingService
-	// watched are those of waiting by the node that they watch.
+	// watched are the waiting Services by the node that they watch.
 	watched map[string]map[types.NamespacedName]*waitingService
 	// served are the Services that were handed over.
 	served map[types.NamespacedName]servedService
 	// silent are the ready nodes that had no proxy at the last look.
 	silent []string
-	// list is shared by the Services that are synced at about the same time.
+	// list is shared by Services that are synced within listFor.
 	list   []handover.NodeProxy
 	listed time.Time
 }
 
-// proxyLease is what a Lease says, and when it last said something new by our clock:
-// clocks of nodes differ.
+// proxyLease is what a Lease says, and when it was renewed by our own clock: the clocks of
+// nodes differ.
 type proxyLease struct {
 	renewed    time.Time
 	seen       time.Time
@@ -71,8 +71,8 @@ type proxyLease struct {
 	except     string
 }
 
-// nodeNames are names of nodes by commas. Thousands of Services can miss the same
-// thousands of nodes.
+// nodeNames are names of nodes, joined by commas. They are unique handles because thousands of
+// Services can miss the same thousands of nodes.
 type nodeNames = unique.Handle[string]
 
 func namesOf(nodes []string) nodeNames { return unique.Make(strings.Join(nodes, ",")) }
@@ -88,16 +88,15 @@ func listOf(names nodeNames) []string {
 type waitingService struct {
 	name  string // as groups and Leases have it
 	begun []handover.GroupVersion
-	// missing are the nodes that it says it waits for, and down those that it says it does
-	// not wait for.
+	// Its condition names the nodes that it waits for, missing, and those that it does not
+	// wait for, down.
 	missing, down nodeNames
-	// rest are those of missing that are still to be ready, but for those that were
-	// ready when it was their turn. The first one is watched.
+	// rest are the nodes of missing that were not ready yet. The first one is watched.
 	rest string
 }
 
-// servedService is a Service that was handed over, with the nodes that it says are without
-// a proxy and that it says are down.
+// servedService is a Service that was handed over. Its condition names the nodes without a
+// proxy, missing, and those that are down.
 type servedService struct{ missing, down nodeNames }
 
 // watches is the node that the Service watches, empty if it waits for none.
@@ -106,10 +105,9 @@ func (w *waitingService) watches() string {
 	return node
 }
 
-// lookEvery is how often the table is looked at.
+// lookEvery is how often the table is checked.
 const lookEvery = v1alpha1.LeaseFresh / 3
 
-// listFor is how long a list of nodes is shared.
 const listFor = time.Second
 
 func newProxyTable(c client.Client, now clock.PassiveClock, runs NodeRule) *proxyTable {
@@ -120,7 +118,6 @@ func newProxyTable(c client.Client, now clock.PassiveClock, runs NodeRule) *prox
 	}
 }
 
-// handler follows the Leases.
 func (t *proxyTable) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { t.observe(e.Object, q) },
@@ -144,7 +141,7 @@ func holder(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// observe notes a Lease, and wakes the Services that now wait for nobody any more.
+// observe notes a Lease, and wakes the Services that now wait for no node.
 func (t *proxyTable) observe(object client.Object, q queue) {
 	lease, ok := object.(*coordinationv1.Lease)
 	if !ok || holder(lease) == "" || lease.Spec.RenewTime == nil {
@@ -157,7 +154,7 @@ func (t *proxyTable) observe(object client.Object, q queue) {
 	renewed := lease.Spec.RenewTime.Time
 	switch {
 	case !known:
-		// It may be an old one of a node that is no more.
+		// It may be left of a node that is gone.
 		p.seen = renewed
 		if p.seen.After(now) {
 			p.seen = now
@@ -181,7 +178,7 @@ func (t *proxyTable) observe(object client.Object, q queue) {
 	}
 }
 
-// watch has a Service watch the first node that it waits for still.
+// watch has a Service watch the first node that it still waits for.
 func (t *proxyTable) watch(key types.NamespacedName, w *waitingService, now time.Time) {
 	for w.rest != "" && t.proxy(w.watches()).Ready(w.name, w.begun, now) {
 		_, w.rest, _ = strings.Cut(w.rest, ",")
@@ -202,8 +199,8 @@ func (t *proxyTable) unwatch(key types.NamespacedName, w *waitingService) {
 	}
 }
 
-// proxy is what is known of a node's proxy, but for its zone: a group that the node
-// does not see is one more to wait for then, until the next look at worst.
+// proxy is what is known of a node's proxy. Its zone may be missing; then the Service waits
+// for groups that the node does not see, until the next check at worst.
 func (t *proxyTable) proxy(node string) handover.NodeProxy {
 	p := t.proxies[node]
 	known := handover.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
@@ -213,8 +210,8 @@ func (t *proxyTable) proxy(node string) handover.NodeProxy {
 	return known
 }
 
-// wait notes which proxies a Service waits for, or was told to be without. It reports
-// whether it waits for none any more.
+// wait notes which proxies a Service waits for, or is without, and reports whether it waits
+// for none any more.
 func (t *proxyTable) wait(key types.NamespacedName, step handover.Step) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,7 +246,7 @@ func (t *proxyTable) remove(key types.NamespacedName) {
 	delete(t.served, key)
 }
 
-// run looks at the table from time to time until the context ends.
+// run checks the table periodically until the context ends.
 func (t *proxyTable) run(ctx context.Context, q queue) error {
 	go func() {
 		ticks := time.NewTicker(lookEvery)
@@ -268,10 +265,10 @@ func (t *proxyTable) run(ctx context.Context, q queue) error {
 	return nil
 }
 
-// look wakes the Services of which something else is true now than they say. Those that
-// were handed over name the nodes without a proxy: a node may be new and its proxy about to
-// come, so that only what was so at the look before counts. Those that wait name the nodes
-// that they wait for, which are among those that there are, and all that have no proxy.
+// look wakes the Services whose conditions are not true any more. Those that were handed over
+// name the nodes without a proxy; the proxy of a new node may be about to come, so only nodes
+// count that had none at the check before. Those that wait name the nodes that they wait for,
+// which must exist, and all that have no proxy.
 func (t *proxyTable) look(ctx context.Context, q queue) error {
 	t.mu.Lock()
 	nobody := len(t.served)+len(t.waiting) == 0
@@ -298,7 +295,6 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	stays := slices.DeleteFunc(slices.Clone(silent), func(node string) bool { return !covers(t.silent, []string{node}) })
 	either := slices.Compact(slices.Sorted(slices.Values(slices.Concat(silent, t.silent))))
 	t.silent = silent
-	// Many Services name the same nodes.
 	untrue := map[nodeNames]bool{}
 	for key, says := range t.served {
 		if _, judged := untrue[says.missing]; !judged {
@@ -322,7 +318,7 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	return nil
 }
 
-// covers reports whether a list in order has all of some.
+// covers reports whether a sorted list has all of some.
 func covers(list, some []string) bool {
 	for _, one := range some {
 		if _, found := slices.BinarySearch(list, one); !found {
@@ -332,8 +328,8 @@ func covers(list, some []string) bool {
 	return true
 }
 
-// arrived reports whether a node is ready that the Service says it waits for, or all those
-// are of which it only says that there are others.
+// arrived reports whether a node is ready that the Service names as missing, or all nodes are
+// that it counts without naming them.
 func (t *proxyTable) arrived(w *waitingService, now time.Time) bool {
 	said := 0
 	for node := range strings.SplitSeq(w.missing.Value(), ",") {
@@ -348,8 +344,8 @@ func (t *proxyTable) arrived(w *waitingService, now time.Time) bool {
 	return said > handover.MostNamed
 }
 
-// nodes are those that run a proxy by the administrator's rule. That they take no new pods,
-// are to be deleted, or are not ready, says nothing about the pods that they have.
+// nodes are those that run a proxy by the administrator's rule, also cordoned ones, those that
+// are not ready or about to be deleted: they have pods.
 func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -385,7 +381,7 @@ func notReadySince(node *corev1.Node) time.Time {
 		}
 	}
 	if since.IsZero() {
-		return time.Unix(0, 0) // nobody has said since when
+		return time.Unix(0, 0) // it is not known since when
 	}
 	return since
 }

@@ -49,7 +49,7 @@ func markPatch(write routing.Write) []shell.Operation {
 	return []shell.Operation{shell.Remove(path)}
 }
 
-// heldPatch brings the annotation of a slice to what it should be.
+// heldPatch changes the annotation of a slice for endpoints that are held.
 func heldPatch(write routing.Write) []shell.Operation {
 	before, found := write.Slice.Annotations[v1alpha1.AnnotationHeld]
 	path := shell.Pointer("metadata", "annotations", v1alpha1.AnnotationHeld)
@@ -73,7 +73,6 @@ func (r *reconciler) writeHints(ctx context.Context, write routing.Write) (*disc
 	return slice, nil
 }
 
-// pointers makes a list of pointers to the items of a list.
 func pointers[T any](items []T) []*T {
 	list := make([]*T, len(items))
 	for i := range items {
@@ -82,7 +81,7 @@ func pointers[T any](items []T) []*T {
 	return list
 }
 
-// serviceObject is an empty Service to read a response into.
+// serviceObject is a Service to read a response into.
 func serviceObject(service *corev1.Service) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 }

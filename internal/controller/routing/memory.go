@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// memory is what is known of Services between syncs. Losing it costs nothing but
-// patience.
+// memory is what is known of Services between syncs. Losing it delays writes and changes no
+// decision.
 type memory struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*record
@@ -23,20 +23,19 @@ type memory struct {
 	synced map[types.NamespacedName]bool
 }
 
-// record is what the syncs of one Service tell the next ones. There is one sync of a
-// Service at a time, so that only the map needs a lock.
+// record is what a sync of a Service keeps for the next one. A Service has one sync at a
+// time, so that it needs no lock.
 type record struct {
-	// uid tells a Service from one of the same name before it, of which nothing holds.
+	// uid tells a Service from one of the same name before it.
 	uid types.UID
-	// last is the decision before, for what caches and slices do not show yet.
+	// last is the decision before.
 	last *routing.Decision
 	// service is the resource version that the last write to the Service made, and
 	// slices those of the slices that were given hints last.
-	service string
-	slices  map[string]string
-	trust   shell.Trust // in both
-	// labelled is when the Service got the label.
-	labelled time.Time
+	service  string
+	slices   map[string]string
+	trust    shell.Trust // in both
+	labelled time.Time   // when the Service got the label
 	// holdUntil is until when nothing is taken from zones, zero before the first step.
 	holdUntil time.Time
 	backoff   hintBackoff
@@ -50,7 +49,7 @@ type record struct {
 	renewal *renewal // nil if there is none
 }
 
-// wrote notes the Service as it is since the last write to it.
+// wrote notes the Service as a write has left it.
 func (r *record) wrote(service *corev1.Service, now time.Time) {
 	r.service = service.ResourceVersion
 	r.trust.Renew(now)
@@ -62,8 +61,7 @@ func (r *record) distrust() {
 	r.slices = map[string]string{}
 }
 
-// grouped notes a decision whose groups are written, while those hints that it has may
-// not be.
+// grouped notes a decision whose groups are written; its hints may not be.
 func (r *record) grouped(d *routing.Decision) {
 	last := d.Essence()
 	if last.Meanwhile != nil && r.last != nil {
@@ -72,7 +70,7 @@ func (r *record) grouped(d *routing.Decision) {
 	r.last = last
 }
 
-// hinted notes a decision of which hints are written, maybe beside groups.
+// hinted notes a decision whose hints are written, maybe beside groups.
 func (r *record) hinted(d *routing.Decision) {
 	last := d.Essence()
 	if r.last != nil && r.last.Delivery == routing.DeliveryGroups {
@@ -83,7 +81,7 @@ func (r *record) hinted(d *routing.Decision) {
 	r.last = last
 }
 
-// prune forgets slices that are gone: Kubernetes gives new ones new names.
+// prune forgets slices that are gone.
 func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
 	there := make(map[string]bool, len(eps))
 	for _, slice := range eps {
@@ -92,12 +90,12 @@ func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
 	maps.DeleteFunc(r.slices, func(name, _ string) bool { return !there[name] })
 }
 
-// view is what others than the Service's own sync look at.
+// view is what others than the Service's own sync read.
 type view struct {
-	basis  basis
-	print  fingerprint
-	policy types.NamespacedName
-	report report
+	dependencies nodeDependencies
+	fingerprint  fingerprint
+	policy       types.NamespacedName
+	report       report
 }
 
 func newMemory() *memory {
@@ -121,7 +119,7 @@ func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
 	return r, false
 }
 
-// forget drops all about the Service and returns the policy that it followed.
+// forget drops the Service and returns the policy that it followed.
 func (m *memory) forget(key types.NamespacedName) (policy types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +139,8 @@ func (m *memory) show(key types.NamespacedName, v view) (policy types.Namespaced
 	return policy
 }
 
-// follow notes which policy a Service follows about which nothing else can be said,
-// and returns the one that it followed before.
+// follow notes the policy of a Service whose outcome is not known, and returns the one
+// before.
 func (m *memory) follow(key, policy types.NamespacedName) (before types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,16 +170,15 @@ func (m *memory) sync(key types.NamespacedName) {
 	}
 }
 
-// gone notes that there is no such Service any more, of which nobody asks whether it
-// was synced.
-func (m *memory) gone(key types.NamespacedName) {
+// unsync notes that there is no such Service any more.
+func (m *memory) unsync(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.synced, key)
 }
 
-// haveSynced reports whether all of the Services were synced since the start. Once
-// they were it is so for good.
+// haveSynced reports whether all of the Services were synced since the start. Once true,
+// it stays true.
 func (m *memory) haveSynced(keys []types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +194,7 @@ func (m *memory) haveSynced(keys []types.NamespacedName) bool {
 	return true
 }
 
-// each calls f for every Service. It must not call back.
+// each calls f for every Service. f must not use the memory.
 func (m *memory) each(f func(types.NamespacedName, *view)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

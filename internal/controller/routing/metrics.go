@@ -73,7 +73,6 @@ func newMetrics(m *memory, top int) *metrics {
 	}
 }
 
-// register adds the metrics to those that are served.
 func (m *metrics) register() error {
 	for _, c := range m.all() {
 		if err := crmetrics.Registry.Register(c); err != nil {
@@ -106,7 +105,6 @@ func (m *metrics) delivered(d routing.Decision, written, moved int) {
 	m.endpoints.Observe(float64(endpoints))
 }
 
-// report is what the metrics say of one Service.
 type report struct {
 	mode     string // approach
 	delivery routing.Delivery
@@ -121,14 +119,13 @@ type familyReport struct {
 	loads     []zoneLoad
 }
 
-// zoneLoad is the mean load of the endpoints that are at home in a zone, relative to the
-// even share of all.
+// zoneLoad is the mean load of the endpoints in a zone, relative to the even share of all.
 type zoneLoad struct {
 	zone string
 	load float64
 }
 
-// Words for the state of a Service beside those of package allocate.
+// States of a Service beside those of package allocate.
 const (
 	stateUndelivered  = "undelivered"
 	stateHintsLost    = "hints-lost"
@@ -137,9 +134,8 @@ const (
 	stateNotRouted    = "not-routed"
 )
 
-// reportOf is the report of a decision about a Service. Its state is the worst of the
-// families', unless trouble with its hints keeps them from being in force; its figures are
-// those of what is.
+// reportOf is the report of a decision about a Service. Its state is the worst of its
+// families, unless its hints have no effect; its figures are those of what has effect.
 func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) report {
 	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
 	if d.Delivery == routing.DeliveryNone {
@@ -167,8 +163,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 	return made
 }
 
-// inForce is the decision that proxies act by: the one for hints until vicinity-proxy
-// serves a Service, and none at all, nil, where there are no hints.
+// inForce is the decision that proxies act by: the one for hints until vicinity-proxy serves
+// the Service; nil where there are no hints.
 func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *routing.Decision {
 	if isServed(d, service) {
 		return d
@@ -184,7 +180,7 @@ func isServed(d *routing.Decision, service *corev1.Service) bool {
 	return d.Delivery == routing.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
-// figuresOf are the figures of a family by what is in force. By nothing, all zones use
+// figuresOf are the figures of a family by the decision in force. Without one, all zones use
 // all endpoints.
 func figuresOf(f *routing.FamilyDecision, force *routing.Decision) (allocate.Figures, []zoneLoad) {
 	if force != nil {
@@ -199,7 +195,7 @@ func figuresOf(f *routing.FamilyDecision, force *routing.Decision) (allocate.Fig
 	}
 	plan, outcome, err := allocate.Allocate(f.Region, allocate.Intent{}, allocate.Previous{})
 	if err != nil {
-		return allocate.Figures{}, nil // which a region that was planned for cannot cause
+		return allocate.Figures{}, nil // a region that was planned for has no errors
 	}
 	return outcome.Figures, zoneLoads(f.Region, plan)
 }
@@ -222,8 +218,8 @@ func zoneLoads(region allocate.Region, plan allocate.Plan) []zoneLoad {
 	return loads
 }
 
-// nodeLoads are the loads of the zones that have endpoints, in the order of names, where
-// nodes look for endpoints of their own first.
+// nodeLoads are the loads of the zones that have endpoints, in the order of names, where nodes
+// prefer endpoints of their own.
 func nodeLoads(f *routing.FamilyDecision) []zoneLoad {
 	sums, endpoints := map[string]float64{}, map[string]int{}
 	for i := range f.Endpoints {
@@ -239,8 +235,8 @@ func nodeLoads(f *routing.FamilyDecision) []zoneLoad {
 	return loads
 }
 
-// serviceCollector counts Services when it is asked. Only the largest Services have
-// figures of their own, so that the number of series does not grow with the cluster.
+// serviceCollector counts Services on each scrape. Only the largest Services have figures of
+// their own, so that the number of series has a bound.
 type serviceCollector struct {
 	memory *memory
 	top    int
@@ -270,13 +266,12 @@ func (c *serviceCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	}
 }
 
-// sized is a Service with its families, to be put in the order of endpoints.
 type sized struct {
 	key      types.NamespacedName
 	families []familyReport
 }
 
-// endpoints are those of the family that has the most: a pod with two addresses is one.
+// endpoints are those of the largest family: a pod with two addresses counts once.
 func (s *sized) endpoints() int {
 	most := 0
 	for i := range s.families {
@@ -285,7 +280,6 @@ func (s *sized) endpoints() int {
 	return most
 }
 
-// kind tells Services apart that are counted together.
 type kind struct{ approach, delivery, state string }
 
 // Collect implements prometheus.Collector.
@@ -341,8 +335,7 @@ func (c *serviceCollector) largest(all []sized) []sized {
 	return all[:min(len(all), c.top)]
 }
 
-// preset makes the series that are known from the start, so that they are there
-// before anything happens.
+// preset makes the series that are known from the start.
 func (m *metrics) preset() {
 	for _, approach := range translate.Approaches() {
 		m.changes.WithLabelValues(string(approach))

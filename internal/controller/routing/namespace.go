@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// aNamespace is a Namespace of which no more is known than its metadata.
+// aNamespace is a Namespace of which only the metadata is read.
 func aNamespace() *metav1.PartialObjectMetadata {
 	object := new(metav1.PartialObjectMetadata)
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -41,8 +41,8 @@ func trimNamespace(object any) (any, error) {
 	}, nil
 }
 
-// defaults are the ClusterRoutingPolicies that choose a namespace. While the cache does
-// not have the namespace there are none: its event comes, too.
+// defaults are the ClusterRoutingPolicies that choose a namespace, none while the cache does
+// not have it: its event requeues the Services.
 func (r *reconciler) defaults(ctx context.Context, namespace string) ([]*v1alpha1.ClusterRoutingPolicy, error) {
 	policies, err := r.clusterPolicies(ctx)
 	if err != nil || len(policies) == 0 {
@@ -67,7 +67,7 @@ func (r *reconciler) clusterPolicies(ctx context.Context) ([]*v1alpha1.ClusterRo
 }
 
 // namespaceHandler requeues the Services of a namespace that other ClusterRoutingPolicies
-// choose than before. One that is new may have come after its Services.
+// choose than before, and those of a new one, which may be cached after them.
 func (r *reconciler) namespaceHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
@@ -81,8 +81,6 @@ func (r *reconciler) namespaceHandler() handler.EventHandler {
 	}
 }
 
-// chosenAnew requeues the Services of the namespace unless the same policies choose it
-// that did before.
 func (r *reconciler) chosenAnew(ctx context.Context, namespace client.Object, before func(all []*v1alpha1.ClusterRoutingPolicy) []*v1alpha1.ClusterRoutingPolicy, q queue) {
 	all, err := r.clusterPolicies(ctx)
 	if err != nil {

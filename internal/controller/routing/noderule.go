@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// DefaultProxyNodes is the rule of the chart's DaemonSet without values of its own.
+// DefaultProxyNodes is the rule of the chart's DaemonSet by default.
 func DefaultProxyNodes() NodeRule {
 	return NodeRule{selectors: []labels.Selector{labels.SelectorFromSet(labels.Set{corev1.LabelOSStable: "linux"})}}
 }
 
-// NodeRule says which nodes run vicinity-proxy: those that one of its selectors matches, as
-// the terms of a node affinity. Without any it is all nodes. It is a value of a flag that
-// can be given several times; the first time takes the place of the default.
+// NodeRule says which nodes run vicinity-proxy: those that one of its selectors matches, or
+// all without any. It is the value of a flag that can be given several times, the first of
+// which replaces the default.
 type NodeRule struct {
 	selectors []labels.Selector
 	given     bool // by a flag, so that it is not the default any more

@@ -22,23 +22,22 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// nodeWatcher keeps the cluster that decisions are made for. When nodes change it
-// finds the Services to which that makes a difference.
+// nodeWatcher keeps the cluster that decisions are made for, and requeues the Services that
+// depend on what changes of it.
 type nodeWatcher struct {
 	client   client.Client
 	memory   *memory
 	policies *policyRequests
 	cluster  atomic.Pointer[translate.Cluster]
 	changed  chan struct{}
-	// relabelled are nodes that have changed their zones since the Services on them were
-	// looked for last.
+	// relabelled are nodes that changed zones and whose Services are still to be requeued.
 	relabelled map[string]bool
-	// gather is how long changes are collected, as when a rack comes up.
+	// gather is how long changes are collected.
 	gather time.Duration
 }
 
-// gatherTime is short beside what an autoscaler takes, and long beside the events of
-// nodes that come together.
+// gatherTime is shorter than an autoscaler takes, and longer than the events of a rack that
+// comes up.
 const gatherTime = 200 * time.Millisecond
 
 func newNodeWatcher(c client.Client, m *memory, policies *policyRequests) *nodeWatcher {
@@ -48,7 +47,6 @@ func newNodeWatcher(c client.Client, m *memory, policies *policyRequests) *nodeW
 	}
 }
 
-// current is the cluster as far as it is known.
 func (w *nodeWatcher) current(ctx context.Context) (*translate.Cluster, error) {
 	if cluster := w.cluster.Load(); cluster != nil {
 		return cluster, nil
@@ -75,8 +73,8 @@ func (w *nodeWatcher) read(ctx context.Context) (*translate.Cluster, error) {
 	return capacity.NewCluster(nodes), nil
 }
 
-// handler notes that a node has changed in what counts. Nodes report their status
-// every few minutes, mostly to say that nothing has.
+// handler notes relevant changes of nodes. Nodes report their status every few minutes, mostly
+// unchanged.
 func (w *nodeWatcher) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(context.Context, event.CreateEvent, queue) { w.notice() },
@@ -148,8 +146,7 @@ func (w *nodeWatcher) run(ctx context.Context, q queue) error {
 	return nil
 }
 
-// refresh reads the nodes anew and requeues the Services that look different in their
-// light.
+// refresh reads the nodes anew and requeues the Services that depend on what has changed.
 func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 	cluster, err := w.read(ctx)
 	if err != nil {
@@ -181,20 +178,20 @@ func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 	return nil
 }
 
-// touched are the Services whose basis the cluster changes.
+// touched are the Services for which the cluster has changed.
 func (w *nodeWatcher) touched(cluster *translate.Cluster) map[types.NamespacedName]bool {
-	prints := map[basis]fingerprint{}
+	prints := map[nodeDependencies]fingerprint{}
 	touched := map[types.NamespacedName]bool{}
 	w.memory.each(func(key types.NamespacedName, v *view) {
-		if v.basis == (basis{}) {
+		if v.dependencies == (nodeDependencies{}) {
 			return
 		}
-		seen, known := prints[v.basis]
+		seen, known := prints[v.dependencies]
 		if !known {
-			seen = v.basis.of(cluster)
-			prints[v.basis] = seen
+			seen = v.dependencies.of(cluster)
+			prints[v.dependencies] = seen
 		}
-		if seen != v.print {
+		if seen != v.fingerprint {
 			touched[key] = true
 		}
 	})
@@ -210,7 +207,7 @@ func (w *nodeWatcher) noteRelabelled(before, after *translate.Cluster) {
 	}
 }
 
-// moved are the Services that have endpoints on nodes that were relabelled.
+// moved are the Services with endpoints on nodes that were relabelled.
 func (w *nodeWatcher) moved(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	if len(w.relabelled) == 0 {
 		return nil, nil

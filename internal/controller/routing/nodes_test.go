@@ -140,7 +140,7 @@ func TestProxiesMatterUntilVicinityProxyServes(t *testing.T) {
 		"waits without hints": {&routing.Decision{Delivery: routing.DeliveryNone}, false},
 		"is served":           {nil, false},
 	} {
-		if got := basisOf(&routing.Decision{Delivery: routing.DeliveryGroups, Meanwhile: test.meanwhile}).proxies; got != test.want {
+		if got := nodeDependenciesOf(&routing.Decision{Delivery: routing.DeliveryGroups, Meanwhile: test.meanwhile}).proxies; got != test.want {
 			t.Errorf("a Service that %s: %t", name, got)
 		}
 	}
@@ -189,7 +189,7 @@ func (w *nodeWatcher) refreshed(t *testing.T) {
 	}
 	cluster := w.cluster.Load()
 	for key, v := range w.memory.views {
-		v.print = v.basis.of(cluster)
+		v.fingerprint = v.dependencies.of(cluster)
 		w.memory.views[key] = v
 	}
 }
@@ -330,10 +330,10 @@ func BenchmarkNodeEvent(b *testing.B) {
 	clusters[0] = translate.NewCluster(nodes)
 	clusters[1] = translate.NewCluster(nodes[1:])
 	m := newMemory()
-	asked := basis{needs: shares, capacity: translate.Capacity{Type: translate.CapacityNodes}}
+	asked := nodeDependencies{needs: shares, capacity: translate.Capacity{Type: translate.CapacityNodes}}
 	for i := range count {
 		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
-		m.show(key, view{basis: asked, print: asked.of(clusters[0])})
+		m.show(key, view{dependencies: asked, fingerprint: asked.of(clusters[0])})
 	}
 	w := newNodeWatcher(nil, m, new(policyRequests))
 	b.Run("cluster", func(b *testing.B) {

@@ -29,8 +29,8 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// policyPause is how long changes are collected before a policy's status follows: a
-// policy can be for thousands of Services.
+// policyPause is how long changes are collected before a policy's status is written: thousands
+// of Services can follow one policy.
 const policyPause = time.Second
 
 // policyRequests are how the syncs of Services and nodes ask for a look at policies: by the
@@ -51,8 +51,8 @@ func (p *policyRequests) ask(policy types.NamespacedName) {
 	}
 }
 
-// computedPolicies are those whose capacity is computed from the nodes: what becomes of
-// that is the only part of a policy's status that nodes matter to.
+// computedPolicies are those whose capacity is computed from the nodes. Nothing else in the
+// status of a policy depends on nodes.
 func computedPolicies(ctx context.Context, c client.Reader) ([]types.NamespacedName, error) {
 	var list v1alpha1.RoutingPolicyList
 	if err := c.List(ctx, &list); err != nil {
@@ -104,7 +104,7 @@ func (r *reconciler) addPolicies(mgr manager.Manager) error {
 		Complete(p)
 }
 
-// Reconcile brings the status of one policy up to date.
+// Reconcile updates the status of one policy.
 func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	policy := newPolicy(request.NamespacedName)
 	defer p.syncs.Begin(policy.kind + " " + strings.TrimPrefix(request.String(), "/"))()
@@ -149,9 +149,9 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	return result, nil
 }
 
-// look finds out whether all Services were synced since the start. Until then nobody
-// knows how many follow a policy.
-func (p *policyReconciler) look(ctx context.Context) error {
+// checkComplete finds out whether all Services were synced since the start. Until then it is
+// not known how many follow a policy.
+func (p *policyReconciler) checkComplete(ctx context.Context) error {
 	now := p.clock.Now()
 	if p.complete || now.Sub(p.checked) < policyPause {
 		return nil
@@ -187,14 +187,14 @@ func newPolicy(key types.NamespacedName) *anyPolicy {
 	return &anyPolicy{"RoutingPolicy", policy, &policy.Status, func() translate.Policy { return translate.ReadPolicy(policy) }}
 }
 
-// status is what the controller makes of the policy.
+// status is what the status of the policy should be.
 func (p *policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alpha1.RoutingPolicyStatus, error) {
 	status := v1alpha1.RoutingPolicyStatus{
 		ObservedGeneration: policy.object.GetGeneration(),
 		Conditions:         slices.Clone(policy.status.Conditions),
 		Services:           policy.status.Services,
 	}
-	if err := p.look(ctx); err != nil {
+	if err := p.checkComplete(ctx); err != nil {
 		return status, err
 	}
 	if p.complete {

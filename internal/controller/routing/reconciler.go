@@ -24,7 +24,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// reconciler syncs Services.
 type reconciler struct {
 	client   client.Client
 	recorder events.EventRecorder
@@ -41,8 +40,8 @@ type reconciler struct {
 }
 
 const (
-	// settle is how long Kubernetes is given to copy the label to the slices, so that
-	// the webhook knows them before they have hints.
+	// settle is how long Kubernetes has to copy the label to the slices, so that the webhook
+	// keeps their hints from the first on.
 	settle = 2 * time.Second
 	// reportedAfter is how long an outcome must last to be reported: a Service that has two
 	// address families, or is being rolled out, changes in several steps.
@@ -56,14 +55,14 @@ type pass struct {
 	planner *allocate.Planner
 	record  *record
 	now     time.Time
-	// again is when to come back, zero if an event will tell.
+	// again is when to sync again, zero to wait for an event.
 	again time.Duration
 	// slices and moved count what is written.
 	slices, moved int
 	// compared says that the plan was compared with a new one, and postponed that it was
 	// not because hints were uncertain.
 	compared, postponed bool
-	// turn is the number of endpoints of the turn that a renewal has taken.
+	// turn is the number of endpoints that a renewal has taken from the pace.
 	turn int
 }
 
@@ -76,7 +75,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err):
 		r.forget(key)
-		r.memory.gone(key)
+		r.memory.unsync(key)
 		return r.abandon(ctx, key)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
@@ -101,7 +100,7 @@ func (r *reconciler) forget(key types.NamespacedName) {
 }
 
 // abandon releases the slices that are left of a Service that is gone: Kubernetes deletes
-// none but its own.
+// only its own.
 func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	var eps discoveryv1.EndpointSliceList
 	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
@@ -140,7 +139,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !touched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
+	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
 		s.forget(key)
 		return nil
 	}
@@ -162,8 +161,8 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	return s.answer(ctx, &d)
 }
 
-// touched reports whether Vicinity has left anything on the Service.
-func touched(service *corev1.Service) bool {
+// isTouched reports whether Vicinity has left anything on the Service.
+func isTouched(service *corev1.Service) bool {
 	_, labelled := service.Labels[v1alpha1.LabelRouted]
 	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
 		routing.ConditionOf(service) != nil
@@ -206,7 +205,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	return nil
 }
 
-// decide decides, or that nothing is to be done for a Service that is excluded.
+// decide decides. Excluded Services get nothing.
 func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
 	if s.options.LeftAlone.Why(key.Namespace, key.Name) != "" {
 		return routing.Decision{Delivery: routing.DeliveryNone}, nil
@@ -214,8 +213,8 @@ func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
 	return routing.Decide(s.in)
 }
 
-// deliver writes hints and groups as far as it can be done now. If it is waiting,
-// caches are behind what was written, and nothing can be said.
+// deliver writes hints and groups as far as that is safe now. It is waiting if caches are
+// behind what was written, so that there is no outcome yet.
 func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if d.Delivery == routing.DeliveryGroups || len(s.in.Groups) > 0 ||
 		s.in.Service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
@@ -223,7 +222,7 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 			return waiting, err
 		}
 	} else {
-		s.groups.rest(client.ObjectKeyFromObject(s.in.Service), s.record)
+		s.groups.forget(client.ObjectKeyFromObject(s.in.Service), s.record)
 	}
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	// A Service that has nothing to choose from is left as it is. If it has the label,
@@ -234,7 +233,6 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 	return false, s.unroute(ctx)
 }
 
-// group writes groups as far as it can be done now.
 func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	progress, err := s.groups.deliver(ctx, s.record, s.in, *d)
 	if err != nil {
@@ -273,7 +271,7 @@ func (s *pass) follow(before, after types.NamespacedName) {
 	}
 }
 
-// policyOf is the key of the policy that a Service follows, empty if it follows none.
+// policyOf is the policy that a Service follows, empty if it follows none.
 func policyOf(service types.NamespacedName, request *translate.Request) types.NamespacedName {
 	if request.ClusterPolicy != "" {
 		return types.NamespacedName{Name: request.ClusterPolicy}
@@ -284,10 +282,10 @@ func policyOf(service types.NamespacedName, request *translate.Request) types.Na
 	return types.NamespacedName{}
 }
 
-// remember keeps what the next sync and others need of this one.
+// remember keeps what the next sync, metrics and policies need of this one.
 func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
-	v := view{basis: basisOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
-	v.print = v.basis.of(s.in.Cluster)
+	v := view{dependencies: nodeDependenciesOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
+	v.fingerprint = v.dependencies.of(s.in.Cluster)
 	s.record.last = nil
 	if d.Delivery != routing.DeliveryNone {
 		s.record.last = d.Essence()
@@ -295,7 +293,7 @@ func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing
 	}
 	s.follow(s.memory.show(key, v), v.policy)
 	if s.nodes.cluster.Load() != s.in.Cluster {
-		s.requeueAfter(time.Millisecond) // the nodes changed meanwhile, and nobody looked here
+		s.requeueAfter(time.Millisecond) // the nodes changed during this sync
 	}
 	if s.slices > 0 {
 		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,

@@ -20,14 +20,14 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// What a renewal was asked for by.
+// The triggers of renewals.
 const (
 	replanQuiet   = "quiet"
 	replanRequest = "request"
 )
 
-// quietRecord is since when nothing has happened to a Service. A restart loses it, and
-// the quiet time begins again.
+// quietRecord is since when nothing has happened to a Service. A restart begins the quiet
+// time again.
 type quietRecord struct {
 	// inputs is what the plan was made from, since when.
 	inputs uint64
@@ -36,10 +36,9 @@ type quietRecord struct {
 	compared bool
 }
 
-// replanPace spaces the renewals of all quiet Services, so that no more endpoints move
-// in the long run than the rate allows. A renewal moves all endpoints of a Service that
-// it moves at once, because a part of a plan may overload an endpoint; the next one
-// waits for as long as so many endpoints take.
+// replanPace spaces the renewals of all quiet Services, so that in the long run no more
+// endpoints move than the rate allows. A renewal moves its endpoints at once, because a part
+// of a plan may overload an endpoint; the next one waits in proportion.
 type replanPace struct {
 	perEndpoint time.Duration
 	mu          sync.Mutex
@@ -50,9 +49,8 @@ func newReplanPace(perMinute int) *replanPace {
 	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
 }
 
-// take takes the turn of a renewal that moves some endpoints, or says how long it has to
-// wait for its turn and takes nothing. To look and to take is one step: workers of other
-// Services ask at the same time.
+// take takes the turn of a renewal that moves some endpoints, or returns how long it has to
+// wait for its turn.
 func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +61,7 @@ func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
 	return 0
 }
 
-// giveBack takes a turn back of which nothing came.
+// giveBack returns a turn that was not used.
 func (p *replanPace) giveBack(endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,13 +83,13 @@ func (p *replanPace) timeOf(endpoints int) time.Duration {
 	return time.Duration(endpoints) * p.perEndpoint
 }
 
-// isReplanAsked reports whether somebody asks for a better plan.
+// isReplanAsked reports whether a user asks for a better plan.
 func isReplanAsked(service *corev1.Service) bool {
 	_, asked := service.Annotations[v1alpha1.AnnotationReplan]
 	return asked
 }
 
-// renewal is a better plan that was decided and of which nothing is stored yet.
+// renewal is a better plan that was decided, while nothing of it is stored.
 type renewal struct {
 	trigger string
 	moved   int
@@ -105,9 +103,8 @@ func (s *pass) hintsAreUncertain() bool {
 	return s.record.backoff.Failures > 0 || loss != "" && loss != routing.LossNodes
 }
 
-// renew compares a plan that is kept with a new one: when nothing has happened to the
-// Service for long, or at once if somebody asks for it. It returns what is to be
-// delivered.
+// renew compares a plan that is kept with a new one, when nothing has happened to the Service
+// for long or a user asks for it. It returns the decision to deliver.
 func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	quiet := &s.record.quiet
 	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {
@@ -148,9 +145,9 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	return renewed, nil
 }
 
-// announce reports a renewal once a part of it is stored: from then on it goes on like
-// any other plan. Until then the record keeps it where hints have to be written again. A
-// delivery that ended early without a write is decided anew by the next sync.
+// announce reports a renewal once a part of it is stored. Until then the record keeps it
+// where hints have to be written again. A delivery that ended early without a write is
+// decided anew by the next sync.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
 	if s.compared && hasRule(d, allocate.RuleRenewed) && (s.slices > 0 || delivered && s.hintsAreUncertain()) {
 		s.record.renewal = renewalOf(d, isReplanAsked(s.in.Service))
@@ -168,12 +165,12 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", r.text)
 }
 
-// answer notes that a comparison is made, and takes the request off the Service, so that
-// whoever made it sees that it is done. Both wait until the hints are known to be stored.
+// answer notes that a comparison is made, and takes the request off the Service, which tells
+// the user that it is done. Both wait until the hints are known to be stored.
 func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
 	switch {
 	case s.hintsAreUncertain():
-		return nil // whatever they wait for has asked to come back
+		return nil // another sync is asked for already
 	case s.postponed:
 		s.requeueAfter(time.Millisecond)
 		return nil
@@ -196,8 +193,8 @@ func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
 	return nil
 }
 
-// renewalOf is what is to be said of a decision that renews a plan. An endpoint that both
-// groups and hints give to other zones counts once.
+// renewalOf is the renewal of a decision. An endpoint that both groups and hints give to other
+// zones counts once.
 func renewalOf(d *routing.Decision, asked bool) *renewal {
 	r := &renewal{trigger: replanQuiet}
 	if asked {
@@ -243,8 +240,8 @@ func hasRule(d *routing.Decision, rule allocate.Rule) bool {
 	return false
 }
 
-// inputsOf tells apart what plans are made from: what is asked for, zones with their
-// capacity, and the ready endpoints.
+// inputsOf is a hash of what plans are made from: the intent, zones with their capacity, and
+// the ready endpoints.
 func inputsOf(d *routing.Decision) uint64 {
 	h := fnv.New64a()
 	intent := &d.Request.Intent

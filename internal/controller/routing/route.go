@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,16 +14,16 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// route brings the hints to what the decision says, as far as it can be done now.
+// route writes the hints of a decision as far as that is safe now.
 func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
 		return s.mark(ctx)
 	}
-	if s.cachesBehind() {
+	if s.areSlicesBehind() {
 		s.requeueAfter(shell.BehindWait)
 		return true, nil
 	}
-	if left := settle - s.now.Sub(s.record.labelled); left > 0 && s.labelOnItsWay() {
+	if left := settle - s.now.Sub(s.record.labelled); left > 0 && s.isLabelPending() {
 		s.requeueAfter(left)
 		return true, nil
 	}
@@ -34,12 +35,11 @@ func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, er
 		s.requeueAfter(wait)
 		return false, nil
 	}
-	return false, s.step(ctx, d)
+	return false, s.writeStep(ctx, d)
 }
 
-// unroute takes the hints and the label away from a Service that Vicinity routed. As
-// soon as the label has gone Kubernetes' controller brings its own slices to what it
-// thinks right, all by itself.
+// unroute takes the hints and the label off a Service that Vicinity routed. Kubernetes'
+// controller rewrites the hints of its own slices once they have no label.
 func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
 	s.record.backoff = hintBackoff{}
@@ -48,11 +48,11 @@ func (s *pass) unroute(ctx context.Context) error {
 	if !labelled {
 		return s.release(ctx, s.in.Slices)
 	}
-	// It leaves alone what is left of a Service that has become a name for another.
+	// Kubernetes leaves the slices of a Service that has become an external name alone.
 	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
 	for _, write := range routing.Unroute(s.in.Slices).Writes {
 		if !routing.IsForeign(write.Slice) && !abandoned {
-			// It leaves the annotations as they are.
+			// Kubernetes leaves the annotations as they are.
 			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[v1alpha1.AnnotationHeld] == "" {
 				continue
 			}
@@ -66,8 +66,8 @@ func (s *pass) unroute(ctx context.Context) error {
 	return err
 }
 
-// release takes the hints and the label from slices that Vicinity has marked itself, of a
-// Service that it does not route.
+// release takes the hints and the label off slices that Vicinity marked itself, of a Service
+// that it does not route.
 func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSlice) error {
 	for _, write := range routing.Unroute(eps).Writes {
 		if !routing.IsMarked(write.Slice) {
@@ -81,9 +81,9 @@ func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSli
 	return nil
 }
 
-// cachesBehind reports whether a slice is not yet as it was written last. If it never
-// will be, what it lacks was not taken away.
-func (s *pass) cachesBehind() bool {
+// areSlicesBehind reports whether a slice in the cache is not yet as it was written last. One
+// that never will be counts as not written.
+func (s *pass) areSlicesBehind() bool {
 	for _, slice := range s.in.Slices {
 		if !shell.Behind(slice, s.record.slices[slice.Name]) {
 			continue
@@ -96,8 +96,8 @@ func (s *pass) cachesBehind() bool {
 	return false
 }
 
-// labelOnItsWay reports whether Kubernetes has still to copy the label to a slice.
-func (s *pass) labelOnItsWay() bool {
+// isLabelPending reports whether Kubernetes has still to copy the label to a slice.
+func (s *pass) isLabelPending() bool {
 	for _, slice := range s.in.Slices {
 		if !routing.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
 			return true
@@ -106,9 +106,8 @@ func (s *pass) labelOnItsWay() bool {
 	return false
 }
 
-// watchHints looks whether the hints that were written last are still there. Where
-// there is none to look at, because they are lost already or their slice is gone,
-// nothing is proved.
+// watchHints checks whether the hints that were written last are still there. Lost ones and
+// slices that are gone prove nothing.
 func (s *pass) watchHints(ctx context.Context) {
 	last, backoff := s.record.last.Hinted(), &s.record.backoff
 	if last == nil {
@@ -124,8 +123,7 @@ func (s *pass) watchHints(ctx context.Context) {
 		stayed, lost := last.Stay(slice)
 		intact = intact && lost == 0
 		if lost > 0 && stayed == 0 {
-			// What was written is looked at once: until it is written again, there is
-			// nothing more to lose.
+			// A loss counts once until hints are written again.
 			s.record.slices = map[string]string{}
 			backoff.lose(s.now)
 			s.metrics.lost()
@@ -138,10 +136,11 @@ func (s *pass) watchHints(ctx context.Context) {
 	}
 }
 
-// step writes what can safely be written now.
-func (s *pass) step(ctx context.Context, d *routing.Decision) error {
+// writeStep writes the hints that are safe to write now.
+func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	if s.record.holdUntil.IsZero() && routing.Holds(s.in.Slices) {
-		// Whoever wrote that is no more, and nobody knows since when it is held.
+		// A restarted controller does not know when the hold began, so the grace period
+		// starts again.
 		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
 	}
 	hold := s.now.Before(s.record.holdUntil)
@@ -159,7 +158,7 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 		s.record.slices[write.Slice.Name] = stored.ResourceVersion
 		s.record.trust.Renew(s.now)
 		if loss := write.Loss(stored); loss != "" {
-			s.lose(ctx, d, loss, write.Slice.Name)
+			s.noteLoss(ctx, d, loss, write.Slice.Name)
 			return nil
 		}
 		s.record.backoff.written = s.now
@@ -187,24 +186,22 @@ func (s *pass) step(ctx context.Context, d *routing.Decision) error {
 	return nil
 }
 
-// lose notes what of a write to a slice is not stored. The writes that were to follow it
-// would fare alike.
-func (s *pass) lose(ctx context.Context, d *routing.Decision, loss routing.Loss, slice string) {
-	s.dropped(ctx, loss, slice)
+// noteLoss notes what of a write to a slice is not stored. The writes after it are left out:
+// the same would be dropped from them.
+func (s *pass) noteLoss(ctx context.Context, d *routing.Decision, loss routing.Loss, slice string) {
+	s.noteDrop(ctx, loss, slice)
 	if loss == routing.LossNodes {
 		d.LeaveOutNodes()
 		s.slices++                       // its hints for zones are stored
 		s.requeueAfter(time.Millisecond) // for the rest
 		return
 	}
-	// There is nothing of it that could be removed.
 	delete(s.record.slices, slice)
 }
 
-// watchAnew goes on looking after losses where nothing was left to write: what the
-// slices say now has to stay, whoever wrote it. Without this nobody would ever find
-// out that the losses are over, of a Service that needs no hints any more or whose
-// hints an earlier controller wrote.
+// watchAnew watches the slices as they are, whoever wrote them, when there were losses and
+// nothing is left to write. Otherwise the losses of a Service would never end that needs no
+// hints any more, or whose hints an earlier controller wrote.
 func (s *pass) watchAnew() {
 	if backoff := &s.record.backoff; backoff.Failures == 0 || backoff.untilProof(s.now) > 0 && len(s.record.slices) > 0 {
 		return
@@ -217,4 +214,18 @@ func (s *pass) watchAnew() {
 		s.record.slices[slice.Name] = slice.ResourceVersion
 	}
 	s.record.backoff.written = s.now
+}
+
+// label puts the label for routed Services on, or takes it off, and returns what is stored.
+func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
+	value := ""
+	if on {
+		value = "true"
+	}
+	service := serviceObject(s.in.Service)
+	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelRouted, value)); err != nil {
+		return nil, fmt.Errorf("writing the label %s: %w", v1alpha1.LabelRouted, err)
+	}
+	s.record.wrote(service, s.now)
+	return service, nil
 }

@@ -1,10 +1,10 @@
 // Package routing runs the routing control plane: a reconciler keyed by Service that
-// reads a Service with its slices, groups, policies and the cluster's nodes, lets
-// package internal/routing decide, and writes what came out of it: hints on the slices
-// or groups, a label and a condition on the Service, and events.
+// reads a Service with its slices, groups, policies and the cluster's nodes, lets package
+// internal/routing decide, and writes the result: hints on the slices or groups, a label and
+// a condition on the Service, and events.
 //
-// It decides nothing about traffic itself. What it keeps in memory makes it polite,
-// not right: a restart loses when to write next, never what.
+// It decides nothing about traffic itself. Its memory only paces writes: a restart changes
+// when something is written, never what.
 package routing
 
 import (
@@ -35,19 +35,16 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// Options are what an administrator chooses.
+// Options are the choices of an administrator.
 type Options struct {
 	Settings routing.Settings
-	// LeftAlone are the Services that are none of the controller's business, and what
-	// Vicinity's own namespace is.
+	// LeftAlone are the Services that are not routed, and Vicinity's own namespace.
 	LeftAlone translate.LeftAlone
-	// Workers is the number of Services that are synced at a time.
-	Workers int
+	Workers   int // Services that are synced at a time
 	// TopServices is the number of Services, those with the most endpoints, that
 	// have metrics of their own.
 	TopServices int
-	// HandBackGrace is how long groups stay after a Service has gone back to
-	// kube-proxy.
+	// HandBackGrace is how long groups stay after a Service has gone back to kube-proxy.
 	HandBackGrace time.Duration
 	// ProxyNodes are the nodes that run vicinity-proxy. A Service is handed over when all
 	// of them have programmed it.
@@ -59,7 +56,7 @@ type Options struct {
 	// ReplanRate is the number of endpoints that may move for that in a minute in the
 	// long run, of all Services together.
 	ReplanRate int
-	// Syncs, if given, are kept up to date with those under way.
+	// Syncs, if given, know the syncs under way.
 	Syncs *shell.Syncs
 }
 
@@ -72,8 +69,8 @@ const (
 	DefaultReplanRate    = 100
 )
 
-// Add sets the controllers of Services and policies up with a manager, whose cache
-// must have CacheOptions.
+// Add adds the controllers of Services and policies to a manager, whose cache must have
+// CacheOptions.
 func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
@@ -162,7 +159,7 @@ func (r *reconciler) servicesOfPolicy(ctx context.Context, object client.Object)
 func (r *reconciler) servicesOf(ctx context.Context, options ...client.ListOption) []reconcile.Request {
 	var services corev1.ServiceList
 	if err := r.client.List(ctx, &services, options...); err != nil {
-		return nil // the cache has not started, and will list them all
+		return nil // the cache has not started; its start requeues all Services
 	}
 	requests := make([]reconcile.Request, len(services.Items))
 	for i := range services.Items {

@@ -104,6 +104,7 @@ func says(said Verdict, err error) func() Judge {
 func TestVerdicts(t *testing.T) {
 	const object = `{"metadata":{"name":"web","annotations":{"a":"b"}}}`
 	never := Verdict{Faults: []string{"never"}}
+	subresource := review(t, admissionv1.Update, object, object, func(r *admissionv1.AdmissionRequest) { r.SubResource = "status" })
 	for _, test := range []struct {
 		name           string
 		judge          func() Judge
@@ -116,11 +117,13 @@ func TestVerdicts(t *testing.T) {
 		{"warnings", says(Verdict{Warnings: []string{"one", "two"}}, nil), review(t, admissionv1.Update, object, object), "", []string{"one", "two"}, "warned", ""},
 		{
 			"faults", says(Verdict{Faults: []string{"one", "two"}, Warnings: []string{"three"}}, nil),
-			review(t, admissionv1.Create, object, ""), "one; two", []string{"three"}, "refused", "",
+			review(t, admissionv1.Create, object, ""), "one; two",
+			[]string{"three"},
+			"refused", "",
 		},
 		{"its own result", says(Verdict{Result: Skipped}, nil), review(t, admissionv1.Create, object, ""), "", nil, "skipped", ""},
 		{"a deletion", says(never, nil), review(t, admissionv1.Delete, "", object), "", nil, "allowed", ""},
-		{"a subresource", says(never, nil), review(t, admissionv1.Update, object, object, func(r *admissionv1.AdmissionRequest) { r.SubResource = "status" }), "", nil, "allowed", ""},
+		{"a subresource", says(never, nil), subresource, "", nil, "allowed", ""},
 		{"not all is known", says(Verdict{}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "", nil, "degraded", "no list"},
 		{"faults although not all is known", says(Verdict{Faults: []string{"one"}}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "one", nil, "refused", "no list"},
 	} {

@@ -28,11 +28,11 @@ type Options struct {
 
 	AuthorityLifetime, Lifetime, RenewBefore, CheckEvery time.Duration
 
-	// controller tells the rotators of several managers in one process apart.
+	// controller tells apart the rotators of several managers in one process.
 	controller string
 }
 
-// Certificates are what the webhooks of a process serve with.
+// Certificates are those that the webhooks of a process serve with.
 type Certificates struct {
 	options Options
 	current atomic.Pointer[tls.Certificate]
@@ -40,7 +40,7 @@ type Certificates struct {
 	written chan struct{}
 }
 
-// New makes certificates that are not there before a manager runs that they are
+// New makes Certificates. There is none to serve with until a manager runs that they are
 // registered with.
 func New(o Options) (*Certificates, error) {
 	switch {

@@ -62,12 +62,12 @@ func (l *loader) Start(ctx context.Context) error {
 
 var errGone = errors.New("webhooks are served as long as this process lives, and the next one cannot start without the Secret: upgrade the chart's release to have it made")
 
-// gone says that the Secret was deleted, which nobody notices until a process starts.
+// gone logs that the Secret was deleted, which has no effect until a process starts.
 func (l *loader) gone(any) {
 	l.log.Error(errGone, "Secret of the certificate is gone", "secret", l.certificates.options.Secret)
 }
 
-// load takes a certificate in. What is not one is left, and the one before stays.
+// load serves with a certificate from now on. One that is invalid changes nothing.
 func (l *loader) load(object any) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok || len(secret.Data[corev1.TLSCertKey]) == 0 {

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// oneSecret is a manager whose API has one Secret. The rotator makes a cache of its own,
-// which would list all Secrets of the namespace, and takes no options for it.
+// oneSecret is a manager that shows a single Secret of the API. The rotator makes a cache of
+// its own without options, which would list all Secrets of the namespace.
 type oneSecret struct {
 	manager.Manager
 	secret types.NamespacedName

@@ -80,8 +80,7 @@ func (n *names) add(name []byte) {
 	n.count++
 }
 
-// What names of zones and nodes may be. Zones of endpoints are whatever labels of
-// nodes are; the API checks them only as hints.
+// The API checks zones only as hints; the zone of an endpoint can be longer.
 const (
 	maxLabelValue = 63
 	maxNodeName   = 253

@@ -7,7 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// plan is what is known of the hints of a Service.
+// plan is what is known of the hints of a Service. The order matters.
 type plan int
 
 const (
@@ -21,8 +21,7 @@ const (
 	hinted
 )
 
-// keeper finds the hints that the endpoints of a slice should have, in memory that is
-// used again.
+// keeper finds the hints that the endpoints of a slice should have.
 type keeper struct {
 	// want are the hints of each endpoint of the slice, nil for none.
 	want [][]byte
@@ -62,7 +61,7 @@ func (k *keeper) pair(object, stored *slice) (news bool) {
 			next++
 		case e.address == nil:
 		default:
-			// Something was added or removed, and what follows is further on.
+			// An endpoint was added or removed.
 			if byAddress == nil {
 				byAddress = make(map[string]int, len(stored.endpoints))
 				for j := len(stored.endpoints) - 1; j >= 0; j-- {
@@ -79,16 +78,14 @@ func (k *keeper) pair(object, stored *slice) (news bool) {
 	return news
 }
 
-// is reports whether two endpoints are one for which the same hints hold. One that
-// moved to another zone is another, and so is one on another node where it is hinted
-// to nodes.
+// is reports whether two endpoints are one for which the same hints hold. One in another zone
+// is another, and so is one on another node where it is hinted to nodes.
 func (e *endpoint) is(stored *endpoint) bool {
 	return e.address != nil && bytes.Equal(e.address, stored.address) && bytes.Equal(e.zone, stored.zone) &&
 		(stored.hints.forNodes == nil || bytes.Equal(e.node, stored.node))
 }
 
-// planned is what the endpoints of the stored slice say of the plan, those included
-// that are no more.
+// planned is what the endpoints of the stored slice say of the plan, those included that go.
 func planned(stored *slice) plan {
 	found := unknown
 	for i := range stored.endpoints {
@@ -98,8 +95,8 @@ func planned(stored *slice) plan {
 	return found
 }
 
-// planOfHints is what one endpoint says of the plan. Of several endpoints that which says
-// most counts: the plans are in that order.
+// planOfHints is what one endpoint says of the plan. Of several endpoints the highest plan
+// counts.
 func planOfHints(zones, nodes bool) plan {
 	switch {
 	case zones:
@@ -139,7 +136,7 @@ func (k *keeper) keep(object, stored *slice, p plan) {
 		want := e.hints.raw
 		switch at := k.pairs[i]; {
 		case at >= 0:
-			// What an older API server took may not pass any more.
+			// An older API server accepted what is not valid any more.
 			if h := &stored.endpoints[at].hints; h.raw == nil || h.sound {
 				want = h.raw
 			}
@@ -160,8 +157,8 @@ func (k *keeper) keep(object, stored *slice, p plan) {
 	}
 }
 
-// moved are the new endpoints that other slices of the Service have, with hints, by
-// address as in the review. It notes whether any endpoint there is hinted to nodes.
+// moved are the new endpoints that other slices of the Service have with hints, by address as
+// in the review. It sets nodes if any endpoint there is hinted to nodes.
 func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discoveryv1.Endpoint {
 	if p < byNode || len(k.others) == 0 {
 		return nil
@@ -189,9 +186,9 @@ func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discovery
 	return moved
 }
 
-// nodesBeside are the nodes that other endpoints are hinted to which are on the nodes of new
-// ones, by place. They say what the plan has for that node: its own endpoints, those of
-// its rack, or none because it would overload them.
+// nodesBeside are the nodes that the endpoints beside new ones are hinted to, by place. They
+// say what the plan has for that node: its own endpoints, those of its rack, or none because
+// it would overload them.
 func (k *keeper) nodesBeside(object, stored *slice, p plan) map[string][]byte {
 	beside := map[string][]byte{}
 	for i, at := range k.pairs {
@@ -207,7 +204,7 @@ func (k *keeper) nodesBeside(object, stored *slice, p plan) map[string][]byte {
 		if h := &e.hints; h.forNodes == nil || !h.sound || planOfHints(h.forZones != nil, true) != p {
 			continue
 		}
-		// One that only other zones use says nothing of its node.
+		// An endpoint that only other zones use says nothing of its node.
 		if p == hinted && !bytes.Contains(e.hints.forZones, append([]byte(`:`), e.zone...)) {
 			continue
 		}
@@ -263,8 +260,7 @@ func (e *endpoint) isElsewhere(other *discoveryv1.Endpoint) bool {
 	return same(e.zone, other.Zone) && (len(other.Hints.ForNodes) == 0 || same(e.node, other.NodeName))
 }
 
-// takeable reports whether there are hints as the plan has them that the API server will
-// take.
+// takeable reports whether hints are as the plan has them and valid.
 func takeable(h *discoveryv1.EndpointHints, p plan) bool {
 	zones, nodes := names{valid: isLabelValue}, names{valid: isNodeName}
 	for i := range h.ForZones {
@@ -317,7 +313,7 @@ func (k *keeper) nameList(name []byte) []byte {
 	return k.made[begin:]
 }
 
-// hintsOf writes the hints of an endpoint of another slice. What is takeable needs no
+// hintsOf writes the hints of an endpoint of another slice, which are takeable and so need no
 // escapes.
 func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
 	var forNodes []byte
@@ -343,8 +339,7 @@ func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
 	return k.made[begin:]
 }
 
-// nodeList writes the nodes that an endpoint of another slice is hinted to. What is
-// takeable needs no escapes.
+// nodeList writes the nodes that an endpoint of another slice is hinted to.
 func (k *keeper) nodeList(nodes []discoveryv1.ForNode) []byte {
 	begin := len(k.made)
 	k.made = append(k.made, '[')

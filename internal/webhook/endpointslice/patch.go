@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// patch is a JSON patch that is being written. A patch that does not apply fails the
-// request, whatever the failure policy, so each operation is one that must.
+// patch is a JSON patch that is being written. One that does not apply fails the request,
+// whatever the failure policy, so each operation must be possible.
 type patch struct {
 	text []byte
 }
@@ -68,10 +68,9 @@ func (p *patch) finished() []byte {
 	return append(p.text, ']')
 }
 
-// restores reports whether a slice with the hints wanted is the stored one, but for
-// what every write changes: when its endpoints changed last, which upstream notes in
-// an annotation, and who wrote which fields, and for the label for routed slices. A write that changed something else for
-// a reason, an annotation of a user or the owner of a field, is never taken back.
+// restores reports whether a slice with the hints wanted is the stored one but for the
+// annotation of when its endpoints changed last, its managed fields, and the label for routed
+// slices. A write that changed anything else is never undone.
 func restores(object, stored *slice, want [][]byte) bool {
 	if !object.hasMetadata || !stored.hasMetadata || len(object.endpoints) != len(stored.endpoints) || len(object.rest) != len(stored.rest) {
 		return false
@@ -89,7 +88,7 @@ func restores(object, stored *slice, want [][]byte) bool {
 	return bytes.Equal(object.annotations, stored.annotations) || sameBeyondTriggerTime(object.annotations, stored.annotations)
 }
 
-// sameBeyondTriggerTime compares annotations. The API server writes them in order.
+// sameBeyondTriggerTime compares annotations, which the API server writes in order.
 func sameBeyondTriggerTime(a, b []byte) bool {
 	listA, errA := annotations(a)
 	listB, errB := annotations(b)

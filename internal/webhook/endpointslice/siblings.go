@@ -24,9 +24,8 @@ type family struct {
 	except string
 }
 
-// siblingPatience is how long the cache may take. It is in memory, and only one that
-// is not filled yet makes anybody wait.
-const siblingPatience = 200 * time.Millisecond
+// siblingTimeout is how long a review waits for a cache that is not filled yet.
+const siblingTimeout = 200 * time.Millisecond
 
 // serviceIndex is the name under which the cache finds slices by their Service.
 const serviceIndex = "webhook.endpointslice.service"
@@ -39,14 +38,14 @@ func serviceOf(object client.Object) []string {
 	return nil
 }
 
-// cached finds siblings in a cache that has the index serviceIndex. They are shared
-// with it, and only read here.
+// cached finds siblings in a cache that has the index serviceIndex. The cache shares them, so
+// they must not be changed.
 type cached struct {
 	reader client.Reader
 }
 
 func (c cached) find(ctx context.Context, f family) ([]discoveryv1.EndpointSlice, error) {
-	ctx, cancel := context.WithTimeout(ctx, siblingPatience)
+	ctx, cancel := context.WithTimeout(ctx, siblingTimeout)
 	defer cancel()
 	var list discoveryv1.EndpointSliceList
 	if err := c.reader.List(ctx, &list, client.InNamespace(f.namespace),
@@ -56,7 +55,7 @@ func (c cached) find(ctx context.Context, f family) ([]discoveryv1.EndpointSlice
 	found := slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
 		return s.AddressType != f.addressType || s.Name == f.except
 	})
-	// The cache has no order, and what is found twice is taken from the first.
+	// An endpoint that two slices have is taken from the first.
 	slices.SortFunc(found, func(a, b discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil
 }

@@ -10,10 +10,10 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// is reports whether a string with quotes says something.
+// is compares a string with quotes.
 func is(quoted []byte, text string) bool { return string(unquoted(quoted)) == text }
 
-// unquoted is a string without its quotes; one that is not there is empty.
+// unquoted is a string without its quotes, empty for none.
 func unquoted(quoted []byte) []byte {
 	if len(quoted) < 2 {
 		return nil
@@ -32,12 +32,11 @@ type slice struct {
 	annotations, managedFields []byte
 	hasMetadata                bool
 	endpoints                  []endpoint
-	// rest is all else that the slice and its metadata say, a piece for each member, with
-	// the labels but that for routed slices.
+	// rest are names and values of all other members and labels, to be compared.
 	rest [][]byte
 }
 
-// yes is what a label must say that asks for something.
+// yes is the value of a label that is set.
 const yes = "true"
 
 func (o *slice) isRouted() bool { return is(o.routed, yes) }
@@ -68,7 +67,6 @@ func (o *slice) read(r *admission.Reader) error {
 	})
 }
 
-// keep notes a member that is only compared.
 func (o *slice) keep(r *admission.Reader, name []byte) error {
 	value, err := r.Value()
 	o.rest = append(o.rest, name, value)
@@ -105,7 +103,6 @@ func (o *slice) readLabels(r *admission.Reader) error {
 	})
 }
 
-// keepLabel notes a label that matters and is compared, too.
 func (o *slice) keepLabel(r *admission.Reader, name []byte, value *[]byte) error {
 	err := r.Quoted(value)
 	o.rest = append(o.rest, name, *value)
@@ -125,8 +122,7 @@ func (e *endpoint) read(r *admission.Reader) error {
 	if r.Kind() == 'n' {
 		return errors.New("there is null where an endpoint should be")
 	}
-	// The hints are cut out with the comma before them, from where the member before
-	// them ended.
+	// The hints are cut out with the comma before them.
 	begin, ended := r.Start(), r.Start()+1
 	cutFrom, cutTo := -1, -1
 	err := r.Members(func(name []byte) error {
@@ -163,9 +159,8 @@ func (e *endpoint) readAddresses(r *admission.Reader) error {
 	})
 }
 
-// sameBeyondHints reports whether two endpoints differ in nothing but their hints. An
-// API server writes the members of an endpoint in one order, so two that are written
-// differently are taken to differ.
+// sameBeyondHints reports whether two endpoints differ in nothing but their hints. They are
+// compared as text: the API server writes the members in one order.
 func (e *endpoint) sameBeyondHints(other *endpoint) bool {
 	return bytes.Equal(e.before, other.before) && bytes.Equal(e.behind, other.behind)
 }

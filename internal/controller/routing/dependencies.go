@@ -13,9 +13,9 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// basis is what of the nodes a Service's decision depends on. Services with the same
-// basis see the same cluster.
-type basis struct {
+// nodeDependencies are what of the nodes a Service's decision depends on. Services with
+// the same dependencies see the same cluster.
+type nodeDependencies struct {
 	needs    needs
 	capacity translate.Capacity // if needs are shares
 	keys     string             // labels of nodes whose domains matter, joined
@@ -23,10 +23,9 @@ type basis struct {
 	nodes    bool               // what share each node has, and its domains
 }
 
-// needs are the parts of the cluster that a decision looks at.
+// needs are the parts of the cluster that a decision looks at, each with the one before.
 type needs string
 
-// The needs, each with what the one before it has.
 const (
 	nothing needs = ""
 	zones   needs = "zones"  // which zones there are, in which regions
@@ -34,18 +33,18 @@ const (
 	faults  needs = "faults" // and how many nodes lack a zone or capacity
 )
 
-// basisOf is the basis of a decision.
-func basisOf(d *routing.Decision) basis {
+// nodeDependenciesOf are those of a decision.
+func nodeDependenciesOf(d *routing.Decision) nodeDependencies {
 	request := &d.Request
-	b := basis{proxies: d.Hinted().Delivery == routing.DeliveryHints}
+	n := nodeDependencies{proxies: d.Hinted().Delivery == routing.DeliveryHints}
 	if d.Delivery == routing.DeliveryNone || request.OwnZone {
-		return b
+		return n
 	}
-	b.needs = zones
+	n.needs = zones
 	if bound := request.Intent.Bound; bound != nil {
-		b.needs, b.capacity = shares, request.Capacity
+		n.needs, n.capacity = shares, request.Capacity
 		if bound.Algorithm == allocate.Auto {
-			b.needs = faults
+			n.needs = faults
 		}
 	}
 	var keys []string
@@ -56,31 +55,31 @@ func basisOf(d *routing.Decision) basis {
 			keys = append(keys, key)
 		}
 	}
-	b.keys = strings.Join(keys, ",")
-	b.nodes = b.needs != zones && (b.keys != "" || slices.Contains(request.Intent.Tiers, topology.Hostname))
-	return b
+	n.keys = strings.Join(keys, ",")
+	n.nodes = n.needs != zones && (n.keys != "" || slices.Contains(request.Intent.Tiers, topology.Hostname))
+	return n
 }
 
-// fingerprint stands for what a basis sees of a cluster.
+// fingerprint stands for what is seen of a cluster.
 type fingerprint uint64
 
 // seed is the process's own: fingerprints are not kept.
 var seed = maphash.MakeSeed()
 
 // of is the fingerprint of a cluster.
-func (b basis) of(cluster *translate.Cluster) fingerprint {
-	if b == (basis{}) {
+func (n nodeDependencies) of(cluster *translate.Cluster) fingerprint {
+	if n == (nodeDependencies{}) {
 		return 0
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
-	if b.proxies {
+	if n.proxies {
 		maphash.WriteComparable(&h, cluster.Proxies().Kinds())
 	}
-	if b.needs == nothing {
+	if n.needs == nothing {
 		return fingerprint(h.Sum64())
 	}
-	region := cluster.Region(b.capacity, nil)
+	region := cluster.Region(n.capacity, nil)
 	total := 0.0
 	for _, zone := range region.Zones {
 		total += zone.Capacity
@@ -92,21 +91,21 @@ func (b basis) of(cluster *translate.Cluster) fingerprint {
 	}
 	for _, zone := range region.Zones {
 		text(zone.Name, zone.Region)
-		if b.needs != zones && total > 0 {
+		if n.needs != zones && total > 0 {
 			maphash.WriteComparable(&h, math.Float64bits(zone.Capacity/total))
 		}
 	}
-	if b.needs == faults {
+	if n.needs == faults {
 		maphash.WriteComparable(&h, [2]int{region.NodesWithoutZone, region.NodesWithoutCapacity})
 	}
-	if b.nodes {
-		for _, node := range cluster.Nodes(b.capacity, []string{topology.Hostname}) {
+	if n.nodes {
+		for _, node := range cluster.Nodes(n.capacity, []string{topology.Hostname}) {
 			text(node.Name, node.Zone, node.Domains[0])
 			maphash.WriteComparable(&h, math.Float64bits(node.Share))
 		}
 	}
-	if b.keys != "" {
-		for key := range strings.SplitSeq(b.keys, ",") {
+	if n.keys != "" {
+		for key := range strings.SplitSeq(n.keys, ",") {
 			domains := cluster.Domains(key)
 			for _, value := range slices.Sorted(maps.Keys(domains)) {
 				text(value)
