@@ -26,14 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// FailurePolicy is the answer to a request that cannot be judged.
+// FailurePolicy is the answer to a request that cannot be judged. Each webhook names one.
 type FailurePolicy int
 
 const (
-	// FailOpen allows the request, with what the verdict has in spite of the failure.
-	FailOpen FailurePolicy = iota
 	// FailClosed refuses the request with the status 429, after which clients try again.
-	FailClosed
+	FailClosed FailurePolicy = iota
+	// FailOpen allows the request, with what the verdict has in spite of the failure.
+	FailOpen
 )
 
 // Verdict is what a webhook says about a request.
@@ -103,7 +103,7 @@ func Register(mgr manager.Manager, path string, newJudge func() Judge, o Options
 	mgr.GetWebhookServer().Register(path, New(newJudge, o))
 }
 
-// New makes a handler of reviews. It calls newJudge as often as requests come at a time.
+// New makes a handler of reviews. A Judge of newJudge has one request at a time.
 func New(newJudge func() Judge, o Options) http.Handler {
 	o.Complaint = cmp.Or(o.Complaint, "Write is not judged in full")
 	o.Unjudged = cmp.Or(o.Unjudged, Degraded)

@@ -128,7 +128,7 @@ func TestVerdicts(t *testing.T) {
 		{"faults although not all is known", says(Verdict{Faults: []string{"one"}}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "one", nil, "refused", "no list"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, test.judge, Options{})
+			b := newBench(t, test.judge, Options{OnFailure: FailOpen})
 			response := b.answer(t, test.review)
 			if response.Allowed != (test.refused == "") || response.UID != "1" || response.Patch != nil || response.PatchType != nil {
 				t.Errorf("the answer is %+v", response)
