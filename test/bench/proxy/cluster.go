@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +25,7 @@ import (
 	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
+	"vicinity.dev/vicinity/test/bench/meter"
 )
 
 // writers is how many requests are under way while objects are made: enough for the API
@@ -111,7 +111,7 @@ func (c *cluster) prepare(ctx context.Context, folder string) error {
 	if c.names, err = metadata.NewForConfig(config); err != nil {
 		return err
 	}
-	if err := c.applyCRDs(ctx); err != nil {
+	if err := c.client.ApplyCRDs(ctx); err != nil {
 		return err
 	}
 	if err := c.client.Apply(ctx, "", role); err != nil {
@@ -123,23 +123,6 @@ func (c *cluster) prepare(ctx context.Context, folder string) error {
 		}
 	}
 	return c.makeLive(ctx)
-}
-
-// applyCRDs has the API server serve what the chart brings.
-func (c *cluster) applyCRDs(ctx context.Context) error {
-	crds, err := release.CRDs()
-	if err != nil {
-		return err
-	}
-	for _, crd := range crds {
-		if err := c.client.Apply(ctx, "", crd); err != nil {
-			return fmt.Errorf("applying CRDs: %w", err)
-		}
-	}
-	return lab.Wait(ctx, "groups to be served", func(ctx context.Context) (string, error) {
-		_, err := c.groups.List(ctx, metav1.ListOptions{Limit: 1})
-		return "", err
-	})
 }
 
 // listen makes an end on a node.
@@ -200,7 +183,7 @@ func (c *cluster) fill(ctx context.Context, size int) error {
 		}
 	}
 	nodes := c.Shape().Nodes()
-	err := inParallel(ctx, size-first, func(ctx context.Context, i int) error {
+	err := meter.InParallel(ctx, writers, size-first, func(ctx context.Context, i int) error {
 		service := serviceAt(first + i)
 		if _, err := c.api.CoreV1().Services(service.Namespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 			return err
@@ -218,7 +201,7 @@ func (c *cluster) fill(ctx context.Context, size int) error {
 
 // annotate gives all Services but the one that is live annotations, as JSON.
 func (c *cluster) annotate(ctx context.Context, patch string) error {
-	return inParallel(ctx, c.made, func(ctx context.Context, i int) error {
+	return meter.InParallel(ctx, writers, c.made, func(ctx context.Context, i int) error {
 		service := serviceAt(i)
 		_, err := c.api.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
@@ -231,7 +214,7 @@ func (c *cluster) crowd(ctx context.Context, endpoints int) error {
 		return err
 	}
 	nodes := c.Shape().Nodes()
-	return inParallel(ctx, (endpoints+perSlice-1)/perSlice, func(ctx context.Context, i int) error {
+	return meter.InParallel(ctx, writers, (endpoints+perSlice-1)/perSlice, func(ctx context.Context, i int) error {
 		slice := newSlice(crowdName, crowdName, i, nil)
 		for n := i * perSlice; n < min((i+1)*perSlice, endpoints); n++ {
 			slice.Endpoints = append(slice.Endpoints, endpoint(addressAt(11, n), nodes[n%len(nodes)]))
@@ -332,27 +315,4 @@ func (c *cluster) until(ctx context.Context, what string, missing func(counted) 
 		case <-ticker.C:
 		}
 	}
-}
-
-// inParallel does n things, many at a time, until one fails.
-func inParallel(ctx context.Context, n int, do func(context.Context, int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wait sync.WaitGroup
-	for range min(n, writers) {
-		wait.Go(func() {
-			for i := range next {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		next <- i
-	}
-	close(next)
-	wait.Wait()
-	return context.Cause(ctx)
 }

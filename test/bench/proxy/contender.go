@@ -19,6 +19,7 @@ import (
 
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/bench/meter"
 )
 
 // The contenders.
@@ -73,19 +74,10 @@ func start(name, namespace, folder string, lost context.CancelCauseFunc, args ..
 	go func() {
 		defer close(p.ended)
 		if err := p.command.Wait(); !p.told.Load() {
-			lost(fmt.Errorf("%s ended (%w): %s", name, err, lastWords(p.log)))
+			lost(fmt.Errorf("%s ended (%w): %s", name, err, meter.LogEnd(p.log)))
 		}
 	}()
 	return p, nil
-}
-
-// lastWords are the end of a log.
-func lastWords(log *os.File) string {
-	data, err := os.ReadFile(log.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(data[max(0, len(data)-1000):]))
 }
 
 // stop ends a program and waits for its end. It is to be called once.

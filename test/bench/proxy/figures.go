@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"vicinity.dev/vicinity/test/bench/meter"
 )
 
 // figures are what was measured.
@@ -75,16 +76,6 @@ func (f *figures) of(proxy string, services int) *contest {
 	return c
 }
 
-// quantile is the least of some times that so large a share of them does not exceed, zero
-// if there are none.
-func quantile(times []time.Duration, share float64) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
-}
-
 // String are tables in Markdown, and lines for programs.
 func (f *figures) String() string {
 	var text strings.Builder
@@ -115,7 +106,7 @@ func (f *figures) tabulate(text *strings.Builder) {
 		name string
 		of   func(*contest) string
 	}{
-		{"start to first rule, median", func(c *contest) string { return fmt.Sprintf("%.2f s", quantile(c.starts, 0.5).Seconds()) }},
+		{"start to first rule, median", func(c *contest) string { return fmt.Sprintf("%.2f s", meter.Quantile(c.starts, 0.5).Seconds()) }},
 		{"change of a slice to a connection reaching it: p50, p99", func(c *contest) string { return pair(c.changes) }},
 		{"changes measured", func(c *contest) string { return fmt.Sprint(len(c.changes)) }},
 		{"of that the API's answer: p50, p99", func(c *contest) string { return pair(c.writes) }},
@@ -150,11 +141,11 @@ func (f *figures) list(text *strings.Builder) {
 	for _, c := range f.contests {
 		group := "-"
 		if len(c.groupChanges) > 0 {
-			group = fmt.Sprintf("%.2f", inMilliseconds(quantile(c.groupChanges, 0.5)))
+			group = fmt.Sprintf("%.2f", meter.Milliseconds(meter.Quantile(c.groupChanges, 0.5)))
 		}
 		fmt.Fprintf(text, "RESULT proxy=%s services=%d start_s=%.2f change_p50_ms=%.1f change_p99_ms=%.1f group_p50_ms=%s cpu_per_change_ms=%.2f rss_mib=%d connect_p50_us=%.1f\n",
-			c.proxy, c.services, quantile(c.starts, 0.5).Seconds(), inMilliseconds(quantile(c.changes, 0.5)), inMilliseconds(quantile(c.changes, 0.99)),
-			group, inMilliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(c.connect()))
+			c.proxy, c.services, meter.Quantile(c.starts, 0.5).Seconds(), meter.Milliseconds(meter.Quantile(c.changes, 0.5)), meter.Milliseconds(meter.Quantile(c.changes, 0.99)),
+			group, meter.Milliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(c.connect()))
 	}
 	if f.zones > 0 {
 		fmt.Fprintf(text, "RESULT subsetting zones=%d endpoints=%.0f bytes_mib=%.1f rss_mib=%d all_endpoints=%.0f all_bytes_mib=%.1f all_rss_mib=%d\n",
@@ -169,9 +160,9 @@ func (f *figures) list(text *strings.Builder) {
 // connect is how long a connection takes: beside the other proxy if that was measured.
 func (c *contest) connect() time.Duration {
 	if len(c.raced) > 0 {
-		return quantile(c.raced, 0.5)
+		return meter.Quantile(c.raced, 0.5)
 	}
-	return quantile(c.connects, 0.5)
+	return meter.Quantile(c.connects, 0.5)
 }
 
 func (c *contest) cpuPerChange() time.Duration { return c.cpu / time.Duration(max(1, c.costed)) }
@@ -181,7 +172,7 @@ func pair(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-"
 	}
-	return milliseconds(quantile(times, 0.5)) + ", " + milliseconds(quantile(times, 0.99))
+	return milliseconds(meter.Quantile(times, 0.5)) + ", " + milliseconds(meter.Quantile(times, 0.99))
 }
 
 // medians are some medians, if there are any.
@@ -199,7 +190,7 @@ func medians(all []time.Duration) string {
 // connected is pair for times of another size, with how many connections took so long
 // that a packet must have been lost.
 func connected(times []time.Duration) string {
-	text := fmt.Sprintf("%.1f µs, %.1f µs", inMicroseconds(quantile(times, 0.5)), inMicroseconds(quantile(times, 0.99)))
+	text := fmt.Sprintf("%.1f µs, %.1f µs", inMicroseconds(meter.Quantile(times, 0.5)), inMicroseconds(meter.Quantile(times, 0.99)))
 	late := 0
 	for _, took := range times {
 		if took >= sentAgain {
@@ -215,8 +206,6 @@ func connected(times []time.Duration) string {
 // sentAgain is after how long a packet is sent again that opens a connection.
 const sentAgain = time.Second
 
-func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
 func inMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", inMilliseconds(d)) }
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", meter.Milliseconds(d)) }

@@ -6,22 +6,6 @@ import (
 	"time"
 )
 
-func TestQuantile(t *testing.T) {
-	var hundred []time.Duration
-	for i := range 100 {
-		hundred = append(hundred, time.Duration(100-i))
-	}
-	for _, test := range []struct {
-		times []time.Duration
-		share float64
-		want  time.Duration
-	}{{nil, 0.5, 0}, {hundred[:1], 0.5, 100}, {hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}} {
-		if got := quantile(test.times, test.share); got != test.want {
-			t.Errorf("%g of %d times: %d, want %d", test.share, len(test.times), got, test.want)
-		}
-	}
-}
-
 func TestFigures(t *testing.T) {
 	f := &figures{}
 	peer := f.of(kubeProxy, 1000)
@@ -62,20 +46,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
-	stat := "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 100 200 15 16 17"
-	if got, err := parseChildren(stat); err != nil || got != 3*time.Second {
-		t.Errorf("children: %v, %v", got, err)
-	}
-	if _, err := parseChildren("12 (a) S"); err == nil {
-		t.Error("a status with few fields is read")
-	}
-	if got, err := parseResident("VmHWM:\t 9 kB\nVmRSS:\t    2048 kB\n"); err != nil || got != 2<<20 {
-		t.Errorf("memory: %v, %v", got, err)
-	}
-	if _, err := parseResident("VmHWM:\t 9 kB\n"); err == nil {
-		t.Error("memory is read from nothing")
-	}
+func TestMetric(t *testing.T) {
 	metrics := "# HELP a b\na{x=\"1\",y=\"2\"} 3\na{x=\"2\"} 4.5\nab{x=\"1\"} 100\na 7\n"
 	for label, want := range map[string]float64{"": 14.5, `x="1"`: 3, `x="3"`: 0} {
 		if got, err := sumMetric(strings.NewReader(metrics), "a", label); err != nil || got != want {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/bench/meter"
 )
 
 // race measures connections by the rules of both proxies at the same time: each of them has
@@ -73,8 +74,8 @@ func (b *bench) raceOnce(ctx context.Context, target end, peerNode, ownNode shap
 	}
 	for i, who := range []string{kubeProxy, vicinity} {
 		figures := b.figures.of(who, b.cluster.made)
-		figures.raced = append(figures.raced, quantile(all[2*i].took, 0.5))
-		figures.racedDirect = append(figures.racedDirect, quantile(all[2*i+1].took, 0.5))
+		figures.raced = append(figures.raced, meter.Quantile(all[2*i].took, 0.5))
+		figures.racedDirect = append(figures.racedDirect, meter.Quantile(all[2*i+1].took, 0.5))
 		b.count(figures, all[2*i:2*i+2])
 	}
 	return nil

@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/bench/meter"
 )
 
 // writers is how many requests are under way while objects are made: enough for the
@@ -65,7 +63,7 @@ func (c *cluster) fill(ctx context.Context, services int) error {
 	if err != nil {
 		return err
 	}
-	if err := applyCRDs(ctx, client); err != nil {
+	if err := client.ApplyCRDs(ctx); err != nil {
 		return err
 	}
 	config := client.Config()
@@ -77,7 +75,7 @@ func (c *cluster) fill(ctx context.Context, services int) error {
 		c.plans = append(c.plans, c.plan(i))
 	}
 	namespaces := (services + perNamespace - 1) / perNamespace
-	err = inParallel(ctx, namespaces, func(ctx context.Context, i int) error {
+	err = meter.InParallel(ctx, writers, namespaces, func(ctx context.Context, i int) error {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(i * perNamespace)}}
 		if _, err := c.api.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return err
@@ -87,39 +85,11 @@ func (c *cluster) fill(ctx context.Context, services int) error {
 	if err != nil {
 		return fmt.Errorf("making namespaces and policies: %w", err)
 	}
-	err = inParallel(ctx, services, func(ctx context.Context, i int) error { return c.make(ctx, c.plans[i]) })
+	err = meter.InParallel(ctx, writers, services, func(ctx context.Context, i int) error { return c.make(ctx, c.plans[i]) })
 	if err != nil {
 		return fmt.Errorf("making Services: %w", err)
 	}
 	return nil
-}
-
-// applyCRDs has the API server serve what the chart brings.
-func applyCRDs(ctx context.Context, client *lab.Client) error {
-	crds, err := release.CRDs()
-	if err != nil {
-		return err
-	}
-	for _, crd := range crds {
-		if err := client.Apply(ctx, "", crd); err != nil {
-			return fmt.Errorf("applying CRDs: %w", err)
-		}
-	}
-	group := v1alpha1.GroupVersion.String()
-	return lab.Wait(ctx, group+" to be served", func(context.Context) (string, error) {
-		served, err := client.Discovery().ServerResourcesForGroupVersion(group)
-		if err != nil {
-			return "", err
-		}
-		kinds := map[string]bool{}
-		for _, resource := range served.APIResources {
-			kinds[resource.Kind] = true
-		}
-		if len(crds) == 0 || len(kinds) < len(crds) {
-			return fmt.Sprintf("%d of %d kinds are", len(kinds), len(crds)), nil
-		}
-		return "", nil
-	})
 }
 
 // make makes a Service with its slices.
@@ -143,27 +113,4 @@ func (c *cluster) sliceCount() int {
 		n += len(p.slices)
 	}
 	return n
-}
-
-// inParallel does n things, many at a time, until one fails.
-func inParallel(ctx context.Context, n int, do func(context.Context, int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wait sync.WaitGroup
-	for range min(n, writers) {
-		wait.Go(func() {
-			for i := range next {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		next <- i
-	}
-	close(next)
-	wait.Wait()
-	return context.Cause(ctx)
 }

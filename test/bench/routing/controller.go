@@ -14,10 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
-)
 
-// ticksPerSecond is the unit of times in /proc, the same on all of Linux' platforms.
-const ticksPerSecond = 100
+	"vicinity.dev/vicinity/test/bench/meter"
+)
 
 // controller is the program under test, a process of the host.
 type controller struct {
@@ -58,7 +57,7 @@ func (o *options) start(ctx context.Context, folder, kubeconfig string, lost con
 	go func() {
 		defer close(c.ended)
 		err := c.command.Wait()
-		lost(fmt.Errorf("the controller ended (%w): %s", orEnded(err), lastWords(c.log)))
+		lost(fmt.Errorf("the controller ended (%w): %s", orEnded(err), meter.LogEnd(c.log)))
 	}()
 	return c, nil
 }
@@ -70,15 +69,6 @@ func orEnded(err error) error {
 		return errNoError
 	}
 	return err
-}
-
-// lastWords are the end of a log.
-func lastWords(log *os.File) string {
-	data, err := os.ReadFile(log.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(data[max(0, len(data)-1000):]))
 }
 
 // stop ends the controller and waits for its end.
@@ -102,54 +92,11 @@ func freeAddress(ctx context.Context) (string, error) {
 }
 
 // cpu is the time that the controller has computed, in itself and in the kernel.
-func (c *controller) cpu() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.command.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	return parseCPU(string(text))
-}
-
-// parseCPU reads /proc/PID/stat, whose second field is a name in parentheses that may
-// hold anything.
-func parseCPU(stat string) (time.Duration, error) {
-	const user, system = 14 - 3, 15 - 3 // places after that of the name
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= system {
-		return 0, fmt.Errorf("process status %q has too few fields", stat)
-	}
-	var ticks int64
-	for _, field := range []string{fields[user], fields[system]} {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("process status %q: %w", stat, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
-}
+func (c *controller) cpu() (time.Duration, error) { return meter.CPU(c.command.Process.Pid, meter.Own) }
 
 // memory is the most that the controller ever held, in bytes.
 func (c *controller) memory() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.command.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	return parsePeak(string(text))
-}
-
-// parsePeak reads /proc/PID/status.
-func parsePeak(status string) (int64, error) {
-	for line := range strings.Lines(status) {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("peak memory %q: %w", line, err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("the kernel does not say what the peak of memory was")
+	return meter.Memory(c.command.Process.Pid, meter.Peak)
 }
 
 // writes is the number of requests of the controller that write.

@@ -2,11 +2,12 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"vicinity.dev/vicinity/test/bench/meter"
 )
 
 // The aims at full size.
@@ -31,7 +32,7 @@ type figures struct {
 	convergeWrites, convergeSliceWrites, convergeServiceWrites int
 
 	rate int
-	// added, removed and own are times of changes, in order: until hints were there,
+	// added, removed and own are times of changes: until hints were there,
 	// and until the API server had written the change itself.
 	added, removed, own []time.Duration
 	// untouched counts endpoints that went without a difference to the others.
@@ -56,25 +57,6 @@ func (f *figures) measure(all []*change) {
 			f.removed = append(f.removed, c.answered.Sub(c.sent))
 		}
 	}
-	for _, times := range [][]time.Duration{f.own, f.added, f.removed} {
-		slices.Sort(times)
-	}
-}
-
-// answered are the times until hints were written, in order.
-func (f *figures) answered() []time.Duration {
-	all := slices.Concat(f.added, f.removed)
-	slices.Sort(all)
-	return all
-}
-
-// quantile is the least of times in order that so large a share of them does not
-// exceed, zero if there are none.
-func quantile(times []time.Duration, share float64) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	return times[max(0, int(math.Ceil(share*float64(len(times))))-1)]
 }
 
 // String is a table and a line for programs.
@@ -94,10 +76,10 @@ func (f *figures) String() string {
 	row("  peak resident memory", mebibytes(f.convergeMemory), "")
 	row("  API writes", fmt.Sprintf("%d: %d slices, %d Services, %d others", f.convergeWrites, f.convergeSliceWrites,
 		f.convergeServiceWrites, f.convergeWrites-f.convergeSliceWrites-f.convergeServiceWrites), "")
-	answered := f.answered()
+	answered := slices.Concat(f.added, f.removed) // the times until hints were written
 	row(fmt.Sprintf("changes, %d a second", f.rate), fmt.Sprintf("%d: %d endpoints more, %d less", len(f.own), len(f.added), len(f.removed)+f.untouched), "")
-	row("  until hints are written: p50", milliseconds(quantile(answered, 0.5)), "")
-	row("  until hints are written: p99", milliseconds(quantile(answered, 0.99)), "under "+milliseconds(aimChange))
+	row("  until hints are written: p50", milliseconds(meter.Quantile(answered, 0.5)), "")
+	row("  until hints are written: p99", milliseconds(meter.Quantile(answered, 0.99)), "under "+milliseconds(aimChange))
 	row("  one endpoint more: p50, p99, most", spread(f.added), "")
 	row("  one endpoint less: p50, p99, most", spread(f.removed), "")
 	row("  of that the change's own write", spread(f.own), "")
@@ -112,18 +94,16 @@ func (f *figures) String() string {
 	}
 	fmt.Fprintf(&b, "RESULT nodes=%d services=%d endpoints=%d converge_s=%.1f cpu_s=%.1f rss_mib=%d change_p50_ms=%.1f change_p99_ms=%.1f writes=%d\n",
 		f.nodes, f.services, f.endpoints, f.converged.Seconds(), f.convergeCPU.Seconds(), f.memory>>20,
-		inMilliseconds(quantile(answered, 0.5)), inMilliseconds(quantile(answered, 0.99)), f.convergeWrites)
+		meter.Milliseconds(meter.Quantile(answered, 0.5)), meter.Milliseconds(meter.Quantile(answered, 0.99)), f.convergeWrites)
 	return b.String()
 }
 
 func spread(times []time.Duration) string {
-	return fmt.Sprintf("%s, %s, %s", milliseconds(quantile(times, 0.5)), milliseconds(quantile(times, 0.99)), milliseconds(quantile(times, 1)))
+	return fmt.Sprintf("%s, %s, %s", milliseconds(meter.Quantile(times, 0.5)), milliseconds(meter.Quantile(times, 0.99)), milliseconds(meter.Quantile(times, 1)))
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", inMilliseconds(d)) }
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", meter.Milliseconds(d)) }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }

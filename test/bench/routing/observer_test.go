@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -172,27 +170,5 @@ func TestChangesAreAnswered(t *testing.T) {
 		if got := unanswered([]*change{&c}) != ""; got != wanted {
 			t.Errorf("%s: waiting is %t", test.name, got)
 		}
-	}
-}
-
-func TestParallelWorkEnds(t *testing.T) {
-	done := make([]bool, 300)
-	if err := inParallel(t.Context(), len(done), func(_ context.Context, i int) error { done[i] = true; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	for i := range done {
-		if !done[i] {
-			t.Errorf("%d is not done", i)
-		}
-	}
-	broken := errors.New("broken")
-	err := inParallel(t.Context(), len(done), func(_ context.Context, i int) error {
-		if i == 5 {
-			return broken
-		}
-		return nil
-	})
-	if !errors.Is(err, broken) {
-		t.Errorf("the error is %v", err)
 	}
 }
