@@ -207,8 +207,8 @@ func TestProgressAddsUpToTheResult(t *testing.T) {
 			n++
 			parts = append(parts, p.Last)
 			last = p
-			if p.Total.Due != Merge(parts...).Due {
-				t.Errorf("after %v the total is %d due, the parts %d", p.Elapsed, p.Total.Due, Merge(parts...).Due)
+			if p.Total.Due != merge(parts...).Due {
+				t.Errorf("after %v the total is %d due, the parts %d", p.Elapsed, p.Total.Due, merge(parts...).Due)
 			}
 		}})
 		if err != nil {
@@ -218,7 +218,7 @@ func TestProgressAddsUpToTheResult(t *testing.T) {
 		if n != 4 || last.Total.Due != 350 || r.Due != 350 || r.FailedAs(Closed) != 34 {
 			t.Errorf("%d reports, the last of %d, in all %d with failures %+v", n, last.Total.Due, r.Due, r.Failures)
 		}
-		if whole := Merge(parts...); whole.Answered != r.Answered || whole.Failed() != r.Failed() || len(whole.Flows) != len(r.Flows) {
+		if whole := merge(parts...); whole.Answered != r.Answered || whole.Failed() != r.Failed() || len(whole.Flows) != len(r.Flows) {
 			t.Errorf("the parts make %d answers and %d failures, the result has %d and %d", whole.Answered, whole.Failed(), r.Answered, r.Failed())
 		}
 		if r.Connections != 2+34 {

@@ -1,8 +1,6 @@
 package load
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"math/bits"
@@ -38,9 +36,6 @@ func middle(b int) time.Duration {
 	low := uint64(b-shift*buckets) << shift
 	return time.Duration(low + (1<<shift-1)/2)
 }
-
-// lastBucket is that of the longest duration.
-var lastBucket = bucket(math.MaxInt64)
 
 // Record counts a duration. A negative one, from a clock that was set, counts as none.
 func (h *Histogram) Record(d time.Duration) {
@@ -117,51 +112,4 @@ func (h Histogram) Quantiles(qs ...float64) []time.Duration {
 		}
 	}
 	return found
-}
-
-// histogramText is a histogram on the wire.
-type histogramText struct {
-	Min    time.Duration `json:"min"`
-	Max    time.Duration `json:"max"`
-	Sum    float64       `json:"sum"`
-	Counts [][2]int64    `json:"counts"` // bucket and count, in the order of buckets
-}
-
-// MarshalJSON writes the histogram so that it can be merged by who reads it.
-func (h Histogram) MarshalJSON() ([]byte, error) {
-	text := histogramText{Min: h.min, Max: h.max, Sum: h.sum, Counts: [][2]int64{}}
-	for _, b := range slices.Sorted(maps.Keys(h.counts)) {
-		text.Counts = append(text.Counts, [2]int64{int64(b), h.counts[b]})
-	}
-	return json.Marshal(text)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (h *Histogram) UnmarshalJSON(data []byte) error {
-	var text histogramText
-	if err := json.Unmarshal(data, &text); err != nil {
-		return err
-	}
-	if text.Min < 0 || text.Max < text.Min || text.Sum < 0 {
-		return fmt.Errorf("histogram with min %d, max %d and sum %v; they must be in order and not negative", text.Min, text.Max, text.Sum)
-	}
-	read := Histogram{min: text.Min, max: text.Max, sum: text.Sum}
-	last := int64(-1)
-	for _, entry := range text.Counts {
-		b, n := entry[0], entry[1]
-		if b <= last || b > int64(lastBucket) || n < 1 || n > math.MaxInt64-read.count {
-			return fmt.Errorf("histogram with %d in bucket %d; counts must be above 0 and buckets rise from 0 to %d", n, b, lastBucket)
-		}
-		last = b
-		if read.counts == nil {
-			read.counts = make(map[int]int64, len(text.Counts))
-		}
-		read.counts[int(b)] = n
-		read.count += n
-	}
-	if read.count == 0 {
-		read = Histogram{}
-	}
-	*h = read
-	return nil
 }

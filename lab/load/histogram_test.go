@@ -1,7 +1,6 @@
 package load
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"testing"
@@ -45,6 +44,7 @@ func TestQuantilesAreWithinTheirBound(t *testing.T) {
 }
 
 func TestEveryDurationIsInTheBucketThatStandsForIt(t *testing.T) {
+	lastBucket := bucket(math.MaxInt64)
 	rapid.Check(t, func(t *rapid.T) {
 		d := durations().Draw(t, "duration")
 		b := bucket(d)
@@ -58,8 +58,8 @@ func TestEveryDurationIsInTheBucketThatStandsForIt(t *testing.T) {
 			t.Fatalf("%d is in bucket %d, the next duration in bucket %d", d, b, next)
 		}
 	})
-	if bucket(math.MaxInt64) != lastBucket || middle(lastBucket) < 0 {
-		t.Errorf("the longest duration is in bucket %d, which stands for %d", bucket(math.MaxInt64), middle(lastBucket))
+	if middle(lastBucket) < 0 {
+		t.Errorf("the longest duration is in bucket %d, which stands for %d", lastBucket, middle(lastBucket))
 	}
 }
 
@@ -69,23 +69,15 @@ func TestMergedHistogramsAreOneOfAllDurations(t *testing.T) {
 		b := rapid.SliceOf(durations()).Draw(t, "b")
 		want := histogramOf(append(slices.Clone(a), b...))
 
-		// Merging goes over the wire, and leaves what is merged as it was.
+		// Merging leaves what is merged as it was.
 		var merged Histogram
 		for _, part := range []Histogram{histogramOf(a), histogramOf(b)} {
-			text, err := json.Marshal(part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var read Histogram
-			if err := json.Unmarshal(text, &read); err != nil {
-				t.Fatalf("%s: %v", text, err)
-			}
-			before := read.Count()
-			merged.Merge(read)
+			before := part.Count()
+			merged.Merge(part)
 			merged.Record(0)
 			merged.Merge(Histogram{})
-			if read.Count() != before {
-				t.Fatalf("merging changed the count from %d to %d", before, read.Count())
+			if part.Count() != before {
+				t.Fatalf("merging changed the count from %d to %d", before, part.Count())
 			}
 		}
 		want.Record(0)
@@ -112,33 +104,4 @@ func TestAnEmptyHistogramIsAllZeroes(t *testing.T) {
 	if h.Max() != 0 || h.Count() != 1 {
 		t.Errorf("a negative duration counts as %v", h.Max())
 	}
-}
-
-func FuzzHistogram(f *testing.F) {
-	for _, seed := range []string{
-		`{"min":1,"max":300,"sum":301,"counts":[[1,1],[278,1]]}`,
-		`{"counts":[]}`,
-		`{"min":5,"max":5,"sum":5}`,
-		`{"counts":[[-1,1]]}`,
-		`{"counts":[[1,-1]]}`,
-		`{"counts":[[2,1],[1,1]]}`,
-		`{"counts":[[1,9223372036854775807],[2,9223372036854775807]]}`,
-		`{"counts":[[99999999,1]]}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var h Histogram
-		if json.Unmarshal(data, &h) != nil {
-			return
-		}
-		for _, q := range h.Quantiles(0, 0.5, 1) {
-			if q < h.Min() || q > h.Max() {
-				t.Errorf("%s: quantile %d is not from %d to %d", data, q, h.Min(), h.Max())
-			}
-		}
-		if _, err := json.Marshal(h); err != nil {
-			t.Errorf("%s cannot be written again: %v", data, err)
-		}
-	})
 }

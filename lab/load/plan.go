@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -21,23 +22,23 @@ const (
 type Plan struct {
 	// Targets are asked in turn. More than one is for headless Services and for
 	// both families; nothing else is ever sent to.
-	Targets  []netip.AddrPort `json:"targets"`
-	Protocol Protocol         `json:"protocol"` // default HTTP
+	Targets  []netip.AddrPort
+	Protocol Protocol // default HTTP
 	// Service is the Service that must answer, with or without its namespace before a
 	// slash; empty is any.
-	Service string `json:"service,omitempty"`
+	Service string
 	// Rate is requests per second, from all sources together.
-	Rate     float64       `json:"rate"`
-	Duration time.Duration `json:"duration"`
+	Rate     float64
+	Duration time.Duration
 	// KeepAlive uses connections again, and sockets with UDP. As many are opened as
 	// requests overlap.
-	KeepAlive bool `json:"keepAlive,omitempty"`
+	KeepAlive bool
 	// Concurrency is how many requests may be under way from one source; default 64.
-	Concurrency int `json:"concurrency"`
+	Concurrency int
 	// Timeout is for one request, with opening the connection; default 5 s.
-	Timeout time.Duration `json:"timeout"`
+	Timeout time.Duration
 	// Interval is the time from one report of progress to the next; default 1 s.
-	Interval time.Duration `json:"interval"`
+	Interval time.Duration
 }
 
 const (
@@ -49,18 +50,8 @@ const (
 )
 
 func (p Plan) withDefaults() Plan {
-	if p.Protocol == "" {
-		p.Protocol = HTTP
-	}
-	if p.Concurrency == 0 {
-		p.Concurrency = 64
-	}
-	if p.Timeout == 0 {
-		p.Timeout = 5 * time.Second
-	}
-	if p.Interval == 0 {
-		p.Interval = time.Second
-	}
+	p.Protocol, p.Concurrency = cmp.Or(p.Protocol, HTTP), cmp.Or(p.Concurrency, 64)
+	p.Timeout, p.Interval = cmp.Or(p.Timeout, 5*time.Second), cmp.Or(p.Interval, time.Second)
 	return p
 }
 

@@ -13,32 +13,32 @@ import (
 // way.
 type Result struct {
 	// Start and End enclose what was measured. They are zero if nothing was.
-	Start time.Time `json:"start,omitzero"`
-	End   time.Time `json:"end,omitzero"`
+	Start time.Time
+	End   time.Time
 
-	Due       int64  `json:"due"`
-	Answered  int64  `json:"answered"`
-	Slow      int64  `json:"slow"`    // of Answered: after half of the timeout, and not because this machine stood still
-	Delayed   int64  `json:"delayed"` // of Answered: after half of the timeout, perhaps only because this machine stood still
-	Unsent    Unsent `json:"unsent"`
-	Stalled   int64  `json:"stalled"`   // failed, perhaps only because this machine stood still
-	Abandoned int64  `json:"abandoned"` // when the run was stopped
+	Due       int64
+	Answered  int64
+	Slow      int64 // of Answered: after half of the timeout, and not because this machine stood still
+	Delayed   int64 // of Answered: after half of the timeout, perhaps only because this machine stood still
+	Unsent    Unsent
+	Stalled   int64 // failed, perhaps only because this machine stood still
+	Abandoned int64 // when the run was stopped
 
 	// Connections are those opened, Replaced those among the idle ones that the other
 	// side had closed in good order, which is no failure.
-	Connections int64 `json:"connections"`
-	Replaced    int64 `json:"replaced"`
+	Connections int64
+	Replaced    int64
 
 	// Sorted by their first fields. All but Failures speak of answers.
-	Flows     []Flow         `json:"flows"`
-	Latencies []Latency      `json:"latencies"`
-	Failures  []FailureCount `json:"failures"`
+	Flows     []Flow
+	Latencies []Latency
+	Failures  []FailureCount
 
 	// Examples are the first failures.
-	Examples []Failure `json:"examples"`
+	Examples []Failure
 	// Lag is by how much requests left after they were due: how well the sending side
 	// kept to the schedule.
-	Lag Histogram `json:"lag"`
+	Lag Histogram
 }
 
 // Unsent are requests that never left.
@@ -53,18 +53,18 @@ func (u Unsent) Total() int64 { return u.Late + u.Busy + u.Local }
 
 // Flow is how often sources of a node had an answer from an endpoint.
 type Flow struct {
-	Zone    string   `json:"zone"` // of the source
-	Node    string   `json:"node"`
-	To      Endpoint `json:"to"`
-	Answers int64    `json:"answers"`
+	Zone    string // of the source
+	Node    string
+	To      Endpoint
+	Answers int64
 }
 
 // Latency is the time from the begin of a request, with opening the connection, to the
 // whole answer.
 type Latency struct {
-	From      string    `json:"from"` // zone of the source
-	To        string    `json:"to"`   // zone of the endpoint
-	Histogram Histogram `json:"histogram"`
+	From      string // zone of the source
+	To        string // zone of the endpoint
+	Histogram Histogram
 }
 
 // FailureCount is how many requests failed.
@@ -129,16 +129,6 @@ func (r Result) Latency() Histogram {
 		all.Merge(l.Histogram)
 	}
 	return all
-}
-
-// Merge is what several results say together, whether they are of several sources or
-// of several times.
-func Merge(results ...Result) Result {
-	t := newTally()
-	for _, r := range results {
-		t.add(r)
-	}
-	return t.result()
 }
 
 // maxExamples bounds the failures that are kept whole.
@@ -256,15 +246,9 @@ func compareEndpoints(a, b Endpoint) int {
 		cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Service, b.Service))
 }
 
-// compareKinds puts kinds that nobody here knows, from a newer client, at the end.
+// compareKinds orders kinds as they are shown.
 func compareKinds(a, b Kind) int {
-	place := func(k Kind) int {
-		if i := slices.Index(kinds[:], k); i >= 0 {
-			return i
-		}
-		return len(kinds)
-	}
-	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+	return cmp.Compare(slices.Index(kinds[:], a), slices.Index(kinds[:], b))
 }
 
 // recorder collects what happens until somebody takes it. Requests of all sources

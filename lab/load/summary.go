@@ -1,8 +1,6 @@
 package load
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -170,13 +168,4 @@ func percentiles(h Histogram) Percentiles {
 	return Percentiles{
 		Min: ms(h.Min()), Mean: ms(h.Mean()), P50: ms(q[0]), P90: ms(q[1]), P99: ms(q[2]), P999: ms(q[3]), Max: ms(h.Max()),
 	}
-}
-
-// JSON renders a summary for programs.
-func JSON(s Summary) (string, error) {
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return "", fmt.Errorf("writing the summary: %w", err)
-	}
-	return string(text) + "\n", nil
 }

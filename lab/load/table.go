@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -201,12 +202,7 @@ func columns(rows [][]string, align string) string {
 }
 
 // orNone stands for what is not known.
-func orNone(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
+func orNone(text string) string { return cmp.Or(text, "-") }
 
 // number is a number of things in words.
 func number(n int, thing string) string {
