@@ -30,7 +30,7 @@ func Down(ctx context.Context, name string, options Options) error {
 		return err
 	}
 	defer unlock()
-	return remove(ctx, dir)
+	return remove(dir)
 }
 
 // Down removes the lab with all that belongs to it.
@@ -40,25 +40,18 @@ func (c *Cluster) Down(ctx context.Context) error {
 
 // remove removes all of a lab whose lock is held. Processes are not asked to end in
 // order: nothing that they would still write is kept.
-func remove(ctx context.Context, dir state.Dir) error {
+func remove(dir state.Dir) error {
 	namespaces, err := ownNamespaces(dir)
 	if err != nil {
 		return err
 	}
-	if err := process.StopAll(ctx, dir, 0, namespaces...); err != nil {
+	if err := process.StopAll(dir, namespaces...); err != nil {
 		return err
 	}
 	if err := fabric.Down(dir.Name()); err != nil {
 		return err
 	}
 	return dir.Remove()
-}
-
-// removeAnyway removes a lab although the context may have ended.
-func removeAnyway(ctx context.Context, dir state.Dir) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalTimeout)
-	defer cancel()
-	return remove(ctx, dir)
 }
 
 // ownNamespaces are the network namespaces of a lab. Their names follow from the lab's

@@ -77,7 +77,7 @@ func (c *Cluster) tryUp(ctx context.Context) error {
 	if c.options.Keep {
 		return fmt.Errorf("%w; %s is kept, as asked for", err, dir.Path())
 	}
-	if failed := removeAnyway(ctx, dir); failed != nil {
+	if failed := remove(dir); failed != nil {
 		return errors.Join(err, failed)
 	}
 	// The lab uses it no more, so whoever does now did before.
@@ -133,7 +133,7 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 		}
 		if err == nil {
 			fmt.Fprintf(options.Log, "removing what an earlier run of lab %s left behind\n", name)
-			err = remove(ctx, dir)
+			err = remove(dir)
 		}
 		// The lock went with the folder; take it anew.
 		unlock()

@@ -138,7 +138,7 @@ func (l *lab) startAgent() {
 	l.t.Helper()
 	p, err := labprocess.Start(l.dir, labprocess.Spec{
 		Name: "agent", Args: []string{os.Args[0], agentArgument, l.dir.Path()},
-		Place: labprocess.Place{Namespace: shape.FabricNamespace(l.shape.Name)},
+		Namespace: shape.FabricNamespace(l.shape.Name),
 	})
 	if err != nil {
 		l.t.Fatal(err)
@@ -147,12 +147,10 @@ func (l *lab) startAgent() {
 }
 
 func (l *lab) down() {
-	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
-	defer cancel()
 	if text, err := os.ReadFile(l.dir.Log("agent")); err == nil && (l.t.Failed() || testing.Verbose()) {
 		l.t.Logf("agent.log:\n%s", text[max(0, len(text)-6000):])
 	}
-	if err := labprocess.StopAll(ctx, l.dir, 0); err != nil {
+	if err := labprocess.StopAll(l.dir); err != nil {
 		l.t.Error(err)
 	}
 	if err := fabric.Down(l.shape.Name); err != nil {

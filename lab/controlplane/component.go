@@ -258,10 +258,10 @@ func (c *ControlPlane) startAll(components ...component) error {
 			continue
 		}
 		if _, err := process.Start(c.config.Dir, process.Spec{
-			Name:  component.name,
-			Args:  component.args,
-			Env:   Environment(),
-			Place: process.Place{Namespace: component.namespace},
+			Name:      component.name,
+			Args:      component.args,
+			Env:       Environment(),
+			Namespace: component.namespace,
 		}); err != nil {
 			return err
 		}

@@ -154,8 +154,6 @@ func reportMemory(t *testing.T, c *ControlPlane) {
 // takeDown removes all of a lab, and checks that nothing is left.
 func takeDown(t *testing.T, dir state.Dir, s shape.Shape) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
-	defer cancel()
 	if t.Failed() {
 		entries, _ := filepath.Glob(dir.Log("*"))
 		for _, path := range entries {
@@ -164,7 +162,7 @@ func takeDown(t *testing.T, dir state.Dir, s shape.Shape) {
 		}
 	}
 	// What they would save is removed.
-	if err := process.StopAll(ctx, dir, 0); err != nil {
+	if err := process.StopAll(dir); err != nil {
 		t.Error(err)
 	}
 	if err := fabric.Down(s.Name); err != nil {

@@ -789,7 +789,7 @@ func TestProcessesInNamespaces(t *testing.T) {
 	}
 	started, err := process.Start(d, process.Spec{
 		Name: "pod", Args: []string{"/usr/bin/env", "-i", "/bin/sh", "-c", "cat /proc/net/fib_trie; exec sleep 1000"},
-		Place: process.Place{Namespace: p.namespace},
+		Namespace: p.namespace,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -799,7 +799,7 @@ func TestProcessesInNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := process.StopAll(context.Background(), d, 0, namespaces...); err != nil {
+		if err := process.StopAll(d, namespaces...); err != nil {
 			t.Error(err)
 		}
 	})
@@ -817,7 +817,7 @@ func TestProcessesInNamespaces(t *testing.T) {
 	if found, err := process.Strays(d, namespaces...); err != nil || !slices.Equal(found, []int{started.PID}) {
 		t.Errorf("Strays() = %v, %v, want [%d]", found, err, started.PID)
 	}
-	if err := process.StopAll(t.Context(), d, patience, namespaces...); err != nil {
+	if err := process.StopAll(d, namespaces...); err != nil {
 		t.Fatal(err)
 	}
 	if started.Alive() {

@@ -8,7 +8,7 @@
 // environment, and Strays finds all that carry it. StopAll therefore ends everything
 // that a lab ever started, whatever happened in between.
 //
-// A process can be put into a network namespace (Place), on a thread that ends
+// A process can be put into a network namespace, on a thread that ends
 // afterwards, by system calls alone; no helper program stands between.
 package process
 
@@ -42,12 +42,8 @@ type Spec struct {
 	Args []string
 	// Env is the environment, without the marker. Nil is that of this process.
 	Env []string
-	// Dir is the working directory; empty is the root of the file system.
-	Dir string
-	// Log is the file to which output is appended; empty is the state folder's log
-	// of this name.
-	Log string
-	Place
+	// Namespace names the network namespace to run in; empty is that of this process.
+	Namespace string
 }
 
 // Process is a process of a lab. What is exported is its record.
@@ -63,21 +59,8 @@ type Process struct {
 	Boot       string `json:"boot"`
 
 	dir state.Dir
-	// child is set for a process that this process started.
-	child *child
-}
-
-// child is what only a parent learns about a process.
-type child struct {
-	ended chan struct{}
-	// status is valid once ended is closed.
-	status Exit
-}
-
-// Exit is how a process ended: by itself with a code, or by a signal.
-type Exit struct {
-	Code   int
-	Signal syscall.Signal
+	// reaped is closed when a child of this process has ended; nil if it is no child.
+	reaped chan struct{}
 }
 
 // Marker is the entry in the environment of each process of a lab.
@@ -91,11 +74,7 @@ func Start(d state.Dir, spec Spec) (*Process, error) {
 	if running, err := Find(d, spec.Name); err == nil && running.Alive() {
 		return nil, fmt.Errorf("starting %s: it runs already, as process %d", spec.Name, running.PID)
 	}
-	logPath := spec.Log
-	if logPath == "" {
-		logPath = d.Log(spec.Name)
-	}
-	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(d.Log(spec.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: opening its log: %w", spec.Name, err)
 	}
@@ -107,23 +86,23 @@ func Start(d state.Dir, spec Spec) (*Process, error) {
 	}
 	cmd := exec.Command(spec.Args[0], spec.Args[1:]...)
 	cmd.Env = append(slices.Clone(environment), Marker(d))
-	cmd.Dir = spec.Dir
-	if cmd.Dir == "" {
-		cmd.Dir = "/"
-	}
+	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := start(cmd, spec.Place); err != nil {
+	if err := start(cmd, spec.Namespace); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	p := &Process{
 		Name: spec.Name, PID: cmd.Process.Pid, Args: spec.Args, Namespace: spec.Namespace, Started: time.Now().UTC(),
-		dir: d, child: &child{ended: make(chan struct{})},
+		dir: d, reaped: make(chan struct{}),
 	}
 	// Until somebody waits for the child its number and its times stay, even if it
 	// has ended by now.
 	err = p.record()
-	go p.reap(cmd)
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(p.reaped)
+	}()
 	if err != nil {
 		// A process that cannot be found again must not stay.
 		return nil, errors.Join(fmt.Errorf("recording %s: %w", spec.Name, err), p.Kill(context.Background()))
@@ -156,19 +135,6 @@ func (p *Process) record() error {
 		return err
 	}
 	return state.WriteFile(p.dir.Record(p.Name), append(data, '\n'), 0o600)
-}
-
-// reap waits for a child to end.
-func (p *Process) reap(cmd *exec.Cmd) {
-	// What Wait says as an error is in the state, too.
-	_ = cmd.Wait()
-	if ended, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
-		p.child.status.Code = ended.ExitStatus()
-		if ended.Signaled() {
-			p.child.status = Exit{Signal: ended.Signal()}
-		}
-	}
-	close(p.child.ended)
 }
 
 // Find finds a process by its record; it may have ended. Without a record the error
@@ -214,9 +180,9 @@ func List(d state.Dir) ([]*Process, error) {
 
 // Alive reports whether the process still runs, or is paused.
 func (p *Process) Alive() bool {
-	if p.child != nil {
+	if p.reaped != nil {
 		select {
-		case <-p.child.ended:
+		case <-p.reaped:
 			return false
 		default:
 		}
@@ -241,24 +207,11 @@ func (p *Process) stat() (Stat, bool) {
 	return stat, err == nil && boot == p.Boot
 }
 
-// Exit is how the process ended. Only its parent knows, and only once it has ended.
-func (p *Process) Exit() (Exit, bool) {
-	if p.child == nil {
-		return Exit{}, false
-	}
-	select {
-	case <-p.child.ended:
-		return p.child.status, true
-	default:
-		return Exit{}, false
-	}
-}
-
 // Wait waits until the process has ended.
 func (p *Process) Wait(ctx context.Context) error {
-	if p.child != nil {
+	if p.reaped != nil {
 		select {
-		case <-p.child.ended:
+		case <-p.reaped:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -312,8 +265,8 @@ func (p *Process) Kill(ctx context.Context) error { return p.Stop(ctx, 0) }
 
 // clear removes what an ended process left behind.
 func (p *Process) clear() error {
-	if p.child != nil {
-		<-p.child.ended
+	if p.reaped != nil {
+		<-p.reaped
 	}
 	if err := p.killSession(); err != nil {
 		return fmt.Errorf("stopping what %s started: %w", p.Name, err)

@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
@@ -82,17 +79,11 @@ func inNamespaces(namespaces []string) (func(pid int) bool, error) {
 	}, nil
 }
 
-// StopAll ends all processes of a lab, as Strays finds them: it asks all at once, and
-// kills what is left after the grace, or when the context ends. Records are removed.
-func StopAll(ctx context.Context, d state.Dir, grace time.Duration, namespaces ...string) error {
+// StopAll kills all processes of a lab, as Strays finds them, and removes their records.
+func StopAll(d state.Dir, namespaces ...string) error {
 	belongs, err := belonging(d, namespaces)
 	if err != nil {
 		return err
-	}
-	if grace > 0 {
-		if err := endAll(ctx, belongs, grace); err != nil {
-			return fmt.Errorf("stopping the processes of lab %q: %w", d.Name(), err)
-		}
 	}
 	if err := killAll(belongs); err != nil {
 		return fmt.Errorf("stopping the processes of lab %q: %w", d.Name(), err)
@@ -140,33 +131,6 @@ func startedFor(pid int, folders []string) bool {
 		}
 	}
 	return false
-}
-
-// endAll asks processes to end and waits for them, no longer than the grace.
-func endAll(ctx context.Context, wanted func(pid int) bool, grace time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	handles, err := openAll(wanted)
-	defer func() {
-		for _, h := range handles {
-			h.close()
-		}
-	}()
-	if err != nil {
-		return err
-	}
-	for _, h := range handles {
-		if err := errors.Join(h.signal(unix.SIGTERM), h.signal(unix.SIGCONT)); err != nil {
-			return err
-		}
-	}
-	for _, h := range handles {
-		// The grace is over for all when it is for one.
-		if h.wait(ctx) != nil {
-			return nil
-		}
-	}
-	return nil
 }
 
 // killAll kills processes until there are none, since one may start another before it

@@ -189,9 +189,6 @@ func (d Dir) ComponentKubeconfig(component string) string {
 	return d.Conf(component + ".kubeconfig")
 }
 
-// Logs is the folder of logs.
-func (d Dir) Logs() string { return d.join(logsFolder) }
-
 // Log is where the output of a process goes.
 func (d Dir) Log(process string) string { return d.join(logsFolder, process+".log") }
 

@@ -13,19 +13,14 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// Place is where a process runs. The zero Place is that of this process.
-type Place struct {
-	// Namespace names a network namespace.
-	Namespace string
-}
-
-// start starts a command at a place. The caller waits for it as for any command.
-func start(cmd *exec.Cmd, place Place) error {
-	if place.Namespace == "" {
+// start starts a command in a network namespace, or in that of this process if it has no
+// name. The caller waits for the command.
+func start(cmd *exec.Cmd, namespace string) error {
+	if namespace == "" {
 		return cmd.Start()
 	}
 	return OnThread(func() error {
-		err := Enter(shape.NamespacePath(place.Namespace), unix.CLONE_NEWNET)
+		err := Enter(shape.NamespacePath(namespace), unix.CLONE_NEWNET)
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w; bring the lab up again", err)
 		} else if err != nil {
