@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -74,12 +73,11 @@ func (a *Authority) Issue(id Identity) (Pair, error) {
 // leaf describes the certificate of an identity.
 func leaf(id Identity, now time.Time) *x509.Certificate {
 	template := &x509.Certificate{
-		SerialNumber: serial(),
-		Subject:      pkix.Name{CommonName: id.Name, Organization: id.Groups},
-		DNSNames:     id.DNS,
-		NotBefore:    now.Add(-backdate),
-		NotAfter:     now.Add(validity),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
+		Subject:   pkix.Name{CommonName: id.Name, Organization: id.Groups},
+		DNSNames:  id.DNS,
+		NotBefore: now.Add(-backdate),
+		NotAfter:  now.Add(validity),
+		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
 	for _, ip := range id.IPs {
 		template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
@@ -102,7 +100,6 @@ func newAuthority(base, name string) (*Authority, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(2 * validity),
@@ -138,13 +135,6 @@ func openAuthority(base string) (*Authority, error) {
 		return nil, fmt.Errorf("%s.key: %w", base, err)
 	}
 	return &Authority{PEM: pair.Certificate, certificate: certificate, key: key}, nil
-}
-
-func serial() *big.Int {
-	var bytes [16]byte
-	// Read never fails, and the program ends if it does.
-	_, _ = rand.Read(bytes[:])
-	return new(big.Int).SetBytes(bytes[:])
 }
 
 // encode writes a certificate and its key as PEM.

@@ -24,6 +24,8 @@ import (
 	"net/netip"
 	"os"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
@@ -121,7 +123,7 @@ func (c *ControlPlane) writeKubeconfig(path, server string, ca *Authority, id Id
 	if err != nil {
 		return err
 	}
-	text, err := newKubeconfig(c.config.Shape.Name, server, ca.PEM, id.Name, pair).yaml()
+	text, err := clientcmd.Write(newKubeconfig(c.config.Shape.Name, server, ca.PEM, id.Name, pair))
 	if err != nil {
 		return err
 	}
@@ -130,17 +132,12 @@ func (c *ControlPlane) writeKubeconfig(path, server string, ca *Authority, id Id
 
 // connect makes the clients.
 func (c *ControlPlane) connect(ca *Authority) error {
-	text, err := os.ReadFile(c.config.Dir.Kubeconfig())
-	if err != nil {
-		return err
-	}
-	config, err := readKubeconfig(text)
+	admin, err := clientcmd.BuildConfigFromFlags("", c.config.Dir.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.config.Dir.Kubeconfig(), err)
 	}
 	c.ca = ca.PEM
-	user := config.Users[0].User
-	if c.admin, err = newClient(c.dial(c.namespace), ca.PEM, &Pair{Certificate: user.ClientCertificateData, Key: user.ClientKeyData}); err != nil {
+	if c.admin, err = newClient(c.dial(c.namespace), ca.PEM, &Pair{Certificate: admin.CertData, Key: admin.KeyData}); err != nil {
 		return err
 	}
 	c.anyone, err = newClient(c.dial(c.namespace), ca.PEM, nil)

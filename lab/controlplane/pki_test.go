@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -106,35 +108,19 @@ func TestKubeconfigs(t *testing.T) {
 		dir.ComponentKubeconfig(KubeProxy):         {"https://172.30.0.1:7443", "system:kube-proxy", nil},
 		dir.ComponentKubeconfig(Agent):             {"https://172.30.0.1:7443", "vicinity:lab-agent", []string{"system:nodes"}},
 	} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := readKubeconfig(text)
+		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		if got := config.Clusters[0].Cluster.Server; got != want.server {
-			t.Errorf("%s: the server is %s, want %s", path, got, want.server)
+		if config.Host != want.server {
+			t.Errorf("%s: the server is %s, want %s", path, config.Host, want.server)
 		}
-		user, err := decode(config.Users[0].User.ClientCertificateData, x509.ParseCertificate)
+		user, err := decode(config.CertData, x509.ParseCertificate)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		if user.Subject.CommonName != want.user || !slices.Equal(user.Subject.Organization, want.groups) {
 			t.Errorf("%s: the user is %s, want %s of %v", path, user.Subject, want.user, want.groups)
-		}
-	}
-}
-
-func TestReadKubeconfigErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                     "has 0 clusters and 0 users; the lab writes one of each",
-		"clusters: 1":          "cannot unmarshal",
-		"kind: Config\nfoo: 1": "unknown field",
-	} {
-		if _, err := readKubeconfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }
