@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -117,9 +115,4 @@ func (w *worker) findAttempt(name string, number int) *attempt {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return nil
-}
-
-func sha(text string) string {
-	digest := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(digest[:])
 }

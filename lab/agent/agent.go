@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	broadcast "k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 
 	"vicinity.dev/vicinity/lab/controlplane"
 	labprocess "vicinity.dev/vicinity/lab/process"
@@ -236,29 +238,11 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 		n.leave()
 		a.pods.leave(n.Name)
 	}
-	go register(came)
+	go workqueue.ParallelizeUntil(ctx, 16, len(came), func(i int) { came[i].join() })
 	a.setHearts(a.allNodes(), s.Timing)
 	for _, n := range came {
 		a.pods.arrive(n.Name)
 	}
-}
-
-// register registers nodes, many at a time, and serves their kubelet APIs.
-func register(nodes []*node) {
-	var work sync.WaitGroup
-	queue := make(chan *node)
-	for range min(16, len(nodes)) {
-		work.Go(func() {
-			for n := range queue {
-				n.join()
-			}
-		})
-	}
-	for _, n := range nodes {
-		queue <- n
-	}
-	close(queue)
-	work.Wait()
 }
 
 func (a *agent) setStopped(names []string) {
@@ -281,7 +265,7 @@ func (a *agent) setStopped(names []string) {
 // newEvents sends events to the API.
 func newEvents(client kubernetes.Interface) broadcast.EventBroadcaster {
 	b := broadcast.NewBroadcaster(broadcast.WithCorrelatorOptions(broadcast.CorrelatorOptions{BurstSize: 100, QPS: 1}))
-	b.StartRecordingToSink(eventSink(client))
+	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(corev1.NamespaceAll)})
 	return b
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -43,30 +44,12 @@ func ContainerLog(d state.Dir, image, node string) ([]byte, error) {
 		return nil, fs.ErrNotExist
 	}
 	slices.SortFunc(logs, func(a, b log) int { return a.info.ModTime().Compare(b.info.ModTime()) })
-	var all []byte
+	var all bytes.Buffer
 	for _, l := range logs {
-		text, err := os.ReadFile(l.path)
-		if err != nil {
+		stream := logStream{logOptions: logOptions{tail: -1, limit: -1}, path: l.path, to: &all}
+		if err := stream.copy(context.Background()); err != nil {
 			return nil, err
 		}
-		all = append(all, printed(text)...)
 	}
-	return all, nil
-}
-
-// printed is a log without what it says about its lines.
-func printed(log []byte) []byte {
-	var all []byte
-	for line := range bytes.Lines(log) {
-		// The time, the stream, whether the line is whole, and what was printed.
-		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 4)
-		if len(parts) < 4 {
-			continue
-		}
-		all = append(all, parts[3]...)
-		if string(parts[2]) == "F" {
-			all = append(all, '\n')
-		}
-	}
-	return all
+	return all.Bytes(), nil
 }

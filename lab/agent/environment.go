@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // environment is what a container finds in its environment, in the order of the first
@@ -110,13 +111,13 @@ func (w *worker) envFrom(ctx context.Context, e *environment, pod *corev1.Pod, f
 	optional := false
 	switch {
 	case from.ConfigMapRef != nil:
-		optional = isTrue(from.ConfigMapRef.Optional)
+		optional = ptr.Deref(from.ConfigMapRef.Optional, false)
 		var object *corev1.ConfigMap
 		if object, err = w.agent.objects.configMap(ctx, pod.Namespace, from.ConfigMapRef.Name); err == nil {
 			values = object.Data
 		}
 	case from.SecretRef != nil:
-		optional = isTrue(from.SecretRef.Optional)
+		optional = ptr.Deref(from.SecretRef.Optional, false)
 		var object *corev1.Secret
 		if object, err = w.agent.objects.secret(ctx, pod.Namespace, from.SecretRef.Name); err == nil {
 			for key, value := range object.Data {
@@ -194,11 +195,9 @@ func missingKey(key, kind, namespace, name string) error {
 	return fmt.Errorf("couldn't find key %s in %s %s/%s", key, kind, namespace, name)
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
-
 // unless is an error unless what it is about is optional.
 func unless(optional *bool, err error) error {
-	if isTrue(optional) {
+	if ptr.Deref(optional, false) {
 		return nil
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // fakes are the pods of nodes without network. They are ready as soon as they are
@@ -18,11 +19,10 @@ import (
 type fakes struct {
 	agent *agent
 
-	mu    sync.Mutex
-	ready sync.Cond
-	pods  map[uid]fakePod
-	queue []fakeWork
-	over  bool
+	queue workqueue.TypedDelayingInterface[fakeWork]
+
+	mu   sync.Mutex
+	pods map[uid]fakePod
 }
 
 type fakePod struct {
@@ -41,10 +41,11 @@ type fakeWork struct {
 // otherwise have the API server to itself.
 const fakeWriters = 100
 
+// fakeRetry is the pause before a pod that could not be written is tried again.
+const fakeRetry = time.Second
+
 func newFakes(a *agent) *fakes {
-	f := &fakes{agent: a, pods: map[uid]fakePod{}}
-	f.ready.L = &f.mu
-	return f
+	return &fakes{agent: a, queue: workqueue.NewTypedDelayingQueue[fakeWork](), pods: map[uid]fakePod{}}
 }
 
 // run writes until the context ends.
@@ -53,36 +54,17 @@ func (f *fakes) run(ctx context.Context) *sync.WaitGroup {
 	for range fakeWriters {
 		work.Go(func() {
 			for {
-				w, ok := f.next()
-				if !ok {
+				w, over := f.queue.Get()
+				if over {
 					return
 				}
 				f.write(ctx, w)
+				f.queue.Done(w)
 			}
 		})
 	}
-	context.AfterFunc(ctx, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.over = true
-		f.ready.Broadcast()
-	})
+	context.AfterFunc(ctx, f.queue.ShutDown)
 	return &work
-}
-
-func (f *fakes) next() (fakeWork, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for len(f.queue) == 0 && !f.over {
-		f.ready.Wait()
-	}
-	if f.over {
-		return fakeWork{}, false
-	}
-	w := f.queue[0]
-	f.queue[0] = fakeWork{}
-	f.queue = f.queue[1:]
-	return w, true
 }
 
 // set takes in a pod. Only one that is new, or to be deleted, or that others call
@@ -100,8 +82,7 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 		f.pods[pod.UID] = have
 	}
 	if pod.DeletionTimestamp != nil || unready {
-		f.queue = append(f.queue, fakeWork{pod: pod, node: n, slot: have.slot})
-		f.ready.Signal()
+		f.queue.Add(fakeWork{pod: pod, node: n, slot: have.slot})
 	}
 }
 
@@ -138,8 +119,11 @@ func heldSlot(n *node, pod *corev1.Pod) uint8 {
 }
 
 func (f *fakes) write(ctx context.Context, w fakeWork) {
+	if ctx.Err() != nil {
+		return // what is still queued is not worth a call that fails
+	}
 	if w.node.stopped.Load() {
-		f.again(ctx, w)
+		f.queue.AddAfter(w, fakeRetry)
 		return
 	}
 	short, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -155,20 +139,8 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 	// The watch brings what changed in between, and what is no more.
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		f.agent.log.Warn("fake pod cannot be written", "pod", w.pod.Name, "error", err)
-		f.again(ctx, w)
+		f.queue.AddAfter(w, fakeRetry)
 	}
-}
-
-// again tries later, if the pod is still there.
-func (f *fakes) again(ctx context.Context, w fakeWork) {
-	time.AfterFunc(time.Second, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if _, ok := f.pods[w.pod.UID]; ok && ctx.Err() == nil {
-			f.queue = append(f.queue, w)
-			f.ready.Signal()
-		}
-	})
 }
 
 // fakeStatus is that of a pod all of whose containers run and are ready.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // checkHealth asks by gRPC's own protocol of health checks.
@@ -18,11 +19,7 @@ func (w *worker) checkHealth(ctx context.Context, call hookCall, action *corev1.
 	if err != nil {
 		return err
 	}
-	service := ""
-	if action.Service != nil {
-		service = *action.Service
-	}
-	return healthOf(ctx, addr, service, func(ctx context.Context, addr string) (net.Conn, error) {
+	return healthOf(ctx, addr, ptr.Deref(action.Service, ""), func(ctx context.Context, addr string) (net.Conn, error) {
 		return w.dial(ctx, call.pod, addr)
 	})
 }

@@ -41,3 +41,14 @@ func (i Images) Resolve(image string) ([]string, error) {
 	}
 	return nil, fmt.Errorf("image %q maps to no program; the lab has lab/echo, lab/client, lab/sleep and the programs called vicinity-NAME in %s", image, i.Folder)
 }
+
+// imageFolder is where a container finds the program of its image.
+const imageFolder = "/.image"
+
+// enterable gives a program a path at which every user of a container can run it: where
+// the machine has it, only root may be let in. It returns the command line and the mount
+// that makes it work.
+func enterable(program []string) ([]string, mount) {
+	m := mount{Source: program[0], Target: filepath.Join(imageFolder, filepath.Base(program[0])), ReadOnly: true}
+	return append([]string{m.Target}, program[1:]...), m
+}

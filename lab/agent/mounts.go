@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // mount puts a file or folder of the machine somewhere in a container.
@@ -19,9 +21,6 @@ type mount struct {
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
-
-// namespaceFolder is where network namespaces have their names.
-const namespaceFolder = "/run/netns"
 
 // oldRoot is where the machine's root is while a container's is made.
 const oldRoot = "/.machine"
@@ -37,6 +36,10 @@ func makeRoot(scratch string, mounts []mount) error {
 	if err := leaveNamespaces(); err != nil {
 		return err
 	}
+	// A mount inside another comes after it.
+	mounts = slices.SortedStableFunc(slices.Values(mounts), func(a, b mount) int {
+		return strings.Count(filepath.Clean(a.Target), "/") - strings.Count(filepath.Clean(b.Target), "/")
+	})
 	sources, err := openSources(mounts)
 	if err != nil {
 		return err
@@ -55,16 +58,9 @@ func makeRoot(scratch string, mounts []mount) error {
 	if err := unix.Chdir("/"); err != nil {
 		return err
 	}
-	order := make([]int, len(mounts))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return strings.Count(filepath.Clean(mounts[a].Target), "/") - strings.Count(filepath.Clean(mounts[b].Target), "/")
-	})
-	for _, i := range order {
-		if err := r.mount(sources[i], mounts[i].Target); err != nil {
-			return fmt.Errorf("mounting %s: %w", mounts[i].Target, err)
+	for i, m := range mounts {
+		if err := r.mount(sources[i], m.Target); err != nil {
+			return fmt.Errorf("mounting %s: %w", m.Target, err)
 		}
 	}
 	for _, m := range mounts {
@@ -92,7 +88,7 @@ func leaveNamespaces() error {
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) > 4 && (fields[4] == namespaceFolder || strings.HasPrefix(fields[4], namespaceFolder+"/")) {
+		if len(fields) > 4 && strings.HasPrefix(fields[4]+"/", shape.NamespaceFolder+"/") {
 			points = append(points, fields[4])
 		}
 	}

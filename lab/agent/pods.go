@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -49,17 +47,8 @@ func (a *agent) watchPods(ctx context.Context) {
 	if a.Node != "" {
 		selector = fields.OneTermEqualSelector("spec.nodeName", a.Node)
 	}
-	api := a.client.CoreV1().Pods(metav1.NamespaceAll)
-	list := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector.String()
-			return api.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector.String()
-			return api.Watch(ctx, o)
-		},
-	}
+	list := cache.NewFilteredListWatchFromClient(a.client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll,
+		func(o *metav1.ListOptions) { o.FieldSelector = selector.String() })
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(list, a.client), &corev1.Pod{}, a.pods,
 		cache.ReflectorOptions{Name: "pods"}).RunWithContext(ctx)
 	work.Wait()

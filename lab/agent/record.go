@@ -72,7 +72,6 @@ type attempt struct {
 	Begun    time.Time `json:"begun,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 	ExitCode int32     `json:"exitCode,omitempty"`
-	Signal   int32     `json:"signal,omitempty"`
 	// Outcome names ends that the exit code does not tell, such as StartError.
 	Outcome string `json:"outcome,omitempty"`
 	Message string `json:"message,omitempty"`

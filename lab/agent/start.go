@@ -2,7 +2,9 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -193,7 +195,7 @@ func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error
 		Network:  shape.NamespacePath(w.namespace(l.pod)),
 		Hostname: hostname(l.pod),
 		Mounts:   mounts,
-		Log:      filepath.Join(filepath.Dir(l.folder), filepath.Base(l.folder)+".log"),
+		Log:      w.logPath(l.spec.Name, l.attempt.Number),
 		Input:    l.spec.Stdin,
 		Terminal: l.spec.TTY,
 	}
@@ -240,19 +242,6 @@ func hostname(pod *corev1.Pod) string {
 
 // identity is the user and group of a container, nil for the agent's.
 func identity(pod *corev1.Pod, spec *corev1.Container) (user, group *uint32) {
-	pick := func(of func(*int64, *int64) *int64, own, shared *int64) *uint32 {
-		if id := of(own, shared); id != nil {
-			n := uint32(*id)
-			return &n
-		}
-		return nil
-	}
-	first := func(a, b *int64) *int64 {
-		if a != nil {
-			return a
-		}
-		return b
-	}
 	var own corev1.SecurityContext
 	var shared corev1.PodSecurityContext
 	if spec.SecurityContext != nil {
@@ -261,7 +250,14 @@ func identity(pod *corev1.Pod, spec *corev1.Container) (user, group *uint32) {
 	if pod.Spec.SecurityContext != nil {
 		shared = *pod.Spec.SecurityContext
 	}
-	return pick(first, own.RunAsUser, shared.RunAsUser), pick(first, own.RunAsGroup, shared.RunAsGroup)
+	return asUint32(cmp.Or(own.RunAsUser, shared.RunAsUser)), asUint32(cmp.Or(own.RunAsGroup, shared.RunAsGroup))
+}
+
+func asUint32(id *int64) *uint32 {
+	if id == nil {
+		return nil
+	}
+	return new(uint32(*id))
 }
 
 // keep starts a keeper on a folder, and returns what it reports. The keeper is in a
@@ -402,5 +398,5 @@ func (w *worker) refused(l *launch, c *container, why *refusal) {
 
 // attemptID names an attempt as container runtimes do, with 64 digits.
 func attemptID(pod uid, name string, number int) string {
-	return sha(strings.Join([]string{string(pod), name, strconv.Itoa(number)}, "/"))
+	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", pod, name, number)))
 }

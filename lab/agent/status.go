@@ -147,7 +147,6 @@ func (v view) waiting(c *container) *corev1.ContainerStateWaiting {
 func terminated(a *attempt) *corev1.ContainerStateTerminated {
 	t := &corev1.ContainerStateTerminated{
 		ExitCode:    a.ExitCode,
-		Signal:      a.Signal,
 		Reason:      a.Outcome,
 		Message:     a.Message,
 		FinishedAt:  stamp(a.Ended),

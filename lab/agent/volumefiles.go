@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // volumeFile is a file of a volume.
@@ -118,11 +119,7 @@ func (s fileSource) downward(files map[string]volumeFile, mode *int32, items []c
 func (s fileSource) token(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	worker := s.volumes.worker
 	now := worker.agent.now()
-	seconds := int64(0)
-	if p.ExpirationSeconds != nil {
-		seconds = *p.ExpirationSeconds
-	}
-	key := fmt.Sprintf("%s/%d", p.Audience, seconds)
+	key := fmt.Sprintf("%s/%d", p.Audience, ptr.Deref(p.ExpirationSeconds, 0))
 	if held, ok := s.volumes.tokens[key]; ok && now.Before(held.replace) {
 		return held.token, nil
 	}
@@ -136,7 +133,7 @@ func (s fileSource) token(ctx context.Context, p *corev1.ServiceAccountTokenProj
 }
 
 func absent(err error, optional *bool) error {
-	if apierrors.IsNotFound(err) && isTrue(optional) {
+	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
 		return nil
 	}
 	return err
@@ -160,7 +157,7 @@ func (k keys) pick(files map[string]volumeFile, data map[string][]byte) error {
 	for _, item := range k.items {
 		value, ok := data[item.Key]
 		if !ok {
-			if isTrue(k.optional) {
+			if ptr.Deref(k.optional, false) {
 				continue
 			}
 			return fmt.Errorf("references non-existent config key: %s", item.Key)
@@ -175,10 +172,7 @@ func (k keys) pick(files map[string]volumeFile, data map[string][]byte) error {
 }
 
 func fileMode(mode *int32) fs.FileMode {
-	if mode == nil {
-		return 0o644
-	}
-	return fs.FileMode(*mode)
+	return fs.FileMode(ptr.Deref(mode, 0o644))
 }
 
 // The names that make a change of many files one step: files are links into a folder

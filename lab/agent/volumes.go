@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -79,11 +80,7 @@ func (v *volumes) make(ctx context.Context, pod *corev1.Pod, r *record, volume *
 
 // hostPath makes what a volume of the machine may lack.
 func hostPath(h *corev1.HostPathVolumeSource) error {
-	kind := corev1.HostPathUnset
-	if h.Type != nil {
-		kind = *h.Type
-	}
-	switch kind {
+	switch ptr.Deref(h.Type, corev1.HostPathUnset) {
 	case corev1.HostPathDirectoryOrCreate:
 		return os.MkdirAll(h.Path, 0o755)
 	case corev1.HostPathFileOrCreate:

@@ -6,8 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -15,21 +13,12 @@ import (
 // node unwell whose lease it missed, be it for a pause of the API; only the node itself
 // can take that back.
 func (a *agent) watchNodes(ctx context.Context) {
-	api := a.client.CoreV1().Nodes()
-	selector := ""
+	selector := fields.Everything()
 	if a.Node != "" {
-		selector = fields.OneTermEqualSelector(metav1.ObjectNameField, a.Node).String()
+		selector = fields.OneTermEqualSelector(metav1.ObjectNameField, a.Node)
 	}
-	list := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return api.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return api.Watch(ctx, o)
-		},
-	}
+	list := cache.NewFilteredListWatchFromClient(a.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll,
+		func(o *metav1.ListOptions) { o.FieldSelector = selector.String() })
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(list, a.client), &corev1.Node{}, nodeStore{a},
 		cache.ReflectorOptions{Name: "nodes"}).RunWithContext(ctx)
 }
