@@ -259,8 +259,7 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 	if prefix {
 		names = all
 		if tail == nil {
-			tail = new(int64)
-			*tail = defaultTail
+			tail = new(int64(defaultTail))
 		}
 	}
 	for _, name := range names {

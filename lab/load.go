@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/load"
@@ -116,10 +118,7 @@ func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOp
 	if err != nil {
 		return nil, err
 	}
-	via := o.Via
-	if via == "" {
-		via = ViaClusterIP
-	}
+	via := cmp.Or(o.Via, ViaClusterIP)
 	if via == ViaClusterIP && service.Spec.ClusterIP == corev1.ClusterIPNone {
 		via = ViaEndpoints
 	}
@@ -213,7 +212,7 @@ func (c *Cluster) endpointTargets(ctx context.Context, port corev1.ServicePort, 
 				continue
 			}
 			for _, endpoint := range slice.Endpoints {
-				if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
+				if ptr.Deref(endpoint.Conditions.Ready, false) {
 					targets = append(targets, addressesOf(o.IPv6, uint16(*slicePort.Port), endpoint.Addresses[0])...)
 				}
 			}
@@ -229,10 +228,7 @@ func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, er
 	if err != nil {
 		return nil, err
 	}
-	namespace := o.From
-	if namespace == "" {
-		namespace = o.Namespace
-	}
+	namespace := cmp.Or(o.From, o.Namespace)
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: o.Selector})
 	if err != nil {
 		return nil, fmt.Errorf("looking for pods to send from: %w", err)

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // WaitDeployment waits until all replicas of a Deployment are of its latest version
@@ -26,11 +27,7 @@ func (c *Client) WaitDeployment(ctx context.Context, namespace, name string) err
 }
 
 func missingReplicas(d *appsv1.Deployment) string {
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
-	status := d.Status
+	want, status := ptr.Deref(d.Spec.Replicas, 1), d.Status
 	switch {
 	case status.ObservedGeneration < d.Generation:
 		return "not looked at by the controller-manager yet"
@@ -151,7 +148,7 @@ func (c *Client) WaitEndpoints(ctx context.Context, namespace, service string, w
 		}
 		ready := 0
 		for _, endpoint := range endpoints {
-			if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
+			if ptr.Deref(endpoint.Conditions.Ready, false) {
 				ready++
 			}
 		}

@@ -16,6 +16,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,7 +24,6 @@ import (
 	"io"
 	"log"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -138,9 +138,8 @@ func (p *process) parse(set *flag.FlagSet) error {
 
 // endpoint is who the pod is.
 func (p *process) endpoint() load.Endpoint {
-	names := []string{p.env["POD_NAME"], p.env["HOSTNAME"], "unknown"}
 	return load.Endpoint{
-		Pod:       names[slices.IndexFunc(names, func(name string) bool { return name != "" })],
+		Pod:       cmp.Or(p.env["POD_NAME"], p.env["HOSTNAME"], "unknown"),
 		Namespace: p.env["POD_NAMESPACE"],
 		Node:      p.env["NODE_NAME"],
 		Zone:      p.env["ZONE"],

@@ -79,16 +79,6 @@ func Remove(config *rest.Config) error {
 	return h.remove()
 }
 
-// Installed reports whether there is a release that was installed to its end.
-func Installed(config *rest.Config) (bool, error) {
-	h, err := connect(config)
-	if err != nil {
-		return false, err
-	}
-	status, err := h.status()
-	return status == common.StatusDeployed, err
-}
-
 // cluster is Helm, connected to a cluster.
 type cluster struct {
 	helm *action.Configuration

@@ -2,6 +2,7 @@ package shape
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,15 +88,7 @@ func (z *Zone) UnmarshalJSON(data []byte) error {
 	}
 	for i := range nodes {
 		node := &nodes[i]
-		if node.CPU == "" {
-			node.CPU = read.CPU
-		}
-		if node.Memory == "" {
-			node.Memory = read.Memory
-		}
-		if node.Pods == 0 {
-			node.Pods = read.Pods
-		}
+		node.CPU, node.Memory, node.Pods = cmp.Or(node.CPU, read.CPU), cmp.Or(node.Memory, read.Memory), cmp.Or(node.Pods, read.Pods)
 		if len(read.Labels) > 0 {
 			labels := maps.Clone(read.Labels)
 			maps.Copy(labels, node.Labels)

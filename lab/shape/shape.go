@@ -9,6 +9,7 @@
 package shape
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -157,20 +158,13 @@ func Default() Shape {
 // complete fills in what the user left out. What was said stays, right or wrong, for
 // Validate to judge.
 func (s *Shape) complete() {
-	if s.Name == "" {
-		s.Name = DefaultName
-	}
-	if s.Proxy == "" {
-		s.Proxy = ProxyKubeProxy
-	}
+	s.Name, s.Proxy = cmp.Or(s.Name, DefaultName), cmp.Or(s.Proxy, ProxyKubeProxy)
 	s.Timing = s.Timing.complete(s.FakeNodes)
 
 	next := s.NextIndex()
 	for z := range s.Zones {
 		zone := &s.Zones[z]
-		if zone.Region == "" {
-			zone.Region = DefaultRegion
-		}
+		zone.Region = cmp.Or(zone.Region, DefaultRegion)
 		// In JSON a zone without nodes differs from one that leaves their number open.
 		if zone.Nodes == nil {
 			zone.Nodes = []Node{}
@@ -192,32 +186,19 @@ func (s *Shape) complete() {
 // place gives a node its place in the zone, and what it offers where it says nothing.
 func (z Zone) place(n Node) Node {
 	n.Zone, n.Region = z.Name, z.Region
-	if n.CPU == "" {
-		n.CPU = defaultCPU
-	}
-	if n.Memory == "" {
-		n.Memory = defaultMemory
-	}
-	if n.Pods == 0 {
-		n.Pods = defaultPods
-	}
+	n.CPU, n.Memory, n.Pods = cmp.Or(n.CPU, defaultCPU), cmp.Or(n.Memory, defaultMemory), cmp.Or(n.Pods, defaultPods)
 	return n
 }
 
 func (t Timing) complete(fakeNodes int) Timing {
 	usual := DefaultTiming(fakeNodes)
-	for _, field := range []struct{ value, usual *Duration }{
-		{&t.LeaseDuration, &usual.LeaseDuration},
-		{&t.LeaseRenewal, &usual.LeaseRenewal},
-		{&t.MonitorPeriod, &usual.MonitorPeriod},
-		{&t.MonitorGrace, &usual.MonitorGrace},
-		{&t.Toleration, &usual.Toleration},
-	} {
-		if *field.value == (Duration{}) {
-			*field.value = *field.usual
-		}
+	return Timing{
+		LeaseDuration: cmp.Or(t.LeaseDuration, usual.LeaseDuration),
+		LeaseRenewal:  cmp.Or(t.LeaseRenewal, usual.LeaseRenewal),
+		MonitorPeriod: cmp.Or(t.MonitorPeriod, usual.MonitorPeriod),
+		MonitorGrace:  cmp.Or(t.MonitorGrace, usual.MonitorGrace),
+		Toleration:    cmp.Or(t.Toleration, usual.Toleration),
 	}
-	return t
 }
 
 // Nodes are the nodes with a network, in the order of their zones.

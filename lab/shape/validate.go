@@ -2,6 +2,7 @@ package shape
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -181,12 +182,7 @@ func (n Node) validate(at string) error {
 }
 
 func validateLabels(at string, labels map[string]string) error {
-	keys := make([]string, 0, len(labels))
-	for key := range labels {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		prefix, name, prefixed := strings.Cut(key, "/")
 		if !prefixed {
 			prefix, name = "", key
