@@ -7,16 +7,16 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// slots hands out the numbers of a node's pods, which their addresses follow from. It
-// goes round, so that an address rests as long as possible before it comes again:
-// kernels remember connections of the pod that had it.
+// slots hands out the numbers of a node's pods, from which their addresses follow. It
+// reuses a freed number as late as possible: kernels still track connections of its last
+// pod.
 type slots struct {
 	mu   sync.Mutex
 	used [256]bool
 	last int
 }
 
-// The first address of a node's range is its own side of the pods' links.
+// The first address of a node's range is the node's own end of its links to pods.
 const (
 	firstSlot = 2
 	lastSlot  = firstSlot + shape.MaxPods - 1
@@ -37,7 +37,7 @@ func (s *slots) take() (int, error) {
 	return 0, fmt.Errorf("all %d pod addresses of the node are taken", lastSlot-firstSlot+1)
 }
 
-// hold marks a number that a pod has already.
+// hold reserves the number of a pod that already has one.
 func (s *slots) hold(slot int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,16 +20,16 @@ const (
 	terminationFile  = "termination-log"
 )
 
-// saved is a pod as an earlier agent left it.
+// saved is what an earlier agent recorded of a pod.
 type saved struct {
 	pod    *corev1.Pod
 	record *record
 	slot   int
 }
 
-// readRecords reads what an earlier agent left.
+// readRecords reads the pods that an earlier agent recorded.
 func (a *agent) readRecords() (map[uid]*saved, error) {
-	folders, err := os.ReadDir(a.dir.Pods())
+	folders, err := os.ReadDir(a.State.Pods())
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[uid]*saved{}, nil
 	} else if err != nil {
@@ -38,11 +38,11 @@ func (a *agent) readRecords() (map[uid]*saved, error) {
 	all := map[uid]*saved{}
 	for _, folder := range folders {
 		s := &saved{pod: &corev1.Pod{}, record: &record{}}
-		path := a.dir.Pod(folder.Name())
+		path := a.State.Pod(folder.Name())
 		err := errors.Join(readJSON(filepath.Join(path, podFile), s.pod), readJSON(filepath.Join(path, recordFile), s.record))
 		if err != nil {
-			// The agent ended before the pod had anything.
-			a.log.Warn("pod without a record", "folder", path, "error", err)
+			// The agent ended before it recorded anything of the pod.
+			a.Log.Warn("pod without a record", "folder", path, "error", err)
 			continue
 		}
 		if len(s.record.Addresses) > 0 && !s.record.Released {
@@ -54,10 +54,9 @@ func (a *agent) readRecords() (map[uid]*saved, error) {
 	return all, nil
 }
 
-// save writes the record down.
 func (w *worker) save() {
-	if err := writeJSON(filepath.Join(w.folder, recordFile), w.r); err != nil {
-		w.agent.log.Error("record cannot be written", "pod", w.pod.Name, "error", err)
+	if err := writeJSON(filepath.Join(w.folder, recordFile), w.record); err != nil {
+		w.agent.Log.Error("record cannot be written", "pod", w.pod.Name, "error", err)
 	}
 }
 
@@ -69,38 +68,38 @@ func (w *worker) adopt() {
 }
 
 func (w *worker) adoptContainer(spec *corev1.Container) {
-	c := w.r.Containers[spec.Name]
-	// The agent may have ended between a start and its note of it.
+	c := w.record.Containers[spec.Name]
+	// The agent may have ended after it started an attempt and before it recorded it.
 	number := 0
 	if c != nil && c.Current != nil {
 		number = c.Current.Number + 1
 	}
 	if a := w.findAttempt(spec.Name, number); a != nil {
-		c = w.r.container(spec.Name)
+		c = w.record.container(spec.Name)
 		c.Previous, c.Current = c.Current, a
 		c.Waiting, c.Stopping, c.Started, c.Passing = nil, nil, false, false
 	}
-	if !c.running() {
+	if !c.isRunning() {
 		return
 	}
 	a := c.Current
-	// A stop that was under way begins anew, with the time that is left.
+	// A stop that was under way is started again with the time that is left.
 	if c.Stopping != nil && !c.Stopping.Killed && c.Stopping.Deadline.After(w.agent.now()) {
 		c.Stopping = nil
 	}
-	w.agent.log.Info("container adopted", "pod", w.pod.Name, "container", spec.Name, "pid", a.Process.ID)
+	w.agent.Log.Info("container adopted", "pod", w.pod.Name, "container", spec.Name, "pid", a.Process.ID)
 	w.follow(spec.Name, a, nil)
-	w.probe(spec, c)
+	w.startProbes(spec, c)
 }
 
-// findAttempt looks for an attempt that no record names.
+// findAttempt looks for an attempt that is not in the record.
 func (w *worker) findAttempt(name string, number int) *attempt {
 	folder := w.attemptFolder(name, number)
 	var spec containerSpec
 	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
 		return nil
 	}
-	var b begin
+	var b startReport
 	for range 20 {
 		err := readJSON(filepath.Join(folder, beginFile), &b)
 		if err == nil && b.Error == "" {

@@ -21,26 +21,26 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"vicinity.dev/vicinity/lab/controlplane"
-	labprocess "vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Options say for which nodes an agent stands in, and how.
+// Options configure an agent.
 type Options struct {
 	// State is the lab's state folder.
 	State state.Dir
-	// Node is the only node to stand in for; empty: all of the lab.
+	// Node is the only node to run pods for; empty means all nodes of the lab.
 	Node string
-	// Images maps images to programs. The default are DefaultImages.
+	// Images maps images to programs. The default is DefaultImages.
 	Images Images
-	// Keeper is the command that calls RunContainer with the folder that follows. The
-	// default is "vicinity lab internal container".
+	// Keeper is the command that runs RunContainer; the folder is appended. The default is
+	// "vicinity lab internal container".
 	Keeper []string
-	// FirstBackoff and MostBackoff bound the wait of a container that keeps ending, and
-	// of an image that is none. The default is a kubelet's: 10 s and 5 min.
+	// FirstBackoff and MostBackoff bound the back-off of containers that end and of unknown
+	// images. The defaults are a kubelet's: 10 s and 5 min.
 	FirstBackoff, MostBackoff time.Duration
-	// Log is for people who look for a fault; nil is the standard error.
+	// Log is the standard error by default.
 	Log *slog.Logger
 }
 
@@ -67,12 +67,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// agent is what its parts share.
 type agent struct {
 	Options
-	dir     state.Dir
 	marker  string
-	log     *slog.Logger
 	backoff backoff
 	client  kubernetes.Interface
 	version string
@@ -81,18 +78,18 @@ type agent struct {
 	objects *objects
 	pods    *pods
 	now     func() time.Time
-	// starts bounds how many containers start at the same time.
+	// starts limits how many containers start at the same time.
 	starts  chan struct{}
 	refuser refuser
 
 	mu    sync.Mutex
 	shape shape.Shape
 	nodes map[string]*node
-	hearts
+	leaseRenewal
 }
 
-// Run stands in for the kubelets of a lab until the context ends. Pods run on then, and
-// are taken over by the next Run.
+// Run stands in for the kubelets of a lab until the context ends. Pods go on running, and
+// the next Run adopts them.
 func Run(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -122,7 +119,7 @@ func Run(ctx context.Context, o Options) error {
 	a.setNodes(ctx, lab.Shape)
 	a.pods.restore(records)
 	var work sync.WaitGroup
-	for _, f := range []func(context.Context){a.beat, a.watchPods, a.watchNodes, a.watchControl} {
+	for _, f := range []func(context.Context){a.renewLeases, a.watchPods, a.watchNodes, a.watchControl} {
 		work.Go(func() { f(ctx) })
 	}
 	<-ctx.Done()
@@ -133,9 +130,7 @@ func Run(ctx context.Context, o Options) error {
 func newAgent(o Options, client kubernetes.Interface, e *exits) *agent {
 	a := &agent{
 		Options: o,
-		dir:     o.State,
-		marker:  labprocess.Marker(o.State),
-		log:     o.Log,
+		marker:  process.Marker(o.State),
 		backoff: backoff{First: o.FirstBackoff, Most: o.MostBackoff},
 		client:  client,
 		events:  newEvents(client),
@@ -149,7 +144,7 @@ func newAgent(o Options, client kubernetes.Interface, e *exits) *agent {
 	return a
 }
 
-// newClient returns a client without a limit of its own: the API server has one.
+// newClient returns a client without a rate limit: the API server has its own.
 func newClient(d state.Dir) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", d.ComponentKubeconfig(controlplane.Agent))
 	if err != nil {
@@ -165,17 +160,17 @@ func newClient(d state.Dir) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// serverVersion waits for the API server and returns its version, which the nodes share.
+// serverVersion waits for the API server and returns its version, which all nodes report.
 func (a *agent) serverVersion(ctx context.Context) (string, error) {
-	told := false
+	logged := false
 	for {
 		version, err := a.client.Discovery().ServerVersion()
 		if err == nil {
 			return version.GitVersion, nil
 		}
-		if !told {
-			told = true
-			a.log.Warn("API server does not answer yet", "error", err)
+		if !logged {
+			logged = true
+			a.Log.Warn("API server does not answer yet", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -185,14 +180,14 @@ func (a *agent) serverVersion(ctx context.Context) (string, error) {
 	}
 }
 
-// node returns a node that the agent stands in for.
+// node returns a node of this agent, or nil.
 func (a *agent) node(name string) *node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.nodes[name]
 }
 
-// allNodes returns the nodes that the agent stands in for, in the order of their names.
+// allNodes returns the nodes of this agent, sorted by name.
 func (a *agent) allNodes() []*node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +198,8 @@ func (a *agent) allNodes() []*node {
 	return nodes
 }
 
-// setNodes takes in nodes that came, and lets those go that left.
+// setNodes starts to serve nodes that are new in the shape, and stops serving those that
+// are no longer in it.
 func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	want := map[string]shape.Node{}
 	for _, n := range append(s.Nodes(), s.FakeNodeList()...) {
@@ -212,9 +208,9 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 			want[n.Name] = n
 		}
 	}
-	stopped, err := StoppedNodes(a.dir)
+	stopped, err := StoppedNodes(a.State)
 	if err != nil {
-		a.log.Error("control files cannot be read", "error", err)
+		a.Log.Error("control files cannot be read", "error", err)
 	}
 	var came, left []*node
 	a.mu.Lock()
@@ -236,12 +232,12 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	a.mu.Unlock()
 	for _, n := range left {
 		n.leave()
-		a.pods.leave(n.Name)
+		a.pods.removeNode(n.Name)
 	}
 	go workqueue.ParallelizeUntil(ctx, 16, len(came), func(i int) { came[i].join() })
-	a.setHearts(a.allNodes(), s.Timing)
+	a.setLeaseNodes(a.allNodes(), s.Timing)
 	for _, n := range came {
-		a.pods.arrive(n.Name)
+		a.pods.addNode(n.Name)
 	}
 }
 
@@ -251,18 +247,17 @@ func (a *agent) setStopped(names []string) {
 		if n.stopped.Swap(is) == is {
 			continue
 		}
-		a.log.Info("node", "node", n.Name, "stopped", is)
+		a.Log.Info("node", "node", n.Name, "stopped", is)
 		if is {
 			n.unserve()
 		} else {
 			n.serve()
-			n.proclaim()
+			n.reportReady()
 		}
 		a.pods.wake(n.Name)
 	}
 }
 
-// newEvents sends events to the API.
 func newEvents(client kubernetes.Interface) broadcast.EventBroadcaster {
 	b := broadcast.NewBroadcaster(broadcast.WithCorrelatorOptions(broadcast.CorrelatorOptions{BurstSize: 100, QPS: 1}))
 	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(corev1.NamespaceAll)})
@@ -273,5 +268,4 @@ func (a *agent) recorder(node string) broadcast.EventRecorder {
 	return a.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: node})
 }
 
-// uid is short for the identity that pods are known by.
 type uid = types.UID

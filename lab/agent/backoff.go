@@ -2,13 +2,13 @@ package agent
 
 import "time"
 
-// backoff is how long a container that ended waits for its next attempt: nothing the
-// first time, then First, doubled each time up to Most.
+// backoff is the time from the end of a container to its next attempt: zero after the first
+// attempt, then First, doubled after each up to Most.
 type backoff struct {
 	First, Most time.Duration
 }
 
-// after returns the wait after so many failures in a row.
+// after returns the back-off after a number of consecutive failures.
 func (b backoff) after(failures int) time.Duration {
 	if failures <= 0 {
 		return 0
@@ -23,8 +23,8 @@ func (b backoff) after(failures int) time.Duration {
 	return min(d, b.Most)
 }
 
-// note enters the end of a container's attempt. One that ran for twice the longest wait
-// counts as healthy, and starts over; so does one whose image was replaced.
+// note sets the back-off after an attempt ended. An attempt that ran for twice the longest
+// back-off, or whose image was replaced, resets it.
 func (b backoff) note(c *container) {
 	a := c.Current
 	if a.Replaced || !a.Begun.IsZero() && a.Ended.Sub(a.Begun) >= 2*b.Most {
@@ -34,9 +34,9 @@ func (b backoff) note(c *container) {
 	c.Failures++
 }
 
-// refuse enters that no attempt could be made. That says nothing about how the container
-// fares once it runs, and has a count of its own. An image that is none backs off like a
-// container, while an object that is missing may come at any moment.
+// refuse sets the back-off of a container that could not be started at all, which is
+// counted apart. An unknown image backs off like a container that ends; a missing object is
+// looked for more often, since it may be created at any moment.
 func (b backoff) refuse(c *container, image bool, now time.Time) {
 	c.Refusals++
 	wait := min(b.First, time.Duration(c.Refusals)*time.Second)

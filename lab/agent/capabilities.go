@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// capabilityNames are the kernel's, as Kubernetes writes them, by their numbers.
+// capabilityNames are the kernel's capabilities by number, without the prefix CAP_.
 var capabilityNames = []string{
 	unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_DAC_READ_SEARCH: "DAC_READ_SEARCH",
 	unix.CAP_FOWNER: "FOWNER", unix.CAP_FSETID: "FSETID", unix.CAP_KILL: "KILL", unix.CAP_SETGID: "SETGID",
@@ -28,23 +28,23 @@ var capabilityNames = []string{
 	unix.CAP_CHECKPOINT_RESTORE: "CHECKPOINT_RESTORE",
 }
 
-// allCapabilities is how a container says that it means all of them.
+// allCapabilities stands for every capability in a container's spec.
 const allCapabilities = "ALL"
 
-// forbidden are the numbers of the capabilities that a container may never have. A
-// container that says nothing has what the agent has.
-func forbidden(spec *corev1.Container) ([]int, error) {
+// droppedCapabilities returns the numbers of the capabilities that a container must not
+// have. A container that names none keeps those of the agent.
+func droppedCapabilities(spec *corev1.Container) ([]int, error) {
 	if spec.SecurityContext == nil || spec.SecurityContext.Capabilities == nil {
 		return nil, nil
 	}
 	said := spec.SecurityContext.Capabilities
 	for _, name := range slices.Concat(said.Add, said.Drop) {
-		if name != allCapabilities && !slices.Contains(capabilityNames, plain(name)) {
+		if name != allCapabilities && !slices.Contains(capabilityNames, kernelName(name)) {
 			return nil, fmt.Errorf("capability %q: the kernel has no such capability; write %s or one without CAP_, such as NET_ADMIN", name, allCapabilities)
 		}
 	}
 	has := func(list []corev1.Capability, name string) bool {
-		return slices.ContainsFunc(list, func(c corev1.Capability) bool { return c == allCapabilities || plain(c) == name })
+		return slices.ContainsFunc(list, func(c corev1.Capability) bool { return c == allCapabilities || kernelName(c) == name })
 	}
 	var numbers []int
 	for number, name := range capabilityNames {
@@ -55,13 +55,12 @@ func forbidden(spec *corev1.Container) ([]int, error) {
 	return numbers, nil
 }
 
-// plain is a capability without the prefix that the kernel's names have.
-func plain(c corev1.Capability) string { return strings.TrimPrefix(string(c), "CAP_") }
+func kernelName(c corev1.Capability) string { return strings.TrimPrefix(string(c), "CAP_") }
 
-// forbid takes capabilities from what the thread starts from now on.
-func forbid(numbers []int) error {
+// dropCapabilities removes capabilities from the processes that this thread starts.
+func dropCapabilities(numbers []int) error {
 	for _, number := range numbers {
-		// A kernel may be too old for one.
+		// An older kernel may not know a capability.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(number), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("dropping capability %s: %w", capabilityNames[number], err)
 		}

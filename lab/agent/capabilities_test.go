@@ -33,7 +33,7 @@ func TestForbiddenCapabilities(t *testing.T) {
 		if test.add == nil && test.drop == nil {
 			spec.SecurityContext.Capabilities = nil
 		}
-		numbers, err := forbidden(spec)
+		numbers, err := droppedCapabilities(spec)
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: the error is %v, want one about %s", test.name, err, test.wrong)

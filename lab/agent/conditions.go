@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// conditions are the pod's conditions of which the agent is the author, then those of
-// others as they are. s holds the phase and the containers' statuses already.
+// conditions returns the pod's conditions: those that a kubelet sets, then those of others,
+// unchanged. s already holds the phase and the containers' statuses.
 func conditions(pod *corev1.Pod, r *record, s *corev1.PodStatus, now time.Time) []corev1.PodCondition {
 	network := condition(corev1.PodReadyToStartContainers, r.Network != "" && !r.Released)
 	initialized := initializedCondition(pod, r, s)
@@ -22,7 +22,7 @@ func conditions(pod *corev1.Pod, r *record, s *corev1.PodStatus, now time.Time) 
 	for i := range own {
 		c := &own[i]
 		c.ObservedGeneration = pod.Generation
-		c.LastTransitionTime = stamp(now)
+		c.LastTransitionTime = apiTime(now)
 		was := slices.IndexFunc(pod.Status.Conditions, ofType(c.Type))
 		if was >= 0 && pod.Status.Conditions[was].Status == c.Status {
 			c.LastTransitionTime = pod.Status.Conditions[was].LastTransitionTime
@@ -53,14 +53,14 @@ func initializedCondition(pod *corev1.Pod, r *record, s *corev1.PodStatus) corev
 	var missing []string
 	for i := range pod.Spec.InitContainers {
 		spec := &pod.Spec.InitContainers[i]
-		if !initDone(spec, r.Containers[spec.Name]) {
+		if !isInitDone(spec, r.Containers[spec.Name]) {
 			missing = append(missing, spec.Name)
 		}
 	}
 	switch {
 	case s.Phase == corev1.PodSucceeded:
 		c.Reason = "PodCompleted"
-	case len(missing) > 0 && !mainsBegan(pod, r):
+	case len(missing) > 0 && !anyMainStarted(pod, r):
 		c.Status, c.Reason = corev1.ConditionFalse, "ContainersNotInitialized"
 		c.Message = fmt.Sprintf("containers with incomplete status: %v", missing)
 	}
@@ -94,7 +94,7 @@ func containersReadyCondition(pod *corev1.Pod, s *corev1.PodStatus) corev1.PodCo
 	return c
 }
 
-// readyCondition is the containers' readiness, and the readiness gates'.
+// readyCondition combines the readiness of the containers with the readiness gates.
 func readyCondition(pod *corev1.Pod, containersReady corev1.PodCondition) corev1.PodCondition {
 	c := containersReady
 	c.Type = corev1.PodReady

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// connections are those that a listener accepted. A server forgets a connection that a
-// stream took over; here it is known until it is closed, by either side.
+// connections tracks what a listener accepted, until either side closes it. An http.Server
+// forgets a connection once a stream took it over.
 type connections struct {
 	net.Listener
 
@@ -39,7 +39,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return one, nil
 }
 
-// closeAll closes the connections that are open, and those that are still to come.
+// closeAll closes all connections, and those that are accepted from now on.
 func (c *connections) closeAll() {
 	c.mu.Lock()
 	c.closed = true
@@ -51,7 +51,6 @@ func (c *connections) closeAll() {
 	}
 }
 
-// connection is one of the connections.
 type connection struct {
 	net.Conn
 	all *connections
@@ -60,10 +59,10 @@ type connection struct {
 	end  context.CancelFunc
 }
 
-// Read reads, and notices when the other side is gone.
+// Read ends the connection's context when the other side has closed it.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	// A server that hands a connection over interrupts its own reading by a deadline.
+	// A server that hands a connection over interrupts its own read by a deadline.
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.end()
 	}
@@ -79,7 +78,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// withConnection makes a context for what is asked on a connection: it ends with that.
+// withConnection is for http.Server.ConnContext: a request's context ends with its
+// connection.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	one, ok := conn.(*connection)
 	if !ok {

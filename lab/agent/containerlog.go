@@ -13,9 +13,9 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// ContainerLog is what the containers of an image printed on a node, oldest first, as
-// far as the state folder still has it: for those who ask while the API does not answer.
-// Without any the error is fs.ErrNotExist.
+// ContainerLog returns what the containers of an image printed on a node, oldest first, as
+// far as the state folder still has it. It does not need the API. The error is
+// fs.ErrNotExist if there is no log.
 func ContainerLog(d state.Dir, image, node string) ([]byte, error) {
 	found, err := filepath.Glob(filepath.Join(d.Pods(), "*", containersFolder, "*", "*", specFile))
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// stoppedFolder holds an empty file for each node that is stopped, by its name. Whoever
-// stops a node makes the file, then cuts the node off in the fabric; agents look at the
-// folder, and at lab.json for nodes that came or went, every controlPeriod.
+// stoppedFolder holds an empty file for each stopped node, by its name. StopNode makes the
+// file before the node is cut off in the fabric. Agents read the folder, and lab.json for
+// nodes that were added or removed, every controlPeriod.
 const (
 	stoppedFolder = "stopped"
 	controlPeriod = 100 * time.Millisecond
 )
 
-// StopNode tells the agent of a node to fall silent: no heartbeats, no kubelet API, no
-// statuses, no pods started or stopped. Its processes run on, as behind a broken cable.
+// StopNode makes the agent of a node silent: no heartbeats, kubelet API or statuses, and no
+// pods started or stopped. Its processes go on, as when the node's network fails.
 func StopNode(d state.Dir, node string) error {
 	folder := filepath.Join(d.Path(), stoppedFolder)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -42,7 +42,7 @@ func StartNode(d state.Dir, node string) error {
 	return nil
 }
 
-// StoppedNodes are the nodes that are stopped, by name.
+// StoppedNodes returns the names of the stopped nodes.
 func StoppedNodes(d state.Dir) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(d.Path(), stoppedFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +57,7 @@ func StoppedNodes(d state.Dir) ([]string, error) {
 	return names, nil
 }
 
-// watchControl follows the control files until the context ends.
+// watchControl applies changes of the control files and of lab.json until the context ends.
 func (a *agent) watchControl(ctx context.Context) {
 	ticker := time.NewTicker(controlPeriod)
 	defer ticker.Stop()
@@ -68,20 +68,20 @@ func (a *agent) watchControl(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		stopped, err := StoppedNodes(a.dir)
+		stopped, err := StoppedNodes(a.State)
 		if err != nil {
-			a.log.Error("control files cannot be read", "error", err)
+			a.Log.Error("control files cannot be read", "error", err)
 			continue
 		}
 		a.setStopped(stopped)
-		info, err := os.Stat(filepath.Join(a.dir.Path(), "lab.json"))
+		info, err := os.Stat(filepath.Join(a.State.Path(), "lab.json"))
 		if err != nil || info.ModTime().Equal(read) {
 			continue
 		}
 		read = info.ModTime()
-		lab, err := a.dir.Load()
+		lab, err := a.State.Load()
 		if err != nil {
-			a.log.Error("the lab's shape cannot be read", "error", err)
+			a.Log.Error("the lab's shape cannot be read", "error", err)
 			continue
 		}
 		a.setNodes(ctx, lab.Shape)

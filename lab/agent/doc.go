@@ -1,18 +1,17 @@
-// Package agent is the kubelet's stand-in: it makes the nodes of a lab real to the
-// control plane and runs the pods that the scheduler binds to them, as processes.
+// Package agent stands in for the kubelets of a lab: it registers the nodes and runs the
+// pods that are bound to them, as processes of this machine.
 //
-// What is decided and what is done are apart. A [record] holds all that is known of a
-// pod; next (what to do now) and podStatus (what the API shall say) are functions of
-// the pod, its record and the time, and touch nothing. A worker, one for each pod,
-// carries the steps out, and writes back what came of them: processes that started,
-// ended, or answered a probe.
+// Deciding is apart from doing. A [record] holds all that is known of a pod; next (what to
+// do now) and podStatus (what to report) are pure functions of the pod, its record and the
+// time. One worker per pod carries out the steps and records what happened: processes that
+// started, ended or answered a probe.
 //
-// Containers are processes of this machine with its file system, in the network
-// namespace of their pod and a mount namespace of their own. Each has a small keeper
-// process (RunContainer) that makes the mounts, stamps the log and notes the exit code,
-// so that a container neither needs nor misses the agent: records and notes are files
-// in the state folder, from which an agent that starts anew adopts what runs.
+// A container is a process with the machine's file system, in the network namespace of its
+// pod and a mount namespace of its own. Each has a keeper process (RunContainer) that makes
+// the mounts, writes the log and records the exit code, so that containers survive the
+// agent. Records are files in the state folder; a new agent adopts running containers from
+// them.
 //
-// The package does not schedule, does not limit CPU or memory, and pulls no images: an
+// The package does not schedule pods, does not limit CPU or memory, and pulls no images: an
 // image is a name that maps to a program (see [Images]).
 package agent

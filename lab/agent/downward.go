@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// podField is the value of a field of the pod, as the downward API names it.
+// podField returns a field of the pod, by its path in the downward API.
 func podField(pod *corev1.Pod, r *record, path string) (string, error) {
-	if name, key, ok := subscript(path); ok {
+	if name, key, ok := splitSubscript(path); ok {
 		switch name {
 		case "metadata.labels":
 			return pod.Labels[key], nil
@@ -51,8 +51,8 @@ func podField(pod *corev1.Pod, r *record, path string) (string, error) {
 	return "", fmt.Errorf("fieldRef %q: the downward API has no such field", path)
 }
 
-// subscript splits metadata.labels['key'].
-func subscript(path string) (name, key string, ok bool) {
+// splitSubscript splits metadata.labels['key'].
+func splitSubscript(path string) (name, key string, ok bool) {
 	name, rest, found := strings.Cut(path, "['")
 	key, closed := strings.CutSuffix(rest, "']")
 	return name, key, found && closed
@@ -74,8 +74,8 @@ func addressText(addrs []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// resourceField is the value of a resource of a container. What has no limit is limited
-// by the node.
+// resourceField returns a resource of a container. A container without a limit is limited
+// by what the node can allocate.
 func resourceField(spec *corev1.Container, allocatable corev1.ResourceList, ref *corev1.ResourceFieldSelector) (string, error) {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	var list corev1.ResourceList
@@ -91,11 +91,11 @@ func resourceField(spec *corev1.Container, allocatable corev1.ResourceList, ref 
 	if !ok && kind == "limits" {
 		quantity = allocatable[corev1.ResourceName(name)]
 	}
-	return divided(quantity, ref.Divisor, name == string(corev1.ResourceCPU)), nil
+	return divideUp(quantity, ref.Divisor, name == string(corev1.ResourceCPU)), nil
 }
 
-// divided rounds up, as the downward API does.
-func divided(quantity, divisor resource.Quantity, milli bool) string {
+// divideUp rounds up, as the downward API does.
+func divideUp(quantity, divisor resource.Quantity, milli bool) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}

@@ -12,8 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// environment is what a container finds in its environment, in the order of the first
-// mention of each name.
+// environment is that of a container, in the order in which names were first set.
 type environment struct {
 	names  []string
 	values map[string]string
@@ -39,7 +38,6 @@ func (e *environment) list() []string {
 	return list
 }
 
-// environment collects a container's environment.
 func (w *worker) environment(ctx context.Context, l *launch) (*environment, error) {
 	e := &environment{values: map[string]string{}}
 	e.set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
@@ -49,8 +47,8 @@ func (w *worker) environment(ctx context.Context, l *launch) (*environment, erro
 		kind, value, _ := strings.Cut(terminalKind, "=")
 		e.set(kind, value)
 	}
-	w.whereabouts(e, l)
-	w.apiService(e)
+	w.setLocation(e, l)
+	w.setAPIService(e)
 	for i := range l.spec.EnvFrom {
 		if err := w.envFrom(ctx, e, l.pod, &l.spec.EnvFrom[i]); err != nil {
 			return nil, err
@@ -73,9 +71,9 @@ func (w *worker) environment(ctx context.Context, l *launch) (*environment, erro
 	return e, nil
 }
 
-// whereabouts tells the lab's own programs where they are, without a word of it in the
-// pod.
-func (w *worker) whereabouts(e *environment, l *launch) {
+// setLocation tells the lab's own programs where they run, so that pods need not pass it
+// on.
+func (w *worker) setLocation(e *environment, l *launch) {
 	e.set("VICINITY_POD", l.pod.Name)
 	e.set("VICINITY_NAMESPACE", l.pod.Namespace)
 	name, value, _ := strings.Cut(NodeVariable(w.node.Name), "=")
@@ -85,11 +83,12 @@ func (w *worker) whereabouts(e *environment, l *launch) {
 	e.set("VICINITY_POD_IPS", addressText(podAddresses(l.pod, &l.record)))
 }
 
-// NodeVariable is the entry in the environment of every container of a node.
+// NodeVariable is an entry in the environment of every container of a node.
 func NodeVariable(node string) string { return "VICINITY_NODE=" + node }
 
-// apiService tells where the API is, as every pod of a cluster is told.
-func (w *worker) apiService(e *environment) {
+// setAPIService sets the variables of the Service "kubernetes", as in every pod of a
+// cluster.
+func (w *worker) setAPIService(e *environment) {
 	host := w.node.shape.ServiceCIDRs()[0].Addr().Next().String()
 	for _, v := range [][2]string{
 		{"KUBERNETES_SERVICE_HOST", host},
@@ -138,7 +137,7 @@ func (w *worker) envFrom(ctx context.Context, e *environment, pod *corev1.Pod, f
 	return nil
 }
 
-// valueFrom finds the value of a variable; false means that it is not to be set.
+// valueFrom returns the value of a variable, and false if it must not be set.
 func (w *worker) valueFrom(ctx context.Context, l *launch, from *corev1.EnvVarSource) (string, bool, error) {
 	var err error
 	switch {
@@ -159,7 +158,7 @@ func (w *worker) valueFrom(ctx context.Context, l *launch, from *corev1.EnvVarSo
 		} else if !apierrors.IsNotFound(err) {
 			return "", false, err
 		}
-		return "", false, unless(ref.Optional, err)
+		return "", false, unlessOptional(ref.Optional, err)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
 		var object *corev1.Secret
@@ -171,13 +170,12 @@ func (w *worker) valueFrom(ctx context.Context, l *launch, from *corev1.EnvVarSo
 		} else if !apierrors.IsNotFound(err) {
 			return "", false, err
 		}
-		return "", false, unless(ref.Optional, err)
+		return "", false, unlessOptional(ref.Optional, err)
 	}
 	return "", false, nil
 }
 
-// resourceField is the value of a resource of a container of the pod: the one that
-// asks, or the one that it names.
+// resourceField returns a resource of the given container, or of the one that ref names.
 func (w *worker) resourceField(pod *corev1.Pod, spec *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" {
 		if spec = findContainer(pod, ref.ContainerName); spec == nil {
@@ -195,8 +193,8 @@ func missingKey(key, kind, namespace, name string) error {
 	return fmt.Errorf("couldn't find key %s in %s %s/%s", key, kind, namespace, name)
 }
 
-// unless is an error unless what it is about is optional.
-func unless(optional *bool, err error) error {
+// unlessOptional returns the error unless what is missing is optional.
+func unlessOptional(optional *bool, err error) error {
 	if ptr.Deref(optional, false) {
 		return nil
 	}

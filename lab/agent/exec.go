@@ -15,21 +15,21 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// command is a program to run in a container beside its own.
+// command is a program to run in a container beside the container's own.
 type command struct {
-	process process
-	// folder is that of the container's attempt: its specification has the environment.
+	process processID
+	// folder is the folder of the container's attempt, whose spec has the environment.
 	folder string
 	args   []string
 	in     io.Reader
 	out    io.Writer
 	err    io.Writer
-	// terminal gives it a terminal; sizes are what it is resized to.
+	// terminal gives the command a terminal, which is resized to what sizes yields.
 	terminal bool
 	sizes    <-chan remotecommand.TerminalSize
 }
 
-// exitError is the end of a command with another code than 0.
+// exitError reports an exit code other than 0. It implements what remotecommand asks for.
 type exitError struct{ code int }
 
 func (e exitError) Error() string   { return fmt.Sprintf("command terminated with exit code %d", e.code) }
@@ -37,7 +37,7 @@ func (e exitError) String() string  { return e.Error() }
 func (e exitError) Exited() bool    { return true }
 func (e exitError) ExitStatus() int { return e.code }
 
-// run runs the command until it ends, or the context does.
+// run runs the command until it ends or the context does.
 func (c command) run(ctx context.Context) error {
 	var spec containerSpec
 	if err := readJSON(filepath.Join(c.folder, specFile), &spec); err != nil {
@@ -62,7 +62,7 @@ func (c command) run(ctx context.Context) error {
 		cmd.SysProcAttr.Setctty = true
 		cmd.Env = append([]string{terminalKind}, spec.Env...)
 	} else if c.in != nil {
-		// Copied by hand: to wait for the end of an input is not to wait for the command.
+		// Not exec's own copy: Wait would wait for the end of the input.
 		cmd.Stdin = nil
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -88,8 +88,8 @@ func (c command) run(ctx context.Context) error {
 		return err
 	}
 	started, _ := findProcess(cmd.Process.Pid) // one that ended is nobody
-	if !c.process.alive() {
-		// The container ended meanwhile, and its keeper saw nothing of this.
+	if !c.process.isAlive() {
+		// The container ended in the meantime, and its keeper did not see this process.
 		_ = started.killGroup()
 	}
 	ended := make(chan error, 1)
@@ -102,8 +102,8 @@ func (c command) run(ctx context.Context) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		// What it left in sessions of its own may hold its streams until the container
-		// ends, and is not waited for.
+		// Processes that it started in other sessions may hold its streams open: do not
+		// wait for them.
 		_ = started.killGroup()
 		return ctx.Err()
 	}
@@ -116,7 +116,8 @@ func (c command) run(ctx context.Context) error {
 	return nil
 }
 
-// converse copies between a terminal and the streams until the other end is closed.
+// converse copies between a terminal and the streams until the terminal's other end is
+// closed.
 func (c command) converse(ctx context.Context, terminal *os.File) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -128,7 +129,7 @@ func (c command) converse(ctx context.Context, terminal *os.File) {
 	_, _ = io.Copy(c.out, terminal)
 }
 
-// resize makes a terminal as large as it is told to be, until the context ends.
+// resize applies sizes to a terminal until the context ends.
 func resize(ctx context.Context, terminal *os.File, sizes <-chan remotecommand.TerminalSize) {
 	for {
 		select {
@@ -154,12 +155,11 @@ func setSize(terminal *os.File, rows, columns uint16) error {
 	return errors.Join(err, failed)
 }
 
-// terminalKind is the variable that says what programs may expect of a terminal.
 const terminalKind = "TERM=xterm"
 
 // openTerminal opens both ends of a new terminal.
 func openTerminal() (terminal, end *os.File, err error) {
-	// Not blocking, so that to close it ends a read.
+	// Non-blocking, so that Close interrupts a read.
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
@@ -179,16 +179,17 @@ func openTerminal() (terminal, end *os.File, err error) {
 	return terminal, end, nil
 }
 
-// runHook runs a command in a container for a probe or a hook. What it prints is told
-// if it fails.
-func (w *worker) runHook(ctx context.Context, call hookCall, args []string) error {
-	// One writer for both is one descriptor: what it gets is in the order of the prints.
+// runCommand runs a command in a container for a probe or hook. If it fails, the error
+// holds what it printed.
+func (w *worker) runCommand(ctx context.Context, call hookCall, args []string) error {
+	// The same writer for both is one descriptor, which keeps the order of the output.
 	var output bytes.Buffer
 	err := command{
 		process: call.attempt.Process, folder: w.attemptFolder(call.spec.Name, call.attempt.Number),
 		args: args, out: &output, err: &output,
 	}.run(ctx)
-	// Of one that was not waited for others may still write.
+	// After a timeout others may still write to the buffer: read it only if the command
+	// exited.
 	var exit exitError
 	if errors.As(err, &exit) && output.Len() > 0 {
 		return fmt.Errorf("%s", bytes.TrimSpace(output.Bytes()[:min(output.Len(), 1<<10)]))

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exits waits for the end of any number of processes, of which the agent need not be
-// the parent, on a single thread.
+// exits waits on one thread for the end of many processes, which need not be children.
 type exits struct {
 	epoll int
 	mu    sync.Mutex
@@ -26,13 +25,12 @@ func watchExits() (*exits, error) {
 	return e, nil
 }
 
-// close ends the watch.
 func (e *exits) close() { _ = unix.Close(e.epoll) }
 
-// watch calls f, on the watch's goroutine, when a process ended; at once if it has.
-func (e *exits) watch(p process, f func()) {
+// watch calls f when a process has ended, on the goroutine of exits.
+func (e *exits) watch(p processID, f func()) {
 	fd, err := unix.PidfdOpen(p.ID, unix.PIDFD_NONBLOCK)
-	if err != nil || !p.same() {
+	if err != nil || !p.exists() {
 		if err == nil {
 			_ = unix.Close(fd)
 		}
@@ -63,7 +61,7 @@ func (e *exits) run() {
 	}
 }
 
-// end calls what was to be called for a process, once.
+// end calls the function of a process once.
 func (e *exits) end(fd int32) {
 	e.mu.Lock()
 	f := e.calls[fd]

@@ -2,8 +2,8 @@ package agent
 
 import "strings"
 
-// expand replaces $(NAME) by what lookup gives. A name that is not known stays as it
-// is written, and $$ is a dollar sign that begins nothing.
+// expand replaces $(NAME) by its value. An unknown name stays as written, and $$ is a
+// literal dollar sign.
 func expand(text string, lookup func(string) (string, bool)) string {
 	if !strings.Contains(text, "$") {
 		return text

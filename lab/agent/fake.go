@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// fakes are the pods of nodes without network. They are ready as soon as they are
-// bound, and gone as soon as they are deleted; for each, all that is kept are a few
-// words, since there may be tens of thousands.
+// fakes are the pods of nodes without network. They become ready as soon as they are bound,
+// and go as soon as they are deleted. There may be tens of thousands, so little is kept of
+// each.
 type fakes struct {
 	agent *agent
 
@@ -30,18 +30,18 @@ type fakePod struct {
 	slot uint8
 }
 
-// fakeWork is a pod whose object is to be written or removed.
+// fakeWork is a pod whose status must be written, or whose object must be deleted.
 type fakeWork struct {
 	pod  *corev1.Pod
 	node *node
 	slot uint8
 }
 
-// fakeWriters is how many write at once: as many as the scheduler binds, which would
-// otherwise have the API server to itself.
+// fakeWriters is how many writes are in flight: as many as the scheduler binds pods, which
+// would otherwise take up the whole API server.
 const fakeWriters = 100
 
-// fakeRetry is the pause before a pod that could not be written is tried again.
+// fakeRetry is the pause before a failed write is repeated.
 const fakeRetry = time.Second
 
 func newFakes(a *agent) *fakes {
@@ -67,10 +67,10 @@ func (f *fakes) run(ctx context.Context) *sync.WaitGroup {
 	return &work
 }
 
-// set takes in a pod. Only one that is new, or to be deleted, or that others call
-// unready since its node was silent for a while, means work.
+// set handles a pod that is new or changed. It queues a write if the pod is not ready, be
+// it because the control plane lost sight of its node, or if it is being deleted.
 func (f *fakes) set(n *node, pod *corev1.Pod) {
-	over := podOver(pod)
+	over := podFinished(pod)
 	unready := !over && !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -78,7 +78,7 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 	defer f.mu.Unlock()
 	have, ok := f.pods[pod.UID]
 	if !ok && !over {
-		have = fakePod{node: n, slot: heldSlot(n, pod)}
+		have = fakePod{node: n, slot: assignSlot(n, pod)}
 		f.pods[pod.UID] = have
 	}
 	if pod.DeletionTimestamp != nil || unready {
@@ -86,9 +86,9 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 	}
 }
 
-// hold marks the address that a pod has already, before others ask for one.
+// hold reserves the address of a pod that already has one.
 func (f *fakes) hold(n *node, pod *corev1.Pod) {
-	if podOver(pod) {
+	if podFinished(pod) {
 		return
 	}
 	f.mu.Lock()
@@ -96,16 +96,16 @@ func (f *fakes) hold(n *node, pod *corev1.Pod) {
 	if _, ok := f.pods[pod.UID]; ok || pod.Status.PodIP == "" {
 		return
 	}
-	f.pods[pod.UID] = fakePod{node: n, slot: heldSlot(n, pod)}
+	f.pods[pod.UID] = fakePod{node: n, slot: assignSlot(n, pod)}
 }
 
-// podOver reports whether nothing of a pod runs, nor will.
-func podOver(pod *corev1.Pod) bool {
+// podFinished reports whether the pod has ended for good.
+func podFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// heldSlot is the slot of the address that a pod has, or a new one; 0 if there is none.
-func heldSlot(n *node, pod *corev1.Pod) uint8 {
+// assignSlot returns the slot of the pod's address, or a new one; 0 if all are taken.
+func assignSlot(n *node, pod *corev1.Pod) uint8 {
 	if addr, err := netip.ParseAddr(pod.Status.PodIP); err == nil {
 		bytes := addr.AsSlice()
 		n.slots.hold(int(bytes[len(bytes)-1]))
@@ -136,14 +136,14 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 		pod.Status = fakeStatus(w, f.agent.now())
 		_, err = f.agent.client.CoreV1().Pods(pod.Namespace).UpdateStatus(short, &pod, metav1.UpdateOptions{})
 	}
-	// The watch brings what changed in between, and what is no more.
+	// After a conflict, and for a pod that is gone, the watch brings the current state.
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		f.agent.log.Warn("fake pod cannot be written", "pod", w.pod.Name, "error", err)
+		f.agent.Log.Warn("fake pod cannot be written", "pod", w.pod.Name, "error", err)
 		f.queue.AddAfter(w, fakeRetry)
 	}
 }
 
-// fakeStatus is that of a pod all of whose containers run and are ready.
+// fakeStatus is the status of a pod whose containers all run and are ready.
 func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
 	r := &record{Node: w.node.Name, Started: now, Network: string(w.pod.UID), Hosts: w.node.shape.NodeAddrs(w.node.Node)}
 	if w.slot != 0 {
@@ -167,7 +167,7 @@ func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
 	return podStatus(w.pod, r, backoff{}, now)
 }
 
-// remove takes in that a pod is no more.
+// remove handles a deleted pod.
 func (f *fakes) remove(id uid) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,7 +183,7 @@ func (f *fakes) drop(id uid) {
 	}
 }
 
-// retain drops all pods that are not there.
+// retain removes all pods that do not exist any more.
 func (f *fakes) retain(there map[uid]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,8 +194,8 @@ func (f *fakes) retain(there map[uid]bool) {
 	}
 }
 
-// leave drops the pods of a node that left.
-func (f *fakes) leave(node string) {
+// removeNode removes the pods of a node.
+func (f *fakes) removeNode(node string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, have := range f.pods {

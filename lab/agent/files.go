@@ -22,8 +22,8 @@ func readJSON(path string, value any) error {
 	return nil
 }
 
-// writeJSON replaces a file in one step. It does not wait for the disk: the files are
-// of processes, none of which outlives the machine.
+// writeJSON replaces a file in one step, without syncing it: the processes that it
+// describes do not survive the machine either.
 func writeJSON(path string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// checkHealth asks by gRPC's own protocol of health checks.
+// checkHealth probes by the gRPC health checking protocol.
 func (w *worker) checkHealth(ctx context.Context, call hookCall, action *corev1.GRPCAction) error {
-	addr, err := address(call, "", intstr.FromInt32(action.Port))
+	addr, err := probeAddress(call, "", intstr.FromInt32(action.Port))
 	if err != nil {
 		return err
 	}
-	return healthOf(ctx, addr, ptr.Deref(action.Service, ""), func(ctx context.Context, addr string) (net.Conn, error) {
+	return queryHealth(ctx, addr, ptr.Deref(action.Service, ""), func(ctx context.Context, addr string) (net.Conn, error) {
 		return w.dial(ctx, call.pod, addr)
 	})
 }
 
-// healthOf asks a server whether a service of it serves.
-func healthOf(ctx context.Context, addr, service string, dial func(context.Context, string) (net.Conn, error)) error {
+// queryHealth asks a server for the health of one of its services.
+func queryHealth(ctx context.Context, addr, service string, dial func(context.Context, string) (net.Conn, error)) error {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithContextDialer(dial), grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/vicinity"))
 	if err != nil {

@@ -24,7 +24,7 @@ func TestHealth(t *testing.T) {
 	state.SetServingStatus("sick", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	asks := func(service, want string) {
 		t.Helper()
-		err := healthOf(t.Context(), listener.Addr().String(), service, func(ctx context.Context, addr string) (net.Conn, error) {
+		err := queryHealth(t.Context(), listener.Addr().String(), service, func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

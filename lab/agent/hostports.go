@@ -39,7 +39,6 @@ import (
 // The last is for a pod that reaches itself by the node. The kernel alone knows which
 // rules there are: agents come and go, and traffic goes on.
 
-// hostPortTable holds the rules.
 var hostPortTable = nftables.Table{Family: nftables.TableFamilyINet, Name: "vicinity-host-ports"}
 
 // hostPort is a port of a node that leads to a port of a pod.
@@ -49,15 +48,14 @@ type hostPort struct {
 	pod      netip.AddrPort
 }
 
-// String is what two ports that are in each other's way have in common.
+// String identifies the port of the node: two pods must not share it.
 func (p hostPort) String() string { return fmt.Sprintf("%s %s", p.protocol, p.node) }
 
-// protocolNumbers are the protocols as packets name them.
 var protocolNumbers = map[corev1.Protocol]byte{
 	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
 }
 
-// hostPorts are the ports of the node that a pod asks for, given the addresses of both.
+// hostPorts returns the node's ports that a pod asks for, given the addresses of both.
 func hostPorts(pod *corev1.Pod, node, addrs []netip.Addr) []hostPort {
 	var ports []hostPort
 	for c := range allContainers(pod) {
@@ -81,7 +79,7 @@ func hostPorts(pod *corev1.Pod, node, addrs []netip.Addr) []hostPort {
 	return ports
 }
 
-// openPorts makes the ports of the node that a pod asks for lead to it.
+// openPorts adds the rules for the host ports of a pod.
 func (n *node) openPorts(pod *corev1.Pod, addrs []netip.Addr) error {
 	ports := hostPorts(pod, n.shape.NodeAddrs(n.Node), addrs)
 	if len(ports) == 0 {
@@ -141,14 +139,14 @@ func (n *node) closePorts(pod *corev1.Pod) error {
 		}
 		return nil
 	})
-	// A node that went took its rules along.
+	// The rules of a removed node went with its namespace.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("closing the pod's ports on node %s: %w", n.Name, err)
 	}
 	return nil
 }
 
-// inHostPorts changes the rules in the node's namespace, all or nothing. The chains are
+// inHostPorts changes the rules in the node's namespace in one transaction. The chains are
 // prerouting, output and postrouting.
 func (n *node) inHostPorts(change func(*nftables.Conn, []*nftables.Chain) error) error {
 	n.ports.Lock()
@@ -158,7 +156,6 @@ func (n *node) inHostPorts(change func(*nftables.Conn, []*nftables.Chain) error)
 		if err != nil {
 			return err
 		}
-		// Its descriptor is all there is to close.
 		defer func() { _ = conn.CloseLasting() }()
 		table := hostPortTable
 		conn.AddTable(&table)
@@ -171,7 +168,7 @@ func (n *node) inHostPorts(change func(*nftables.Conn, []*nftables.Chain) error)
 			c.Table, c.Type = &table, nftables.ChainTypeNAT
 			chains = append(chains, conn.AddChain(&c))
 		}
-		// The rules can be read only when they are there.
+		// Rules can be read only once the chains exist.
 		if err := conn.Flush(); err != nil {
 			return err
 		}
@@ -182,7 +179,7 @@ func (n *node) inHostPorts(change func(*nftables.Conn, []*nftables.Chain) error)
 	})
 }
 
-// exprs send what comes for the node's port to the pod's.
+// exprs redirects traffic for the node's port to the pod's.
 func (p hostPort) exprs() []expr.Any {
 	family := uint32(unix.NFPROTO_IPV4)
 	if p.node.Addr().Is6() {
@@ -201,13 +198,13 @@ func (p hostPort) exprs() []expr.Any {
 		})
 }
 
-// exprsOfReturn have a pod that reaches itself meet the node instead: what came from its
-// own address it would not take.
+// exprsOfReturn masquerades the traffic of a pod that reaches itself through the node: a
+// pod drops packets that come from its own address.
 func (p hostPort) exprsOfReturn() []expr.Any {
 	return slices.Concat(from(p.pod.Addr()), to(p.pod.Addr()), []expr.Any{&expr.Masq{}})
 }
 
-// from and to match packets by their addresses.
+// from and to match packets by source and destination address.
 func from(addr netip.Addr) []expr.Any {
 	if addr.Is6() {
 		return matchAddr(addr, 8)
@@ -222,7 +219,7 @@ func to(addr netip.Addr) []expr.Any {
 	return matchAddr(addr, 16)
 }
 
-// matchAddr matches an address at a place in the header of packets of its family.
+// matchAddr matches an address at an offset in the network header.
 func matchAddr(addr netip.Addr, offset uint32) []expr.Any {
 	family := byte(unix.NFPROTO_IPV4)
 	if addr.Is6() {

@@ -11,13 +11,13 @@ import (
 
 // Images maps the names of container images to programs of this machine.
 type Images struct {
-	// Program is the vicinity program itself: it runs the images lab/NAME.
+	// Program is the vicinity program, which runs the images lab/NAME.
 	Program string
-	// Folder is where images called vicinity or vicinity-NAME are found as programs.
+	// Folder holds the programs of the images vicinity and vicinity-NAME.
 	Folder string
 }
 
-// DefaultImages are those of the program that runs.
+// DefaultImages are this program and those in its folder.
 func DefaultImages() (Images, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -45,10 +45,9 @@ func (i Images) Resolve(image string) ([]string, error) {
 // imageFolder is where a container finds the program of its image.
 const imageFolder = "/.image"
 
-// enterable gives a program a path at which every user of a container can run it: where
-// the machine has it, only root may be let in. It returns the command line and the mount
-// that makes it work.
-func enterable(program []string) ([]string, mount) {
+// mountProgram makes a program executable for every user of a container: its folder on the
+// machine may be closed to all but root. It returns the new command line and the mount.
+func mountProgram(program []string) ([]string, mount) {
 	m := mount{Source: program[0], Target: filepath.Join(imageFolder, filepath.Base(program[0])), ReadOnly: true}
 	return append([]string{m.Target}, program[1:]...), m
 }

@@ -7,12 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeInput is the signal that tells a keeper that nobody will write to its container
-// any more.
+// closeInput is the signal that makes a keeper close its end of the container's input.
 const closeInput = unix.SIGUSR1
 
-// endInput lets the process read its input to the end. The descriptor stays, so that
-// its number never comes to mean another file.
+// endInput closes the input, so that the process reads to its end. The descriptor then
+// refers to /dev/null: its number must not be reused for another file.
 func (k *keeper) endInput() {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil || k.input == 0 {
@@ -22,23 +21,23 @@ func (k *keeper) endInput() {
 	_ = unix.Dup3(int(null.Fd()), k.input, unix.O_CLOEXEC)
 }
 
-// openInput opens what the container reads: a pipe or a terminal, of which the keeper
-// holds the other end, so that it stays when an agent goes.
+// openInput opens the container's input, a pipe or a terminal. The keeper holds the other
+// end, so that the input survives the agent.
 func (a *attempt) openInput() (*os.File, error) {
 	keeper, err := unix.PidfdOpen(a.Keeper.ID, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the container's input: %w", err)
 	}
 	defer func() { _ = unix.Close(keeper) }()
-	// Who is open now stays who it is.
-	if !a.Keeper.alive() {
+	// The descriptor is open: from here on the process ID cannot change its meaning.
+	if !a.Keeper.isAlive() {
 		return nil, fmt.Errorf("opening the container's input: process %d: it ended", a.Keeper.ID)
 	}
 	fd, err := unix.PidfdGetfd(keeper, a.Input, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the container's input: %w", err)
 	}
-	// A container that does not read must not hold up who leaves.
+	// A container that does not read must not block the writer from leaving.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd)
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	labprocess "vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/process"
 )
 
 // The files of an attempt's folder.
@@ -25,90 +25,92 @@ const (
 	endFile   = "end.json"
 )
 
-// reportDescriptor is where a keeper tells the agent that started it how the start went.
+// reportDescriptor is the pipe by which a keeper reports the start to the agent.
 const reportDescriptor = 3
 
-// notFound is the exit code of a container whose program could not be started.
-const notFound = 128
+// startFailed is the exit code of a container whose program could not be started.
+const startFailed = 128
 
-// containerSpec tells a keeper what to run.
+// containerSpec is what a keeper runs.
 type containerSpec struct {
-	// Image is what the arguments were found by.
+	// Image is the image that Args run.
 	Image string   `json:"image,omitempty"`
 	Args  []string `json:"args"`
 	Env   []string `json:"env"`
 	Dir   string   `json:"dir"`
-	// Network is the path of the network namespace, empty: this one.
+	// Network is the path of the network namespace; empty means that of the keeper.
 	Network  string  `json:"network,omitempty"`
 	Hostname string  `json:"hostname,omitempty"`
 	Mounts   []mount `json:"mounts,omitempty"`
 	User     *uint32 `json:"user,omitempty"`
 	Group    *uint32 `json:"group,omitempty"`
-	// Forbidden are the capabilities that it may not have, by their numbers.
+	// Forbidden are the numbers of capabilities that the container must not have.
 	Forbidden []int  `json:"forbidden,omitempty"`
 	Log       string `json:"log"`
-	// Input lets others write to what the process reads, Terminal gives it a terminal.
+	// Input gives the process an input that others can write to, Terminal gives it a
+	// terminal.
 	Input    bool `json:"input,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
 }
 
-// begin is what a keeper notes, and reports, when its container started or failed to.
-type begin struct {
-	Process process `json:"process"`
-	Keeper  process `json:"keeper"`
-	// Input is the keeper's descriptor of what the container reads; 0: nobody can write.
+// startReport is what a keeper records and reports when its container started or failed to.
+type startReport struct {
+	Process processID `json:"process"`
+	Keeper  processID `json:"keeper"`
+	// Input is the keeper's descriptor of the container's input; 0 if it has none.
 	Input int       `json:"input,omitempty"`
 	At    time.Time `json:"at"`
 	Error string    `json:"error,omitempty"`
 }
 
-// end is what a keeper notes when its container ended.
-type end struct {
+// exitReport is what a keeper records when its container ended.
+type exitReport struct {
 	At       time.Time `json:"at"`
 	ExitCode int32     `json:"exitCode"`
 }
 
-// RunContainer is the keeper of one container: it starts the process that the folder's
-// specification describes, writes what it prints to its log, and notes how it ends.
-// It is what "vicinity lab internal container FOLDER" runs, in a process of its own.
+// RunContainer is the keeper of one container: it starts the process that the spec in the
+// folder describes, writes its output to a log, and records how it ended. It is what
+// "vicinity lab internal container FOLDER" runs.
 func RunContainer(folder string) error {
-	// The container has no business with it.
+	// The container does not inherit it.
 	unix.CloseOnExec(reportDescriptor)
 	var spec containerSpec
 	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
 		return fmt.Errorf("reading the container's specification: %w", err)
 	}
-	// A terminal that closes or an interrupt in it is meant for the agent at most.
+	// A hangup or an interrupt of a terminal is meant for the agent, not for its
+	// containers.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
 	log, err := openLog(spec.Log)
 	if err != nil {
-		return report(folder, begin{At: time.Now(), Error: err.Error()})
+		return report(folder, startReport{At: time.Now(), Error: err.Error()})
 	}
 	defer log.Close()
 	k := keeper{spec: spec, folder: folder, log: log, signals: make(chan os.Signal, 4)}
 	signal.Notify(k.signals, unix.SIGTERM, closeInput)
-	// On a thread of its own: this one stays with the machine's folders, so that a
-	// volume over the state folder hides none of the notes and logs from it.
-	if err := labprocess.OnThread(k.start); err != nil {
+	// On another thread: this one keeps the machine's mounts, since a volume may cover the
+	// state folder.
+	if err := process.OnThread(k.start); err != nil {
 		return errors.Join(
-			writeJSON(filepath.Join(folder, endFile), end{At: time.Now(), ExitCode: notFound}),
-			report(folder, begin{At: time.Now(), Error: err.Error()}))
+			writeJSON(filepath.Join(folder, endFile), exitReport{At: time.Now(), ExitCode: startFailed}),
+			report(folder, startReport{At: time.Now(), Error: err.Error()}))
 	}
 	started, err := findProcess(k.cmd.Process.Pid)
 	if err != nil {
-		// It ended already; nobody else can have its number before it is waited for.
-		started = process{ID: k.cmd.Process.Pid}
+		// It has ended already, and keeps its process ID until it is waited for.
+		started = processID{ID: k.cmd.Process.Pid}
 	}
-	err = report(folder, begin{Process: started, Input: k.input, At: time.Now()})
+	err = report(folder, startReport{Process: started, Input: k.input, At: time.Now()})
 	if err != nil {
-		// Nobody would ever ask for it.
+		// Without a record no agent would ever find the process.
 		_ = unix.Kill(-k.cmd.Process.Pid, unix.SIGKILL)
 	}
 	return errors.Join(err, writeJSON(filepath.Join(folder, endFile), k.wait()))
 }
 
-// report notes how the start went, and tells the agent.
-func report(folder string, b begin) error {
+// report records how the start went, and tells the agent.
+func report(folder string, b startReport) error {
 	var err error
 	if b.Keeper, err = findProcess(os.Getpid()); err != nil {
 		return err
@@ -122,7 +124,7 @@ func report(folder string, b begin) error {
 	}
 	pipe := os.NewFile(reportDescriptor, "report")
 	defer pipe.Close()
-	// An agent that is gone reads the note.
+	// If the agent is gone, the next one reads the record.
 	if _, err := pipe.Write(append(line, '\n')); err != nil && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("reporting the start: %w", err)
 	}
@@ -130,21 +132,20 @@ func report(folder string, b begin) error {
 }
 
 type keeper struct {
-	spec   containerSpec
-	folder string
-	log    *logWriter
-	cmd    *exec.Cmd
-	copied sync.WaitGroup
-	// namespace is the container's mount namespace.
+	spec      containerSpec
+	folder    string
+	log       *logWriter
+	cmd       *exec.Cmd
+	copied    sync.WaitGroup
 	namespace string
-	// input is the descriptor of what the process reads, for attempt.openInput.
+	// input is the descriptor of the process' input, for attempt.openInput.
 	input   int
 	signals chan os.Signal
 }
 
-// start puts the thread into the container's namespaces and starts the process from it.
+// start moves the thread into the container's namespaces and starts the process there.
 func (k *keeper) start() error {
-	if err := k.enter(); err != nil {
+	if err := k.enterNamespaces(); err != nil {
 		return err
 	}
 	if len(k.spec.Args) == 0 {
@@ -161,9 +162,9 @@ func (k *keeper) start() error {
 		Dir:         k.spec.Dir,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec.User, k.spec.Group)},
 	}
-	ends, err := k.connect()
+	ends, err := k.connectStreams()
 	if err == nil {
-		err = forbid(k.spec.Forbidden)
+		err = dropCapabilities(k.spec.Forbidden)
 	}
 	if err == nil {
 		err = k.cmd.Start()
@@ -172,9 +173,9 @@ func (k *keeper) start() error {
 	return err
 }
 
-// connect gives the process its streams. It returns the ends of them that are the
-// process's alone.
-func (k *keeper) connect() (ends []*os.File, err error) {
+// connectStreams connects the process' streams. It returns the ends that only the process
+// needs.
+func (k *keeper) connectStreams() (ends []*os.File, err error) {
 	if k.spec.Terminal {
 		terminal, end, err := openTerminal()
 		if err != nil {
@@ -184,7 +185,7 @@ func (k *keeper) connect() (ends []*os.File, err error) {
 		k.cmd.SysProcAttr.Setctty = true
 		ends = append(ends, end)
 		if k.spec.Input {
-			// A number of its own, which stays when the copy below ends.
+			// A duplicate, which stays open when the copy below ends.
 			if k.input, err = unix.FcntlInt(terminal.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 				return ends, err
 			}
@@ -221,10 +222,10 @@ func (k *keeper) copy(stream string, from *os.File) {
 	})
 }
 
-// enter puts the thread into the container's namespaces.
-func (k *keeper) enter() error {
+// enterNamespaces moves the thread into the container's namespaces.
+func (k *keeper) enterNamespaces() error {
 	if k.spec.Network != "" {
-		if err := labprocess.Enter(k.spec.Network, unix.CLONE_NEWNET); err != nil {
+		if err := process.Enter(k.spec.Network, unix.CLONE_NEWNET); err != nil {
 			return err
 		}
 	}
@@ -243,8 +244,8 @@ func (k *keeper) enter() error {
 	return makeRoot(filepath.Join(k.folder, "root"), k.spec.Mounts)
 }
 
-// wait waits for the process, ends what it left behind, and returns how it ended.
-func (k *keeper) wait() end {
+// wait waits for the process, kills what it left behind, and returns how it ended.
+func (k *keeper) wait() exitReport {
 	pid := k.cmd.Process.Pid
 	go func() {
 		for s := range k.signals {
@@ -252,29 +253,30 @@ func (k *keeper) wait() end {
 				k.endInput()
 				continue
 			}
-			// The lab goes down: nobody will read the log or ask for the exit code.
+			// The lab goes down: the log and the exit code are of no use any more.
 			_ = unix.Kill(-pid, unix.SIGKILL)
 		}
 	}()
 	awaitEnd(pid)
-	e := end{At: time.Now()}
+	e := exitReport{At: time.Now()}
 	_ = unix.Kill(-pid, unix.SIGKILL)
-	endRemains(k.namespace)
+	killRemains(k.namespace)
 	copied := make(chan struct{})
 	go func() { k.copied.Wait(); close(copied) }()
 	select {
 	case <-copied:
+	// A process that left the container's namespaces may hold the streams open.
 	case <-time.After(time.Second):
 		// One that left the container's namespaces holds the other end.
 	}
-	// Now that nobody signals it any more: from here on the number may be another's.
-	// The error says less than the state does.
+	// Only now, since the process ID may be reused from here on. The state says more than
+	// the error.
 	_ = k.cmd.Wait()
 	e.ExitCode = exitCode(k.cmd.ProcessState)
 	return e
 }
 
-// awaitEnd waits until a child ended, and leaves it its number.
+// awaitEnd waits until a child has ended, without reaping it.
 func awaitEnd(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -284,7 +286,7 @@ func awaitEnd(pid int) {
 	}
 }
 
-// exitCode is a process's exit code, or as shells have it 128 and the signal.
+// exitCode is a process' exit code, or 128 plus the signal that killed it, as in a shell.
 func exitCode(s *os.ProcessState) int32 {
 	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int32(status.Signal())

@@ -44,8 +44,8 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	if err := writeJSON(filepath.Join(k.folder, specFile), spec); err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{Options: Options{Keeper: []string{os.Args[0], keeperArgument}}, log: slog.Default()}
-	b, cmd, err := a.keep(k.folder)
+	a := &agent{Options: Options{Keeper: []string{os.Args[0], keeperArgument}, Log: slog.Default()}}
+	b, cmd, err := a.startKeeper(k.folder)
 	if err != nil || b.Error != "" {
 		t.Fatal(err, b.Error)
 	}
@@ -81,7 +81,7 @@ func (k *kept) printed(want string) {
 }
 
 // printedProcess waits until a process printed its number.
-func (k *kept) printedProcess() process {
+func (k *kept) printedProcess() processID {
 	k.t.Helper()
 	var pid int
 	k.log(func(text string) bool {
@@ -91,7 +91,7 @@ func (k *kept) printedProcess() process {
 	return k.find(pid)
 }
 
-func (k *kept) find(pid int) process {
+func (k *kept) find(pid int) processID {
 	k.t.Helper()
 	p, err := findProcess(pid)
 	if err != nil {
@@ -125,7 +125,7 @@ func (k *kept) ends(code int32) {
 	case <-time.After(time.Minute):
 		k.t.Fatal("it does not end")
 	}
-	var e end
+	var e exitReport
 	if err := readJSON(filepath.Join(k.folder, endFile), &e); err != nil || e.ExitCode != code {
 		k.t.Errorf("ended with %d, %v; want %d", e.ExitCode, err, code)
 	}
@@ -140,7 +140,7 @@ func TestContainerReadsItsInput(t *testing.T) {
 		}
 	}
 	k.printed("one\ntwo")
-	if !k.attempt.Process.alive() {
+	if !k.attempt.Process.isAlive() {
 		t.Fatal("it ended although its input did not")
 	}
 	if err := k.attempt.Keeper.signal(closeInput); err != nil {
@@ -194,7 +194,7 @@ func TestContainerDoesNotGetTheReport(t *testing.T) {
 // A container whose specification leaves it one capability cannot get another by any
 // program, and the keeper keeps its own.
 func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
-	forbid, err := forbidden(&corev1.Container{SecurityContext: &corev1.SecurityContext{
+	forbid, err := droppedCapabilities(&corev1.Container{SecurityContext: &corev1.SecurityContext{
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
 	}})
 	if err != nil {
@@ -238,9 +238,9 @@ func TestContainerEndsWhole(t *testing.T) {
 }
 
 // waitGone waits for a process that was killed, which takes the kernel a moment.
-func waitGone(t *testing.T, what string, p process) {
+func waitGone(t *testing.T, what string, p processID) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); p.alive(); runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); p.isAlive(); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("left is %s", what)
 		}
@@ -282,8 +282,8 @@ func TestKeeperThatDoesNotReport(t *testing.T) {
 	folder := t.TempDir()
 	script := `setsid sh -c 'echo $$ > "$0/next"; mv "$0/next" "$0/pid"; exec sleep 1000' "$0" &
 while [ ! -e "$0/pid" ]; do sleep 0.01; done; echo nonsense >&3; wait`
-	a := &agent{Options: Options{Keeper: []string{"sh", "-c", script}}, log: slog.Default()}
-	_, cmd, err := a.keep(folder)
+	a := &agent{Options: Options{Keeper: []string{"sh", "-c", script}, Log: slog.Default()}}
+	_, cmd, err := a.startKeeper(folder)
 	if err == nil {
 		t.Fatal("its report is believed")
 	}

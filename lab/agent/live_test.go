@@ -21,7 +21,7 @@ import (
 
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/fabric"
-	labprocess "vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -36,7 +36,7 @@ type lab struct {
 	shape  shape.Shape
 	config *rest.Config
 	client kubernetes.Interface
-	agent  *labprocess.Process
+	agent  *process.Process
 	// patience is how long a condition may take to come about.
 	patience time.Duration
 }
@@ -64,7 +64,7 @@ func live(t *testing.T, o shape.Options) *lab {
 		t.Fatal(err)
 	}
 	// Thousands of leases cannot be renewed every few seconds.
-	if slow := time.Duration(o.FakeNodes) * time.Second / mostRenewals; slow > s.Timing.LeaseRenewal.Duration {
+	if slow := time.Duration(o.FakeNodes) * time.Second / maxRenewals; slow > s.Timing.LeaseRenewal.Duration {
 		s.Timing.MonitorGrace.Duration = 4 * slow
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
@@ -136,7 +136,7 @@ func nodeReady(n *corev1.Node) bool {
 
 func (l *lab) startAgent() {
 	l.t.Helper()
-	p, err := labprocess.Start(l.dir, labprocess.Spec{
+	p, err := process.Start(l.dir, process.Spec{
 		Name: "agent", Args: []string{os.Args[0], agentArgument, l.dir.Path()},
 		Namespace: shape.FabricNamespace(l.shape.Name),
 	})
@@ -150,7 +150,7 @@ func (l *lab) down() {
 	if text, err := os.ReadFile(l.dir.Log("agent")); err == nil && (l.t.Failed() || testing.Verbose()) {
 		l.t.Logf("agent.log:\n%s", text[max(0, len(text)-6000):])
 	}
-	if err := labprocess.StopAll(l.dir); err != nil {
+	if err := process.StopAll(l.dir); err != nil {
 		l.t.Error(err)
 	}
 	if err := fabric.Down(l.shape.Name); err != nil {

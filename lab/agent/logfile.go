@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// A log has lines as those of other container runtimes: the time, the stream, F for a
-// full line or P for a part of one, and the text.
+// A log has the format of other container runtimes: time, stream, F for a full line or P
+// for a part of one, and the text.
 const (
 	logTime    = time.RFC3339Nano
 	logPart    = 16 << 10
 	logLargest = 10 << 20
 )
 
-// olderLog is the name of the log that a full one becomes.
+// olderLog is the path to which a full log is moved.
 func olderLog(path string) string { return path + ".1" }
 
-// logWriter writes what both streams of a container print to one log.
+// logWriter writes both streams of a container to one log.
 type logWriter struct {
 	path string
 	now  func() time.Time
@@ -58,9 +58,9 @@ func (w *logWriter) Close() error {
 	return w.file.Close()
 }
 
-// copy writes a stream to the log until its end: lines when they are full or, where
-// somebody may wait for a prompt, as far as they go. A log that cannot be written is no
-// reason to hold the container up.
+// copy writes a stream to the log until it ends: full lines, or, with prompts, whatever
+// there is, since somebody may wait for a prompt without a line end. It ignores write
+// errors, which must not block the container.
 func (w *logWriter) copy(stream string, from io.Reader, prompts bool) {
 	reader := bufio.NewReaderSize(from, logPart)
 	for {
@@ -80,8 +80,8 @@ func (w *logWriter) copy(stream string, from io.Reader, prompts bool) {
 	}
 }
 
-// readAvailable reads a line, or what there is of one. The text is good until the next
-// read.
+// readAvailable reads a line, or the part of it that has arrived. The slice is valid until
+// the next read.
 func readAvailable(reader *bufio.Reader) ([]byte, error) {
 	if _, err := reader.Peek(1); err != nil {
 		return nil, err

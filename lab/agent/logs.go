@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// logOptions are what one wants to see of a log.
+// logOptions choose the part of a log to show.
 type logOptions struct {
 	follow, previous, timestamps bool
 	tail                         int64 // lines; negative: all
@@ -64,18 +64,18 @@ func parseLogOptions(q url.Values, now time.Time) (logOptions, error) {
 	return o, nil
 }
 
-// logPoll is how often a log that is followed is looked at.
+// logPoll is how often a followed log is read.
 const logPoll = 50 * time.Millisecond
 
-// logStream copies what is wanted of a log.
+// logStream copies the chosen part of a log.
 type logStream struct {
 	logOptions
 	path string
 	to   io.Writer
-	// ended reports whether nobody writes to the log any more.
+	// ended reports whether nothing is written to the log any more.
 	ended func() bool
-	// begun, if any, is called once when whatever is printed from then on will be seen,
-	// or nothing will.
+	// begun, if any, is called once everything that was in the log has been copied, or
+	// copying has failed.
 	begun func()
 }
 
@@ -103,19 +103,19 @@ func (s *logStream) run(ctx context.Context) error {
 	var next *os.File
 	defer func() { closeAll([]*os.File{file, next}) }()
 	reader := bufio.NewReaderSize(file, 2*logPart)
-	partial, err := s.past(reader)
+	partial, err := s.copyExisting(reader)
 	begun()
 	if err != nil || !s.follow {
 		return err
 	}
 	for {
-		// Asked before the end is seen: what was written in between is read next time.
+		// Asked before the read: what is written in between is read in the next round.
 		ended := s.ended()
 		line, err := reader.ReadBytes('\n')
 		partial = append(partial, line...)
 		switch {
 		case err == nil:
-			if err := s.line(partial); err != nil {
+			if err := s.writeLine(partial); err != nil {
 				return err
 			}
 			partial = partial[:0]
@@ -129,18 +129,18 @@ func (s *logStream) run(ctx context.Context) error {
 			reader.Reset(file)
 			continue
 		}
-		// What was written between the end that was seen and the replacement comes first.
-		if next = replaced(file, s.path); next != nil {
+		// What was written between the end that was seen and the rotation comes first.
+		if next = openReplacement(file, s.path); next != nil {
 			continue
 		}
-		if ended || !sleepUntil(ctx, logPoll) {
+		if ended || !sleep(ctx, logPoll) {
 			return nil
 		}
 	}
 }
 
-// replaced opens the log anew if another file has taken its place.
-func replaced(file *os.File, path string) *os.File {
+// openReplacement opens the log again if it was rotated, else returns nil.
+func openReplacement(file *os.File, path string) *os.File {
 	have, err := file.Stat()
 	if err != nil {
 		return nil
@@ -155,15 +155,15 @@ func replaced(file *os.File, path string) *os.File {
 	return next
 }
 
-// past writes what the log holds already, and the full log before it. It returns the
-// beginning of a line that is not full yet.
-func (s *logStream) past(reader *bufio.Reader) (rest []byte, err error) {
+// copyExisting copies what the rotated log and the log hold. It returns the beginning of an
+// incomplete line.
+func (s *logStream) copyExisting(reader *bufio.Reader) (rest []byte, err error) {
 	var kept [][]byte
 	take := func(line []byte) error {
 		if s.tail < 0 {
-			return s.line(line)
+			return s.writeLine(line)
 		}
-		if s.wanted(line) && s.tail > 0 {
+		if s.matches(line) && s.tail > 0 {
 			if int64(len(kept)) == s.tail {
 				kept = kept[1:]
 			}
@@ -183,14 +183,14 @@ func (s *logStream) past(reader *bufio.Reader) (rest []byte, err error) {
 		return nil, err
 	}
 	for _, line := range kept {
-		if err := s.line(line); err != nil {
+		if err := s.writeLine(line); err != nil {
 			return nil, err
 		}
 	}
 	return rest, nil
 }
 
-// eachLine calls f with each full line, and returns what comes after the last.
+// eachLine calls f with each full line, and returns what follows the last one.
 func eachLine(reader *bufio.Reader, f func([]byte) error) (rest []byte, err error) {
 	for {
 		line, err := reader.ReadBytes('\n')
@@ -206,8 +206,8 @@ func eachLine(reader *bufio.Reader, f func([]byte) error) (rest []byte, err erro
 	}
 }
 
-// split takes a line of a log apart.
-func split(line []byte) (at, stream, tag, text []byte, ok bool) {
+// splitLine splits a line of a log into its fields.
+func splitLine(line []byte) (at, stream, tag, text []byte, ok bool) {
 	fields := bytes.SplitN(line, []byte(" "), 4)
 	if len(fields) < 4 {
 		return nil, nil, nil, nil, false
@@ -215,8 +215,8 @@ func split(line []byte) (at, stream, tag, text []byte, ok bool) {
 	return fields[0], fields[1], fields[2], fields[3], true
 }
 
-func (s *logStream) wanted(line []byte) bool {
-	at, stream, _, _, ok := split(line)
+func (s *logStream) matches(line []byte) bool {
+	at, stream, _, _, ok := splitLine(line)
 	if !ok || s.stream != "" && s.stream != string(stream) {
 		return false
 	}
@@ -227,12 +227,12 @@ func (s *logStream) wanted(line []byte) bool {
 	return err == nil && !written.Before(s.since)
 }
 
-// line writes a line of the log if it is wanted.
-func (s *logStream) line(line []byte) error {
-	if !s.wanted(line) {
+// writeLine writes a line of the log if it matches the options.
+func (s *logStream) writeLine(line []byte) error {
+	if !s.matches(line) {
 		return nil
 	}
-	at, _, tag, text, _ := split(line)
+	at, _, tag, text, _ := splitLine(line)
 	if string(tag) == "P" {
 		text = bytes.TrimSuffix(text, []byte("\n"))
 	}

@@ -15,20 +15,20 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// mount puts a file or folder of the machine somewhere in a container.
+// mount makes a file or folder of the machine visible in a container.
 type mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-// oldRoot is where the machine's root is while a container's is made.
+// oldRoot is where the machine's root is while the container's is being made.
 const oldRoot = "/.machine"
 
-// makeRoot gives the thread, which is in a mount namespace of its own, a root folder
-// that looks like the machine's and where the mounts are. The root is an empty file
-// system into which the machine's folders are bound one by one, and so is every folder
-// that lacks a mount point: nothing is ever created in a folder of the machine.
+// makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
+// like the machine's and has the mounts. The new root is an empty file system into which
+// the machine's folders are bound one by one, as is every folder that lacks a mount point:
+// nothing is created in the machine's folders.
 func makeRoot(scratch string, mounts []mount) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -48,7 +48,7 @@ func makeRoot(scratch string, mounts []mount) error {
 	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return err
 	}
-	r := root{own: map[string]bool{"/": true, "/dev": true}}
+	r := root{writable: map[string]bool{"/": true, "/dev": true}}
 	if err := r.assemble(scratch); err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func makeRoot(scratch string, mounts []mount) error {
 	return os.Remove(oldRoot)
 }
 
-// leaveNamespaces drops the names of network namespaces. A mount namespace that held
-// them would keep the networks of other pods alive after these are gone.
+// leaveNamespaces unmounts the names of network namespaces, which would otherwise keep the
+// networks of removed pods alive.
 func leaveNamespaces() error {
 	file, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -103,7 +103,7 @@ func leaveNamespaces() error {
 	return nil
 }
 
-// openSources holds what is to be mounted before any mount can hide it.
+// openSources opens the sources of mounts before a mount can cover them.
 func openSources(mounts []mount) ([]*os.File, error) {
 	var files []*os.File
 	for _, m := range mounts {
@@ -123,10 +123,10 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// root is a root folder in the making.
+// root is a container's root in the making.
 type root struct {
-	// own are folders in which names may be created.
-	own map[string]bool
+	// writable are the folders in which names may be created.
+	writable map[string]bool
 }
 
 // assemble makes the new root in a folder.
@@ -134,7 +134,7 @@ func (r *root) assemble(scratch string) error {
 	if err := mountMemory(scratch, 0o755); err != nil {
 		return err
 	}
-	// A copy of all below the folder would otherwise hold the root in the root.
+	// Without this a recursive bind would put the new root inside itself.
 	if err := unix.Mount("", scratch, "", unix.MS_UNBINDABLE, ""); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (r *root) assemble(scratch string) error {
 	return makeDevices(scratch + "/dev")
 }
 
-// makeDevices makes the few devices that a container has.
+// makeDevices makes the few devices of a container.
 func makeDevices(dev string) error {
 	if err := os.Mkdir(dev, 0o755); err != nil {
 		return err
@@ -168,7 +168,7 @@ func makeDevices(dev string) error {
 	if err := bindFolder("/dev/pts", filepath.Join(dev, "pts")); err != nil {
 		return err
 	}
-	// The kernel looks for terminals beside ptmx, where a bound file has nothing beside it.
+	// The kernel looks for terminals beside ptmx, so it has to be a link into pts.
 	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
 			return err
@@ -181,24 +181,24 @@ func makeDevices(dev string) error {
 	return mountMemory(shm, 0o1777)
 }
 
-// mount mounts a source, for which there may be no mount point.
+// mount mounts a source, and makes the mount point if it is missing.
 func (r *root) mount(source *os.File, target string) error {
 	info, err := source.Stat()
 	if err != nil {
 		return err
 	}
 	target = filepath.Clean(target)
-	if err := r.makePoint(target, info.IsDir()); err != nil {
+	if err := r.makeMountPoint(target, info.IsDir()); err != nil {
 		return err
 	}
 	if folder, err := filepath.EvalSymlinks(target); err == nil {
-		r.own[folder] = true
+		r.writable[folder] = true
 	}
 	return unix.Mount(descriptorPath(source, ""), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// makePoint makes what is missing of a path.
-func (r *root) makePoint(target string, folder bool) error {
+// makeMountPoint creates what is missing of a path.
+func (r *root) makeMountPoint(target string, folder bool) error {
 	at := "/"
 	for part := range strings.SplitSeq(strings.Trim(target, "/"), "/") {
 		path := filepath.Join(at, part)
@@ -212,7 +212,7 @@ func (r *root) makePoint(target string, folder bool) error {
 			if err != nil {
 				return err
 			}
-			if err := r.possess(within); err != nil {
+			if err := r.makeWritable(within); err != nil {
 				return err
 			}
 			if path == target && !folder {
@@ -223,16 +223,16 @@ func (r *root) makePoint(target string, folder bool) error {
 			if err != nil {
 				return err
 			}
-			r.own[filepath.Join(within, part)] = true
+			r.writable[filepath.Join(within, part)] = true
 		}
 		at = path
 	}
 	return nil
 }
 
-// possess makes a folder one in which names may be created, by covering it with a mirror.
-func (r *root) possess(folder string) error {
-	if r.own[folder] {
+// makeWritable covers a folder with a mirror of itself, in which names may be created.
+func (r *root) makeWritable(folder string) error {
+	if r.writable[folder] {
 		return nil
 	}
 	below, err := os.Open(folder)
@@ -247,11 +247,11 @@ func (r *root) possess(folder string) error {
 	if err := mountMemory(folder, info.Mode().Perm()); err != nil {
 		return err
 	}
-	r.own[folder] = true
+	r.writable[folder] = true
 	return mirror(below, folder)
 }
 
-// mirror binds all that is in a folder to the same names in another.
+// mirror binds all entries of a folder into another, under the same names.
 func mirror(from *os.File, to string, but ...string) error {
 	entries, err := from.ReadDir(-1)
 	if err != nil {
@@ -273,7 +273,7 @@ func mirror(from *os.File, to string, but ...string) error {
 		default:
 			err = bindFile(source, target)
 		}
-		// What went away in between is not missed.
+		// An entry may have been removed in the meantime.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("mirroring %s: %w", target, err)
 		}
@@ -302,7 +302,8 @@ func mountMemory(folder string, mode fs.FileMode) error {
 	return nil
 }
 
-// descriptorPath names what is in an open folder even where something covers it.
+// descriptorPath is the path of an entry of an open folder, even if a mount covers the
+// folder.
 func descriptorPath(folder *os.File, name string) string {
 	return filepath.Join(fmt.Sprintf("/proc/self/fd/%d", folder.Fd()), name)
 }

@@ -10,16 +10,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	labprocess "vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/process"
 )
 
 // inContainer calls f in all namespaces of a container's process.
-func inContainer(p process, f func() error) error {
-	return labprocess.OnThread(func() error {
-		if !p.alive() {
+func inContainer(p processID, f func() error) error {
+	return process.OnThread(func() error {
+		if !p.isAlive() {
 			return fmt.Errorf("process %d: it ended", p.ID)
 		}
-		// The file system's root is the thread's own only after this.
+		// Required to enter a mount namespace: threads share their root otherwise.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func inContainer(p process, f func() error) error {
 			name string
 			kind int
 		}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS}} {
-			if err := labprocess.Enter(fmt.Sprintf("/proc/%d/ns/%s", p.ID, ns.name), ns.kind); err != nil {
+			if err := process.Enter(fmt.Sprintf("/proc/%d/ns/%s", p.ID, ns.name), ns.kind); err != nil {
 				return err
 			}
 		}
@@ -35,18 +35,17 @@ func inContainer(p process, f func() error) error {
 	})
 }
 
-// mountNamespace names the mount namespace of a process, or of "thread-self". Each
-// container has its own, so what is in it is of the container: what the container's
-// process started, wherever it went, and what was started beside it by exec.
+// mountNamespace identifies the mount namespace of a process, or of "thread-self". Each
+// container has its own, which all its processes are in, whatever started them.
 func mountNamespace(of string) (string, error) {
 	return os.Readlink(filepath.Join("/proc", of, "ns/mnt"))
 }
 
-// remainsTimeout is how long the kernel may take to end what was killed.
+// remainsTimeout is how long killed processes may take to end.
 const remainsTimeout = time.Second
 
-// endRemains kills all that is in a container's mount namespace, until nothing is.
-func endRemains(namespace string) {
+// killRemains kills the processes in a mount namespace until there are none.
+func killRemains(namespace string) {
 	for deadline := time.Now().Add(remainsTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		found, err := filepath.Glob("/proc/[0-9]*/ns/mnt")
 		if err != nil {
@@ -58,7 +57,7 @@ func endRemains(namespace string) {
 				continue
 			}
 			none = false
-			killWithin(path, namespace)
+			killIfInside(path, namespace)
 		}
 		if none {
 			return
@@ -66,8 +65,9 @@ func endRemains(namespace string) {
 	}
 }
 
-// killWithin kills the process whose namespace a path is, if it is still that one.
-func killWithin(path, namespace string) {
+// killIfInside kills the process that a path in /proc belongs to, if it is still in the
+// namespace once its descriptor is open.
+func killIfInside(path, namespace string) {
 	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	if err != nil {
 		return
@@ -82,9 +82,8 @@ func killWithin(path, namespace string) {
 	}
 }
 
-// endContainer kills the process of a container that has no keeper, and all else that
-// is in the container.
-func endContainer(pid int) error {
+// killContainer kills the process of a container without keeper, and all others in it.
+func killContainer(pid int) error {
 	own, err := mountNamespace("self")
 	if err != nil {
 		return err
@@ -94,7 +93,7 @@ func endContainer(pid int) error {
 		err = unix.Kill(pid, unix.SIGKILL) // it leads no group yet
 	}
 	if inside == nil && namespace != own {
-		endRemains(namespace)
+		killRemains(namespace)
 	}
 	if errors.Is(err, unix.ESRCH) {
 		return nil

@@ -242,7 +242,7 @@ func act(t *rapid.T, r *record, s step, now time.Time) time.Time {
 		r.Containers[name].Stopping.Killed = true
 	}
 	for name, c := range r.Containers {
-		if c.running() && (c.Stopping != nil && c.Stopping.Killed || rapid.IntRange(0, 3).Draw(t, "ends "+name) == 0) {
+		if c.isRunning() && (c.Stopping != nil && c.Stopping.Killed || rapid.IntRange(0, 3).Draw(t, "ends "+name) == 0) {
 			c.Current.Ended, c.Current.ExitCode = now, int32(rapid.IntRange(0, 1).Draw(t, "code"))
 			backoff{First: time.Second, Most: 4 * time.Second}.note(c)
 		}

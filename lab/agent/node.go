@@ -28,20 +28,19 @@ type node struct {
 	network network
 	slots   slots
 	stopped atomic.Bool
-	// ports is held while rules of host ports are read and changed.
+	// ports guards reading and changing the rules of host ports.
 	ports sync.Mutex
-	// ctx is the agent's own.
+	// ctx is the agent's.
 	ctx context.Context
 
-	mu     sync.Mutex
-	object *corev1.Node
-	server *http.Server
-	// connections are the server's.
+	mu          sync.Mutex
+	object      *corev1.Node
+	server      *http.Server
 	connections *connections
 	gone        bool
 }
 
-// network gives pods their networks.
+// network is what the agent needs of the fabric.
 type network interface {
 	AddPod(node, id string, addrs []netip.Addr) (path string, err error)
 	RemovePod(node, id string) error
@@ -54,10 +53,10 @@ func newNode(ctx context.Context, a *agent, s shape.Shape, n shape.Node) *node {
 	}
 }
 
-// namespace is the network namespace of the node itself.
+// namespace is the network namespace of the node.
 func (n *node) namespace() string { return shape.NodeNamespace(n.shape.Name, n.Index) }
 
-// fabric opens the network that the node is in.
+// fabric opens the lab's network once.
 func (n *node) fabric() (network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,32 +70,32 @@ func (n *node) fabric() (network, error) {
 	return n.network, nil
 }
 
-// join registers the node and serves its kubelet API. It tries until it succeeds, the
-// node leaves, or the agent ends. A node that is stopped joins when it is started.
+// join registers the node and serves its kubelet API. It retries until it succeeds, the
+// node is removed, or the agent ends. A stopped node joins when it is started.
 func (n *node) join() {
-	for wait := 50 * time.Millisecond; !n.left(); wait = min(2*wait, 2*time.Second) {
+	for wait := 50 * time.Millisecond; !n.hasLeft(); wait = min(2*wait, 2*time.Second) {
 		if n.stopped.Load() {
 			wait = controlPeriod
 		} else if err := n.register(n.ctx); err == nil {
 			n.serve()
 			return
 		} else if n.ctx.Err() == nil {
-			n.agent.log.Error("node cannot be registered", "node", n.Name, "error", err)
+			n.agent.Log.Error("node cannot be registered", "node", n.Name, "error", err)
 		}
-		if !sleepUntil(n.ctx, wait) {
+		if !sleep(n.ctx, wait) {
 			return
 		}
 	}
 }
 
-// register creates the node, or brings one that is there up to date.
+// register creates the node's object, or updates an existing one.
 func (n *node) register(ctx context.Context) error {
 	want, err := nodeObject(n.shape, n.Node, n.agent.version, n.agent.now())
 	if err != nil {
 		return err
 	}
 	if n.Fake {
-		if err := n.refuse(want); err != nil {
+		if err := n.referToRefuser(want); err != nil {
 			return err
 		}
 	}
@@ -108,7 +107,7 @@ func (n *node) register(ctx context.Context) error {
 			return err
 		}
 		if have, err = api.Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err == nil {
-			// Lists are replaced: a strategic patch would merge addresses by their type.
+			// Merge patches replace lists: a strategic patch would merge addresses by type.
 			err = n.patchStatus(ctx, types.MergePatchType, want.Status)
 		}
 	}
@@ -130,24 +129,25 @@ func (n *node) patchStatus(ctx context.Context, kind types.PatchType, s corev1.N
 	return err
 }
 
-// proclaim says that the node is well, after others had reason to think it is not.
-func (n *node) proclaim() {
+// reportReady reports the node as ready, after the control plane may have marked it
+// otherwise.
+func (n *node) reportReady() {
 	if n.stopped.Load() || n.uid() == "" {
 		return
 	}
 	go func() {
 		ctx, cancel := context.WithTimeout(n.ctx, 10*time.Second)
 		defer cancel()
-		// The lease first: the status alone would be taken back at once.
+		// The lease first: with a stale lease the status would be reverted at once.
 		n.agent.renew(ctx, n)
 		err := n.patchStatus(ctx, types.StrategicMergePatchType, corev1.NodeStatus{Conditions: nodeConditions(n.agent.now())})
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			n.agent.log.Error("node status cannot be written", "node", n.Name, "error", err)
+			n.agent.Log.Error("node status cannot be written", "node", n.Name, "error", err)
 		}
 	}()
 }
 
-// leave ends what the agent does for a node that left the lab.
+// leave stops serving a node that was removed from the lab.
 func (n *node) leave() {
 	n.mu.Lock()
 	n.gone = true
@@ -155,14 +155,14 @@ func (n *node) leave() {
 	n.unserve()
 }
 
-// left reports whether the node left the lab.
-func (n *node) left() bool {
+// hasLeft reports whether the node was removed from the lab.
+func (n *node) hasLeft() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.gone
 }
 
-// uid is the identity of the node's object.
+// uid is the UID of the node's object, empty before it is registered.
 func (n *node) uid() uid {
 	n.mu.Lock()
 	defer n.mu.Unlock()

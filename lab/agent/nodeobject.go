@@ -13,11 +13,11 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// kubeletPort is where a node answers logs and exec.
+// kubeletPort is the port of a node's kubelet API.
 const kubeletPort = 10250
 
-// nodeObject is a node as it is registered: its status is part of the create, since a
-// node without one would be tainted before a second write came.
+// nodeObject is a node as it is registered, with its status: without one, the node would be
+// tainted until a second write.
 func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*corev1.Node, error) {
 	labels := map[string]string{
 		corev1.LabelHostname:       n.Name,
@@ -71,9 +71,9 @@ func nodeResources(n shape.Node) (corev1.ResourceList, error) {
 	return list, nil
 }
 
-// nodeConditions are those of a node in good health.
+// nodeConditions are those of a healthy node.
 func nodeConditions(now time.Time) []corev1.NodeCondition {
-	at := stamp(now)
+	at := apiTime(now)
 	healthy := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{
 			Type: t, Status: status, Reason: reason, Message: message,

@@ -13,13 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// objects reads what pods refer to. Of the many pods that start together most refer to
-// the same ConfigMap, that of the cluster's certificate; it alone is kept for a while.
+// objects reads what pods refer to. It caches only the ConfigMap of the cluster's
+// certificate, which nearly every pod refers to.
 type objects struct {
 	client kubernetes.Interface
 	mu     sync.Mutex
 	roots  map[string]rootCertificate
-	// dns are the addresses of the cluster's DNS server, once there is one.
+	// dns are the addresses of the cluster's DNS server.
 	dns     []string
 	dnsRead time.Time
 }
@@ -60,14 +60,15 @@ func (o *objects) secret(ctx context.Context, namespace, name string) (*corev1.S
 	return o.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// The Service of the cluster's DNS server, by the names that all clusters have for it.
+// The Service of the cluster's DNS server, which has the same name in all clusters.
 const (
 	dnsNamespace = metav1.NamespaceSystem
 	dnsService   = "kube-dns"
 	dnsAge       = 10 * time.Second
 )
 
-// nameservers are the addresses of the cluster's DNS server; none if it has none.
+// nameservers returns the addresses of the cluster's DNS server; none if there is no
+// server.
 func (o *objects) nameservers(ctx context.Context) ([]string, error) {
 	o.mu.Lock()
 	have, read := o.dns, o.dnsRead
@@ -89,7 +90,7 @@ func (o *objects) nameservers(ctx context.Context) ([]string, error) {
 	return addrs, nil
 }
 
-// token asks for a token of the pod's service account that is good as long as the pod.
+// token requests a token of the pod's service account that is bound to the pod.
 func (o *objects) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (*authenticationv1.TokenRequestStatus, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: p.ExpirationSeconds,

@@ -12,8 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// pods is the store that the watch on pods fills. It hands each pod to its worker, and
-// keeps no copy but what these need.
+// pods is the store that the watch on pods fills. It passes each pod on to its worker.
 type pods struct {
 	agent *agent
 	fakes *fakes
@@ -21,9 +20,9 @@ type pods struct {
 	mu      sync.Mutex
 	workers map[uid]*worker
 	names   map[string]uid
-	// elsewhere are pods on nodes that are not of the lab, by node: it may come.
-	elsewhere map[string]map[uid]*corev1.Pod
-	// adopted are pods of an earlier agent that the API did not name yet.
+	// elsewhere are pods on nodes that are not in the lab yet, by node.
+	unassigned map[string]map[uid]*corev1.Pod
+	// adopted are pods of an earlier agent that the API has not listed yet.
 	adopted map[uid]*saved
 	ctx     context.Context
 }
@@ -31,13 +30,13 @@ type pods struct {
 func newPods(a *agent) *pods {
 	p := &pods{
 		agent: a, workers: map[uid]*worker{}, names: map[string]uid{},
-		elsewhere: map[string]map[uid]*corev1.Pod{}, adopted: map[uid]*saved{},
+		unassigned: map[string]map[uid]*corev1.Pod{}, adopted: map[uid]*saved{},
 	}
 	p.fakes = newFakes(a)
 	return p
 }
 
-// watchPods follows the pods that are bound to nodes until the context ends.
+// watchPods watches the pods that are bound to nodes until the context ends.
 func (a *agent) watchPods(ctx context.Context) {
 	a.pods.mu.Lock()
 	a.pods.ctx = ctx
@@ -55,7 +54,7 @@ func (a *agent) watchPods(ctx context.Context) {
 	a.pods.wait()
 }
 
-// wait waits until all workers noticed that the context ended.
+// wait waits until all workers have ended.
 func (p *pods) wait() {
 	p.mu.Lock()
 	workers := make([]*worker, 0, len(p.workers))
@@ -68,30 +67,30 @@ func (p *pods) wait() {
 	}
 }
 
-// Add takes a pod in.
+// Add handles a new pod.
 func (p *pods) Add(obj any) error {
 	p.set(obj.(*corev1.Pod))
 	return nil
 }
 
-// Update takes a pod's new state in.
+// Update handles a changed pod.
 func (p *pods) Update(obj any) error { return p.Add(obj) }
 
-// Delete takes in that a pod is no more.
+// Delete handles a deleted pod.
 func (p *pods) Delete(obj any) error {
 	pod := obj.(*corev1.Pod)
 	p.fakes.remove(pod.UID)
 	p.mu.Lock()
 	w := p.workers[pod.UID]
-	delete(p.elsewhere[pod.Spec.NodeName], pod.UID)
+	delete(p.unassigned[pod.Spec.NodeName], pod.UID)
 	p.mu.Unlock()
 	if w != nil {
-		w.mail(func() { w.gone = true })
+		w.post(func() { w.gone = true })
 	}
 	return nil
 }
 
-// Replace takes in all pods that there are: others are no more.
+// Replace handles the list of all pods: those that are not in it do not exist any more.
 func (p *pods) Replace(objs []any, _ string) error {
 	there := make(map[uid]bool, len(objs))
 	pods := make([]*corev1.Pod, len(objs))
@@ -101,7 +100,7 @@ func (p *pods) Replace(objs []any, _ string) error {
 	}
 	p.fakes.retain(there)
 	p.mu.Lock()
-	clear(p.elsewhere)
+	clear(p.unassigned)
 	p.mu.Unlock()
 	p.setAll(pods)
 	p.mu.Lock()
@@ -109,22 +108,22 @@ func (p *pods) Replace(objs []any, _ string) error {
 	for id, s := range p.adopted {
 		delete(p.adopted, id)
 		if n := p.agent.node(s.pod.Spec.NodeName); n != nil && !n.Fake && p.workers[id] == nil {
-			p.begin(n, s.pod, s)
+			p.startWorker(n, s.pod, s)
 		}
 	}
 	for id, w := range p.workers {
 		if !there[id] {
-			w.mail(func() { w.gone = true })
+			w.post(func() { w.gone = true })
 		}
 	}
 	return nil
 }
 
-// Resync does nothing: nothing is kept that could have gone stale.
+// Resync does nothing: nothing is cached.
 func (p *pods) Resync() error { return nil }
 
-// setAll takes in pods that come in no order: those that have addresses keep them, so
-// these are marked before any other pod is given one.
+// setAll handles several pods. It reserves the addresses of those that have one before it
+// assigns addresses to others.
 func (p *pods) setAll(pods []*corev1.Pod) {
 	for _, pod := range pods {
 		if n := p.agent.node(pod.Spec.NodeName); n != nil && n.Fake {
@@ -140,7 +139,7 @@ func (p *pods) set(pod *corev1.Pod) {
 	pod.ManagedFields = nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Asked under the lock: a node that comes meanwhile looks for its pods after this.
+	// Under the lock: a node that is added at the same time looks for its pods afterwards.
 	n := p.agent.node(pod.Spec.NodeName)
 	if n != nil && n.Fake {
 		p.fakes.set(n, pod)
@@ -148,21 +147,21 @@ func (p *pods) set(pod *corev1.Pod) {
 	}
 	switch w := p.workers[pod.UID]; {
 	case w != nil:
-		w.mail(func() { w.update(pod) })
+		w.post(func() { w.update(pod) })
 	case n != nil:
 		s := p.adopted[pod.UID]
 		delete(p.adopted, pod.UID)
-		p.begin(n, pod, s)
+		p.startWorker(n, pod, s)
 	default:
-		if p.elsewhere[pod.Spec.NodeName] == nil {
-			p.elsewhere[pod.Spec.NodeName] = map[uid]*corev1.Pod{}
+		if p.unassigned[pod.Spec.NodeName] == nil {
+			p.unassigned[pod.Spec.NodeName] = map[uid]*corev1.Pod{}
 		}
-		p.elsewhere[pod.Spec.NodeName][pod.UID] = pod
+		p.unassigned[pod.Spec.NodeName][pod.UID] = pod
 	}
 }
 
-// begin starts the worker of a pod. The caller holds the lock.
-func (p *pods) begin(n *node, pod *corev1.Pod, s *saved) {
+// startWorker starts the worker of a pod. The caller holds the lock.
+func (p *pods) startWorker(n *node, pod *corev1.Pod, s *saved) {
 	w := newWorker(n, pod, s)
 	p.workers[pod.UID] = w
 	p.names[pod.Namespace+"/"+pod.Name] = pod.UID
@@ -177,8 +176,8 @@ func (p *pods) begin(n *node, pod *corev1.Pod, s *saved) {
 	}()
 }
 
-// restore keeps what an earlier agent wrote down for when the API names the pods. Their
-// addresses are theirs until then, whatever pod is named first.
+// restore keeps the pods of an earlier agent until the API lists them, and reserves their
+// addresses.
 func (p *pods) restore(all map[uid]*saved) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,32 +189,32 @@ func (p *pods) restore(all map[uid]*saved) {
 	}
 }
 
-// arrive begins the pods that were bound to a node before it came.
-func (p *pods) arrive(node string) {
+// addNode starts the pods that were bound to a node before it was added.
+func (p *pods) addNode(node string) {
 	p.mu.Lock()
-	waiting := slices.Collect(maps.Values(p.elsewhere[node]))
-	delete(p.elsewhere, node)
+	waiting := slices.Collect(maps.Values(p.unassigned[node]))
+	delete(p.unassigned, node)
 	p.mu.Unlock()
 	p.setAll(waiting)
 }
 
-// leave ends the pods of a node that left.
-func (p *pods) leave(node string) {
-	p.fakes.leave(node)
-	for _, w := range p.of(node) {
-		w.mail(func() { w.gone = true })
+// removeNode ends the pods of a node.
+func (p *pods) removeNode(node string) {
+	p.fakes.removeNode(node)
+	for _, w := range p.workersOn(node) {
+		w.post(func() { w.gone = true })
 	}
 }
 
-// wake has all pods of a node looked at again.
+// wake makes all pods of a node decide again.
 func (p *pods) wake(node string) {
-	for _, w := range p.of(node) {
-		w.mail(func() {})
+	for _, w := range p.workersOn(node) {
+		w.post(func() {})
 	}
 }
 
-// of returns the workers of a node's pods.
-func (p *pods) of(node string) []*worker {
+// workersOn returns the workers of a node's pods.
+func (p *pods) workersOn(node string) []*worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var workers []*worker
@@ -227,8 +226,8 @@ func (p *pods) of(node string) []*worker {
 	return workers
 }
 
-// named returns the worker of a pod of a node by its name.
-func (p *pods) named(n *node, namespace, name string) *worker {
+// workerOf returns the worker of a pod of the node, or nil.
+func (p *pods) workerOf(n *node, namespace, name string) *worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.workers[p.names[namespace+"/"+name]]; w != nil && w.node == n {

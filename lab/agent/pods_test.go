@@ -78,7 +78,7 @@ func TestListedPodsWaitForTheirNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.agent.nodes["late"] = &node{Node: shape.Node{Name: "late", Fake: true}, agent: p.agent}
-	p.arrive("late")
+	p.addNode("late")
 	if got := p.fakes.pods["a"]; got.slot != 7 {
 		t.Errorf("its slot is %d, want 7", got.slot)
 	}

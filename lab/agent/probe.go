@@ -27,32 +27,32 @@ const (
 	livenessProbe  = "Liveness"
 )
 
-// live runs the post-start hook of a container that was started, then its probes.
-func (w *worker) live(spec *corev1.Container, c *container) {
+// runPostStart runs the post-start hook of a container that was started, then its probes.
+func (w *worker) runPostStart(spec *corev1.Container, c *container) {
 	if spec.Lifecycle == nil || spec.Lifecycle.PostStart == nil {
-		w.probe(spec, c)
+		w.startProbes(spec, c)
 		return
 	}
 	a := c.Current
-	call := w.call(spec, a)
+	call := w.newHookCall(spec, a)
 	call.handler = spec.Lifecycle.PostStart
 	go func() {
-		err := w.hook(w.ctx, call)
-		w.mail(func() {
+		err := w.runHook(w.ctx, call)
+		w.post(func() {
 			switch {
-			case c.Current != a || !c.running():
+			case c.Current != a || !c.isRunning():
 			case err != nil:
-				w.event(spec, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-				w.stop(spec.Name, w.agent.now().Add(grace(w.pod)), "FailedPostStartHook")
+				w.recordEvent(spec, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+				w.stop(spec.Name, w.agent.now().Add(gracePeriod(w.pod)), "FailedPostStartHook")
 			default:
-				w.probe(spec, c)
+				w.startProbes(spec, c)
 			}
 		})
 	}()
 }
 
-// probe begins the probes whose turn it is: the startup probe alone, then the others.
-func (w *worker) probe(spec *corev1.Container, c *container) {
+// startProbes starts the startup probe, or once that has passed the other probes.
+func (w *worker) startProbes(spec *corev1.Container, c *container) {
 	if spec.StartupProbe != nil && !c.Started {
 		w.runProbe(spec, c.Current, startupProbe, spec.StartupProbe)
 		return
@@ -69,11 +69,11 @@ func (w *worker) probe(spec *corev1.Container, c *container) {
 	w.save()
 }
 
-// runProbe asks again and again until the container ends.
+// runProbe probes periodically until the container ends.
 func (w *worker) runProbe(spec *corev1.Container, a *attempt, kind string, p *corev1.Probe) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.probes[spec.Name+"/"+kind] = cancel
-	call := w.call(spec, a)
+	call := w.newHookCall(spec, a)
 	now := w.agent.now
 	state := probeState{begun: a.Begun}
 	if delay := a.Begun.Add(seconds(int64(p.InitialDelaySeconds))); delay.After(now()) {
@@ -82,8 +82,8 @@ func (w *worker) runProbe(spec *corev1.Container, a *attempt, kind string, p *co
 	go func() {
 		defer cancel()
 		said := undecided
-		for at := state.begun; sleepUntil(ctx, at.Sub(now())); {
-			err := w.ask(ctx, call, p)
+		for at := state.begun; sleep(ctx, at.Sub(now())); {
+			err := w.probeOnce(ctx, call, p)
 			if ctx.Err() != nil {
 				return
 			}
@@ -95,11 +95,11 @@ func (w *worker) runProbe(spec *corev1.Container, a *attempt, kind string, p *co
 			var v verdict
 			v, at = state.observe(p, err == nil, now())
 			if err != nil && state.failures > failures {
-				w.mail(func() { w.event(spec, corev1.EventTypeWarning, "Unhealthy", kind+" probe failed: "+err.Error()) })
+				w.post(func() { w.recordEvent(spec, corev1.EventTypeWarning, "Unhealthy", kind+" probe failed: "+err.Error()) })
 			}
 			if v != undecided && (v != said || v == failing) {
 				said = v
-				w.mail(func() { w.judge(spec, a, kind, v) })
+				w.post(func() { w.applyVerdict(spec, a, kind, v) })
 			}
 			if kind == startupProbe && v == passing {
 				return
@@ -108,8 +108,8 @@ func (w *worker) runProbe(spec *corev1.Container, a *attempt, kind string, p *co
 	}()
 }
 
-// sleepUntil waits, and reports whether the context still lasts.
-func sleepUntil(ctx context.Context, d time.Duration) bool {
+// sleep waits, and reports whether the context still lasts.
+func sleep(ctx context.Context, d time.Duration) bool {
 	if d > 0 {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
@@ -121,10 +121,10 @@ func sleepUntil(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// judge takes a probe's verdict in.
-func (w *worker) judge(spec *corev1.Container, a *attempt, kind string, v verdict) {
-	c := w.r.Containers[spec.Name]
-	if c == nil || c.Current != a || !c.running() {
+// applyVerdict records a probe's verdict, and stops a container that fails it.
+func (w *worker) applyVerdict(spec *corev1.Container, a *attempt, kind string, v verdict) {
+	c := w.record.Containers[spec.Name]
+	if c == nil || c.Current != a || !c.isRunning() {
 		return
 	}
 	switch {
@@ -132,13 +132,13 @@ func (w *worker) judge(spec *corev1.Container, a *attempt, kind string, v verdic
 		c.Passing = v == passing
 	case v == passing && kind == startupProbe:
 		c.Started = true
-		w.probe(spec, c)
+		w.startProbes(spec, c)
 	case v == failing && c.Stopping == nil:
 		p := spec.LivenessProbe
 		if kind == startupProbe {
 			p = spec.StartupProbe
 		}
-		wait := grace(w.pod)
+		wait := gracePeriod(w.pod)
 		if p.TerminationGracePeriodSeconds != nil {
 			wait = seconds(*p.TerminationGracePeriodSeconds)
 		}
@@ -148,15 +148,15 @@ func (w *worker) judge(spec *corev1.Container, a *attempt, kind string, v verdic
 	w.save()
 }
 
-// ask asks once.
-func (w *worker) ask(ctx context.Context, call hookCall, p *corev1.Probe) error {
+// probeOnce runs a probe once.
+func (w *worker) probeOnce(ctx context.Context, call hookCall, p *corev1.Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, seconds(int64(max(p.TimeoutSeconds, 1))))
 	defer cancel()
 	switch {
 	case p.HTTPGet != nil:
-		return w.get(ctx, call, p.HTTPGet)
+		return w.probeHTTP(ctx, call, p.HTTPGet)
 	case p.TCPSocket != nil:
-		addr, err := address(call, p.TCPSocket.Host, p.TCPSocket.Port)
+		addr, err := probeAddress(call, p.TCPSocket.Host, p.TCPSocket.Port)
 		if err != nil {
 			return err
 		}
@@ -168,18 +168,18 @@ func (w *worker) ask(ctx context.Context, call hookCall, p *corev1.Probe) error 
 	case p.GRPC != nil:
 		return w.checkHealth(ctx, call, p.GRPC)
 	case p.Exec != nil:
-		return w.runHook(ctx, call, p.Exec.Command)
+		return w.runCommand(ctx, call, p.Exec.Command)
 	}
 	return errors.New("a lab has probes of these kinds: httpGet, tcpSocket, grpc, exec")
 }
 
-// dial connects from the pod's own network.
+// dial connects from the pod's network.
 func (w *worker) dial(ctx context.Context, pod *corev1.Pod, addr string) (net.Conn, error) {
 	return fabric.Dial(ctx, w.namespace(pod), "tcp", addr)
 }
 
-// address finds out where a probe or hook goes: by default to the pod itself.
-func address(call hookCall, host string, port intstr.IntOrString) (string, error) {
+// probeAddress is the address of a probe or hook, by default of the pod itself.
+func probeAddress(call hookCall, host string, port intstr.IntOrString) (string, error) {
 	number := port.IntValue()
 	if port.Type == intstr.String && number == 0 {
 		for _, p := range call.spec.Ports {
@@ -204,9 +204,9 @@ func address(call hookCall, host string, port intstr.IntOrString) (string, error
 	return net.JoinHostPort(host, strconv.Itoa(number)), nil
 }
 
-// get asks by HTTP. Anything from 200 to 399 will do.
-func (w *worker) get(ctx context.Context, call hookCall, action *corev1.HTTPGetAction) error {
-	addr, err := address(call, action.Host, action.Port)
+// probeHTTP sends a GET request. Any status from 200 to 399 is a success.
+func (w *worker) probeHTTP(ctx context.Context, call hookCall, action *corev1.HTTPGetAction) error {
+	addr, err := probeAddress(call, action.Host, action.Port)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (w *worker) get(ctx context.Context, call hookCall, action *corev1.HTTPGetA
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		// Probes do not ask who answers; certificates of pods are their own affair.
+		// Like a kubelet, it does not verify the certificates of pods.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return w.dial(ctx, call.pod, addr)
@@ -252,7 +252,7 @@ func (w *worker) get(ctx context.Context, call hookCall, action *corev1.HTTPGetA
 	return nil
 }
 
-// hookCall is a call of a probe or hook of a container.
+// hookCall is what a probe or hook needs to know of its container.
 type hookCall struct {
 	pod     *corev1.Pod
 	spec    *corev1.Container
@@ -261,23 +261,23 @@ type hookCall struct {
 	handler *corev1.LifecycleHandler
 }
 
-// call is a call of a container as it is now, for use beside the worker.
-func (w *worker) call(spec *corev1.Container, a *attempt) hookCall {
+// newHookCall copies the state of a container, for use outside the worker's goroutine.
+func (w *worker) newHookCall(spec *corev1.Container, a *attempt) hookCall {
 	return hookCall{
 		pod: w.pod, spec: spec, attempt: *a,
-		record: &record{Addresses: w.r.Addresses, Hosts: w.r.Hosts},
+		record: &record{Addresses: w.record.Addresses, Hosts: w.record.Hosts},
 	}
 }
 
-// hook runs a lifecycle hook.
-func (w *worker) hook(ctx context.Context, call hookCall) error {
+// runHook runs a lifecycle hook.
+func (w *worker) runHook(ctx context.Context, call hookCall) error {
 	switch h := call.handler; {
 	case h.Exec != nil:
-		return w.runHook(ctx, call, h.Exec.Command)
+		return w.runCommand(ctx, call, h.Exec.Command)
 	case h.HTTPGet != nil:
-		return w.get(ctx, call, h.HTTPGet)
+		return w.probeHTTP(ctx, call, h.HTTPGet)
 	case h.Sleep != nil:
-		sleepUntil(ctx, seconds(h.Sleep.Seconds))
+		sleep(ctx, seconds(h.Sleep.Seconds))
 	}
 	return nil
 }

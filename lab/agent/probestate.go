@@ -6,20 +6,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// eagerly is how long after its start a container that never passed a probe is probed
-// more often than it asks for. A kubelet waits a whole period (10 s, if none is given)
-// when its first try comes before the program listens; a lab has no time for that.
-const eagerly = 2 * time.Second
+// eagerPhase is how long after its start a container that never passed a probe is probed
+// more often than its period says. A kubelet would wait a whole period, 10 s by default, if
+// the first probe comes before the program listens.
+const eagerPhase = 2 * time.Second
 
-// probeState counts the answers to one probe.
+// probeState counts the results of one probe.
 type probeState struct {
 	begun               time.Time
 	successes, failures int32
-	// passed says whether the probe ever passed since the container started.
+	// passed reports whether the probe has passed since the container started.
 	passed bool
 }
 
-// verdict is what an answer comes to.
+// verdict is the result of a probe by its thresholds.
 type verdict int
 
 const (
@@ -28,7 +28,7 @@ const (
 	failing
 )
 
-// observe counts an answer and returns the verdict, and when to try again.
+// observe counts a result. It returns the verdict and when to probe again.
 func (p *probeState) observe(spec *corev1.Probe, ok bool, now time.Time) (verdict, time.Time) {
 	period := seconds(int64(max(spec.PeriodSeconds, 1)))
 	if ok {
@@ -40,7 +40,7 @@ func (p *probeState) observe(spec *corev1.Probe, ok bool, now time.Time) (verdic
 		return undecided, now.Add(period)
 	}
 	p.successes = 0
-	if age := now.Sub(p.begun); !p.passed && age < eagerly && age < period {
+	if age := now.Sub(p.begun); !p.passed && age < eagerPhase && age < period {
 		return undecided, now.Add(max(age/2, 10*time.Millisecond))
 	}
 	p.failures++

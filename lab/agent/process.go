@@ -5,43 +5,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	labprocess "vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/process"
 )
 
-// findProcess describes the process that has a number now, if it did not end.
-func findProcess(pid int) (process, error) {
-	stat, err := labprocess.ReadStat(pid)
+// findProcess identifies the process that has a number now. One that has ended is an error.
+func findProcess(pid int) (processID, error) {
+	stat, err := process.ReadStat(pid)
 	if err == nil && stat.Ended() {
 		err = fmt.Errorf("process %d: it ended", pid)
 	}
-	return process{ID: pid, Start: stat.StartTicks}, err
+	return processID{ID: pid, Start: stat.StartTicks}, err
 }
 
-// alive reports whether a process still runs. One that ended and waits for its parent
-// to notice does not.
-func (p process) alive() bool {
+// isAlive reports whether the process runs. A zombie does not.
+func (p processID) isAlive() bool {
 	found, err := findProcess(p.ID)
 	return err == nil && found == p
 }
 
-// same reports whether a process that still runs, or ended and was not waited for yet,
-// is the one that is meant.
-func (p process) same() bool {
-	stat, err := labprocess.ReadStat(p.ID)
+// exists reports whether the process runs or is a zombie.
+func (p processID) exists() bool {
+	stat, err := process.ReadStat(p.ID)
 	return err == nil && stat.StartTicks == p.Start
 }
 
-// signal sends a signal to the process and nobody else.
-func (p process) signal(s unix.Signal) error {
-	if !p.alive() {
+// signal sends a signal to the process.
+func (p processID) signal(s unix.Signal) error {
+	if !p.isAlive() {
 		return unix.ESRCH
 	}
 	return unix.Kill(p.ID, s)
 }
 
-// killGroup kills the process and all that it left in its process group.
-func (p process) killGroup() error {
-	if !p.alive() {
+// killGroup kills the process and its process group.
+func (p processID) killGroup() error {
+	if !p.isAlive() {
 		return unix.ESRCH
 	}
 	return unix.Kill(-p.ID, unix.SIGKILL)

@@ -13,19 +13,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// refused is the answer to whoever asks a node without network for a log or a stream.
+// refused answers requests for logs and streams of a node without network.
 const refused = "this node has no network, and its pods are objects of the API and nothing else: they print nothing and run nothing"
 
-// refuser answers for all nodes without network, on the loopback device. Such nodes
-// have no addresses of their own, and others may have those that they would have.
+// refuser answers on the loopback device for all nodes without network, whose own addresses
+// do not exist.
 type refuser struct {
 	once sync.Once
 	port int
 	err  error
 }
 
-// refuse has a node without network refer to the refuser.
-func (n *node) refuse(object *corev1.Node) error {
+// referToRefuser makes a node's object point to the refuser.
+func (n *node) referToRefuser(object *corev1.Node) error {
 	r := &n.agent.refuser
 	r.once.Do(func() { r.port, r.err = n.serveRefusal() })
 	if r.err != nil {
@@ -55,7 +55,7 @@ func (n *node) serveRefusal() (int, error) {
 	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			n.agent.log.Error("refusals ended", "error", err)
+			n.agent.Log.Error("refusals ended", "error", err)
 		}
 	}()
 	context.AfterFunc(n.ctx, func() { _ = server.Close() })

@@ -14,78 +14,78 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// patience is how long a pod that starts is given before the first word about it: most
-// are ready by then, and one write says it all.
-const patience = 250 * time.Millisecond
+// firstReportDelay is how long the first status of a starting pod is held back. Most pods
+// are ready by then, and need only one write.
+const firstReportDelay = 250 * time.Millisecond
 
-// reporting is what a worker told the API, and is about to.
+// reporting is the state of writing a pod's status to the API.
 type reporting struct {
-	said   *corev1.PodStatus
-	wanted bool // something else is to be said
-	busy   bool
-	wait   time.Duration
-	retry  time.Time
+	reported *corev1.PodStatus
+	changed  bool // something else is to be said
+	busy     bool
+	wait     time.Duration
+	retry    time.Time
 }
 
-// settled reports whether the API knows all there is.
-func (r *reporting) settled() bool { return !r.busy && !r.wanted }
+// isSettled reports whether the API has the current status.
+func (r *reporting) isSettled() bool { return !r.busy && !r.changed }
 
-// tell writes the pod's status if it changed. It returns when to try again.
-func (w *worker) tell(now time.Time) time.Time {
+// reportStatus writes the pod's status if it has changed. It returns when to try again.
+func (w *worker) reportStatus(now time.Time) time.Time {
 	r := &w.report
-	over := podOver(w.pod)
-	ending := w.pod.DeletionTimestamp != nil && !w.r.anyRunning() && !w.r.Released
-	if w.gone || ending || over && len(w.r.Containers) == 0 {
-		// Nobody asks any more, or there is more to say in a moment, or all was said by
-		// an agent that left no record.
-		r.wanted = false
+	over := podFinished(w.pod)
+	ending := w.pod.DeletionTimestamp != nil && !w.record.anyRunning() && !w.record.Released
+	if w.gone || ending || over && len(w.record.Containers) == 0 {
+		// The object is gone, or a final status follows at once, or an agent that left no
+		// record has already written it.
+		r.changed = false
 		return time.Time{}
 	}
-	status := podStatus(w.pod, w.r, w.agent.backoff, now)
-	r.wanted = !equality.Semantic.DeepEqual(*r.said, status)
+	status := podStatus(w.pod, w.record, w.agent.backoff, now)
+	r.changed = !equality.Semantic.DeepEqual(*r.reported, status)
 	switch {
-	case !r.wanted || r.busy:
+	case !r.changed || r.busy:
 		return time.Time{}
 	case now.Before(r.retry):
 		return r.retry
-	case now.Before(w.begun.Add(patience)) && !worthTelling(&status):
-		return w.begun.Add(patience)
+	case now.Before(w.begun.Add(firstReportDelay)) && !isWorthReporting(&status):
+		return w.begun.Add(firstReportDelay)
 	}
 	r.busy = true
 	pod := w.pod
 	go func() {
 		said, err := w.agent.patchPod(w.ctx, pod, &status)
-		w.mail(func() { w.told(said, err) })
+		w.post(func() { w.statusReported(said, err) })
 	}()
 	return time.Time{}
 }
 
-// told takes in what came of a write.
-func (w *worker) told(pod *corev1.Pod, err error) {
+// statusReported handles the result of a write.
+func (w *worker) statusReported(pod *corev1.Pod, err error) {
 	r := &w.report
 	r.busy = false
 	switch {
 	case err == nil:
-		r.wait, r.wanted = 0, false
-		if !older(pod, w.pod) {
+		r.wait, r.changed = 0, false
+		if !isOlder(pod, w.pod) {
 			pod.ManagedFields = nil
 			w.pod = pod
 		}
-		r.said = &w.pod.Status
+		r.reported = &w.pod.Status
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		// The watch will say that the pod is no more, or another of its name.
+		// The watch will show that the pod is gone or has been replaced.
 		r.retry = w.agent.now().Add(time.Second)
 	default:
 		r.wait = min(max(2*r.wait, 100*time.Millisecond), 5*time.Second)
 		r.retry = w.agent.now().Add(r.wait)
 		if w.ctx.Err() == nil {
-			w.agent.log.Error("pod status cannot be written", "pod", w.pod.Name, "error", err)
+			w.agent.Log.Error("pod status cannot be written", "pod", w.pod.Name, "error", err)
 		}
 	}
 }
 
-// worthTelling reports whether a status is more than that of a pod that starts.
-func worthTelling(s *corev1.PodStatus) bool {
+// isWorthReporting reports whether a status is more than that of a starting pod.
+func isWorthReporting(s *corev1.PodStatus) bool {
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
 		return true
 	}
@@ -105,7 +105,7 @@ func worthTelling(s *corev1.PodStatus) bool {
 	return false
 }
 
-// patchPod writes what differs in a pod's status, if the pod is still the same.
+// patchPod writes the changes of a pod's status, if the pod is still the same.
 func (a *agent) patchPod(ctx context.Context, pod *corev1.Pod, status *corev1.PodStatus) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -124,8 +124,8 @@ func (a *agent) patchPod(ctx context.Context, pod *corev1.Pod, status *corev1.Po
 	return a.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
-// older reports whether a pod's state is from before another's.
-func older(pod, than *corev1.Pod) bool {
+// isOlder reports whether a pod's state is older than another's.
+func isOlder(pod, than *corev1.Pod) bool {
 	a, errA := strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	b, errB := strconv.ParseUint(than.ResourceVersion, 10, 64)
 	return errA == nil && errB == nil && a < b

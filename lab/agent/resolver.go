@@ -14,25 +14,23 @@ import (
 )
 
 const (
-	// clusterDomain is below which the cluster has its names.
-	clusterDomain = "cluster.local"
-	// machineResolver is what programs of the machine find names by.
+	// clusterDomain is the domain of the cluster's names.
+	clusterDomain   = "cluster.local"
 	machineResolver = "/etc/resolv.conf"
-	// mostNameservers is how many the C library asks.
-	mostNameservers = 3
+	// maxNameservers is how many the C library uses.
+	maxNameservers = 3
 )
 
-// resolver is what a resolv.conf says.
+// resolver is the content of a resolv.conf.
 type resolver struct {
 	nameservers, searches, options []string
 }
 
-// resolver makes the pod's resolv.conf. A pod that is to have the machine's has no file
-// of its own.
-func (v *volumes) resolver(ctx context.Context, pod *corev1.Pod) error {
+// writeResolver writes the pod's resolv.conf, unless the pod uses the machine's.
+func (v *volumes) writeResolver(ctx context.Context, pod *corev1.Pod) error {
 	var cluster []string
 	var err error
-	if wantsCluster(pod) {
+	if usesClusterDNS(pod) {
 		if cluster, err = v.worker.agent.objects.nameservers(ctx); err != nil {
 			return err
 		}
@@ -48,20 +46,20 @@ func (v *volumes) resolver(ctx context.Context, pod *corev1.Pod) error {
 	return state.ReplaceFile(filepath.Join(v.worker.folder, "resolv.conf"), []byte(r.String()), 0o644)
 }
 
-// wantsCluster reports whether the pod asks the cluster's DNS server, if there is one.
-func wantsCluster(pod *corev1.Pod) bool {
+// usesClusterDNS reports whether the pod uses the cluster's DNS server, if there is one.
+func usesClusterDNS(pod *corev1.Pod) bool {
 	return pod.Spec.DNSPolicy == corev1.DNSClusterFirstWithHostNet ||
 		pod.Spec.DNSPolicy == corev1.DNSClusterFirst && !pod.Spec.HostNetwork
 }
 
-// podResolver is what the pod's policy and configuration come to, given the addresses
-// of the cluster's DNS server and what the machine has. own is false where that is just
+// podResolver merges the pod's DNS policy and configuration with the addresses of the
+// cluster's DNS server and the machine's configuration. own is false if the result is just
 // the machine's.
 func podResolver(pod *corev1.Pod, cluster []string, machine resolver) (r resolver, own bool) {
 	switch {
 	case pod.Spec.DNSPolicy == corev1.DNSNone:
 		own = true
-	case wantsCluster(pod) && len(cluster) > 0:
+	case usesClusterDNS(pod) && len(cluster) > 0:
 		own = true
 		r.nameservers = cluster
 		r.searches = append([]string{pod.Namespace + ".svc." + clusterDomain, "svc." + clusterDomain, clusterDomain}, machine.searches...)
@@ -76,11 +74,11 @@ func podResolver(pod *corev1.Pod, cluster []string, machine resolver) (r resolve
 		r.options = mergeOptions(r.options, dns.Options)
 	}
 	r.nameservers, r.searches = unique(r.nameservers), unique(r.searches)
-	r.nameservers = r.nameservers[:min(len(r.nameservers), mostNameservers)]
+	r.nameservers = r.nameservers[:min(len(r.nameservers), maxNameservers)]
 	return r, own
 }
 
-// mergeOptions puts a pod's own options in the place of others of the same name.
+// mergeOptions replaces options by the pod's own of the same name.
 func mergeOptions(options []string, own []corev1.PodDNSConfigOption) []string {
 	options = slices.Clone(options)
 	for _, o := range own {
@@ -97,7 +95,7 @@ func mergeOptions(options []string, own []corev1.PodDNSConfigOption) []string {
 	return options
 }
 
-// unique leaves out what was said before.
+// unique removes duplicates and keeps the order.
 func unique(list []string) []string {
 	var kept []string
 	for _, entry := range list {
@@ -108,8 +106,7 @@ func unique(list []string) []string {
 	return kept
 }
 
-// parseResolver reads what a resolv.conf says. Of several lists of searches the last
-// counts.
+// parseResolver reads a resolv.conf. The last of several search lists counts.
 func parseResolver(text string) resolver {
 	var r resolver
 	for line := range strings.Lines(text) {
@@ -129,7 +126,7 @@ func parseResolver(text string) resolver {
 	return r
 }
 
-// String is the text of the file.
+// String formats a resolv.conf.
 func (r resolver) String() string {
 	var b strings.Builder
 	for _, server := range r.nameservers {

@@ -24,14 +24,13 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// apiServerName is the only client that may ask a node for anything: whom the API
-// server lets ask it, by its own rules, it asks for.
+// apiServerName is the only client that may use a node's kubelet API. The API server
+// authorizes the users that it forwards requests for.
 const apiServerName = "kube-apiserver-kubelet-client"
 
-// loopback is where the processes of one namespace reach each other.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// serve serves the kubelet API on the node's addresses, until unserve.
+// serve serves the kubelet API on the node's addresses.
 func (n *node) serve() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,12 +39,12 @@ func (n *node) serve() {
 	}
 	config, err := n.tls()
 	if err != nil {
-		n.agent.log.Error("kubelet API has no certificate", "node", n.Name, "error", err)
+		n.agent.Log.Error("kubelet API has no certificate", "node", n.Name, "error", err)
 		return
 	}
 	listener, err := fabric.Listen(n.namespace(), "tcp", net.JoinHostPort("", strconv.Itoa(kubeletPort)))
 	if err != nil {
-		n.agent.log.Error("kubelet API cannot be served", "node", n.Name, "error", err)
+		n.agent.Log.Error("kubelet API cannot be served", "node", n.Name, "error", err)
 		return
 	}
 	connections := newConnections(tls.NewListener(listener, config))
@@ -53,27 +52,28 @@ func (n *node) serve() {
 	n.server, n.connections = server, connections
 	go func() {
 		if err := server.Serve(connections); !errors.Is(err, http.ErrServerClosed) {
-			n.agent.log.Error("kubelet API ended", "node", n.Name, "error", err)
+			n.agent.Log.Error("kubelet API ended", "node", n.Name, "error", err)
 		}
 	}()
 	context.AfterFunc(n.ctx, n.unserve)
 }
 
-// unserve ends the kubelet API and all its connections.
+// unserve stops the kubelet API and closes its connections.
 func (n *node) unserve() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.server != nil {
 		_ = n.server.Close()
-		// Those of streams are none of the server's any more.
+		// The server does not know the connections that streams took over.
 		n.connections.closeAll()
 		n.server, n.connections = nil, nil
 	}
 }
 
-// tls is how the node proves itself, and whom it believes: the lab's own authority.
+// tls returns a configuration with a certificate of the node, which accepts only the API
+// server.
 func (n *node) tls() (*tls.Config, error) {
-	ca, err := controlplane.OpenAuthority(n.agent.dir.PKI(""))
+	ca, err := controlplane.OpenAuthority(n.agent.State.PKI(""))
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (n *node) tls() (*tls.Config, error) {
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    clients,
 		MinVersion:   tls.VersionTLS12,
-		// Streams take a connection over, which HTTP/2 does not allow.
+		// Streams take over the connection, which HTTP/2 does not allow.
 		NextProtos: []string{"http/1.1"},
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if name := s.PeerCertificates[0].Subject.CommonName; name != apiServerName {
@@ -105,7 +105,6 @@ func (n *node) tls() (*tls.Config, error) {
 	}, nil
 }
 
-// handler is the kubelet API.
 func (n *node) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
@@ -119,9 +118,9 @@ func (n *node) handler() http.Handler {
 	return mux
 }
 
-// find finds the pod of a request, or answers that it is none of the node's.
+// find finds the pod of a request, or answers that the node has no such pod.
 func (n *node) find(w http.ResponseWriter, r *http.Request) (*worker, podView, bool) {
-	found := n.agent.pods.named(n, r.PathValue("namespace"), r.PathValue("pod"))
+	found := n.agent.pods.workerOf(n, r.PathValue("namespace"), r.PathValue("pod"))
 	if found != nil {
 		if view := found.snap.get(); view.pod != nil {
 			return found, view, true
@@ -133,14 +132,14 @@ func (n *node) find(w http.ResponseWriter, r *http.Request) (*worker, podView, b
 
 func (n *node) servePods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for _, worker := range n.agent.pods.of(n.Name) {
+	for _, worker := range n.agent.pods.workersOn(n.Name) {
 		if view := worker.snap.get(); view.pod != nil {
 			list.Items = append(list.Items, *view.pod)
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(list); err != nil {
-		n.agent.log.Warn("pods cannot be listed", "node", n.Name, "error", err)
+		n.agent.Log.Warn("pods cannot be listed", "node", n.Name, "error", err)
 	}
 }
 
@@ -188,10 +187,10 @@ func (n *node) serveLogs(w http.ResponseWriter, r *http.Request) {
 		flushing{w}.flush()
 	}
 	if err := stream.copy(r.Context()); errors.Is(err, os.ErrNotExist) {
-		// A container that could not be started printed nothing.
+		// A container that could not be started has no log.
 		return
 	} else if err != nil && r.Context().Err() == nil {
-		n.agent.log.Warn("log cannot be sent", "pod", pod, "container", name, "error", err)
+		n.agent.Log.Warn("log cannot be sent", "pod", pod, "container", name, "error", err)
 	}
 }
 
@@ -200,14 +199,14 @@ type flushing struct{ http.ResponseWriter }
 
 func (f flushing) flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() }
 
-// Write writes and sends.
+// Write writes and flushes.
 func (f flushing) Write(p []byte) (int, error) {
 	n, err := f.ResponseWriter.Write(p)
 	f.flush()
 	return n, err
 }
 
-// How long streams may be idle, or take to be set up; a kubelet's times.
+// A kubelet's limits for streams.
 const (
 	streamIdle     = 4 * time.Hour
 	streamCreation = remotecommand.DefaultStreamCreationTimeout

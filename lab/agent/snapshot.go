@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// snapshot is what others than the worker may look at.
+// snapshot is a copy of the pod's state for other goroutines than the worker's.
 type snapshot struct {
 	mu   sync.Mutex
 	view podView
@@ -29,7 +29,7 @@ func (s *snapshot) get() podView {
 	return s.view
 }
 
-// current returns the attempt of a container that runs now.
+// current returns the running attempt of a container, or nil.
 func (v podView) current(name string) *attempt {
 	if a := v.attempts[name].current; a != nil && a.Ended.IsZero() {
 		return a
@@ -37,10 +37,10 @@ func (v podView) current(name string) *attempt {
 	return nil
 }
 
-// publish lets others see how the pod is now.
+// publish updates the snapshot.
 func (w *worker) publish() {
-	view := podView{pod: w.pod, attempts: make(map[string]attemptView, len(w.r.Containers))}
-	for name, c := range w.r.Containers {
+	view := podView{pod: w.pod, attempts: make(map[string]attemptView, len(w.record.Containers))}
+	for name, c := range w.record.Containers {
 		var a attemptView
 		if c.Current != nil {
 			current := *c.Current

@@ -23,19 +23,18 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// startTimeout is how long a keeper may take to report.
 const startTimeout = 30 * time.Second
 
-// prepare makes the pod's volumes and its network, and tries again later if it fails.
+// prepare makes the pod's volumes and its network. A failure is retried.
 func (w *worker) prepare() {
 	pod := w.pod
 	var err error
 	if !pod.Spec.HostNetwork && w.slot == 0 {
 		if w.slot, err = w.node.slots.take(); err == nil {
-			w.r.Addresses = w.node.shape.PodAddrs(w.node.Node, w.slot)
+			w.record.Addresses = w.node.shape.PodAddrs(w.node.Node, w.slot)
 		}
 	}
-	r := *w.r
+	r := *w.record
 	go func() {
 		cause := "FailedCreatePodSandBox"
 		if err == nil {
@@ -46,14 +45,14 @@ func (w *worker) prepare() {
 				cause = "FailedMount"
 			}
 		}
-		w.mail(func() { w.prepared(cause, err) })
+		w.post(func() { w.prepareDone(cause, err) })
 	}()
 }
 
-func (w *worker) prepared(cause string, err error) {
+func (w *worker) prepareDone(cause string, err error) {
 	w.busy = false
 	if err == nil {
-		w.r.Network = string(w.pod.UID)
+		w.record.Network = string(w.pod.UID)
 		w.save()
 		return
 	}
@@ -72,7 +71,7 @@ func (w *worker) makeNetwork(pod *corev1.Pod, r *record) error {
 	if err != nil {
 		return err
 	}
-	// An earlier try may have made a part of it.
+	// Remove what an earlier try may have made.
 	if err := errors.Join(w.node.closePorts(pod), f.RemovePod(w.node.Name, string(pod.UID))); err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func (w *worker) namespace(pod *corev1.Pod) string {
 	return shape.PodNamespace(w.node.shape.Name, string(pod.UID))
 }
 
-// launch is an attempt in the making.
+// launch is an attempt that is being started.
 type launch struct {
 	pod     *corev1.Pod
 	spec    *corev1.Container
@@ -99,25 +98,25 @@ type launch struct {
 	folder  string
 }
 
-// refusal is why a container could not even be tried.
+// refusal is why no attempt could be made.
 type refusal struct {
 	reason
-	// image says that the image is the cause, which has its own back-off.
+	// image means that the image is the cause, which has its own back-off.
 	image bool
 }
 
 func (r *refusal) Error() string { return r.Message }
 
-// start starts a container beside the worker.
+// start starts a container in another goroutine.
 func (w *worker) start(name string) {
 	spec := findContainer(w.pod, name)
-	c := w.r.container(name)
+	c := w.record.container(name)
 	number := 0
 	if c.Current != nil {
 		number = c.Current.Number + 1
 	}
 	l := launch{
-		pod: w.pod, spec: spec, record: *w.r,
+		pod: w.pod, spec: spec, record: *w.record,
 		attempt: &attempt{Number: number, ID: attemptID(w.pod.UID, name, number), Image: spec.Image},
 		folder:  w.attemptFolder(name, number),
 	}
@@ -125,7 +124,7 @@ func (w *worker) start(name string) {
 		w.agent.starts <- struct{}{}
 		b, keeper, err := w.launch(w.ctx, &l)
 		<-w.agent.starts
-		w.mail(func() { w.started(&l, b, keeper, err) })
+		w.post(func() { w.startDone(&l, b, keeper, err) })
 	}()
 }
 
@@ -138,10 +137,10 @@ func findContainer(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// allContainers are a pod's containers of every kind.
+// allContainers iterates over a pod's containers of all kinds.
 func allContainers(pod *corev1.Pod) iter.Seq[*corev1.Container] {
 	return func(yield func(*corev1.Container) bool) {
-		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers, ephemeral(pod)} {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers, ephemeralContainers(pod)} {
 			for i := range list {
 				if !yield(&list[i]) {
 					return
@@ -151,9 +150,9 @@ func allContainers(pod *corev1.Pod) iter.Seq[*corev1.Container] {
 	}
 }
 
-// ephemeral are the containers that were added to a running pod, as those of
-// kubectl debug. They run once, and the pod does not depend on them.
-func ephemeral(pod *corev1.Pod) []corev1.Container {
+// ephemeralContainers are those added to a running pod, as by kubectl debug. They run once,
+// and do not affect the pod's phase.
+func ephemeralContainers(pod *corev1.Pod) []corev1.Container {
 	var list []corev1.Container
 	for i := range pod.Spec.EphemeralContainers {
 		list = append(list, corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
@@ -165,27 +164,27 @@ func (w *worker) attemptFolder(name string, number int) string {
 	return filepath.Join(w.folder, containersFolder, name, strconv.Itoa(number))
 }
 
-// launch writes the specification, starts a keeper and waits for its report.
-func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error) {
+// launch writes the spec, starts a keeper and waits for its report.
+func (w *worker) launch(ctx context.Context, l *launch) (startReport, *exec.Cmd, error) {
 	program, err := w.agent.Images.Resolve(l.spec.Image)
 	if err != nil {
-		return begin{}, nil, &refusal{reason: reason{"ErrImagePull", err.Error()}, image: true}
+		return startReport{}, nil, &refusal{reason: reason{"ErrImagePull", err.Error()}, image: true}
 	}
 	env, err := w.environment(ctx, l)
 	if err != nil {
-		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
+		return startReport{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
 	}
 	if err := os.RemoveAll(l.folder); err != nil {
-		return begin{}, nil, err
+		return startReport{}, nil, err
 	}
 	if err := os.MkdirAll(l.folder, 0o700); err != nil {
-		return begin{}, nil, err
+		return startReport{}, nil, err
 	}
 	mounts, err := w.volumes.mounts(l)
 	if err != nil {
-		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
+		return startReport{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
 	}
-	program, image := enterable(program)
+	program, image := mountProgram(program)
 	mounts = append(mounts, image)
 	spec := containerSpec{
 		Image:    l.spec.Image,
@@ -202,18 +201,17 @@ func (w *worker) launch(ctx context.Context, l *launch) (begin, *exec.Cmd, error
 	if spec.Dir == "" {
 		spec.Dir = "/"
 	}
-	spec.User, spec.Group = identity(l.pod, l.spec)
-	if spec.Forbidden, err = forbidden(l.spec); err != nil {
-		return begin{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
+	spec.User, spec.Group = userAndGroup(l.pod, l.spec)
+	if spec.Forbidden, err = droppedCapabilities(l.spec); err != nil {
+		return startReport{}, nil, &refusal{reason: reason{"CreateContainerConfigError", err.Error()}}
 	}
 	if err := writeJSON(filepath.Join(l.folder, specFile), spec); err != nil {
-		return begin{}, nil, err
+		return startReport{}, nil, err
 	}
-	return w.agent.keep(l.folder)
+	return w.agent.startKeeper(l.folder)
 }
 
-// arguments are a program's, as the container has them: its command takes the place of
-// the image's.
+// arguments returns the command line of a container. Its command replaces the image's.
 func arguments(program []string, spec *corev1.Container, env *environment) []string {
 	args := program
 	if len(spec.Command) > 0 {
@@ -240,8 +238,8 @@ func hostname(pod *corev1.Pod) string {
 	}
 }
 
-// identity is the user and group of a container, nil for the agent's.
-func identity(pod *corev1.Pod, spec *corev1.Container) (user, group *uint32) {
+// userAndGroup returns the user and group of a container; nil means the agent's.
+func userAndGroup(pod *corev1.Pod, spec *corev1.Container) (user, group *uint32) {
 	var own corev1.SecurityContext
 	var shared corev1.PodSecurityContext
 	if spec.SecurityContext != nil {
@@ -260,16 +258,16 @@ func asUint32(id *int64) *uint32 {
 	return new(uint32(*id))
 }
 
-// keep starts a keeper on a folder, and returns what it reports. The keeper is in a
-// session of its own, and lives on without the agent.
-func (a *agent) keep(folder string) (begin, *exec.Cmd, error) {
+// startKeeper starts a keeper for a folder and returns its report. The keeper has a session
+// of its own and survives the agent.
+func (a *agent) startKeeper(folder string) (startReport, *exec.Cmd, error) {
 	r, pipe, err := os.Pipe()
 	if err != nil {
-		return begin{}, nil, err
+		return startReport{}, nil, err
 	}
 	defer r.Close()
 	cmd := exec.Command(a.Keeper[0], append(slices.Clone(a.Keeper[1:]), folder)...)
-	// One thread does: it copies lines.
+	// One thread is enough: it copies lines.
 	cmd.Env = append(os.Environ(), a.marker, "GOMAXPROCS=1", "GOGC=50")
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{pipe}
@@ -277,25 +275,25 @@ func (a *agent) keep(folder string) (begin, *exec.Cmd, error) {
 	err = cmd.Start()
 	_ = pipe.Close()
 	if err != nil {
-		return begin{}, nil, fmt.Errorf("starting the keeper: %w", err)
+		return startReport{}, nil, fmt.Errorf("starting the keeper: %w", err)
 	}
 	if err := r.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
-		return begin{}, cmd, err
+		return startReport{}, cmd, err
 	}
-	var b begin
+	var b startReport
 	line, err := bufio.NewReader(r).ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &b)
 	}
 	if err != nil {
-		return begin{}, cmd, errors.Join(fmt.Errorf("the keeper did not report: %w", err), abandon(cmd.Process))
+		return startReport{}, cmd, errors.Join(fmt.Errorf("the keeper did not report: %w", err), killKeeper(cmd.Process))
 	}
 	return b, cmd, nil
 }
 
-// abandon ends a keeper of which nothing is known, and what it may have started.
-func abandon(keeper *os.Process) error {
-	// Paused, it starts nothing meanwhile.
+// killKeeper kills a keeper that did not report, and what it may have started.
+func killKeeper(keeper *os.Process) error {
+	// Paused first, so that it starts nothing in the meantime.
 	if err := keeper.Signal(syscall.SIGSTOP); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -309,7 +307,7 @@ func abandon(keeper *os.Process) error {
 		for _, child := range strings.Fields(string(children)) {
 			pid, err := strconv.Atoi(child)
 			if err == nil {
-				err = endContainer(pid)
+				err = killContainer(pid)
 			}
 			failed = append(failed, err)
 		}
@@ -320,18 +318,18 @@ func abandon(keeper *os.Process) error {
 	return errors.Join(failed...)
 }
 
-// started takes in what came of a start.
-func (w *worker) started(l *launch, b begin, keeper *exec.Cmd, err error) {
+// startDone handles the result of a start.
+func (w *worker) startDone(l *launch, b startReport, keeper *exec.Cmd, err error) {
 	now := w.agent.now()
 	name := l.spec.Name
 	delete(w.starting, name)
-	c := w.r.container(name)
+	c := w.record.container(name)
 	var refused *refusal
 	if errors.As(err, &refused) {
-		w.refused(l, c, refused)
+		w.startRefused(l, c, refused)
 		return
 	}
-	w.event(l.spec, corev1.EventTypeNormal, "Pulled",
+	w.recordEvent(l.spec, corev1.EventTypeNormal, "Pulled",
 		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", l.spec.Image))
 	c.Previous, c.Current = c.Current, l.attempt
 	c.Waiting, c.Stopping, c.Started, c.Passing, c.Refusals = nil, nil, false, false, 0
@@ -344,21 +342,21 @@ func (w *worker) started(l *launch, b begin, keeper *exec.Cmd, err error) {
 		if keeper != nil {
 			go func() { _ = keeper.Wait() }()
 		}
-		a.Ended, a.ExitCode, a.Outcome, a.Message = now, notFound, "StartError", err.Error()
+		a.Ended, a.ExitCode, a.Outcome, a.Message = now, startFailed, "StartError", err.Error()
 		w.agent.backoff.note(c)
-		w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		w.recordEvent(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+err.Error())
 		w.save()
 		return
 	}
-	w.event(l.spec, corev1.EventTypeNormal, "Created", "Container created")
+	w.recordEvent(l.spec, corev1.EventTypeNormal, "Created", "Container created")
 	a.Process, a.Keeper, a.Input, a.Begun = b.Process, b.Keeper, b.Input, b.At
-	w.event(l.spec, corev1.EventTypeNormal, "Started", "Container started")
+	w.recordEvent(l.spec, corev1.EventTypeNormal, "Started", "Container started")
 	w.save()
 	w.follow(name, a, keeper)
-	w.live(l.spec, c)
+	w.runPostStart(l.spec, c)
 }
 
-// prune removes an attempt that no one can ask for any more, with its log.
+// prune removes an attempt that cannot be asked for any more, with its log.
 func (w *worker) prune(name string, number int) {
 	if number < 0 {
 		return
@@ -366,37 +364,37 @@ func (w *worker) prune(name string, number int) {
 	log := w.logPath(name, number)
 	for _, path := range []string{w.attemptFolder(name, number), log, olderLog(log)} {
 		if err := os.RemoveAll(path); err != nil {
-			w.agent.log.Error("attempt cannot be removed", "pod", w.pod.Name, "container", name, "error", err)
+			w.agent.Log.Error("attempt cannot be removed", "pod", w.pod.Name, "container", name, "error", err)
 		}
 	}
 }
 
-// refused takes in that a container could not be tried.
-func (w *worker) refused(l *launch, c *container, why *refusal) {
+// startRefused handles that no attempt could be made.
+func (w *worker) startRefused(l *launch, c *container, why *refusal) {
 	c.Waiting = &why.reason
 	w.agent.backoff.refuse(c, why.image, w.agent.now())
 	if !why.image {
-		w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
+		w.recordEvent(l.spec, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
 		return
 	}
 	image := l.spec.Image
-	w.event(l.spec, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
-	w.event(l.spec, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", image, why.Message))
-	w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: ErrImagePull")
+	w.recordEvent(l.spec, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
+	w.recordEvent(l.spec, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", image, why.Message))
+	w.recordEvent(l.spec, corev1.EventTypeWarning, "Failed", "Error: ErrImagePull")
 	waiting := c.Waiting
 	time.AfterFunc(time.Second, func() {
-		w.mail(func() {
+		w.post(func() {
 			if c.Waiting != waiting {
 				return
 			}
 			c.Waiting = &reason{"ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", image, why.Message)}
-			w.event(l.spec, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", image))
-			w.event(l.spec, corev1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")
+			w.recordEvent(l.spec, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", image))
+			w.recordEvent(l.spec, corev1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")
 		})
 	})
 }
 
-// attemptID names an attempt as container runtimes do, with 64 digits.
+// attemptID identifies an attempt by 64 digits, as container runtimes do.
 func attemptID(pod uid, name string, number int) string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", pod, name, number)))
 }

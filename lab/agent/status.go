@@ -8,12 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podStatus is what the API shall say of a pod. It begins with what the API says now,
-// since conditions of others, and a phase that ended, are to stay.
+// podStatus is the status to report for a pod. It starts from the reported one: conditions
+// of others, and a final phase, are kept.
 func podStatus(pod *corev1.Pod, r *record, b backoff, now time.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	s.ObservedGeneration = pod.Generation
-	started := stamp(r.Started)
+	started := apiTime(r.Started)
 	s.StartTime = &started
 	s.HostIP, s.HostIPs, s.PodIP, s.PodIPs = "", nil, "", nil
 	for _, addr := range r.Hosts {
@@ -30,10 +30,10 @@ func podStatus(pod *corev1.Pod, r *record, b backoff, now time.Time) corev1.PodS
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP
 	}
-	v := view{pod: pod, record: r, backoff: b, now: now}
+	v := podState{pod: pod, record: r, backoff: b, now: now}
 	s.InitContainerStatuses = v.containers(pod.Spec.InitContainers, true)
 	s.ContainerStatuses = v.containers(pod.Spec.Containers, false)
-	s.EphemeralContainerStatuses = v.containers(ephemeral(pod), false)
+	s.EphemeralContainerStatuses = v.containers(ephemeralContainers(pod), false)
 	for i := range s.EphemeralContainerStatuses {
 		s.EphemeralContainerStatuses[i].Ready = false // nobody waits for one
 	}
@@ -47,7 +47,7 @@ func podStatus(pod *corev1.Pod, r *record, b backoff, now time.Time) corev1.PodS
 	return s
 }
 
-// podAddresses are a pod's addresses: its own, or of its node in the host's network.
+// podAddresses are a pod's own addresses, or those of its node in the host's network.
 func podAddresses(pod *corev1.Pod, r *record) []netip.Addr {
 	if pod.Spec.HostNetwork {
 		return r.Hosts
@@ -55,25 +55,26 @@ func podAddresses(pod *corev1.Pod, r *record) []netip.Addr {
 	return r.Addresses
 }
 
-// stamp is a time as the API keeps it, so that what was written equals what is read.
-func stamp(t time.Time) metav1.Time {
+// apiTime is a time with the precision of the API, so that a written value equals the one
+// read.
+func apiTime(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// view is a pod at a moment.
-type view struct {
+// podState is what a status is computed from.
+type podState struct {
 	pod     *corev1.Pod
 	record  *record
 	backoff backoff
 	now     time.Time
 }
 
-// final reports whether nothing of the pod starts again.
-func (v view) final() bool {
-	return v.pod.DeletionTimestamp != nil || isOver(v.pod, v.record)
+// isFinal reports whether nothing of the pod will start again.
+func (v podState) isFinal() bool {
+	return v.pod.DeletionTimestamp != nil || hasReachedEnd(v.pod, v.record)
 }
 
-func (v view) containers(specs []corev1.Container, init bool) []corev1.ContainerStatus {
+func (v podState) containers(specs []corev1.Container, init bool) []corev1.ContainerStatus {
 	if len(specs) == 0 {
 		return nil
 	}
@@ -84,14 +85,14 @@ func (v view) containers(specs []corev1.Container, init bool) []corev1.Container
 	return statuses
 }
 
-func (v view) container(spec *corev1.Container, init bool) corev1.ContainerStatus {
+func (v podState) container(spec *corev1.Container, init bool) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{
 		Name:         spec.Name,
 		Image:        spec.Image,
 		VolumeMounts: mountStatuses(spec),
 	}
 	c := v.record.Containers[spec.Name]
-	started := c.running() && c.Started
+	started := c.isRunning() && c.Started
 	s.Started = &started
 	if c == nil || c.Current == nil {
 		s.State.Waiting = v.waiting(c)
@@ -107,19 +108,19 @@ func (v view) container(spec *corev1.Container, init bool) corev1.ContainerStatu
 		s.LastTerminationState.Terminated = terminated(c.Previous)
 	}
 	switch {
-	case c.running():
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: stamp(c.Current.Begun)}
+	case c.isRunning():
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: apiTime(c.Current.Begun)}
 		s.Ready = c.Started && c.Passing && (!init || isSidecar(spec))
 		s.AllocatedResources = spec.Resources.Requests.DeepCopy()
 		s.Resources = spec.Resources.DeepCopy()
-	case !v.final() && c.Waiting != nil && restarts(v.pod, spec, init, c.Current):
+	case !v.isFinal() && c.Waiting != nil && shouldRestart(v.pod, spec, init, c.Current):
 		s.State.Waiting = v.waiting(c)
 		s.LastTerminationState.Terminated = terminated(c.Current)
-	case !v.final() && c.Current.Replaced:
-		// Not terminated: most restart policies say that such a state is the last.
+	case !v.isFinal() && c.Current.Replaced:
+		// Not Terminated, which most restart policies take as final.
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 		s.LastTerminationState.Terminated = terminated(c.Current)
-	case !v.final() && v.now.Before(c.NextStart) && restarts(v.pod, spec, init, c.Current):
+	case !v.isFinal() && v.now.Before(c.NextStart) && shouldRestart(v.pod, spec, init, c.Current):
 		s.State.Waiting = &corev1.ContainerStateWaiting{
 			Reason:  "CrashLoopBackOff",
 			Message: backOffMessage(v.pod, spec.Name, v.backoff.after(c.Failures-1)),
@@ -132,8 +133,8 @@ func (v view) container(spec *corev1.Container, init bool) corev1.ContainerStatu
 	return s
 }
 
-// waiting says why a container does not run yet.
-func (v view) waiting(c *container) *corev1.ContainerStateWaiting {
+// waiting is why a container does not run yet.
+func (v podState) waiting(c *container) *corev1.ContainerStateWaiting {
 	switch {
 	case c != nil && c.Waiting != nil:
 		return &corev1.ContainerStateWaiting{Reason: c.Waiting.Reason, Message: c.Waiting.Message}
@@ -149,11 +150,11 @@ func terminated(a *attempt) *corev1.ContainerStateTerminated {
 		ExitCode:    a.ExitCode,
 		Reason:      a.Outcome,
 		Message:     a.Message,
-		FinishedAt:  stamp(a.Ended),
+		FinishedAt:  apiTime(a.Ended),
 		ContainerID: containerID(a),
 	}
 	if !a.Begun.IsZero() {
-		t.StartedAt = stamp(a.Begun)
+		t.StartedAt = apiTime(a.Begun)
 	}
 	if t.Reason == "" {
 		t.Reason = "Error"
@@ -166,7 +167,7 @@ func terminated(a *attempt) *corev1.ContainerStateTerminated {
 
 func containerID(a *attempt) string { return "vicinity://" + a.ID }
 
-// imageID stands where a digest would: a program has none.
+// imageID stands in for a digest, which a program does not have.
 func imageID(image string) string { return "vicinity://" + image }
 
 func mountStatuses(spec *corev1.Container) []corev1.VolumeMountStatus {
@@ -182,18 +183,18 @@ func mountStatuses(spec *corev1.Container) []corev1.VolumeMountStatus {
 	return statuses
 }
 
-// phase sums the containers up as the API's documentation of the phases says.
-func (v view) phase() corev1.PodPhase {
+// phase follows the API's documentation of pod phases.
+func (v podState) phase() corev1.PodPhase {
 	if v.record.Failure != nil {
 		return corev1.PodFailed
 	}
 	for i := range v.pod.Spec.InitContainers {
 		spec := &v.pod.Spec.InitContainers[i]
 		c := v.record.Containers[spec.Name]
-		if initDone(spec, c) || mainsBegan(v.pod, v.record) {
+		if isInitDone(spec, c) || anyMainStarted(v.pod, v.record) {
 			continue
 		}
-		if c.ended() && !isSidecar(spec) && (v.final() || !restarts(v.pod, spec, true, c.Current)) {
+		if c.hasEnded() && !isSidecar(spec) && (v.isFinal() || !shouldRestart(v.pod, spec, true, c.Current)) {
 			return corev1.PodFailed
 		}
 		return corev1.PodPending
@@ -202,11 +203,11 @@ func (v view) phase() corev1.PodPhase {
 	for i := range v.pod.Spec.Containers {
 		spec := &v.pod.Spec.Containers[i]
 		switch c := v.record.Containers[spec.Name]; {
-		case c.running():
+		case c.isRunning():
 			running++
-		case c.ended() && !v.final() && restarts(v.pod, spec, false, c.Current):
+		case c.hasEnded() && !v.isFinal() && shouldRestart(v.pod, spec, false, c.Current):
 			running++ // between two attempts
-		case c.ended():
+		case c.hasEnded():
 			ended++
 			if c.Current.ExitCode != 0 {
 				failed++
@@ -227,11 +228,11 @@ func (v view) phase() corev1.PodPhase {
 	}
 }
 
-// sidecarRuns keeps a pod running until its sidecars ended, too.
-func (v view) sidecarRuns() bool {
+// sidecarRuns reports whether a sidecar runs, which keeps the pod in the phase Running.
+func (v podState) sidecarRuns() bool {
 	for i := range v.pod.Spec.InitContainers {
 		c := &v.pod.Spec.InitContainers[i]
-		if isSidecar(c) && v.record.Containers[c.Name].running() {
+		if isSidecar(c) && v.record.Containers[c.Name].isRunning() {
 			return true
 		}
 	}

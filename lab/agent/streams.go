@@ -15,8 +15,8 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// streams connects the streams of exec, attach and port forwarding with a pod. Its
-// methods have the many parameters that the library of the streams asks for.
+// streams implements exec, attach and port forwarding for a pod. The signatures are those
+// of the streaming library.
 type streams struct{ worker *worker }
 
 func (s streams) find(container string) (*attempt, error) {
@@ -41,7 +41,7 @@ func (s streams) ExecInContainer(ctx context.Context, _, _, container string, ar
 		defer cancel()
 	}
 	c := command{process: a.Process, folder: s.worker.attemptFolder(container, a.Number), args: args, terminal: terminal}
-	// A nil stream in an interface would not be nil.
+	// A nil stream must not become a non-nil interface.
 	if in != nil {
 		c.in = in
 	}
@@ -55,8 +55,8 @@ func (s streams) ExecInContainer(ctx context.Context, _, _, container string, ar
 	return c.run(ctx)
 }
 
-// AttachContainer sends what a container prints from now on and, where the container
-// has an input, writes to that.
+// AttachContainer sends what a container prints from now on and, if the container has an
+// input, writes to it.
 func (s streams) AttachContainer(ctx context.Context, _, _, container string,
 	in io.Reader, out, err io.WriteCloser, _ bool, sizes <-chan remotecommand.TerminalSize,
 ) error {
@@ -73,7 +73,7 @@ func (s streams) AttachContainer(ctx context.Context, _, _, container string,
 	if err != nil {
 		streams["stderr"] = err
 	}
-	// The answer to what is written must be among what is seen.
+	// Follow the output before writing, so that no answer is missed.
 	var seeing sync.WaitGroup
 	seeing.Add(len(streams))
 	results := make(chan error, len(streams))
@@ -123,7 +123,7 @@ func (s streams) PortForward(ctx context.Context, _, _ string, port int32, strea
 		return err
 	}
 	defer conn.Close()
-	// One that is gone reads no answer, be it never so late.
+	// A client that is gone must not keep the connection open.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	go func() {
 		_, _ = io.Copy(conn, stream)
@@ -131,7 +131,8 @@ func (s streams) PortForward(ctx context.Context, _, _ string, port int32, strea
 			_ = half.CloseWrite()
 		}
 	}()
-	// The answer's end is the end: the asker may be done before, or keep its side open.
+	// The end of the answer is the end: the client may have closed its side before, or
+	// never.
 	_, err = io.Copy(stream, conn)
 	return err
 }

@@ -18,20 +18,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// volumeFile is a file of a volume.
 type volumeFile struct {
 	data []byte
 	mode fs.FileMode
 }
 
-// fileSource makes the files of volumes out of objects of the API.
+// fileSource reads the files of volumes from objects of the API.
 type fileSource struct {
 	volumes *volumes
 	pod     *corev1.Pod
 	record  *record
 }
 
-// files are the files of a volume, by their paths in it.
+// files returns the files of a volume by their paths in it.
 func (s fileSource) files(ctx context.Context, v *corev1.Volume) (map[string]volumeFile, error) {
 	files := map[string]volumeFile{}
 	switch {
@@ -115,7 +114,7 @@ func (s fileSource) downward(files map[string]volumeFile, mode *int32, items []c
 	return nil
 }
 
-// token returns a token for the pod, the same until four fifths of its time are over.
+// token returns a token for the pod, which is renewed after 80 % of its lifetime.
 func (s fileSource) token(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	worker := s.volumes.worker
 	now := worker.agent.now()
@@ -139,14 +138,14 @@ func absent(err error, optional *bool) error {
 	return err
 }
 
-// keys says which keys of an object become files, and how.
+// keys select the keys of an object that become files.
 type keys struct {
 	items    []corev1.KeyToPath
 	mode     *int32
 	optional *bool
 }
 
-// pick takes all keys, or those that are named.
+// pick adds the selected keys, or all if none are named.
 func (k keys) pick(files map[string]volumeFile, data map[string][]byte) error {
 	if len(k.items) == 0 {
 		for key, value := range data {
@@ -175,22 +174,22 @@ func fileMode(mode *int32) fs.FileMode {
 	return fs.FileMode(ptr.Deref(mode, 0o644))
 }
 
-// The names that make a change of many files one step: files are links into a folder
-// which is itself a link, and that is replaced.
+// Changing many files is one step: files are links into a folder that is itself a link,
+// which is replaced.
 const (
 	dataLink   = "..data"
 	dataPrefix = "..files-"
 )
 
-// publishFiles makes a folder hold these files and no others, in one step for whoever
-// reads them. What is the same already stays untouched.
+// publishFiles makes a folder hold exactly these files, in one step for readers. Nothing is
+// written if nothing has changed.
 func publishFiles(folder string, files map[string]volumeFile) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	link := filepath.Join(folder, dataLink)
 	before, err := os.Readlink(link)
-	if err == nil && same(link, files) {
+	if err == nil && hasFiles(link, files) {
 		return nil
 	}
 	number, _ := strconv.Atoi(strings.TrimPrefix(before, dataPrefix))
@@ -233,7 +232,7 @@ func writeFiles(folder string, files map[string]volumeFile) error {
 		if err := os.WriteFile(path, file.data, file.mode); err != nil {
 			return err
 		}
-		// The mask of this process is not to matter.
+		// Regardless of this process' umask.
 		if err := os.Chmod(path, file.mode); err != nil {
 			return err
 		}
@@ -241,7 +240,7 @@ func writeFiles(folder string, files map[string]volumeFile) error {
 	return os.MkdirAll(folder, 0o755)
 }
 
-// removeStale removes the data before a change, and links to files that are no more.
+// removeStale removes the data from before a change, and links to files that are gone.
 func removeStale(folder, before string, tops map[string]bool) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -260,8 +259,8 @@ func removeStale(folder, before string, tops map[string]bool) error {
 	return os.RemoveAll(filepath.Join(folder, before))
 }
 
-// same reports whether a folder holds exactly these files, with their modes.
-func same(folder string, files map[string]volumeFile) bool {
+// hasFiles reports whether a folder holds exactly these files, with their modes.
+func hasFiles(folder string, files map[string]volumeFile) bool {
 	count := 0
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {

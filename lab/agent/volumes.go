@@ -14,20 +14,19 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// refreshPeriod is how often files that stand for objects of the API are read anew.
+// refreshPeriod is how often files from objects of the API are updated.
 const refreshPeriod = 10 * time.Second
 
-// volumes are a pod's volumes: folders of its own folder, bound into its containers.
+// volumes are a pod's volumes: folders below the pod's own, bound into its containers.
 type volumes struct {
 	worker *worker
-	// Of the worker's goroutine: when to refresh, and whether that is under way.
+	// due is when to refresh next; it and busy belong to the worker's goroutine.
 	due  time.Time
 	busy bool
-	// Of prepare and refresh, which never run at the same time.
+	// tokens belong to prepare and refresh, which never run at the same time.
 	tokens map[string]heldToken
 }
 
-// heldToken is a token until it is to be replaced.
 type heldToken struct {
 	token   string
 	replace time.Time
@@ -37,15 +36,15 @@ func (v *volumes) path(name string) string {
 	return filepath.Join(v.worker.folder, volumesFolder, name)
 }
 
-// prepare makes all that the pod's containers find mounted.
+// prepare makes everything that the pod's containers mount.
 func (v *volumes) prepare(ctx context.Context, pod *corev1.Pod, r *record) error {
-	if err := v.etc(ctx, pod, r); err != nil {
+	if err := v.writeEtc(ctx, pod, r); err != nil {
 		return err
 	}
 	return v.makeAll(ctx, pod, r)
 }
 
-// makeAll makes all volumes of the pod, or brings them up to date.
+// makeAll creates or updates all volumes of the pod.
 func (v *volumes) makeAll(ctx context.Context, pod *corev1.Pod, r *record) error {
 	if v.tokens == nil {
 		v.tokens = map[string]heldToken{}
@@ -68,7 +67,7 @@ func (v *volumes) make(ctx context.Context, pod *corev1.Pod, r *record, volume *
 		}
 		return os.Chmod(folder, 0o777)
 	case volume.HostPath != nil:
-		return hostPath(volume.HostPath)
+		return makeHostPath(volume.HostPath)
 	}
 	source := fileSource{volumes: v, pod: pod, record: r}
 	files, err := source.files(ctx, volume)
@@ -78,8 +77,8 @@ func (v *volumes) make(ctx context.Context, pod *corev1.Pod, r *record, volume *
 	return publishFiles(folder, files)
 }
 
-// hostPath makes what a volume of the machine may lack.
-func hostPath(h *corev1.HostPathVolumeSource) error {
+// makeHostPath creates what a hostPath volume asks for.
+func makeHostPath(h *corev1.HostPathVolumeSource) error {
 	switch ptr.Deref(h.Type, corev1.HostPathUnset) {
 	case corev1.HostPathDirectoryOrCreate:
 		return os.MkdirAll(h.Path, 0o755)
@@ -95,9 +94,9 @@ func hostPath(h *corev1.HostPathVolumeSource) error {
 	}
 }
 
-// etc makes the files of /etc that are the pod's own.
-func (v *volumes) etc(ctx context.Context, pod *corev1.Pod, r *record) error {
-	if err := v.resolver(ctx, pod); err != nil {
+// writeEtc writes the pod's own files of /etc.
+func (v *volumes) writeEtc(ctx context.Context, pod *corev1.Pod, r *record) error {
+	if err := v.writeResolver(ctx, pod); err != nil {
 		return err
 	}
 	if pod.Spec.HostNetwork {
@@ -118,7 +117,7 @@ func (v *volumes) etc(ctx context.Context, pod *corev1.Pod, r *record) error {
 	return state.ReplaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644)
 }
 
-// mounts are what a container finds mounted.
+// mounts returns the mounts of a container.
 func (v *volumes) mounts(l *launch) ([]mount, error) {
 	var mounts []mount
 	for _, name := range []string{"hosts", "resolv.conf"} {
@@ -176,11 +175,11 @@ func (v *volumes) mount(l *launch, m *corev1.VolumeMount) (mount, error) {
 	return mount{Source: source, Target: m.MountPath, ReadOnly: readOnly || m.ReadOnly}, nil
 }
 
-// refresh brings files up to date with the objects that they stand for, now and then.
-// It returns when the next time is.
+// refresh updates files from objects of the API from time to time. It returns when it is
+// due next.
 func (v *volumes) refresh(now time.Time) time.Time {
 	w := v.worker
-	if v.busy || !refreshable(w.pod) || w.r.Network == "" || !w.r.anyRunning() {
+	if v.busy || !isRefreshable(w.pod) || w.record.Network == "" || !w.record.anyRunning() {
 		return time.Time{}
 	}
 	if v.due.IsZero() {
@@ -190,21 +189,21 @@ func (v *volumes) refresh(now time.Time) time.Time {
 		return v.due
 	}
 	v.busy = true
-	pod, r := w.pod, *w.r
+	pod, r := w.pod, *w.record
 	go func() {
 		err := v.makeAll(w.ctx, pod, &r)
-		w.mail(func() {
+		w.post(func() {
 			v.busy, v.due = false, w.agent.now().Add(refreshPeriod)
 			if err != nil && w.ctx.Err() == nil && !w.gone {
-				w.agent.log.Warn("volumes cannot be refreshed", "pod", pod.Name, "error", err)
+				w.agent.Log.Warn("volumes cannot be refreshed", "pod", pod.Name, "error", err)
 			}
 		})
 	}()
 	return time.Time{}
 }
 
-// refreshable reports whether a pod has files that can change.
-func refreshable(pod *corev1.Pod) bool {
+// isRefreshable reports whether a pod has files that can change.
+func isRefreshable(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil {

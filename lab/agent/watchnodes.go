@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watchNodes follows what others say of the agent's nodes. The control plane calls a
-// node unwell whose lease it missed, be it for a pause of the API; only the node itself
-// can take that back.
+// watchNodes watches the agent's nodes until the context ends. When a lease is late, for
+// instance because the API server paused, the control plane marks a node as not ready, and
+// only the node itself can revert that.
 func (a *agent) watchNodes(ctx context.Context) {
 	selector := fields.Everything()
 	if a.Node != "" {
@@ -23,10 +23,10 @@ func (a *agent) watchNodes(ctx context.Context) {
 		cache.ReflectorOptions{Name: "nodes"}).RunWithContext(ctx)
 }
 
-// nodeStore looks at nodes as they pass, and keeps none.
+// nodeStore looks at nodes and stores none.
 type nodeStore struct{ agent *agent }
 
-// Add looks at a node.
+// Add reports a node as ready that is not.
 func (s nodeStore) Add(obj any) error {
 	object := obj.(*corev1.Node)
 	n := s.agent.node(object.Name)
@@ -35,17 +35,17 @@ func (s nodeStore) Add(obj any) error {
 	}
 	for _, c := range object.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			n.proclaim()
+			n.reportReady()
 		}
 	}
 	return nil
 }
 
-// Update looks at a node.
+// Update does the same.
 func (s nodeStore) Update(obj any) error { return s.Add(obj) }
 
-// Delete does nothing: a node whose object is deleted registers when its agent starts
-// anew, as with a kubelet.
+// Delete does nothing: as with a kubelet, a node whose object was deleted registers when
+// its agent restarts.
 func (s nodeStore) Delete(any) error { return nil }
 
 // Replace looks at all nodes.

@@ -13,40 +13,39 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// mostRenewals is how many leases are renewed a second at most, as long as the control
-// plane's patience allows: thousands of nodes would keep the API busy with nothing else.
-const mostRenewals = 200
+// maxRenewals limits the lease renewals per second, as far as the control plane's grace
+// period allows: with thousands of nodes they would keep the API server busy.
+const maxRenewals = 200
 
-// renewTimeout is how long a renewal may take: less than any grace of the control plane.
+// renewTimeout is shorter than any grace period of the control plane.
 const renewTimeout = 3 * time.Second
 
-// renewers is how many renewals may be under way: an API that is busy answers late.
+// renewers is how many renewals may be in flight: a busy API server answers late.
 const renewers = 64
 
-// hearts is what the beating of all nodes' hearts needs to know.
-type hearts struct {
-	beating sync.Mutex
-	ring    []*node
-	at      int
-	timing  shape.Timing
-	leases  sync.Map // by the node's name: *coordinationv1.Lease
+// leaseRenewal is the state of renewing the leases of all nodes in turn.
+type leaseRenewal struct {
+	leaseMu   sync.Mutex
+	ring      []*node
+	ringIndex int
+	timing    shape.Timing
+	leases    sync.Map // by the node's name: *coordinationv1.Lease
 }
 
-func (a *agent) setHearts(nodes []*node, t shape.Timing) {
-	a.beating.Lock()
-	defer a.beating.Unlock()
+func (a *agent) setLeaseNodes(nodes []*node, t shape.Timing) {
+	a.leaseMu.Lock()
+	defer a.leaseMu.Unlock()
 	a.ring, a.timing = nodes, t
 }
 
-// pace is how often each of so many nodes renews its lease.
-func pace(nodes int, t shape.Timing) time.Duration {
-	slow := time.Duration(nodes) * time.Second / mostRenewals
+// renewalPeriod is how often each of a number of nodes renews its lease.
+func renewalPeriod(nodes int, t shape.Timing) time.Duration {
+	slow := time.Duration(nodes) * time.Second / maxRenewals
 	return max(t.LeaseRenewal.Duration, min(slow, t.MonitorGrace.Duration/3))
 }
 
-// beat renews the leases of all nodes, one after the other, so that the writes spread
-// evenly over the period.
-func (a *agent) beat(ctx context.Context) {
+// renewLeases renews the leases of all nodes in turn, spread evenly over the period.
+func (a *agent) renewLeases(ctx context.Context) {
 	const tick = 20 * time.Millisecond
 	due := make(chan *node)
 	var work sync.WaitGroup
@@ -68,19 +67,19 @@ func (a *agent) beat(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		// By the clock, not by ticks: those are lost while all renewers are busy.
+		// By the clock and not by ticks, which are lost while all renewers are busy.
 		now := a.now()
-		a.beating.Lock()
+		a.leaseMu.Lock()
 		if n := len(a.ring); n > 0 {
-			owed = min(owed+float64(n)*float64(now.Sub(last))/float64(pace(n, a.timing)), float64(n))
+			owed = min(owed+float64(n)*float64(now.Sub(last))/float64(renewalPeriod(n, a.timing)), float64(n))
 		}
 		last = now
 		var batch []*node
 		for ; owed >= 1 && len(a.ring) > 0; owed-- {
-			a.at = (a.at + 1) % len(a.ring)
-			batch = append(batch, a.ring[a.at])
+			a.ringIndex = (a.ringIndex + 1) % len(a.ring)
+			batch = append(batch, a.ring[a.ringIndex])
 		}
-		a.beating.Unlock()
+		a.leaseMu.Unlock()
 		for _, n := range batch {
 			select {
 			case due <- n:
@@ -91,9 +90,9 @@ func (a *agent) beat(ctx context.Context) {
 	}
 }
 
-// renew renews the lease of a node, or makes it.
+// renew renews or creates the lease of a node.
 func (a *agent) renew(ctx context.Context, n *node) {
-	if n.stopped.Load() || n.left() || n.uid() == "" {
+	if n.stopped.Load() || n.hasLeft() || n.uid() == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
@@ -108,7 +107,7 @@ func (a *agent) renew(ctx context.Context, n *node) {
 			return
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			a.logBeat(ctx, n, err)
+			a.logRenewalError(ctx, n, err)
 			return
 		}
 	}
@@ -121,22 +120,22 @@ func (a *agent) renew(ctx context.Context, n *node) {
 		}
 	}
 	if err != nil {
-		a.logBeat(ctx, n, err)
+		a.logRenewalError(ctx, n, err)
 		return
 	}
 	a.leases.Store(n.Name, lease)
 }
 
-func (a *agent) logBeat(ctx context.Context, n *node, err error) {
+func (a *agent) logRenewalError(ctx context.Context, n *node, err error) {
 	if ctx.Err() == nil {
-		a.log.Error("lease cannot be renewed", "node", n.Name, "error", err)
+		a.Log.Error("lease cannot be renewed", "node", n.Name, "error", err)
 	}
 }
 
 func (a *agent) newLease(n *node) *coordinationv1.Lease {
-	a.beating.Lock()
-	duration := int32(max(a.timing.LeaseDuration.Duration, 2*pace(len(a.ring), a.timing)) / time.Second)
-	a.beating.Unlock()
+	a.leaseMu.Lock()
+	duration := int32(max(a.timing.LeaseDuration.Duration, 2*renewalPeriod(len(a.ring), a.timing)) / time.Second)
+	a.leaseMu.Unlock()
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: n.Name, Namespace: corev1.NamespaceNodeLease,
