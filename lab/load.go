@@ -66,15 +66,15 @@ type LoadJob struct {
 	Sources []load.Source
 }
 
-// Run carries the job out. The pulse is the machine's unless another is given.
+// Run executes the job. By default it observes all processors for stalls.
 func (j LoadJob) Run(ctx context.Context, watch load.Watch) (load.Result, error) {
-	if watch.Pulse == nil {
-		pulse, stop, err := load.Machine()
+	if watch.Stalls == nil {
+		stalls, stop, err := load.DetectStalls()
 		if err != nil {
 			return load.Result{}, err
 		}
 		defer stop()
-		watch.Pulse = pulse
+		watch.Stalls = stalls
 	}
 	return load.Run(ctx, j.Plan, j.Sources, watch)
 }

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Endpoint is who answered: a pod, where it runs, and the Service that it belongs to.
+// Endpoint is the pod that answered.
 type Endpoint struct {
 	Pod       string `json:"pod"`
 	Namespace string `json:"namespace,omitempty"`
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
-	// Service is a name, or several with commas between.
+	// Service is a name, or several separated by commas.
 	Service string `json:"service,omitempty"`
 }
 
-// serves says whether the endpoint belongs to the Service, which is a name or a
-// namespace and a name.
+// serves reports whether the endpoint belongs to a Service, given as name or
+// namespace/name.
 func (e Endpoint) serves(service string) bool {
 	if namespace, name, found := strings.Cut(service, "/"); found {
 		if namespace != e.Namespace {
@@ -35,7 +35,7 @@ func (e Endpoint) serves(service string) bool {
 	return false
 }
 
-// Answer is what an echo says, as one line of JSON, in all protocols:
+// Answer is what an echo answers, as a line of JSON, in all protocols:
 //
 //   - http: the body of GET /?id=ID,
 //   - tcp: the answer to the line ID, or "ID close" to have the connection closed
@@ -44,30 +44,29 @@ func (e Endpoint) serves(service string) bool {
 type Answer struct {
 	Endpoint
 	Protocol Protocol `json:"protocol,omitempty"`
-	// Client is the address that the echo saw.
+	// Client is the client's address as the echo saw it.
 	Client string `json:"client,omitempty"`
-	// ID is that of the request.
-	ID string `json:"id,omitempty"`
-	// Last says that the echo closes the connection after this answer.
+	ID     string `json:"id,omitempty"`
+	// Last means that the echo closes the connection after this answer.
 	Last bool `json:"last,omitempty"`
 }
 
-// CloseWord after the ID asks an echo to close a TCP connection once it answered.
+// CloseWord after the ID asks an echo to close a TCP connection after its answer.
 const CloseWord = "close"
 
-// maxAnswer is the length up to which an answer is read. It fits into the buffer of a
-// connection and into a datagram.
+// maxAnswer is the longest answer that is read. It fits into the buffer of a connection and
+// into a datagram.
 const maxAnswer = 4096
 
 // Line is the answer as it is sent.
 func (a Answer) Line() []byte {
 	var line bytes.Buffer
-	// Strings cannot fail to encode, and a buffer cannot fail to be written.
+	// Neither encoding strings nor writing to a buffer can fail.
 	_ = json.NewEncoder(&line).Encode(a)
 	return line.Bytes()
 }
 
-// ParseAnswer reads what an echo sent.
+// ParseAnswer reads an answer.
 func ParseAnswer(line []byte) (Answer, error) {
 	var a Answer
 	if len(line) > maxAnswer {

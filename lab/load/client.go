@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// client sends a source's part of the requests.
+// client sends one source's share of the requests.
 type client struct {
 	dial     DialFunc
 	recorder *recorder
-	pulse    *Pulse
+	stalls   *StallDetector
 	notice   time.Duration // as in Watch
 }
 
-// session is one run of a client.
 type session struct {
 	client
 	job
@@ -28,8 +27,8 @@ type session struct {
 	idle []*connection // the one used last at the end
 }
 
-// run sends until the plan is done or the context ends, and has recorded everything
-// when it returns.
+// run sends until the plan is done or the context ends. Everything is recorded when it
+// returns.
 func (c *client) run(ctx context.Context, j job) {
 	s := &session{client: *c, job: j, name: rand.Text()[:8]}
 	defer s.closeIdle()
@@ -58,15 +57,15 @@ func (c *client) run(ctx context.Context, j job) {
 			case <-ctx.Done():
 			}
 		case skip:
-			s.recorder.note(now, func(r *Result) { r.Due++; r.Unsent.Late++ })
+			s.recorder.update(now, func(r *Result) { r.Due++; r.Unsent.Late++ })
 		case send:
 			select {
 			case slots <- struct{}{}:
 			default:
-				s.recorder.note(now, func(r *Result) { r.Due++; r.Unsent.Busy++ })
+				s.recorder.update(now, func(r *Result) { r.Due++; r.Unsent.Busy++ })
 				continue
 			}
-			s.recorder.note(now, func(r *Result) { r.Due++; r.Lag.Record(by) })
+			s.recorder.update(now, func(r *Result) { r.Due++; r.Lag.Record(by) })
 			requests.Go(func() {
 				defer func() { <-slots }()
 				s.request(ctx, n)
@@ -75,23 +74,23 @@ func (c *client) run(ctx context.Context, j job) {
 	}
 }
 
-// request sends a request and records what becomes of it.
+// request sends a request and records the result.
 func (s *session) request(ctx context.Context, n int64) {
 	began := time.Now()
 	limited, cancel := context.WithDeadline(ctx, began.Add(s.Plan.Timeout))
 	defer cancel()
 
-	// Sources start at different targets, lest several ask the same one at once.
+	// Sources start at different targets.
 	target := s.Plan.Targets[(n+int64(s.Index))%int64(len(s.Plan.Targets))]
 	failure := Failure{From: s.Place, Target: target.String(), Protocol: s.Plan.Protocol}
 	fail := func(err error) {
-		if over(ctx) {
-			s.recorder.note(time.Now(), func(r *Result) { r.Abandoned++ })
+		if isStopped(ctx) {
+			s.recorder.update(time.Now(), func(r *Result) { r.Abandoned++ })
 			return
 		}
 		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
-		if s.excused(failure.Kind, began, failure.Time) {
-			s.recorder.note(failure.Time, func(r *Result) { r.Stalled++ })
+		if s.isExcused(failure.Kind, began, failure.Time) {
+			s.recorder.update(failure.Time, func(r *Result) { r.Stalled++ })
 			return
 		}
 		failure.After = failure.Time.Sub(began)
@@ -100,8 +99,8 @@ func (s *session) request(ctx context.Context, n int64) {
 
 	conn, err := s.connection(limited, target)
 	if conn == nil {
-		if !over(ctx) && ownFault(err) {
-			s.recorder.note(time.Now(), func(r *Result) { r.Unsent.Local++ })
+		if !isStopped(ctx) && isLocal(err) {
+			s.recorder.update(time.Now(), func(r *Result) { r.Unsent.Local++ })
 			return
 		}
 		fail(err)
@@ -113,8 +112,8 @@ func (s *session) request(ctx context.Context, n int64) {
 		fail(err)
 		return
 	}
-	// The end of ctx ends reading and writing: a deadline in the past does. Should it
-	// not be taken, the request's own comes in time.
+	// When ctx ends, a deadline in the past interrupts reading and writing. If it cannot be
+	// set, the request's own deadline comes in time.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(began) })
 	r := request{protocol: s.Plan.Protocol, id: fmt.Sprintf("%s-%d", s.name, n), last: !s.Plan.KeepAlive}
 	answer, reusable, err := conn.exchange(r)
@@ -133,52 +132,52 @@ func (s *session) request(ctx context.Context, n int64) {
 		return
 	}
 	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
-	s.noteLate(began, now)
+	s.recordLate(began, now)
 	if reusable && undisturbed {
-		s.keep(conn)
+		s.putIdle(conn)
 	} else {
-		conn.part(undisturbed && s.Plan.Protocol != UDP)
+		conn.finish(undisturbed && s.Plan.Protocol != UDP)
 	}
 }
 
-// excused says whether a request that began at a time may have failed only since this
-// machine stood still.
-func (s *session) excused(kind Kind, began, failed time.Time) bool {
+// isExcused reports whether a request may have failed only because this machine stood
+// still.
+func (s *session) isExcused(kind Kind, began, failed time.Time) bool {
 	switch kind {
 	case TimedOut:
-		return s.pulse.Excuses(began, s.Plan.Timeout) || s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice)
+		return s.stalls.Excuses(began, s.Plan.Timeout) || s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice)
 	case Refused, Unreachable:
-		return s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice)
+		return s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice)
 	case Closed, Reset:
-		// It was under way when its endpoint ended, which had time to answer.
-		return s.notice > 0 && s.pulse.Excuses(began.Add(-s.notice), s.notice+failed.Sub(began))
+		// The request was under way when its endpoint ended, which had time to answer it.
+		return s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice+failed.Sub(began))
 	}
 	return false
 }
 
-// noteLate records an answer that took more than half of the timeout, and apart from the
-// others one that may have taken that long only since this machine stood still: TCP sends
-// again what was lost meanwhile when twice the time is over.
-func (s *session) noteLate(began, now time.Time) {
+// recordLate counts answers that took more than half of the timeout. Those that may have
+// taken so long only because this machine stood still are counted apart: TCP retransmits
+// what was lost after up to twice that time.
+func (s *session) recordLate(began, now time.Time) {
 	took := now.Sub(began)
 	switch {
 	case took <= s.Plan.Timeout/2:
-	case took-2*s.pulse.Missed(began, now) > s.Plan.Timeout/2:
-		s.recorder.note(now, func(r *Result) { r.Slow++ })
+	case took-2*s.stalls.Stalled(began, now) > s.Plan.Timeout/2:
+		s.recorder.update(now, func(r *Result) { r.Slow++ })
 	default:
-		s.recorder.note(now, func(r *Result) { r.Delayed++ })
+		s.recorder.update(now, func(r *Result) { r.Delayed++ })
 	}
 }
 
-// over says whether a run was stopped. A connection can learn of the deadline of ctx
-// before ctx does.
-func over(ctx context.Context) bool {
+// isStopped reports whether the run was stopped. A connection can notice the deadline of
+// ctx before ctx does.
+func isStopped(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// connection takes an idle connection or opens one. If it returns a connection with an
-// error, the connection was idle and is broken.
+// connection takes an idle connection or opens one. A connection that is returned with an
+// error was idle and is broken.
 func (s *session) connection(ctx context.Context, target netip.AddrPort) (*connection, error) {
 	deadline, _ := ctx.Deadline()
 	for {
@@ -186,7 +185,7 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 		if conn == nil {
 			break
 		}
-		err := conn.idle()
+		err := conn.checkIdle()
 		if err == nil {
 			err = conn.SetDeadline(deadline)
 		}
@@ -194,7 +193,7 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 			return conn, err
 		}
 		_ = conn.Close() // the other side did already
-		s.recorder.note(time.Now(), func(r *Result) { r.Replaced++ })
+		s.recorder.update(time.Now(), func(r *Result) { r.Replaced++ })
 	}
 	network := "tcp"
 	if s.Plan.Protocol == UDP {
@@ -204,13 +203,12 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 	if err != nil {
 		return nil, err
 	}
-	s.recorder.note(time.Now(), func(r *Result) { r.Connections++ })
+	s.recorder.update(time.Now(), func(r *Result) { r.Connections++ })
 	conn := newConnection(dialled, target)
 	return conn, conn.SetDeadline(deadline)
 }
 
-// takeIdle takes the idle connection to a target that was used last, as pools of
-// connections do.
+// takeIdle takes the most recently used idle connection to a target.
 func (s *session) takeIdle(target netip.AddrPort) *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,13 +221,13 @@ func (s *session) takeIdle(target netip.AddrPort) *connection {
 	return nil
 }
 
-func (s *session) keep(conn *connection) {
+func (s *session) putIdle(conn *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle = append(s.idle, conn)
 }
 
-// closeIdle ends the session, after its last request.
+// closeIdle closes all idle connections, after the last request.
 func (s *session) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// connection is one that requests go over, one after the other.
+// connection carries requests one after the other.
 //
-// HTTP is spoken here by hand, since net/http's client opens another connection and
-// asks again when one fails that was used before, and so hides what is to be counted.
+// It implements HTTP itself, since net/http's client retries a request on a new connection
+// when a reused one fails, which would hide failures.
 type connection struct {
 	net.Conn
 	reader *bufio.Reader
@@ -27,15 +27,14 @@ func newConnection(conn net.Conn, target netip.AddrPort) *connection {
 	return &connection{Conn: conn, reader: bufio.NewReaderSize(conn, maxAnswer), target: target}
 }
 
-// request is what is asked over a connection.
 type request struct {
 	protocol Protocol
 	id       string
 	last     bool // no other follows
 }
 
-// exchange asks and reads the answer, and says whether the connection can be used
-// again. The answer is returned also if it is a wrong one, as far as it was understood.
+// exchange sends a request and reads the answer. It returns a wrong answer too, as far as
+// it was understood, and whether the connection can be reused.
 func (c *connection) exchange(r request) (Answer, bool, error) {
 	line, reusable, err := c.ask(r)
 	if err != nil {
@@ -74,12 +73,12 @@ func (c *connection) askHTTP(r request) (body []byte, reusable bool, err error) 
 	}
 	response, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
-		return nil, false, malformed(err)
+		return nil, false, readError(err)
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return nil, false, malformed(err)
+		return nil, false, readError(err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, false, &answerError{WrongAnswer, "the answer has status " + response.Status}
@@ -97,7 +96,7 @@ func (c *connection) askLine(r request) (line []byte, reusable bool, err error) 
 	}
 	line, err = c.reader.ReadSlice('\n')
 	if err != nil {
-		return nil, false, malformed(err)
+		return nil, false, readError(err)
 	}
 	return line, true, nil
 }
@@ -111,9 +110,9 @@ func (c *connection) askDatagram(r request) (datagram []byte, reusable bool, err
 	return buffer[:n], true, err
 }
 
-// malformed sorts an error from reading: one that is not about the connection is about
-// what came over it.
-func malformed(err error) error {
+// readError classifies an error from reading: if it is not about the connection, it is
+// about what was received.
+func readError(err error) error {
 	if kindOf(err) == Other {
 		if _, network := errors.AsType[*net.OpError](err); !network {
 			return &answerError{WrongAnswer, err.Error()}
@@ -122,10 +121,9 @@ func malformed(err error) error {
 	return err
 }
 
-// idle looks at a connection that nothing was asked over for a while: nil if it can be
-// used, io.EOF if the other side closed it in good order, else how it broke. Where the
-// kernel cannot be asked, all is well.
-func (c *connection) idle() error {
+// checkIdle checks an idle connection: nil if it can be used, io.EOF if the other side
+// closed it in good order, else how it broke. If the kernel cannot be asked, it is usable.
+func (c *connection) checkIdle() error {
 	if c.reader.Buffered() > 0 {
 		return io.EOF // what came unasked would be taken for an answer
 	}
@@ -153,17 +151,15 @@ func (c *connection) idle() error {
 	return broken
 }
 
-// parting is how long to wait for the other side to close a connection first.
-const parting = 100 * time.Millisecond
+// closeWait is how long to wait for the other side to close a connection first.
+const closeWait = 100 * time.Millisecond
 
-// part closes a connection after its last answer. The side that closes first keeps the
-// port for a minute, and the side that answers has only one port to keep: where the
-// other side was asked to close, it may go first.
-func (c *connection) part(asked bool) {
-	if asked && c.SetDeadline(time.Now().Add(parting)) == nil {
-		// What comes, if anything, does not matter.
+// finish closes a connection after its last answer. The side that closes first keeps the
+// port for a minute, and the server has only one port: so the server goes first if it was
+// asked to.
+func (c *connection) finish(asked bool) {
+	if asked && c.SetDeadline(time.Now().Add(closeWait)) == nil {
 		_, _ = c.reader.ReadByte()
 	}
-	// Nothing is lost when closing fails: the answer is there.
 	_ = c.Close()
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind is how a request failed.
+// Kind classifies failures.
 type Kind string
 
 // The kinds of failure.
@@ -25,19 +25,19 @@ const (
 	Other        Kind = "other"
 )
 
-// kinds are all kinds in the order in which they are shown.
+// kinds are all kinds in the order of display.
 var kinds = [...]Kind{Refused, Reset, TimedOut, Closed, Unreachable, WrongAnswer, WrongService, Other}
 
-// Failure is one failed request, with what is needed to find it in the kernel's
-// connection tracking.
+// Failure is one failed request, with what is needed to find it in the kernel's connection
+// tracking.
 type Failure struct {
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
 	From Place     `json:"from"`
-	// To is the endpoint, if it is known: from a wrong answer, or from earlier ones
-	// over the same connection.
+	// To is the endpoint, if it is known from a wrong answer or from an earlier one over
+	// the same connection.
 	To *Endpoint `json:"to,omitempty"`
-	// Local is the address that the connection was from, if it was opened.
+	// Local is the address of this side, if the connection was opened.
 	Local    string        `json:"local,omitempty"`
 	Target   string        `json:"target"`
 	Protocol Protocol      `json:"protocol"`
@@ -46,7 +46,7 @@ type Failure struct {
 	Error    string        `json:"error"`
 }
 
-// answerError is an answer that came and is wrong.
+// answerError is about an answer that was received and is wrong.
 type answerError struct {
 	kind Kind
 	text string
@@ -54,7 +54,7 @@ type answerError struct {
 
 func (e *answerError) Error() string { return e.text }
 
-// kindOf sorts the error of a request.
+// kindOf classifies the error of a request.
 func kindOf(err error) Kind {
 	var answer *answerError
 	if errors.As(err, &answer) {
@@ -65,7 +65,7 @@ func kindOf(err error) Kind {
 		errs []error
 	}{
 		{Refused, []error{syscall.ECONNREFUSED}},
-		// A pipe is broken when the reset came before the request was written.
+		// EPIPE means that the reset came before the request was written.
 		{Reset, []error{syscall.ECONNRESET, syscall.EPIPE}},
 		{TimedOut, []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, syscall.ETIMEDOUT}},
 		{Unreachable, []error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN}},
@@ -83,9 +83,9 @@ func kindOf(err error) Kind {
 	return Other
 }
 
-// ownFault says whether a connection could not be opened for want of something on this
-// side, a port or a file: then nothing was sent, and nothing can be blamed for it.
-func ownFault(err error) bool {
+// isLocal reports whether a connection could not be opened because this side ran out of
+// ports, files or memory: then nothing was sent.
+func isLocal(err error) bool {
 	for _, target := range []error{syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, target) {
 			return true

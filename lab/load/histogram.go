@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets that grow with them: 128 for each power of two,
-// so that a quantile is off by at most one part in 256 (or a nanosecond). Only buckets
-// in use take room. Histograms merge without loss. The zero value is empty.
+// Histogram counts durations in 128 buckets for each power of two, so that a quantile is
+// off by at most 1/256 or a nanosecond. Merging loses nothing. The zero value is empty.
 type Histogram struct {
 	counts   map[int]int64 // by bucket
 	count    int64
@@ -23,21 +22,20 @@ const (
 	buckets    = 1 << bucketBits // per power of two
 )
 
-// bucket is the number of the bucket of a duration. Below 256 ns each duration has its
-// own.
+// bucket is the number of a duration's bucket. Below 256 ns each duration has its own.
 func bucket(d time.Duration) int {
 	shift := max(0, bits.Len64(uint64(d))-bucketBits-1)
 	return shift*buckets + int(uint64(d)>>shift)
 }
 
-// middle is the duration that stands for a bucket.
+// middle is the duration in the middle of a bucket.
 func middle(b int) time.Duration {
 	shift := max(0, b/buckets-1)
 	low := uint64(b-shift*buckets) << shift
 	return time.Duration(low + (1<<shift-1)/2)
 }
 
-// Record counts a duration. A negative one, from a clock that was set, counts as none.
+// Record counts a duration. A negative one, after a change of the clock, counts as zero.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(d, 0)
 	if h.counts == nil {
@@ -52,7 +50,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.sum += float64(d)
 }
 
-// Merge adds what another histogram counted.
+// Merge adds the counts of another histogram.
 func (h *Histogram) Merge(other Histogram) {
 	if other.count == 0 {
 		return
@@ -71,16 +69,16 @@ func (h *Histogram) Merge(other Histogram) {
 	h.sum += other.sum
 }
 
-// Count is how many durations were recorded.
+// Count is the number of durations.
 func (h Histogram) Count() int64 { return h.count }
 
-// Min is the shortest, exactly; 0 of none.
+// Min is the exact minimum; 0 if empty.
 func (h Histogram) Min() time.Duration { return h.min }
 
-// Max is the longest, exactly; 0 of none.
+// Max is the exact maximum; 0 if empty.
 func (h Histogram) Max() time.Duration { return h.max }
 
-// Mean is the mean, exactly; 0 of none.
+// Mean is the exact mean; 0 if empty.
 func (h Histogram) Mean() time.Duration {
 	if h.count == 0 {
 		return 0
@@ -88,13 +86,13 @@ func (h Histogram) Mean() time.Duration {
 	return time.Duration(h.sum / float64(h.count))
 }
 
-// Quantile is the duration that the given share of all, from 0 to 1, does not exceed; 0
-// of none.
+// Quantile is the duration that the share q of all, from 0 to 1, does not exceed; 0 if
+// empty.
 func (h Histogram) Quantile(q float64) time.Duration {
 	return h.Quantiles(q)[0]
 }
 
-// Quantiles are several at once.
+// Quantiles returns several quantiles.
 func (h Histogram) Quantiles(qs ...float64) []time.Duration {
 	found := make([]time.Duration, len(qs))
 	if h.count == 0 {

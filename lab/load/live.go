@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// View is what the live view shows: a run at a moment.
+// View is what the live view shows.
 type View struct {
 	Plan    Plan
 	Sources int
 	Progress
 }
 
-// Live renders a view as lines of at most width characters. Whoever shows it writes
-// it over the one before.
+// Live renders a view as lines of at most width characters. The caller overwrites the one
+// before.
 func Live(v View, width int) string {
 	all := Summarize(v.Plan, v.Sources, v.Total)
 	last := Summarize(v.Plan, v.Sources, v.Last)
@@ -35,17 +35,17 @@ func Live(v View, width int) string {
 	}, "l"))
 
 	if len(all.Matrix) > 0 {
-		b.WriteString("\nwho talks to whom now\n" + v.zones(all, last))
+		b.WriteString("\nwho talks to whom now\n" + v.zoneTable(all, last))
 	}
 	if n := len(v.Total.Examples); n > 0 {
 		fmt.Fprintf(&b, "\nfirst failure: %s\n", v.Total.Examples[0].text())
 	}
-	return cut(b.String(), width)
+	return truncate(b.String(), width)
 }
 
-// zones draws the matrix of the last interval, in the rows and columns of the whole, so
-// that nothing moves when a zone falls silent.
-func (v View) zones(all, last Summary) string {
+// zoneTable draws the matrix of the last interval with the rows and columns of the whole
+// run, so that it keeps its shape.
+func (v View) zoneTable(all, last Summary) string {
 	head := []string{""}
 	for _, zone := range all.Zones {
 		head = append(head, orNone(zone))
@@ -69,8 +69,7 @@ func (v View) zones(all, last Summary) string {
 	return columns(rows, "l"+strings.Repeat("l", len(all.Zones)))
 }
 
-// Line renders the last interval of a view as one line, without its end, for where
-// nothing can be written over.
+// Line renders the last interval as one line, for output that cannot be overwritten.
 func Line(v View) string {
 	last := Summarize(v.Plan, v.Sources, v.Last)
 	return fmt.Sprintf("%s  answers %s  in zone %s  p50 %s  p99 %s  failures %s  not sent %s", clock(v.Elapsed), count(last.Answered),
@@ -78,7 +77,6 @@ func Line(v View) string {
 		count(last.Failed), count(last.Unsent.Total()))
 }
 
-// shareOf is a share of a number of answers: of none there is no share.
 func shareOf(share float64, answers int64) string {
 	if answers == 0 {
 		return "-"
@@ -100,17 +98,17 @@ func fractionOf(part, whole time.Duration) float64 {
 	return part.Seconds() / whole.Seconds()
 }
 
-// clock is a duration to tenths of a second.
+// clock rounds a duration to tenths of a second.
 func clock(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
-// bar is full at 1.
+// bar draws a share from 0 to 1.
 func bar(share float64, width int) string {
 	filled := int(math.Round(min(max(share, 0), 1) * float64(width)))
 	return "[" + strings.Repeat("#", filled) + strings.Repeat(" ", width-filled) + "]"
 }
 
-// cut shortens lines that are too long for the terminal, which would break them.
-func cut(text string, width int) string {
+// truncate shortens the lines of a text to a width.
+func truncate(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if runes := []rune(line); len(runes) > width && width > 0 {

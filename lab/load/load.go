@@ -1,21 +1,18 @@
-// Package load sends requests over real connections from pods of a lab to a Service,
-// and measures who answered.
+// Package load sends requests over real connections from pods of a lab to a Service, and
+// measures who answers.
 //
-// A [Plan] says what to send: to which addresses, how often, for how long. The rate is
-// an open loop: requests leave when the schedule says so, whether earlier ones were
-// answered or not, so that a slow Service is seen as slow instead of being asked less.
-// At no moment have more requests left than the schedule allows up to then; what could
-// not be sent in time is counted as not sent, never caught up for, and what timed out
-// while this machine stood still as stalled, not as failed. Nothing is sent to an address
-// that is not in the plan, and a run ends by itself.
+// A [Plan] says where to send how many requests for how long. The rate is an open loop:
+// requests leave on schedule, whether earlier ones were answered or not, so that a slow
+// Service is seen as slow instead of being asked less. Requests never leave early. What
+// could not leave in time counts as not sent, and is not made up for; what timed out while
+// this machine stood still counts as stalled, not as failed. Requests go only to addresses
+// in the plan, and a run ends by itself.
 //
-// A [Source] is the place to send from: a function that opens connections as if from a
-// pod. Each yields a [Result]; results merge, over sources as over time. What a result
-// says in shares and percentiles is a [Summary], and Table, JSON, Live and Line are its
-// renderings, functions from values to text.
+// A [Source] opens connections as if from a pod. All sources add up in one [Result], which
+// a [Summary] expresses in shares and percentiles. Table, Live and Line render it as text.
 //
-// The other end is an echo that answers with an [Answer]. The package does not start
-// pods, does not look up names or Services, and writes to no terminal.
+// The server is an echo, which answers with an [Answer]. The package does not start pods,
+// does not look up names or Services, and does not write to a terminal.
 package load
 
 import (
@@ -27,49 +24,47 @@ import (
 	"time"
 )
 
-// Place is where a source is.
+// Place is where a source runs.
 type Place struct {
 	Pod  string `json:"pod,omitempty"`
 	Node string `json:"node,omitempty"`
 	Zone string `json:"zone,omitempty"`
 }
 
-// Source is a pod from which requests are sent.
+// Source is a pod that sends requests.
 type Source struct {
 	Place
-	// Dial opens a connection as if from the pod, to an IP address and port.
+	// Dial opens a connection to an IP address and port as if from the pod.
 	Dial DialFunc
 }
 
 // DialFunc opens a connection, as net.Dialer does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Watch is told of what happens during a run. Functions may be nil.
+// Watch receives events of a run. All fields are optional.
 type Watch struct {
-	// Progress is called at each interval and at the end, never twice at once.
+	// Progress is called after each interval and at the end, never concurrently.
 	Progress func(Progress)
-	// Failure is called at the first failure of the run, at once, so that the kernel's
-	// state can be looked at. It holds up no other
-	// request, but the run does not end before it returns.
+	// Failure is called at once at the first failure of the run, to look at the kernel's
+	// state. It does not block other requests, but the run does not end before it returns.
 	Failure func(Failure)
-	// Pulse says when this machine stood still, and beats until the run ends; nil is one
-	// that only this process has.
-	Pulse *Pulse
-	// Notice is for how long at least endpoints serve on that are to end, zero if none ends
-	// during the run. It is the time in which all have to learn of that. A request that finds
-	// nobody, or that is under way when its endpoint ends, shows nothing if this machine stood
-	// still from so much time before it on.
+	// Stalls detects when this machine stands still. By default, only this process is
+	// observed.
+	Stalls *StallDetector
+	// Notice is for how long endpoints that are going to end still serve, and thus the time
+	// in which all nodes must learn of it; zero if no endpoint ends during the run. A
+	// failed request is excused if this machine stood still during the Notice before it.
 	Notice time.Duration
 }
 
-// Progress is how far a run is.
+// Progress is the state of a run.
 type Progress struct {
 	Elapsed time.Duration
-	// Last is what happened since the last call, Total since the start.
+	// Last covers the time since the last call, Total that since the start.
 	Last, Total Result
 }
 
-// job is a source's part of a plan: of every Of requests the one with number Index.
+// job is a source's share of a plan: of every Of requests the one with number Index.
 type job struct {
 	Plan  Plan
 	Place Place
@@ -77,9 +72,9 @@ type job struct {
 	Of    int
 }
 
-// Run carries out the plan, its requests dealt out evenly over the sources, and returns
-// when all are answered, failed or timed out. When ctx ends, no more are sent and those
-// on their way are abandoned; that is no error.
+// Run executes the plan, with its requests distributed evenly over the sources, and returns
+// when all are answered, failed or timed out. When ctx ends it sends no more and abandons
+// those in flight; that is no error.
 func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result, error) {
 	plan = plan.withDefaults()
 	if err := plan.Validate(); err != nil {
@@ -95,16 +90,16 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	}
 	start := time.Now()
 	recorder := newRecorder(watch.Failure)
-	pulse := watch.Pulse
-	if pulse == nil {
-		pulse = NewPulse(start)
-		beating, still := context.WithCancel(context.WithoutCancel(ctx))
+	stalls := watch.Stalls
+	if stalls == nil {
+		stalls = NewStallDetector(start)
+		observing, still := context.WithCancel(context.WithoutCancel(ctx))
 		defer still()
-		go pulse.Run(beating)
+		go stalls.Run(observing)
 	}
 	var running sync.WaitGroup
 	for i, source := range sources {
-		c := &client{dial: source.Dial, recorder: recorder, pulse: pulse, notice: watch.Notice}
+		c := &client{dial: source.Dial, recorder: recorder, stalls: stalls, notice: watch.Notice}
 		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
 	ended := make(chan struct{})

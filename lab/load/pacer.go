@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// tolerance is how late a request may leave. A machine that stands still for a moment
-// sends what was due in that moment afterwards, but no more than this, lest it answers
-// a long pause with a storm.
+// tolerance is how late a request may leave. After a short stall, requests that became due
+// are sent, but not after a long one, which would overload the Service.
 const tolerance = time.Second
 
-// pacer is the schedule of one source. It is told the time and knows no clock.
+// pacer is the schedule of one source. Time is an argument.
 type pacer struct {
 	rate  float64 // of all sources
 	index int     // this source
@@ -28,9 +27,8 @@ func newPacer(j job) *pacer {
 	}
 }
 
-// due is when a request should leave, since the start. It is computed from the start
-// and not from the request before, so that no error adds up, and rounded up, so that
-// none leaves early.
+// due is when a request must leave after the start. It is computed from the start, so that
+// errors do not add up, and rounded up, so that no request leaves early.
 func (p *pacer) due(n int64) time.Duration {
 	return time.Duration(math.Ceil(float64(n*int64(p.of)+int64(p.index)) / p.rate * float64(time.Second)))
 }
@@ -44,7 +42,7 @@ const (
 	finish               // nothing is left
 )
 
-// step says what to do now, and moves on to the next request if it is not to wait.
+// step returns what to do now, and moves on to the next request unless that is to wait.
 func (p *pacer) step(now time.Duration) (action, time.Duration) {
 	if p.next >= p.count {
 		return finish, 0

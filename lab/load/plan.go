@@ -8,36 +8,33 @@ import (
 	"time"
 )
 
-// Protocol is what requests are.
+// Protocol is the protocol of requests.
 type Protocol string
 
-// The protocols: a GET of HTTP/1.1, a line over TCP, a datagram.
+// The protocols: an HTTP/1.1 GET, a line over TCP, a datagram.
 const (
 	HTTP Protocol = "http"
 	TCP  Protocol = "tcp"
 	UDP  Protocol = "udp"
 )
 
-// Plan is what to send. Of the fields without a value, those with a default take it.
+// Plan is what to send.
 type Plan struct {
-	// Targets are asked in turn. More than one is for headless Services and for
-	// both families; nothing else is ever sent to.
+	// Targets are used in turn. Several are for headless Services and for both families.
 	Targets  []netip.AddrPort
 	Protocol Protocol // default HTTP
-	// Service is the Service that must answer, with or without its namespace before a
-	// slash; empty is any.
+	// Service is the Service that must answer, as name or namespace/name; empty means any.
 	Service string
 	// Rate is requests per second, from all sources together.
 	Rate     float64
 	Duration time.Duration
-	// KeepAlive uses connections again, and sockets with UDP. As many are opened as
-	// requests overlap.
+	// KeepAlive reuses connections, and sockets with UDP.
 	KeepAlive bool
-	// Concurrency is how many requests may be under way from one source; default 64.
+	// Concurrency limits the requests in flight of each source; default 64.
 	Concurrency int
-	// Timeout is for one request, with opening the connection; default 5 s.
+	// Timeout covers one request including opening the connection; default 5 s.
 	Timeout time.Duration
-	// Interval is the time from one report of progress to the next; default 1 s.
+	// Interval is the time between reports of progress; default 1 s.
 	Interval time.Duration
 }
 
@@ -55,7 +52,7 @@ func (p Plan) withDefaults() Plan {
 	return p
 }
 
-// Validate says what is wrong with a plan. Fields that have a default may be empty.
+// Validate checks a plan. Fields with a default may be empty.
 func (p Plan) Validate() error {
 	p = p.withDefaults()
 	if len(p.Targets) == 0 {
@@ -95,7 +92,7 @@ func (p Plan) Validate() error {
 	return nil
 }
 
-// requests is how many the plan asks for in all.
+// requests is the number of requests of the plan.
 func (p Plan) requests() int64 {
 	const rounding = 1e-6 // 0.1 per second for 10 s is one, whatever a float64 makes of it
 	return int64(math.Floor(p.Rate*p.Duration.Seconds() + rounding))

@@ -62,7 +62,7 @@ func measured() Result {
 		if from.Zone != to.Zone {
 			latency += 2 * time.Millisecond
 		}
-		r.note(at, func(r *Result) { r.Due++; r.Connections++; r.Lag.Record(time.Duration(i%7) * 10 * time.Microsecond) })
+		r.update(at, func(r *Result) { r.Due++; r.Connections++; r.Lag.Record(time.Duration(i%7) * 10 * time.Microsecond) })
 		r.answered(at.Add(latency), from, to, latency)
 	}
 	b1 := endpoint("b", "1")
@@ -74,10 +74,10 @@ func measured() Result {
 	} {
 		f.Time = noon.Add(time.Duration(i+1) * 1234 * time.Millisecond)
 		f.From, f.Target, f.Protocol = Place{Pod: "client-c", Node: "zone-c-2", Zone: "zone-c"}, "10.96.0.7:80", HTTP
-		r.note(f.Time, func(r *Result) { r.Due++ })
+		r.update(f.Time, func(r *Result) { r.Due++ })
 		r.failed(f)
 	}
-	r.note(noon, func(r *Result) {
+	r.update(noon, func(r *Result) {
 		r.Due += 13
 		r.Unsent = Unsent{Busy: 3, Late: 2}
 		r.Slow, r.Stalled, r.Abandoned = 5, 7, 1

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Result is what was measured, of any time and any sources. Every request that became
-// due is in exactly one of Answered, Failures, Unsent, Stalled and Abandoned, or still under
-// way.
+// Result is what was measured. Every request that became due is in exactly one of Answered,
+// Failures, Unsent, Stalled and Abandoned, or still in flight.
 type Result struct {
 	// Start and End enclose what was measured. They are zero if nothing was.
 	Start time.Time
@@ -24,20 +23,19 @@ type Result struct {
 	Stalled   int64 // failed, perhaps only because this machine stood still
 	Abandoned int64 // when the run was stopped
 
-	// Connections are those opened, Replaced those among the idle ones that the other
-	// side had closed in good order, which is no failure.
+	// Connections were opened. Replaced are idle ones that the other side closed in good
+	// order, which is no failure.
 	Connections int64
 	Replaced    int64
 
-	// Sorted by their first fields. All but Failures speak of answers.
+	// Flows, Latencies and Failures are sorted by their first fields.
 	Flows     []Flow
 	Latencies []Latency
 	Failures  []FailureCount
 
 	// Examples are the first failures.
 	Examples []Failure
-	// Lag is by how much requests left after they were due: how well the sending side
-	// kept to the schedule.
+	// Lag is how long after their due time requests left.
 	Lag Histogram
 }
 
@@ -51,7 +49,7 @@ type Unsent struct {
 // Total is the sum.
 func (u Unsent) Total() int64 { return u.Late + u.Busy + u.Local }
 
-// Flow is how often sources of a node had an answer from an endpoint.
+// Flow is how often an endpoint answered the sources of a node.
 type Flow struct {
 	Zone    string // of the source
 	Node    string
@@ -59,7 +57,7 @@ type Flow struct {
 	Answers int64
 }
 
-// Latency is the time from the begin of a request, with opening the connection, to the
+// Latency is the time from the start of a request, including opening the connection, to the
 // whole answer.
 type Latency struct {
 	From      string // zone of the source
@@ -67,14 +65,14 @@ type Latency struct {
 	Histogram Histogram
 }
 
-// FailureCount is how many requests failed.
+// FailureCount is a number of failed requests.
 type FailureCount struct {
 	From  string `json:"from"` // zone of the source
 	Kind  Kind   `json:"kind"`
 	Count int64  `json:"count"`
 }
 
-// Failed is the number of all failures.
+// Failed is the number of failures.
 func (r Result) Failed() int64 {
 	var n int64
 	for _, f := range r.Failures {
@@ -94,12 +92,12 @@ func (r Result) FailedAs(kind Kind) int64 {
 	return n
 }
 
-// InZone is the share of answers that came from the zone of their source; 0 of none.
+// InZone is the share of answers from the zone of their source; 0 without answers.
 func (r Result) InZone() float64 {
 	return r.share(func(f Flow) bool { return f.Zone != "" && f.Zone == f.To.Zone })
 }
 
-// InNode is the share of answers that came from the node of their source; 0 of none.
+// InNode is the share of answers from the node of their source; 0 without answers.
 func (r Result) InNode() float64 {
 	return r.share(func(f Flow) bool { return f.Node != "" && f.Node == f.To.Node })
 }
@@ -131,7 +129,7 @@ func (r Result) Latency() Histogram {
 	return all
 }
 
-// maxExamples bounds the failures that are kept whole.
+// maxExamples limits the failures that are kept.
 const maxExamples = 20
 
 // tally is a result that can be added to.
@@ -143,7 +141,7 @@ type tally struct {
 	examples  []Failure
 }
 
-// newTally is empty. The number is zero in the keys of flows and failures.
+// newTally returns an empty tally. In the keys of flows and failures the number is zero.
 func newTally() *tally {
 	return &tally{
 		flows:     make(map[Flow]int64),
@@ -173,29 +171,29 @@ func (t *tally) add(r Result) {
 	s.Replaced += r.Replaced
 	s.Lag.Merge(r.Lag)
 	for _, f := range r.Flows {
-		t.flow(f, f.Answers)
+		t.addFlow(f, f.Answers)
 	}
 	for _, l := range r.Latencies {
-		t.latency(l.From, l.To).Merge(l.Histogram)
+		t.histogram(l.From, l.To).Merge(l.Histogram)
 	}
 	for _, f := range r.Failures {
-		t.failure(f.From, f.Kind, f.Count)
+		t.addFailure(f.From, f.Kind, f.Count)
 	}
 	t.examples = firstExamples(append(t.examples, r.Examples...))
 }
 
-// firstExamples keeps those that happened first.
+// firstExamples keeps the earliest failures.
 func firstExamples(examples []Failure) []Failure {
 	slices.SortStableFunc(examples, func(a, b Failure) int { return a.Time.Compare(b.Time) })
 	return examples[:min(len(examples), maxExamples)]
 }
 
-func (t *tally) flow(f Flow, n int64) {
+func (t *tally) addFlow(f Flow, n int64) {
 	f.Answers = 0
 	t.flows[f] += n
 }
 
-func (t *tally) latency(from, to string) *Histogram {
+func (t *tally) histogram(from, to string) *Histogram {
 	key := [2]string{from, to}
 	if t.latencies[key] == nil {
 		t.latencies[key] = new(Histogram)
@@ -203,11 +201,11 @@ func (t *tally) latency(from, to string) *Histogram {
 	return t.latencies[key]
 }
 
-func (t *tally) failure(from string, kind Kind, n int64) {
+func (t *tally) addFailure(from string, kind Kind, n int64) {
 	t.failures[FailureCount{From: from, Kind: kind}] += n
 }
 
-// result is a copy in order.
+// result returns a sorted copy.
 func (t *tally) result() Result {
 	r := t.sum
 	r.Lag = Histogram{}
@@ -251,15 +249,15 @@ func compareKinds(a, b Kind) int {
 	return cmp.Compare(slices.Index(kinds[:], a), slices.Index(kinds[:], b))
 }
 
-// recorder collects what happens until somebody takes it. Requests of all sources
-// report to it at the same time.
+// recorder collects results of all sources until they are taken.
 type recorder struct {
 	mu    sync.Mutex
 	tally *tally
 
-	// A sync.Once would hold up whoever fails second until the first was looked at.
-	told    atomic.Bool
-	failure func(Failure) // nil, or called once
+	// Not a sync.Once, which would block the second failure until the first one was looked
+	// at.
+	reported atomic.Bool
+	failure  func(Failure) // nil, or called once
 }
 
 func newRecorder(failure func(Failure)) *recorder {
@@ -275,16 +273,16 @@ func (r *recorder) take() Result {
 	return taken.result()
 }
 
-// note changes the sums. The times of the result enclose now.
-func (r *recorder) note(now time.Time, change func(*Result)) {
+// update changes the sums, and extends the time of the result to now.
+func (r *recorder) update(now time.Time, change func(*Result)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at(now)
+	r.extend(now)
 	change(&r.tally.sum)
 }
 
-// at stretches the times of the result; the caller holds the lock.
-func (r *recorder) at(now time.Time) {
+// extend extends the time of the result; the caller holds the lock.
+func (r *recorder) extend(now time.Time) {
 	s := &r.tally.sum
 	if s.Start.IsZero() {
 		s.Start = now
@@ -294,31 +292,29 @@ func (r *recorder) at(now time.Time) {
 	}
 }
 
-// answered counts a right answer.
 func (r *recorder) answered(now time.Time, from Place, to Endpoint, latency time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at(now)
+	r.extend(now)
 	r.tally.sum.Answered++
-	r.tally.flow(Flow{Zone: from.Zone, Node: from.Node, To: to}, 1)
-	r.tally.latency(from.Zone, to.Zone).Record(latency)
+	r.tally.addFlow(Flow{Zone: from.Zone, Node: from.Node, To: to}, 1)
+	r.tally.histogram(from.Zone, to.Zone).Record(latency)
 }
 
-// failed counts a failure.
 func (r *recorder) failed(f Failure) {
 	r.mu.Lock()
-	r.at(f.Time)
-	r.tally.failure(f.From.Zone, f.Kind, 1)
+	r.extend(f.Time)
+	r.tally.addFailure(f.From.Zone, f.Kind, 1)
 	if len(r.tally.examples) < maxExamples {
 		r.tally.examples = append(r.tally.examples, f)
 	}
 	r.mu.Unlock()
-	r.tell(f)
+	r.reportFirst(f)
 }
 
-// tell tells of the first failure.
-func (r *recorder) tell(f Failure) {
-	if r.failure != nil && !r.told.Swap(true) {
+// reportFirst reports the first failure.
+func (r *recorder) reportFirst(f Failure) {
+	if r.failure != nil && !r.reported.Swap(true) {
 		r.failure(f)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Summary is what a result says, in figures to read: shares from 0 to 1, latencies in
-// milliseconds. Its JSON is the output of the command.
+// Summary expresses a result in shares from 0 to 1 and latencies in milliseconds. Its JSON
+// is the output of the command.
 type Summary struct {
 	Service   string   `json:"service,omitempty"`
 	Targets   []string `json:"targets"`
@@ -36,7 +36,7 @@ type Summary struct {
 	Latency Percentiles `json:"latencyMilliseconds"`
 	Lag     Percentiles `json:"lagMilliseconds"`
 
-	// Zones are those of endpoints, the columns of the matrix.
+	// Zones are those of endpoints, the columns of Matrix.
 	Zones     []string        `json:"zones"`
 	Matrix    []ZoneRow       `json:"matrix"`
 	Endpoints []EndpointShare `json:"endpoints"`
@@ -44,7 +44,7 @@ type Summary struct {
 	Examples  []Failure       `json:"examples"`
 }
 
-// Percentiles are those of durations, in milliseconds, within 0.4 percent.
+// Percentiles of durations are in milliseconds, within 0.4 percent.
 type Percentiles struct {
 	Min  float64 `json:"min"`
 	Mean float64 `json:"mean"`
@@ -55,7 +55,7 @@ type Percentiles struct {
 	Max  float64 `json:"max"`
 }
 
-// ZoneRow is what the sources of a zone saw.
+// ZoneRow is what the sources of a zone measured.
 type ZoneRow struct {
 	From     string      `json:"from"`
 	Answered int64       `json:"answered"`
@@ -65,7 +65,7 @@ type ZoneRow struct {
 	To       []ZoneCell  `json:"to"` // one for each of the zones
 }
 
-// ZoneCell is what the sources of a zone had from the endpoints of a zone.
+// ZoneCell is what the sources of a zone measured of the endpoints of a zone.
 type ZoneCell struct {
 	Zone    string      `json:"zone"`
 	Answers int64       `json:"answers"`
@@ -73,15 +73,14 @@ type ZoneCell struct {
 	Latency Percentiles `json:"latencyMilliseconds"`
 }
 
-// EndpointShare is what an endpoint answered.
+// EndpointShare is the share of an endpoint in all answers.
 type EndpointShare struct {
 	Endpoint
 	Answers int64   `json:"answers"`
 	Share   float64 `json:"share"`
 }
 
-// Summarize says what a result of a plan says. It needs the number of sources only to
-// say it again.
+// Summarize sums a result up. The number of sources is only passed on.
 func Summarize(plan Plan, sources int, r Result) Summary {
 	plan = plan.withDefaults()
 	s := Summary{
@@ -139,7 +138,7 @@ func matrix(r Result) (columns []string, rows []ZoneRow) {
 	return columns, rows
 }
 
-// sortedKeys is never nil, which would be null in JSON.
+// sortedKeys never returns nil, which would be null in JSON.
 func sortedKeys(set map[string]bool) []string {
 	keys := slices.AppendSeq([]string{}, maps.Keys(set))
 	slices.Sort(keys)
@@ -159,7 +158,7 @@ func endpointShares(r Result) []EndpointShare {
 	return shares
 }
 
-// round keeps what is worth reading of a share or of milliseconds.
+// round drops insignificant digits of shares and milliseconds.
 func round(x float64) float64 { return math.Round(x*1e5) / 1e5 }
 
 func percentiles(h Histogram) Percentiles {

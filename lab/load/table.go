@@ -62,7 +62,7 @@ func Table(s Summary) string {
 	return b.String()
 }
 
-// title says what was asked for.
+// title describes the plan.
 func (s Summary) title() string {
 	whom := strings.Join(s.Targets, ", ")
 	if s.Service != "" {
@@ -104,7 +104,7 @@ func (s Summary) endpoints() string {
 	return columns(rows, "llll")
 }
 
-// failures have a row for each kind that occurred and a column for each zone that sent.
+// failures has a row for each kind that occurred and a column for each zone that sent.
 func (s Summary) failures() string {
 	var zones []string
 	byKind := make(map[Kind]map[string]int64)
@@ -138,7 +138,7 @@ func (s Summary) failures() string {
 	return columns(rows, "l")
 }
 
-// text is a failure in one line.
+// text is a failure on one line.
 func (f Failure) text() string {
 	from := fmt.Sprintf("%s (%s)", orNone(f.From.Pod), orNone(f.From.Zone))
 	if f.Local != "" {
@@ -170,8 +170,8 @@ func (p Percentiles) text() string {
 		milliseconds(p.P99), milliseconds(p.P999), milliseconds(p.Max))
 }
 
-// columns aligns rows. For each column the letter of align says where: l for left;
-// those without a letter go right, as numbers do. No letter at all is all left.
+// columns aligns rows. Columns with an "l" in align are aligned left, others right; without
+// any align all are aligned left.
 func columns(rows [][]string, align string) string {
 	var widths []int
 	for _, row := range rows {
@@ -201,10 +201,10 @@ func columns(rows [][]string, align string) string {
 	return b.String()
 }
 
-// orNone stands for what is not known.
+// orNone replaces an unknown name.
 func orNone(text string) string { return cmp.Or(text, "-") }
 
-// number is a number of things in words.
+// number is a count with its noun.
 func number(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -212,7 +212,7 @@ func number(n int, thing string) string {
 	return count(int64(n)) + " " + thing + "s"
 }
 
-// count sets the thousands apart.
+// count separates thousands.
 func count(n int64) string {
 	if n < 0 {
 		return "-" + count(-n)
@@ -226,7 +226,7 @@ func count(n int64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// milliseconds has three digits that count, or a few more.
+// milliseconds shows at least three significant digits.
 func milliseconds(ms float64) string {
 	switch {
 	case ms >= 1000:

@@ -36,7 +36,7 @@ func undisturbed(ctx context.Context, measure func() (disturbance string, err er
 
 // calmDown waits until the machine is calm.
 func calmDown(ctx context.Context) error {
-	pulse, stop, err := load.Machine()
+	stalls, stop, err := load.DetectStalls()
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func calmDown(ctx context.Context) error {
 			return ctx.Err()
 		case now := <-tick.C:
 			since := now.Sub(begun)
-			if since >= calmWithin || since >= calm && pulse.Missed(now.Add(-calm), now) == 0 {
+			if since >= calmWithin || since >= calm && stalls.Stalled(now.Add(-calm), now) == 0 {
 				return nil
 			}
 		}

@@ -487,7 +487,7 @@ func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() err
 		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
 		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: 250 * time.Millisecond,
 	}
-	pulse, still, err := load.Machine()
+	stalls, still, err := load.DetectStalls()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -509,7 +509,7 @@ func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() err
 		}
 		return "", nil
 	})
-	return last.Sub(begun), pulse.Missed(begun, last), err
+	return last.Sub(begun), stalls.Stalled(begun, last), err
 }
 
 // affinityTimeout has a client stay with its endpoint as long as it comes back within the

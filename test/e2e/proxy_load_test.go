@@ -93,7 +93,7 @@ func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(
 	}
 	ended := make(chan outcome, len(jobs))
 	for i, job := range jobs {
-		watch := load.Watch{Pulse: held.pulse, Notice: notice}
+		watch := load.Watch{Stalls: held.stalls, Notice: notice}
 		if i == 0 {
 			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
 		}
@@ -190,7 +190,7 @@ type long struct {
 	ended map[string]int
 	// stalled were not answered in time since the machine stood still.
 	stalled int
-	pulse   *load.Pulse
+	stalls   *load.StallDetector
 }
 
 // holdLong opens long connections from all clients in turn, each of which asks again and
@@ -201,12 +201,12 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 		return nil, err
 	}
 	target := job.Plan.Targets[0].String()
-	pulse, still, err := load.Machine()
+	stalls, still, err := load.DetectStalls()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	l := &long{ended: map[string]int{}, pulse: pulse, stop: func() {
+	l := &long{ended: map[string]int{}, stalls: stalls, stop: func() {
 		cancel()
 		still()
 	}}
@@ -239,7 +239,7 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 // excuse has a connection opened again that was not answered in time since the machine
 // stood still, which shows nothing about the others either.
 func (l *long) excuse(ctx context.Context, sent time.Time, err error) error {
-	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) || !l.pulse.Excuses(sent, patience) {
+	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) || !l.stalls.Excuses(sent, patience) {
 		return err
 	}
 	l.mu.Lock()

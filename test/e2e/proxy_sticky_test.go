@@ -51,20 +51,20 @@ func (s *scene) handOverStickyOnce(ctx context.Context, service string) (figure,
 	if err != nil {
 		return "", "", err
 	}
-	pulse, still, err := load.Machine()
+	stalls, still, err := load.DetectStalls()
 	if err != nil {
 		return "", "", err
 	}
 	defer still()
 	flow, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	// The clients end before the pulse does.
+	// The clients end before the detector does.
 	defer func() {
 		stop()
 		running.Wait()
 	}()
 	for _, c := range clients {
-		running.Go(func() { c.connect(flow, pulse) })
+		running.Go(func() { c.connect(flow, stalls) })
 	}
 
 	if err := clients.more(ctx, stickyAnswers); err != nil {
@@ -161,7 +161,7 @@ func newStickyClient(labName string, pod *corev1.Pod, to netip.AddrPort) *sticky
 }
 
 // connect connects until a connection fails or all is over.
-func (c *stickyClient) connect(ctx context.Context, pulse *load.Pulse) {
+func (c *stickyClient) connect(ctx context.Context, stalls *load.StallDetector) {
 	pause := time.NewTicker(stickyPause)
 	defer pause.Stop()
 	for ctx.Err() == nil {
@@ -171,7 +171,7 @@ func (c *stickyClient) connect(ctx context.Context, pulse *load.Pulse) {
 			return
 		}
 		late := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
-		c.note(answer.Pod, err, late && pulse.Excuses(sent, patience))
+		c.note(answer.Pod, err, late && stalls.Excuses(sent, patience))
 		if err != nil {
 			return
 		}

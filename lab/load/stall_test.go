@@ -17,10 +17,10 @@ import (
 func TestPulse(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	p := NewPulse(start)
+	p := NewStallDetector(start)
 	// Late by little, then still for 3 s and for 0.4 s, and since 4.5 s.
 	for _, ms := range []int{50, 100, 340, 350, 3350, 3400, 3800, 4300, 4500} {
-		p.beat(0, at(ms))
+		p.tick(0, at(ms))
 	}
 	for _, test := range []struct{ from, to, want int }{
 		{0, 350, 0},
@@ -31,7 +31,7 @@ func TestPulse(t *testing.T) {
 		{3000, 3500, 350 + 100},
 		{0, 4500, 3000 + 400 + 500},
 		{4500, 4700, 0},      // not late yet
-		{4500, 9500, 5000},   // the beat is yet to come
+		{4500, 9500, 5000},   // the tick is yet to come
 		{9000, 9500, 500},    // began within
 		{4200, 4400, 100},    // ended with a gap
 		{20000, 20000, 0},    // no time at all
@@ -40,7 +40,7 @@ func TestPulse(t *testing.T) {
 		{3800, 10000, 6000},  // one to the end, and 200 ms that are none
 		{10000, 15000, 5000}, // all of it
 	} {
-		if got := p.Missed(at(test.from), at(test.to)); got != time.Duration(test.want)*time.Millisecond {
+		if got := p.Stalled(at(test.from), at(test.to)); got != time.Duration(test.want)*time.Millisecond {
 			t.Errorf("from %d to %d ms: %v missed, want %d ms", test.from, test.to, got, test.want)
 		}
 	}
@@ -56,16 +56,16 @@ func TestExcuses(t *testing.T) {
 		{2 * time.Second, true},
 		{9 * time.Second, true},
 	} {
-		p := NewPulse(start)
-		p.beat(0, start.Add(test.gap))
-		for at := test.gap; at < 20*time.Second; at += beat {
-			p.beat(0, start.Add(at))
+		p := NewStallDetector(start)
+		p.tick(0, start.Add(test.gap))
+		for at := test.gap; at < 20*time.Second; at += tickPeriod {
+			p.tick(0, start.Add(at))
 		}
 		if got := p.Excuses(start, 10*time.Second); got != test.want {
-			t.Errorf("%v of the first 10 s without a beat: excuse %v, want %v", test.gap, got, test.want)
+			t.Errorf("%v of the first 10 s without a tick: excuse %v, want %v", test.gap, got, test.want)
 		}
 		if p.Excuses(start.Add(10*time.Second), 10*time.Second) {
-			t.Errorf("%v without a beat before it began are an excuse", test.gap)
+			t.Errorf("%v without a tick before it began are an excuse", test.gap)
 		}
 	}
 }
@@ -74,14 +74,14 @@ func TestExcuses(t *testing.T) {
 func TestProcessorsStandStill(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	p := &Pulse{last: []time.Time{start, start}}
+	p := &StallDetector{last: []time.Time{start, start}}
 	// The first is still from 1 to 3 s, the second from 2 to 4, from 6 to 7 and since 9 s.
 	for ms := 0; ms <= 10000; ms += 50 {
 		if ms <= 1000 || ms >= 3000 {
-			p.beat(0, at(ms))
+			p.tick(0, at(ms))
 		}
 		if ms <= 2000 || ms >= 4000 && ms <= 6000 || ms >= 7000 && ms <= 9000 {
-			p.beat(1, at(ms))
+			p.tick(1, at(ms))
 		}
 	}
 	for _, test := range []struct{ from, to, want int }{
@@ -92,33 +92,33 @@ func TestProcessorsStandStill(t *testing.T) {
 		{4000, 6000, 0},
 		{9000, 10000, 1000},
 	} {
-		if got := p.Missed(at(test.from), at(test.to)); got != time.Duration(test.want)*time.Millisecond {
+		if got := p.Stalled(at(test.from), at(test.to)); got != time.Duration(test.want)*time.Millisecond {
 			t.Errorf("from %d to %d ms: %v missed, want %d ms", test.from, test.to, got, test.want)
 		}
 	}
 }
 
-// TestMachine has all processors beat, each by a thread that stays on it.
-func TestMachine(t *testing.T) {
+// TestDetectStalls has a thread on each processor tick, bound to it.
+func TestDetectStalls(t *testing.T) {
 	start := time.Now()
-	p, stop, err := Machine()
+	p, stop, err := DetectStalls()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for beaten, late := false, time.Now().Add(time.Minute); !beaten; time.Sleep(beat) {
+	for ticked, late := false, time.Now().Add(time.Minute); !ticked; time.Sleep(tickPeriod) {
 		if time.Now().After(late) {
-			t.Fatal("a processor does not beat")
+			t.Fatal("a processor does not tick")
 		}
 		p.mu.Lock()
-		beaten = !slices.ContainsFunc(p.last, func(last time.Time) bool { return last.Sub(start) < 3*beat })
+		ticked = !slices.ContainsFunc(p.last, func(last time.Time) bool { return last.Sub(start) < 3*tickPeriod })
 		p.mu.Unlock()
 	}
 	if bound := boundThreads(t); len(p.last) == 0 || len(bound) != len(p.last) {
-		t.Errorf("%d processors beat, and threads are bound to %v", len(p.last), bound)
+		t.Errorf("%d processors tick, and threads are bound to %v", len(p.last), bound)
 	}
 	stop()
 	end := time.Now()
-	if missed, still := p.Missed(start, end), p.Missed(end, end.Add(time.Hour)); missed >= end.Sub(start) || still < time.Hour {
+	if missed, still := p.Stalled(start, end), p.Stalled(end, end.Add(time.Hour)); missed >= end.Sub(start) || still < time.Hour {
 		t.Errorf("%v missed of %v, and of an hour after the end %v", missed, end.Sub(start), still)
 	}
 }
@@ -126,10 +126,10 @@ func TestMachine(t *testing.T) {
 func TestPulseBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		p := NewPulse(start)
+		p := NewStallDetector(start)
 		go p.Run(t.Context())
 		time.Sleep(time.Minute)
-		if missed := p.Missed(start, time.Now()); missed != 0 {
+		if missed := p.Stalled(start, time.Now()); missed != 0 {
 			t.Errorf("%v missed of a minute in which nothing was late", missed)
 		}
 	})
@@ -163,7 +163,7 @@ func TestSlow(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		takes         time.Duration
-		beats         bool
+		ticks         bool
 		slow, delayed int64
 	}{
 		{"quick", 2 * time.Second, true, 0, 0},
@@ -176,9 +176,9 @@ func TestSlow(t *testing.T) {
 					time.Sleep(test.takes)
 					reply(conn, id)
 				})
-				watch := Watch{Pulse: NewPulse(time.Now())}
-				if test.beats {
-					watch.Pulse = nil
+				watch := Watch{Stalls: NewStallDetector(time.Now())}
+				if test.ticks {
+					watch.Stalls = nil
 				}
 				plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Timeout: 5 * time.Second, KeepAlive: true}
 				r, err := Run(t.Context(), plan, []Source{{Dial: dial}}, watch)
@@ -193,7 +193,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestStandingStillIsNoFailure has requests time out while the pulse does not beat.
+// TestStandingStillIsNoFailure has requests time out while nothing ticks.
 func TestStandingStillIsNoFailure(t *testing.T) {
 	closed := func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -209,28 +209,28 @@ func TestStandingStillIsNoFailure(t *testing.T) {
 		name            string
 		dial            DialFunc
 		notice          time.Duration
-		beats           bool
+		ticks           bool
 		stalled, failed int64
 	}{
 		{"still", piped(func(net.Conn, string) {}), 0, false, 10, 0},
-		{"beating", piped(func(net.Conn, string) {}), 0, true, 0, 10},
+		{"ticking", piped(func(net.Conn, string) {}), 0, true, 0, 10},
 		{"still, but closed", closed, time.Minute, false, 0, 10},
 		{"still, but it ends", ends, 0, false, 0, 10},
 		{"still while its end is near", ends, 5 * time.Second, false, 10, 0},
 		{"still for too little of that before its end", ends, time.Minute, false, 0, 10},
-		{"beating while its end is near", ends, 5 * time.Second, true, 0, 10},
+		{"ticking while its end is near", ends, 5 * time.Second, true, 0, 10},
 		{"still, but nobody is there", nobody, 0, false, 0, 10},
 		{"still while all had to learn that nobody is there", nobody, 5 * time.Second, false, 10, 0},
 		{"still for too little of that", nobody, time.Minute, false, 0, 10},
-		{"beating while all had to learn that nobody is there", nobody, 5 * time.Second, true, 0, 10},
+		{"ticking while all had to learn that nobody is there", nobody, 5 * time.Second, true, 0, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &client{dial: test.dial, recorder: newRecorder(nil), pulse: NewPulse(time.Now()), notice: test.notice}
+				c := &client{dial: test.dial, recorder: newRecorder(nil), stalls: NewStallDetector(time.Now()), notice: test.notice}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if test.beats {
-					go c.pulse.Run(ctx)
+				if test.ticks {
+					go c.stalls.Run(ctx)
 				}
 				time.Sleep(2 * time.Second)
 				plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, KeepAlive: true}
