@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connection is an entry of a node's connection tracking: what the kernel remembers of
-// a connection, with the endpoint that a proxy's rules chose for it.
+// Connection is an entry of a node's connection tracking, with the endpoint that a proxy's
+// rules chose for it.
 type Connection struct {
 	Protocol string `json:"protocol"`
-	// State is that of a TCP connection, as the kernel names it.
+	// State is the state of a TCP connection, as the kernel names it.
 	State string `json:"state,omitempty"`
 	// From and To are as the client sees them: To may be a cluster IP.
 	From netip.AddrPort `json:"from"`
 	To   netip.AddrPort `json:"to"`
-	// Endpoint is who answers.
+	// Endpoint is the address that answers.
 	Endpoint netip.AddrPort `json:"endpoint"`
-	// TimeoutSeconds is when the kernel forgets it.
+	// TimeoutSeconds is when the entry expires.
 	TimeoutSeconds uint32 `json:"timeoutSeconds"`
 }
 
-// tcpStates are the kernel's names, by number.
+// tcpStates are the kernel's names by number.
 var tcpStates = []string{
 	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
 }
 
-// Connections lists what the kernel tracks on a node, in the order of the clients'
-// addresses. Connections come and go while it is read.
+// Connections lists the tracked connections of a node, sorted by the clients' addresses.
+// The list is not atomic.
 func (f *Fabric) Connections(nodeName string) ([]Connection, error) {
 	node, err := f.node(nodeName)
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *Fabric) Connections(nodeName string) ([]Connection, error) {
 	err = InNamespace(f.nodeNamespace(node), func() error {
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
-			// What changed meanwhile may be missing, which it may anyway.
+			// An interrupted dump may lack what changed in the meantime, as any dump may.
 			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 				return fmt.Errorf("reading the tracked connections of node %s: %w", nodeName, err)
 			}

@@ -10,15 +10,14 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// CutNode cuts a node off from all others and from the control plane. What is sent is
-// lost without an error, as when a cable is pulled somewhere in between. Pods on the
-// node still reach each other. A node that is cut already stays cut.
-func (f *Fabric) CutNode(name string) error { return f.setNode(name, true) }
+// CutNode cuts a node off from all others and from the control plane. Packets are dropped
+// silently, as when a cable is pulled. Pods on the node still reach each other.
+func (f *Fabric) CutNode(name string) error { return f.setNodeCut(name, true) }
 
-// HealNode undoes CutNode.
-func (f *Fabric) HealNode(name string) error { return f.setNode(name, false) }
+// HealNode reverts CutNode.
+func (f *Fabric) HealNode(name string) error { return f.setNodeCut(name, false) }
 
-func (f *Fabric) setNode(name string, cut bool) error {
+func (f *Fabric) setNodeCut(name string, cut bool) error {
 	node, err := f.node(name)
 	if err != nil {
 		return err
@@ -27,32 +26,31 @@ func (f *Fabric) setNode(name string, cut bool) error {
 		return setElement(conn, r.cutNodes, linkKey(node), cut)
 	})
 	if err != nil {
-		return fmt.Errorf("%s node %q: %w", cutting(cut), name, err)
+		return fmt.Errorf("%s node %q: %w", cutVerb(cut), name, err)
 	}
 	return nil
 }
 
-// Reach says from what a zone is cut off.
+// Reach is what a zone is cut off from.
 type Reach int
 
 // The reaches of a cut.
 const (
-	// OtherZones leaves the zone's nodes with each other and with the control plane,
-	// which is in no zone.
+	// OtherZones leaves the zone connected to the control plane, which is in no zone.
 	OtherZones Reach = iota
-	// Everything leaves the zone's nodes with each other.
+	// Everything cuts the zone off from the control plane too.
 	Everything
 )
 
-// CutZone cuts a zone off. A zone that is cut already is then cut as asked for now.
+// CutZone cuts a zone off from others, in place of an earlier cut of the zone.
 func (f *Fabric) CutZone(zone string, reach Reach) error {
-	return f.setZone(zone, true, reach == Everything)
+	return f.setZoneCut(zone, true, reach == Everything)
 }
 
-// HealZone undoes CutZone. Nodes that CutNode cut off stay so.
-func (f *Fabric) HealZone(zone string) error { return f.setZone(zone, false, false) }
+// HealZone reverts CutZone. Nodes that CutNode cut off stay so.
+func (f *Fabric) HealZone(zone string) error { return f.setZoneCut(zone, false, false) }
 
-func (f *Fabric) setZone(zone string, cut, control bool) error {
+func (f *Fabric) setZoneCut(zone string, cut, control bool) error {
 	if _, ok := f.shape.Zone(zone); !ok {
 		return fmt.Errorf("zone %q: lab %q has no zone of this name", zone, f.shape.Name)
 	}
@@ -63,7 +61,7 @@ func (f *Fabric) setZone(zone string, cut, control bool) error {
 		)
 	})
 	if err != nil {
-		return fmt.Errorf("%s zone %q: %w", cutting(cut), zone, err)
+		return fmt.Errorf("%s zone %q: %w", cutVerb(cut), zone, err)
 	}
 	return nil
 }
@@ -75,22 +73,22 @@ func setElement(conn *nftables.Conn, set *nftables.Set, key []byte, present bool
 	return conn.SetAddElements(set, []nftables.SetElement{{Key: key}})
 }
 
-func cutting(cut bool) string {
+func cutVerb(cut bool) string {
 	if cut {
 		return "cutting off"
 	}
 	return "healing"
 }
 
-// Cuts are what is cut off.
+// Cuts are the nodes and zones that are cut off.
 type Cuts struct {
-	// Nodes are those that CutNode cut off, in the order of the shape.
+	// Nodes are those cut off by CutNode, in the order of the shape.
 	Nodes []string
-	// Zones are those that CutZone cut off, and from what.
+	// Zones are those cut off by CutZone.
 	Zones map[string]Reach
 }
 
-// Cuts says what is cut off now.
+// Cuts returns what is cut off.
 func (f *Fabric) Cuts() (Cuts, error) {
 	var cutNodes, cutZones, cutControl []nftables.SetElement
 	err := f.inRules(func(conn *nftables.Conn, r rules) (err error) {
@@ -108,49 +106,48 @@ func (f *Fabric) Cuts() (Cuts, error) {
 	}
 	cuts := Cuts{Zones: map[string]Reach{}}
 	for _, node := range f.shape.Nodes() {
-		if holds(cutNodes, linkKey(node)) {
+		if hasElement(cutNodes, linkKey(node)) {
 			cuts.Nodes = append(cuts.Nodes, node.Name)
 		}
 	}
 	for _, zone := range f.shape.Zones {
-		if !holds(cutZones, zoneKey(zone.Name)) {
+		if !hasElement(cutZones, zoneKey(zone.Name)) {
 			continue
 		}
 		cuts.Zones[zone.Name] = OtherZones
-		if holds(cutControl, zoneKey(zone.Name)) {
+		if hasElement(cutControl, zoneKey(zone.Name)) {
 			cuts.Zones[zone.Name] = Everything
 		}
 	}
 	return cuts, nil
 }
 
-func holds(elements []nftables.SetElement, key []byte) bool {
+func hasElement(elements []nftables.SetElement, key []byte) bool {
 	return slices.ContainsFunc(elements, func(e nftables.SetElement) bool { return slices.Equal(e.Key, key) })
 }
 
-// ZonePair is a direction: from a zone to another, or within one.
+// ZonePair is a direction between two zones, or within one.
 type ZonePair struct {
 	From, To string
 }
 
-// Traffic is what was sent.
+// Traffic is an amount of traffic.
 type Traffic struct {
 	Bytes, Packets uint64
 }
 
-// Traffic is what nodes of each zone have sent to nodes of each zone since the lab came
-// up, host and pods alike, counted where it leaves the fabric. Zones that sent nothing
-// are missing. Traffic inside a node and with the control plane is not counted, nor
-// what a cut dropped. Packets are those that the kernel forwarded: several that were
-// sent at once may count as one, so bytes are the better measure.
+// Traffic is what the nodes of each zone, with their pods, have sent to nodes of each zone
+// since the lab came up. It does not count traffic inside a node, with the control plane,
+// or dropped by a cut. Pairs without traffic are missing. The kernel may count several
+// packets as one, so bytes are the better measure.
 func (f *Fabric) Traffic() (map[ZonePair]Traffic, error) {
 	traffic := map[ZonePair]Traffic{}
 	err := f.inRules(func(conn *nftables.Conn, r rules) error {
-		elements, err := conn.GetSetElements(r.moved)
+		elements, err := conn.GetSetElements(r.traffic)
 		if err != nil {
 			return err
 		}
-		pairs := f.pairs()
+		pairs := f.zonePairs()
 		for _, element := range elements {
 			if pair, known := pairs[string(element.Key)]; known && element.Counter != nil {
 				traffic[pair] = Traffic{Bytes: element.Counter.Bytes, Packets: element.Counter.Packets}
@@ -164,17 +161,17 @@ func (f *Fabric) Traffic() (map[ZonePair]Traffic, error) {
 	return traffic, nil
 }
 
-// pairs are all pairs of zones by their keys.
-func (f *Fabric) pairs() map[string]ZonePair {
+// zonePairs returns all pairs of zones by their keys.
+func (f *Fabric) zonePairs() map[string]ZonePair {
 	pairs := map[string]ZonePair{}
-	each(f.shape, func(from, to shape.Zone) {
+	eachZonePair(f.shape, func(from, to shape.Zone) {
 		pairs[string(pairKey(from.Name, to.Name))] = ZonePair{From: from.Name, To: to.Name}
 	})
 	return pairs
 }
 
-// each calls a function with all pairs of zones.
-func each(s shape.Shape, f func(from, to shape.Zone)) {
+// eachZonePair calls a function with all pairs of zones.
+func eachZonePair(s shape.Shape, f func(from, to shape.Zone)) {
 	for _, from := range s.Zones {
 		for _, to := range s.Zones {
 			f(from, to)

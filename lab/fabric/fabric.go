@@ -1,15 +1,14 @@
-// Package fabric is the network of a lab: a network namespace for each node and each
-// pod, and one that joins the nodes and routes between them as a cloud's network does.
+// Package fabric is the network of a lab: a network namespace for each node and each pod,
+// and one that routes between the nodes, as a cloud's network does.
 //
-// Every link is a pair of virtual Ethernet devices with routes to single addresses on
-// both ends; there is no bridge and no shared segment, so all that passes between two
-// nodes passes the fabric's rules. There it is counted by the zones it came from and
-// went to, slowed, or dropped to play a failure. Pods of one node talk through their
-// node's namespace and are not seen by the fabric, as in a cloud they cost nothing.
+// Every link is a veth pair with host routes on both ends, without bridges or shared
+// segments, so all traffic between nodes passes the fabric's rules. There it is counted by
+// zone, delayed, or dropped to simulate a failure. Traffic between pods of a node stays in
+// the node's namespace.
 //
-// All that the fabric knows is in the kernel: Open finds it again, and two commands
-// can use it at once. Nothing is ever changed in the network namespace of the caller:
-// each socket is made on a thread that has moved into one of the lab's namespaces.
+// All state is in the kernel: Open finds it again, and several commands can use it at once.
+// The caller's own network namespace is never changed: sockets are made on threads that
+// enter a namespace of the lab.
 package fabric
 
 import (
@@ -33,8 +32,8 @@ type Fabric struct {
 	notes []string
 }
 
-// Up makes the network of a lab, after it removed what an earlier one of the same name
-// left behind. Where it fails, nothing stays.
+// Up makes the network of a lab, after it removed what an earlier lab of the same name left
+// behind. If it fails, nothing is left.
 func Up(s shape.Shape) (*Fabric, error) {
 	f, err := up(s)
 	if err != nil {
@@ -68,8 +67,7 @@ func up(s shape.Shape) (*Fabric, error) {
 	return f, nil
 }
 
-// Open finds the network of a lab that is up. The shape is what it looks like now, with
-// nodes added and removed since.
+// Open finds the network of a running lab. The shape is the lab's current one.
 func Open(s shape.Shape) (*Fabric, error) {
 	f := &Fabric{shape: s}
 	if _, err := os.Stat(shape.NamespacePath(f.namespace())); err != nil {
@@ -81,15 +79,14 @@ func Open(s shape.Shape) (*Fabric, error) {
 	return f, nil
 }
 
-// Notes are sentences about what the kernel cannot do here and the lab goes on without.
+// Notes say what the kernel does not support and the lab does without.
 func (f *Fabric) Notes() []string { return slices.Clone(f.notes) }
 
-// Down removes the network of this lab.
+// Down removes the network.
 func (f *Fabric) Down() error { return Down(f.shape.Name) }
 
-// Down removes every network namespace of the lab with a name, also those made by
-// half. It is no error when there are none. Processes that are still in a namespace
-// keep their network, out of reach; they are to be stopped before.
+// Down removes all network namespaces of the lab with a name, if there are any. Processes
+// in them must be stopped before.
 func Down(lab string) error {
 	namespaces, err := Namespaces(lab)
 	if err != nil {
@@ -102,7 +99,7 @@ func Down(lab string) error {
 	return errors.Join(failed...)
 }
 
-// Namespaces names all network namespaces of the lab with a name.
+// Namespaces returns the names of all network namespaces of the lab with a name.
 func Namespaces(lab string) ([]string, error) {
 	entries, err := os.ReadDir(shape.NamespaceFolder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,14 +127,12 @@ func (f *Fabric) node(name string) (shape.Node, error) {
 	return node, nil
 }
 
-// nodeNamespace names the network namespace of a node.
 func (f *Fabric) nodeNamespace(n shape.Node) string {
 	return shape.NodeNamespace(f.shape.Name, n.Index)
 }
 
-// The addresses of the fabric's and the nodes' ends of links, as next hop for IPv6:
-// unlike IPv4, it answers for an address on the link that has it only. They are the
-// same on all links.
+// The next hops for IPv6, the same on all links: unlike IPv4, IPv6 answers only for
+// addresses on the link itself.
 var (
 	uplinkV6 = netip.MustParseAddr("fe80::1")
 	linkV6   = netip.MustParsePrefix("fe80::1/64")
@@ -151,7 +146,7 @@ func (f *Fabric) makeFabric() error {
 			return err
 		}
 		for _, addr := range f.shape.FabricAddrs() {
-			if err := addAddr(handle, lo, single(addr)); err != nil {
+			if err := addAddr(handle, lo, hostPrefix(addr)); err != nil {
 				return err
 			}
 		}
@@ -159,7 +154,7 @@ func (f *Fabric) makeFabric() error {
 	})
 }
 
-// AddNode gives a node a network in a running lab.
+// AddNode adds a node to the network of a running lab.
 func (f *Fabric) AddNode(node shape.Node) error {
 	changed := f.shape
 	if _, ok := changed.Node(node.Name); !ok {
@@ -185,16 +180,16 @@ func (f *Fabric) addNode(node shape.Node) error {
 	if err := f.linkNode(node); err != nil {
 		return fmt.Errorf("adding node %q to the network: %w", node.Name, err)
 	}
-	if err := f.admit(node); err != nil {
+	if err := f.addNodeRules(node); err != nil {
 		return fmt.Errorf("adding node %q to the fabric's rules: %w", node.Name, err)
 	}
 	return nil
 }
 
-// firstIndex is far from the numbers that the kernel gives to the ends of links.
-const firstIndex = 1000
+// firstLinkIndex is far from the numbers that the kernel assigns to links.
+const firstLinkIndex = 1000
 
-// linkNode makes the namespace of a node and links it with the fabric.
+// linkNode makes the namespace of a node and links it to the fabric.
 func (f *Fabric) linkNode(node shape.Node) error {
 	if err := makeNamespace(f.nodeNamespace(node), nil); err != nil {
 		return err
@@ -202,15 +197,15 @@ func (f *Fabric) linkNode(node shape.Node) error {
 	name := shape.NodeLink(node.Index)
 	addrs := f.shape.NodeAddrs(node)
 	fabricAddrs := f.shape.FabricAddrs()
-	err := link(linkSpec{
-		upper: f.namespace(), upperName: name, upperIndex: firstIndex + node.Index,
+	err := makeLink(linkSpec{
+		upper: f.namespace(), upperName: name, upperIndex: firstLinkIndex + node.Index,
 		lower: f.nodeNamespace(node), lowerName: "eth0",
 		upperAddrs: fabricAddrs, lowerAddrs: addrs,
 	})
 	if err != nil {
 		return err
 	}
-	return at(f.namespace(), func(handle *netlink.Handle) error {
+	return withHandleIn(f.namespace(), func(handle *netlink.Handle) error {
 		device, err := handle.LinkByName(name)
 		if err != nil {
 			return err
@@ -224,7 +219,7 @@ func (f *Fabric) linkNode(node shape.Node) error {
 	})
 }
 
-// RemoveNode removes a node from a running lab, with its pods' networks.
+// RemoveNode removes a node and its pods from the network of a running lab.
 func (f *Fabric) RemoveNode(name string) error {
 	node, err := f.node(name)
 	if err != nil {
@@ -238,18 +233,18 @@ func (f *Fabric) RemoveNode(name string) error {
 }
 
 func (f *Fabric) removeNode(node shape.Node) error {
-	if err := f.dismiss(node); err != nil {
+	if err := f.removeNodeRules(node); err != nil {
 		return err
 	}
-	// The other end goes at once with this one, while a namespace dies in its time.
-	err := at(f.namespace(), func(handle *netlink.Handle) error {
+	// Removing one end of the link removes the other at once, while a namespace takes its
+	// time.
+	err := withHandleIn(f.namespace(), func(handle *netlink.Handle) error {
 		return removeLink(handle, shape.NodeLink(node.Index))
 	})
 	return errors.Join(err, removeNamespace(f.nodeNamespace(node)))
 }
 
-// AddPod gives a pod on a node a network with addresses, and returns the file of its
-// network namespace.
+// AddPod makes the network of a pod, and returns the path of its network namespace.
 func (f *Fabric) AddPod(nodeName, id string, addrs []netip.Addr) (path string, err error) {
 	node, err := f.node(nodeName)
 	if err != nil {
@@ -274,19 +269,18 @@ func (f *Fabric) linkPod(node shape.Node, namespace, id string, addrs []netip.Ad
 	if err := makeNamespace(namespace, nil); err != nil {
 		return err
 	}
-	return link(linkSpec{
+	return makeLink(linkSpec{
 		upper: f.nodeNamespace(node), upperName: shape.PodLink(id),
 		lower: namespace, lowerName: "eth0",
 		upperAddrs: f.shape.NodeAddrs(node), lowerAddrs: addrs,
 	})
 }
 
-// RemovePod removes the network of a pod. It is no error when there is none, or when
-// its node has gone.
+// RemovePod removes the network of a pod, if there is one. The node may have been removed.
 func (f *Fabric) RemovePod(nodeName, id string) error {
 	var failed error
 	if node, ok := f.shape.Node(nodeName); ok {
-		failed = at(f.nodeNamespace(node), func(handle *netlink.Handle) error {
+		failed = withHandleIn(f.nodeNamespace(node), func(handle *netlink.Handle) error {
 			return removeLink(handle, shape.PodLink(id))
 		})
 		if errors.Is(failed, fs.ErrNotExist) {
@@ -300,9 +294,8 @@ func (f *Fabric) RemovePod(nodeName, id string) error {
 	return nil
 }
 
-// zoneID is the number of a zone in the fabric's rules. It follows from the name, so
-// that traffic is known to be of a zone although all its nodes have gone and others
-// have come.
+// zoneID is the number of a zone in the rules. It is derived from the name, so that it
+// stays the same when all nodes of a zone are replaced.
 func zoneID(zone string) uint32 {
 	hash := fnv.New32a()
 	hash.Write([]byte(zone))

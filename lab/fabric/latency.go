@@ -14,25 +14,23 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// Packets to a node wait in one of three bands of the fabric's end of its link. The
-// rules choose the band by the zones that a packet goes between; what they give none
-// goes to the first, without delay.
+// Packets to a node wait in one of three bands at the fabric's end of its link. The rules
+// choose the band by the two zones; the first band has no delay.
 const (
 	latencyMajor = 1
 	zoneBand     = 2
 	regionBand   = 3
 	bands        = 3
-	// heldPackets is how many packets may wait at once: at 10 Gbit/s and 10 ms.
-	heldPackets = 10000
+	// maxDelayed is how many packets may wait at once: 10 ms at 10 Gbit/s.
+	maxDelayed = 10000
 )
 
-// noNetem is the note where packets cannot be held back.
 const noNetem = "no latency between zones: this kernel has no netem, so traffic between zones is as fast as within one"
 
-// prepareLatency finds out whether the kernel can hold packets back. If it cannot, the
-// lab goes on without, and a note says so.
+// prepareLatency checks that the kernel can delay packets. If not, it turns latency off
+// with a note.
 func (f *Fabric) prepareLatency() error {
-	if !f.slow() {
+	if !f.hasLatency() {
 		return nil
 	}
 	err := process.OnThread(func() error {
@@ -53,18 +51,17 @@ func (f *Fabric) prepareLatency() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("preparing latency between zones: %w", explain(err))
+		return fmt.Errorf("preparing latency between zones: %w", withRemedy(err))
 	}
 	return nil
 }
 
-// slow reports whether there is latency to add.
-func (f *Fabric) slow() bool {
+// hasLatency reports whether there is latency to add.
+func (f *Fabric) hasLatency() bool {
 	return f.shape.CrossZoneLatency.Duration > 0 || f.shape.CrossRegionLatency.Duration > 0
 }
 
-// regionLatency is the latency between regions, no shorter than that between zones
-// unless it was said.
+// regionLatency is the latency between regions, by default that between zones.
 func (f *Fabric) regionLatency() time.Duration {
 	if f.shape.CrossRegionLatency.Duration == 0 {
 		return f.shape.CrossZoneLatency.Duration
@@ -74,7 +71,7 @@ func (f *Fabric) regionLatency() time.Duration {
 
 // addLatency makes the bands of a link.
 func (f *Fabric) addLatency(handle *netlink.Handle, device netlink.Link) error {
-	if !f.slow() {
+	if !f.hasLatency() {
 		return nil
 	}
 	root := netlink.NewPrio(netlink.QdiscAttrs{
@@ -92,11 +89,11 @@ func (f *Fabric) addLatency(handle *netlink.Handle, device netlink.Link) error {
 		if band.latency == 0 {
 			continue
 		}
-		// The shape says what a round trip takes, and this is one way.
+		// The shape has the latency of a round trip, and this is one way.
 		delay := netlink.NewNetem(netlink.QdiscAttrs{
 			LinkIndex: device.Attrs().Index, Handle: netlink.MakeHandle(latencyMajor+band.number, 0),
 			Parent: netlink.MakeHandle(latencyMajor, band.number),
-		}, netlink.NetemQdiscAttrs{Latency: uint32(band.latency.Microseconds() / 2), Limit: heldPackets})
+		}, netlink.NetemQdiscAttrs{Latency: uint32(band.latency.Microseconds() / 2), Limit: maxDelayed})
 		if err := handle.QdiscAdd(delay); err != nil {
 			return fmt.Errorf("delaying the packets of %s: %w", device.Attrs().Name, err)
 		}
@@ -104,13 +101,13 @@ func (f *Fabric) addLatency(handle *netlink.Handle, device netlink.Link) error {
 	return nil
 }
 
-// latencies are the bands of a zone's traffic with all others, both ways.
-func (f *Fabric) latencies(zone string) []nftables.SetElement {
-	if !f.slow() {
+// latencyElements map the pairs of a zone with all others to bands, in both directions.
+func (f *Fabric) latencyElements(zone string) []nftables.SetElement {
+	if !f.hasLatency() {
 		return nil
 	}
 	var elements []nftables.SetElement
-	each(f.shape, func(from, to shape.Zone) {
+	eachZonePair(f.shape, func(from, to shape.Zone) {
 		if from.Name == to.Name || from.Name != zone && to.Name != zone {
 			return
 		}

@@ -13,23 +13,23 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// linkSpec is a link between two namespaces. The upper one routes for the lower one,
-// which sends there all that is not its own.
+// linkSpec describes a link between two namespaces. The upper one routes for the lower one,
+// whose default route leads there.
 type linkSpec struct {
 	upper, upperName string
-	// upperIndex numbers the upper end, if it is not left to the kernel. The kernel
-	// takes up to a second to notice that a link is up whose two ends have the same
-	// number, since it is then like a device without another behind it.
+	// upperIndex is the interface index of the upper end; 0 lets the kernel choose. If both
+	// ends have the same index, the kernel takes up to a second to notice that the link is
+	// up.
 	upperIndex       int
 	lower, lowerName string
-	// upperAddrs are addresses that the upper namespace has on another device, and
-	// speaks from; lowerAddrs are given to the lower end of the link.
+	// upperAddrs are addresses on another device of the upper namespace, used as source
+	// addresses. lowerAddrs are assigned to the lower end.
 	upperAddrs, lowerAddrs []netip.Addr
 }
 
-// link makes a link with addresses and routes on both ends.
-func link(spec linkSpec) error {
-	err := at(spec.upper, func(handle *netlink.Handle) error {
+// makeLink makes a link with addresses and routes on both ends.
+func makeLink(spec linkSpec) error {
+	err := withHandleIn(spec.upper, func(handle *netlink.Handle) error {
 		lower, err := os.Open(shape.NamespacePath(spec.lower))
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func link(spec linkSpec) error {
 			PeerNamespace: netlink.NsFd(lower.Fd()),
 		})
 		if err != nil {
-			return fmt.Errorf("making the link %s; %w", spec.upperName, explain(err))
+			return fmt.Errorf("making the link %s; %w", spec.upperName, withRemedy(err))
 		}
 		device, err := handle.LinkByName(spec.upperName)
 		if err != nil {
@@ -57,13 +57,13 @@ func link(spec linkSpec) error {
 	if err != nil {
 		return err
 	}
-	err = at(spec.lower, func(handle *netlink.Handle) error {
+	err = withHandleIn(spec.lower, func(handle *netlink.Handle) error {
 		device, err := handle.LinkByName(spec.lowerName)
 		if err != nil {
 			return err
 		}
 		for _, addr := range spec.lowerAddrs {
-			if err := addAddr(handle, device, single(addr)); err != nil {
+			if err := addAddr(handle, device, hostPrefix(addr)); err != nil {
 				return err
 			}
 		}
@@ -84,13 +84,13 @@ func link(spec linkSpec) error {
 	if err != nil {
 		return err
 	}
-	return at(spec.upper, func(handle *netlink.Handle) error {
+	return withHandleIn(spec.upper, func(handle *netlink.Handle) error {
 		device, err := handle.LinkByName(spec.upperName)
 		if err != nil {
 			return err
 		}
 		for _, addr := range spec.lowerAddrs {
-			if err := addRoute(handle, route{link: device, to: single(addr), from: sameFamily(spec.upperAddrs, addr)}); err != nil {
+			if err := addRoute(handle, route{link: device, to: hostPrefix(addr), from: sameFamily(spec.upperAddrs, addr)}); err != nil {
 				return err
 			}
 		}
@@ -98,10 +98,10 @@ func link(spec linkSpec) error {
 	})
 }
 
-// mtu is that of every link, as of most clouds' networks.
+// mtu is that of most clouds' networks.
 const mtu = 1500
 
-// removeLink removes a link if it is there.
+// removeLink removes a link if it exists.
 func removeLink(handle *netlink.Handle, name string) error {
 	device, err := handle.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -119,7 +119,7 @@ func removeLink(handle *netlink.Handle, name string) error {
 func addAddr(handle *netlink.Handle, device netlink.Link, prefix netip.Prefix) error {
 	addr := &netlink.Addr{IPNet: ipNet(prefix)}
 	if prefix.Addr().Is6() {
-		// Nobody else has the address, so it need not wait to find out.
+		// No duplicate detection: the address can be used at once.
 		addr.Flags = unix.IFA_F_NODAD
 	}
 	if err := handle.AddrReplace(device, addr); err != nil {
@@ -128,12 +128,12 @@ func addAddr(handle *netlink.Handle, device netlink.Link, prefix netip.Prefix) e
 	return nil
 }
 
-// route is a route out of a device: to the neighbour itself, or through one.
+// route is a route through a device.
 type route struct {
 	link netlink.Link
 	to   netip.Prefix
-	// via is the neighbour that forwards, if any; from is the address to speak from,
-	// if it is not left to the kernel.
+	// via is the next hop, if any; from is the source address, unless the kernel chooses
+	// it.
 	via, from netip.Addr
 }
 
@@ -141,7 +141,7 @@ func addRoute(handle *netlink.Handle, r route) error {
 	made := &netlink.Route{LinkIndex: r.link.Attrs().Index, Dst: ipNet(r.to)}
 	if r.via.IsValid() {
 		made.Gw = r.via.AsSlice()
-		// The neighbour's address is on no network of ours, only on this link.
+		// The next hop is reachable only through this link, not by another route.
 		made.SetFlag(netlink.FLAG_ONLINK)
 	} else {
 		made.Scope = netlink.SCOPE_LINK
@@ -162,10 +162,10 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 	}
 }
 
-// single is the prefix that holds one address.
-func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+// hostPrefix is the prefix of one address.
+func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
-// sameFamily is the first of some addresses that is of the same family as another.
+// sameFamily returns the first address of the same family as another.
 func sameFamily(addrs []netip.Addr, other netip.Addr) netip.Addr {
 	for _, addr := range addrs {
 		if addr.Is4() == other.Is4() {

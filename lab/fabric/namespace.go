@@ -15,9 +15,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// InNamespace calls a function on a thread in a named network namespace. Sockets that
-// it makes stay in the namespace. The thread ends with the function, so goroutines that
-// it starts are not in the namespace.
+// InNamespace calls a function on a thread in a named network namespace. Sockets that it
+// opens stay in the namespace. Goroutines that it starts are not in it.
 func InNamespace(name string, f func() error) error {
 	return process.OnThread(func() error {
 		namespace, err := netns.GetFromPath(shape.NamespacePath(name))
@@ -26,14 +25,14 @@ func InNamespace(name string, f func() error) error {
 		}
 		defer namespace.Close()
 		if err := netns.Set(namespace); err != nil {
-			return fmt.Errorf("entering network namespace %q: %w", name, explain(err))
+			return fmt.Errorf("entering network namespace %q: %w", name, withRemedy(err))
 		}
 		return f()
 	})
 }
 
-// at calls a function with a handle on the links and routes of a namespace.
-func at(name string, f func(*netlink.Handle) error) error {
+// withHandleIn calls a function with a handle on the links and routes of a namespace.
+func withHandleIn(name string, f func(*netlink.Handle) error) error {
 	return InNamespace(name, func() error { return withHandle(f) })
 }
 
@@ -47,9 +46,8 @@ func withHandle(f func(*netlink.Handle) error) error {
 	return f(handle)
 }
 
-// sysctls are what makes a namespace forward packets between all its links, and use
-// its addresses at once. They are set before there is any link but lo, since a new link
-// takes over what holds by default.
+// sysctls make a namespace forward packets between all its links, and use new addresses at
+// once. They are set before links are added, which inherit the defaults.
 var sysctls = []struct {
 	path, value string
 }{
@@ -68,18 +66,17 @@ var sysctls = []struct {
 	{"net/ipv6/conf/default/accept_ra", "0"},
 }
 
-// makeNamespace makes a named network namespace, sets it up, and calls a function in
-// it, unless that is nil.
+// makeNamespace makes a named network namespace and, unless f is nil, calls f in it.
 func makeNamespace(name string, f func(*netlink.Handle) error) error {
 	if err := prepareFolder(); err != nil {
 		return err
 	}
 	return process.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("making network namespace %q: %w", name, explain(err))
+			return fmt.Errorf("making network namespace %q: %w", name, withRemedy(err))
 		}
 		if err := nameNamespace(name); err != nil {
-			return fmt.Errorf("naming network namespace %q: %w", name, explain(err))
+			return fmt.Errorf("naming network namespace %q: %w", name, withRemedy(err))
 		}
 		if err := setSysctls(); err != nil {
 			return err
@@ -100,8 +97,7 @@ func makeNamespace(name string, f func(*netlink.Handle) error) error {
 	})
 }
 
-// nameNamespace gives the namespace of this thread a name, by which it also stays when
-// the thread has ended.
+// nameNamespace names the namespace of this thread, by which it outlives the thread.
 func nameNamespace(name string) error {
 	path := shape.NamespacePath(name)
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
@@ -117,31 +113,30 @@ func nameNamespace(name string) error {
 	return nil
 }
 
-// prepareFolder makes the folder of named namespaces as ip netns makes it: a mount that
-// passes on to other mount namespaces what is mounted and unmounted in it, so that a
-// namespace that is removed here does not live on there.
+// prepareFolder makes the folder of named namespaces as ip netns does: as a shared mount,
+// so that removing a namespace removes it from other mount namespaces too.
 func prepareFolder() error {
 	const folder = shape.NamespaceFolder
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("making the folder of network namespaces: %w", explain(err))
+		return fmt.Errorf("making the folder of network namespaces: %w", withRemedy(err))
 	}
 	for try := 0; ; try++ {
 		err := unix.Mount("", folder, "", unix.MS_SHARED|unix.MS_REC, "")
 		if err == nil {
 			return nil
 		}
-		// It is not a mount of its own yet.
+		// It is not a mount point yet.
 		if try > 0 || !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("sharing the mounts in %s: %w", folder, explain(err))
+			return fmt.Errorf("sharing the mounts in %s: %w", folder, withRemedy(err))
 		}
 		if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("mounting %s: %w", folder, explain(err))
+			return fmt.Errorf("mounting %s: %w", folder, withRemedy(err))
 		}
 	}
 }
 
-// setSysctls sets up the namespace of this thread. What is right already is not
-// written, since it may be read-only.
+// setSysctls sets up the namespace of this thread. It does not write what is right already,
+// since it may be read-only.
 func setSysctls() error {
 	for _, sysctl := range sysctls {
 		path := filepath.Join("/proc/sys", sysctl.path)
@@ -149,20 +144,20 @@ func setSysctls() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the kernel has no IPv6, and its addresses will be refused
 		} else if err != nil {
-			return fmt.Errorf("setting up a network namespace: %w", explain(err))
+			return fmt.Errorf("setting up a network namespace: %w", withRemedy(err))
 		}
 		if string(old) == sysctl.value+"\n" {
 			continue
 		}
 		if err := os.WriteFile(path, []byte(sysctl.value), 0); err != nil {
-			return fmt.Errorf("setting %s to %s in a network namespace: %w", sysctl.path, sysctl.value, explain(err))
+			return fmt.Errorf("setting %s to %s in a network namespace: %w", sysctl.path, sysctl.value, withRemedy(err))
 		}
 	}
 	return nil
 }
 
-// removeNamespace removes a named network namespace if it is there, also one whose file
-// was made and never mounted on.
+// removeNamespace removes a named network namespace, if it exists, even if it was never
+// mounted.
 func removeNamespace(name string) error {
 	path := shape.NamespacePath(name)
 	for {
@@ -173,16 +168,16 @@ func removeNamespace(name string) error {
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			break // not a mount
 		}
-		return fmt.Errorf("removing network namespace %q: %w", name, explain(err))
+		return fmt.Errorf("removing network namespace %q: %w", name, withRemedy(err))
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing network namespace %q: %w", name, explain(err))
+		return fmt.Errorf("removing network namespace %q: %w", name, withRemedy(err))
 	}
 	return nil
 }
 
-// explain adds to an error of the kernel what to do about it.
-func explain(err error) error {
+// withRemedy adds to an error of the kernel what to do about it.
+func withRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w; run as root, in a container with all privileges, or without a network with --control-plane-only", err)
@@ -194,21 +189,20 @@ func explain(err error) error {
 	return err
 }
 
-// Check tries whether a lab with a network can be made here. The error is one sentence
-// that says what is missing and what to do.
+// Check reports as an error, with a remedy, why a lab with a network cannot be made here.
 func Check() error {
 	return process.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("trying network namespaces: %w", explain(err))
+			return fmt.Errorf("trying network namespaces: %w", withRemedy(err))
 		}
 		err := withHandle(func(handle *netlink.Handle) error {
 			return handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b"})
 		})
 		if err != nil {
-			return fmt.Errorf("trying to link network namespaces: %w", explain(err))
+			return fmt.Errorf("trying to link network namespaces: %w", withRemedy(err))
 		}
 		if err := tryRules(); err != nil {
-			return fmt.Errorf("trying nftables: %w", explain(err))
+			return fmt.Errorf("trying nftables: %w", withRemedy(err))
 		}
 		return nil
 	})

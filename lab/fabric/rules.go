@@ -50,7 +50,6 @@ import (
 // without a word, as in a network that is cut. The state of cuts is in the sets, where
 // any command finds it.
 
-// table holds all rules of the fabric.
 var table = nftables.Table{Family: nftables.TableFamilyINet, Name: "vicinity-lab"}
 
 // The registers of the rules: a link's name takes four words, a zone one.
@@ -58,7 +57,7 @@ const (
 	nameRegister = unix.NFT_REG_2
 	fromRegister = unix.NFT_REG32_00
 	toRegister   = unix.NFT_REG32_01
-	// classRegister is the next after those of the pair of zones.
+	// classRegister follows those of the pair of zones.
 	classRegister = unix.NFT_REG32_02
 	nameLength    = 16
 	zoneLength    = 4
@@ -68,8 +67,8 @@ const (
 type rules struct {
 	table *nftables.Table
 
-	zones, same, latency                  *nftables.Set
-	cutNodes, cutZones, cutControl, moved *nftables.Set
+	zones, same, latency                    *nftables.Set
+	cutNodes, cutZones, cutControl, traffic *nftables.Set
 }
 
 func newRules() rules {
@@ -86,17 +85,17 @@ func newRules() rules {
 		cutNodes:   set("cut-nodes", nftables.TypeIFName),
 		cutZones:   set("cut-zones", nftables.TypeMark),
 		cutControl: set("cut-control-plane", nftables.TypeMark),
-		moved:      set("traffic", pair),
+		traffic:    set("traffic", pair),
 	}
 	r.zones.IsMap, r.zones.DataType = true, nftables.TypeMark
 	r.latency.IsMap, r.latency.DataType = true, nftables.TypeClassID
-	r.same.Concatenation, r.latency.Concatenation, r.moved.Concatenation = true, true, true
-	r.moved.Dynamic, r.moved.Counter, r.moved.Size = true, true, 1<<20
+	r.same.Concatenation, r.latency.Concatenation, r.traffic.Concatenation = true, true, true
+	r.traffic.Dynamic, r.traffic.Counter, r.traffic.Size = true, true, 1<<20
 	return r
 }
 
-// inRules calls a function with a connection to the rules of the fabric's namespace,
-// and sends what it queued, all or nothing.
+// inRules calls a function with a connection to the rules of the fabric, and commits what
+// it queued in one transaction.
 func (f *Fabric) inRules(change func(*nftables.Conn, rules) error) error {
 	return InNamespace(f.namespace(), func() error { return onRules(change) })
 }
@@ -104,28 +103,25 @@ func (f *Fabric) inRules(change func(*nftables.Conn, rules) error) error {
 func onRules(change func(*nftables.Conn, rules) error) error {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
-		return explain(err)
+		return withRemedy(err)
 	}
-	// Its descriptor is all there is to close.
 	defer func() { _ = conn.CloseLasting() }()
 	if err := change(conn, newRules()); err != nil {
 		return err
 	}
 	if err := conn.Flush(); err != nil {
-		return explain(err)
+		return withRemedy(err)
 	}
 	return nil
 }
 
-// tryRules makes the rules in the namespace of this thread.
 func tryRules() error { return onRules(addRules) }
 
-// makeRules makes the table in the fabric's namespace.
 func (f *Fabric) makeRules() error { return f.inRules(addRules) }
 
 func addRules(conn *nftables.Conn, r rules) error {
 	conn.AddTable(r.table)
-	for _, set := range []*nftables.Set{r.zones, r.same, r.latency, r.cutNodes, r.cutZones, r.cutControl, r.moved} {
+	for _, set := range []*nftables.Set{r.zones, r.same, r.latency, r.cutNodes, r.cutZones, r.cutControl, r.traffic} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return fmt.Errorf("making the set %s: %w", set.Name, err)
 		}
@@ -141,35 +137,35 @@ func addRules(conn *nftables.Conn, r rules) error {
 	}
 	from := r.zoneOf(expr.MetaKeyIIFNAME, fromRegister)
 	to := r.zoneOf(expr.MetaKeyOIFNAME, toRegister)
-	different := notIn(r.same, fromRegister)
-	fromCut := rule(name(expr.MetaKeyIIFNAME), in(r.cutNodes, nameRegister), drop())
-	toCut := rule(name(expr.MetaKeyOIFNAME), in(r.cutNodes, nameRegister), drop())
+	different := notInSet(r.same, fromRegister)
+	fromCut := rule(loadLinkName(expr.MetaKeyIIFNAME), inSet(r.cutNodes, nameRegister), drop())
+	toCut := rule(loadLinkName(expr.MetaKeyOIFNAME), inSet(r.cutNodes, nameRegister), drop())
 
 	chain("forward", nftables.ChainHookForward,
 		fromCut,
 		toCut,
-		rule(from, in(r.cutZones, fromRegister), to, different, drop()),
-		rule(to, in(r.cutZones, toRegister), from, different, drop()),
+		rule(from, inSet(r.cutZones, fromRegister), to, different, drop()),
+		rule(to, inSet(r.cutZones, toRegister), from, different, drop()),
 		rule(from, to, []expr.Any{&expr.Dynset{
-			SrcRegKey: fromRegister, SetName: r.moved.Name, SetID: r.moved.ID,
+			SrcRegKey: fromRegister, SetName: r.traffic.Name, SetID: r.traffic.ID,
 			Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}},
 		}}),
-		rule(from, to, find(r.latency, fromRegister, classRegister), []expr.Any{&expr.Meta{
+		rule(from, to, lookUp(r.latency, fromRegister, classRegister), []expr.Any{&expr.Meta{
 			Key: expr.MetaKeyPRIORITY, Register: classRegister, SourceRegister: true,
 		}}),
 	)
-	// Neighbours are found by datagrams only in IPv6. Without them a cut would soon be
-	// an error to who sends, and not a loss.
+	// IPv6 finds neighbours by packets that pass these chains. Dropping them would turn
+	// silent loss into errors for the sender.
 	neighbours := rule(neighbourDiscovery(), accept())
 	chain("input", nftables.ChainHookInput,
 		neighbours,
 		fromCut,
-		rule(from, in(r.cutControl, fromRegister), drop()),
+		rule(from, inSet(r.cutControl, fromRegister), drop()),
 	)
 	chain("output", nftables.ChainHookOutput,
 		neighbours,
 		toCut,
-		rule(to, in(r.cutControl, toRegister), drop()),
+		rule(to, inSet(r.cutControl, toRegister), drop()),
 	)
 	return nil
 }
@@ -177,36 +173,36 @@ func addRules(conn *nftables.Conn, r rules) error {
 // rule joins the parts of a rule.
 func rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// name loads the name of a link.
-func name(key expr.MetaKey) []expr.Any {
+// loadLinkName loads the name of a link.
+func loadLinkName(key expr.MetaKey) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: nameRegister}}
 }
 
-// zoneOf loads the zone of a link. Where the link has none the rule does not match.
+// zoneOf loads the zone of a link. The rule does not match links without a zone.
 func (r rules) zoneOf(key expr.MetaKey, register uint32) []expr.Any {
-	return rule(name(key), find(r.zones, nameRegister, register))
+	return rule(loadLinkName(key), lookUp(r.zones, nameRegister, register))
 }
 
-// find looks a register up in a map.
-func find(set *nftables.Set, key, value uint32) []expr.Any {
+// lookUp looks a register up in a map.
+func lookUp(set *nftables.Set, key, value uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{
 		SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set.Name, SetID: set.ID,
 	}}
 }
 
-// in matches when a register is in a set, notIn when it is not.
-func in(set *nftables.Set, register uint32) []expr.Any {
+// inSet matches if a register is in a set, notInSet if it is not.
+func inSet(set *nftables.Set, register uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: register, SetName: set.Name, SetID: set.ID}}
 }
 
-func notIn(set *nftables.Set, register uint32) []expr.Any {
+func notInSet(set *nftables.Set, register uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: register, SetName: set.Name, SetID: set.ID, Invert: true}}
 }
 
 func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
-// neighbourDiscovery matches the messages of ICMPv6 that find routers and neighbours.
+// neighbourDiscovery matches ICMPv6 messages that find routers and neighbours.
 func neighbourDiscovery() []expr.Any {
 	const first, last = 133, 137
 	return []expr.Any{
@@ -218,35 +214,32 @@ func neighbourDiscovery() []expr.Any {
 	}
 }
 
-// linkKey is the name of a node's link as a key.
 func linkKey(node shape.Node) []byte {
 	key := make([]byte, nameLength)
 	copy(key, shape.NodeLink(node.Index))
 	return key
 }
 
-// zoneKey is a zone as a key.
 func zoneKey(zone string) []byte { return binaryutil.NativeEndian.PutUint32(zoneID(zone)) }
 
-// pairKey is two zones as a key.
 func pairKey(from, to string) []byte { return slices.Concat(zoneKey(from), zoneKey(to)) }
 
-// admit tells the rules about a node, and about its zone if that is new.
-func (f *Fabric) admit(node shape.Node) error {
+// addNodeRules adds a node to the rules, and its zone if that is new.
+func (f *Fabric) addNodeRules(node shape.Node) error {
 	return f.inRules(func(conn *nftables.Conn, r rules) error {
 		err := errors.Join(
 			conn.SetAddElements(r.zones, []nftables.SetElement{{Key: linkKey(node), Val: zoneKey(node.Zone)}}),
 			conn.SetAddElements(r.same, []nftables.SetElement{{Key: pairKey(node.Zone, node.Zone)}}),
 		)
-		if latencies := f.latencies(node.Zone); len(latencies) > 0 {
+		if latencies := f.latencyElements(node.Zone); len(latencies) > 0 {
 			err = errors.Join(err, conn.SetAddElements(r.latency, latencies))
 		}
 		return err
 	})
 }
 
-// dismiss makes the rules forget a node.
-func (f *Fabric) dismiss(node shape.Node) error {
+// removeNodeRules removes a node from the rules.
+func (f *Fabric) removeNodeRules(node shape.Node) error {
 	return f.inRules(func(conn *nftables.Conn, r rules) error {
 		return errors.Join(
 			removeElement(conn, r.zones, linkKey(node)),
@@ -255,8 +248,8 @@ func (f *Fabric) dismiss(node shape.Node) error {
 	})
 }
 
-// removeElement takes a key out of a set if it is there; the kernel would refuse all
-// changes if it were not.
+// removeElement removes a key from a set if it is there; if it were not, the kernel would
+// refuse the whole transaction.
 func removeElement(conn *nftables.Conn, set *nftables.Set, key []byte) error {
 	elements, err := conn.GetSetElements(set)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects to an address, which is an IP address and a port, from a network
-// namespace. The network is one of tcp and udp, with 4, 6 or nothing behind.
+// Dial connects to an IP address and port from a network namespace. The network is tcp or
+// udp, optionally with 4 or 6.
 //
-// Only the socket is made in the namespace; no thread waits for the connection.
+// Only the socket is made in the namespace: no thread waits for the connection.
 func Dial(ctx context.Context, namespace, network, address string) (net.Conn, error) {
 	conn, err := dial(ctx, namespace, network, address)
 	if err != nil {
@@ -47,7 +47,7 @@ func dial(ctx context.Context, namespace, network, address string) (net.Conn, er
 		return nil, err
 	}
 	socket := os.NewFile(uintptr(fd), network)
-	// The connection gets a descriptor of its own below.
+	// net.FileConn duplicates the descriptor.
 	defer socket.Close()
 	if err := connect(ctx, socket, remote); err != nil {
 		return nil, err
@@ -55,7 +55,6 @@ func dial(ctx context.Context, namespace, network, address string) (net.Conn, er
 	return net.FileConn(socket)
 }
 
-// sockaddr is an address as the kernel takes it.
 func sockaddr(to netip.AddrPort) (domain int, remote unix.Sockaddr) {
 	if addr := to.Addr().Unmap(); addr.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Addr: addr.As4(), Port: int(to.Port())}
@@ -63,7 +62,7 @@ func sockaddr(to netip.AddrPort) (domain int, remote unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())}
 }
 
-// connect connects a socket and waits until that has come to an end.
+// connect connects a socket and waits for the result.
 func connect(ctx context.Context, socket *os.File, remote unix.Sockaddr) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -79,7 +78,7 @@ func connect(ctx context.Context, socket *os.File, remote unix.Sockaddr) error {
 	if !errors.Is(started, unix.EINPROGRESS) {
 		return started
 	}
-	// A deadline in the past wakes who waits.
+	// A deadline in the past interrupts the wait.
 	defer context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Unix(1, 0)) })()
 	var failed error
 	err = raw.Write(func(fd uintptr) bool {
@@ -100,8 +99,8 @@ func connect(ctx context.Context, socket *os.File, remote unix.Sockaddr) error {
 	return errors.Join(failed, err)
 }
 
-// Listen listens on an address in a network namespace. Connections that it accepts are
-// in the namespace, too.
+// Listen listens on an address in a network namespace, in which accepted connections are
+// too.
 func Listen(namespace, network, address string) (net.Listener, error) {
 	var listener net.Listener
 	err := InNamespace(namespace, func() (err error) {
