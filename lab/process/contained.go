@@ -10,21 +10,20 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// FindContained finds a process of a lab that the lab did not start by itself, but that
-// a container of it is: it runs the program with a name, leads its session, and carries
-// a variable in its environment. Without one the error is ErrNotFound. The process has
-// no record; name is what messages call it.
+// FindContained finds a process in a container of a lab by its program and a variable in
+// its environment; the process leads its session and has no record. Without one the error
+// is ErrNotFound. Messages use the given name.
 func FindContained(d state.Dir, name, program, variable string) (*Process, error) {
 	all, err := pids()
 	if err != nil {
 		return nil, fmt.Errorf("finding process %q: %w", name, err)
 	}
 	for _, pid := range all {
-		if !runs(pid, program) || !carries(pid, Marker(d), variable) {
+		if !runsProgram(pid, program) || !hasEnv(pid, Marker(d), variable) {
 			continue
 		}
 		stat, err := ReadStat(pid)
-		// One that ended meanwhile is none.
+		// It may have ended in the meantime.
 		if err != nil || stat.Ended() || stat.Session != pid {
 			continue
 		}
@@ -37,8 +36,8 @@ func FindContained(d state.Dir, name, program, variable string) (*Process, error
 	return nil, fmt.Errorf("process %q of lab %q: %w", name, d.Name(), ErrNotFound)
 }
 
-// runs reports whether a process was started as a program of a name.
-func runs(pid int, program string) bool {
+// runsProgram reports whether a process was started as a program with the given name.
+func runsProgram(pid int, program string) bool {
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return false
@@ -47,9 +46,9 @@ func runs(pid int, program string) bool {
 	return filepath.Base(string(path)) == program
 }
 
-// carries reports whether a process has all of some entries in its environment.
-func carries(pid int, entries ...string) bool {
-	// What cannot be read has ended, or is another user's and so not ours.
+// hasEnv reports whether a process has all of the entries in its environment.
+func hasEnv(pid int, entries ...string) bool {
+	// What cannot be read has ended, or belongs to another user and so not to the lab.
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false

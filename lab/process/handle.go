@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle is a descriptor of a process. Signals sent through it never reach another
-// process that gets the number later.
+// handle is a descriptor of a process. Its signals never reach another process that gets
+// the same number later.
 type handle struct {
 	pid  int
 	file *os.File
 }
 
-// openHandle opens a handle on the process with a number, provided that it is still
-// the wanted one once the handle is open. Otherwise the handle is nil.
+// openHandle opens a handle on the process with a number, if wanted reports true once the
+// handle is open; otherwise it returns nil.
 func openHandle(pid int, wanted func() bool) (*handle, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -36,7 +36,7 @@ func openHandle(pid int, wanted func() bool) (*handle, error) {
 
 func (h *handle) close() { _ = h.file.Close() }
 
-// signal sends a signal. A process that has ended takes any.
+// signal sends a signal; it is no error if the process has ended.
 func (h *handle) signal(signal unix.Signal) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
@@ -52,13 +52,13 @@ func (h *handle) signal(signal unix.Signal) error {
 	return nil
 }
 
-// wait waits for the process to end: its descriptor becomes readable then.
+// wait waits for the process to end, which makes its descriptor readable.
 func (h *handle) wait(ctx context.Context) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
 		return err
 	}
-	// A deadline in the past wakes the reader.
+	// A deadline in the past interrupts the read.
 	defer context.AfterFunc(ctx, func() { _ = h.file.SetReadDeadline(time.Unix(1, 0)) })()
 	var polled error
 	err = raw.Read(func(fd uintptr) bool {
@@ -76,8 +76,9 @@ func (h *handle) wait(ctx context.Context) error {
 	return errors.Join(err, polled)
 }
 
-// end asks the process to end, and kills it after the grace or when the context ends.
-func (h *handle) end(ctx context.Context, grace time.Duration) error {
+// terminate asks the process to end, and kills it after the grace period or when the
+// context ends.
+func (h *handle) terminate(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		if err := h.signal(unix.SIGTERM); err != nil {
 			return err
@@ -92,7 +93,7 @@ func (h *handle) end(ctx context.Context, grace time.Duration) error {
 	if err := h.signal(unix.SIGKILL); err != nil {
 		return err
 	}
-	// That the context has ended must not keep this from being seen through.
+	// The end of the context must not interrupt this.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
 	defer cancel()
 	_ = h.file.SetReadDeadline(time.Time{})

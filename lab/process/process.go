@@ -1,15 +1,14 @@
-// Package process starts programs that outlive the command that started them, and
-// finds them again.
+// Package process starts programs that outlive the command that started them, and finds
+// them again.
 //
-// A process of a lab runs in a session of its own, writes to a log, and is known by a
-// record in the state folder: its number and when it started, so that another process
-// which got the same number later is not taken for it. A record can be lost, if the
-// command is killed at the wrong moment; so each process also carries a marker in its
-// environment, and Strays finds all that carry it. StopAll therefore ends everything
-// that a lab ever started, whatever happened in between.
+// A process of a lab has a session of its own, writes to a log, and has a record in the
+// state folder: its number and start time, so that a later process with the same number is
+// not mistaken for it. Since a record can be lost when a command is killed, each process
+// also has a marker in its environment. Strays finds processes by the marker, so StopAll
+// ends everything that a lab started.
 //
-// A process can be put into a network namespace, on a thread that ends
-// afterwards, by system calls alone; no helper program stands between.
+// A process can be put into a network namespace by system calls alone, on a thread that
+// ends afterwards.
 package process
 
 import (
@@ -31,30 +30,30 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// ErrNotFound says that a lab has no record of a process of a name.
+// ErrNotFound means that a lab has no process of a name.
 var ErrNotFound = errors.New("there is no such process")
 
-// Spec is what to start.
+// Spec describes a process to start.
 type Spec struct {
-	// Name is the process' in the lab: that of its record and its log.
+	// Name is that of the process' record and log.
 	Name string
 	// Args are the program and its arguments.
 	Args []string
-	// Env is the environment, without the marker. Nil is that of this process.
+	// Env is the environment without the marker. Nil is that of this process.
 	Env []string
-	// Namespace names the network namespace to run in; empty is that of this process.
+	// Namespace is the network namespace to run in; empty is that of this process.
 	Namespace string
 }
 
-// Process is a process of a lab. What is exported is its record.
+// Process is a process of a lab. Its exported fields are its record.
 type Process struct {
 	Name      string    `json:"name"`
 	PID       int       `json:"pid"`
 	Args      []string  `json:"args"`
 	Namespace string    `json:"namespace,omitempty"`
 	Started   time.Time `json:"started"`
-	// StartTicks is when the kernel says that the process started, since the boot
-	// with the id Boot. With the number it is the process' identity.
+	// StartTicks is the start time since the boot with the id Boot. Together with PID they
+	// identify the process.
 	StartTicks uint64 `json:"startTicks"`
 	Boot       string `json:"boot"`
 
@@ -66,7 +65,7 @@ type Process struct {
 // Marker is the entry in the environment of each process of a lab.
 func Marker(d state.Dir) string { return "VICINITY_LAB=" + d.Path() }
 
-// Start starts a process and records it. A name stands for one process at a time.
+// Start starts a process and records it. Each name stands for one process at a time.
 func Start(d state.Dir, spec Spec) (*Process, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
@@ -96,15 +95,15 @@ func Start(d state.Dir, spec Spec) (*Process, error) {
 		Name: spec.Name, PID: cmd.Process.Pid, Args: spec.Args, Namespace: spec.Namespace, Started: time.Now().UTC(),
 		dir: d, reaped: make(chan struct{}),
 	}
-	// Until somebody waits for the child its number and its times stay, even if it
-	// has ended by now.
+	// Before the child is reaped, so that its number and start time are still valid if it
+	// has ended.
 	err = p.record()
 	go func() {
 		_ = cmd.Wait() // how it ended is in its log
 		close(p.reaped)
 	}()
 	if err != nil {
-		// A process that cannot be found again must not stay.
+		// A process without record could not be found again.
 		return nil, errors.Join(fmt.Errorf("recording %s: %w", spec.Name, err), p.Kill(context.Background()))
 	}
 	return p, nil
@@ -137,8 +136,8 @@ func (p *Process) record() error {
 	return state.WriteFile(p.dir.Record(p.Name), append(data, '\n'), 0o600)
 }
 
-// Find finds a process by its record; it may have ended. Without a record the error
-// is ErrNotFound.
+// Find finds a process by its record; it may have ended. Without a record the error is
+// ErrNotFound.
 func Find(d state.Dir, name string) (*Process, error) {
 	data, err := os.ReadFile(d.Record(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +152,7 @@ func Find(d state.Dir, name string) (*Process, error) {
 	return p, nil
 }
 
-// List finds all processes that have a record, by name.
+// List returns all processes that have a record, by name.
 func List(d state.Dir) ([]*Process, error) {
 	entries, err := os.ReadDir(d.Run())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,7 +177,7 @@ func List(d state.Dir) ([]*Process, error) {
 	return processes, nil
 }
 
-// Alive reports whether the process still runs, or is paused.
+// Alive reports whether the process runs or is paused.
 func (p *Process) Alive() bool {
 	if p.reaped != nil {
 		select {
@@ -191,7 +190,7 @@ func (p *Process) Alive() bool {
 	return ok && !stat.Ended()
 }
 
-// Paused reports whether the process is stopped by Pause.
+// Paused reports whether the process is paused.
 func (p *Process) Paused() bool {
 	stat, ok := p.stat()
 	return ok && stat.State == 'T'
@@ -225,7 +224,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	return handle.wait(ctx)
 }
 
-// open opens a handle on the process, or returns nil when it has ended.
+// open opens a handle on the process, or returns nil if it has ended.
 func (p *Process) open() (*handle, error) {
 	return openHandle(p.PID, func() bool {
 		stat, ok := p.stat()
@@ -233,13 +232,12 @@ func (p *Process) open() (*handle, error) {
 	})
 }
 
-// killWait is how long a process may take to end that was killed. Only the kernel
-// delays it.
+// killWait is how long a killed process may take to end.
 const killWait = 10 * time.Second
 
-// Stop asks the process to end and kills it when it has not after the grace, or when
-// the context ends. What it started and left behind in its session is killed, and its
-// record is removed. A process that has ended is stopped the same.
+// Stop asks the process to end, and kills it after the grace period or when the context
+// ends. It kills what is left of its session and removes the record. Stopping a process
+// that has ended does the same.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	handle, err := p.open()
 	if err != nil {
@@ -247,31 +245,31 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	}
 	if handle != nil {
 		defer handle.close()
-		// A paused process does not hear that it should end, nor do those it waits for.
+		// A paused process does not receive signals.
 		if grace > 0 && p.Paused() {
 			if err := p.Resume(); err != nil {
 				return err
 			}
 		}
-		if err := handle.end(ctx, grace); err != nil {
+		if err := handle.terminate(ctx, grace); err != nil {
 			return fmt.Errorf("stopping %s: %w", p.Name, err)
 		}
 	}
-	return p.clear()
+	return p.cleanUp()
 }
 
-// Kill ends the process at once, and is like Stop in all else.
+// Kill is Stop without grace period.
 func (p *Process) Kill(ctx context.Context) error { return p.Stop(ctx, 0) }
 
-// clear removes what an ended process left behind.
-func (p *Process) clear() error {
+// cleanUp removes what an ended process left behind.
+func (p *Process) cleanUp() error {
 	if p.reaped != nil {
 		<-p.reaped
 	}
 	if err := p.killSession(); err != nil {
 		return fmt.Errorf("stopping what %s started: %w", p.Name, err)
 	}
-	// Another process may have been started under the name since.
+	// Another process may have been started under this name.
 	if found, err := Find(p.dir, p.Name); err == nil && found.PID == p.PID && found.StartTicks == p.StartTicks {
 		if err := os.Remove(p.dir.Record(p.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the record of %s: %w", p.Name, err)
@@ -280,9 +278,8 @@ func (p *Process) clear() error {
 	return nil
 }
 
-// killSession kills what is left of the session that the process led. The number of a
-// session is not given to a new process while the session lasts, so a process that
-// has it now, and is not the leader, means that nothing is left.
+// killSession kills what is left of the process' session. The number of a session is not
+// reused while the session lasts: if another process has it now, nothing is left.
 func (p *Process) killSession() error {
 	if p.PID <= 1 {
 		return nil
@@ -300,7 +297,7 @@ func (p *Process) killSession() error {
 	})
 }
 
-// Pause freezes the process, and all in its group, until Resume.
+// Pause freezes the process and its process group until Resume.
 func (p *Process) Pause() error {
 	if err := p.pause(); err != nil {
 		return fmt.Errorf("pausing %s: %w", p.Name, err)
@@ -308,8 +305,7 @@ func (p *Process) Pause() error {
 	return nil
 }
 
-// pauseWait is how long a process may take to stop for a pause, and pauseTick how often
-// it is looked at.
+// pauseWait is how long a process may take to stop, and pauseTick how often it is checked.
 const (
 	pauseWait = 2 * time.Second
 	pauseTick = time.Millisecond
@@ -321,17 +317,18 @@ func (p *Process) pause() error {
 		return err
 	}
 	if handle == nil {
-		return p.ended()
+		return p.errEnded()
 	}
 	defer handle.close()
 	if err := handle.signal(unix.SIGSTOP); err != nil {
 		return err
 	}
-	// A process that is just starting another does not stop before that has begun its
-	// program, and never would if that were stopped first.
+	// A process that is forking stops only once its child has started its program, which it
+	// never would if the child were stopped first: so the process is stopped before its
+	// group.
 	for deadline := time.Now().Add(pauseWait); !p.Paused(); time.Sleep(pauseTick) {
 		if !p.Alive() {
-			return p.ended()
+			return p.errEnded()
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("process %d has not stopped after %s: it waits for the kernel", p.PID, pauseWait)
@@ -340,9 +337,9 @@ func (p *Process) pause() error {
 	return p.signalGroup(unix.SIGSTOP)
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() error {
-	err := p.ended()
+	err := p.errEnded()
 	if p.Alive() {
 		err = p.signalGroup(unix.SIGCONT)
 	}
@@ -352,11 +349,11 @@ func (p *Process) Resume() error {
 	return nil
 }
 
-func (p *Process) ended() error {
+func (p *Process) errEnded() error {
 	return fmt.Errorf("process %d has ended; start it again", p.PID)
 }
 
-// signalGroup sends a signal to a process that is alive, and to its group.
+// signalGroup sends a signal to the process' group.
 func (p *Process) signalGroup(signal syscall.Signal) error {
 	if err := unix.Kill(-p.PID, signal); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err

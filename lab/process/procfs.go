@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// Stat is what the kernel says of a process, as far as it matters to a lab.
+// Stat is a part of the kernel's status of a process.
 type Stat struct {
-	// State is a letter, as ps shows it.
+	// State is a letter, as in ps.
 	State byte
-	// Session is the number of the session that the process is in.
+	// Session is the number of the process' session.
 	Session int
-	// StartTicks is when the process started, in ticks since the machine did.
+	// StartTicks is the start time in ticks since the boot.
 	StartTicks uint64
 }
 
-// Ended reports whether nothing of the process is left but its number, which its
-// parent has yet to give back.
+// Ended reports whether the process is a zombie or gone.
 func (s Stat) Ended() bool { return s.State == 'Z' || s.State == 'X' }
 
-// ReadStat asks the kernel about the process that has a number now.
+// ReadStat reads the status of the process that has a number now.
 func ReadStat(pid int) (Stat, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -31,8 +30,8 @@ func ReadStat(pid int) (Stat, error) {
 	return parseStat(data)
 }
 
-// parseStat reads a line of /proc/PID/stat. The second field is the program's name in
-// parentheses and may hold anything, so the fields are counted from the last one.
+// parseStat reads /proc/PID/stat. Its second field is a name in parentheses that may hold
+// anything, so fields are counted from the end of that.
 func parseStat(data []byte) (Stat, error) {
 	const (
 		stateField   = 3
@@ -54,7 +53,7 @@ func parseStat(data []byte) (Stat, error) {
 	return Stat{State: fields[0][0], Session: session, StartTicks: start}, nil
 }
 
-// bootID names the boot of the machine, since which start times count.
+// bootID identifies the current boot of the machine.
 func bootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -63,7 +62,7 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(id)), nil
 }
 
-// pids are the numbers of all processes.
+// pids returns the numbers of all processes.
 func pids() ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {

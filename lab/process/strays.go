@@ -14,10 +14,10 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Strays finds all processes of a lab, recorded or not: those that carry its marker,
-// and those in any of the network namespaces named. This process is none.
+// Strays finds all processes of a lab, recorded or not: those with its marker, and those in
+// the given network namespaces, but not this process.
 func Strays(d state.Dir, namespaces ...string) ([]int, error) {
-	belongs, err := belonging(d, namespaces)
+	belongs, err := ownedBy(d, namespaces)
 	if err != nil {
 		return nil, err
 	}
@@ -30,23 +30,22 @@ func Strays(d state.Dir, namespaces ...string) ([]int, error) {
 	return strays, nil
 }
 
-// belonging tells the processes of a lab from all others.
-func belonging(d state.Dir, namespaces []string) (func(pid int) bool, error) {
-	inside, err := inNamespaces(namespaces)
+// ownedBy returns a predicate for the processes of a lab.
+func ownedBy(d state.Dir, namespaces []string) (func(pid int) bool, error) {
+	inside, err := insideOf(namespaces)
 	if err != nil {
 		return nil, err
 	}
 	self := os.Getpid()
-	return func(pid int) bool { return pid != self && (marked(d, pid) || inside(pid)) }, nil
+	return func(pid int) bool { return pid != self && (hasMarker(d, pid) || inside(pid)) }, nil
 }
 
-// marked reports whether a process carries the marker of a lab.
-func marked(d state.Dir, pid int) bool {
-	return carries(pid, Marker(d))
+func hasMarker(d state.Dir, pid int) bool {
+	return hasEnv(pid, Marker(d))
 }
 
-// inNamespaces tells the processes in some network namespaces from all others.
-func inNamespaces(namespaces []string) (func(pid int) bool, error) {
+// insideOf returns a predicate for the processes in some network namespaces.
+func insideOf(namespaces []string) (func(pid int) bool, error) {
 	// A namespace is a file with a number on a device.
 	type inode struct{ device, number uint64 }
 	inodeOf := func(path string) (inode, error) {
@@ -81,7 +80,7 @@ func inNamespaces(namespaces []string) (func(pid int) bool, error) {
 
 // StopAll kills all processes of a lab, as Strays finds them, and removes their records.
 func StopAll(d state.Dir, namespaces ...string) error {
-	belongs, err := belonging(d, namespaces)
+	belongs, err := ownedBy(d, namespaces)
 	if err != nil {
 		return err
 	}
@@ -101,17 +100,16 @@ func StopAll(d state.Dir, namespaces ...string) error {
 	return nil
 }
 
-// KillIn ends at once the processes that are in any of the network namespaces named,
-// and those of a lab that were started for something in one of the folders: they have
-// its path among their arguments.
+// KillIn kills the processes in the given network namespaces, and those of a lab that have
+// a path in one of the folders among their arguments.
 func KillIn(d state.Dir, folders []string, namespaces ...string) error {
-	inside, err := inNamespaces(namespaces)
+	inside, err := insideOf(namespaces)
 	if err != nil {
 		return err
 	}
 	self := os.Getpid()
 	err = killAll(func(pid int) bool {
-		return pid != self && (inside(pid) || marked(d, pid) && startedFor(pid, folders))
+		return pid != self && (inside(pid) || hasMarker(d, pid) && hasArgumentIn(pid, folders))
 	})
 	if err != nil {
 		return fmt.Errorf("ending processes of lab %q: %w", d.Name(), err)
@@ -119,8 +117,8 @@ func KillIn(d state.Dir, folders []string, namespaces ...string) error {
 	return nil
 }
 
-// startedFor reports whether an argument of a process is in one of the folders.
-func startedFor(pid int, folders []string) bool {
+// hasArgumentIn reports whether an argument of a process is a path in one of the folders.
+func hasArgumentIn(pid int, folders []string) bool {
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return false
@@ -133,14 +131,14 @@ func startedFor(pid int, folders []string) bool {
 	return false
 }
 
-// killAll kills processes until there are none, since one may start another before it
-// is killed itself.
+// killAll kills processes until there are none, since one may start another before it is
+// killed.
 func killAll(wanted func(pid int) bool) error {
 	for {
 		handles, err := openAll(wanted)
 		for _, h := range handles {
 			if err == nil {
-				err = h.end(context.Background(), 0)
+				err = h.terminate(context.Background(), 0)
 			}
 			h.close()
 		}

@@ -13,8 +13,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// start starts a command in a network namespace, or in that of this process if it has no
-// name. The caller waits for the command.
+// start starts a command in a network namespace, or in that of this process if it is empty.
 func start(cmd *exec.Cmd, namespace string) error {
 	if namespace == "" {
 		return cmd.Start()
@@ -30,14 +29,14 @@ func start(cmd *exec.Cmd, namespace string) error {
 	})
 }
 
-// OnThread calls a function on a thread of its own, which ends afterwards: whatever
-// namespaces the function moved its thread to, nothing else ever runs there.
+// OnThread calls a function on a thread of its own, which ends afterwards: the function may
+// move the thread to other namespaces.
 func OnThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		// A goroutine that ends while it holds its thread ends the thread, except for
-		// the main one: that would stay for ever, and stand for the whole process in
-		// what the kernel says about it. So it is held only while another is found.
+		// A goroutine that ends with its thread locked ends the thread, except for the main
+		// thread, which represents the process in /proc and must not be changed: then use
+		// another one.
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			defer runtime.UnlockOSThread()
@@ -49,8 +48,8 @@ func OnThread(f func() error) error {
 	return <-done
 }
 
-// Enter moves this thread into the namespace that a file stands for, of one of the
-// kernel's kinds (CLONE_NEW…). It is for functions that OnThread calls.
+// Enter moves this thread into the namespace of a file, of one of the kinds CLONE_NEW….
+// Call it within OnThread.
 func Enter(path string, kind int) error {
 	namespace, err := os.Open(path)
 	if err != nil {
@@ -63,7 +62,6 @@ func Enter(path string, kind int) error {
 	return nil
 }
 
-// remedy says what to do about an error of a namespace.
 func remedy(err error) string {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return "run as root, in a container with all privileges"

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// behaviour is how an echo behaves, which can be changed while it runs, and what it did.
+// behaviour is how an echo behaves, which can change while it runs, and its counters.
 type behaviour struct {
 	mu sync.Mutex
 
@@ -26,7 +26,7 @@ type behaviour struct {
 	crash chan struct{} // closed when it is to crash
 }
 
-// Stats are the counters of an echo, the JSON of /stats.
+// Stats are the counters of an echo, as JSON of /stats.
 type Stats struct {
 	HTTP     int64 `json:"http"` // answers
 	TCP      int64 `json:"tcp"`
@@ -41,17 +41,16 @@ func newBehaviour() *behaviour {
 	return &behaviour{ready: true, live: true, crash: make(chan struct{})}
 }
 
-// change is something that was told to an echo, understood and not yet done.
+// change is a parsed change of the behaviour.
 type change func(*behaviour)
 
-// control is a thing that an echo can be told, as a flag, in the environment, or by a
-// parameter of POST /control.
+// control is a setting of an echo: a flag, a variable, or a parameter of POST /control.
 type control struct {
 	name, usage string
 	parse       func(value string) (change, error)
 }
 
-// controls are in the order in which they are done.
+// controls are all settings in the order in which they are applied.
 func controls() []control {
 	return []control{
 		{"delay", "time before each answer", func(value string) (change, error) {
@@ -101,8 +100,8 @@ func parseCount(name, value string) (int64, error) {
 	return n, nil
 }
 
-// do makes changes at once.
-func (b *behaviour) do(changes ...change) {
+// apply applies changes in one step.
+func (b *behaviour) apply(changes ...change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range changes {
@@ -123,7 +122,7 @@ func (b *behaviour) crashIfDue() {
 	}
 }
 
-// begin is called before an answer, and says how long it takes.
+// begin is called before an answer, and returns the delay.
 func (b *behaviour) begin() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +130,7 @@ func (b *behaviour) begin() time.Duration {
 	return b.delay
 }
 
-// end is called after an answer, or when none was possible.
+// end is called after an answer, or if none was possible.
 func (b *behaviour) end(protocol load.Protocol, answered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,13 +157,13 @@ func (b *behaviour) end(protocol load.Protocol, answered bool) {
 	b.crashIfDue()
 }
 
-func (b *behaviour) dropped() {
+func (b *behaviour) countDropped() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stats.Dropped++
 }
 
-// snapshot is what it did and how it is.
+// snapshot returns the counters and the state.
 func (b *behaviour) snapshot() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// echo answers with who it is. It begins to end when it is asked to: readiness fails at
-// once, while requests are served on for the drain time, since other nodes learn late
-// that it goes. An answer in that time is the last of its connection, so that clients
-// with open connections leave without a loss.
+// echo answers with its identity. When it is asked to end, readiness fails at once, but it
+// serves for the drain time, since other nodes learn of its end late. An answer in that
+// time is the last one of its connection, so that clients with open connections lose
+// nothing.
 type echo struct {
 	self  load.Endpoint
 	state *behaviour
@@ -35,19 +35,19 @@ type echo struct {
 	grpc  *grpc.Server // nil if there is none
 	tasks sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool // those of TCP
-	over  bool              // no more are taken
+	mu      sync.Mutex
+	conns   map[net.Conn]bool // those of TCP
+	closing bool              // no more are taken
 }
 
-// lastCall is how long answers under way may take after the drain time.
+// lastCall is how long answers in flight may take after the drain time.
 const lastCall = time.Second
 
-// maxDatagrams is how many datagrams may wait for their delayed answers.
+// maxDatagrams limits the datagrams that wait for a delayed answer.
 const maxDatagrams = 4096
 
-// portNames are what an echo has ports for, in the order of their numbers. That for gRPC
-// answers health checks only.
+// portNames are the ports of an echo, in the order of their numbers. gRPC answers health
+// checks only.
 var portNames = [...]string{"http", "tcp", "udp", "grpc"}
 
 func runEcho(ctx context.Context, p *process) (int, error) {
@@ -64,11 +64,11 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 	host := set.String("host", "", "IP address to listen on; empty is all, of both families")
 	start := set.Duration("start-delay", 0, "time before it listens")
 	drain := set.Duration("drain", 3*time.Second, "time to serve on after being asked to end")
-	told := make(map[string]change)
+	settings := make(map[string]change)
 	for _, c := range controls() {
 		set.Func(c.name, c.usage, func(value string) error {
 			change, err := c.parse(value)
-			told[c.name] = change
+			settings[c.name] = change
 			return err
 		})
 	}
@@ -91,10 +91,9 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 	case <-ctx.Done():
 		return 0, nil
 	}
-	// The first request must find it as it was told to be.
 	for _, c := range controls() {
-		if change := told[c.name]; change != nil {
-			e.state.do(change)
+		if change := settings[c.name]; change != nil {
+			e.state.apply(change)
 		}
 	}
 	failed, err := e.listen(p, *host, ports)
@@ -109,7 +108,7 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 		select {
 		case <-asked:
 			asked = nil
-			e.state.do(func(b *behaviour) { b.terminating = true })
+			e.state.apply(func(b *behaviour) { b.terminating = true })
 			p.out.Printf("draining for %s", *drain)
 			drained = time.After(*drain)
 		case <-drained:
@@ -126,11 +125,11 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 	}
 }
 
-// listen opens all ports and serves them. What fails later is sent.
+// listen opens and serves all ports. Later failures are sent to the channel.
 func (e *echo) listen(p *process, host string, ports [len(portNames)]int) (failed <-chan error, err error) {
 	errs := make(chan error, 2)
 	e.http = http.Server{Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(p.stderr, "", 0)}
-	// The sockets must be there when the end of ctx is noticed, so they do not hang on it.
+	// Not bound to ctx: the sockets must exist until the drain time is over.
 	var config net.ListenConfig
 	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 	var listening []string
@@ -179,12 +178,11 @@ func (e *echo) listen(p *process, host string, ports [len(portNames)]int) (faile
 	return errs, nil
 }
 
-// answer is what a request is answered with.
 func (e *echo) answer(protocol load.Protocol, client, id string, last bool) load.Answer {
 	return load.Answer{Endpoint: e.self, Protocol: protocol, Client: client, ID: id, Last: last}
 }
 
-// pause waits, unless it is told to crash.
+// pause waits, and returns false if the echo must crash in the meantime.
 func (e *echo) pause(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -200,7 +198,7 @@ func (e *echo) pause(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// handler answers any path, but for those of its control.
+// handler answers any path except those of the control interface.
 func (e *echo) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -216,25 +214,24 @@ func (e *echo) handler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		answered = writeNow(w, e.answer(load.HTTP, r.RemoteAddr, r.URL.Query().Get("id"), last).Line())
 	})
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { probe(w, e.state.snapshot().Ready, "not ready") })
-	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { probe(w, e.state.isLive(), "not live") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, e.state.snapshot().Ready, "not ready") })
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, e.state.isLive(), "not live") })
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// Whoever asked may be gone.
 		_ = json.NewEncoder(w).Encode(e.state.snapshot())
 	})
 	mux.HandleFunc("/control", e.control)
 	return mux
 }
 
-// writeNow writes a whole body and sends it, so that it is not lost if a crash is next.
+// writeNow writes and flushes a whole body, so that a crash does not lose it.
 func writeNow(w http.ResponseWriter, body []byte) bool {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, err := w.Write(body)
 	return err == nil && http.NewResponseController(w).Flush() == nil
 }
 
-func probe(w http.ResponseWriter, ok bool, why string) {
+func answerProbe(w http.ResponseWriter, ok bool, why string) {
 	if !ok {
 		http.Error(w, why, http.StatusServiceUnavailable)
 		return
@@ -242,7 +239,7 @@ func probe(w http.ResponseWriter, ok bool, why string) {
 	fmt.Fprintln(w, "ok")
 }
 
-// control does what its parameters say, all or nothing.
+// control applies all of its parameters or none.
 func (e *echo) control(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -271,13 +268,13 @@ func (e *echo) control(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !parameters.Has("crash") {
-		e.state.do(changes...)
+		e.state.apply(changes...)
 		fmt.Fprintln(w, "ok")
 		return
 	}
-	// Whoever tells it to crash should hear that it was understood.
+	// Confirm before the crash.
 	writeNow(w, []byte("ok\n"))
-	e.state.do(changes...)
+	e.state.apply(changes...)
 }
 
 // serveTCP answers lines.
@@ -288,11 +285,11 @@ func (e *echo) serveTCP() {
 			return
 		}
 		if err != nil {
-			// The client went away, or a file is wanting for a moment.
+			// The client has gone, or there are too many open files for a moment.
 			e.pause(context.Background(), 5*time.Millisecond)
 			continue
 		}
-		if !e.take(conn) {
+		if !e.trackConn(conn) {
 			_ = conn.Close() // it came too late
 			continue
 		}
@@ -306,14 +303,14 @@ func (e *echo) serveTCP() {
 	}
 }
 
-// take keeps a connection to be closed in the end.
-func (e *echo) take(conn net.Conn) bool {
+// trackConn keeps a connection to close it in the end, and returns false if that has come.
+func (e *echo) trackConn(conn net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.over {
+	if !e.closing {
 		e.conns[conn] = true
 	}
-	return !e.over
+	return !e.closing
 }
 
 func (e *echo) serveConn(conn net.Conn) {
@@ -343,18 +340,18 @@ func (e *echo) serveUDP() {
 			return
 		}
 		if err != nil {
-			if e.ended() {
+			if e.isClosing() {
 				return
 			}
 			continue // an earlier answer could not be delivered
 		}
-		// With both families on one socket the kernel writes IPv4 as IPv6.
+		// On a socket for both families the kernel maps IPv4 to IPv6.
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		line := e.answer(load.UDP, from.String(), string(buffer[:n]), false).Line()
 		select {
 		case slots <- struct{}{}:
 		default:
-			e.state.dropped()
+			e.state.countDropped()
 			continue
 		}
 		reply := func(delay time.Duration) {
@@ -374,16 +371,16 @@ func (e *echo) serveUDP() {
 	}
 }
 
-func (e *echo) ended() bool {
+func (e *echo) isClosing() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.over
+	return e.closing
 }
 
-// finish takes no more requests and lets those under way be answered.
+// finish stops accepting requests and waits for answers in flight.
 func (e *echo) finish() {
 	e.mu.Lock()
-	e.over = true
+	e.closing = true
 	past := time.Unix(1, 0)
 	for conn := range e.conns {
 		_ = conn.SetReadDeadline(past) // or it is closed already
@@ -412,14 +409,14 @@ func (e *echo) finish() {
 	}
 }
 
-// abort closes everything as it is.
+// abort closes everything at once.
 func (e *echo) abort() {
 	_ = e.http.Close() // there is nothing to be done about what does not close
 	if e.tcp != nil {
 		_ = e.tcp.Close()
 	}
 	e.mu.Lock()
-	e.over = true
+	e.closing = true
 	for conn := range e.conns {
 		_ = conn.Close()
 	}

@@ -9,14 +9,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The services whose health an echo tells by gRPC, besides the one without a name, which
-// is its readiness too.
+// The services that an echo reports health for by gRPC. The empty service is readiness too.
 const (
 	readyService = "ready"
 	liveService  = "live"
 )
 
-// health answers health checks by gRPC with what /readyz and /livez say.
+// health answers gRPC health checks like /readyz and /livez.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	state *behaviour
@@ -28,7 +27,7 @@ func newHealthServer(state *behaviour) *grpc.Server {
 	return server
 }
 
-// Check tells whether a service serves.
+// Check reports whether a service serves.
 func (h health) Check(_ context.Context, request *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	var serves bool
 	switch service := request.GetService(); service {

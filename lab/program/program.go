@@ -1,18 +1,17 @@
-// Package program holds what runs in the containers of a lab whose images are lab/echo,
-// lab/client and lab/sleep.
+// Package program implements the images lab/echo, lab/client and lab/sleep.
 //
-// An echo answers requests over HTTP, TCP and UDP with who it is and where, and health
-// checks over gRPC if it is given a port for them. It can be told to be slow, to fail its
-// probes or to crash: what a Service is tested with. A sleep does
-// nothing, well. A client is the same by another name: package load sends from its pod.
+// An echo answers requests over HTTP, TCP and UDP with its identity and location, and
+// health checks over gRPC if it is given a port for them. It can be told to be slow, to
+// fail its probes or to crash. A sleep does nothing. A client is a sleep too: package load
+// sends requests from its pod.
 //
-// Programs are set up by flags, or by variables of the environment with the same names:
-// the flag --http-port of echo is ECHO_HTTP_PORT. The name of the program stands before
-// them because Kubernetes gives containers variables like HTTP_PORT for a Service called
-// http. Flags win. Who a pod is it learns from POD_NAME (else HOSTNAME), POD_NAMESPACE,
-// NODE_NAME, ZONE and SERVICE, which the downward API can give.
+// Programs are configured by flags, or by environment variables: --http-port of echo is
+// ECHO_HTTP_PORT. The program's name is part of the variable because Kubernetes sets
+// variables like HTTP_PORT for a Service called http. Flags take precedence. A pod's
+// identity comes from POD_NAME (else HOSTNAME), POD_NAMESPACE, NODE_NAME, ZONE and SERVICE,
+// which the downward API can set.
 //
-// The package knows neither Kubernetes nor the rest of the lab.
+// The package does not depend on Kubernetes or on the rest of the lab.
 package program
 
 import (
@@ -30,7 +29,7 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// Exit codes of every program. An echo that is told to crash has the one it is told.
+// Exit codes of all programs, except for an echo that is told to crash.
 const (
 	exitFailure = 1
 	exitUsage   = 2
@@ -39,17 +38,17 @@ const (
 // Names are the names of the programs.
 func Names() []string { return []string{"client", "echo", "sleep"} }
 
-// Call is how a program is run.
+// Call describes a run of a program.
 type Call struct {
 	Name string
 	Args []string // without the name
 	Env  []string // name=value
-	// Stdout has a line for whatever people should know, Stderr what went wrong.
+	// Stdout gets information, Stderr errors.
 	Stdout, Stderr io.Writer
 }
 
-// Run runs a program until it ends, and returns its exit code. SIGTERM, SIGINT and the
-// end of ctx ask it to end; a second signal ends the process at once.
+// Run runs a program until it ends, and returns its exit code. SIGTERM, SIGINT and the end
+// of ctx ask it to end; a second signal kills the process.
 func Run(ctx context.Context, c Call) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -76,7 +75,7 @@ func Run(ctx context.Context, c Call) int {
 	return exitFailure
 }
 
-// process is a program's surroundings.
+// process is the environment that a program runs in.
 type process struct {
 	name   string
 	args   []string
@@ -85,12 +84,13 @@ type process struct {
 	stderr io.Writer
 }
 
-// usageError says that a program was started wrongly.
+// usageError means that a program was started with wrong arguments.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// variables is the environment by name. Of several the last counts, as in a shell.
+// variables returns the environment by name. The last of several values counts, as in a
+// shell.
 func variables(env []string) map[string]string {
 	byName := make(map[string]string, len(env))
 	for _, variable := range env {
@@ -100,7 +100,7 @@ func variables(env []string) map[string]string {
 	return byName
 }
 
-// flags is a set to be defined, then read with parse.
+// flags returns an empty set, for parse.
 func (p *process) flags() *flag.FlagSet {
 	set := flag.NewFlagSet(p.name, flag.ContinueOnError)
 	set.SetOutput(io.Discard) // errors are returned, and printed once
@@ -136,7 +136,7 @@ func (p *process) parse(set *flag.FlagSet) error {
 	return nil
 }
 
-// endpoint is who the pod is.
+// endpoint is the identity of the pod.
 func (p *process) endpoint() load.Endpoint {
 	return load.Endpoint{
 		Pod:       cmp.Or(p.env["POD_NAME"], p.env["HOSTNAME"], "unknown"),

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// runSleep ends well when it is asked to, or with a code when its time is over.
+// runSleep returns 0 when it is asked to end, or the given code after the duration.
 func runSleep(ctx context.Context, p *process) (int, error) {
 	set := p.flags()
 	length := set.Duration("duration", 0, "how long to sleep; 0 is until asked to end")

@@ -17,11 +17,11 @@ import (
 	"vicinity.dev/vicinity/charts"
 )
 
-// Values are what a release says otherwise than its chart.
+// Values override those of the chart.
 type Values map[string]any
 
-// Set changes values as Helm's flag --set does: key.of.value=value, or several of them
-// with commas between.
+// Set changes values as Helm's flag --set does: key.of.value=value, or several separated by
+// commas.
 func (v Values) Set(assignments ...string) error {
 	for _, assignment := range assignments {
 		if err := strvals.ParseInto(assignment, v); err != nil {
@@ -31,7 +31,7 @@ func (v Values) Set(assignments ...string) error {
 	return nil
 }
 
-// Validate checks values by the schema of the chart.
+// Validate checks values against the chart's schema.
 func (v Values) Validate() error {
 	c, err := load()
 	if err != nil {
@@ -47,11 +47,10 @@ func (v Values) Validate() error {
 	return nil
 }
 
-// violation is how a schema says what is wrong with a value.
+// violation matches a line of the schema validator.
 var violation = regexp.MustCompile(`(?m)^- at '/?([^']*)': (.*)$`)
 
-// complaint is what a schema has to say, in a line and with the values called by their
-// names: a.b instead of '/a/b'.
+// complaint turns the validator's text into one line, with a.b instead of '/a/b'.
 func complaint(text string) string {
 	var all []string
 	for _, match := range violation.FindAllStringSubmatch(text, -1) {
@@ -64,7 +63,7 @@ func complaint(text string) string {
 	return strings.Join(all, "; ")
 }
 
-// load reads the chart that this program holds.
+// load reads the embedded chart.
 func load() (*chart.Chart, error) {
 	folder, err := charts.Vicinity()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// getter is how Helm reaches a cluster. Unlike kubectl's, which Helm uses otherwise, it
-// reads no kubeconfig of the user's and keeps nothing in the user's home.
+// getter connects Helm to a cluster. Unlike the one that Helm uses by default, it neither
+// reads the user's kubeconfig nor writes to the user's home.
 type getter struct {
 	config *rest.Config
 	mapper *restmapper.DeferredDiscoveryRESTMapper
@@ -27,18 +27,18 @@ func newGetter(config *rest.Config) (*getter, error) {
 	return &getter{config: config, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), cached: cached}, nil
 }
 
-// ToRESTConfig is how to connect to the API.
+// ToRESTConfig returns the connection to the API.
 func (g *getter) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(g.config), nil }
 
-// ToDiscoveryClient asks what the API has.
+// ToDiscoveryClient discovers the API.
 func (g *getter) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
 	return g.cached, nil
 }
 
-// ToRESTMapper finds where the API keeps objects.
+// ToRESTMapper maps kinds to resources.
 func (g *getter) ToRESTMapper() (meta.RESTMapper, error) { return g.mapper, nil }
 
-// ToRawKubeConfigLoader says the namespace of objects that name none.
+// ToRawKubeConfigLoader returns the default namespace.
 func (g *getter) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{
 		Context: clientcmdapi.Context{Namespace: Namespace},

@@ -1,9 +1,8 @@
-// Package release installs Vicinity in a cluster: the chart that users install, by the
-// library that is Helm.
+// Package release installs Vicinity's chart in a lab with Helm's library.
 //
-// It installs, changes and removes the one release that a lab has, and returns when
-// the API has taken its objects. Whether they work is for others to find out. A release
-// that was left in the middle, by somebody who interrupted it, is removed and made anew.
+// It installs, upgrades and removes the lab's only release, and returns once the API has
+// accepted its objects; whether they work is not checked here. A release that was
+// interrupted is removed and installed again.
 package release
 
 import (
@@ -22,20 +21,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The release of a lab, and what its chart calls its objects.
+// The release of a lab, and the namespace of its objects.
 const (
 	Name      = "vicinity"
 	Namespace = "vicinity-system"
 )
 
-// history is how many revisions of a release are remembered.
+// history is how many revisions of a release are kept.
 const history = 5
 
-// timeout bounds what Helm waits for by itself: that what it removes is gone.
+// timeout limits how long Helm waits for removed objects to go.
 const timeout = time.Minute
 
-// CRDs are those of the chart, as YAML. Helm would install them once and never change
-// them, so whoever installs the chart applies them first.
+// CRDs are those of the chart, as YAML. Helm would install but never upgrade them, so the
+// caller applies them first.
 func CRDs() ([]string, error) {
 	c, err := load()
 	if err != nil {
@@ -48,8 +47,8 @@ func CRDs() ([]string, error) {
 	return all, nil
 }
 
-// Apply installs the chart but for its CRDs, or gives a release that is there these
-// values and no others.
+// Apply installs the chart without its CRDs, or upgrades the release to exactly these
+// values.
 func Apply(ctx context.Context, config *rest.Config, values Values) error {
 	c, err := load()
 	if err != nil {
@@ -59,7 +58,7 @@ func Apply(ctx context.Context, config *rest.Config, values Values) error {
 	if err != nil {
 		return err
 	}
-	there, err := h.there()
+	there, err := h.isInstalled()
 	if err != nil {
 		return err
 	}
@@ -69,8 +68,7 @@ func Apply(ctx context.Context, config *rest.Config, values Values) error {
 	return h.upgrade(ctx, c, values)
 }
 
-// Remove removes the release, if there is one. CRDs stay, as Helm has it, with all that
-// users wrote.
+// Remove removes the release, if there is one. CRDs and custom resources stay.
 func Remove(config *rest.Config) error {
 	h, err := connect(config)
 	if err != nil {
@@ -79,7 +77,7 @@ func Remove(config *rest.Config) error {
 	return h.remove()
 }
 
-// cluster is Helm, connected to a cluster.
+// cluster is a connection of Helm.
 type cluster struct {
 	helm *action.Configuration
 }
@@ -96,7 +94,7 @@ func connect(config *rest.Config) (cluster, error) {
 	return cluster{helm: configuration}, nil
 }
 
-// status is that of the last revision, empty if there is none.
+// status is that of the last revision, empty without a release.
 func (h cluster) status() (common.Status, error) {
 	last, err := h.helm.Releases.Last(Name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
@@ -111,9 +109,9 @@ func (h cluster) status() (common.Status, error) {
 	return found.Info.Status, nil
 }
 
-// there reports whether there is a release to be changed, once one that was left in the
-// middle is gone.
-func (h cluster) there() (bool, error) {
+// isInstalled reports whether there is a release to upgrade. It removes one that was
+// interrupted.
+func (h cluster) isInstalled() (bool, error) {
 	switch status, err := h.status(); {
 	case err != nil || status == "":
 		return false, err

@@ -1,6 +1,6 @@
-// Package rig gives a test a control plane to write objects to: the real API server,
-// with Kubernetes' own controllers beside it, in a lab whose nodes and pods are objects
-// and nothing else. It takes seconds to come up, needs no root, and goes with the test.
+// Package rig gives tests a control plane: the real API server and controllers of
+// Kubernetes, in a lab whose nodes and pods are only objects. It starts in seconds, needs
+// no root, and ends with the test.
 package rig
 
 import (
@@ -12,17 +12,16 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// deadline is how long a test waits for what takes a moment on a machine at rest.
 const deadline = 2 * time.Minute
 
-// ControlPlane is one with the test that it is for, or a part of the test.
+// ControlPlane belongs to a test or subtest.
 type ControlPlane struct {
 	testing.TB
 	*lab.Client
 }
 
-// Start brings a control plane up of the shape that options ask for. It skips a test
-// that is to be short, and one for which the programs of a lab are not built.
+// Start starts a control plane. It skips short tests, and those for which the lab's
+// programs are not built.
 func Start(t testing.TB, looks shape.Options) ControlPlane {
 	t.Helper()
 	if testing.Short() {
@@ -43,11 +42,10 @@ func Start(t testing.TB, looks shape.Options) ControlPlane {
 	return ControlPlane{t, client}
 }
 
-// For is the control plane for a part of the test.
+// For returns the control plane for a subtest.
 func (c ControlPlane) For(t testing.TB) ControlPlane { return ControlPlane{t, c.Client} }
 
-// Make creates or changes the objects of a YAML text, those that name no namespace in
-// the one given.
+// Make applies the objects of a YAML text, those without a namespace in the given one.
 func (c ControlPlane) Make(namespace, manifests string) {
 	c.Helper()
 	if err := c.Apply(c.Context(), namespace, manifests); err != nil {
@@ -55,7 +53,7 @@ func (c ControlPlane) Make(namespace, manifests string) {
 	}
 }
 
-// Define has the API serve Vicinity's own resources.
+// Define installs Vicinity's CRDs.
 func (c ControlPlane) Define() {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), deadline)
@@ -65,7 +63,7 @@ func (c ControlPlane) Define() {
 	}
 }
 
-// Await waits until a condition holds, which says what is missing.
+// Await waits until nothing is missing.
 func (c ControlPlane) Await(what string, missing func(context.Context) (string, error)) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), deadline)

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// All labs use the same addresses: each is alone in namespaces of its own. IPv4 comes
-// first wherever both families are listed.
+// All labs use the same addresses, since each has namespaces of its own. IPv4 comes first
+// in lists of both families.
 var (
 	serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	podCIDRs     = []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9"), netip.MustParsePrefix("fd00:10:244::/48")}
 )
 
-// MaxIndex is the highest index of a node for which there are addresses.
+// MaxIndex is the highest node index that has addresses.
 const MaxIndex = 128*256 - 1
 
-// families cuts a list of one entry a family to the families that the lab has.
+// families reduces a list of one entry per family to the families of the lab.
 func families[T any](s Shape, both []T) []T {
 	if s.SingleStack {
 		return both[:1:1]
@@ -26,14 +26,14 @@ func families[T any](s Shape, both []T) []T {
 	return append([]T(nil), both...)
 }
 
-// ServiceCIDRs are what cluster IPs come from.
+// ServiceCIDRs are the ranges of cluster IPs.
 func (s Shape) ServiceCIDRs() []netip.Prefix { return families(s, serviceCIDRs) }
 
-// PodCIDRs hold the pod CIDRs of all nodes.
+// PodCIDRs contain the pod CIDRs of all nodes.
 func (s Shape) PodCIDRs() []netip.Prefix { return families(s, podCIDRs) }
 
-// APIServers are the addresses of the API servers, one or with HA two. They are in
-// the fabric namespace and reached from every node and pod.
+// APIServers are the addresses of the API servers, two with HA. They are in the fabric
+// namespace and reachable from every node and pod.
 func (s Shape) APIServers() []netip.Addr {
 	addrs := []netip.Addr{netip.AddrFrom4([4]byte{172, 30, 0, 1})}
 	if s.HA {
@@ -42,8 +42,7 @@ func (s Shape) APIServers() []netip.Addr {
 	return addrs
 }
 
-// FabricAddrs are all addresses of the fabric namespace, those of the API servers
-// first.
+// FabricAddrs are all addresses of the fabric namespace, those of the API servers first.
 func (s Shape) FabricAddrs() []netip.Addr {
 	addrs := s.APIServers()
 	if !s.SingleStack {
@@ -62,7 +61,7 @@ func (s Shape) NodeAddrs(n Node) []netip.Addr {
 	})
 }
 
-// NodePodCIDRs are what the pods of a node have their addresses from.
+// NodePodCIDRs are the ranges of a node's pods.
 func (s Shape) NodePodCIDRs(n Node) []netip.Prefix {
 	v6 := [16]byte{0xfd, 0x00, 0x00, 0x10, 0x02, 0x44}
 	v6[6], v6[7] = byte(n.Index>>8), byte(n.Index)
@@ -72,8 +71,8 @@ func (s Shape) NodePodCIDRs(n Node) []netip.Prefix {
 	})
 }
 
-// MaxPods is how many pods of a node can have an address: the first of the node's range
-// is no pod's.
+// MaxPods is how many pods of a node can have an address. The first address of a range is
+// the node's.
 const MaxPods = 253
 
 // PodAddrs are the addresses of the pod with a number, from 2 to MaxPods + 1, on a node.
@@ -88,32 +87,30 @@ func (s Shape) PodAddrs(n Node, pod int) []netip.Addr {
 	return addrs
 }
 
-// NamespaceFolder is where named network namespaces are, for the lab as for ip netns.
+// NamespaceFolder is where named network namespaces are, as for ip netns.
 const NamespaceFolder = "/run/netns"
 
 // NamespacePath is the file of a named network namespace.
 func NamespacePath(namespace string) string { return NamespaceFolder + "/" + namespace }
 
-// FabricNamespace names the network namespace that joins the nodes of a lab.
+// FabricNamespace is the network namespace that joins the nodes of a lab.
 func FabricNamespace(lab string) string { return namespacePrefix + lab + "-fabric" }
 
-// NodeNamespace names the network namespace of the node with an index.
+// NodeNamespace is the network namespace of the node with an index.
 func NodeNamespace(lab string, index int) string {
 	return namespacePrefix + lab + "-n" + strconv.Itoa(index)
 }
 
-// PodNamespace names the network namespace of a pod. An id is a pod's UID, or
-// anything else of letters, digits and dashes; the dashes are left out.
+// PodNamespace is the network namespace of a pod. The id is a UID, or anything of letters,
+// digits and dashes; the dashes are left out.
 func PodNamespace(lab, id string) string {
 	return namespacePrefix + lab + "-p" + strings.ReplaceAll(id, "-", "")
 }
 
-// namespacePrefix begins the name of each network namespace of a lab.
 const namespacePrefix = "vl-"
 
-// OwnsNamespace reports whether a network namespace is one of a lab, by its name. The
-// last part of a name holds no dash, so the namespaces of lab "a" and of lab "a-p1"
-// are not mistaken for each other, whatever prefix they share.
+// OwnsNamespace reports whether a network namespace belongs to a lab, by its name. The last
+// part of a name has no dash, so namespaces of lab "a" and of lab "a-p1" can be told apart.
 func OwnsNamespace(lab, namespace string) bool {
 	last, ok := strings.CutPrefix(namespace, namespacePrefix+lab+"-")
 	if !ok || strings.Contains(last, "-") {
@@ -129,13 +126,13 @@ func OwnsNamespace(lab, namespace string) bool {
 	return len(last) > 1 && last[0] == 'p'
 }
 
-// NodeLink names the fabric's end of the link to the node with an index.
+// NodeLink is the name of the fabric's end of the link to a node.
 func NodeLink(index int) string { return "n" + strconv.Itoa(index) }
 
-// maxLinkName is how many bytes Linux has for the name of a link.
+// maxLinkName is the kernel's limit.
 const maxLinkName = 15
 
-// PodLink names the node's end of the link to a pod.
+// PodLink is the name of the node's end of the link to a pod.
 func PodLink(id string) string {
 	name := "p" + strings.ReplaceAll(id, "-", "")
 	if len(name) <= maxLinkName {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration that a file writes as people do: 2ms.
+// Duration is a time.Duration that files write with its unit, as in 2ms.
 type Duration struct {
 	time.Duration
 }

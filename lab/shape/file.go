@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read reads a shape from YAML or JSON, fills in what it leaves out, and validates it.
-// The name given is that of a shape which says none.
+// Read reads a shape from YAML or JSON, completes and validates it. The name is the default
+// for a shape without one.
 //
-// A zone lists its nodes or says how many there are, and what it says of cpu, memory,
-// pods and labels holds for each of its nodes that does not say otherwise:
+// A zone lists its nodes or gives their number. Its cpu, memory, pods and labels are
+// defaults for its nodes:
 //
 //	zones:
 //	- name: a
@@ -57,7 +57,7 @@ func Read(r io.Reader, name string) (Shape, error) {
 
 // UnmarshalJSON reads a shape and completes it. Unknown fields are errors.
 func (s *Shape) UnmarshalJSON(data []byte) error {
-	// The fields of a Shape without its methods, which would lead back here.
+	// A type without methods, which would recurse.
 	type plain Shape
 	var read plain
 	if err := decodeStrictly(data, &read); err != nil {
@@ -68,7 +68,7 @@ func (s *Shape) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a zone in its long or its short form. Unknown fields are errors.
+// UnmarshalJSON reads a zone in its long or short form. Unknown fields are errors.
 func (z *Zone) UnmarshalJSON(data []byte) error {
 	var read struct {
 		Name   string            `json:"name"`
@@ -99,7 +99,7 @@ func (z *Zone) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readNodes reads a list of nodes, or how many there are.
+// readNodes reads a list of nodes or their number.
 func readNodes(data json.RawMessage) ([]Node, error) {
 	switch {
 	case len(data) == 0 || string(data) == "null":
@@ -118,8 +118,8 @@ func readNodes(data json.RawMessage) ([]Node, error) {
 	return make([]Node, count), nil
 }
 
-// decodeStrictly reads one value, in which unknown fields are errors, and turns the
-// errors of package json into sentences.
+// decodeStrictly reads a value without unknown fields, and turns errors of package json
+// into sentences.
 func decodeStrictly(data []byte, value any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()

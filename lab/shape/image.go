@@ -2,9 +2,8 @@ package shape
 
 import "strings"
 
-// Image is what the name of a container image comes to in a lab: lab/NAME for the
-// images that the lab has itself, or else the last part of the name alone, as of
-// vicinity-NAME. Registry, tag and digest mean nothing: there is one of each.
+// Image is the name of a container image without registry, tag and digest: lab/NAME for the
+// lab's own images, else the last part of the name.
 func Image(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	slash := strings.LastIndexByte(name, '/')

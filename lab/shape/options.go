@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Options are a shape as flags say it. What is empty is as in Default.
+// Options describe a shape by flags. Empty fields are as in Default.
 type Options struct {
 	Name  string
 	Zones []string
-	// NodesPerZone is one number for all zones or one for each.
+	// NodesPerZone has one number for all zones or one for each.
 	NodesPerZone []int
-	// Regions is one name for all zones or one for each; so are CPU and Memory.
+	// Regions, CPU and Memory have one value for all zones or one for each.
 	Regions, CPU, Memory []string
 	// NodeLabels are key=value pairs for every node.
 	NodeLabels []string
@@ -28,7 +28,7 @@ type Options struct {
 	AgentPerNode     bool
 }
 
-// FromOptions is the shape that options ask for.
+// FromOptions returns the shape that options describe.
 func FromOptions(o Options) (Shape, error) {
 	s := Shape{
 		Name:               o.Name,
@@ -81,8 +81,7 @@ func FromOptions(o Options) (Shape, error) {
 	return s, nil
 }
 
-// pick sets a value to what was given for the zone with an index: nothing, the same
-// for all zones, or one for each.
+// pick sets a value to the one given for a zone, if any.
 func pick[T any](value *T, flag string, given []T, index, zones int) error {
 	switch len(given) {
 	case 0:

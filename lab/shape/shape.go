@@ -1,11 +1,10 @@
-// Package shape says what a lab looks like: its zones, its nodes, what each node
-// offers, and by which names and addresses everything goes.
+// Package shape describes a lab: its zones and nodes, their capacity, and all names and
+// addresses.
 //
-// A Shape is a value. It comes from Default, from Options (the flags of a command) or
-// from a file (Read), and is then complete: each node has a name, an index and what it
-// offers. Names and addresses follow from the name of the lab and the index of a node
-// alone, so that no part of the lab needs to ask another for them. The package makes
-// nothing: that is for the packages above it.
+// A Shape is a value. It comes from Default, from Options (the flags of a command) or from
+// a file (Read), and is then complete: each node has a name, an index and a capacity. Names
+// and addresses are derived from the lab's name and the node's index alone, so that the
+// parts of a lab need not ask each other. The package makes nothing.
 package shape
 
 import (
@@ -15,25 +14,25 @@ import (
 	"time"
 )
 
-// Shape is a lab as its user wants it.
+// Shape describes a lab.
 type Shape struct {
-	// Name tells labs apart that run side by side.
+	// Name distinguishes labs that run side by side.
 	Name  string `json:"name"`
 	Zones []Zone `json:"zones"`
 	// CrossZoneLatency is added to each round trip between two zones of a region,
-	// CrossRegionLatency to each between two regions, where zero means the same.
+	// CrossRegionLatency to those between two regions; by default they are the same.
 	CrossZoneLatency   Duration `json:"crossZoneLatency,omitzero"`
 	CrossRegionLatency Duration `json:"crossRegionLatency,omitzero"`
 	Proxy              Proxy    `json:"proxy,omitempty"`
 	// HA runs two API servers over one etcd.
 	HA bool `json:"ha,omitempty"`
-	// ControlPlaneOnly is a lab without network: the API, nodes and pods, but
-	// nothing that would need root.
+	// ControlPlaneOnly is a lab without network: it has the API, nodes and pods as objects,
+	// and needs no root.
 	ControlPlaneOnly bool `json:"controlPlaneOnly,omitempty"`
-	// FakeNodes are nodes without network that come in addition to those of the
-	// zones, for tests of scale. They are spread over the zones in turn.
+	// FakeNodes is a number of additional nodes without network, for tests of scale. They
+	// are spread over the zones.
 	FakeNodes int `json:"fakeNodes,omitempty"`
-	// SingleStack leaves out IPv6.
+	// SingleStack omits IPv6.
 	SingleStack bool `json:"singleStack,omitempty"`
 	// AgentPerNode runs an agent for each node instead of one for all.
 	AgentPerNode bool   `json:"agentPerNode,omitempty"`
@@ -47,26 +46,26 @@ type Zone struct {
 	Nodes  []Node `json:"nodes"`
 }
 
-// Node is one node. Zone and Region repeat what the zone that holds the node says.
+// Node is a node. Zone and Region are those of the zone that contains it.
 type Node struct {
 	Name string `json:"name"`
-	// Index is the node's number in the lab, from 1. Addresses follow from it, so a
-	// running node keeps it, and a node added later gets one never used before.
+	// Index is the node's number in the lab, from 1. Addresses are derived from it, so it
+	// never changes and is never reused.
 	Index  int    `json:"index"`
 	Zone   string `json:"-"`
 	Region string `json:"-"`
-	// CPU and Memory are what the node offers to pods, as Kubernetes writes
-	// quantities; Pods is how many it takes.
+	// CPU and Memory are the node's capacity as Kubernetes quantities; Pods is how many
+	// pods it takes.
 	CPU    string `json:"cpu,omitempty"`
 	Memory string `json:"memory,omitempty"`
 	Pods   int    `json:"pods,omitempty"`
-	// Labels come in addition to those that the lab puts on every node.
+	// Labels are added to those that the lab sets on every node.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Fake marks a node without network.
 	Fake bool `json:"-"`
 }
 
-// Proxy says who programs Services on the nodes.
+// Proxy is what programs Services on the nodes.
 type Proxy string
 
 // The proxies.
@@ -77,7 +76,6 @@ const (
 	ProxyNone      Proxy = "none"
 )
 
-// proxies are all there are, as an error lists them.
 var proxies = []Proxy{ProxyKubeProxy, ProxyVicinity, ProxyBoth, ProxyNone}
 
 // KubeProxy reports whether kube-proxy runs on the nodes.
@@ -86,27 +84,26 @@ func (p Proxy) KubeProxy() bool { return p == ProxyKubeProxy || p == ProxyBoth }
 // Vicinity reports whether vicinity-proxy runs on the nodes.
 func (p Proxy) Vicinity() bool { return p == ProxyVicinity || p == ProxyBoth }
 
-// Timing is how soon the cluster notices that a node has gone. The defaults are much
-// shorter than those of Kubernetes, which let a test of a failure wait for minutes.
+// Timing is how soon the cluster notices that a node has failed. The defaults are much
+// shorter than those of Kubernetes, so that tests of failures take seconds.
 type Timing struct {
-	// LeaseDuration is what a node's Lease says, LeaseRenewal how often it is renewed.
+	// LeaseDuration is that of a node's Lease, LeaseRenewal how often it is renewed.
 	LeaseDuration Duration `json:"leaseDuration,omitzero"`
 	LeaseRenewal  Duration `json:"leaseRenewal,omitzero"`
-	// MonitorPeriod is how often the controller-manager looks at the Leases,
-	// MonitorGrace how old one may be before its node is not ready.
+	// MonitorPeriod is how often the controller-manager checks Leases, MonitorGrace how old
+	// one may be before its node is not ready.
 	MonitorPeriod Duration `json:"monitorPeriod,omitzero"`
 	MonitorGrace  Duration `json:"monitorGrace,omitzero"`
 	// Toleration is how long pods stay bound to a node that is not ready.
 	Toleration Duration `json:"toleration,omitzero"`
 }
 
-// mostRenewals is how many leases of nodes are renewed a second at most: more would
-// leave a small machine no time for anything else.
-const mostRenewals = 200
+// maxRenewals limits the lease renewals per second on a small machine.
+const maxRenewals = 200
 
-// DefaultTiming is that of a lab with so many nodes without network. With few, a node
-// that stopped is not ready after about 10 seconds, with four renewals missed, and its
-// pods are evicted half a minute later. With thousands all takes longer.
+// DefaultTiming is the timing for a number of nodes without network. With few, a failed
+// node is not ready after about 10 seconds, or four missed renewals, and its pods are
+// evicted 30 seconds later. With thousands all takes longer.
 func DefaultTiming(fakeNodes int) Timing {
 	t := Timing{
 		LeaseDuration: Duration{10 * time.Second},
@@ -115,7 +112,7 @@ func DefaultTiming(fakeNodes int) Timing {
 		MonitorGrace:  Duration{9 * time.Second},
 		Toleration:    Duration{30 * time.Second},
 	}
-	if slow := time.Duration(fakeNodes) * time.Second / mostRenewals; slow > t.LeaseRenewal.Duration {
+	if slow := time.Duration(fakeNodes) * time.Second / maxRenewals; slow > t.LeaseRenewal.Duration {
 		t.LeaseRenewal = Duration{slow}
 		t.LeaseDuration = Duration{(5 * slow).Round(time.Second)}
 		t.MonitorPeriod = Duration{5 * time.Second}
@@ -124,8 +121,8 @@ func DefaultTiming(fakeNodes int) Timing {
 	return t
 }
 
-// WithFakeNodes is the shape with so many nodes without network, and with the timing
-// for them where the shape's own is the usual one.
+// WithFakeNodes returns the shape with another number of nodes without network, and the
+// timing for them unless the shape has its own.
 func (s Shape) WithFakeNodes(number int) Shape {
 	if s.Timing == DefaultTiming(s.FakeNodes) {
 		s.Timing = DefaultTiming(number)
@@ -134,7 +131,7 @@ func (s Shape) WithFakeNodes(number int) Shape {
 	return s
 }
 
-// What a lab and a node are when nobody says otherwise.
+// Defaults of a lab and of its nodes.
 const (
 	DefaultName   = "default"
 	DefaultRegion = "local"
@@ -145,7 +142,7 @@ const (
 	defaultNodesPerZone = 2
 )
 
-// Default is the lab of a user who asks for nothing: three zones with two nodes each.
+// Default is a lab of three zones with two nodes each.
 func Default() Shape {
 	s := Shape{Name: DefaultName}
 	for _, name := range []string{"zone-a", "zone-b", "zone-c"} {
@@ -155,8 +152,7 @@ func Default() Shape {
 	return s
 }
 
-// complete fills in what the user left out. What was said stays, right or wrong, for
-// Validate to judge.
+// complete sets missing values. It leaves wrong ones to Validate.
 func (s *Shape) complete() {
 	s.Name, s.Proxy = cmp.Or(s.Name, DefaultName), cmp.Or(s.Proxy, ProxyKubeProxy)
 	s.Timing = s.Timing.complete(s.FakeNodes)
@@ -165,7 +161,7 @@ func (s *Shape) complete() {
 	for z := range s.Zones {
 		zone := &s.Zones[z]
 		zone.Region = cmp.Or(zone.Region, DefaultRegion)
-		// In JSON a zone without nodes differs from one that leaves their number open.
+		// In JSON, null stands for the default number of nodes.
 		if zone.Nodes == nil {
 			zone.Nodes = []Node{}
 		}
@@ -183,7 +179,7 @@ func (s *Shape) complete() {
 	}
 }
 
-// place gives a node its place in the zone, and what it offers where it says nothing.
+// place sets a node's zone, region and missing capacity.
 func (z Zone) place(n Node) Node {
 	n.Zone, n.Region = z.Name, z.Region
 	n.CPU, n.Memory, n.Pods = cmp.Or(n.CPU, defaultCPU), cmp.Or(n.Memory, defaultMemory), cmp.Or(n.Pods, defaultPods)
@@ -210,7 +206,7 @@ func (s Shape) Nodes() []Node {
 	return nodes
 }
 
-// Node finds a node that has a network by its name.
+// Node finds a node with a network by its name.
 func (s Shape) Node(name string) (Node, bool) {
 	for _, zone := range s.Zones {
 		for _, node := range zone.Nodes {
@@ -231,12 +227,11 @@ func (s Shape) Zone(name string) (Zone, bool) {
 	return s.Zones[i], true
 }
 
-// LabelFake marks the nodes without network, so that pods can be told to run there or
-// not to.
+// LabelFake marks nodes without network, for selectors of pods.
 const LabelFake = "lab.vicinity.dev/fake"
 
-// FakeNodeList are the nodes without network, fake-1 and so on. Their indices count
-// down from the highest that has addresses, out of the way of nodes added later.
+// FakeNodeList are the nodes without network, fake-1 and so on. Their indices count down
+// from MaxIndex, out of the way of nodes that are added later.
 func (s Shape) FakeNodeList() []Node {
 	nodes := make([]Node, s.FakeNodes)
 	for i := range nodes {
@@ -249,7 +244,7 @@ func (s Shape) FakeNodeList() []Node {
 	return nodes
 }
 
-// NextIndex is an index that no node with a network has.
+// NextIndex is the lowest index above those of all nodes with a network.
 func (s Shape) NextIndex() int {
 	highest := 0
 	for _, node := range s.Nodes() {
@@ -258,12 +253,11 @@ func (s Shape) NextIndex() int {
 	return highest + 1
 }
 
-// With is the shape with a node more, in the zone that the node names; a zone not
-// there yet begins with it. A name, an index and what the node offers are filled in
-// where they are missing; the node that came of it is returned too.
+// With returns the shape with one more node in the zone that the node names, which may be
+// new, and the node with its defaults set.
 //
-// An index is never used twice while the lab runs: the caller gives one above all
-// that were, where nodes were removed before.
+// An index must not be reused while the lab runs: if nodes were removed, the caller sets
+// one that was never used.
 func (s Shape) With(node Node) (Shape, Node, error) {
 	s.Zones = slices.Clone(s.Zones)
 	at := slices.IndexFunc(s.Zones, func(z Zone) bool { return z.Name == node.Zone })
@@ -284,7 +278,7 @@ func (s Shape) With(node Node) (Shape, Node, error) {
 	return s, zone.Nodes[len(zone.Nodes)-1], s.Validate()
 }
 
-// freeName is the first name of a node in a zone that no node has, from a number on.
+// freeName is the first unused name of a node in a zone, starting at a number.
 func (s Shape) freeName(zone string, n int) string {
 	for ; ; n++ {
 		name := fmt.Sprintf("%s-%d", zone, n)
@@ -294,7 +288,7 @@ func (s Shape) freeName(zone string, n int) string {
 	}
 }
 
-// Without is the shape with a node less. The zone stays, also without nodes.
+// Without returns the shape without a node. Its zone stays, even if it is empty.
 func (s Shape) Without(name string) Shape {
 	s.Zones = slices.Clone(s.Zones)
 	for i := range s.Zones {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Sizes beyond which a lab has no names or addresses.
+// Limits of a lab.
 const (
 	maxLabName   = 30
 	maxNodeName  = 63
@@ -30,12 +30,12 @@ var (
 	labelAllowed = "letters, digits, dashes, underscores and dots, beginning and ending with a letter or digit"
 )
 
-// FieldError is about a field of a shape that is not as it may be.
+// FieldError is about an invalid field of a shape.
 type FieldError struct {
-	// Field is where it is in a file, such as zones[0].nodes[1].cpu.
+	// Field is its path in a file, such as zones[0].nodes[1].cpu.
 	Field string
-	// Problem is what follows its name in a sentence: its value, if it has one, and
-	// what is allowed.
+	// Problem follows the name of the field in a sentence: its value, if any, and what is
+	// allowed.
 	Problem string
 }
 
@@ -43,10 +43,10 @@ func (e *FieldError) Error() string { return e.Field + e.Problem }
 
 var numbers = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Kind is the field without the numbers, such as zones.nodes.cpu.
+// Kind is the field without indices, such as zones.nodes.cpu.
 func (e *FieldError) Kind() string { return numbers.ReplaceAllString(e.Field, "") }
 
-// wrong is an error about a field. The format is that of what follows its name.
+// wrong returns an error about a field. The format is that of Problem.
 func wrong(field, format string, args ...any) *FieldError {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
@@ -59,8 +59,8 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// Validate finds the first thing that is wrong with a complete shape. The error names
-// the field, the value and what is allowed.
+// Validate returns the first error of a complete shape. It names the field, the value and
+// what is allowed.
 func (s Shape) Validate() error {
 	if err := ValidateName(s.Name); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (t Timing) validate() error {
 			return wrong(timing.field, " %s: write a duration above 0s", timing.value)
 		}
 	}
-	// Leases and tolerations of Kubernetes count in whole seconds.
+	// Kubernetes counts these in whole seconds.
 	for _, whole := range []struct {
 		field string
 		value Duration

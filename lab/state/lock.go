@@ -13,17 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is how often a lock held by another process is tried again.
 const lockPoll = 50 * time.Millisecond
 
-// Lock keeps every other process from changing the lab until the function that it
-// returns is called or this process ends, however it ends. It waits while another
-// holds the lock, until the context ends. Where there is no lab, or it was removed in
-// the meantime, the error is ErrNotFound.
+// Lock prevents other processes from changing the lab until unlock is called or this
+// process ends. It waits for another holder until the context ends. Without a lab the error
+// is ErrNotFound.
 func (d Dir) Lock(ctx context.Context) (unlock func(), err error) { return d.lock(ctx, false) }
 
-// Claim is Lock for those who make a lab or remove what is left of it: it makes the
-// folder, or what it lacks.
+// Claim is Lock for making or removing a lab: it creates the folder if it is missing.
 func (d Dir) Claim(ctx context.Context) (unlock func(), err error) { return d.lock(ctx, true) }
 
 func (d Dir) lock(ctx context.Context, claim bool) (unlock func(), err error) {
@@ -33,7 +30,7 @@ func (d Dir) lock(ctx context.Context, claim bool) (unlock func(), err error) {
 			return nil, fmt.Errorf("locking lab %q: %w", d.Name(), err)
 		}
 		if file != nil {
-			// Closing the only descriptor of the file releases the lock.
+			// Closing the only descriptor releases the lock.
 			return func() { _ = file.Close() }, nil
 		}
 		select {
@@ -45,9 +42,9 @@ func (d Dir) lock(ctx context.Context, claim bool) (unlock func(), err error) {
 	}
 }
 
-// tryLock locks the lab and returns the file that holds the lock, or returns nil when
-// the lock is another's. A claim makes nothing but the lock before it holds it: whoever
-// does may be removing the folder.
+// tryLock returns the locked file, or nil if another process holds the lock. A claim
+// creates only the lock file before it has the lock, since the holder may be removing the
+// folder.
 func (d Dir) tryLock(claim bool) (*os.File, error) {
 	how := os.O_RDWR
 	if claim {
@@ -80,8 +77,8 @@ func (d Dir) flock(file *os.File, claim bool) (bool, error) {
 	} else if err != nil {
 		return false, err
 	}
-	// Whoever held the lock before may have removed the file with the lab. A lock on
-	// a file that nobody else finds locks nothing.
+	// The previous holder may have removed the file with the lab: then this lock is of no
+	// effect.
 	if !d.isLockFile(file) {
 		return false, nil
 	}
@@ -102,7 +99,7 @@ func (d Dir) isLockFile(file *os.File) bool {
 	return err == nil && os.SameFile(open, found)
 }
 
-// writeHolder notes for people who holds the lock.
+// writeHolder records the holder of the lock for messages.
 func writeHolder(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
 		return err

@@ -1,11 +1,10 @@
-// Package state is the folder in which a lab keeps all that it writes: what it looks
-// like, its keys, its logs, the records of its processes, and etcd's data.
+// Package state is the folder in which a lab keeps everything that it writes: its
+// description, keys, logs, records of processes, and etcd's data.
 //
-// A lab is a folder below a root, by its name. Nothing of a lab is elsewhere on disk,
-// so that removing the folder removes the lab, and what the folder says is enough for
-// another process to take the lab over: a command that ends leaves nothing in memory
-// that the next one would miss. The package knows paths, and writes so that a reader
-// never sees half a file; what is in the files is for those who make them.
+// A lab is a folder below a root, by its name. Nothing of it is elsewhere on disk, so
+// removing the folder removes the lab, and any process can take the lab over from the
+// folder alone. The package knows paths, and writes so that readers never see half a file;
+// it does not interpret the files.
 package state
 
 import (
@@ -23,10 +22,10 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// ErrNotFound says that there is no lab of a name.
+// ErrNotFound means that there is no lab of a name.
 var ErrNotFound = errors.New("there is no such lab")
 
-// Lab is what a lab says about itself, in lab.json.
+// Lab is the content of lab.json.
 type Lab struct {
 	// Version is that of the program that made the lab.
 	Version string `json:"version"`
@@ -34,10 +33,10 @@ type Lab struct {
 	Kubernetes string      `json:"kubernetes,omitempty"`
 	Created    time.Time   `json:"created"`
 	Shape      shape.Shape `json:"shape"`
-	// Port is where the API is reached on 127.0.0.1 of the host.
+	// Port is the port of the API on the host's 127.0.0.1.
 	Port int `json:"port,omitempty"`
-	// Up is set once all of the lab was started. A lab that is not up was
-	// interrupted in the middle, and is to be taken down before it is used.
+	// Up means that the lab was started completely. A lab that is not up must be taken down
+	// before it can be used.
 	Up bool `json:"up,omitempty"`
 	// NextIndex is the lowest index that no node ever had.
 	NextIndex int `json:"nextIndex,omitempty"`
@@ -61,16 +60,15 @@ const (
 	podsFolder     = "pods"
 )
 
-// folders are those that Create makes.
 var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder}
 
-// DefaultRoot is where labs are kept: $VICINITY_LAB_DIR, or else vicinity/lab in the
-// folder that the system has for the state of programs.
+// DefaultRoot is $VICINITY_LAB_DIR, or vicinity/lab in the system's folder for the state of
+// programs.
 func DefaultRoot() (string, error) {
 	if root := os.Getenv("VICINITY_LAB_DIR"); root != "" {
 		return filepath.Abs(root)
 	}
-	// A relative path in the variable is to be ignored, says its specification.
+	// By its specification, a relative path in this variable is ignored.
 	if base := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "vicinity", "lab"), nil
 	}
@@ -81,10 +79,10 @@ func DefaultRoot() (string, error) {
 	return filepath.Join(home, ".local", "state", "vicinity", "lab"), nil
 }
 
-// At is the state folder with a path. It may or may not be there.
+// At is the state folder with a path, which need not exist.
 func At(path string) Dir { return Dir{path: filepath.Clean(path)} }
 
-// Create makes the state folder of the lab with a name, or what it lacks.
+// Create makes what is missing of the state folder of a lab.
 func Create(root, name string) (Dir, error) {
 	d, err := named(root, name)
 	if err != nil {
@@ -97,7 +95,7 @@ func (d Dir) create() error {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return fmt.Errorf("making the state folder of lab %q: %w", d.Name(), err)
 	}
-	// The lock comes first: it marks the folder as a lab's.
+	// First, since it marks the folder as a lab's.
 	lock, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("making the state folder of lab %q: %w", d.Name(), err)
@@ -113,8 +111,8 @@ func (d Dir) create() error {
 	return nil
 }
 
-// Open finds the state folder of the lab with a name, also of one that was made or
-// removed by half. Without one the error is ErrNotFound.
+// Open finds the state folder of a lab, even an incomplete one. Without one the error is
+// ErrNotFound.
 func Open(root, name string) (Dir, error) {
 	d, err := named(root, name)
 	if err != nil {
@@ -156,7 +154,7 @@ func named(root, name string) (Dir, error) {
 	return At(filepath.Join(abs, name)), nil
 }
 
-// isLab reports whether the folder is one that Create made, whole or in part.
+// isLab reports whether the folder was made by Create, at least in part.
 func (d Dir) isLab() bool {
 	for _, file := range []string{lockFile, labFile} {
 		if info, err := os.Lstat(d.join(file)); err == nil && info.Mode().IsRegular() {
@@ -172,24 +170,21 @@ func (d Dir) Path() string { return d.path }
 // Name is the lab's.
 func (d Dir) Name() string { return filepath.Base(d.path) }
 
-// PKI is the path of a file with a key or a certificate, or of their folder when the
-// name is empty.
+// PKI is the path of a key or certificate, or of their folder if the name is empty.
 func (d Dir) PKI(file string) string { return d.join(pkiFolder, file) }
 
-// Kubeconfig is the administrator's, for use on the host.
+// Kubeconfig is the administrator's kubeconfig, for use on the host.
 func (d Dir) Kubeconfig() string { return d.join(kubeconfigFile) }
 
-// Conf is the path of a file of configuration, or of their folder when the name is
-// empty.
+// Conf is the path of a configuration file, or of their folder if the name is empty.
 func (d Dir) Conf(file string) string { return d.join(confFolder, file) }
 
-// ComponentKubeconfig is the kubeconfig with which a component reaches the API from
-// inside the lab.
+// ComponentKubeconfig is the kubeconfig of a component inside the lab.
 func (d Dir) ComponentKubeconfig(component string) string {
 	return d.Conf(component + ".kubeconfig")
 }
 
-// Log is where the output of a process goes.
+// Log is the log of a process.
 func (d Dir) Log(process string) string { return d.join(logsFolder, process+".log") }
 
 // Run is the folder of the records of processes.
@@ -201,17 +196,17 @@ func (d Dir) Record(process string) string { return d.join(runFolder, process+".
 // Etcd is the folder of etcd's data.
 func (d Dir) Etcd() string { return d.join(etcdFolder) }
 
-// Pods is the folder of the folders of pods.
+// Pods is the folder of the pods' folders.
 func (d Dir) Pods() string { return d.join(podsFolder) }
 
-// Pod is the folder of the volumes, logs and notes of the pod with a UID.
+// Pod is the folder of the volumes, logs and records of a pod.
 func (d Dir) Pod(uid string) string { return d.join(podsFolder, uid) }
 
 func (d Dir) join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)
 }
 
-// Save writes what the lab says about itself.
+// Save writes lab.json.
 func (d Dir) Save(lab Lab) error {
 	data, err := json.MarshalIndent(lab, "", "  ")
 	if err != nil {
@@ -223,7 +218,7 @@ func (d Dir) Save(lab Lab) error {
 	return nil
 }
 
-// Load reads what Save wrote. Where nothing was saved the error is fs.ErrNotExist.
+// Load reads lab.json. If it does not exist the error is fs.ErrNotExist.
 func (d Dir) Load() (Lab, error) {
 	data, err := os.ReadFile(d.join(labFile))
 	if err != nil {
@@ -236,9 +231,8 @@ func (d Dir) Load() (Lab, error) {
 	return lab, nil
 }
 
-// Remove removes the folder with all in it. A folder that is not a lab's is left
-// alone, with an error. What marks the folder as a lab's goes last, so that a removal
-// that was interrupted can be done again.
+// Remove removes the folder, but not one that is no lab's. What marks it as a lab's goes
+// last, so that an interrupted removal can be repeated.
 func (d Dir) Remove() error {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -264,7 +258,7 @@ func (d Dir) Remove() error {
 			return fmt.Errorf("removing lab %q: %w", d.Name(), err)
 		}
 	}
-	// Someone who waited for the lock may have begun the next lab of this name.
+	// A waiting process may already be making the next lab of this name.
 	err = os.Remove(d.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return fmt.Errorf("removing lab %q: %w", d.Name(), err)

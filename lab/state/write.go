@@ -6,15 +6,13 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes a file whole or not at all: a reader, and a writer that is killed,
-// leave the old content or the new. The file is synced, since what it says may be all
-// that finds a process again.
+// WriteFile writes and syncs a file atomically. A record may be the only way to find a
+// process again.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return replace(path, data, mode, (*os.File).Sync)
 }
 
-// ReplaceFile is WriteFile that does not wait for the disk, for what need not outlive
-// the machine.
+// ReplaceFile is WriteFile without sync, for what need not survive a crash of the machine.
 func ReplaceFile(path string, data []byte, mode os.FileMode) error {
 	return replace(path, data, mode, func(*os.File) error { return nil })
 }
