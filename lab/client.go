@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client talks to the API of a lab as its administrator.
+// Client is an administrator's client of a lab's API.
 type Client struct {
 	kubernetes.Interface
 	config  *rest.Config
@@ -30,11 +30,9 @@ type Client struct {
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// fieldManager is who the API says applied an object.
 const fieldManager = "vicinity-lab"
 
-// newClient makes a client from a kubeconfig. It is fit for tests: it does not wait
-// before a request because there were many before.
+// newClient makes a client from a kubeconfig, without a rate limit.
 func newClient(kubeconfig string) (*Client, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -42,7 +40,6 @@ func newClient(kubeconfig string) (*Client, error) {
 	}
 	config.QPS = -1
 	config.UserAgent = fieldManager
-	// Warnings of the API are for the user of an API, not of a lab.
 	config.WarningHandler = rest.NoWarnings{}
 	typed, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -60,11 +57,11 @@ func newClient(kubeconfig string) (*Client, error) {
 	}, nil
 }
 
-// Config is what other clients of the lab's API are made from. It is a copy.
+// Config returns a copy of the connection's configuration.
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Apply creates or changes the objects of a YAML text, as kubectl apply --server-side
-// does. Objects that have a namespace and name none go to the one given.
+// Apply applies the objects of a YAML text, as kubectl apply --server-side does. The
+// namespace is the default for objects without one.
 func (c *Client) Apply(ctx context.Context, namespace, manifests string) error {
 	return c.each(manifests, namespace, func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
 		_, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
@@ -72,7 +69,7 @@ func (c *Client) Apply(ctx context.Context, namespace, manifests string) error {
 	})
 }
 
-// Delete removes the objects of a YAML text. One that is not there is no error.
+// Delete deletes the objects of a YAML text, if they exist.
 func (c *Client) Delete(ctx context.Context, namespace, manifests string) error {
 	return c.each(manifests, namespace, func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
 		err := resource.Delete(ctx, object.GetName(), metav1.DeleteOptions{})
@@ -83,7 +80,7 @@ func (c *Client) Delete(ctx context.Context, namespace, manifests string) error 
 	})
 }
 
-// PatchService changes a Service by a merge patch, written in JSON.
+// PatchService applies a JSON merge patch to a Service.
 func (c *Client) PatchService(ctx context.Context, namespace, name, patch string) error {
 	_, err := c.CoreV1().Services(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
@@ -92,8 +89,7 @@ func (c *Client) PatchService(ctx context.Context, namespace, name, patch string
 	return nil
 }
 
-// each calls a function with each object of a YAML text, and with the means to reach
-// it. It stops at the first error.
+// each calls a function with each object of a YAML text and its resource, until an error.
 func (c *Client) each(manifests, namespace string, do func(*unstructured.Unstructured, dynamic.ResourceInterface) error) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), len(manifests)+1)
 	for {
@@ -118,12 +114,12 @@ func (c *Client) each(manifests, namespace string, do func(*unstructured.Unstruc
 	}
 }
 
-// resource is where the API keeps objects like the one given.
+// resource returns the resource of an object.
 func (c *Client) resource(object *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		// It may have been defined since the API was last asked what there is.
+		// The kind may be newer than the last discovery.
 		c.mapper.Reset()
 		mapping, err = c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
@@ -139,13 +135,11 @@ func (c *Client) resource(object *unstructured.Unstructured, namespace string) (
 	return c.dynamic.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// poll is how often a condition is looked at again.
 const poll = 20 * time.Millisecond
 
-// Wait waits until a condition holds. The condition says what is still missing, or
-// nothing when it holds. Its errors may pass, as those of an API server that is being
-// restarted do, so they count as missing. When the context ends, the error says what
-// was waited for and what was missing last.
+// Wait waits until the condition returns neither what is missing nor an error. Errors count
+// as missing, since an API server may be restarting. When the context ends, the error says
+// what was waited for and what was missing last.
 func Wait(ctx context.Context, what string, condition func(context.Context) (missing string, err error)) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()

@@ -1,16 +1,12 @@
-// Package lab runs a real multi-zone Kubernetes on this machine, and is how commands
-// and tests use one.
+// Package lab runs a real multi-zone Kubernetes on this machine, for commands and tests.
 //
-// Up makes a lab and returns when its nodes are ready and its Services answer: state
-// folder, fabric, control plane, agent and proxies, in the order they need. All of it
-// outlives the process that called Up. Open finds a lab that runs, from what its state
-// folder says, so a Cluster is as good in one process as in another, and Down removes
-// whatever there is, also of a lab that was interrupted in the middle.
+// Up makes a lab and returns when its nodes are ready and its Services work. The lab
+// outlives the process that called Up. Open finds a running lab from its state folder, and
+// Down removes a lab, even an incomplete one.
 //
-// The parts are made by the packages below this one: shape says what a lab looks like,
-// state where it keeps its files, process what runs, fabric is the network,
-// controlplane etcd and Kubernetes, agent the nodes, program what containers run, and
-// load what clients do.
+// The packages below: shape describes a lab, state keeps its files, process runs its
+// processes, fabric is its network, controlplane runs etcd and Kubernetes, agent stands in
+// for the kubelets, program implements the images of containers, and load sends requests.
 package lab
 
 import (
@@ -32,25 +28,25 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Options are what making and finding a lab depends on besides its shape. The zero
-// Options are those of a user on the command line.
+// Options are needed to make and find labs, besides their shape. The zero value is for
+// users on the command line.
 type Options struct {
-	// Root is the folder of the folders of labs; empty is state.DefaultRoot.
+	// Root is the folder of all labs; empty means state.DefaultRoot.
 	Root string
-	// Program is the vicinity program, by which a lab runs its own processes; empty
-	// is the one that is running.
+	// Program is the vicinity program, which runs a lab's own processes; empty means this
+	// one.
 	Program string
-	// Kubernetes is the built lab/kubernetes; empty is the one that the lab was brought
-	// up with. For a new lab that is vicinity-kubernetes beside Program, or else what
-	// VICINITY_KUBERNETES says.
+	// Kubernetes is the built lab/kubernetes; empty means the one that the lab was brought
+	// up with, or for a new lab vicinity-kubernetes beside Program, or
+	// $VICINITY_KUBERNETES.
 	Kubernetes string
-	// Log is told in a line what is being done; nil for nobody.
+	// Log gets a line for each step; nil discards them.
 	Log io.Writer
-	// Keep leaves what there is of a lab that could not be brought up.
+	// Keep leaves a lab that failed to come up.
 	Keep bool
 }
 
-// complete fills in what is empty.
+// complete sets defaults.
 func (o Options) complete() (Options, error) {
 	var err error
 	if o.Root == "" {
@@ -69,8 +65,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// kubernetes finds the built lab/kubernetes for a new lab. Links are followed: what
-// beside Program is called vicinity-kubernetes may be another release tomorrow.
+// kubernetes finds the built lab/kubernetes for a new lab. It follows links: later,
+// vicinity-kubernetes may link to another release.
 func (o Options) kubernetes() (string, error) {
 	candidates := []string{o.Kubernetes}
 	if o.Kubernetes == "" {
@@ -92,8 +88,8 @@ func (o Options) kubernetes() (string, error) {
 		candidates[0])
 }
 
-// kubernetesOf finds the built lab/kubernetes for a lab that is there: unless the user
-// names another, the one that the lab was brought up with, while it exists.
+// kubernetesOf finds the built lab/kubernetes of an existing lab: that of the options, or
+// the one that the lab was brought up with if it still exists.
 func (o Options) kubernetesOf(found state.Lab) (string, error) {
 	if o.Kubernetes == "" && isProgram(found.Kubernetes) {
 		return found.Kubernetes, nil
@@ -101,7 +97,7 @@ func (o Options) kubernetesOf(found state.Lab) (string, error) {
 	return o.kubernetes()
 }
 
-// Cluster is a lab that is up.
+// Cluster is a running lab.
 type Cluster struct {
 	options    Options
 	kubernetes string
@@ -115,7 +111,7 @@ type Cluster struct {
 	clientErr  error
 }
 
-// Open finds a lab that is up.
+// Open finds a running lab.
 func Open(name string, options Options) (*Cluster, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -123,7 +119,7 @@ func Open(name string, options Options) (*Cluster, error) {
 	}
 	dir, err := state.Open(options.Root, name)
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, missing(name)
+		return nil, noSuchLab(name)
 	} else if err != nil {
 		return nil, err
 	}
@@ -138,7 +134,7 @@ func Open(name string, options Options) (*Cluster, error) {
 	return &Cluster{options: options, kubernetes: kubernetes, dir: dir, known: found}, nil
 }
 
-// loadUp reads what a lab says about itself, if it is up.
+// loadUp reads the state of a lab. It is an error if the lab is not up.
 func loadUp(dir state.Dir) (state.Lab, error) {
 	found, err := dir.Load()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,12 +146,11 @@ func loadUp(dir state.Dir) (state.Lab, error) {
 	return found, nil
 }
 
-// missing says that there is no lab.
-func missing(name string) error {
+func noSuchLab(name string) error {
 	return fmt.Errorf("there is no lab %q; bring it up by vicinity lab up", name)
 }
 
-// Names are those of all labs, whether they are up or not.
+// Names are those of all labs, up or not.
 func Names(options Options) ([]string, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -172,45 +167,45 @@ func Names(options Options) ([]string, error) {
 	return names, nil
 }
 
-// Shape is what the lab looks like now.
-func (c *Cluster) Shape() shape.Shape { return c.lab().Shape }
+// Shape is the lab's current shape.
+func (c *Cluster) Shape() shape.Shape { return c.current().Shape }
 
-// lab is what the lab says about itself, as far as this process knows.
-func (c *Cluster) lab() state.Lab {
+// current is the lab's state as this process knows it.
+func (c *Cluster) current() state.Lab {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known
 }
 
-// know takes in what the lab says about itself now.
-func (c *Cluster) know(now state.Lab) {
+// setCurrent replaces the known state.
+func (c *Cluster) setCurrent(now state.Lab) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = now
 }
 
-// save changes what the lab says about itself.
+// save writes the lab's state.
 func (c *Cluster) save(now state.Lab) error {
 	if err := c.dir.Save(now); err != nil {
 		return err
 	}
-	c.know(now)
+	c.setCurrent(now)
 	return nil
 }
 
-// Options are those that the lab was found by.
+// Options are those that the lab was opened with.
 func (c *Cluster) Options() Options { return c.options }
 
-// Kubeconfig is the path of the administrator's kubeconfig, for use on the host.
+// Kubeconfig is the path of the administrator's kubeconfig, for the host.
 func (c *Cluster) Kubeconfig() string { return c.dir.Kubeconfig() }
 
-// Client talks to the API as the administrator.
+// Client returns the administrator's client.
 func (c *Cluster) Client() (*Client, error) {
 	c.clientOnce.Do(func() { c.client, c.clientErr = newClient(c.dir.Kubeconfig()) })
 	return c.client, c.clientErr
 }
 
-// network is the lab's fabric, where it has one.
+// network returns the lab's fabric. A lab that is only a control plane has none.
 func (c *Cluster) network() (*fabric.Fabric, error) {
 	s := c.Shape()
 	if s.ControlPlaneOnly {
@@ -219,9 +214,8 @@ func (c *Cluster) network() (*fabric.Fabric, error) {
 	return fabric.Open(s)
 }
 
-// controlPlane is what runs the lab's components.
 func (c *Cluster) controlPlane() (*controlplane.ControlPlane, error) {
-	now := c.lab()
+	now := c.current()
 	return controlplane.New(controlplane.Config{
 		Dir:     c.dir,
 		Shape:   now.Shape,
@@ -239,14 +233,13 @@ func (c *Cluster) internal(name string, args ...string) []string {
 // lockWait is how long to wait for another command that changes the same lab.
 const lockWait = time.Minute
 
-// lock keeps other commands from changing the lab, and finds out what they changed
-// before.
+// lock prevents other commands from changing the lab, and reads what they have changed.
 func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	unlock, err = c.dir.Lock(ctx)
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, missing(c.dir.Name())
+		return nil, noSuchLab(c.dir.Name())
 	} else if err != nil {
 		return nil, err
 	}
@@ -255,12 +248,12 @@ func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 		unlock()
 		return nil, err
 	}
-	c.know(found)
+	c.setCurrent(found)
 	return unlock, nil
 }
 
-// running reports whether anything of a lab runs that its records know of.
-func running(dir state.Dir) (bool, error) {
+// isRunning reports whether any recorded process of a lab runs.
+func isRunning(dir state.Dir) (bool, error) {
 	processes, err := process.List(dir)
 	if err != nil {
 		return false, err
@@ -273,7 +266,6 @@ func running(dir state.Dir) (bool, error) {
 	return false, nil
 }
 
-// version is that of this program.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -205,7 +205,7 @@ func TestStatusOfASilentComponent(t *testing.T) {
 		}
 	}
 	// It accepts what etcd is asked for its health, and is silent.
-	etcd, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.lab().Port+3)))
+	etcd, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.current().Port+3)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,11 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// agentName is the component that stands in for the kubelets. Where each node has its
-// own, the node's name follows.
+// agentName is the component that stands in for the kubelets. With an agent per node, the
+// node's name is appended.
 const agentName = "agent"
 
-// agentGrace is how long an agent may take to end in order.
+// agentGrace is the grace period of an agent.
 const agentGrace = 5 * time.Second
 
 // Components are the names of all components of the lab.
@@ -37,7 +37,7 @@ func (c *Cluster) Components() ([]string, error) {
 	return slices.Concat(plane.Components(), c.agents(nodes...), c.proxies(nodes...)), nil
 }
 
-// agents are the names of the agents that care for nodes.
+// agents are the names of the agents of nodes.
 func (c *Cluster) agents(nodes ...shape.Node) []string {
 	if !c.Shape().AgentPerNode {
 		return []string{agentName}
@@ -49,7 +49,7 @@ func (c *Cluster) agents(nodes ...shape.Node) []string {
 	return names
 }
 
-// isAgent reports whether a component is an agent of this lab.
+// isAgent reports whether a component is an agent.
 func (c *Cluster) isAgent(component string) bool {
 	return slices.Contains(c.agents(c.Shape().Nodes()...), component)
 }
@@ -79,9 +79,8 @@ func (c *Cluster) startAgent(name string) error {
 	return err
 }
 
-// agentReady is an error until an agent has registered the nodes that it stands in for,
-// or has taken them over from the one before it, which their heartbeats tell: in the
-// status of a Node only an agent that begins renews them.
+// agentReady returns an error until an agent has registered its nodes, or has taken them
+// over from an earlier one: only a starting agent renews the heartbeats in their status.
 func (c *Cluster) agentReady(ctx context.Context, running *process.Process) error {
 	client, err := c.Client()
 	if err != nil {
@@ -91,31 +90,31 @@ func (c *Cluster) agentReady(ctx context.Context, running *process.Process) erro
 	if err != nil {
 		return err
 	}
-	// From the API server's memory, which thousands of nodes do not burden.
+	// From the API server's cache, which is cheap for thousands of nodes.
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("asking the API for its nodes: %w", err)
 	}
-	heard := map[string]bool{}
+	ready := map[string]bool{}
 	for i := range list.Items {
-		heard[list.Items[i].Name] = heardSince(&list.Items[i], running.Started)
+		ready[list.Items[i].Name] = heartbeatSince(&list.Items[i], running.Started)
 	}
 	var missing []string
 	for _, node := range c.Shape().Nodes() {
 		own := running.Name == agentName || running.Name == agentName+"-"+node.Name
-		if own && !heard[node.Name] && !slices.Contains(stopped, node.Name) {
+		if own && !ready[node.Name] && !slices.Contains(stopped, node.Name) {
 			missing = append(missing, node.Name)
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("it has not registered %s", listSome(missing))
+		return fmt.Errorf("it has not registered %s", abbreviate(missing))
 	}
 	return nil
 }
 
-// heardSince reports whether a node said how it is after a time. Nodes say the time in
-// whole seconds.
-func heardSince(node *corev1.Node, since time.Time) bool {
+// heartbeatSince reports whether a node's last heartbeat is not before a time. Heartbeats
+// have whole seconds.
+func heartbeatSince(node *corev1.Node, since time.Time) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.LastHeartbeatTime.Unix() >= since.Unix()
 	})
@@ -140,8 +139,8 @@ func (c *Cluster) waitAgent(ctx context.Context, name string) error {
 	return err
 }
 
-// StartComponent starts a component unless it runs, and waits until it is ready. One
-// that is a pod is started by its node: then it only waits.
+// StartComponent starts a component unless it runs, and waits until it is ready. It only
+// waits for one that is a pod, which its node starts.
 func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 		}
 		return c.waitAgent(ctx, name)
 	}
-	if node, ok := c.proxied(name); ok {
+	if node, ok := c.proxyNode(name); ok {
 		return c.waitProxy(ctx, node)
 	}
 	plane, err := c.controlPlane()
@@ -164,24 +163,24 @@ func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 	return plane.StartComponent(ctx, name)
 }
 
-// StopComponent ends a component in order.
+// StopComponent terminates a component.
 func (c *Cluster) StopComponent(ctx context.Context, name string) error {
-	return c.endComponent(ctx, name, agentGrace)
+	return c.stopComponent(ctx, name, agentGrace)
 }
 
-// KillComponent ends a component at once, as a crash does.
+// KillComponent kills a component.
 func (c *Cluster) KillComponent(ctx context.Context, name string) error {
-	return c.endComponent(ctx, name, 0)
+	return c.stopComponent(ctx, name, 0)
 }
 
-func (c *Cluster) endComponent(ctx context.Context, name string, grace time.Duration) error {
+func (c *Cluster) stopComponent(ctx context.Context, name string, grace time.Duration) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if node, ok := c.proxied(name); ok {
-		return c.endProxy(ctx, node, grace)
+	if node, ok := c.proxyNode(name); ok {
+		return c.stopProxy(ctx, node, grace)
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
@@ -202,17 +201,17 @@ func (c *Cluster) endComponent(ctx context.Context, name string, grace time.Dura
 	return plane.StopComponent(ctx, name)
 }
 
-// PauseComponent freezes a component: it keeps its connections and answers nothing.
+// PauseComponent freezes a component, which keeps its connections but does not answer.
 func (c *Cluster) PauseComponent(ctx context.Context, name string) error {
-	return c.holdComponent(ctx, name, true)
+	return c.pauseComponent(ctx, name, true)
 }
 
-// ResumeComponent lets a paused component go on, and waits until it is ready.
+// ResumeComponent continues a paused component, and waits until it is ready.
 func (c *Cluster) ResumeComponent(ctx context.Context, name string) error {
-	return c.holdComponent(ctx, name, false)
+	return c.pauseComponent(ctx, name, false)
 }
 
-func (c *Cluster) holdComponent(ctx context.Context, name string, pause bool) error {
+func (c *Cluster) pauseComponent(ctx context.Context, name string, pause bool) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
@@ -231,8 +230,8 @@ func (c *Cluster) holdComponent(ctx context.Context, name string, pause bool) er
 		}
 		return c.waitAgent(ctx, name)
 	}
-	if node, ok := c.proxied(name); ok {
-		return c.holdProxy(ctx, node, pause)
+	if node, ok := c.proxyNode(name); ok {
+		return c.pauseProxy(ctx, node, pause)
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
@@ -244,12 +243,12 @@ func (c *Cluster) holdComponent(ctx context.Context, name string, pause bool) er
 	return plane.ResumeComponent(ctx, name)
 }
 
-// defaultTail is how many lines of a component's log are shown when all are asked for.
+// defaultTail is the number of lines per component when the logs of all are shown.
 const defaultTail = 10
 
-// ComponentLogs prints the end of the logs of components: of the one named, all of it
-// or its last lines; of all components their last lines, each after the component's
-// name. A tail below 0 is all.
+// ComponentLogs prints the last lines of the logs of components; a negative tail means all
+// lines. Without names it prints the logs of all components, with their names before each
+// line.
 func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error {
 	all, err := c.Components()
 	if err != nil {
@@ -284,15 +283,14 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 	return nil
 }
 
-// componentLog is all that a component has printed.
 func (c *Cluster) componentLog(name string) ([]byte, error) {
-	if node, ok := c.proxied(name); ok {
+	if node, ok := c.proxyNode(name); ok {
 		return agent.ContainerLog(c.dir, proxyImage, node.Name)
 	}
 	return os.ReadFile(c.dir.Log(name))
 }
 
-// lastLines are as many lines from the end of a text; nil or below 0 is all.
+// lastLines returns the last lines of a text; all if count is nil or negative.
 func lastLines(text []byte, count *int64) [][]byte {
 	if len(text) == 0 {
 		return nil

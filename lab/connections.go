@@ -2,8 +2,8 @@ package lab
 
 import "vicinity.dev/vicinity/lab/fabric"
 
-// Connections lists what the kernel tracks on a node: which endpoint each connection
-// was given, and what is left of those that have ended.
+// Connections lists the tracked connections of a node with their endpoints, including ended
+// ones that have not expired.
 func (c *Cluster) Connections(node string) ([]fabric.Connection, error) {
 	network, err := c.network()
 	if err != nil {

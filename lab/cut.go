@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// cuts are the nodes and zones that are cut off now. In a lab without network a node
-// that is silent is as good as cut off.
+// cuts are the nodes and zones that are cut off. In a lab without network these are the
+// stopped nodes.
 func (c *Cluster) cuts() (fabric.Cuts, error) {
 	if c.Shape().ControlPlaneOnly {
 		stopped, err := agent.StoppedNodes(c.dir)
@@ -23,10 +23,9 @@ func (c *Cluster) cuts() (fabric.Cuts, error) {
 	return network.Cuts()
 }
 
-// changeCuts cuts something off or heals it, and tells the agents which nodes cannot be
-// heard any more: they do not speak through their nodes' links. It is the only place
-// where that is decided, so that a node which is cut off twice, alone and with its zone,
-// speaks again when the last of both is healed.
+// changeCuts cuts or heals, and stops or starts nodes in the agents accordingly, which do
+// not use the nodes' links. All cuts go through it: a node that is cut off by itself and
+// with its zone starts again only when both are healed.
 func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {
 	network, err := c.network()
 	if err != nil {
@@ -40,32 +39,32 @@ func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {
 		return err
 	}
 	for _, node := range c.Shape().Nodes() {
-		tell := agent.StartNode
-		if silent(node, cuts) {
-			tell = agent.StopNode
+		setNode := agent.StartNode
+		if isCutOff(node, cuts) {
+			setNode = agent.StopNode
 		}
-		if err := tell(c.dir, node.Name); err != nil {
+		if err := setNode(c.dir, node.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// silent reports whether nothing of a node reaches the control plane.
-func silent(node shape.Node, cuts fabric.Cuts) bool {
+// isCutOff reports whether a node cannot reach the control plane.
+func isCutOff(node shape.Node, cuts fabric.Cuts) bool {
 	reach, cut := cuts.Zones[node.Zone]
 	return cut && reach == fabric.Everything || slices.Contains(cuts.Nodes, node.Name)
 }
 
-// waitUnlessSilent waits until those of the nodes are ready that can be.
-func (c *Cluster) waitUnlessSilent(ctx context.Context, names ...string) error {
+// waitUnlessCutOff waits until the nodes are ready, except those that are cut off.
+func (c *Cluster) waitUnlessCutOff(ctx context.Context, names ...string) error {
 	cuts, err := c.cuts()
 	if err != nil {
 		return err
 	}
 	var heard []string
 	for _, name := range names {
-		if node, ok := c.Shape().Node(name); ok && !silent(node, cuts) {
+		if node, ok := c.Shape().Node(name); ok && !isCutOff(node, cuts) {
 			heard = append(heard, name)
 		}
 	}

@@ -22,7 +22,7 @@ func TestSilent(t *testing.T) {
 		{"the zone from all", fabric.Cuts{Zones: map[string]fabric.Reach{"zone-a": fabric.Everything}}, true},
 		{"node and zone", fabric.Cuts{Nodes: []string{"zone-a-1"}, Zones: map[string]fabric.Reach{"zone-a": fabric.OtherZones}}, true},
 	} {
-		if got := silent(shape.Node{Name: "zone-a-1", Zone: "zone-a"}, test.cuts); got != test.want {
+		if got := isCutOff(shape.Node{Name: "zone-a-1", Zone: "zone-a"}, test.cuts); got != test.want {
 			t.Errorf("with %s cut off the node is silent: %t", test.name, got)
 		}
 	}

@@ -11,14 +11,13 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Down removes a lab with all that belongs to it, also one that was interrupted in the
-// middle. It is no error when there is none.
+// Down removes a lab, if it exists, even an incomplete one.
 func Down(ctx context.Context, name string, options Options) error {
 	options, err := options.complete()
 	if err != nil {
 		return err
 	}
-	// The folder goes last; where somebody removed it by hand, the rest may be there.
+	// The rest of a lab may exist even if its folder was removed by hand.
 	dir, err := state.Create(options.Root, name)
 	if err != nil {
 		return err
@@ -33,13 +32,13 @@ func Down(ctx context.Context, name string, options Options) error {
 	return remove(dir)
 }
 
-// Down removes the lab with all that belongs to it.
+// Down removes the lab.
 func (c *Cluster) Down(ctx context.Context) error {
 	return Down(ctx, c.dir.Name(), c.options)
 }
 
-// remove removes all of a lab whose lock is held. Processes are not asked to end in
-// order: nothing that they would still write is kept.
+// remove removes a lab whose lock is held. Its processes are killed, since nothing that
+// they would write is kept.
 func remove(dir state.Dir) error {
 	namespaces, err := ownNamespaces(dir)
 	if err != nil {
@@ -54,9 +53,8 @@ func remove(dir state.Dir) error {
 	return dir.Remove()
 }
 
-// ownNamespaces are the network namespaces of a lab. Their names follow from the lab's
-// alone, so a lab of the same name in another folder would have the same: then they
-// are its, and the error says so.
+// ownNamespaces are the network namespaces of a lab. A lab of the same name in another
+// folder has the same namespaces: if they are in use by that, it is an error.
 func ownNamespaces(dir state.Dir) ([]string, error) {
 	namespaces, err := fabric.Namespaces(dir.Name())
 	if err != nil {

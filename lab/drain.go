@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cordon keeps new pods from a node, or lets them come again.
+// Cordon sets whether pods can be scheduled to a node.
 func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, cordoned)
 	_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
@@ -24,9 +24,9 @@ func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 	return nil
 }
 
-// Drain cordons a node and evicts its pods but those of DaemonSets, which would come
-// back. An eviction that a budget refuses is asked for again until the context ends;
-// the first refusal of each pod goes to the log. It returns when the last pod has gone.
+// Drain cordons a node and evicts its pods except those of DaemonSets, and returns when
+// they are gone. Evictions that a budget refuses are retried until the context ends; the
+// first refusal of each pod is logged.
 func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 	if err := c.Cordon(ctx, node, true); err != nil {
 		return err
@@ -34,13 +34,13 @@ func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 	fmt.Fprintf(log, "node %s cordoned\n", node)
 	d := drain{client: c, log: log, evicted: map[types.UID]bool{}, refused: map[types.UID]bool{}}
 	err := Wait(ctx, fmt.Sprintf("node %s to be empty", node), func(ctx context.Context) (string, error) {
-		pods, err := c.podsOf(ctx, node)
+		pods, err := c.podsOn(ctx, node)
 		if err != nil {
 			return "", err
 		}
 		var names []string
 		for i := range pods {
-			if ofDaemonSet(&pods[i]) {
+			if isDaemonSetPod(&pods[i]) {
 				continue
 			}
 			names = append(names, pods[i].Namespace+"/"+pods[i].Name)
@@ -51,7 +51,7 @@ func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 				return "", nil // to wait longer would not help
 			}
 		}
-		return listSome(names), nil
+		return abbreviate(names), nil
 	})
 	if d.failed != nil {
 		return d.failed
@@ -59,17 +59,16 @@ func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 	return err
 }
 
-// drain is what is known of the evictions of a node's pods.
+// drain is the state of the evictions.
 type drain struct {
 	client           *Client
 	log              io.Writer
 	evicted, refused map[types.UID]bool
-	// failed is the error of an eviction that will never be granted.
+	// failed is the error of an eviction that will never succeed.
 	failed error
 }
 
-// evict asks for the eviction of a pod unless it was granted before. The error is one
-// that passes.
+// evict evicts a pod unless it was evicted before. It returns temporary errors only.
 func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
 	if d.evicted[pod.UID] {
 		return nil
@@ -86,7 +85,7 @@ func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
 			d.refused[pod.UID] = true
 			fmt.Fprintf(d.log, "pod %s/%s not evicted yet: %v\n", pod.Namespace, pod.Name, err)
 		}
-	case passes(err):
+	case isTemporary(err):
 		return fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	default:
 		d.failed = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -94,22 +93,22 @@ func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// passes reports whether an error of the API may be none when it is asked again: the
-// API was not reached or is being restarted, or the pod goes with its namespace.
-func passes(err error) bool {
+// isTemporary reports whether a request may succeed if it is repeated: the API server was
+// not reached or is restarting, or the pod is deleted with its namespace.
+func isTemporary(err error) bool {
 	var answer apierrors.APIStatus
 	return !errors.As(err, &answer) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-func ofDaemonSet(pod *corev1.Pod) bool {
+func isDaemonSetPod(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-// podsOf are the pods that are bound to a node.
-func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
+// podsOn are the pods that are bound to a node.
+func (c *Client) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	list, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
@@ -119,8 +118,7 @@ func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) 
 	return list.Items, nil
 }
 
-// evict asks for the eviction of this very pod, not of a later one with its name.
-// A refusal comes back at once, also one that says when to try again.
+// evict evicts a pod by its UID. It returns a refusal at once.
 func (c *Client) evict(ctx context.Context, pod *corev1.Pod) error {
 	return c.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},

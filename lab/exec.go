@@ -12,36 +12,34 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 )
 
-// ExecOptions say what to run where, and what it is connected to. What is nil is not
-// connected. Stdout and Stderr are written to at the same time, each from a goroutine
-// of its own: one writer for both must bear that. A bytes.Buffer does not, and loses
-// output.
+// ExecOptions describe a command to run. Stdout and Stderr are written to concurrently: a
+// writer for both must be safe for that, which a bytes.Buffer is not.
 type ExecOptions struct {
 	Namespace, Pod string
-	// Container may be empty in a pod of one.
+	// Container may be empty if the pod has one container.
 	Container string
 	Command   []string
 
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// TTY gives the command a terminal, to which its stderr goes too. Resize, if
-	// any, says the size of it, until it is closed.
+	// TTY gives the command a terminal, which also gets its stderr. Resize, if any, yields
+	// its sizes until it is closed.
 	TTY    bool
 	Resize <-chan TerminalSize
 }
 
-// TerminalSize is how many characters a terminal shows.
+// TerminalSize is the size of a terminal in characters.
 type TerminalSize = remotecommand.TerminalSize
 
-// ExitError is the error of a command that ended with another code than 0.
+// ExitError means that a command ended with another code than 0.
 type ExitError struct {
 	Code int
 }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.Code) }
 
-// Exec runs a command in a container and waits for its end. The way is the same as
-// kubectl's: through the API server to the agent of the pod's node.
+// Exec runs a command in a container and waits for its end, through the API server and the
+// node's agent as kubectl does.
 func (c *Client) Exec(ctx context.Context, options ExecOptions) error {
 	request := c.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(options.Namespace).Name(options.Pod).SubResource("exec").
@@ -75,7 +73,7 @@ func (c *Client) Exec(ctx context.Context, options ExecOptions) error {
 	return nil
 }
 
-// sizes hands the sizes of a terminal on, as the executor asks for them.
+// sizes implements remotecommand.TerminalSizeQueue.
 type sizes <-chan TerminalSize
 
 // Next waits for the next size; nil is the end.
@@ -87,20 +85,20 @@ func (s sizes) Next() *TerminalSize {
 	return &size
 }
 
-// LogOptions say which log to read.
+// LogOptions choose a log.
 type LogOptions struct {
 	Namespace, Pod string
-	// Container may be empty in a pod of one.
+	// Container may be empty if the pod has one container.
 	Container string
-	// Follow goes on until the container ends or the context does.
+	// Follow continues until the container or the context ends.
 	Follow bool
-	// Previous is the log of the container before its last restart.
+	// Previous is the log before the container's last restart.
 	Previous bool
-	// Tail is how many lines to begin with from the end; nil or below 0 for all.
+	// Tail is the number of last lines to begin with; all if nil or negative.
 	Tail *int64
 }
 
-// Logs copies what a container printed.
+// Logs copies the log of a container.
 func (c *Client) Logs(ctx context.Context, w io.Writer, options LogOptions) error {
 	if options.Tail != nil && *options.Tail < 0 {
 		options.Tail = nil

@@ -8,8 +8,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// ServeGateway forwards connections from the host to the API servers of the lab with a
-// state folder, until the context ends. It is the gateway component's process.
+// ServeGateway runs the gateway component: it forwards connections from the host to the
+// lab's API servers until the context ends.
 func ServeGateway(ctx context.Context, dir state.Dir, log io.Writer) error {
 	found, err := dir.Load()
 	if err != nil {

@@ -20,47 +20,44 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// Via is the way by which a Service is reached.
+// Via is how requests reach a Service.
 type Via string
 
 // The ways.
 const (
-	// ViaClusterIP asks the Service's address, or of a headless Service, which has
-	// none, its endpoints.
+	// ViaClusterIP uses the cluster IP, or the endpoints of a headless Service.
 	ViaClusterIP Via = "cluster-ip"
-	// ViaNodePort asks the node port of every node.
+	// ViaNodePort uses the node port of every node.
 	ViaNodePort Via = "node-port"
-	// ViaEndpoints asks the ready endpoints in turn, past any proxy.
+	// ViaEndpoints uses the ready endpoints in turn, without a proxy.
 	ViaEndpoints Via = "endpoints"
 )
 
-// Vias are all ways.
+// Vias are all values of Via.
 func Vias() []Via { return []Via{ViaClusterIP, ViaNodePort, ViaEndpoints} }
 
-// LoadOptions say from where to send what to which Service.
+// LoadOptions describe what to send from where to which Service.
 type LoadOptions struct {
 	Namespace, Service string
-	// Port is the name or the number of a port of the Service; empty is the first
-	// that speaks the protocol.
+	// Port is the name or number of a port; empty means the first that fits the protocol.
 	Port string
-	// IPv6 asks the Service's IPv6 address.
+	// IPv6 uses the Service's IPv6 address.
 	IPv6 bool
 	Via  Via
-	// Zones, Nodes and Selector choose the pods to send from; empty are all zones and
-	// nodes, and the pods of the image lab/client. They are in the namespace From,
-	// which is the Service's when empty.
+	// Zones, Nodes and Selector choose the pods to send from, by default those with the
+	// image lab/client on all nodes. From is their namespace, by default that of the
+	// Service.
 	Zones, Nodes []string
 	Selector     string
 	From         string
 
-	// Plan says what is sent; its targets and its Service are filled in.
+	// Plan is what to send; its targets and Service are filled in.
 	Plan load.Plan
 }
 
-// clientImage is the image of pods that are there to send from.
 const clientImage = "lab/client"
 
-// LoadJob is what LoadOptions come to in a lab as it is now.
+// LoadJob is a plan with its sources.
 type LoadJob struct {
 	Plan    load.Plan
 	Sources []load.Source
@@ -88,9 +85,8 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (load.Result, error) 
 	return job.Run(ctx, load.Watch{})
 }
 
-// PlanLoad finds out where requests go and which pods send them. Each pod's
-// connections are opened in its own network namespace, so to the rest of the lab they
-// are the pod's.
+// PlanLoad finds the targets and sources of requests. Connections are opened in the network
+// namespaces of the pods.
 func (c *Cluster) PlanLoad(ctx context.Context, o LoadOptions) (LoadJob, error) {
 	if c.Shape().ControlPlaneOnly {
 		return LoadJob{}, fmt.Errorf("lab %q is only a control plane, and its pods have no network to send from", c.Shape().Name)
@@ -112,7 +108,7 @@ func (c *Cluster) PlanLoad(ctx context.Context, o LoadOptions) (LoadJob, error) 
 	return job, err
 }
 
-// targets are the addresses by which a Service is reached.
+// targets are the addresses to send to.
 func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOptions) ([]netip.AddrPort, error) {
 	port, err := portOf(service, o)
 	if err != nil {
@@ -150,8 +146,8 @@ func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOp
 	return targets, nil
 }
 
-// portOf finds the port of a Service that the options ask for: by its name or number,
-// or else the one that is named as the protocol, or else the first.
+// portOf finds the port of a Service: by name or number, else the one named like the
+// protocol, else the first.
 func portOf(service *corev1.Service, o LoadOptions) (corev1.ServicePort, error) {
 	transport, protocol := corev1.ProtocolTCP, o.Plan.Protocol
 	switch protocol {
@@ -184,7 +180,7 @@ func familyName(ipv6 bool) string {
 	return "IPv4"
 }
 
-// addressesOf is an address with a port, unless it is of the other family.
+// addressesOf returns an address with a port, or nothing if it is of the other family.
 func addressesOf(ipv6 bool, port uint16, text string) []netip.AddrPort {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Is6() != ipv6 {
@@ -259,7 +255,7 @@ func isClient(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return shape.Image(c.Image) == clientImage })
 }
 
-// dialFrom opens connections as if from a pod.
+// dialFrom returns a function that connects as if from a pod.
 func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
 	namespace := shape.PodNamespace(c.Shape().Name, string(pod.UID))
 	if pod.Spec.HostNetwork {
@@ -270,7 +266,7 @@ func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
 	}
 }
 
-// DialFromPod opens a connection to an address and port as if from a pod.
+// DialFromPod connects to an address as if from a pod.
 func (c *Cluster) DialFromPod(ctx context.Context, pod *corev1.Pod, network, address string) (net.Conn, error) {
 	node, ok := c.Shape().Node(pod.Spec.NodeName)
 	if !ok {

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// EchoManifests are a Deployment of the image lab/echo, spread over zones and nodes, and
-// a Service of the same name in front of it, for all protocols and, where the lab has
-// both, both families. The spec of the Service is what is given in addition, one line of
-// YAML each.
+// EchoManifests are a Deployment of lab/echo, spread over zones and nodes, and a Service of
+// the same name for all protocols and families. Additional lines of YAML go into the
+// Service's spec.
 func EchoManifests(name string, replicas int, spec ...string) string {
 	var extra strings.Builder
 	for _, line := range spec {
@@ -19,8 +18,8 @@ func EchoManifests(name string, replicas int, spec ...string) string {
 	return echoService(name, extra.String()) + "---\n" + deployment(name, "echo", replicas, echoContainer(name))
 }
 
-// UnevenEchoManifests are an echo Service with its own number of endpoints in each zone:
-// a Deployment for each, named after the Service and the zone.
+// UnevenEchoManifests are an echo Service with a given number of endpoints in each zone, by
+// a Deployment for each.
 func UnevenEchoManifests(name string, numbers map[string]int) string {
 	text := echoService(name, "")
 	for _, zone := range slices.Sorted(maps.Keys(numbers)) {
@@ -47,7 +46,6 @@ spec:
 	return text
 }
 
-// echoService is the Service of echoes, with extra lines of its spec.
 func echoService(name, extra string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -64,25 +62,22 @@ spec:
 %[2]s`, name, extra)
 }
 
-// ClientManifests are a Deployment of the image lab/client, spread over zones and nodes:
-// pods to send from.
+// ClientManifests are a Deployment of lab/client, spread over zones and nodes.
 func ClientManifests(name string, replicas int) string {
 	return deployment(name, "client", replicas, "")
 }
 
-// DemoEndpoints is how many endpoints the demonstration has in each zone: as few as a
-// small Service has.
+// DemoEndpoints is the number of endpoints of the demo in each zone.
 const DemoEndpoints = 2
 
-// DemoManifests are what the demonstration runs, for a number of zones: a namespace
-// with an echo Service and a client in each zone.
+// DemoManifests are the demo's namespace with an echo Service and a client in each zone.
 func DemoManifests(namespace string, zones int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n---\n", namespace) +
 		EchoManifests("echo", zones*DemoEndpoints) + "---\n" + ClientManifests("client", zones)
 }
 
-// deployment spreads pods of an image of the lab. A node or zone that is down must not
-// keep pods from others.
+// deployment spreads pods of an image of the lab. Nodes and zones that are down do not
+// block others.
 func deployment(name, image string, replicas int, container string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
@@ -121,7 +116,7 @@ spec:
 %[4]s`, name, image, replicas, container)
 }
 
-// echoContainer is the rest of the container of an echo: what it is to say of itself.
+// echoContainer is the rest of the container of an echo.
 func echoContainer(service string) string {
 	return fmt.Sprintf(`        ports:
         - {name: http, containerPort: 8080}

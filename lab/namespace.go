@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MakeNamespace makes a namespace whose name begins with a prefix, and returns when
-// pods can be made in it.
+// MakeNamespace makes a namespace with a name prefix, and returns when pods can be made in
+// it.
 func (c *Client) MakeNamespace(ctx context.Context, prefix string) (string, error) {
 	made, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"},
@@ -24,8 +24,7 @@ func (c *Client) MakeNamespace(ctx context.Context, prefix string) (string, erro
 	})
 }
 
-// RemoveNamespace removes a namespace with all in it. It does not wait until it has
-// gone.
+// RemoveNamespace deletes a namespace, without waiting until it is gone.
 func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 	err := c.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

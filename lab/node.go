@@ -17,8 +17,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// StopNode makes a node like a machine whose cable was pulled: its heartbeats end, and
-// nothing reaches it or its pods. It does not wait for the cluster to notice.
+// StopNode disconnects a node: its heartbeats end, and nothing reaches it or its pods. It
+// does not wait for the cluster to notice.
 func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
 		if c.Shape().ControlPlaneOnly {
@@ -28,8 +28,7 @@ func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	})
 }
 
-// StartNode undoes StopNode and waits until the node is ready, unless its zone is cut
-// off: then the node has to wait for HealZone.
+// StartNode reverts StopNode and waits until the node is ready, unless its zone is cut off.
 func (c *Cluster) StartNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
 		var err error
@@ -41,11 +40,11 @@ func (c *Cluster) StartNode(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		return c.waitUnlessSilent(ctx, name)
+		return c.waitUnlessCutOff(ctx, name)
 	})
 }
 
-// changeNode does something to a node while nobody else changes the lab.
+// changeNode calls a function for a node while the lab is locked.
 func (c *Cluster) changeNode(ctx context.Context, name string, do func() error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -58,16 +57,15 @@ func (c *Cluster) changeNode(ctx context.Context, name string, do func() error) 
 	return do()
 }
 
-// AddNode adds a node in the zone that it names, which may be new, and waits until it
-// is ready. The node that is returned has a name and all that was left out. When it
-// fails, or the context ends, the lab is as it was before.
+// AddNode adds a node in a new or existing zone, and waits until it is ready. It returns
+// the node with its defaults set. If it fails, the lab is as it was before.
 func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, error) {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return shape.Node{}, err
 	}
 	defer unlock()
-	now := c.lab()
+	now := c.current()
 	before := now.Shape
 	node.Index = now.NextIndex
 	if now.Shape, node, err = before.With(node); err != nil {
@@ -78,7 +76,7 @@ func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, err
 	if err != nil {
 		return shape.Node{}, err
 	}
-	if silent(node, cuts) {
+	if isCutOff(node, cuts) {
 		return shape.Node{}, fmt.Errorf("zone %q of node %q: it is cut off, and the node would not get ready; heal the zone first", node.Zone, node.Name)
 	}
 	if err := c.bringUpNode(ctx, now, node); err != nil {
@@ -89,7 +87,7 @@ func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, err
 	return node, nil
 }
 
-// bringUpNode makes a node that the lab as it is to be has in addition.
+// bringUpNode makes a new node of the given state.
 func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Node) error {
 	if !now.Shape.ControlPlaneOnly {
 		network, err := c.network()
@@ -100,7 +98,7 @@ func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Nod
 			return err
 		}
 	}
-	// The agent takes the node up from the file.
+	// The agent learns of the node from the file.
 	if err := c.save(now); err != nil {
 		return err
 	}
@@ -124,8 +122,8 @@ func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Nod
 	return client.WaitNodes(ctx, true, node.Name)
 }
 
-// RemoveNode removes a node with its pods, as when a machine is scrapped: they are not
-// evicted, and their controllers make others elsewhere.
+// RemoveNode removes a node with its pods. They are not evicted; their controllers replace
+// them.
 func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
 		before := c.Shape()
@@ -134,10 +132,10 @@ func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	})
 }
 
-// takeDownNode removes all of a node, also of one that was made by half, and leaves the
-// lab with the shape given. What fails keeps nothing else from being removed.
+// takeDownNode removes a node, even an incomplete one, and sets the shape to after. It goes
+// on after errors.
 func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape.Shape) error {
-	now := c.lab()
+	now := c.current()
 	with := now.Shape
 	now.Shape = after
 	if err := c.save(now); err != nil {
@@ -148,8 +146,8 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 	if err != nil {
 		return errors.Join(append(failed, err)...)
 	}
-	// An agent that goes on with other nodes ends the pods of this one. One that stood
-	// in for it alone ends with it, and leaves them to nobody.
+	// An agent with other nodes ends the pods of this one. An agent of this node alone ends
+	// first.
 	if with.AgentPerNode {
 		failed = append(failed, c.kill(ctx, agentName+"-"+node.Name), c.endPods(ctx, client, node))
 	}
@@ -164,21 +162,20 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 		}
 		failed = append(failed, err)
 	}
-	// Else the next node of its name would be silent from the beginning.
+	// Otherwise a later node of this name would be stopped.
 	return errors.Join(append(failed, agent.StartNode(c.dir, node.Name))...)
 }
 
-// endPods ends the pods of a node that has no agent any more: their processes, their
-// networks and their folders.
+// endPods removes the pods of a node without agent: their processes, networks and folders.
 func (c *Cluster) endPods(ctx context.Context, client *Client, node shape.Node) error {
 	if c.Shape().ControlPlaneOnly {
 		return nil // there they are names and nothing else
 	}
-	pods, err := client.podsOf(ctx, node.Name)
+	pods, err := client.podsOn(ctx, node.Name)
 	if err != nil {
 		return err
 	}
-	// Pods of the host's network are in the node's.
+	// Pods in the host's network are in the node's namespace.
 	namespaces := []string{shape.NodeNamespace(c.dir.Name(), node.Index)}
 	var folders []string
 	for i := range pods {
@@ -200,7 +197,7 @@ func (c *Cluster) endPods(ctx context.Context, client *Client, node shape.Node) 
 	return errors.Join(failed...)
 }
 
-// kill ends a process of the lab by its name, if it runs.
+// kill kills a process of the lab by its name, if it runs.
 func (c *Cluster) kill(ctx context.Context, name string) error {
 	running, err := process.Find(c.dir, name)
 	if errors.Is(err, process.ErrNotFound) {

@@ -16,21 +16,18 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// proxyImage is the image of vicinity-proxy, the name of its program, and how the names
-// of the components begin that it is on each node.
-//
-// As a component it is what kube-proxy is, but a pod of Vicinity's chart: the cluster
-// runs it, and starts it again when it ends.
+// proxyImage is the image of vicinity-proxy, its program, and the prefix of the components'
+// names on each node. As a component it is what kube-proxy is, but it is a pod of
+// Vicinity's chart: its node starts it and restarts it when it ends.
 const proxyImage = "vicinity-proxy"
 
-// The ports of each node on which vicinity-proxy is asked how it is, by default: beside
-// kube-proxy, and in its place, where it answers at the port of kube-proxy.
+// The default ports for the health of vicinity-proxy on each node: beside kube-proxy, and
+// in its place.
 const (
 	proxyHealthPort     = 10266
 	kubeProxyHealthPort = 10256
 )
 
-// healthPort is the port on which the lab's vicinity-proxies are asked how they are.
 func (c *Cluster) healthPort() int {
 	if c.Shape().Proxy.KubeProxy() {
 		return proxyHealthPort
@@ -38,7 +35,7 @@ func (c *Cluster) healthPort() int {
 	return kubeProxyHealthPort
 }
 
-// proxies are the names of the vicinity-proxies of nodes, in labs that have any.
+// proxies are the names of the vicinity-proxies of nodes.
 func (c *Cluster) proxies(nodes ...shape.Node) []string {
 	if !c.Shape().Proxy.Vicinity() || c.Shape().ControlPlaneOnly {
 		return nil
@@ -50,8 +47,8 @@ func (c *Cluster) proxies(nodes ...shape.Node) []string {
 	return names
 }
 
-// proxied is the node whose vicinity-proxy a component is.
-func (c *Cluster) proxied(component string) (shape.Node, bool) {
+// proxyNode returns the node of a component that is a vicinity-proxy.
+func (c *Cluster) proxyNode(component string) (shape.Node, bool) {
 	name, ok := strings.CutPrefix(component, proxyImage+"-")
 	if !ok || !c.Shape().Proxy.Vicinity() || c.Shape().ControlPlaneOnly {
 		return shape.Node{}, false
@@ -59,14 +56,13 @@ func (c *Cluster) proxied(component string) (shape.Node, bool) {
 	return c.Shape().Node(name)
 }
 
-// findProxy finds the process of a node's vicinity-proxy. The error is
-// process.ErrNotFound where none runs.
+// findProxy finds the process of a node's vicinity-proxy. The error is process.ErrNotFound
+// if none runs.
 func (c *Cluster) findProxy(node shape.Node) (*process.Process, error) {
 	return process.FindContained(c.dir, proxyImage+"-"+node.Name, proxyImage, agent.NodeVariable(node.Name))
 }
 
-// proxyReady is an error until a node's vicinity-proxy says that it has written its
-// rules.
+// proxyReady returns an error until a node's vicinity-proxy is ready.
 func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
 	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
 	transport := &http.Transport{
@@ -95,8 +91,7 @@ func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
 	return fmt.Errorf("it answers %s: %s", response.Status, strings.TrimSpace(string(said)))
 }
 
-// waitProxy waits until a node's vicinity-proxy runs and is ready. One that ended is
-// started again by its node.
+// waitProxy waits until a node's vicinity-proxy runs and is ready.
 func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
 	return Wait(ctx, proxyImage+"-"+node.Name+" to be ready", func(ctx context.Context) (string, error) {
 		if _, err := c.findProxy(node); err != nil {
@@ -106,8 +101,8 @@ func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
 	})
 }
 
-// endProxy ends a node's vicinity-proxy, in order or at once. Its node starts another.
-func (c *Cluster) endProxy(ctx context.Context, node shape.Node, grace time.Duration) error {
+// stopProxy stops a node's vicinity-proxy. Its node starts another one.
+func (c *Cluster) stopProxy(ctx context.Context, node shape.Node, grace time.Duration) error {
 	running, err := c.findProxy(node)
 	if err != nil {
 		return err
@@ -115,8 +110,8 @@ func (c *Cluster) endProxy(ctx context.Context, node shape.Node, grace time.Dura
 	return running.Stop(ctx, grace)
 }
 
-// holdProxy pauses a node's vicinity-proxy, or has it go on and waits until it is ready.
-func (c *Cluster) holdProxy(ctx context.Context, node shape.Node, pause bool) error {
+// pauseProxy pauses a node's vicinity-proxy, or resumes it and waits until it is ready.
+func (c *Cluster) pauseProxy(ctx context.Context, node shape.Node, pause bool) error {
 	running, err := c.findProxy(node)
 	if err != nil {
 		return err

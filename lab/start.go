@@ -12,30 +12,30 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// Test is what Start needs of a *testing.T.
+// Test is what Start needs of a *testing.T. Importing testing would add its flags to the
+// program.
 type Test interface {
-	// Helper keeps Start out of the places that messages name.
+	// Helper is called by Start.
 	Helper()
-	// TempDir is where the lab's folder goes.
+	// TempDir holds the lab's folder.
 	TempDir() string
-	// Context bounds bringing the lab up.
+	// Context limits bringing the lab up.
 	Context() context.Context
-	// Cleanup is told to take the lab down.
+	// Cleanup takes the lab down.
 	Cleanup(func())
-	// Failed decides whether the lab's logs are of interest.
+	// Failed tests get the lab's logs.
 	Failed() bool
-	// Logf prints them.
+	// Logf prints the logs.
 	Logf(format string, args ...any)
-	// Fatalf ends the test when there is no lab.
+	// Fatalf ends the test if there is no lab.
 	Fatalf(format string, args ...any)
 }
 
-// Start brings a lab up for a test and takes it down when the test ends. Its name is
-// followed by the number of this process, so that it is none of the user's. When the
-// test fails, the last words of the lab's components are in its log.
+// Start brings a lab up for a test and takes it down when the test ends. The process ID is
+// appended to its name, so that it is none of the user's. If the test fails, the end of the
+// components' logs is printed.
 //
-// The lab runs the program bin/vicinity of the repository that the test is in, or the
-// one that VICINITY names, since a test's own program has no commands.
+// The lab runs bin/vicinity of the test's repository, or the program that VICINITY names.
 func Start(t Test, s shape.Shape) *Cluster {
 	t.Helper()
 	program, err := testProgram()
@@ -66,7 +66,7 @@ func Start(t Test, s shape.Shape) *Cluster {
 	return cluster
 }
 
-// Built is the error that Start would fail by for want of a program.
+// Built returns an error if a program that Start needs is not built.
 func Built() error {
 	program, err := testProgram()
 	if err != nil {
@@ -76,7 +76,6 @@ func Built() error {
 	return err
 }
 
-// testProgram finds the vicinity program for a test.
 func testProgram() (string, error) {
 	if program := os.Getenv("VICINITY"); program != "" {
 		return filepath.Abs(program)

@@ -19,52 +19,49 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
-// Status is how a lab fares.
+// Status is the status of a lab.
 type Status struct {
 	Name       string            `json:"name"`
 	Created    time.Time         `json:"created"`
 	Kubeconfig string            `json:"kubeconfig"`
 	Components []ComponentStatus `json:"components"`
 	Nodes      []NodeStatus      `json:"nodes"`
-	// FakeNodes are nodes without network, which are not listed one by one.
+	// FakeNodes are nodes without network, which are not listed.
 	FakeNodes int `json:"fakeNodes,omitempty"`
 	// Pods are those of the whole lab, or nil where the API does not say.
 	Pods *int `json:"pods"`
-	// Memory is what all processes of the lab hold, shared memory counted once, in
-	// bytes.
+	// Memory is that of all processes of the lab in bytes, with shared memory counted once.
 	Memory uint64 `json:"memory"`
 }
 
-// ComponentStatus is how a process of the lab's own fares.
+// ComponentStatus is the status of a component.
 type ComponentStatus struct {
 	Name string `json:"name"`
-	// State is ready, paused, stopped, or else why it is not ready.
+	// State is ready, paused, stopped, or why it is not ready.
 	State  string `json:"state"`
 	PID    int    `json:"pid,omitempty"`
 	Memory uint64 `json:"memory,omitempty"`
 }
 
-// NodeStatus is how a node fares.
+// NodeStatus is the status of a node.
 type NodeStatus struct {
 	Name    string `json:"name"`
 	Zone    string `json:"zone"`
 	Region  string `json:"region"`
 	Address string `json:"address"`
-	// State is Ready or NotReady as the API says, with what was done to the node or
-	// its zone: Cordoned, Stopped, CutOff.
+	// State is Ready or NotReady, with Cordoned, Stopped and CutOff appended.
 	State string `json:"state"`
 	// Pods are those that are bound to the node, or nil where the API does not say.
 	Pods *int `json:"pods"`
 }
 
-// statusTime is how long each may take to answer that is asked how it is. It may be
-// what fails.
+// statusTime limits each request: what is asked may be what fails.
 const statusTime = 3 * time.Second
 
-// Status looks at a lab. That the API or a component does not answer is no error but
-// part of it.
+// Status returns the status of a lab. It is no error if the API or a component does not
+// answer.
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
-	now := c.lab()
+	now := c.current()
 	status := Status{
 		Name: c.dir.Name(), Created: now.Created, Kubeconfig: c.Kubeconfig(), FakeNodes: now.Shape.FakeNodes,
 	}
@@ -90,14 +87,14 @@ func (c *Cluster) componentStatus(ctx context.Context) ([]ComponentStatus, error
 	all, failed := make([]ComponentStatus, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
 	for i, name := range names {
-		work.Go(func() { all[i], failed[i] = c.lookAt(ctx, plane, name) })
+		work.Go(func() { all[i], failed[i] = c.statusOf(ctx, plane, name) })
 	}
 	work.Wait()
 	return all, errors.Join(failed...)
 }
 
-// lookAt asks a component how it is.
-func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, name string) (ComponentStatus, error) {
+// statusOf returns the status of a component.
+func (c *Cluster) statusOf(ctx context.Context, plane *controlplane.ControlPlane, name string) (ComponentStatus, error) {
 	one := ComponentStatus{Name: name, State: "stopped"}
 	running, err := c.findComponent(name)
 	if errors.Is(err, process.ErrNotFound) {
@@ -116,7 +113,7 @@ func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	if node, ok := c.proxied(name); ok {
+	if node, ok := c.proxyNode(name); ok {
 		err = c.proxyReady(ctx, node)
 	} else if c.isAgent(name) {
 		err = c.agentReady(ctx, running)
@@ -132,7 +129,7 @@ func (c *Cluster) lookAt(ctx context.Context, plane *controlplane.ControlPlane, 
 
 // findComponent finds the process of a component.
 func (c *Cluster) findComponent(name string) (*process.Process, error) {
-	if node, ok := c.proxied(name); ok {
+	if node, ok := c.proxyNode(name); ok {
 		return c.findProxy(node)
 	}
 	return process.Find(c.dir, name)
@@ -147,7 +144,7 @@ func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 	s := c.Shape()
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	seen, pods, err := c.ask(ctx)
+	seen, pods, err := c.readNodes(ctx)
 	known := err == nil
 	if known {
 		all := 0
@@ -178,13 +175,13 @@ func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// ask asks the API for the states of nodes, and how many pods each has.
-func (c *Cluster) ask(ctx context.Context) (states map[string]string, pods map[string]int, err error) {
+// readNodes reads the states of nodes and the number of pods on each from the API.
+func (c *Cluster) readNodes(ctx context.Context) (states map[string]string, pods map[string]int, err error) {
 	client, err := c.Client()
 	if err != nil {
 		return nil, nil, err
 	}
-	// From the API server's memory, which thousands of objects do not burden.
+	// From the API server's cache, which is cheap for thousands of objects.
 	cached := metav1.ListOptions{ResourceVersion: "0"}
 	nodes, err := client.CoreV1().Nodes().List(ctx, cached)
 	if err != nil {
@@ -192,7 +189,7 @@ func (c *Cluster) ask(ctx context.Context) (states map[string]string, pods map[s
 	}
 	states, pods = map[string]string{}, map[string]int{}
 	for i := range nodes.Items {
-		states[nodes.Items[i].Name] = stateOf(&nodes.Items[i])
+		states[nodes.Items[i].Name] = nodeState(&nodes.Items[i])
 	}
 	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, cached)
 	if err != nil {
@@ -204,7 +201,7 @@ func (c *Cluster) ask(ctx context.Context) (states map[string]string, pods map[s
 	return states, pods, nil
 }
 
-func stateOf(node *corev1.Node) string {
+func nodeState(node *corev1.Node) string {
 	state := "NotReady"
 	if NodeReady(node) {
 		state = "Ready"
@@ -215,7 +212,7 @@ func stateOf(node *corev1.Node) string {
 	return state
 }
 
-// memory is what all processes of the lab hold.
+// memory is that of all processes of the lab.
 func (c *Cluster) memory() (uint64, error) {
 	namespaces, err := ownNamespaces(c.dir)
 	if err != nil {
@@ -232,8 +229,8 @@ func (c *Cluster) memory() (uint64, error) {
 	return sum, nil
 }
 
-// memoryOf is what a process holds; what it shares with others counts in part, so that
-// a sum over processes counts it once. A process that has ended holds nothing.
+// memoryOf is the memory of a process, with its part of shared memory, or 0 if it has
+// ended.
 func memoryOf(pid int) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Traces are all that there is of a lab on this machine, whether it is up or not: its
-// network namespaces, its processes and its files. A lab that was taken down has none.
+// Traces are all network namespaces, processes and files of a lab on this machine, whether
+// it is up or not. A lab that was taken down has none.
 func Traces(name string, options Options) ([]string, error) {
 	options, err := options.complete()
 	if err != nil {

@@ -4,11 +4,11 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// Traffic is what nodes of each zone sent to nodes of each zone, as the fabric counts
-// it: where a cloud would. What stays on a node is not in it.
+// Traffic is what the nodes of each zone sent to nodes of each zone, as a cloud would count
+// it: without traffic inside a node.
 type Traffic map[fabric.ZonePair]fabric.Traffic
 
-// Traffic is all since the lab came up.
+// Traffic is that since the lab came up.
 func (c *Cluster) Traffic() (Traffic, error) {
 	network, err := c.network()
 	if err != nil {
@@ -18,7 +18,7 @@ func (c *Cluster) Traffic() (Traffic, error) {
 	return Traffic(traffic), err
 }
 
-// Since is what came in addition to what there was before.
+// Since returns the difference to an earlier measurement.
 func (t Traffic) Since(before Traffic) Traffic {
 	since := Traffic{}
 	for pair, now := range t {
@@ -28,17 +28,17 @@ func (t Traffic) Since(before Traffic) Traffic {
 	return since
 }
 
-// Between is what was sent from a zone to another, or within one.
+// Between is the traffic from one zone to another, or within one.
 func (t Traffic) Between(from, to string) fabric.Traffic {
 	return t[fabric.ZonePair{From: from, To: to}]
 }
 
-// CrossZone is all that was sent from a zone to another.
+// CrossZone is the traffic between zones.
 func (t Traffic) CrossZone() fabric.Traffic {
 	return t.sum(func(pair fabric.ZonePair) bool { return pair.From != pair.To })
 }
 
-// All is all that was sent from a node to another.
+// All is the traffic between nodes.
 func (t Traffic) All() fabric.Traffic {
 	return t.sum(func(fabric.ZonePair) bool { return true })
 }

@@ -16,16 +16,16 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// How long bringing a lab up may take, and how much longer for each fake node.
+// How long bringing a lab up may take, the addition for each fake node, and how long a
+// removal may take.
 const (
 	upTime         = 3 * time.Minute
 	upTimePerNode  = 50 * time.Millisecond
 	removalTimeout = time.Minute
 )
 
-// Up brings a lab up. What an earlier run of the same name left behind is removed
-// first; a lab that is up is left alone, with an error. When it fails, or the context
-// ends, what there is of it is removed.
+// Up brings a lab up. It first removes what an earlier run of the same name left behind; it
+// is an error if the lab is up. If it fails, the lab is removed.
 func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -43,7 +43,7 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	}
 	for {
 		c := &Cluster{options: options, kubernetes: kubernetes}
-		c.know(state.Lab{Version: version(), Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex()})
+		c.setCurrent(state.Lab{Version: version(), Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex()})
 		err := c.tryUp(ctx)
 		if err == nil {
 			return c, nil
@@ -51,15 +51,14 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 		if ctx.Err() != nil || !errors.Is(err, errPortTaken) {
 			return nil, err
 		}
-		fmt.Fprintf(options.Log, "another program took port %d in the meantime; beginning anew with another\n", c.lab().Port)
+		fmt.Fprintf(options.Log, "another program took port %d in the meantime; beginning anew with another\n", c.current().Port)
 	}
 }
 
-// errPortTaken says that a lab did not come up because its port, which was free when it
-// was chosen, is used by another program.
+// errPortTaken means that another program took the lab's port after it was chosen.
 var errPortTaken = errors.New("the lab's port is taken")
 
-// tryUp brings a lab up, and removes what there is of it when it fails.
+// tryUp brings a lab up, and removes it on failure.
 func (c *Cluster) tryUp(ctx context.Context) error {
 	s := c.Shape()
 	dir, unlock, err := claim(ctx, s.Name, c.options)
@@ -80,21 +79,20 @@ func (c *Cluster) tryUp(ctx context.Context) error {
 	if failed := remove(dir); failed != nil {
 		return errors.Join(err, failed)
 	}
-	// The lab uses it no more, so whoever does now did before.
-	if port := c.lab().Port; port != 0 && !controlplane.PortFree(context.WithoutCancel(ctx), port) {
+	// The lab does not use the port any more: if it is in use, it was so before.
+	if port := c.current().Port; port != 0 && !controlplane.PortFree(context.WithoutCancel(ctx), port) {
 		return fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return err
 }
 
-// checkPrerequisites says what the machine lacks, in a sentence with the remedy, or
-// installs it.
+// checkPrerequisites installs what the machine lacks, or returns an error with the remedy.
 func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a lab needs Linux, and this is %s; run it in a virtual machine", runtime.GOOS)
 	}
 	if s.Proxy.Vicinity() {
-		if program := options.beside(proxyImage); !isProgram(program) {
+		if program := options.programPath(proxyImage); !isProgram(program) {
 			return fmt.Errorf("proxy %q: there is no program %s; make build builds it, or write %s or %s",
 				s.Proxy, program, shape.ProxyKubeProxy, shape.ProxyNone)
 		}
@@ -114,7 +112,7 @@ func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) err
 	return nil
 }
 
-// claim makes the state folder of a lab and locks it. What was left behind is removed.
+// claim makes and locks the state folder of a lab, and removes what was left behind.
 func claim(ctx context.Context, name string, options Options) (state.Dir, func(), error) {
 	waiting, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -135,7 +133,7 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 			fmt.Fprintf(options.Log, "removing what an earlier run of lab %s left behind\n", name)
 			err = remove(dir)
 		}
-		// The lock went with the folder; take it anew.
+		// The lock was removed with the folder: take it again.
 		unlock()
 		if err != nil {
 			return state.Dir{}, nil, err
@@ -143,7 +141,7 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 	}
 }
 
-// leftBehind reports whether there is anything of a lab. A lab that is up is an error.
+// leftBehind reports whether there is anything of a lab. It is an error if the lab is up.
 func leftBehind(dir state.Dir) (bool, error) {
 	found, err := dir.Load()
 	known := err == nil
@@ -151,7 +149,7 @@ func leftBehind(dir state.Dir) (bool, error) {
 		return true, nil // unreadable: whoever wrote it did not get to its end
 	}
 	if known && found.Up {
-		alive, err := running(dir)
+		alive, err := isRunning(dir)
 		if err != nil {
 			return false, err
 		}
@@ -170,9 +168,9 @@ func leftBehind(dir state.Dir) (bool, error) {
 	return known || len(namespaces) > 0 || len(strays) > 0, nil
 }
 
-// bringUp makes all parts of a lab in the order they need, and waits until it works.
+// bringUp makes all parts of a lab in order, and waits until it works.
 func (c *Cluster) bringUp(ctx context.Context) error {
-	now := c.lab()
+	now := c.current()
 	var err error
 	if now.Port, err = c.choosePort(ctx); err != nil {
 		return err
@@ -234,7 +232,7 @@ func (c *Cluster) makeNetwork() error {
 	return nil
 }
 
-// nodeNames are those of all nodes, fake ones too.
+// nodeNames are those of all nodes including fake ones.
 func (c *Cluster) nodeNames() []string {
 	var names []string
 	for _, node := range append(c.Shape().Nodes(), c.Shape().FakeNodeList()...) {
@@ -243,13 +241,12 @@ func (c *Cluster) nodeNames() []string {
 	return names
 }
 
-// logf tells the user in a line what has been done.
+// logf logs a line for the user.
 func (c *Cluster) logf(format string, args ...any) {
 	fmt.Fprintf(c.options.Log, format+"\n", args...)
 }
 
-// choosePort finds ports of 127.0.0.1 that nobody uses and no other lab of the root is
-// about to.
+// choosePort finds ports of 127.0.0.1 that are neither in use nor those of another lab.
 func (c *Cluster) choosePort(ctx context.Context) (int, error) {
 	dirs, err := state.List(c.options.Root)
 	if err != nil {

@@ -21,10 +21,9 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// controllerImage is the image of the controller, and the name of its program.
 const controllerImage = "vicinity-controller"
 
-// The names that the chart gives to what a lab waits for.
+// The chart's names of what a lab waits for.
 const (
 	controllerDeployment = release.Name + "-controller"
 	controllerSelector   = "app.kubernetes.io/instance=" + release.Name + ",app.kubernetes.io/component=controller"
@@ -35,8 +34,7 @@ const (
 // vicinityTime is how long Vicinity may take to work once it is installed.
 const vicinityTime = 2 * time.Minute
 
-// WhyNoVicinity says why Vicinity cannot be installed in a lab of a shape; nothing if
-// it can.
+// WhyNoVicinity says why Vicinity cannot be installed in a lab; empty if it can.
 func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -53,20 +51,20 @@ func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 		return "without a proxy on the nodes its pods cannot reach the API server by its Service", nil
 	}
 	for _, name := range needed {
-		if program := options.beside(name); !isProgram(program) {
+		if program := options.programPath(name); !isProgram(program) {
 			return fmt.Sprintf("there is no program %s; make build builds it", program), nil
 		}
 	}
 	return "", nil
 }
 
-// isProgram reports whether a path is that of a program.
+// isProgram reports whether a path is that of an executable.
 func isProgram(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// CheckChartValues checks assignments of values, key=value, as the chart's schema does.
+// CheckChartValues validates key=value assignments with the chart's schema.
 func CheckChartValues(set []string) error {
 	values := release.Values{}
 	if err := values.Set(set...); err != nil {
@@ -75,21 +73,21 @@ func CheckChartValues(set []string) error {
 	return values.Validate()
 }
 
-// beside is the program with a name beside the vicinity program.
-func (o Options) beside(name string) string {
+// programPath is the path of a program in the folder of the vicinity program.
+func (o Options) programPath(name string) string {
 	return filepath.Join(filepath.Dir(o.Program), name)
 }
 
-// InstallVicinity installs the chart with the values that assignments key=value say, or
-// gives Vicinity these and no others where it is installed already. It returns when
-// proxies and controller are available and the API server's webhooks are answered.
+// InstallVicinity installs the chart, or upgrades it to exactly the given key=value
+// assignments. It returns when proxies and controller are available and the webhooks
+// answer.
 func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	why, err := WhyNoVicinity(c.lab().Shape, c.options)
+	why, err := WhyNoVicinity(c.current().Shape, c.options)
 	if err != nil {
 		return err
 	}
@@ -124,7 +122,7 @@ func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	return nil
 }
 
-// VicinityInstalled reports whether Vicinity's controller is there.
+// VicinityInstalled reports whether Vicinity's controller exists.
 func (c *Cluster) VicinityInstalled(ctx context.Context) (bool, error) {
 	client, err := c.Client()
 	if err != nil {
@@ -134,7 +132,7 @@ func (c *Cluster) VicinityInstalled(ctx context.Context) (bool, error) {
 	return len(found) > 0, err
 }
 
-// RemoveVicinity uninstalls Vicinity, if it is installed. Its CRDs stay.
+// RemoveVicinity uninstalls Vicinity. Its CRDs stay.
 func (c *Cluster) RemoveVicinity(ctx context.Context) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -150,7 +148,7 @@ func (c *Cluster) RemoveVicinity(ctx context.Context) error {
 
 // chartValues are those that a lab needs.
 func (c *Cluster) chartValues() (release.Values, error) {
-	annotations, err := programAnnotations(c.options.beside(controllerImage))
+	annotations, err := programAnnotations(c.options.programPath(controllerImage))
 	if err != nil {
 		return nil, err
 	}
@@ -159,15 +157,14 @@ func (c *Cluster) chartValues() (release.Values, error) {
 		return nil, err
 	}
 	values := release.Values{"image": map[string]any{"repository": controllerImage}, "podAnnotations": annotations, "proxy": proxy}
-	if c.lab().Shape.FakeNodes > 0 {
-		values["affinity"] = onNodes(c.lab().Shape.Nodes())
+	if c.current().Shape.FakeNodes > 0 {
+		values["affinity"] = nodeAffinity(c.current().Shape.Nodes())
 	}
 	return values, nil
 }
 
-// programAnnotations are those of pods that run a program. There is one of each image,
-// whatever its tag: what tells a program built anew from the one before must be said
-// elsewhere, for the pods to be replaced.
+// programAnnotations change with the program: an image has no version in the lab, so they
+// are what makes pods restart with a new build.
 func programAnnotations(program string) (map[string]any, error) {
 	info, err := os.Stat(program)
 	if err != nil {
@@ -178,13 +175,13 @@ func programAnnotations(program string) (map[string]any, error) {
 	}, nil
 }
 
-// proxyValues are those of vicinity-proxy, which a lab has if its shape says so.
+// proxyValues are those of vicinity-proxy, if the lab has it.
 func (c *Cluster) proxyValues() (map[string]any, error) {
-	s := c.lab().Shape
+	s := c.current().Shape
 	if !s.Proxy.Vicinity() {
 		return map[string]any{}, nil
 	}
-	annotations, err := programAnnotations(c.options.beside(proxyImage))
+	annotations, err := programAnnotations(c.options.programPath(proxyImage))
 	if err != nil {
 		return nil, err
 	}
@@ -195,8 +192,7 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 	values := map[string]any{
 		"enabled": true, "image": map[string]any{"repository": proxyImage}, "podAnnotations": annotations,
 		"clusterCIDRs": cidrs,
-		// Accounting of bytes, too: what a lab is for is to see.
-		"accounting": map[string]any{"bytes": true},
+		"accounting":   map[string]any{"bytes": true},
 	}
 	if !s.Proxy.KubeProxy() {
 		plane, err := c.controlPlane()
@@ -204,17 +200,17 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 			return nil, err
 		}
 		values["allServices"], values["apiServer"] = true, plane.Inside().String()
-		// The limits of connection tracking belong to the kernel as a whole.
+		// The limits of connection tracking are global.
 		values["conntrack"] = map[string]any{"maxPerCore": 0}
 	}
 	if s.FakeNodes > 0 {
-		values["affinity"] = onNodes(s.Nodes())
+		values["affinity"] = nodeAffinity(s.Nodes())
 	}
 	return values, nil
 }
 
-// onNodes is the affinity of pods that must run on one of some nodes.
-func onNodes(nodes []shape.Node) map[string]any {
+// nodeAffinity requires one of some nodes.
+func nodeAffinity(nodes []shape.Node) map[string]any {
 	var names []any
 	for _, node := range nodes {
 		names = append(names, node.Name)
@@ -227,7 +223,7 @@ func onNodes(nodes []shape.Node) map[string]any {
 	}}
 }
 
-// ApplyCRDs makes Vicinity's CRDs those of the chart, and waits until the API serves them.
+// ApplyCRDs applies the chart's CRDs and waits until the API serves them.
 func (c *Client) ApplyCRDs(ctx context.Context) error {
 	crds, err := release.CRDs()
 	if err != nil {
@@ -244,7 +240,7 @@ func (c *Client) ApplyCRDs(ctx context.Context) error {
 	return nil
 }
 
-// waitEstablished waits until the API serves what a CRD defines.
+// waitEstablished waits until the API serves a CRD.
 func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 	return c.each(crd, "", func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
 		return Wait(ctx, "CRD "+object.GetName()+" to be established", func(ctx context.Context) (string, error) {
@@ -266,11 +262,10 @@ func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 	})
 }
 
-// waitVicinity waits until proxies and controller are available and the webhooks are
-// answered, and says in a few words what is there. What is switched off is not waited
-// for.
+// waitVicinity waits until enabled components are available and the webhooks answer, and
+// describes what works.
 func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
-	// Without kube-proxy the controller reaches the API server by what proxies write.
+	// Without kube-proxy the controller reaches the API server through these.
 	proxies, err := c.waitProxies(ctx)
 	if err != nil {
 		return "", err
@@ -286,7 +281,7 @@ func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
 	return strings.Join(parts, ", "), nil
 }
 
-// waitProxies waits for the proxies of all nodes, and says where they are.
+// waitProxies waits for the proxies of all nodes.
 func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
 	found, err := c.AppsV1().DaemonSets(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: proxySelector})
 	if err != nil {
@@ -305,7 +300,7 @@ func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
 	return fmt.Sprintf("vicinity-proxy on %d nodes", len(pods)), nil
 }
 
-// waitController waits for the controller and its webhooks, and says where they are.
+// waitController waits for the controller and its webhooks.
 func (c *Client) waitController(ctx context.Context) (works string, err error) {
 	found, err := c.controllers(ctx)
 	if err != nil || len(found) == 0 {
@@ -327,11 +322,10 @@ func (c *Client) waitController(ctx context.Context) (works string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("controller on %s, %d webhooks answer", strings.Join(whereabouts(pods), ", "), len(webhooks)), nil
+	return fmt.Sprintf("controller on %s, %d webhooks answer", strings.Join(nodesOf(pods), ", "), len(webhooks)), nil
 }
 
-// controllers are the controller's Deployments: one, or none where it is not installed
-// or switched off.
+// controllers are the controller's Deployments: one, or none if it is not installed.
 func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	found, err := c.AppsV1().Deployments(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerSelector})
 	if err != nil {
@@ -340,7 +334,7 @@ func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	return found.Items, nil
 }
 
-// vicinityPods are those of a selector that do not terminate, by name.
+// vicinityPods are those of a selector that are not being deleted, by name.
 func (c *Client) vicinityPods(ctx context.Context, selector string) ([]corev1.Pod, error) {
 	list, err := c.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -351,7 +345,7 @@ func (c *Client) vicinityPods(ctx context.Context, selector string) ([]corev1.Po
 	return pods, nil
 }
 
-func whereabouts(pods []corev1.Pod) []string {
+func nodesOf(pods []corev1.Pod) []string {
 	var nodes []string
 	for i := range pods {
 		nodes = append(nodes, pods[i].Spec.NodeName)
@@ -360,11 +354,11 @@ func whereabouts(pods []corev1.Pod) []string {
 	return nodes
 }
 
-// explainTime bounds how long it may take to find out what is wrong.
+// explainTime limits the search for the reason of a failure.
 const explainTime = 5 * time.Second
 
-// explainPods says as an error what keeps pods of a selector from working. The context
-// of who waited for them has ended.
+// explainPods returns an error that says why the pods of a selector do not work. It ignores
+// that the context has ended.
 func (c *Client) explainPods(ctx context.Context, selector string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
@@ -379,7 +373,7 @@ func (c *Client) explainPods(ctx context.Context, selector string) error {
 	return errors.Join(all...)
 }
 
-// explainPod says what a pod that is not ready waits for, and what it said last.
+// explainPod says what a pod that is not ready waits for, with the end of its log.
 func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
 	if PodReady(pod) {
 		return nil
@@ -396,15 +390,14 @@ func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
 		}
 	}
 	text := fmt.Sprintf("pod %s: %s", pod.Name, state)
-	if said := c.lastWords(ctx, pod); said != "" {
+	if said := c.logEnd(ctx, pod); said != "" {
 		text += "; its log ends with\n" + said
 	}
 	return errors.New(text)
 }
 
-// lastWords are the last lines that a pod printed, before its last restart if it printed
-// none since.
-func (c *Client) lastWords(ctx context.Context, pod *corev1.Pod) string {
+// logEnd is the end of a pod's log, or of that before its last restart.
+func (c *Client) logEnd(ctx context.Context, pod *corev1.Pod) string {
 	lines := int64(3)
 	for _, previous := range []bool{false, true} {
 		var log strings.Builder

@@ -157,7 +157,7 @@ func TestControllerStaysOffFakeNodes(t *testing.T) {
 	if err := values.Validate(); err != nil {
 		t.Error(err)
 	}
-	want := onNodes(c.known.Shape.Nodes())
+	want := nodeAffinity(c.known.Shape.Nodes())
 	if got := values["affinity"]; !reflect.DeepEqual(got, want) {
 		t.Errorf("the affinity is %v, want %v", got, want)
 	}

@@ -14,8 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// WaitDeployment waits until all replicas of a Deployment are of its latest version
-// and available.
+// WaitDeployment waits until all replicas of a Deployment are up to date and available.
 func (c *Client) WaitDeployment(ctx context.Context, namespace, name string) error {
 	return Wait(ctx, fmt.Sprintf("Deployment %s/%s", namespace, name), func(ctx context.Context) (string, error) {
 		deployment, err := c.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -38,8 +37,7 @@ func missingReplicas(d *appsv1.Deployment) string {
 	return ""
 }
 
-// WaitDaemonSet waits until all pods of a DaemonSet are of its latest version and
-// available.
+// WaitDaemonSet waits until all pods of a DaemonSet are up to date and available.
 func (c *Client) WaitDaemonSet(ctx context.Context, namespace, name string) error {
 	return Wait(ctx, fmt.Sprintf("DaemonSet %s/%s", namespace, name), func(ctx context.Context) (string, error) {
 		set, err := c.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -58,15 +56,14 @@ func (c *Client) WaitDaemonSet(ctx context.Context, namespace, name string) erro
 	})
 }
 
-// WaitNodes waits until each of the nodes named, or with no name each node, is ready
-// or not, as wanted.
+// WaitNodes waits until the named nodes, by default all, are ready or not ready.
 func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) error {
 	what := "nodes to be ready"
 	if !ready {
 		what = "nodes to be seen as not ready"
 	}
 	return Wait(ctx, what, func(ctx context.Context) (string, error) {
-		// From the API server's memory, which thousands of nodes do not burden.
+		// From the API server's cache, which is cheap for thousands of nodes.
 		list, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return "", err
@@ -87,11 +84,11 @@ func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) err
 				missing = append(missing, name)
 			}
 		}
-		return listSome(missing), nil
+		return abbreviate(missing), nil
 	})
 }
 
-// NodeReady reports whether a node says that it is ready.
+// NodeReady reports whether a node is ready.
 func NodeReady(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -105,7 +102,7 @@ func PodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// WaitGone waits until a namespace with all in it is no more.
+// WaitGone waits until a namespace is gone.
 func (c *Client) WaitGone(ctx context.Context, namespace string) error {
 	return Wait(ctx, fmt.Sprintf("namespace %s to go", namespace), func(ctx context.Context) (string, error) {
 		_, err := c.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
@@ -116,17 +113,16 @@ func (c *Client) WaitGone(ctx context.Context, namespace string) error {
 	})
 }
 
-// Endpoints are those of a Service, in the slices of one family, by address. They
-// are what a node's proxy reads.
+// Endpoints are those of a Service in slices of one family, by address.
 func (c *Client) Endpoints(ctx context.Context, namespace, service string, family discoveryv1.AddressType) (map[string]discoveryv1.Endpoint, error) {
-	slicesOfService, err := c.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+	list, err := c.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + service,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the slices of Service %s/%s: %w", namespace, service, err)
 	}
 	endpoints := map[string]discoveryv1.Endpoint{}
-	for _, slice := range slicesOfService.Items {
+	for _, slice := range list.Items {
 		if slice.AddressType != family {
 			continue
 		}
@@ -139,7 +135,7 @@ func (c *Client) Endpoints(ctx context.Context, namespace, service string, famil
 	return endpoints, nil
 }
 
-// WaitEndpoints waits until a Service has as many ready endpoints as wanted.
+// WaitEndpoints waits until a Service has a number of ready endpoints.
 func (c *Client) WaitEndpoints(ctx context.Context, namespace, service string, want int) error {
 	return Wait(ctx, fmt.Sprintf("%d endpoints of Service %s/%s", want, namespace, service), func(ctx context.Context) (string, error) {
 		endpoints, err := c.Endpoints(ctx, namespace, service, discoveryv1.AddressTypeIPv4)
@@ -159,8 +155,8 @@ func (c *Client) WaitEndpoints(ctx context.Context, namespace, service string, w
 	})
 }
 
-// listSome names a few of many.
-func listSome(names []string) string {
+// abbreviate lists a few of many names.
+func abbreviate(names []string) string {
 	const most = 5
 	slices.Sort(names)
 	if len(names) <= most {
@@ -169,8 +165,7 @@ func listSome(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// WaitHints waits until the ready endpoints of a Service all carry hints for zones, or
-// none does, as wanted.
+// WaitHints waits until all ready endpoints of a Service have zone hints, or none has.
 func (c *Client) WaitHints(ctx context.Context, namespace, service string, wanted bool) error {
 	what := fmt.Sprintf("hints of Service %s/%s", namespace, service)
 	if !wanted {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// webhooks are the names of those in the configurations of a name.
+// webhooks are the names of all webhooks in the configurations with a name.
 func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, error) {
 	var names []string
 	mutating, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configuration, metav1.GetOptions{})
@@ -34,8 +34,8 @@ func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, 
 	return names, nil
 }
 
-// probes are objects for which the API server calls a webhook, by its name. They are
-// only tried, never stored.
+// probes are objects for which the API server calls a webhook, by its name. They are only
+// used in dry runs.
 var probes = map[string]string{
 	"routed.endpointslice.vicinity.dev": `
 apiVersion: discovery.k8s.io/v1
@@ -71,9 +71,8 @@ spec: {namespaceSelector: {}}
 `,
 }
 
-// waitWebhook waits until the API server has an answer of a webhook. All of Vicinity's
-// fail open, so that what becomes of an object does not say whether a webhook was asked:
-// the API server's own count does.
+// waitWebhook waits until the API server gets an answer from a webhook. Vicinity's webhooks
+// fail open, so the result of a request does not show that; the API server's metrics do.
 func (c *Client) waitWebhook(ctx context.Context, name string) error {
 	text, known := probes[name]
 	if !known {
@@ -107,7 +106,7 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 	})
 }
 
-// answers is how often the API server had an answer of a webhook, as it counts itself.
+// answers is the API server's count of answers from a webhook.
 func (c *Client) answers(ctx context.Context, name string) (float64, error) {
 	metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -116,9 +115,8 @@ func (c *Client) answers(ctx context.Context, name string) (float64, error) {
 	return countAnswers(string(metrics), name), nil
 }
 
-// countAnswers adds the calls of a webhook up that ended in an answer. One that could
-// not be made, or whose answer could not be read, has the code of the failure and is not
-// a rejection, or the code 0.
+// countAnswers sums the calls of a webhook that were answered. A call without answer has
+// another code than 200 and is not rejected, or has code 0.
 func countAnswers(metrics, name string) float64 {
 	sum := 0.0
 	for line := range strings.Lines(metrics) {

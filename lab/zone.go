@@ -8,8 +8,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// CutZone cuts a zone off from all others: its nodes reach each other, and with
-// everything cut nothing else, not even the control plane.
+// CutZone cuts a zone off from all others, and with everything from the control plane too.
 func (c *Cluster) CutZone(ctx context.Context, name string, everything bool) error {
 	reach := fabric.OtherZones
 	if everything {
@@ -20,8 +19,8 @@ func (c *Cluster) CutZone(ctx context.Context, name string, everything bool) err
 	})
 }
 
-// HealZone undoes CutZone, and waits until the zone's nodes are ready. A node that
-// StopNode stopped stays so.
+// HealZone reverts CutZone, and waits until the zone's nodes are ready. Stopped nodes stay
+// so.
 func (c *Cluster) HealZone(ctx context.Context, name string) error {
 	return c.changeZone(ctx, name, func(zone shape.Zone) error {
 		if err := c.changeCuts(func(network *fabric.Fabric) error { return network.HealZone(name) }); err != nil {
@@ -31,11 +30,11 @@ func (c *Cluster) HealZone(ctx context.Context, name string) error {
 		for _, node := range zone.Nodes {
 			names = append(names, node.Name)
 		}
-		return c.waitUnlessSilent(ctx, names...)
+		return c.waitUnlessCutOff(ctx, names...)
 	})
 }
 
-// changeZone does something to a zone while nobody else changes the lab.
+// changeZone calls a function for a zone while the lab is locked.
 func (c *Cluster) changeZone(ctx context.Context, name string, do func(shape.Zone) error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// apiTimeout bounds each request to a component: one that is paused never answers.
+// apiTimeout limits each request: a paused component never answers.
 const apiTimeout = 5 * time.Second
 
-// client speaks HTTP with the components of a lab, as far as bringing one up needs it.
+// client sends the few requests that starting a lab needs.
 type client struct {
 	http http.Client
 }
 
-// dialer opens a connection, in whatever network it belongs to.
+// dialer opens a connection, possibly in another network namespace.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newClient makes a client that dials its way, trusts an authority and, if there is a
-// certificate, shows it. Connections are not kept: a lab's components come and go.
+// newClient makes a client that trusts an authority and, if given, authenticates by a
+// certificate. It does not keep connections, since components come and go.
 func newClient(dial dialer, ca []byte, certificate *Pair) (*client, error) {
 	trust := x509.NewCertPool()
 	trust.AppendCertsFromPEM(ca)
@@ -42,19 +42,19 @@ func newClient(dial dialer, ca []byte, certificate *Pair) (*client, error) {
 	}}, nil
 }
 
-// get is an error unless the answer is good.
+// get returns an error unless the status is 2xx.
 func (c *client) get(ctx context.Context, url string) error {
 	_, err := c.do(ctx, http.MethodGet, url, nil)
 	return err
 }
 
-// apply creates an object of the API, or makes it as it is to be.
+// apply creates or updates an object.
 func (c *client) apply(ctx context.Context, url string, object []byte) error {
 	_, err := c.do(ctx, http.MethodPatch, url+"?fieldManager=vicinity-lab&force=true", object)
 	return err
 }
 
-// do makes a request and returns the answer, if it is a good one.
+// do sends a request and returns the body of a 2xx answer.
 func (c *client) do(ctx context.Context, method, url string, object []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(object))
 	if err != nil {

@@ -16,17 +16,15 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// A lab never renews a certificate, so they live longer than any lab; an authority
-// twice as long as what it issues. A clock that runs a little behind must not find a
-// certificate too young.
+// Certificates outlive every lab and are never renewed; an authority lives twice as long.
+// They are valid from an hour ago, for clocks that are slow.
 const (
 	validity = 10 * 365 * 24 * time.Hour
 	backdate = time.Hour
 )
 
-// Identity is whom a certificate names: a client by its user name and groups, or a
-// server by the names and addresses it is reached at. One that has names or addresses
-// is a server; a Peer is a client too, of servers like itself.
+// Identity is the subject of a certificate: a client has a user name and groups, a server
+// also has DNS names or addresses. A Peer is both, for servers that connect to each other.
 type Identity struct {
 	Name   string
 	Groups []string
@@ -35,28 +33,28 @@ type Identity struct {
 	Peer   bool
 }
 
-// Pair is a certificate and its key, both as PEM.
+// Pair is a certificate and its key as PEM.
 type Pair struct {
 	Certificate []byte
 	Key         []byte
 }
 
-// Authority signs certificates.
+// Authority issues certificates.
 type Authority struct {
-	// PEM is the authority's own certificate, what others trust it by.
+	// PEM is the authority's own certificate.
 	PEM []byte
 
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// OpenAuthority opens the authority that clients and servers of a lab's API trust,
-// from the folder of the lab's certificates.
+// OpenAuthority opens the authority that clients and servers of a lab's API trust, from the
+// folder of its certificates.
 func OpenAuthority(pki string) (*Authority, error) {
 	return openAuthority(filepath.Join(pki, caName))
 }
 
-// Issue makes a certificate for an identity, with a key of its own.
+// Issue makes a certificate with a new key.
 func (a *Authority) Issue(id Identity) (Pair, error) {
 	template := leaf(id, time.Now())
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -70,7 +68,7 @@ func (a *Authority) Issue(id Identity) (Pair, error) {
 	return encode(der, key)
 }
 
-// leaf describes the certificate of an identity.
+// leaf is the template of an identity's certificate.
 func leaf(id Identity, now time.Time) *x509.Certificate {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: id.Name, Organization: id.Groups},
@@ -92,7 +90,7 @@ func leaf(id Identity, now time.Time) *x509.Certificate {
 	return template
 }
 
-// newAuthority makes an authority and keeps it in two files, base.crt and base.key.
+// newAuthority makes an authority and writes base.crt and base.key.
 func newAuthority(base, name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -137,7 +135,6 @@ func openAuthority(base string) (*Authority, error) {
 	return &Authority{PEM: pair.Certificate, certificate: certificate, key: key}, nil
 }
 
-// encode writes a certificate and its key as PEM.
 func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -158,8 +155,8 @@ func decode[T any](text []byte, parse func([]byte) (T, error)) (T, error) {
 	return parse(block.Bytes)
 }
 
-// write keeps a pair in base.crt and base.key. The certificate comes last: where it
-// is, the key is too.
+// write writes base.crt and base.key. The certificate comes last: if it exists, so does the
+// key.
 func (p Pair) write(base string) error {
 	if err := state.WriteFile(base+".key", p.Key, 0o600); err != nil {
 		return err

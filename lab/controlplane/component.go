@@ -18,47 +18,45 @@ import (
 )
 
 const (
-	// stopGrace is how long a component may take to end in order.
+	// stopGrace is how long a component may take to terminate.
 	stopGrace = 10 * time.Second
-	// readyPoll is how often a component that is not ready is asked again.
 	readyPoll = 50 * time.Millisecond
 )
 
-// component is one process of the control plane.
+// component is a process of the control plane.
 type component struct {
 	name string
 	// kind is the name without the suffix of one of several.
 	kind string
-	// args are its whole command line, the program included.
-	args []string
-	// namespace is the network namespace it runs in.
+	// args are the command line including the program.
+	args      []string
 	namespace string
-	// ready is an error until the component does its work.
+	// ready returns an error until the component works.
 	ready func(ctx context.Context) error
-	// deaf, if any, reports whether the component missed something while it started
-	// that it will never hear again. It is then started anew.
-	deaf func(ctx context.Context, pid int) (bool, error)
+	// missedZone, if any, reports whether the component missed an event while it started,
+	// and must be restarted.
+	missedZone func(ctx context.Context, pid int) (bool, error)
 }
 
-// components are all there are, each after those that it needs.
+// components are all components, each after those that it depends on.
 func (c *ControlPlane) components() []component {
 	all := []component{{
 		name:      Etcd,
 		kind:      Etcd,
 		args:      c.command(Etcd, c.flags.etcd()),
 		namespace: c.namespace,
-		ready:     c.answers(c.anyone, "http://"+c.at.etcdMetrics.String()+"/health"),
+		ready:     c.readyAt(c.anonymous, "http://"+c.addrs.etcdMetrics.String()+"/health"),
 	}}
-	for i, at := range c.at.apiServers {
+	for i, at := range c.addrs.apiServers {
 		all = append(all, component{
 			name:      apiServer(i),
 			kind:      KubeAPIServer,
 			args:      c.command(KubeAPIServer, c.flags.apiServer(i)),
 			namespace: c.namespace,
-			ready:     c.answers(c.anyone, "https://"+at.String()+"/readyz"),
+			ready:     c.readyAt(c.anonymous, "https://"+at.String()+"/readyz"),
 		})
 	}
-	if c.at.gateway() {
+	if c.addrs.needsGateway() {
 		all = append(all, component{name: Gateway, kind: Gateway, args: c.config.Gateway, ready: c.gatewayReady})
 	}
 	all = append(all, component{
@@ -72,7 +70,7 @@ func (c *ControlPlane) components() []component {
 		kind:      Scheduler,
 		args:      c.command(Scheduler, c.flags.scheduler()),
 		namespace: c.namespace,
-		ready:     c.answers(c.anyone, "https://"+c.at.scheduler.String()+"/readyz"),
+		ready:     c.readyAt(c.anonymous, "https://"+c.addrs.scheduler.String()+"/readyz"),
 	})
 	return append(all, c.proxies()...)
 }
@@ -87,18 +85,18 @@ func (c *ControlPlane) proxies() []component {
 		namespace := shape.NodeNamespace(c.config.Shape.Name, node.Index)
 		name := KubeProxy + "-" + node.Name
 		all = append(all, component{
-			name:      name,
-			kind:      KubeProxy,
-			args:      c.command(KubeProxy, c.flags.proxy(node)),
-			namespace: namespace,
-			ready:     func(ctx context.Context) error { return c.proxyReady(ctx, namespace) },
-			deaf:      func(ctx context.Context, pid int) (bool, error) { return c.proxyDeaf(ctx, node.Name, pid) },
+			name:       name,
+			kind:       KubeProxy,
+			args:       c.command(KubeProxy, c.flags.proxy(node)),
+			namespace:  namespace,
+			ready:      func(ctx context.Context) error { return c.proxyReady(ctx, namespace) },
+			missedZone: func(ctx context.Context, pid int) (bool, error) { return c.proxyMissedZone(ctx, node.Name, pid) },
 		})
 	}
 	return all
 }
 
-// apiServer names the API server with an index from 0.
+// apiServer is the name of the API server with an index from 0.
 func apiServer(index int) string {
 	if index == 0 {
 		return KubeAPIServer
@@ -110,7 +108,7 @@ func (c *ControlPlane) command(name string, flags []string) []string {
 	return append([]string{c.config.Program, name}, flags...)
 }
 
-// Components are the names of all components, in the order in which they start.
+// Components are the names of all components in the order in which they start.
 func (c *ControlPlane) Components() []string {
 	var names []string
 	for _, component := range c.components() {
@@ -129,13 +127,12 @@ func (c *ControlPlane) find(name string) (component, error) {
 	return all[i], nil
 }
 
-// Start starts the control plane without the kube-proxies, which need nodes, and
-// returns when the API is ready. The rest may still be on its way: Wait waits for it.
-// What runs already is left as it is.
+// Start starts the control plane without the kube-proxies, which need nodes, and returns
+// when the API is ready; Wait waits for the rest. What already runs is left alone.
 func (c *ControlPlane) Start(ctx context.Context) error {
-	etcd, servers := c.some(Etcd), c.some(KubeAPIServer)
-	// The gateway needs nobody, and two API servers are reached by it.
-	if err := c.startAll(append(etcd, c.some(Gateway)...)...); err != nil {
+	etcd, servers := c.ofKinds(Etcd), c.ofKinds(KubeAPIServer)
+	// The gateway depends on nothing, and two API servers are reached through it.
+	if err := c.startAll(append(etcd, c.ofKinds(Gateway)...)...); err != nil {
 		return err
 	}
 	if err := c.waitAll(ctx, etcd...); err != nil {
@@ -144,23 +141,22 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := c.startAll(servers...); err != nil {
 		return err
 	}
-	if err := c.waitAll(ctx, append(servers, c.some(Gateway)...)...); err != nil {
+	if err := c.waitAll(ctx, append(servers, c.ofKinds(Gateway)...)...); err != nil {
 		return err
 	}
-	// Only now, since they would retry with growing pauses while there is no API.
-	if err := c.startAll(c.some(ControllerManager, Scheduler)...); err != nil {
+	// Only now: without an API they would retry with growing pauses.
+	if err := c.startAll(c.ofKinds(ControllerManager, Scheduler)...); err != nil {
 		return err
 	}
 	return c.grantAll(ctx)
 }
 
-// some are the components of some kinds.
-func (c *ControlPlane) some(kinds ...string) []component {
+// ofKinds are the components of some kinds.
+func (c *ControlPlane) ofKinds(kinds ...string) []component {
 	return slices.DeleteFunc(c.components(), func(component component) bool { return !slices.Contains(kinds, component.kind) })
 }
 
-// StartProxies starts the kube-proxies of all nodes that have none. Each waits for its
-// Node to appear in the API.
+// StartProxies starts missing kube-proxies. Each waits for its Node to appear in the API.
 func (c *ControlPlane) StartProxies() error { return c.startAll(c.proxies()...) }
 
 // Wait waits until all components are ready.
@@ -178,7 +174,7 @@ func (c *ControlPlane) StartComponent(ctx context.Context, name string) error {
 	return c.waitAll(ctx, component)
 }
 
-// StopComponent ends a component in order. One that does not run is stopped already.
+// StopComponent terminates a component, if it runs.
 func (c *ControlPlane) StopComponent(ctx context.Context, name string) error {
 	component, err := c.find(name)
 	if err != nil {
@@ -187,7 +183,7 @@ func (c *ControlPlane) StopComponent(ctx context.Context, name string) error {
 	return c.stop(ctx, component, stopGrace)
 }
 
-// KillComponent ends a component at once, as a crash does.
+// KillComponent kills a component.
 func (c *ControlPlane) KillComponent(ctx context.Context, name string) error {
 	component, err := c.find(name)
 	if err != nil {
@@ -196,7 +192,7 @@ func (c *ControlPlane) KillComponent(ctx context.Context, name string) error {
 	return c.stop(ctx, component, 0)
 }
 
-// PauseComponent freezes a component: it holds its connections and answers nothing.
+// PauseComponent freezes a component, which keeps its connections but does not answer.
 func (c *ControlPlane) PauseComponent(name string) error {
 	running, err := c.process(name)
 	if err != nil {
@@ -205,7 +201,7 @@ func (c *ControlPlane) PauseComponent(name string) error {
 	return running.Pause()
 }
 
-// ResumeComponent lets a paused component go on, and waits until it is ready.
+// ResumeComponent continues a paused component, and waits until it is ready.
 func (c *ControlPlane) ResumeComponent(ctx context.Context, name string) error {
 	running, err := c.process(name)
 	if err != nil {
@@ -221,7 +217,7 @@ func (c *ControlPlane) ResumeComponent(ctx context.Context, name string) error {
 	return c.waitAll(ctx, component)
 }
 
-// Ready is an error that says why unless a component runs and does its work.
+// Ready returns an error unless a component runs and works.
 func (c *ControlPlane) Ready(ctx context.Context, name string) error {
 	component, err := c.find(name)
 	if err != nil {
@@ -269,9 +265,9 @@ func (c *ControlPlane) startAll(components ...component) error {
 	return nil
 }
 
-// Environment is that of every process of a lab, and takes over as little as possible.
-// What else a user has set is for other programs: with a proxy for HTTP the components
-// would not find each other, and a KUBECONFIG or the variables of a pod lead elsewhere.
+// Environment is that of all processes of a lab. It inherits little: with an HTTP proxy
+// components would not reach each other, and KUBECONFIG or the variables of a pod would
+// lead to other clusters.
 func Environment() []string {
 	variables := []string{"PATH=" + os.Getenv("PATH") + string(os.PathListSeparator) + systemPath}
 	for _, name := range []string{"HOME", "TMPDIR"} {
@@ -293,13 +289,13 @@ func (c *ControlPlane) stop(ctx context.Context, component component, grace time
 }
 
 func (c *ControlPlane) waitAll(ctx context.Context, components ...component) error {
-	return together(components, func(component component) error { return c.wait(ctx, component) })
+	return inParallel(components, func(component component) error { return c.wait(ctx, component) })
 }
 
-// hearing is how long a component that is ready may take to show that it is not deaf.
-const hearing = 300 * time.Millisecond
+// zoneWait is how long a ready kube-proxy may take to log its node's zone.
+const zoneWait = 300 * time.Millisecond
 
-// wait waits until a component is ready, it has ended, or the context ends.
+// wait waits until a component is ready, has ended, or the context ends.
 func (c *ControlPlane) wait(ctx context.Context, component component) error {
 	running, err := c.process(component.name)
 	if err != nil {
@@ -312,15 +308,15 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 	for {
 		err := component.ready(ctx)
 		if err == nil {
-			deaf, err := component.isDeaf(ctx, running.PID)
-			if err != nil || !deaf {
+			restart, err := component.mustRestart(ctx, running.PID)
+			if err != nil || !restart {
 				return err
 			}
 			last = errors.New("it does not know its node's zone yet")
 			if since.IsZero() {
 				since = time.Now()
 			}
-			if time.Since(since) > hearing {
+			if time.Since(since) > zoneWait {
 				if running, err = c.restart(ctx, component); err != nil {
 					return err
 				}
@@ -341,14 +337,14 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 	}
 }
 
-func (c component) isDeaf(ctx context.Context, pid int) (bool, error) {
-	if c.deaf == nil {
+func (c component) mustRestart(ctx context.Context, pid int) (bool, error) {
+	if c.missedZone == nil {
 		return false, nil
 	}
-	return c.deaf(ctx, pid)
+	return c.missedZone(ctx, pid)
 }
 
-// restart starts a component anew.
+// restart kills and starts a component.
 func (c *ControlPlane) restart(ctx context.Context, component component) (*process.Process, error) {
 	if err := c.stop(ctx, component, 0); err != nil {
 		return nil, err
@@ -359,17 +355,17 @@ func (c *ControlPlane) restart(ctx context.Context, component component) (*proce
 	return c.process(component.name)
 }
 
-// proxyDeaf reports whether the kube-proxy of a node has not heard of the node's zone,
-// by its log. When it starts it asks to be told of the node before it has said who is
-// to be told; the news that comes in between is lost, it takes later news for none, and
-// ignores zones for the rest of its life. A node without a zone is no news.
-func (c *ControlPlane) proxyDeaf(ctx context.Context, node string, pid int) (bool, error) {
+// proxyMissedZone reports whether the kube-proxy of a node has missed the node's zone, by
+// its log. A starting kube-proxy watches its node before it has registered the handler; a
+// change in between is lost, later ones count as no change, and it ignores zones from then
+// on. A node without a zone causes no such change.
+func (c *ControlPlane) proxyMissedZone(ctx context.Context, node string, pid int) (bool, error) {
 	text, err := os.ReadFile(c.config.Dir.Log(KubeProxy + "-" + node))
-	if err != nil || heardOfZone(string(text), pid) {
+	if err != nil || logsZone(string(text), pid) {
 		return false, err
 	}
 	var zone string
-	err = c.anyServer(func(server string) error {
+	err = c.tryServers(func(server string) error {
 		body, err := c.admin.do(ctx, http.MethodGet, server+"/api/v1/nodes/"+node, nil)
 		if err != nil {
 			return err
@@ -388,12 +384,12 @@ func (c *ControlPlane) proxyDeaf(ctx context.Context, node string, pid int) (boo
 	return zone != "", err
 }
 
-// zoneLabel is the label of nodes by which kube-proxy knows its zone.
+// zoneLabel is the label by which kube-proxy knows the zone.
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// heardOfZone reports whether a kube-proxy says in its log that it learned a zone.
-// The log may hold the words of earlier ones, too.
-func heardOfZone(log string, pid int) bool {
+// logsZone reports whether the log of a kube-proxy says that it learned its zone. The log
+// may have lines of earlier processes.
+func logsZone(log string, pid int) bool {
 	source := fmt.Sprintf(" %d proxier.go:", pid)
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, source) && strings.Contains(line, "Updated proxier node topology labels") {
@@ -403,7 +399,7 @@ func heardOfZone(log string, pid int) bool {
 	return false
 }
 
-// ended says that a component has ended, with its last words.
+// ended returns an error with the last line of a component's log.
 func (c *ControlPlane) ended(name string) error {
 	log := c.config.Dir.Log(name)
 	text, err := os.ReadFile(log)
@@ -413,8 +409,8 @@ func (c *ControlPlane) ended(name string) error {
 	return fmt.Errorf("%s has ended: %s; see %s", name, lastLine(text), log)
 }
 
-// together does something with all components at once.
-func together(components []component, do func(component) error) error {
+// inParallel calls a function for all components.
+func inParallel(components []component, do func(component) error) error {
 	failed := make([]error, len(components))
 	var all sync.WaitGroup
 	for i, component := range components {
@@ -424,19 +420,19 @@ func together(components []component, do func(component) error) error {
 	return errors.Join(failed...)
 }
 
-// answers is ready when a URL gives a good answer.
-func (c *ControlPlane) answers(client *client, url string) func(context.Context) error {
+// readyAt returns a check that a URL answers.
+func (c *ControlPlane) readyAt(client *client, url string) func(context.Context) error {
 	return func(ctx context.Context) error { return client.get(ctx, url) }
 }
 
-// controllerManagerReady waits for what every new pod needs as well, which the
-// controller-manager makes: without a service account no pod is admitted, and without
-// the authority's certificate none starts.
+// controllerManagerReady also waits for what the controller-manager makes for new pods:
+// without a service account none is admitted, and without the authority's certificate none
+// starts.
 func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
-	if err := c.anyone.get(ctx, "https://"+c.at.controllerManager.String()+"/healthz"); err != nil {
+	if err := c.anonymous.get(ctx, "https://"+c.addrs.controllerManager.String()+"/healthz"); err != nil {
 		return err
 	}
-	return c.anyServer(func(server string) error {
+	return c.tryServers(func(server string) error {
 		for _, path := range []string{"serviceaccounts/default", "configmaps/kube-root-ca.crt"} {
 			if err := c.admin.get(ctx, server+"/api/v1/namespaces/default/"+path); err != nil {
 				return err
@@ -446,18 +442,17 @@ func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
 	})
 }
 
-// gatewayReady asks for the API from the host.
+// gatewayReady calls the API from the host.
 func (c *ControlPlane) gatewayReady(ctx context.Context) error {
 	host, err := c.clientIn("")
 	if err != nil {
 		return err
 	}
-	return host.get(ctx, "https://"+c.at.outside.String()+"/readyz")
+	return host.get(ctx, "https://"+c.addrs.outside.String()+"/readyz")
 }
 
-// proxyReady asks for the API by its cluster IP, from the node. That kube-proxy says
-// it is alive is not enough, since it says so before it has written a rule; and that
-// the cluster IP works is not either, since rules outlive the kube-proxy of before.
+// proxyReady calls the API by its cluster IP from the node. kube-proxy is alive before it
+// has written rules, and rules outlive an earlier kube-proxy: so both are checked.
 func (c *ControlPlane) proxyReady(ctx context.Context, namespace string) error {
 	node, err := c.clientIn(namespace)
 	if err != nil {
@@ -475,10 +470,10 @@ func (c *ControlPlane) clientIn(namespace string) (*client, error) {
 	return newClient(c.dial(namespace), c.ca, nil)
 }
 
-// anyServer does something with the first API server for which it works.
-func (c *ControlPlane) anyServer(do func(server string) error) error {
+// tryServers calls a function with API servers until it succeeds for one.
+func (c *ControlPlane) tryServers(do func(server string) error) error {
 	var failed []error
-	for _, at := range c.at.apiServers {
+	for _, at := range c.addrs.apiServers {
 		err := do("https://" + at.String())
 		if err == nil {
 			return nil

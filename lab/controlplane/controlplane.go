@@ -1,20 +1,18 @@
-// Package controlplane runs the control plane of a lab: etcd, one or two API servers,
-// the controller-manager, the scheduler, a kube-proxy for each node, and the gateway by
-// which the host reaches the API. It makes their certificates, kubeconfigs and command
-// lines, starts them in the order they need, knows when each is ready, and stops,
-// kills, pauses and resumes each by name.
+// Package controlplane runs the control plane of a lab: etcd, one or two API servers, the
+// controller-manager, the scheduler, a kube-proxy for each node, and the gateway from the
+// host to the API. It makes their certificates, kubeconfigs and command lines, starts them
+// in order, knows when each is ready, and stops, kills, pauses and resumes them by name.
 //
-// It is set up as real clusters are: certificates from an authority of the lab's own,
-// RBAC and the node authorizer, service account tokens, a user for each controller.
+// The setup is that of real clusters: certificates of the lab's own authority, RBAC and the
+// node authorizer, service account tokens, a user for each controller.
 //
-// Everything but kube-proxy lives in the fabric namespace, where all ports are free and
-// every node and pod has a route to it. The host has none, and gets none: the gateway
-// listens on 127.0.0.1 of the host and dials inside. With two API servers it is their
-// balancer as well, inside too. A lab that is only a control plane has no namespaces,
-// and lives on ports of 127.0.0.1.
+// Everything but kube-proxy runs in the fabric namespace, where all ports are free and
+// which all nodes and pods have a route to. The host has none: the gateway listens on the
+// host's 127.0.0.1 and dials inside. It also balances two API servers. A lab that is only a
+// control plane has no namespaces and uses ports of 127.0.0.1.
 //
-// The processes outlive the command that started them. A ControlPlane holds nothing
-// but what it was made from, so any command can make one for a lab that runs.
+// The processes outlive the command that started them. A ControlPlane has no other state
+// than its Config.
 package controlplane
 
 import (
@@ -40,40 +38,40 @@ const (
 	KubeProxy         = "kube-proxy"
 	Gateway           = "gateway"
 
-	// Agent is no component of this package, but has a kubeconfig of that name.
+	// Agent is no component of this package, but has a kubeconfig.
 	Agent = "agent"
 )
 
-// Config is what a control plane is made from.
+// Config describes a control plane.
 type Config struct {
 	Dir   state.Dir
 	Shape shape.Shape
-	// Port is where the API is reached on 127.0.0.1 of the host. A lab that is only a
-	// control plane takes the following ones too, Ports in all.
+	// Port is the port of the API on the host's 127.0.0.1. A lab that is only a control
+	// plane also uses the following ones, Ports in all.
 	Port int
-	// Program is the path of the built lab/kubernetes.
+	// Program is the built lab/kubernetes.
 	Program string
-	// Gateway is the command that runs ServeGateway for this control plane.
+	// Gateway is the command that runs ServeGateway.
 	Gateway []string
 }
 
 // ControlPlane is the control plane of a lab.
 type ControlPlane struct {
 	config    Config
-	at        endpoints
+	addrs     endpoints
 	flags     flags
 	namespace string
 
 	ca []byte
-	// admin may do all; anyone shows no certificate, and may ask for health.
-	admin, anyone *client
+	// admin may do anything; anonymous has no certificate, and may read health.
+	admin, anonymous *client
 }
 
-// New makes the control plane of a lab, and what is missing of its certificates and
-// files of configuration. It starts nothing.
+// New makes the control plane of a lab, with what is missing of its certificates and
+// configuration files. It starts nothing.
 func New(config Config) (*ControlPlane, error) {
-	c := &ControlPlane{config: config, at: endpointsOf(config.Shape, config.Port)}
-	c.flags = flags{shape: config.Shape, dir: config.Dir, at: c.at}
+	c := &ControlPlane{config: config, addrs: endpointsOf(config.Shape, config.Port)}
+	c.flags = flags{shape: config.Shape, dir: config.Dir, addrs: c.addrs}
 	if !config.Shape.ControlPlaneOnly {
 		c.namespace = shape.FabricNamespace(config.Shape.Name)
 	}
@@ -93,7 +91,7 @@ func (c *ControlPlane) prepare() error {
 	if err != nil {
 		return err
 	}
-	inside, outside := "https://"+c.at.inside.String(), "https://"+c.at.outside.String()
+	inside, outside := "https://"+c.addrs.inside.String(), "https://"+c.addrs.outside.String()
 	for _, file := range []struct {
 		path, server string
 		identity     Identity
@@ -114,7 +112,7 @@ func (c *ControlPlane) prepare() error {
 	return c.connect(ca)
 }
 
-// writeKubeconfig makes a kubeconfig if there is none. One that is there may be in use.
+// writeKubeconfig makes a kubeconfig unless it exists: it may be in use.
 func (c *ControlPlane) writeKubeconfig(path, server string, ca *Authority, id Identity) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -140,14 +138,14 @@ func (c *ControlPlane) connect(ca *Authority) error {
 	if c.admin, err = newClient(c.dial(c.namespace), ca.PEM, &Pair{Certificate: admin.CertData, Key: admin.KeyData}); err != nil {
 		return err
 	}
-	c.anyone, err = newClient(c.dial(c.namespace), ca.PEM, nil)
+	c.anonymous, err = newClient(c.dial(c.namespace), ca.PEM, nil)
 	return err
 }
 
-// Inside is where components and nodes find the API, without any Service.
-func (c *ControlPlane) Inside() netip.AddrPort { return c.at.inside }
+// Inside is the address of the API for components and nodes, which needs no Service.
+func (c *ControlPlane) Inside() netip.AddrPort { return c.addrs.inside }
 
-// dial dials in a network namespace, or in the host's when it has no name.
+// dial dials in a network namespace, or in the host's if it is empty.
 func (c *ControlPlane) dial(namespace string) dialer {
 	if namespace == "" {
 		return new(net.Dialer).DialContext

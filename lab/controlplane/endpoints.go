@@ -12,8 +12,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// The ports that components have inside the fabric namespace are those of every
-// cluster. Nobody else is there, so they are always free.
+// In the fabric namespace components have their usual ports, which are always free there.
 const (
 	apiPort               = 6443
 	balancedPort          = 7443
@@ -24,22 +23,21 @@ const (
 	schedulerPort         = 10259
 )
 
-// Ports is how many ports of the host a lab may need, one after the other. A lab with
-// a network needs the first alone; the others are for one that is only a control plane
-// and lives in the host's own network.
+// Ports is how many consecutive ports of the host a lab may need. A lab with a network
+// needs only the first, one that is only a control plane needs them all.
 const Ports = 8
 
-// Labs have their ports of the host in this range, below those that Linux gives to
-// outgoing connections: a gateway that is restarted must find its port free.
+// Labs use ports of the host in this range, below the ephemeral ports of Linux: a restarted
+// gateway must find its port free.
 const (
 	firstPort = 20000
 	slots     = 1250
 )
 
-// FreePort finds the first of Ports ports in a row that are free on 127.0.0.1, and not
-// those of other labs, whether they use them now or not. A lab tends to get the same
-// ones each time, by its name, so that what points to it goes on to be right when it is
-// made anew. The ports are not held: whoever is to listen may find them taken.
+// FreePort finds the first of Ports consecutive ports that are free on 127.0.0.1 and not
+// those of other labs, running or not. The search starts at a port derived from the lab's
+// name, so that a lab tends to keep its port when it is made again. The ports are not
+// reserved.
 func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(lab))
@@ -56,10 +54,9 @@ func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	return 0, fmt.Errorf("finding %d free ports from %d to %d on 127.0.0.1: %w", Ports, firstPort, firstPort+Ports*slots-1, failed)
 }
 
-// PortFree reports whether a port and those that follow it are free for a lab.
+// PortFree reports whether Ports ports from a first one are free.
 func PortFree(ctx context.Context, first int) bool { return tryPorts(ctx, first) == nil }
 
-// tryPorts is an error unless all ports from a first one are free.
 func tryPorts(ctx context.Context, first int) error {
 	for port := first; port < first+Ports; port++ {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -71,17 +68,17 @@ func tryPorts(ctx context.Context, first int) error {
 	return nil
 }
 
-// endpoints says where each component listens.
+// endpoints are the addresses that components listen on.
 type endpoints struct {
 	etcd, etcdPeer, etcdMetrics  netip.AddrPort
 	controllerManager, scheduler netip.AddrPort
 
 	apiServers []netip.AddrPort
-	// inside is where components and nodes find the API, outside where the host does.
+	// inside is the address of the API for components and nodes, outside that for the host.
 	inside, outside netip.AddrPort
 }
 
-// endpointsOf arranges a lab whose first port of the host is given.
+// endpointsOf returns the endpoints of a lab with its first port of the host.
 func endpointsOf(s shape.Shape, port int) endpoints {
 	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	on := func(port int) netip.AddrPort { return netip.AddrPortFrom(local, uint16(port)) }
@@ -112,8 +109,8 @@ func endpointsOf(s shape.Shape, port int) endpoints {
 	return e
 }
 
-// gateway reports whether something must stand between the API servers and whoever
-// uses them: the host cannot see into the fabric, and two servers need a balancer.
-func (e endpoints) gateway() bool {
+// needsGateway reports whether clients reach the API through the gateway: the host cannot
+// reach the fabric, and two servers need a balancer.
+func (e endpoints) needsGateway() bool {
 	return !slices.Equal(e.apiServers, []netip.AddrPort{e.outside})
 }

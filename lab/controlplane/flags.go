@@ -10,20 +10,18 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// flags are the command lines of the components of one lab. They follow from the
-// shape, the state folder and the ports alone.
+// flags are the command lines of the components.
 type flags struct {
 	shape shape.Shape
 	dir   state.Dir
-	at    endpoints
+	addrs endpoints
 }
 
-// etcd may lose its last writes when the machine goes down, never when its process
-// does: without fsync they are the kernel's to write, which is all a lab asks for and
-// spares it most of the time that a write takes on a slow disk. There is no other
-// member to be elected, so a short election costs nothing and starts it at once.
+// etcd runs without fsync: it may lose writes if the machine crashes, but not if its
+// process does, and is much faster on a slow disk. As the only member it can elect itself
+// quickly.
 func (f flags) etcd() []string {
-	client, peer := "https://"+f.at.etcd.String(), "https://"+f.at.etcdPeer.String()
+	client, peer := "https://"+f.addrs.etcd.String(), "https://"+f.addrs.etcdPeer.String()
 	certificate, key, ca := f.pki(etcdServerName+".crt"), f.pki(etcdServerName+".key"), f.pki(etcdCAName+".crt")
 	return []string{
 		"--name=" + f.shape.Name,
@@ -33,7 +31,7 @@ func (f flags) etcd() []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + f.shape.Name + "=" + peer,
-		"--listen-metrics-urls=http://" + f.at.etcdMetrics.String(),
+		"--listen-metrics-urls=http://" + f.addrs.etcdMetrics.String(),
 		"--cert-file=" + certificate, "--key-file=" + key,
 		"--client-cert-auth", "--trusted-ca-file=" + ca,
 		"--peer-cert-file=" + certificate, "--peer-key-file=" + key,
@@ -46,15 +44,14 @@ func (f flags) etcd() []string {
 	}
 }
 
-// apiServer is the command line of the API server with an index from 0.
 func (f flags) apiServer(index int) []string {
-	at := f.at.apiServers[index]
+	at := f.addrs.apiServers[index]
 	tolerate := strconv.Itoa(int(f.shape.Timing.Toleration.Seconds()))
 	args := []string{
 		"--bind-address=" + at.Addr().String(),
 		"--secure-port=" + strconv.Itoa(int(at.Port())),
 		"--advertise-address=" + at.Addr().String(),
-		"--etcd-servers=https://" + f.at.etcd.String(),
+		"--etcd-servers=https://" + f.addrs.etcd.String(),
 		"--etcd-cafile=" + f.pki(etcdCAName+".crt"),
 		"--etcd-certfile=" + f.pki(etcdClientName+".crt"),
 		"--etcd-keyfile=" + f.pki(etcdClientName+".key"),
@@ -79,14 +76,14 @@ func (f flags) apiServer(index int) []string {
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged",
-		// Webhooks and aggregated APIs are then reached at a pod's address; there is
-		// no kube-proxy in the fabric namespace to make their cluster IP work.
+		// Calls webhooks and aggregated APIs by pod addresses: cluster IPs do not work in
+		// the fabric namespace, which has no kube-proxy.
 		"--enable-aggregator-routing",
 		"--default-not-ready-toleration-seconds=" + tolerate,
 		"--default-unreachable-toleration-seconds=" + tolerate,
 	}
 	if f.shape.ControlPlaneOnly {
-		// A loopback address may not be an endpoint of the Service "kubernetes".
+		// A loopback address cannot be an endpoint of the Service "kubernetes".
 		args = append(args, "--endpoint-reconciler-type=none")
 	}
 	return args
@@ -94,7 +91,7 @@ func (f flags) apiServer(index int) []string {
 
 func (f flags) controllerManager() []string {
 	qps, burst := f.rate()
-	args := f.controller(ControllerManager, f.at.controllerManager)
+	args := f.controller(ControllerManager, f.addrs.controllerManager)
 	return append(args,
 		"--kubeconfig="+f.dir.ComponentKubeconfig(ControllerManager),
 		"--leader-elect=false",
@@ -103,8 +100,8 @@ func (f flags) controllerManager() []string {
 		"--cluster-signing-cert-file="+f.pki(caName+".crt"),
 		"--cluster-signing-key-file="+f.pki(caName+".key"),
 		"--service-account-private-key-file="+f.pki(serviceAccountName+".key"),
-		// Each controller is a user of its own, as in real clusters: that is how an
-		// admission webhook tells who writes.
+		// Each controller is a user of its own, as in real clusters: admission webhooks
+		// tell them apart.
 		"--use-service-account-credentials",
 		"--node-monitor-period="+f.shape.Timing.MonitorPeriod.String(),
 		"--node-monitor-grace-period="+f.shape.Timing.MonitorGrace.String(),
@@ -114,11 +111,11 @@ func (f flags) controllerManager() []string {
 }
 
 func (f flags) scheduler() []string {
-	return append(f.controller(Scheduler, f.at.scheduler), "--config="+f.dir.Conf(schedulerConfigFile))
+	return append(f.controller(Scheduler, f.addrs.scheduler), "--config="+f.dir.Conf(schedulerConfigFile))
 }
 
-// controller is what the controller-manager and the scheduler have in common: how
-// they serve their health and metrics, and to whom.
+// controller are the flags of the controller-manager and the scheduler for health and
+// metrics.
 func (f flags) controller(name string, at netip.AddrPort) []string {
 	return []string{
 		"--bind-address=" + at.Addr().String(),
@@ -130,7 +127,7 @@ func (f flags) controller(name string, at netip.AddrPort) []string {
 	}
 }
 
-// schedulerConfigFile is the scheduler's configuration, which takes what no flag does.
+// schedulerConfigFile has settings for which there are no flags.
 const schedulerConfigFile = "kube-scheduler.yaml"
 
 func (f flags) schedulerConfig() []byte {
@@ -147,9 +144,8 @@ clientConnection:
 	if f.shape.FakeNodes < manyNodes {
 		return config
 	}
-	// For each pod that does not say how to spread, the scheduler would look at all
-	// nodes and all pods of its kind, and score hundreds of nodes: with thousands of
-	// nodes that is most of the time of a small machine.
+	// By default the scheduler looks at all nodes and pods to spread each pod, which takes
+	// too long with thousands of nodes.
 	return append(config, `percentageOfNodesToScore: 1
 profiles:
 - pluginConfig:
@@ -160,13 +156,11 @@ profiles:
 `...)
 }
 
-// manyNodes is the number of nodes without network from which on the scheduler takes
-// less care for each pod.
+// manyNodes is the number of nodes without network from which on scheduling is simplified.
 const manyNodes = 500
 
-// proxy is the command line of the kube-proxy of a node. The limits of conntrack
-// belong to the kernel as a whole, so it must not touch them; and it is no more worth
-// keeping than others when the machine runs out of memory.
+// proxy does not touch the kernel's global limits of conntrack, and is not protected from
+// the OOM killer.
 func (f flags) proxy(node shape.Node) []string {
 	return []string{
 		"--kubeconfig=" + f.dir.ComponentKubeconfig(KubeProxy),
@@ -178,14 +172,13 @@ func (f flags) proxy(node shape.Node) []string {
 		"--conntrack-tcp-timeout-established=0",
 		"--conntrack-tcp-timeout-close-wait=0",
 		"--oom-score-adj=0",
-		// Among what this logs is the line that proxyDeaf looks for.
+		// Logs the line that proxyMissedZone looks for.
 		"--vmodule=proxier=4",
 	}
 }
 
-// rate is how many requests a second a controller may make, and how many at once. The
-// defaults, made for a small cluster, would let a large one take most of an hour to
-// come up.
+// rate limits the requests of a controller per second. The defaults are too low for a large
+// cluster.
 func (f flags) rate() (qps, burst int) {
 	qps = 300 + f.shape.FakeNodes/2
 	return qps, 2 * qps

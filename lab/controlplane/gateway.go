@@ -13,35 +13,34 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// How the gateway judges an API server. A server that was paused accepts connections
-// all the same, so only an answer counts.
+// How the gateway checks API servers. A paused server still accepts connections, so only an
+// answer counts.
 const (
 	gatewayProbeEvery   = 500 * time.Millisecond
 	gatewayProbeTimeout = 2 * time.Second
 	gatewayDialTimeout  = 2 * time.Second
-	// gatewayAcceptPause is how long the gateway waits when the system has no more
-	// connections to give.
+	// gatewayAcceptPause is the pause after an error from accept.
 	gatewayAcceptPause = 50 * time.Millisecond
 )
 
-// ServeGateway is the gateway of the lab. It runs until the context ends, as a process
-// of its own in the host's network, and reports on log which API servers come and go.
+// ServeGateway runs the gateway in the host's network until the context ends, and logs
+// which API servers come and go.
 func (c *ControlPlane) ServeGateway(ctx context.Context, log io.Writer) error {
-	b := newBalancer(c.at.apiServers)
+	b := newBalancer(c.addrs.apiServers)
 	b.log = log
 	b.dial = func(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 		return c.dial(c.namespace)(ctx, "tcp", addr.String())
 	}
 	b.probe = func(ctx context.Context, addr netip.AddrPort) error {
-		return c.anyone.get(ctx, "https://"+addr.String()+"/readyz")
+		return c.anonymous.get(ctx, "https://"+addr.String()+"/readyz")
 	}
-	outside, err := new(net.ListenConfig).Listen(ctx, "tcp", c.at.outside.String())
+	outside, err := new(net.ListenConfig).Listen(ctx, "tcp", c.addrs.outside.String())
 	if err != nil {
 		return fmt.Errorf("listening for the host: %w", err)
 	}
 	listeners := []net.Listener{outside}
-	if c.namespace != "" && len(c.at.apiServers) > 1 {
-		inside, err := fabric.Listen(c.namespace, "tcp", c.at.inside.String())
+	if c.namespace != "" && len(c.addrs.apiServers) > 1 {
+		inside, err := fabric.Listen(c.namespace, "tcp", c.addrs.inside.String())
 		if err != nil {
 			return errors.Join(err, outside.Close())
 		}
@@ -50,20 +49,19 @@ func (c *ControlPlane) ServeGateway(ctx context.Context, log io.Writer) error {
 	return b.serve(ctx, listeners...)
 }
 
-// balancer forwards connections to servers in turn, past those that do not answer.
+// balancer forwards connections to servers in turn, except those that do not answer.
 type balancer struct {
 	backends []*backend
-	// dial opens a connection to a server, probe asks one whether it is ready.
+	// dial connects to a server, probe checks whether it is ready.
 	dial  func(context.Context, netip.AddrPort) (net.Conn, error)
 	probe func(context.Context, netip.AddrPort) error
-	// log is told each time a server comes or goes.
-	log io.Writer
+	log   io.Writer
 
 	mu   sync.Mutex
 	next int
 }
 
-// backend is a server as the balancer sees it.
+// backend is a server.
 type backend struct {
 	addr netip.AddrPort
 
@@ -94,7 +92,7 @@ func (b *balancer) serve(ctx context.Context, listeners ...net.Listener) error {
 	})()
 
 	var tasks sync.WaitGroup
-	// A single server gets every connection whether it answers or not.
+	// A single server gets all connections, ready or not.
 	if len(b.backends) > 1 {
 		for _, backend := range b.backends {
 			tasks.Go(func() { b.watch(ctx, backend) })
@@ -114,8 +112,8 @@ func (b *balancer) serve(ctx context.Context, listeners ...net.Listener) error {
 	return err
 }
 
-// accept takes connections until the listener is closed. Other errors, such as too many
-// open files, pass; a gateway that ended for one would take the API away from all.
+// accept accepts until the listener is closed. Other errors, such as too many open files,
+// are temporary: ending would cut everyone off.
 func (b *balancer) accept(ctx context.Context, listener net.Listener, tasks *sync.WaitGroup) error {
 	for {
 		client, err := listener.Accept()
@@ -134,7 +132,7 @@ func (b *balancer) accept(ctx context.Context, listener net.Listener, tasks *syn
 	}
 }
 
-// forward joins a client to the first server that takes the connection.
+// forward connects a client to the first server that accepts.
 func (b *balancer) forward(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	for _, backend := range b.order() {
@@ -154,8 +152,7 @@ func (b *balancer) forward(ctx context.Context, client net.Conn) {
 	}
 }
 
-// order lists the servers for one connection: each in its turn first, those that are
-// down last, for the case that they are just back.
+// order lists the servers in turn, those that are down last, in case they are just back.
 func (b *balancer) order() []*backend {
 	b.mu.Lock()
 	first := b.next
@@ -173,8 +170,8 @@ func (b *balancer) order() []*backend {
 	return append(up, down...)
 }
 
-// watch probes a server. When it goes its connections are cut, so that their clients
-// come back and are given to another.
+// watch probes a server. If it fails, its connections are closed, so that clients reconnect
+// to another one.
 func (b *balancer) watch(ctx context.Context, backend *backend) {
 	ticker := time.NewTicker(gatewayProbeEvery)
 	defer ticker.Stop()
@@ -209,7 +206,7 @@ func (b *balancer) report(addr netip.AddrPort, err error) {
 	fmt.Fprintf(b.log, "API server %s is back\n", addr)
 }
 
-// set notes whether the server is down and reports whether that is news.
+// set sets whether the server is down, and reports whether that changed.
 func (s *backend) set(down bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,9 +241,8 @@ func (s *backend) closeAll() {
 	}
 }
 
-// join copies both ways until both sides are done. A side that says it will send no
-// more is passed on as such, since the other may still have much to say; one that
-// breaks takes the other with it.
+// join copies in both directions until both sides are done. A half-close is passed on; an
+// error closes both sides.
 func join(a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {

@@ -4,8 +4,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newKubeconfig joins a server and a user who shows a certificate. Cluster and context are
-// named after the lab, so that the files of several labs can be merged.
+// newKubeconfig returns a kubeconfig with a client certificate. Cluster and context have
+// the lab's name, so that files of several labs can be merged.
 func newKubeconfig(lab, server string, ca []byte, name string, client Pair) clientcmdapi.Config {
 	cluster, user := "vicinity-"+lab, "vicinity-"+lab+"-"+name
 	return clientcmdapi.Config{

@@ -121,7 +121,7 @@ func addNode(ctx context.Context, t *testing.T, c *ControlPlane, node shape.Node
 	}
 }
 
-func apiOf(c *ControlPlane) string { return "https://" + c.at.inside.String() }
+func apiOf(c *ControlPlane) string { return "https://" + c.addrs.inside.String() }
 
 // reportMemory logs what each process holds: its own, and its share of what it shares.
 func reportMemory(t *testing.T, c *ControlPlane) {
@@ -238,7 +238,7 @@ func TestControlPlane(t *testing.T) {
 		if err := as(t, c, Identity{Name: userKubeletClient}).get(ctx, kubelet); err == nil || strings.Contains(err.Error(), "403 Forbidden") {
 			t.Errorf("the API server asks a node: %v, want that nobody answers", err)
 		}
-		if err := c.anyone.get(ctx, apiOf(c)+"/api/v1/nodes"); err == nil || !strings.Contains(err.Error(), "403 Forbidden") {
+		if err := c.anonymous.get(ctx, apiOf(c)+"/api/v1/nodes"); err == nil || !strings.Contains(err.Error(), "403 Forbidden") {
 			t.Errorf("nodes without a certificate: %v, want it forbidden", err)
 		}
 	})
@@ -346,7 +346,7 @@ func TestHighAvailability(t *testing.T) {
 			var failed error
 			for range 4 {
 				failed = errors.Join(failed,
-					host.get(ctx, "https://"+c.at.outside.String()+"/readyz"),
+					host.get(ctx, "https://"+c.addrs.outside.String()+"/readyz"),
 					c.admin.get(ctx, apiOf(c)+keptPath))
 			}
 			if failed == nil {
@@ -380,7 +380,7 @@ func TestHighAvailability(t *testing.T) {
 	}
 	keep(t, c)
 	balanced(t)
-	for i, at := range c.at.apiServers {
+	for i, at := range c.addrs.apiServers {
 		name, out, back := apiServer(i), at.String()+" is left out: ", at.String()+" is back"
 		t.Run(name, func(t *testing.T) {
 			reported(t, out, func() error { return c.PauseComponent(name) })

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// EnsureNft sees to it that there is a program called nft, by which kube-proxy talks
-// to nftables. As root on Debian it is installed when missing, and a line on out says
-// so; elsewhere the error says what to do.
+// EnsureNft makes sure that the program nft exists, which kube-proxy needs. As root on
+// Debian it installs it and says so on out; elsewhere the error says what to do.
 func EnsureNft(ctx context.Context, out io.Writer) error {
 	if hasNft() {
 		return nil
@@ -43,7 +42,7 @@ func EnsureNft(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// systemPath is where administrators' programs are, which the PATH of others may lack.
+// systemPath may be missing in the PATH of users other than root.
 const systemPath = "/usr/sbin"
 
 func hasNft() bool {
@@ -55,7 +54,7 @@ func hasNft() bool {
 	return false
 }
 
-// isDebian reads the description of a system, /etc/os-release.
+// isDebian reads /etc/os-release.
 func isDebian(release []byte) bool {
 	for line := range strings.Lines(string(release)) {
 		if strings.TrimSpace(line) == "ID=debian" {
@@ -65,7 +64,7 @@ func isDebian(release []byte) bool {
 	return false
 }
 
-// lastLine is the last line of a text that says something.
+// lastLine is the last non-empty line of a text.
 func lastLine(text []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return string(bytes.TrimSpace(lines[len(lines)-1]))

@@ -17,10 +17,9 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// The certificates of a lab, as file names without .crt and .key. Three authorities:
-// one that the API trusts clients by and all trust servers by, one by which an API
-// server behind the aggregator trusts the API server in front of it, and one for etcd,
-// which would otherwise be open to every client of the API.
+// The certificates of a lab, as file names without .crt and .key. There are three
+// authorities: one for clients and servers of the API, one for requests of the aggregator,
+// and one for etcd, which must not be open to all clients of the API.
 const (
 	caName             = "ca"
 	frontProxyCAName   = "front-proxy-ca"
@@ -33,8 +32,7 @@ const (
 	serviceAccountName = "service-account"
 )
 
-// The users of the lab's API that have rights of their own. Those of the system are
-// granted by the API server itself, by these very names.
+// The users of the lab's API. The API server itself grants the rights of system users.
 const (
 	userAdmin             = "admin"
 	userControllerManager = "system:kube-controller-manager"
@@ -43,14 +41,13 @@ const (
 	userAgent             = "vicinity:lab-agent"
 	userKubeletClient     = "kube-apiserver-kubelet-client"
 
-	// groupMasters may do anything, whatever roles there are.
+	// groupMasters may do anything.
 	groupMasters = "system:masters"
-	// groupNodes has its own share of the API server's attention.
+	// groupNodes has a priority level of its own in the API server.
 	groupNodes = "system:nodes"
 )
 
-// makePKI makes what is missing of a lab's certificates in a folder; what is there
-// stays, since tokens and kubeconfigs out in the world depend on it.
+// makePKI makes missing certificates. Existing ones are in use and stay.
 func makePKI(pki string, s shape.Shape) error {
 	if err := os.MkdirAll(pki, 0o700); err != nil {
 		return err
@@ -88,8 +85,8 @@ func makePKI(pki string, s shape.Shape) error {
 	return ensureServiceAccountKey(filepath.Join(pki, serviceAccountName))
 }
 
-// apiServerIdentity names all ways to reach an API server: as the Service in the
-// cluster, at its own addresses, and through the gateway.
+// apiServerIdentity has all addresses of an API server: the Service, its own, and the
+// gateway.
 func apiServerIdentity(s shape.Shape) Identity {
 	id := Identity{
 		Name: KubeAPIServer,
@@ -125,8 +122,8 @@ func ensureLeaf(base string, authority *Authority, id Identity) error {
 	return pair.write(base)
 }
 
-// ensureServiceAccountKey makes the key that signs service account tokens, base.key,
-// and the one that checks them, base.pub.
+// ensureServiceAccountKey makes base.key, which signs service account tokens, and base.pub,
+// which verifies them.
 func ensureServiceAccountKey(base string) error {
 	if _, err := os.Stat(base + ".pub"); err == nil {
 		return nil

@@ -5,19 +5,19 @@ import (
 	"fmt"
 )
 
-// grant gives a user a role in the whole cluster.
+// grant binds a user to a ClusterRole.
 type grant struct {
 	name, role, user string
 }
 
-// grants are those that a cluster's installer makes. Those of the controllers, the
-// scheduler and kube-proxy are made by the API server itself.
+// grants are those that an installer makes; the API server makes those of its own
+// components.
 func grants() []grant {
 	return []grant{
-		// An agent may speak for many nodes. The node authorizer, made for a kubelet
-		// that speaks for one, knows no such user; so it has a kubelet's role by name.
+		// An agent acts for many nodes. The node authorizer does not support that, so it
+		// gets a kubelet's role.
 		{name: "vicinity:lab-agent", role: "system:node", user: userAgent},
-		// Logs, exec and port forwarding: what the API server asks of an agent.
+		// Logs, exec and port forwarding: the API server's requests to an agent.
 		{name: "vicinity:kubelet-api", role: "system:kubelet-api-admin", user: userKubeletClient},
 	}
 }
@@ -35,10 +35,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 `, g.name, g.role, g.user)
 }
 
-// grantAll makes all grants. A restart finds them made and makes them again.
+// grantAll applies all grants.
 func (c *ControlPlane) grantAll(ctx context.Context) error {
 	for _, grant := range grants() {
-		if err := c.anyServer(func(server string) error {
+		if err := c.tryServers(func(server string) error {
 			return c.admin.apply(ctx, server+grant.path(), grant.object())
 		}); err != nil {
 			return fmt.Errorf("granting role %q to user %q: %w", grant.role, grant.user, err)

@@ -22,7 +22,7 @@ type ControlPlane struct {
 
 // Start starts a control plane. It skips short tests, and those for which the lab's
 // programs are not built.
-func Start(t testing.TB, looks shape.Options) ControlPlane {
+func Start(t testing.TB, options shape.Options) ControlPlane {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a control plane, which takes a while")
@@ -30,8 +30,8 @@ func Start(t testing.TB, looks shape.Options) ControlPlane {
 	if err := lab.Built(); err != nil {
 		t.Skip(err)
 	}
-	looks.ControlPlaneOnly = true
-	s, err := shape.FromOptions(looks)
+	options.ControlPlaneOnly = true
+	s, err := shape.FromOptions(options)
 	if err != nil {
 		t.Fatal(err)
 	}
