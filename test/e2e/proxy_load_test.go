@@ -190,7 +190,7 @@ type long struct {
 	ended map[string]int
 	// stalled were not answered in time since the machine stood still.
 	stalled int
-	stalls   *load.StallDetector
+	stalls  *load.StallDetector
 }
 
 // holdLong opens long connections from all clients in turn, each of which asks again and

@@ -61,17 +61,17 @@ type end struct {
 // bringUp makes the lab, whose files are in the folder, with the Service whose endpoint
 // listens.
 func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
-	looks, err := shape.FromOptions(shape.Options{
+	labShape, err := shape.FromOptions(shape.Options{
 		Name: fmt.Sprintf("bench-proxy-%d", os.Getpid()), NodesPerZone: []int{1}, Proxy: string(shape.ProxyNone),
 	})
 	if err != nil {
 		return nil, err
 	}
-	up, err := lab.Up(ctx, looks, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
+	up, err := lab.Up(ctx, labShape, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
 	if err != nil {
 		return nil, fmt.Errorf("bringing a lab up: %w", err)
 	}
-	c := &cluster{Cluster: up, node: looks.Nodes()[0]}
+	c := &cluster{Cluster: up, node: labShape.Nodes()[0]}
 	if err := c.prepare(ctx, folder); err != nil {
 		return nil, errors.Join(err, c.takeDown(ctx))
 	}

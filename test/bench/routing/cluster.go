@@ -31,19 +31,19 @@ type cluster struct {
 
 // bringUp makes the lab, whose files are in the folder.
 func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
-	looks, err := shape.FromOptions(shape.Options{
+	labShape, err := shape.FromOptions(shape.Options{
 		Name: fmt.Sprintf("bench-routing-%d", os.Getpid()), NodesPerZone: []int{0}, FakeNodes: b.nodes,
 		ControlPlaneOnly: true, SingleStack: true,
 	})
 	if err != nil {
 		return nil, err
 	}
-	up, err := lab.Up(ctx, looks, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
+	up, err := lab.Up(ctx, labShape, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
 	if err != nil {
 		return nil, fmt.Errorf("bringing a lab up: %w", err)
 	}
 	b.say("the nodes are ready")
-	c := &cluster{Cluster: up, planner: newPlanner(looks.FakeNodeList())}
+	c := &cluster{Cluster: up, planner: newPlanner(labShape.FakeNodeList())}
 	if err := c.fill(ctx, b.services); err != nil {
 		return nil, errors.Join(err, c.takeDown(ctx))
 	}
