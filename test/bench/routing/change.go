@@ -14,20 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// answerTime is how long hints may take to be written after the last change. It is
-// far more than they take.
+// answerTime limits the wait for hints after the last change, generously.
 const answerTime = 30 * time.Second
 
-// change adds an endpoint to a slice or removes one, and what became of it.
+// change adds an endpoint to a slice or removes one.
 type change struct {
 	service        types.NamespacedName
 	slice, address string
 	adds           bool
-	// patch is the JSON patch that makes the change.
-	patch []byte
-	// sent is when it was on its way, wrote how long the API server took, seen when
-	// a watch showed it, answered when a watch showed the hints that were written
-	// for it. The latter two are zero if it never did.
+	patch          []byte
+	// sent is when the request began and wrote how long it took; seen is when a watch
+	// showed the change, answered when it showed the hints that followed. The latter two
+	// are zero if that did not happen.
 	sent, seen, answered time.Time
 	wrote                time.Duration
 }
@@ -39,8 +37,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// newChange makes a change of a Service. What is removed is the first endpoint of the
-// last slice; what is added goes to the end of it.
+// newChange makes a change of a Service: it removes the first endpoint of the last slice,
+// or appends one.
 func newChange(p plan, adds bool, endpoint discoveryv1.Endpoint) (*change, error) {
 	last := p.slices[len(p.slices)-1]
 	c := &change{service: p.key(), slice: last.Name, adds: adds, address: endpoint.Addresses[0]}
@@ -54,7 +52,7 @@ func newChange(p plan, adds bool, endpoint discoveryv1.Endpoint) (*change, error
 	return c, err
 }
 
-// see notes an update of a slice of the Service.
+// see handles an update of a slice of the Service.
 func (c *change) see(before, after *discoveryv1.EndpointSlice, now time.Time) {
 	has := find(after, c.address)
 	switch {
@@ -66,14 +64,14 @@ func (c *change) see(before, after *discoveryv1.EndpointSlice, now time.Time) {
 	case !c.adds:
 		c.answered = now
 	case has != nil && (hasHints(has) || !slices.ContainsFunc(after.Endpoints, isHinted)):
-		// A plan that no longer suits is taken back: then nothing is hinted.
+		// A plan that no longer fits is withdrawn: then no endpoint has hints.
 		c.answered = now
 	}
 }
 
 func isHinted(e discoveryv1.Endpoint) bool { return hasHints(&e) }
 
-// find is the endpoint of a slice with an address, or nil.
+// find returns the endpoint of a slice with an address, or nil.
 func find(slice *discoveryv1.EndpointSlice, address string) *discoveryv1.Endpoint {
 	for i := range slice.Endpoints {
 		if slice.Endpoints[i].Addresses[0] == address {
@@ -83,8 +81,7 @@ func find(slice *discoveryv1.EndpointSlice, address string) *discoveryv1.Endpoin
 	return nil
 }
 
-// changes are those to be made: in turn an endpoint more and one less, each of a
-// Service of its own that is hinted.
+// changes alternately add and remove an endpoint, each of another Service that has hints.
 func (c *cluster) changes(o *observer, n int) ([]*change, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,7 +105,7 @@ func (c *cluster) changes(o *observer, n int) ([]*change, error) {
 }
 
 // change makes the changes at a steady rate, whether the controller keeps up or not, and
-// waits until each endpoint that was added is hinted.
+// waits until each added endpoint has hints.
 func (c *cluster) change(ctx context.Context, o *observer, rate int, all []*change) error {
 	var wait sync.WaitGroup
 	var mu sync.Mutex
@@ -151,8 +148,8 @@ func (c *cluster) write(ctx context.Context, o *observer, change *change) error 
 	return nil
 }
 
-// unanswered says how many changes wait for what must come: to be seen, and hints if
-// an endpoint was added. Often one less makes no difference to the others.
+// unanswered says how many changes were not seen, or lack hints if they added an endpoint.
+// Removals often need no new hints.
 func unanswered(all []*change) string {
 	n := 0
 	for _, c := range all {

@@ -17,11 +17,11 @@ import (
 	"vicinity.dev/vicinity/test/bench/meter"
 )
 
-// writers is how many requests are under way while objects are made: enough for the
-// API server to be what takes the time.
+// writers is how many requests are in flight while objects are made: enough to keep the API
+// server busy.
 const writers = 100
 
-// cluster is a lab with everything but the controller.
+// cluster is a lab without the controller.
 type cluster struct {
 	*lab.Cluster
 	api   kubernetes.Interface
@@ -29,7 +29,7 @@ type cluster struct {
 	*planner
 }
 
-// bringUp makes the lab, whose files are in the folder.
+// bringUp makes the lab in a folder.
 func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
 	labShape, err := shape.FromOptions(shape.Options{
 		Name: fmt.Sprintf("bench-routing-%d", os.Getpid()), NodesPerZone: []int{0}, FakeNodes: b.nodes,
@@ -51,13 +51,13 @@ func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
 }
 
 func (c *cluster) takeDown(ctx context.Context) error {
-	// The context may have ended: that is why there is no more to do.
+	// Even if the context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return c.Down(ctx)
 }
 
-// fill makes the API of Vicinity and all objects.
+// fill makes the CRDs and all objects.
 func (c *cluster) fill(ctx context.Context, services int) error {
 	client, err := c.Client()
 	if err != nil {
@@ -106,7 +106,6 @@ func (c *cluster) make(ctx context.Context, p plan) error {
 	return nil
 }
 
-// sliceCount is the number of all slices.
 func (c *cluster) sliceCount() int {
 	n := 0
 	for _, p := range c.plans {

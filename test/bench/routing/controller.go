@@ -27,7 +27,7 @@ type controller struct {
 	ended          chan struct{}
 }
 
-// start starts the controller. If it ends by itself, so does the context.
+// start starts the controller. If it ends by itself, the context is cancelled.
 func (o *options) start(ctx context.Context, folder, kubeconfig string, lost context.CancelCauseFunc) (*controller, error) {
 	c := &controller{ended: make(chan struct{})}
 	var err error
@@ -49,7 +49,7 @@ func (o *options) start(ctx context.Context, folder, kubeconfig string, lost con
 	}
 	c.command = exec.Command(filepath.Join(o.bin, "vicinity-controller"), append(args, o.flags...)...)
 	c.command.Stderr = c.log
-	// What interrupts this program is not meant for the controller.
+	// An interrupt of this program does not reach the controller.
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.command.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the controller: %w", err), c.log.Close())
@@ -81,7 +81,7 @@ func (c *controller) stop() error {
 	return errors.Join(err, c.log.Close())
 }
 
-// freeAddress is one of the host's own that nobody uses.
+// freeAddress returns an unused address of the host.
 func freeAddress(ctx context.Context) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,15 +91,15 @@ func freeAddress(ctx context.Context) (string, error) {
 	return address, listener.Close()
 }
 
-// cpu is the time that the controller has computed, in itself and in the kernel.
+// cpu is the controller's CPU time.
 func (c *controller) cpu() (time.Duration, error) { return meter.CPU(c.command.Process.Pid, meter.Own) }
 
-// memory is the most that the controller ever held, in bytes.
+// memory is the controller's peak memory in bytes.
 func (c *controller) memory() (int64, error) {
 	return meter.Memory(c.command.Process.Pid, meter.Peak)
 }
 
-// writes is the number of requests of the controller that write.
+// writes is the number of the controller's write requests.
 func (c *controller) writes(ctx context.Context) (int, error) {
 	response, err := get(ctx, "http://"+c.metrics+"/metrics")
 	if err != nil {
@@ -129,7 +129,7 @@ func get(ctx context.Context, url string) (*http.Response, error) {
 	return response, nil
 }
 
-// countWrites sums the counters of a client's requests, but for those that read.
+// countWrites sums the counters of a client's write requests.
 func countWrites(metrics string) (int, error) {
 	total, found := 0.0, false
 	for line := range strings.Lines(metrics) {
@@ -156,14 +156,13 @@ func countWrites(metrics string) (int, error) {
 const (
 	// quietTime is how long a controller that is done writes nothing.
 	quietTime = 3 * time.Second
-	// look is how often it is asked: that costs it time, too.
-	look = 500 * time.Millisecond
+	// pollPeriod is how often the controller is asked, which costs it time too.
+	pollPeriod = 500 * time.Millisecond
 )
 
-// quiet waits until the controller writes nothing any more, and returns how many
-// writes there were.
+// quiet waits until the controller has stopped writing, and returns the number of writes.
 func (c *controller) quiet(ctx context.Context) (int, error) {
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(pollPeriod)
 	defer ticker.Stop()
 	before, since := -1, time.Now()
 	for {

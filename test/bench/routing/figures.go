@@ -10,41 +10,41 @@ import (
 	"vicinity.dev/vicinity/test/bench/meter"
 )
 
-// The aims at full size.
+// The targets at full size.
 const (
 	aimCPU    = 2 * time.Minute
 	aimMemory = 1 << 30
 	aimChange = 250 * time.Millisecond
 )
 
-// figures are what was measured.
+// figures are the measurements.
 type figures struct {
 	nodes, services, endpoints, slices int
 
-	// converged is the time until the last hint was written, hinted the number of
-	// Services all of whose endpoints have some then.
+	// converged is the time until the last hint was written, hinted the number of Services
+	// with hints on all endpoints at that time.
 	converged time.Duration
 	hinted    int
-	// hintedCPU is what the controller had computed until then, convergeCPU until it
-	// had written conditions and events, too, and convergeMemory the most it held.
+	// hintedCPU is the CPU time until then, convergeCPU that until conditions and events
+	// were written too, and convergeMemory the peak memory.
 	hintedCPU, convergeCPU                                     time.Duration
 	convergeMemory                                             int64
 	convergeWrites, convergeSliceWrites, convergeServiceWrites int
 
 	rate int
-	// added, removed and own are times of changes: until hints were there,
-	// and until the API server had written the change itself.
+	// added and removed are times until hints were written, own the times of the changes'
+	// own writes.
 	added, removed, own []time.Duration
-	// untouched counts endpoints that went without a difference to the others.
+	// untouched counts removed endpoints that needed no new hints.
 	untouched    int
 	changeWrites int
 	changeCPU    time.Duration
 
-	// memory is the most that the controller held at all.
+	// memory is the peak memory of the whole run.
 	memory int64
 }
 
-// measure takes the times of changes.
+// measure adds the times of changes.
 func (f *figures) measure(all []*change) {
 	for _, c := range all {
 		f.own = append(f.own, c.wrote)
@@ -87,7 +87,6 @@ func (f *figures) String() string {
 	row("  CPU", fmt.Sprintf("%s, %s a change", seconds(f.changeCPU), milliseconds(f.changeCPU/time.Duration(max(1, len(f.own))))), "")
 	row("  API writes", fmt.Sprint(f.changeWrites), "")
 	row("peak resident memory", mebibytes(f.memory), "under "+mebibytes(aimMemory))
-	// A strings.Builder takes all that is written.
 	_ = w.Flush()
 	for line := range strings.Lines(table.String()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")

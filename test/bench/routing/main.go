@@ -1,9 +1,8 @@
-// Command routing measures the routing controller at scale: the program that users
-// run, against a real API server that has thousands of nodes, Services and slices, as
-// objects only. It says how long the controller takes to give hints to all of them,
-// what that costs, and how long a change of a slice then waits for its hints.
+// Command routing measures the routing controller at scale, against a real API server with
+// thousands of nodes, Services and slices as objects: how long it takes to write all hints,
+// what that costs, and how long a change of a slice waits for its hints.
 //
-// "make bench-routing" runs it. The lab is its own and is removed at the end.
+// "make bench-routing" runs it in a lab of its own.
 package main
 
 import (
@@ -19,29 +18,26 @@ import (
 	"time"
 )
 
-// options are what flags say.
+// options are set by flags.
 type options struct {
 	nodes, services int
-	// rate is the number of changes a second, duration for how long.
+	// rate is the number of changes per second, duration how long they are made.
 	rate     int
 	duration time.Duration
 	// bin is the folder of the programs.
 	bin string
-	// flags are more flags for the controller.
+	// flags are additional flags of the controller.
 	flags []string
-	// profiles is the folder for profiles of the controller, empty for none.
+	// profiles is the folder for profiles; empty means none.
 	profiles string
-	// log is told what is being done.
-	log io.Writer
+	log      io.Writer
 }
 
-// maxServices is how many addresses there are for Services.
+// maxServices is the number of addresses for Services.
 const maxServices = 50000
 
-// scale is how much there is of everything.
 type scale struct{ nodes, services int }
 
-// scales are those that have names.
 var scales = map[string]scale{
 	"short": {500, 1000},
 	"full":  {5000, 10000},

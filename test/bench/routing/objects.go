@@ -15,19 +15,18 @@ import (
 )
 
 const (
-	// manager is who says that it manages the slices, so that Kubernetes does not.
+	// manager manages the slices, so that Kubernetes does not.
 	manager = "bench.vicinity.dev"
-	// perNamespace is the number of Services in a namespace.
+	// perNamespace is the number of Services per namespace.
 	perNamespace = 100
-	// perSlice is the number of endpoints that Kubernetes fills a slice to.
-	perSlice = 100
-	// portName and portNumber are the port of all endpoints.
+	// perSlice is the number of endpoints per slice, as in Kubernetes.
+	perSlice   = 100
 	portName   = "http"
 	portNumber = 8080
 )
 
-// endpointsOf is the number of endpoints of the Service with an index: mostly few,
-// of each tenth more and of each hundredth many, in two slices. It is 10 on average.
+// endpointsOf is the number of endpoints of a Service: mostly 6, for every tenth 30, and
+// for every hundredth 190 in two slices; 10 on average.
 func endpointsOf(service int) int {
 	switch {
 	case service%100 == 0:
@@ -38,8 +37,8 @@ func endpointsOf(service int) int {
 	return 6
 }
 
-// policy has all Services of a namespace kept in their zones, the small ones too, for
-// which annotations alone would leave traffic balanced.
+// policy keeps all Services of a namespace in their zones. Annotations alone would leave
+// the small ones balanced.
 const policy = `
 apiVersion: vicinity.dev/v1alpha1
 kind: RoutingPolicy
@@ -47,7 +46,7 @@ metadata: {name: bench}
 spec: {selector: {}, mode: Prefer, level: Zone, startingThreshold: 1, padding: 0}
 `
 
-// plan is a Service with its slices, as they are made.
+// plan is a Service with its slices.
 type plan struct {
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice
@@ -57,11 +56,11 @@ func (p plan) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}
 }
 
-// planner makes objects. The same nodes give the same objects.
+// planner makes objects, the same for the same nodes.
 type planner struct {
 	nodes  []shape.Node
 	random *rand.Rand
-	// endpoints counts those that there are, each of which has an address of its own.
+	// endpoints is the number of endpoints made, each of which has an address of its own.
 	endpoints int
 }
 
@@ -71,14 +70,13 @@ func newPlanner(nodes []shape.Node) *planner {
 
 func namespaceOf(service int) string { return fmt.Sprintf("bench-%d", service/perNamespace) }
 
-// plan makes the Service with an index. The endpoints of a small one are spread over
-// zones as a spread constraint does it; those of others are wherever there was room.
+// plan makes the Service with an index. Endpoints of small Services are spread over zones,
+// those of others are placed at random.
 func (p *planner) plan(index int) plan {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespaceOf(index), Name: fmt.Sprintf("service-%d", index),
 	}}
-	// The API server chooses one address after the other, and takes those that are
-	// given side by side.
+	// The API server is much slower if it has to choose the addresses.
 	service.Spec.ClusterIP = netip.AddrFrom4([4]byte{10, 96, byte(16 + index/250), byte(1 + index%250)}).String()
 	service.Spec.Ports = []corev1.ServicePort{{Name: portName, Port: 80, TargetPort: intstr.FromInt32(portNumber)}}
 	made := plan{service: service}
@@ -97,7 +95,7 @@ func (p *planner) plan(index int) plan {
 	return made
 }
 
-// newSlice is an empty slice of a Service.
+// newSlice makes an empty slice of a Service.
 func newSlice(service *corev1.Service, index int) *discoveryv1.EndpointSlice {
 	name, port, protocol := portName, int32(portNumber), corev1.ProtocolTCP
 	return &discoveryv1.EndpointSlice{
@@ -110,7 +108,7 @@ func newSlice(service *corev1.Service, index int) *discoveryv1.EndpointSlice {
 	}
 }
 
-// endpoint makes one more, on the node with an index, which may be beyond the last.
+// endpoint makes an endpoint on the node with an index, modulo the number of nodes.
 func (p *planner) endpoint(index int) discoveryv1.Endpoint {
 	node, ready := p.nodes[index%len(p.nodes)], true
 	p.endpoints++

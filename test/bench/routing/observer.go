@@ -18,39 +18,39 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// observer watches slices and Services as a proxy does, and notes when what happens.
+// observer watches slices and Services as a proxy does, and notes when they change.
 type observer struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*observed
-	// hinted counts Services all of whose endpoints have hints, told those of which
-	// the condition says what became of them, done those that are either.
-	hinted, told, done int
+	// hinted counts Services with hints on all endpoints, reported those with a condition,
+	// done those that need nothing more.
+	hinted, reported, done int
 	// sliceWrites and serviceWrites count updates.
 	sliceWrites, serviceWrites int
-	// last is when the number of those done changed last.
+	// last is when done changed last.
 	last time.Time
-	// happened is told of every event.
+	// happened signals every event.
 	happened chan struct{}
 }
 
-// observed is what is known of a Service.
+// observed is the state of a Service.
 type observed struct {
-	// bare counts ready endpoints without hints, of all there are.
+	// bare counts endpoints without hints, endpoints all of them.
 	bare, endpoints int
-	// reason is that of the condition, empty if there is none.
+	// reason is that of the condition, empty without one.
 	reason string
-	// change is that of a slice of the Service, if one is under way.
+	// change is one in progress, or nil.
 	change *change
 }
 
 func (o *observed) hinted() bool { return o.endpoints > 0 && o.bare == 0 }
 
-// done reports whether the hints are what they are to be, or there are to be none.
+// done reports whether the Service has hints, or its condition says that it gets none.
 func (o *observed) done() bool {
 	return o.hinted() || o.reason != "" && o.reason != "Allocated"
 }
 
-// watch returns an observer that has seen all that there is.
+// watch returns an observer that has seen all existing objects.
 func watch(ctx context.Context, api kubernetes.Interface) (*observer, error) {
 	o := &observer{services: map[types.NamespacedName]*observed{}, happened: make(chan struct{}, 1)}
 	informers := []cache.Controller{
@@ -66,8 +66,8 @@ func watch(ctx context.Context, api kubernetes.Interface) (*observer, error) {
 	return o, nil
 }
 
-// informer calls a function with each object that there is, and with each object
-// before and after an update of it.
+// informer calls a function with each object, and with each object before and after an
+// update.
 func informer[T runtime.Object](client rest.Interface, resource, selector string, object T, call func(before, after T)) cache.Controller {
 	var none T
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
@@ -93,7 +93,7 @@ func informer[T runtime.Object](client rest.Interface, resource, selector string
 	return controller
 }
 
-// slice notes a slice, which is new if there is none before.
+// slice handles a slice, which is new if before is nil.
 func (o *observer) slice(before, after *discoveryv1.EndpointSlice) {
 	now := time.Now()
 	key := types.NamespacedName{Namespace: after.Namespace, Name: after.Labels[discoveryv1.LabelServiceName]}
@@ -109,7 +109,7 @@ func (o *observer) slice(before, after *discoveryv1.EndpointSlice) {
 	})
 }
 
-// service notes what a Service's condition says.
+// service handles a Service's condition.
 func (o *observer) service(before, after *corev1.Service) {
 	key := types.NamespacedName{Namespace: after.Namespace, Name: after.Name}
 	if after.Namespace == metav1.NamespaceDefault {
@@ -125,7 +125,7 @@ func (o *observer) service(before, after *corev1.Service) {
 	})
 }
 
-// note changes what is known of a Service, and the counts with it.
+// note changes the state of a Service and the counts.
 func (o *observer) note(key types.NamespacedName, now time.Time, change func(*observed)) {
 	o.mu.Lock()
 	s := o.services[key]
@@ -147,19 +147,19 @@ func (o *observer) note(key types.NamespacedName, now time.Time, change func(*ob
 	}
 }
 
-// tally adds a Service to the counts, or takes it out.
+// tally adds a Service to the counts or removes it.
 func (o *observer) tally(s *observed, sign int) {
 	for _, part := range []struct {
 		count *int
 		holds bool
-	}{{&o.hinted, s.hinted()}, {&o.told, s.reason != ""}, {&o.done, s.done()}} {
+	}{{&o.hinted, s.hinted()}, {&o.reported, s.reason != ""}, {&o.done, s.done()}} {
 		if part.holds {
 			*part.count += sign
 		}
 	}
 }
 
-// count adds the endpoints of a slice, or takes them away.
+// count adds the endpoints of a slice or removes them.
 func (o *observed) count(slice *discoveryv1.EndpointSlice, sign int) {
 	for i := range slice.Endpoints {
 		o.endpoints += sign
@@ -171,7 +171,7 @@ func (o *observed) count(slice *discoveryv1.EndpointSlice, sign int) {
 
 func hasHints(e *discoveryv1.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForZones) > 0 }
 
-// wait waits until a condition holds, which says what is missing.
+// wait waits until nothing is missing.
 func (o *observer) wait(ctx context.Context, missing func() string) error {
 	for {
 		o.mu.Lock()
@@ -188,7 +188,7 @@ func (o *observer) wait(ctx context.Context, missing func() string) error {
 	}
 }
 
-// begin waits for a change of a Service, from now on.
+// begin starts to observe a change of a Service.
 func (o *observer) begin(key types.NamespacedName, c *change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +196,7 @@ func (o *observer) begin(key types.NamespacedName, c *change) {
 	o.services[key].change = c
 }
 
-// writes are the updates seen so far.
+// writes returns the numbers of updates so far.
 func (o *observer) writes() (slices, services int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 // somePlans are Services on nodes of three zones.
 func somePlans(t *testing.T, n int) (*planner, []plan) {
 	t.Helper()
-	looks, err := shape.FromOptions(shape.Options{Name: "test", NodesPerZone: []int{0}, FakeNodes: 10})
+	s, err := shape.FromOptions(shape.Options{Name: "test", NodesPerZone: []int{0}, FakeNodes: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPlanner(looks.FakeNodeList())
+	p := newPlanner(s.FakeNodeList())
 	var plans []plan
 	for i := range n {
 		plans = append(plans, p.plan(i))
@@ -89,8 +89,8 @@ func TestServicesAreCounted(t *testing.T) {
 	o := newObserver()
 	expect := func(what string, hinted, told, done int) {
 		t.Helper()
-		if o.hinted != hinted || o.told != told || o.done != done {
-			t.Errorf("%s: hinted %d, told %d, done %d; want %d, %d, %d", what, o.hinted, o.told, o.done, hinted, told, done)
+		if o.hinted != hinted || o.reported != told || o.done != done {
+			t.Errorf("%s: hinted %d, told %d, done %d; want %d, %d, %d", what, o.hinted, o.reported, o.done, hinted, told, done)
 		}
 	}
 	for _, p := range plans {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// convergeTime is how long the controller may take for everything. It is far more
-// than it takes.
+// convergeTime limits the time until the controller is done, generously.
 const convergeTime = 20 * time.Minute
 
 // bench is a run of the benchmark.
@@ -24,7 +23,7 @@ type bench struct {
 	begun      time.Time
 }
 
-// run runs the benchmark and prints what came of it.
+// run runs the benchmark and prints the figures.
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	b := &bench{options: o, begun: time.Now()}
 	folder, err := os.MkdirTemp("", "bench-routing-")
@@ -71,7 +70,7 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "%4.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// converge measures how the controller gets from no hints to all of them.
+// converge measures how the controller writes all hints.
 func (b *bench) converge(ctx context.Context, started time.Time) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, convergeTime, errors.New("the controller takes too long"))
 	defer cancel()
@@ -93,8 +92,8 @@ func (b *bench) converge(ctx context.Context, started time.Time) error {
 	b.say("all hints are written")
 	err = o.wait(ctx, func() string {
 		f.converged, f.hinted = o.last.Sub(started), o.hinted
-		if o.told < b.services {
-			return fmt.Sprintf("%d of %d Services have a condition", o.told, b.services)
+		if o.reported < b.services {
+			return fmt.Sprintf("%d of %d Services have a condition", o.reported, b.services)
 		}
 		return ""
 	})
@@ -114,7 +113,7 @@ func (b *bench) converge(ctx context.Context, started time.Time) error {
 	return <-profiled
 }
 
-// change measures how the controller follows slices that change.
+// change measures how the controller follows changes of slices.
 func (b *bench) change(ctx context.Context) error {
 	f := &b.figures
 	changes, err := b.cluster.changes(b.observer, b.changes())
@@ -142,7 +141,7 @@ func (b *bench) change(ctx context.Context) error {
 	return nil
 }
 
-// profile keeps a profile of the controller, if that is asked for.
+// profile writes a profile of the controller, if profiles are enabled.
 func (b *bench) profile(ctx context.Context, name, path string) error {
 	if b.profiles == "" {
 		return nil
@@ -150,7 +149,7 @@ func (b *bench) profile(ctx context.Context, name, path string) error {
 	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
 		return err
 	}
-	// The controller does not answer before it has started.
+	// The controller answers once it has started.
 	var body io.ReadCloser
 	for body == nil {
 		response, err := get(ctx, "http://"+b.controller.pprof+path)
@@ -162,7 +161,7 @@ func (b *bench) profile(ctx context.Context, name, path string) error {
 		default:
 			select {
 			case <-ctx.Done():
-			case <-time.After(look):
+			case <-time.After(pollPeriod):
 			}
 		}
 	}

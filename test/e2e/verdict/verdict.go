@@ -1,10 +1,9 @@
-// Package verdict decides whether a run of promises has passed, and says what became of
-// them. It does not try them: who does hands in what each try came to.
+// Package verdict decides whether a run of promises has passed, from the results of their
+// tries.
 //
-// A promise that failed may be tried once more. On a machine that other programs use
-// too, a single failure can be chance; a second one is not, and neither are many single
-// ones. A try that the machine disturbed shows nothing: another one has to keep the
-// promise, and it counts for no failure beside others.
+// A promise that failed may be tried once more: on a shared machine a single failure can be
+// chance, but not a second one, nor many single ones. A try that the machine disturbed
+// shows nothing: another one must keep the promise, and it does not count as a failure.
 package verdict
 
 import (
@@ -14,23 +13,23 @@ import (
 	"time"
 )
 
-// MostOnSecondTry is how many promises of a run may need their second try, but for those
+// MostOnSecondTry is how many promises of a run may need their second try, except those
 // whose first one was disturbed.
 const MostOnSecondTry = 2
 
-// ErrDisturbed is in the error of a try that shows nothing.
+// ErrDisturbed is wrapped in the error of a disturbed try.
 var ErrDisturbed = errors.New("the machine stood still")
 
-// Try is one try to keep a promise.
+// Try is a try to keep a promise.
 type Try struct {
-	// Figure is what the promise is about, of a try that kept it.
+	// Figure is what a successful try measured.
 	Figure string
 	// Err is why the promise was not kept.
 	Err  error
 	Took time.Duration
 }
 
-// String is the figure or the reason, on one line, and how long the try took.
+// String is the figure or the error on one line, and the duration.
 func (t Try) String() string {
 	text := t.Figure
 	if t.Err != nil {
@@ -39,16 +38,15 @@ func (t Try) String() string {
 	return fmt.Sprintf("%s (%s)", text, t.Took.Round(100*time.Millisecond))
 }
 
-// Outcome is what became of a promise.
+// Outcome is the result of a promise.
 type Outcome struct {
 	// Promise is AREA/promise.
 	Promise string
-	// Tries has nothing where the run ended before, and a second one only after a
-	// first that failed.
+	// Tries is empty if the run ended before, and has a second one only after a failed
+	// first one.
 	Tries []Try
 }
 
-// state is what the tries of a promise amount to.
 type state int
 
 const (
@@ -70,15 +68,15 @@ func (o Outcome) state() state {
 	return kept
 }
 
-// disturbed reports whether the first try shows nothing.
+// disturbed reports whether the first try was disturbed.
 func (o Outcome) disturbed() bool { return errors.Is(o.Tries[0].Err, ErrDisturbed) }
 
-// Failed reports whether the last try did not keep the promise.
+// Failed reports whether the last try failed.
 func (o Outcome) Failed() bool { return o.state() == failed }
 
-// Judge decides whether a run has passed, and returns the lines that say so. A run
-// passes if all promises were tried and kept, at most MostOnSecondTry of them on their
-// second try after one that was not disturbed.
+// Judge decides whether a run has passed, and returns the lines to print. A run passes if
+// all promises were kept, at most MostOnSecondTry of them on their second try after an
+// undisturbed first one.
 func Judge(outcomes []Outcome) (lines []string, passed bool) {
 	in := make(map[state][]Outcome)
 	for _, o := range outcomes {
