@@ -114,7 +114,6 @@ func (c *Client) each(manifests, namespace string, do func(*unstructured.Unstruc
 	}
 }
 
-// resource returns the resource of an object.
 func (c *Client) resource(object *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -150,7 +149,7 @@ func Wait(ctx context.Context, what string, condition func(context.Context) (mis
 		case err == nil && missing == "":
 			return nil
 		case ctx.Err() != nil:
-			// What an interrupted look says is less than what the last whole one said.
+			// The check was interrupted: keep what was missing before.
 		case err != nil:
 			last = err.Error()
 		default:

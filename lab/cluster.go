@@ -46,7 +46,6 @@ type Options struct {
 	Keep bool
 }
 
-// complete sets defaults.
 func (o Options) complete() (Options, error) {
 	var err error
 	if o.Root == "" {
@@ -177,14 +176,12 @@ func (c *Cluster) current() state.Lab {
 	return c.known
 }
 
-// setCurrent replaces the known state.
 func (c *Cluster) setCurrent(now state.Lab) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = now
 }
 
-// save writes the lab's state.
 func (c *Cluster) save(now state.Lab) error {
 	if err := c.dir.Save(now); err != nil {
 		return err
@@ -225,7 +222,6 @@ func (c *Cluster) controlPlane() (*controlplane.ControlPlane, error) {
 	})
 }
 
-// internal is the command line of one of the lab's own processes.
 func (c *Cluster) internal(name string, args ...string) []string {
 	return append([]string{c.options.Program, "lab", "internal", name, "--state", c.dir.Path()}, args...)
 }
@@ -252,7 +248,6 @@ func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// isRunning reports whether any recorded process of a lab runs.
 func isRunning(dir state.Dir) (bool, error) {
 	processes, err := process.List(dir)
 	if err != nil {

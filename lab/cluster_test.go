@@ -57,7 +57,7 @@ func pretended(t *testing.T) *Cluster {
 	return c
 }
 
-// Looking at a lab while it is being changed is what the race detector is to judge.
+// For the race detector: a lab can be read while it is being changed.
 func TestShapeIsReadWhileItChanges(t *testing.T) {
 	c := pretended(t)
 	var work sync.WaitGroup
@@ -79,7 +79,7 @@ func TestShapeIsReadWhileItChanges(t *testing.T) {
 	work.Wait()
 }
 
-// A lab that was taken down is not begun again by a command that would change it.
+// A command that changes a lab does not make it again if it was taken down.
 func TestChangesOfALabThatIsGone(t *testing.T) {
 	c := pretended(t)
 	if err := c.Down(t.Context()); err != nil {
@@ -103,8 +103,7 @@ func TestUpRefusesAProxyThatIsNotThere(t *testing.T) {
 	}
 }
 
-// What is linked beside the program may be another release by the time that a lab is
-// looked at again: its components keep theirs.
+// The link beside the program may point to another release when a lab is opened again.
 func TestALabKeepsItsKubernetes(t *testing.T) {
 	folder := t.TempDir()
 	link := filepath.Join(folder, "vicinity-kubernetes")
@@ -192,8 +191,7 @@ func asked(t *testing.T, c *Cluster, since *process.Process) *httptest.Server {
 	return server
 }
 
-// One component that does not answer takes no time from the others, and what the API
-// does not say is unknown.
+// A component that does not answer delays neither the others nor the status for long.
 func TestStatusOfASilentComponent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a component that does not answer")
@@ -239,8 +237,7 @@ func TestStatusOfASilentComponent(t *testing.T) {
 	}
 }
 
-// An agent is ready once it has registered its nodes since it began, but for those that
-// are stopped.
+// An agent is ready once it has registered its nodes, except stopped ones.
 func TestAgentReady(t *testing.T) {
 	c := pretended(t)
 	agent, err := process.Start(c.dir, process.Spec{Name: agentName, Args: []string{"/bin/sleep", "1000"}})

@@ -24,7 +24,6 @@ import (
 // node's name is appended.
 const agentName = "agent"
 
-// agentGrace is the grace period of an agent.
 const agentGrace = 5 * time.Second
 
 // Components are the names of all components of the lab.
@@ -37,7 +36,6 @@ func (c *Cluster) Components() ([]string, error) {
 	return slices.Concat(plane.Components(), c.agents(nodes...), c.proxies(nodes...)), nil
 }
 
-// agents are the names of the agents of nodes.
 func (c *Cluster) agents(nodes ...shape.Node) []string {
 	if !c.Shape().AgentPerNode {
 		return []string{agentName}
@@ -49,12 +47,10 @@ func (c *Cluster) agents(nodes ...shape.Node) []string {
 	return names
 }
 
-// isAgent reports whether a component is an agent.
 func (c *Cluster) isAgent(component string) bool {
 	return slices.Contains(c.agents(c.Shape().Nodes()...), component)
 }
 
-// startAgents starts the agents of nodes unless they run.
 func (c *Cluster) startAgents(nodes ...shape.Node) error {
 	for _, name := range c.agents(nodes...) {
 		if err := c.startAgent(name); err != nil {
@@ -120,7 +116,6 @@ func heartbeatSince(node *corev1.Node, since time.Time) bool {
 	})
 }
 
-// waitAgent waits until an agent is ready, it has ended, or the context ends.
 func (c *Cluster) waitAgent(ctx context.Context, name string) error {
 	running, err := process.Find(c.dir, name)
 	if err != nil {

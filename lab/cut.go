@@ -50,7 +50,6 @@ func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {
 	return nil
 }
 
-// isCutOff reports whether a node cannot reach the control plane.
 func isCutOff(node shape.Node, cuts fabric.Cuts) bool {
 	reach, cut := cuts.Zones[node.Zone]
 	return cut && reach == fabric.Everything || slices.Contains(cuts.Nodes, node.Name)

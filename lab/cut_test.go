@@ -7,8 +7,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// A node is silent as long as anything keeps it from the control plane, whatever was
-// cut or healed last.
+// A node is cut off until each cut of it is healed, in any order.
 func TestSilent(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -59,7 +59,6 @@ func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 	return err
 }
 
-// drain is the state of the evictions.
 type drain struct {
 	client           *Client
 	log              io.Writer
@@ -107,7 +106,6 @@ func isDaemonSetPod(pod *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-// podsOn are the pods that are bound to a node.
 func (c *Client) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	list, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),

@@ -45,7 +45,7 @@ func drained(t *testing.T, answers ...error) (log string, err error) {
 	return text.String(), err
 }
 
-// A budget that refuses is heard of once, and asked until it grants.
+// A refusal by a budget is logged once, and the eviction is repeated.
 func TestDrainWaitsForBudgets(t *testing.T) {
 	refused := apierrors.NewTooManyRequests("the budget needs 2 healthy pods", 0)
 	log, err := drained(t, refused, refused, errors.New("connection refused"), refused)

@@ -108,7 +108,6 @@ func (c *Cluster) PlanLoad(ctx context.Context, o LoadOptions) (LoadJob, error) 
 	return job, err
 }
 
-// targets are the addresses to send to.
 func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOptions) ([]netip.AddrPort, error) {
 	port, err := portOf(service, o)
 	if err != nil {
@@ -189,7 +188,6 @@ func addressesOf(ipv6 bool, port uint16, text string) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(addr, port)}
 }
 
-// endpointTargets are the ready endpoints of a Service.
 func (c *Cluster) endpointTargets(ctx context.Context, port corev1.ServicePort, o LoadOptions) ([]netip.AddrPort, error) {
 	client, err := c.Client()
 	if err != nil {
@@ -218,7 +216,6 @@ func (c *Cluster) endpointTargets(ctx context.Context, port corev1.ServicePort, 
 	return targets, nil
 }
 
-// sources are the pods to send from, by name.
 func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, error) {
 	client, err := c.Client()
 	if err != nil {
@@ -255,7 +252,6 @@ func isClient(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return shape.Image(c.Image) == clientImage })
 }
 
-// dialFrom returns a function that connects as if from a pod.
 func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
 	namespace := shape.PodNamespace(c.Shape().Name, string(pod.UID))
 	if pod.Spec.HostNetwork {

@@ -197,7 +197,6 @@ func (c *Cluster) endPods(ctx context.Context, client *Client, node shape.Node) 
 	return errors.Join(failed...)
 }
 
-// kill kills a process of the lab by its name, if it runs.
 func (c *Cluster) kill(ctx context.Context, name string) error {
 	running, err := process.Find(c.dir, name)
 	if errors.Is(err, process.ErrNotFound) {

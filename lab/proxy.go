@@ -35,7 +35,6 @@ func (c *Cluster) healthPort() int {
 	return kubeProxyHealthPort
 }
 
-// proxies are the names of the vicinity-proxies of nodes.
 func (c *Cluster) proxies(nodes ...shape.Node) []string {
 	if !c.Shape().Proxy.Vicinity() || c.Shape().ControlPlaneOnly {
 		return nil
@@ -91,7 +90,6 @@ func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
 	return fmt.Errorf("it answers %s: %s", response.Status, strings.TrimSpace(string(said)))
 }
 
-// waitProxy waits until a node's vicinity-proxy runs and is ready.
 func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
 	return Wait(ctx, proxyImage+"-"+node.Name+" to be ready", func(ctx context.Context) (string, error) {
 		if _, err := c.findProxy(node); err != nil {

@@ -93,7 +93,6 @@ func (c *Cluster) componentStatus(ctx context.Context) ([]ComponentStatus, error
 	return all, errors.Join(failed...)
 }
 
-// statusOf returns the status of a component.
 func (c *Cluster) statusOf(ctx context.Context, plane *controlplane.ControlPlane, name string) (ComponentStatus, error) {
 	one := ComponentStatus{Name: name, State: "stopped"}
 	running, err := c.findComponent(name)
@@ -127,7 +126,6 @@ func (c *Cluster) statusOf(ctx context.Context, plane *controlplane.ControlPlane
 	return one, nil
 }
 
-// findComponent finds the process of a component.
 func (c *Cluster) findComponent(name string) (*process.Process, error) {
 	if node, ok := c.proxyNode(name); ok {
 		return c.findProxy(node)
@@ -135,7 +133,6 @@ func (c *Cluster) findComponent(name string) (*process.Process, error) {
 	return process.Find(c.dir, name)
 }
 
-// nodeStatus adds the nodes and the number of pods.
 func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 	cuts, err := c.cuts()
 	if err != nil {
@@ -212,7 +209,6 @@ func nodeState(node *corev1.Node) string {
 	return state
 }
 
-// memory is that of all processes of the lab.
 func (c *Cluster) memory() (uint64, error) {
 	namespaces, err := ownNamespaces(c.dir)
 	if err != nil {

@@ -58,7 +58,6 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 // errPortTaken means that another program took the lab's port after it was chosen.
 var errPortTaken = errors.New("the lab's port is taken")
 
-// tryUp brings a lab up, and removes it on failure.
 func (c *Cluster) tryUp(ctx context.Context) error {
 	s := c.Shape()
 	dir, unlock, err := claim(ctx, s.Name, c.options)
@@ -232,7 +231,6 @@ func (c *Cluster) makeNetwork() error {
 	return nil
 }
 
-// nodeNames are those of all nodes including fake ones.
 func (c *Cluster) nodeNames() []string {
 	var names []string
 	for _, node := range append(c.Shape().Nodes(), c.Shape().FakeNodeList()...) {
@@ -241,7 +239,6 @@ func (c *Cluster) nodeNames() []string {
 	return names
 }
 
-// logf logs a line for the user.
 func (c *Cluster) logf(format string, args ...any) {
 	fmt.Fprintf(c.options.Log, format+"\n", args...)
 }

@@ -31,7 +31,6 @@ const (
 	proxySelector        = "app.kubernetes.io/instance=" + release.Name + ",app.kubernetes.io/component=proxy"
 )
 
-// vicinityTime is how long Vicinity may take to work once it is installed.
 const vicinityTime = 2 * time.Minute
 
 // WhyNoVicinity says why Vicinity cannot be installed in a lab; empty if it can.
@@ -58,7 +57,6 @@ func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 	return "", nil
 }
 
-// isProgram reports whether a path is that of an executable.
 func isProgram(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
@@ -73,7 +71,6 @@ func CheckChartValues(set []string) error {
 	return values.Validate()
 }
 
-// programPath is the path of a program in the folder of the vicinity program.
 func (o Options) programPath(name string) string {
 	return filepath.Join(filepath.Dir(o.Program), name)
 }
@@ -146,7 +143,6 @@ func (c *Cluster) RemoveVicinity(ctx context.Context) error {
 	return release.Remove(client.Config())
 }
 
-// chartValues are those that a lab needs.
 func (c *Cluster) chartValues() (release.Values, error) {
 	annotations, err := programAnnotations(c.options.programPath(controllerImage))
 	if err != nil {
@@ -175,7 +171,6 @@ func programAnnotations(program string) (map[string]any, error) {
 	}, nil
 }
 
-// proxyValues are those of vicinity-proxy, if the lab has it.
 func (c *Cluster) proxyValues() (map[string]any, error) {
 	s := c.current().Shape
 	if !s.Proxy.Vicinity() {
@@ -240,7 +235,6 @@ func (c *Client) ApplyCRDs(ctx context.Context) error {
 	return nil
 }
 
-// waitEstablished waits until the API serves a CRD.
 func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 	return c.each(crd, "", func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
 		return Wait(ctx, "CRD "+object.GetName()+" to be established", func(ctx context.Context) (string, error) {
@@ -281,7 +275,6 @@ func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
 	return strings.Join(parts, ", "), nil
 }
 
-// waitProxies waits for the proxies of all nodes.
 func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
 	found, err := c.AppsV1().DaemonSets(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: proxySelector})
 	if err != nil {
@@ -300,7 +293,6 @@ func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
 	return fmt.Sprintf("vicinity-proxy on %d nodes", len(pods)), nil
 }
 
-// waitController waits for the controller and its webhooks.
 func (c *Client) waitController(ctx context.Context) (works string, err error) {
 	found, err := c.controllers(ctx)
 	if err != nil || len(found) == 0 {
@@ -354,7 +346,6 @@ func nodesOf(pods []corev1.Pod) []string {
 	return nodes
 }
 
-// explainTime limits the search for the reason of a failure.
 const explainTime = 5 * time.Second
 
 // explainPods returns an error that says why the pods of a selector do not work. It ignores

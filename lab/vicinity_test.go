@@ -67,7 +67,7 @@ func TestWhyNoVicinity(t *testing.T) {
 	}
 }
 
-// A program that was built anew, and nothing else, replaces the pods.
+// Only a new build of the program replaces the pods.
 func TestChartValuesFollowTheProgram(t *testing.T) {
 	folder := t.TempDir()
 	c := &Cluster{options: Options{Program: filepath.Join(folder, "vicinity")}}
@@ -92,8 +92,8 @@ func TestChartValuesFollowTheProgram(t *testing.T) {
 	}
 }
 
-// A lab without kube-proxy has vicinity-proxy serve all Services, which cannot ask a
-// Service for the API.
+// Without kube-proxy, vicinity-proxy serves all Services and finds the API server by its
+// address.
 func TestChartValuesOfTheProxy(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"vicinity-controller", "vicinity-proxy"} {
@@ -135,7 +135,7 @@ func TestChartValuesOfTheProxy(t *testing.T) {
 	}
 }
 
-// Pods on nodes that only pretend would only pretend, too.
+// Pods do not run on fake nodes.
 func TestControllerStaysOffFakeNodes(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "vicinity-controller"), nil, 0o755); err != nil {

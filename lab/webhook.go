@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// webhooks are the names of all webhooks in the configurations with a name.
 func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, error) {
 	var names []string
 	mutating, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configuration, metav1.GetOptions{})

@@ -60,7 +60,6 @@ func (w *worker) save() {
 	}
 }
 
-// adopt takes over the containers that an earlier agent started.
 func (w *worker) adopt() {
 	for c := range allContainers(w.pod) {
 		w.adoptContainer(c)

@@ -180,14 +180,12 @@ func (a *agent) serverVersion(ctx context.Context) (string, error) {
 	}
 }
 
-// node returns a node of this agent, or nil.
 func (a *agent) node(name string) *node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.nodes[name]
 }
 
-// allNodes returns the nodes of this agent, sorted by name.
 func (a *agent) allNodes() []*node {
 	a.mu.Lock()
 	defer a.mu.Unlock()

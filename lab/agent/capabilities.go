@@ -28,7 +28,6 @@ var capabilityNames = []string{
 	unix.CAP_CHECKPOINT_RESTORE: "CHECKPOINT_RESTORE",
 }
 
-// allCapabilities stands for every capability in a container's spec.
 const allCapabilities = "ALL"
 
 // droppedCapabilities returns the numbers of the capabilities that a container must not

@@ -51,7 +51,6 @@ func podField(pod *corev1.Pod, r *record, path string) (string, error) {
 	return "", fmt.Errorf("fieldRef %q: the downward API has no such field", path)
 }
 
-// splitSubscript splits metadata.labels['key'].
 func splitSubscript(path string) (name, key string, ok bool) {
 	name, rest, found := strings.Cut(path, "['")
 	key, closed := strings.CutSuffix(rest, "']")

@@ -129,7 +129,6 @@ func (c command) converse(ctx context.Context, terminal *os.File) {
 	_, _ = io.Copy(c.out, terminal)
 }
 
-// resize applies sizes to a terminal until the context ends.
 func resize(ctx context.Context, terminal *os.File, sizes <-chan remotecommand.TerminalSize) {
 	for {
 		select {
@@ -157,7 +156,6 @@ func setSize(terminal *os.File, rows, columns uint16) error {
 
 const terminalKind = "TERM=xterm"
 
-// openTerminal opens both ends of a new terminal.
 func openTerminal() (terminal, end *os.File, err error) {
 	// Non-blocking, so that Close interrupts a read.
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

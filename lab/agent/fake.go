@@ -48,7 +48,6 @@ func newFakes(a *agent) *fakes {
 	return &fakes{agent: a, queue: workqueue.NewTypedDelayingQueue[fakeWork](), pods: map[uid]fakePod{}}
 }
 
-// run writes until the context ends.
 func (f *fakes) run(ctx context.Context) *sync.WaitGroup {
 	var work sync.WaitGroup
 	for range fakeWriters {
@@ -86,7 +85,6 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 	}
 }
 
-// hold reserves the address of a pod that already has one.
 func (f *fakes) hold(n *node, pod *corev1.Pod) {
 	if podFinished(pod) {
 		return
@@ -99,7 +97,6 @@ func (f *fakes) hold(n *node, pod *corev1.Pod) {
 	f.pods[pod.UID] = fakePod{node: n, slot: assignSlot(n, pod)}
 }
 
-// podFinished reports whether the pod has ended for good.
 func podFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -143,7 +140,6 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 	}
 }
 
-// fakeStatus is the status of a pod whose containers all run and are ready.
 func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
 	r := &record{Node: w.node.Name, Started: now, Network: string(w.pod.UID), Hosts: w.node.shape.NodeAddrs(w.node.Node)}
 	if w.slot != 0 {
@@ -167,7 +163,6 @@ func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
 	return podStatus(w.pod, r, backoff{}, now)
 }
 
-// remove handles a deleted pod.
 func (f *fakes) remove(id uid) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,7 +189,6 @@ func (f *fakes) retain(there map[uid]bool) {
 	}
 }
 
-// removeNode removes the pods of a node.
 func (f *fakes) removeNode(node string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

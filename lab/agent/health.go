@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// checkHealth probes by the gRPC health checking protocol.
 func (w *worker) checkHealth(ctx context.Context, call hookCall, action *corev1.GRPCAction) error {
 	addr, err := probeAddress(call, "", intstr.FromInt32(action.Port))
 	if err != nil {
@@ -24,7 +23,6 @@ func (w *worker) checkHealth(ctx context.Context, call hookCall, action *corev1.
 	})
 }
 
-// queryHealth asks a server for the health of one of its services.
 func queryHealth(ctx context.Context, addr, service string, dial func(context.Context, string) (net.Conn, error)) error {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithContextDialer(dial), grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/vicinity"))

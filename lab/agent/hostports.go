@@ -79,7 +79,6 @@ func hostPorts(pod *corev1.Pod, node, addrs []netip.Addr) []hostPort {
 	return ports
 }
 
-// openPorts adds the rules for the host ports of a pod.
 func (n *node) openPorts(pod *corev1.Pod, addrs []netip.Addr) error {
 	ports := hostPorts(pod, n.shape.NodeAddrs(n.Node), addrs)
 	if len(ports) == 0 {
@@ -116,7 +115,6 @@ func addHostPort(conn *nftables.Conn, chain *nftables.Chain, comment string, exp
 	})
 }
 
-// closePorts undoes openPorts.
 func (n *node) closePorts(pod *corev1.Pod) error {
 	if len(hostPorts(pod, n.shape.NodeAddrs(n.Node), n.shape.NodeAddrs(n.Node))) == 0 {
 		return nil
@@ -219,7 +217,6 @@ func to(addr netip.Addr) []expr.Any {
 	return matchAddr(addr, 16)
 }
 
-// matchAddr matches an address at an offset in the network header.
 func matchAddr(addr netip.Addr, offset uint32) []expr.Any {
 	family := byte(unix.NFPROTO_IPV4)
 	if addr.Is6() {

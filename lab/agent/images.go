@@ -42,7 +42,6 @@ func (i Images) Resolve(image string) ([]string, error) {
 	return nil, fmt.Errorf("image %q maps to no program; the lab has lab/echo, lab/client, lab/sleep and the programs called vicinity-NAME in %s", image, i.Folder)
 }
 
-// imageFolder is where a container finds the program of its image.
 const imageFolder = "/.image"
 
 // mountProgram makes a program executable for every user of a container: its folder on the

@@ -31,7 +31,6 @@ const reportDescriptor = 3
 // startFailed is the exit code of a container whose program could not be started.
 const startFailed = 128
 
-// containerSpec is what a keeper runs.
 type containerSpec struct {
 	// Image is the image that Args run.
 	Image string   `json:"image,omitempty"`
@@ -143,7 +142,6 @@ type keeper struct {
 	signals chan os.Signal
 }
 
-// start moves the thread into the container's namespaces and starts the process there.
 func (k *keeper) start() error {
 	if err := k.enterNamespaces(); err != nil {
 		return err
@@ -214,7 +212,6 @@ func (k *keeper) connectStreams() (ends []*os.File, err error) {
 	return ends, nil
 }
 
-// copy writes a stream to the log until it ends.
 func (k *keeper) copy(stream string, from *os.File) {
 	k.copied.Go(func() {
 		defer from.Close()
@@ -222,7 +219,6 @@ func (k *keeper) copy(stream string, from *os.File) {
 	})
 }
 
-// enterNamespaces moves the thread into the container's namespaces.
 func (k *keeper) enterNamespaces() error {
 	if k.spec.Network != "" {
 		if err := process.Enter(k.spec.Network, unix.CLONE_NEWNET); err != nil {
@@ -265,9 +261,8 @@ func (k *keeper) wait() exitReport {
 	go func() { k.copied.Wait(); close(copied) }()
 	select {
 	case <-copied:
-	// A process that left the container's namespaces may hold the streams open.
 	case <-time.After(time.Second):
-		// One that left the container's namespaces holds the other end.
+		// A process that left the container's namespaces may hold the streams open.
 	}
 	// Only now, since the process ID may be reused from here on. The state says more than
 	// the error.

@@ -131,7 +131,7 @@ func (k *kept) ends(code int32) {
 	}
 }
 
-// The input stays open when one that wrote leaves, until the keeper is told otherwise.
+// The input stays open when a writer closes it, until the keeper closes it.
 func TestContainerReadsItsInput(t *testing.T) {
 	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "cat; exit 5"}, Input: true})
 	for _, text := range []string{"one\n", "two"} {
@@ -190,9 +190,7 @@ func TestContainerDoesNotGetTheReport(t *testing.T) {
 	k.ends(0)
 }
 
-// With a container ends all that is in it, in whatever session.
-// A container whose specification leaves it one capability cannot get another by any
-// program, and the keeper keeps its own.
+// When a container ends, all its processes end, in whatever session.
 func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
 	forbid, err := droppedCapabilities(&corev1.Container{SecurityContext: &corev1.SecurityContext{
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
@@ -247,7 +245,7 @@ func waitGone(t *testing.T, what string, p processID) {
 	}
 }
 
-// Who leaves a terminal is not waited for by what runs in it.
+// An exec ends with its client, even if processes still use the terminal.
 func TestExecEndsWithWhoAsks(t *testing.T) {
 	k := keepContainer(t, containerSpec{Args: []string{"sleep", "1000"}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -277,7 +275,7 @@ func TestExecEndsWithWhoAsks(t *testing.T) {
 	waitGone(t, "its shell", shell)
 }
 
-// A keeper whose report makes no sense leaves nothing.
+// A keeper with an invalid report leaves nothing behind.
 func TestKeeperThatDoesNotReport(t *testing.T) {
 	folder := t.TempDir()
 	script := `setsid sh -c 'echo $$ > "$0/next"; mv "$0/next" "$0/pid"; exec sleep 1000' "$0" &

@@ -23,7 +23,6 @@ const renewTimeout = 3 * time.Second
 // renewers is how many renewals may be in flight: a busy API server answers late.
 const renewers = 64
 
-// leaseRenewal is the state of renewing the leases of all nodes in turn.
 type leaseRenewal struct {
 	leaseMu   sync.Mutex
 	ring      []*node
@@ -90,7 +89,6 @@ func (a *agent) renewLeases(ctx context.Context) {
 	}
 }
 
-// renew renews or creates the lease of a node.
 func (a *agent) renew(ctx context.Context, n *node) {
 	if n.stopped.Load() || n.hasLeft() || n.uid() == "" {
 		return

@@ -19,10 +19,8 @@ const (
 	logLargest = 10 << 20
 )
 
-// olderLog is the path to which a full log is moved.
 func olderLog(path string) string { return path + ".1" }
 
-// logWriter writes both streams of a container to one log.
 type logWriter struct {
 	path string
 	now  func() time.Time

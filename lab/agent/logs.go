@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// logOptions choose the part of a log to show.
 type logOptions struct {
 	follow, previous, timestamps bool
 	tail                         int64 // lines; negative: all
@@ -64,10 +63,8 @@ func parseLogOptions(q url.Values, now time.Time) (logOptions, error) {
 	return o, nil
 }
 
-// logPoll is how often a followed log is read.
 const logPoll = 50 * time.Millisecond
 
-// logStream copies the chosen part of a log.
 type logStream struct {
 	logOptions
 	path string
@@ -206,7 +203,6 @@ func eachLine(reader *bufio.Reader, f func([]byte) error) (rest []byte, err erro
 	}
 }
 
-// splitLine splits a line of a log into its fields.
 func splitLine(line []byte) (at, stream, tag, text []byte, ok bool) {
 	fields := bytes.SplitN(line, []byte(" "), 4)
 	if len(fields) < 4 {
@@ -253,7 +249,6 @@ func (s *logStream) writeLine(line []byte) error {
 	return nil
 }
 
-// logTail returns the last bytes of a log's text.
 func logTail(path string, most int) string {
 	var b bytes.Buffer
 	s := logStream{logOptions: logOptions{tail: 80, limit: -1}, path: path, to: &b}

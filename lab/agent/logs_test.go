@@ -57,7 +57,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// A prompt is in the log before its line is full, where somebody may answer it.
+// With prompts, an incomplete line is logged at once.
 func TestLogOfPrompts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	w, err := openLog(path)

@@ -15,7 +15,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// mount makes a file or folder of the machine visible in a container.
 type mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
@@ -129,7 +128,6 @@ type root struct {
 	writable map[string]bool
 }
 
-// assemble makes the new root in a folder.
 func (r *root) assemble(scratch string) error {
 	if err := mountMemory(scratch, 0o755); err != nil {
 		return err
@@ -152,7 +150,6 @@ func (r *root) assemble(scratch string) error {
 	return makeDevices(scratch + "/dev")
 }
 
-// makeDevices makes the few devices of a container.
 func makeDevices(dev string) error {
 	if err := os.Mkdir(dev, 0o755); err != nil {
 		return err
@@ -181,7 +178,6 @@ func makeDevices(dev string) error {
 	return mountMemory(shm, 0o1777)
 }
 
-// mount mounts a source, and makes the mount point if it is missing.
 func (r *root) mount(source *os.File, target string) error {
 	info, err := source.Stat()
 	if err != nil {
@@ -197,7 +193,6 @@ func (r *root) mount(source *os.File, target string) error {
 	return unix.Mount(descriptorPath(source, ""), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// makeMountPoint creates what is missing of a path.
 func (r *root) makeMountPoint(target string, folder bool) error {
 	at := "/"
 	for part := range strings.SplitSeq(strings.Trim(target, "/"), "/") {

@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
-// inContainer calls f in all namespaces of a container's process.
 func inContainer(p processID, f func() error) error {
 	return process.OnThread(func() error {
 		if !p.isAlive() {

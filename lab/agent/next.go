@@ -12,7 +12,6 @@ import (
 // before it, used up the pod's grace period.
 const minGrace = 2 * time.Second
 
-// step is what has to be done for a pod now.
 type step struct {
 	// Network asks for the pod's network.
 	Network bool
@@ -114,7 +113,6 @@ func findReplaced(pod *corev1.Pod, r *record, s *step) {
 	}
 }
 
-// startEphemeral starts each ephemeral container once.
 func startEphemeral(pod *corev1.Pod, r *record, now time.Time, s *step) {
 	for _, c := range ephemeralContainers(pod) {
 		if have := r.Containers[c.Name]; have == nil || have.Current == nil {
@@ -209,7 +207,6 @@ func stopOne(name string, r *record, deadline time.Time, s *step) bool {
 	return true
 }
 
-// gracePeriod is the time that a pod's containers get to end.
 func gracePeriod(pod *corev1.Pod) time.Duration {
 	switch {
 	case pod.DeletionGracePeriodSeconds != nil:

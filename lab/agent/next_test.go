@@ -170,7 +170,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Whoever waits for a ConfigMap for long has not crashed.
+// A container that waits for a ConfigMap does not back off as if it had crashed.
 func TestBackoffOfRefusals(t *testing.T) {
 	b := backoff{First: 10 * time.Second, Most: 5 * time.Minute}
 	c := &container{}
@@ -191,8 +191,7 @@ func TestBackoffOfRefusals(t *testing.T) {
 	}
 }
 
-// A pod that is asked to end does end, whatever happened to it before, and gives back
-// all that it had first.
+// A deleted pod always ends, and frees its network.
 func TestNextEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := rapid.SampledFrom([]corev1.RestartPolicy{"Always", "OnFailure", "Never"}).Draw(t, "policy")

@@ -19,7 +19,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// node is a node that the agent stands in for.
 type node struct {
 	shape.Node
 	agent   *agent
@@ -30,8 +29,7 @@ type node struct {
 	stopped atomic.Bool
 	// ports guards reading and changing the rules of host ports.
 	ports sync.Mutex
-	// ctx is the agent's.
-	ctx context.Context
+	ctx   context.Context
 
 	mu          sync.Mutex
 	object      *corev1.Node
@@ -40,7 +38,6 @@ type node struct {
 	gone        bool
 }
 
-// network is what the agent needs of the fabric.
 type network interface {
 	AddPod(node, id string, addrs []netip.Addr) (path string, err error)
 	RemovePod(node, id string) error
@@ -53,10 +50,8 @@ func newNode(ctx context.Context, a *agent, s shape.Shape, n shape.Node) *node {
 	}
 }
 
-// namespace is the network namespace of the node.
 func (n *node) namespace() string { return shape.NodeNamespace(n.shape.Name, n.Index) }
 
-// fabric opens the lab's network once.
 func (n *node) fabric() (network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +83,6 @@ func (n *node) join() {
 	}
 }
 
-// register creates the node's object, or updates an existing one.
 func (n *node) register(ctx context.Context) error {
 	want, err := nodeObject(n.shape, n.Node, n.agent.version, n.agent.now())
 	if err != nil {
@@ -155,7 +149,6 @@ func (n *node) leave() {
 	n.unserve()
 }
 
-// hasLeft reports whether the node was removed from the lab.
 func (n *node) hasLeft() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// kubeletPort is the port of a node's kubelet API.
 const kubeletPort = 10250
 
 // nodeObject is a node as it is registered, with its status: without one, the node would be
@@ -71,7 +70,6 @@ func nodeResources(n shape.Node) (corev1.ResourceList, error) {
 	return list, nil
 }
 
-// nodeConditions are those of a healthy node.
 func nodeConditions(now time.Time) []corev1.NodeCondition {
 	at := apiTime(now)
 	healthy := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {

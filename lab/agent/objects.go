@@ -16,10 +16,9 @@ import (
 // objects reads what pods refer to. It caches only the ConfigMap of the cluster's
 // certificate, which nearly every pod refers to.
 type objects struct {
-	client kubernetes.Interface
-	mu     sync.Mutex
-	roots  map[string]rootCertificate
-	// dns are the addresses of the cluster's DNS server.
+	client  kubernetes.Interface
+	mu      sync.Mutex
+	roots   map[string]rootCertificate
 	dns     []string
 	dnsRead time.Time
 }

@@ -20,7 +20,7 @@ type pods struct {
 	mu      sync.Mutex
 	workers map[uid]*worker
 	names   map[string]uid
-	// elsewhere are pods on nodes that are not in the lab yet, by node.
+	// unassigned are pods on nodes that are not in the lab yet, by node.
 	unassigned map[string]map[uid]*corev1.Pod
 	// adopted are pods of an earlier agent that the API has not listed yet.
 	adopted map[uid]*saved
@@ -54,7 +54,6 @@ func (a *agent) watchPods(ctx context.Context) {
 	a.pods.wait()
 }
 
-// wait waits until all workers have ended.
 func (p *pods) wait() {
 	p.mu.Lock()
 	workers := make([]*worker, 0, len(p.workers))
@@ -198,7 +197,6 @@ func (p *pods) addNode(node string) {
 	p.setAll(waiting)
 }
 
-// removeNode ends the pods of a node.
 func (p *pods) removeNode(node string) {
 	p.fakes.removeNode(node)
 	for _, w := range p.workersOn(node) {
@@ -213,7 +211,6 @@ func (p *pods) wake(node string) {
 	}
 }
 
-// workersOn returns the workers of a node's pods.
 func (p *pods) workersOn(node string) []*worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +223,6 @@ func (p *pods) workersOn(node string) []*worker {
 	return workers
 }
 
-// workerOf returns the worker of a pod of the node, or nil.
 func (p *pods) workerOf(n *node, namespace, name string) *worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()

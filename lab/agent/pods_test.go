@@ -26,7 +26,7 @@ func podOn(node, name, addr string) *corev1.Pod {
 	return pod
 }
 
-// Whatever the order of a list, no pod is given the address of another.
+// In whatever order pods are listed, none gets the address of another.
 func TestListedPodsKeepTheirAddresses(t *testing.T) {
 	p := newPodsTest()
 	list := []any{podOn("fake", "new", "")}
@@ -71,7 +71,7 @@ func TestRestoredPodsKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-// A pod may be listed before its node is of the lab.
+// A pod may be listed before its node is added.
 func TestListedPodsWaitForTheirNode(t *testing.T) {
 	p := newPodsTest()
 	if err := p.Replace([]any{podOn("late", "a", "10.128.2.7")}, ""); err != nil {

@@ -27,7 +27,6 @@ const (
 	livenessProbe  = "Liveness"
 )
 
-// runPostStart runs the post-start hook of a container that was started, then its probes.
 func (w *worker) runPostStart(spec *corev1.Container, c *container) {
 	if spec.Lifecycle == nil || spec.Lifecycle.PostStart == nil {
 		w.startProbes(spec, c)
@@ -69,7 +68,6 @@ func (w *worker) startProbes(spec *corev1.Container, c *container) {
 	w.save()
 }
 
-// runProbe probes periodically until the container ends.
 func (w *worker) runProbe(spec *corev1.Container, a *attempt, kind string, p *corev1.Probe) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.probes[spec.Name+"/"+kind] = cancel
@@ -148,7 +146,6 @@ func (w *worker) applyVerdict(spec *corev1.Container, a *attempt, kind string, v
 	w.save()
 }
 
-// probeOnce runs a probe once.
 func (w *worker) probeOnce(ctx context.Context, call hookCall, p *corev1.Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, seconds(int64(max(p.TimeoutSeconds, 1))))
 	defer cancel()
@@ -173,7 +170,6 @@ func (w *worker) probeOnce(ctx context.Context, call hookCall, p *corev1.Probe) 
 	return errors.New("a lab has probes of these kinds: httpGet, tcpSocket, grpc, exec")
 }
 
-// dial connects from the pod's network.
 func (w *worker) dial(ctx context.Context, pod *corev1.Pod, addr string) (net.Conn, error) {
 	return fabric.Dial(ctx, w.namespace(pod), "tcp", addr)
 }
@@ -252,7 +248,6 @@ func (w *worker) probeHTTP(ctx context.Context, call hookCall, action *corev1.HT
 	return nil
 }
 
-// hookCall is what a probe or hook needs to know of its container.
 type hookCall struct {
 	pod     *corev1.Pod
 	spec    *corev1.Container
@@ -269,7 +264,6 @@ func (w *worker) newHookCall(spec *corev1.Container, a *attempt) hookCall {
 	}
 }
 
-// runHook runs a lifecycle hook.
 func (w *worker) runHook(ctx context.Context, call hookCall) error {
 	switch h := call.handler; {
 	case h.Exec != nil:

@@ -11,7 +11,6 @@ import (
 // the first probe comes before the program listens.
 const eagerPhase = 2 * time.Second
 
-// probeState counts the results of one probe.
 type probeState struct {
 	begun               time.Time
 	successes, failures int32

@@ -29,7 +29,6 @@ func (p processID) exists() bool {
 	return err == nil && stat.StartTicks == p.Start
 }
 
-// signal sends a signal to the process.
 func (p processID) signal(s unix.Signal) error {
 	if !p.isAlive() {
 		return unix.ESRCH
@@ -37,7 +36,6 @@ func (p processID) signal(s unix.Signal) error {
 	return unix.Kill(p.ID, s)
 }
 
-// killGroup kills the process and its process group.
 func (p processID) killGroup() error {
 	if !p.isAlive() {
 		return unix.ESRCH

@@ -17,8 +17,7 @@ type record struct {
 	// host's network and on fake nodes have one too: it means that containers may start.
 	Network   string       `json:"network,omitempty"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Hosts are the addresses of the node.
-	Hosts []netip.Addr `json:"hosts,omitempty"`
+	Hosts     []netip.Addr `json:"hosts,omitempty"`
 	// Containers are by name: init containers and others never share one.
 	Containers map[string]*container `json:"containers,omitempty"`
 	// Failure ends the pod whatever its containers do, as its active deadline does.
@@ -29,21 +28,17 @@ type record struct {
 	Released bool `json:"released,omitempty"`
 }
 
-// reason is a CamelCase reason with a message.
 type reason struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
 }
 
-// container is the state of one container of a pod.
 type container struct {
 	// Current is the newest attempt, running or ended; nil before the first one.
-	Current *attempt `json:"current,omitempty"`
-	// Previous is the attempt before it.
+	Current  *attempt `json:"current,omitempty"`
 	Previous *attempt `json:"previous,omitempty"`
 	// Waiting is why no attempt could be made, such as an unknown image.
-	Waiting *reason `json:"waiting,omitempty"`
-	// NextStart is the end of the back-off.
+	Waiting   *reason   `json:"waiting,omitempty"`
 	NextStart time.Time `json:"nextStart,omitzero"`
 	// Failures is what the back-off grows with. Refusals counts how often no attempt could
 	// be made since the last one.
@@ -56,7 +51,6 @@ type container struct {
 	Stopping *stopping `json:"stopping,omitempty"`
 }
 
-// attempt is one process of a container.
 type attempt struct {
 	Number int    `json:"number"`
 	ID     string `json:"id"`
@@ -83,7 +77,6 @@ type processID struct {
 	Start uint64 `json:"start"`
 }
 
-// stopping is a container's deadline to end.
 type stopping struct {
 	Deadline time.Time `json:"deadline"`
 	// Least is the earliest time to kill the container: it gets some time to end after its
@@ -92,7 +85,6 @@ type stopping struct {
 	Killed bool      `json:"killed,omitempty"`
 }
 
-// killAt is when to kill the process.
 func (s *stopping) killAt() time.Time {
 	if s.Least.After(s.Deadline) {
 		return s.Least
@@ -108,7 +100,6 @@ func (c *container) hasEnded() bool {
 	return c != nil && c.Current != nil && !c.Current.Ended.IsZero()
 }
 
-// container returns the state of a container, and creates it if there is none.
 func (r *record) container(name string) *container {
 	c := r.Containers[name]
 	if c == nil {
@@ -121,7 +112,6 @@ func (r *record) container(name string) *container {
 	return c
 }
 
-// anyRunning reports whether any container of the pod runs.
 func (r *record) anyRunning() bool {
 	for _, c := range r.Containers {
 		if c.isRunning() {

@@ -18,7 +18,6 @@ import (
 // are ready by then, and need only one write.
 const firstReportDelay = 250 * time.Millisecond
 
-// reporting is the state of writing a pod's status to the API.
 type reporting struct {
 	reported *corev1.PodStatus
 	changed  bool // something else is to be said
@@ -27,7 +26,6 @@ type reporting struct {
 	retry    time.Time
 }
 
-// isSettled reports whether the API has the current status.
 func (r *reporting) isSettled() bool { return !r.busy && !r.changed }
 
 // reportStatus writes the pod's status if it has changed. It returns when to try again.
@@ -60,7 +58,6 @@ func (w *worker) reportStatus(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// statusReported handles the result of a write.
 func (w *worker) statusReported(pod *corev1.Pod, err error) {
 	r := &w.report
 	r.busy = false
@@ -124,7 +121,6 @@ func (a *agent) patchPod(ctx context.Context, pod *corev1.Pod, status *corev1.Po
 	return a.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
-// isOlder reports whether a pod's state is older than another's.
 func isOlder(pod, than *corev1.Pod) bool {
 	a, errA := strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	b, errB := strconv.ParseUint(than.ResourceVersion, 10, 64)

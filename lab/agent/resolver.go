@@ -21,7 +21,6 @@ const (
 	maxNameservers = 3
 )
 
-// resolver is the content of a resolv.conf.
 type resolver struct {
 	nameservers, searches, options []string
 }
@@ -78,7 +77,6 @@ func podResolver(pod *corev1.Pod, cluster []string, machine resolver) (r resolve
 	return r, own
 }
 
-// mergeOptions replaces options by the pod's own of the same name.
 func mergeOptions(options []string, own []corev1.PodDNSConfigOption) []string {
 	options = slices.Clone(options)
 	for _, o := range own {

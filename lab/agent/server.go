@@ -30,7 +30,6 @@ const apiServerName = "kube-apiserver-kubelet-client"
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// serve serves the kubelet API on the node's addresses.
 func (n *node) serve() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +57,6 @@ func (n *node) serve() {
 	context.AfterFunc(n.ctx, n.unserve)
 }
 
-// unserve stops the kubelet API and closes its connections.
 func (n *node) unserve() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -37,7 +37,6 @@ func (v podView) current(name string) *attempt {
 	return nil
 }
 
-// publish updates the snapshot.
 func (w *worker) publish() {
 	view := podView{pod: w.pod, attempts: make(map[string]attemptView, len(w.record.Containers))}
 	for name, c := range w.record.Containers {

@@ -81,7 +81,6 @@ func (w *worker) makeNetwork(pod *corev1.Pod, r *record) error {
 	return w.node.openPorts(pod, r.Addresses)
 }
 
-// namespace is the network namespace of the pod.
 func (w *worker) namespace(pod *corev1.Pod) string {
 	if pod.Spec.HostNetwork {
 		return w.node.namespace()
@@ -89,7 +88,6 @@ func (w *worker) namespace(pod *corev1.Pod) string {
 	return shape.PodNamespace(w.node.shape.Name, string(pod.UID))
 }
 
-// launch is an attempt that is being started.
 type launch struct {
 	pod     *corev1.Pod
 	spec    *corev1.Container
@@ -98,7 +96,6 @@ type launch struct {
 	folder  string
 }
 
-// refusal is why no attempt could be made.
 type refusal struct {
 	reason
 	// image means that the image is the cause, which has its own back-off.
@@ -107,7 +104,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Message }
 
-// start starts a container in another goroutine.
 func (w *worker) start(name string) {
 	spec := findContainer(w.pod, name)
 	c := w.record.container(name)
@@ -137,7 +133,6 @@ func findContainer(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// allContainers iterates over a pod's containers of all kinds.
 func allContainers(pod *corev1.Pod) iter.Seq[*corev1.Container] {
 	return func(yield func(*corev1.Container) bool) {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers, ephemeralContainers(pod)} {
@@ -164,7 +159,6 @@ func (w *worker) attemptFolder(name string, number int) string {
 	return filepath.Join(w.folder, containersFolder, name, strconv.Itoa(number))
 }
 
-// launch writes the spec, starts a keeper and waits for its report.
 func (w *worker) launch(ctx context.Context, l *launch) (startReport, *exec.Cmd, error) {
 	program, err := w.agent.Images.Resolve(l.spec.Image)
 	if err != nil {
@@ -318,7 +312,6 @@ func killKeeper(keeper *os.Process) error {
 	return errors.Join(failed...)
 }
 
-// startDone handles the result of a start.
 func (w *worker) startDone(l *launch, b startReport, keeper *exec.Cmd, err error) {
 	now := w.agent.now()
 	name := l.spec.Name
@@ -369,7 +362,6 @@ func (w *worker) prune(name string, number int) {
 	}
 }
 
-// startRefused handles that no attempt could be made.
 func (w *worker) startRefused(l *launch, c *container, why *refusal) {
 	c.Waiting = &why.reason
 	w.agent.backoff.refuse(c, why.image, w.agent.now())

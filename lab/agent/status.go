@@ -61,7 +61,6 @@ func apiTime(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// podState is what a status is computed from.
 type podState struct {
 	pod     *corev1.Pod
 	record  *record
@@ -133,7 +132,6 @@ func (v podState) container(spec *corev1.Container, init bool) corev1.ContainerS
 	return s
 }
 
-// waiting is why a container does not run yet.
 func (v podState) waiting(c *container) *corev1.ContainerStateWaiting {
 	switch {
 	case c != nil && c.Waiting != nil:
@@ -183,7 +181,6 @@ func mountStatuses(spec *corev1.Container) []corev1.VolumeMountStatus {
 	return statuses
 }
 
-// phase follows the API's documentation of pod phases.
 func (v podState) phase() corev1.PodPhase {
 	if v.record.Failure != nil {
 		return corev1.PodFailed

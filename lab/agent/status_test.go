@@ -125,7 +125,7 @@ func TestProbeState(t *testing.T) {
 	}
 }
 
-// An answer that was no success yet does not count, be it ever so early.
+// A success below the threshold does not count.
 func TestProbeWantsSuccessesInARow(t *testing.T) {
 	p := probeState{begun: at(0)}
 	spec := &corev1.Probe{PeriodSeconds: 10, SuccessThreshold: 2}

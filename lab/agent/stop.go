@@ -125,7 +125,6 @@ func readExit(folder string, a *attempt) (exitReport, error) {
 	return exitReport{At: time.Now(), ExitCode: 137}, err
 }
 
-// attemptEnded records the end of an attempt.
 func (w *worker) attemptEnded(name string, a *attempt, e exitReport, err error) {
 	c := w.record.Containers[name]
 	if c == nil || c.Current != a || !a.Ended.IsZero() {
@@ -153,7 +152,6 @@ func (w *worker) attemptEnded(name string, a *attempt, e exitReport, err error) 
 	}
 }
 
-// terminationMessage is a container's termination message.
 func (w *worker) terminationMessage(spec *corev1.Container, a *attempt) string {
 	const most = 4096
 	data, err := os.ReadFile(filepath.Join(w.attemptFolder(spec.Name, a.Number), terminationFile))
@@ -168,7 +166,6 @@ func (w *worker) logPath(name string, number int) string {
 	return w.attemptFolder(name, number) + ".log"
 }
 
-// releaseNetwork removes the pod's network.
 func (w *worker) releaseNetwork() {
 	w.busy = true
 	for key, cancel := range w.probes {
@@ -197,7 +194,6 @@ func (w *worker) releaseNetwork() {
 	}()
 }
 
-// deleteObject deletes the pod's object, once all of the pod has ended.
 func (w *worker) deleteObject() {
 	w.removing = true
 	pod := w.pod
@@ -228,7 +224,6 @@ func (a *agent) deletePod(ctx context.Context, namespace, name string, id uid) e
 	return err
 }
 
-// recordEvent records an event about a container.
 func (w *worker) recordEvent(spec *corev1.Container, kind, cause, message string) {
 	field := fmt.Sprintf("spec.containers{%s}", spec.Name)
 	named := func(c corev1.Container) bool { return c.Name == spec.Name }

@@ -23,14 +23,12 @@ type volumeFile struct {
 	mode fs.FileMode
 }
 
-// fileSource reads the files of volumes from objects of the API.
 type fileSource struct {
 	volumes *volumes
 	pod     *corev1.Pod
 	record  *record
 }
 
-// files returns the files of a volume by their paths in it.
 func (s fileSource) files(ctx context.Context, v *corev1.Volume) (map[string]volumeFile, error) {
 	files := map[string]volumeFile{}
 	switch {

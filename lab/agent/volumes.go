@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// refreshPeriod is how often files from objects of the API are updated.
 const refreshPeriod = 10 * time.Second
 
 // volumes are a pod's volumes: folders below the pod's own, bound into its containers.
@@ -36,7 +35,6 @@ func (v *volumes) path(name string) string {
 	return filepath.Join(v.worker.folder, volumesFolder, name)
 }
 
-// prepare makes everything that the pod's containers mount.
 func (v *volumes) prepare(ctx context.Context, pod *corev1.Pod, r *record) error {
 	if err := v.writeEtc(ctx, pod, r); err != nil {
 		return err
@@ -44,7 +42,6 @@ func (v *volumes) prepare(ctx context.Context, pod *corev1.Pod, r *record) error
 	return v.makeAll(ctx, pod, r)
 }
 
-// makeAll creates or updates all volumes of the pod.
 func (v *volumes) makeAll(ctx context.Context, pod *corev1.Pod, r *record) error {
 	if v.tokens == nil {
 		v.tokens = map[string]heldToken{}
@@ -77,7 +74,6 @@ func (v *volumes) make(ctx context.Context, pod *corev1.Pod, r *record, volume *
 	return publishFiles(folder, files)
 }
 
-// makeHostPath creates what a hostPath volume asks for.
 func makeHostPath(h *corev1.HostPathVolumeSource) error {
 	switch ptr.Deref(h.Type, corev1.HostPathUnset) {
 	case corev1.HostPathDirectoryOrCreate:
@@ -94,7 +90,6 @@ func makeHostPath(h *corev1.HostPathVolumeSource) error {
 	}
 }
 
-// writeEtc writes the pod's own files of /etc.
 func (v *volumes) writeEtc(ctx context.Context, pod *corev1.Pod, r *record) error {
 	if err := v.writeResolver(ctx, pod); err != nil {
 		return err
@@ -117,7 +112,6 @@ func (v *volumes) writeEtc(ctx context.Context, pod *corev1.Pod, r *record) erro
 	return state.ReplaceFile(filepath.Join(v.worker.folder, "hosts"), []byte(hosts.String()), 0o644)
 }
 
-// mounts returns the mounts of a container.
 func (v *volumes) mounts(l *launch) ([]mount, error) {
 	var mounts []mount
 	for _, name := range []string{"hosts", "resolv.conf"} {
@@ -202,7 +196,6 @@ func (v *volumes) refresh(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// isRefreshable reports whether a pod has files that can change.
 func isRefreshable(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

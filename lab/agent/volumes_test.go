@@ -47,7 +47,7 @@ func (v *volumeTest) holds(volume, file, want string) {
 	}
 }
 
-// A token is replaced when four fifths of its time are over, and not before.
+// A token is replaced after 80 % of its lifetime.
 func TestTokenIsRotated(t *testing.T) {
 	const lasts = 600
 	seconds := int64(lasts)

@@ -23,7 +23,6 @@ func (a *agent) watchNodes(ctx context.Context) {
 		cache.ReflectorOptions{Name: "nodes"}).RunWithContext(ctx)
 }
 
-// nodeStore looks at nodes and stores none.
 type nodeStore struct{ agent *agent }
 
 // Add reports a node as ready that is not.

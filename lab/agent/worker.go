@@ -130,7 +130,6 @@ func (w *worker) takeOver() bool {
 	return true
 }
 
-// update takes a new state of the pod's object.
 func (w *worker) update(pod *corev1.Pod) {
 	if isOlder(pod, w.pod) {
 		return
@@ -166,7 +165,6 @@ func (w *worker) work() time.Time {
 	}
 }
 
-// setEarlier sets t to other if that is earlier.
 func setEarlier(t *time.Time, other time.Time) {
 	if !other.IsZero() && (t.IsZero() || other.Before(*t)) {
 		*t = other
@@ -221,7 +219,6 @@ func (w *worker) perform(s step, now time.Time) bool {
 	return changed
 }
 
-// cleanUp removes what is left of a pod.
 func (w *worker) cleanUp() {
 	for _, cancel := range w.probes {
 		cancel()

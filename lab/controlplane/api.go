@@ -48,7 +48,6 @@ func (c *client) get(ctx context.Context, url string) error {
 	return err
 }
 
-// apply creates or updates an object.
 func (c *client) apply(ctx context.Context, url string, object []byte) error {
 	_, err := c.do(ctx, http.MethodPatch, url+"?fieldManager=vicinity-lab&force=true", object)
 	return err

@@ -68,7 +68,6 @@ func (a *Authority) Issue(id Identity) (Pair, error) {
 	return encode(der, key)
 }
 
-// leaf is the template of an identity's certificate.
 func leaf(id Identity, now time.Time) *x509.Certificate {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: id.Name, Organization: id.Groups},

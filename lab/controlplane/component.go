@@ -23,7 +23,6 @@ const (
 	readyPoll = 50 * time.Millisecond
 )
 
-// component is a process of the control plane.
 type component struct {
 	name string
 	// kind is the name without the suffix of one of several.
@@ -75,7 +74,6 @@ func (c *ControlPlane) components() []component {
 	return append(all, c.proxies()...)
 }
 
-// proxies are the kube-proxies of the nodes.
 func (c *ControlPlane) proxies() []component {
 	if c.config.Shape.ControlPlaneOnly || !c.config.Shape.Proxy.KubeProxy() {
 		return nil
@@ -96,7 +94,6 @@ func (c *ControlPlane) proxies() []component {
 	return all
 }
 
-// apiServer is the name of the API server with an index from 0.
 func apiServer(index int) string {
 	if index == 0 {
 		return KubeAPIServer
@@ -117,7 +114,6 @@ func (c *ControlPlane) Components() []string {
 	return names
 }
 
-// find finds a component by its name.
 func (c *ControlPlane) find(name string) (component, error) {
 	all := c.components()
 	i := slices.IndexFunc(all, func(component component) bool { return component.name == name })
@@ -151,7 +147,6 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	return c.grantAll(ctx)
 }
 
-// ofKinds are the components of some kinds.
 func (c *ControlPlane) ofKinds(kinds ...string) []component {
 	return slices.DeleteFunc(c.components(), func(component component) bool { return !slices.Contains(kinds, component.kind) })
 }
@@ -236,7 +231,6 @@ func (c *ControlPlane) Ready(ctx context.Context, name string) error {
 	return component.ready(ctx)
 }
 
-// process finds the process of a component.
 func (c *ControlPlane) process(name string) (*process.Process, error) {
 	if _, err := c.find(name); err != nil {
 		return nil, err
@@ -323,7 +317,7 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 				since = time.Time{}
 			}
 		} else if ctx.Err() == nil || last == nil {
-			// Of a try that the end of the context cut short, the reason is the one before.
+			// An error because the context has ended does not replace an earlier one.
 			last = err
 		}
 		if !running.Alive() {
@@ -344,7 +338,6 @@ func (c component) mustRestart(ctx context.Context, pid int) (bool, error) {
 	return c.missedZone(ctx, pid)
 }
 
-// restart kills and starts a component.
 func (c *ControlPlane) restart(ctx context.Context, component component) (*process.Process, error) {
 	if err := c.stop(ctx, component, 0); err != nil {
 		return nil, err
@@ -409,7 +402,6 @@ func (c *ControlPlane) ended(name string) error {
 	return fmt.Errorf("%s has ended: %s; see %s", name, lastLine(text), log)
 }
 
-// inParallel calls a function for all components.
 func inParallel(components []component, do func(component) error) error {
 	failed := make([]error, len(components))
 	var all sync.WaitGroup
@@ -420,7 +412,6 @@ func inParallel(components []component, do func(component) error) error {
 	return errors.Join(failed...)
 }
 
-// readyAt returns a check that a URL answers.
 func (c *ControlPlane) readyAt(client *client, url string) func(context.Context) error {
 	return func(ctx context.Context) error { return client.get(ctx, url) }
 }
@@ -442,7 +433,6 @@ func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
 	})
 }
 
-// gatewayReady calls the API from the host.
 func (c *ControlPlane) gatewayReady(ctx context.Context) error {
 	host, err := c.clientIn("")
 	if err != nil {

@@ -81,7 +81,6 @@ func New(config Config) (*ControlPlane, error) {
 	return c, nil
 }
 
-// prepare writes the files that components read.
 func (c *ControlPlane) prepare() error {
 	dir := c.config.Dir
 	if err := makePKI(dir.PKI(""), c.config.Shape); err != nil {
@@ -128,7 +127,6 @@ func (c *ControlPlane) writeKubeconfig(path, server string, ca *Authority, id Id
 	return state.WriteFile(path, text, 0o600)
 }
 
-// connect makes the clients.
 func (c *ControlPlane) connect(ca *Authority) error {
 	admin, err := clientcmd.BuildConfigFromFlags("", c.config.Dir.Kubeconfig())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of command lines")
 
-// A process that a test starts as the gateway is this program again.
+// The argument that makes this program the gateway of a test.
 const gatewayArgument = "serve-gateway"
 
 func TestMain(m *testing.M) {

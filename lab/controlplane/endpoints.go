@@ -78,7 +78,6 @@ type endpoints struct {
 	inside, outside netip.AddrPort
 }
 
-// endpointsOf returns the endpoints of a lab with its first port of the host.
 func endpointsOf(s shape.Shape, port int) endpoints {
 	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	on := func(port int) netip.AddrPort { return netip.AddrPortFrom(local, uint16(port)) }

@@ -10,7 +10,6 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// flags are the command lines of the components.
 type flags struct {
 	shape shape.Shape
 	dir   state.Dir

@@ -61,7 +61,6 @@ type balancer struct {
 	next int
 }
 
-// backend is a server.
 type backend struct {
 	addr netip.AddrPort
 
@@ -78,7 +77,6 @@ func newBalancer(servers []netip.AddrPort) *balancer {
 	return b
 }
 
-// serve forwards what the listeners accept until the context ends.
 func (b *balancer) serve(ctx context.Context, listeners ...net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -54,7 +54,6 @@ func hasNft() bool {
 	return false
 }
 
-// isDebian reads /etc/os-release.
 func isDebian(release []byte) bool {
 	for line := range strings.Lines(string(release)) {
 		if strings.TrimSpace(line) == "ID=debian" {
@@ -64,7 +63,6 @@ func isDebian(release []byte) bool {
 	return false
 }
 
-// lastLine is the last non-empty line of a text.
 func lastLine(text []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return string(bytes.TrimSpace(lines[len(lines)-1]))

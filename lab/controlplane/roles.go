@@ -5,7 +5,6 @@ import (
 	"fmt"
 )
 
-// grant binds a user to a ClusterRole.
 type grant struct {
 	name, role, user string
 }
@@ -35,7 +34,6 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 `, g.name, g.role, g.user)
 }
 
-// grantAll applies all grants.
 func (c *ControlPlane) grantAll(ctx context.Context) error {
 	for _, grant := range grants() {
 		if err := c.tryServers(func(server string) error {

@@ -26,7 +26,6 @@ type Connection struct {
 	TimeoutSeconds uint32 `json:"timeoutSeconds"`
 }
 
-// tcpStates are the kernel's names by number.
 var tcpStates = []string{
 	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
 }

@@ -161,7 +161,6 @@ func (f *Fabric) Traffic() (map[ZonePair]Traffic, error) {
 	return traffic, nil
 }
 
-// zonePairs returns all pairs of zones by their keys.
 func (f *Fabric) zonePairs() map[string]ZonePair {
 	pairs := map[string]ZonePair{}
 	eachZonePair(f.shape, func(from, to shape.Zone) {
@@ -170,7 +169,6 @@ func (f *Fabric) zonePairs() map[string]ZonePair {
 	return pairs
 }
 
-// eachZonePair calls a function with all pairs of zones.
 func eachZonePair(s shape.Shape, f func(from, to shape.Zone)) {
 	for _, from := range s.Zones {
 		for _, to := range s.Zones {

@@ -118,7 +118,6 @@ func Namespaces(lab string) ([]string, error) {
 
 func (f *Fabric) namespace() string { return shape.FabricNamespace(f.shape.Name) }
 
-// node finds a node by its name.
 func (f *Fabric) node(name string) (shape.Node, error) {
 	node, ok := f.shape.Node(name)
 	if !ok {
@@ -138,7 +137,6 @@ var (
 	linkV6   = netip.MustParsePrefix("fe80::1/64")
 )
 
-// makeFabric makes the namespace that joins the nodes.
 func (f *Fabric) makeFabric() error {
 	return makeNamespace(f.namespace(), func(handle *netlink.Handle) error {
 		lo, err := handle.LinkByName("lo")
@@ -189,7 +187,6 @@ func (f *Fabric) addNode(node shape.Node) error {
 // firstLinkIndex is far from the numbers that the kernel assigns to links.
 const firstLinkIndex = 1000
 
-// linkNode makes the namespace of a node and links it to the fabric.
 func (f *Fabric) linkNode(node shape.Node) error {
 	if err := makeNamespace(f.nodeNamespace(node), nil); err != nil {
 		return err

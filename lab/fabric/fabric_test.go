@@ -553,7 +553,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	reaches(t, true, old, added)
 }
 
-// A pod's address is another's as soon as the first pod has gone.
+// A pod can get the address of a pod that was just removed.
 func TestAddressesAreUsedAgain(t *testing.T) {
 	needRoot(t)
 	s := shape.Default()
@@ -776,7 +776,7 @@ func BenchmarkUp(b *testing.B) {
 	}
 }
 
-// A process in a namespace of the lab is found there although it lost its marker.
+// A process in a namespace of the lab is found even without the marker.
 func TestProcessesInNamespaces(t *testing.T) {
 	needRoot(t)
 	s := shape.Default()

@@ -56,7 +56,6 @@ func (f *Fabric) prepareLatency() error {
 	return nil
 }
 
-// hasLatency reports whether there is latency to add.
 func (f *Fabric) hasLatency() bool {
 	return f.shape.CrossZoneLatency.Duration > 0 || f.shape.CrossRegionLatency.Duration > 0
 }
@@ -69,7 +68,6 @@ func (f *Fabric) regionLatency() time.Duration {
 	return f.shape.CrossRegionLatency.Duration
 }
 
-// addLatency makes the bands of a link.
 func (f *Fabric) addLatency(handle *netlink.Handle, device netlink.Link) error {
 	if !f.hasLatency() {
 		return nil

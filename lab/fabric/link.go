@@ -101,7 +101,6 @@ func makeLink(spec linkSpec) error {
 // mtu is that of most clouds' networks.
 const mtu = 1500
 
-// removeLink removes a link if it exists.
 func removeLink(handle *netlink.Handle, name string) error {
 	device, err := handle.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -128,7 +127,6 @@ func addAddr(handle *netlink.Handle, device netlink.Link, prefix netip.Prefix) e
 	return nil
 }
 
-// route is a route through a device.
 type route struct {
 	link netlink.Link
 	to   netip.Prefix
@@ -162,7 +160,6 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 	}
 }
 
-// hostPrefix is the prefix of one address.
 func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 // sameFamily returns the first address of the same family as another.

@@ -31,12 +31,10 @@ func InNamespace(name string, f func() error) error {
 	})
 }
 
-// withHandleIn calls a function with a handle on the links and routes of a namespace.
 func withHandleIn(name string, f func(*netlink.Handle) error) error {
 	return InNamespace(name, func() error { return withHandle(f) })
 }
 
-// withHandle calls a function with a handle on the namespace of this thread.
 func withHandle(f func(*netlink.Handle) error) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

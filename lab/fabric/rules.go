@@ -63,7 +63,6 @@ const (
 	zoneLength    = 4
 )
 
-// rules are the sets of the fabric's table.
 type rules struct {
 	table *nftables.Table
 
@@ -170,10 +169,8 @@ func addRules(conn *nftables.Conn, r rules) error {
 	return nil
 }
 
-// rule joins the parts of a rule.
 func rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// loadLinkName loads the name of a link.
 func loadLinkName(key expr.MetaKey) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: nameRegister}}
 }
@@ -183,7 +180,6 @@ func (r rules) zoneOf(key expr.MetaKey, register uint32) []expr.Any {
 	return rule(loadLinkName(key), lookUp(r.zones, nameRegister, register))
 }
 
-// lookUp looks a register up in a map.
 func lookUp(set *nftables.Set, key, value uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{
 		SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set.Name, SetID: set.ID,
@@ -202,7 +198,6 @@ func notInSet(set *nftables.Set, register uint32) []expr.Any {
 func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
-// neighbourDiscovery matches ICMPv6 messages that find routers and neighbours.
 func neighbourDiscovery() []expr.Any {
 	const first, last = 133, 137
 	return []expr.Any{
@@ -238,7 +233,6 @@ func (f *Fabric) addNodeRules(node shape.Node) error {
 	})
 }
 
-// removeNodeRules removes a node from the rules.
 func (f *Fabric) removeNodeRules(node shape.Node) error {
 	return f.inRules(func(conn *nftables.Conn, r rules) error {
 		return errors.Join(

@@ -62,7 +62,6 @@ func sockaddr(to netip.AddrPort) (domain int, remote unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())}
 }
 
-// connect connects a socket and waits for the result.
 func connect(ctx context.Context, socket *os.File, remote unix.Sockaddr) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {

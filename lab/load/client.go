@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// client sends one source's share of the requests.
 type client struct {
 	dial     DialFunc
 	recorder *recorder
@@ -74,7 +73,6 @@ func (c *client) run(ctx context.Context, j job) {
 	}
 }
 
-// request sends a request and records the result.
 func (s *session) request(ctx context.Context, n int64) {
 	began := time.Now()
 	limited, cancel := context.WithDeadline(ctx, began.Add(s.Plan.Timeout))
@@ -227,7 +225,6 @@ func (s *session) putIdle(conn *connection) {
 	s.idle = append(s.idle, conn)
 }
 
-// closeIdle closes all idle connections, after the last request.
 func (s *session) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,6 @@ const (
 	Other        Kind = "other"
 )
 
-// kinds are all kinds in the order of display.
 var kinds = [...]Kind{Refused, Reset, TimedOut, Closed, Unreachable, WrongAnswer, WrongService, Other}
 
 // Failure is one failed request, with what is needed to find it in the kernel's connection
@@ -46,7 +45,6 @@ type Failure struct {
 	Error    string        `json:"error"`
 }
 
-// answerError is about an answer that was received and is wrong.
 type answerError struct {
 	kind Kind
 	text string
@@ -54,7 +52,6 @@ type answerError struct {
 
 func (e *answerError) Error() string { return e.text }
 
-// kindOf classifies the error of a request.
 func kindOf(err error) Kind {
 	var answer *answerError
 	if errors.As(err, &answer) {

@@ -270,7 +270,7 @@ func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
 	}
 }
 
-// What is wanting on this side is no failure of the Service.
+// A lack of resources on this side is no failure of the Service.
 func TestWithoutAPortNothingIsSent(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EADDRNOTAVAIL, syscall.EMFILE} {
 		dial := func(context.Context, string, string) (net.Conn, error) {
@@ -334,8 +334,7 @@ func TestAllProtocolsAreAnswered(t *testing.T) {
 	}
 }
 
-// An idle connection that the other side closed in good order is replaced, as every
-// client does; one that it reset is a failure of the next request.
+// An idle connection that was closed in good order is replaced without a failure.
 func TestIdleConnections(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -28,7 +28,6 @@ func bucket(d time.Duration) int {
 	return shift*buckets + int(uint64(d)>>shift)
 }
 
-// middle is the duration in the middle of a bucket.
 func middle(b int) time.Duration {
 	shift := max(0, b/buckets-1)
 	low := uint64(b-shift*buckets) << shift

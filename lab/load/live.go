@@ -101,13 +101,11 @@ func fractionOf(part, whole time.Duration) float64 {
 // clock rounds a duration to tenths of a second.
 func clock(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
-// bar draws a share from 0 to 1.
 func bar(share float64, width int) string {
 	filled := int(math.Round(min(max(share, 0), 1) * float64(width)))
 	return "[" + strings.Repeat("#", filled) + strings.Repeat(" ", width-filled) + "]"
 }
 
-// truncate shortens the lines of a text to a width.
 func truncate(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

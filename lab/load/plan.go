@@ -92,7 +92,6 @@ func (p Plan) Validate() error {
 	return nil
 }
 
-// requests is the number of requests of the plan.
 func (p Plan) requests() int64 {
 	const rounding = 1e-6 // 0.1 per second for 10 s is one, whatever a float64 makes of it
 	return int64(math.Floor(p.Rate*p.Duration.Seconds() + rounding))

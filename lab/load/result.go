@@ -129,10 +129,8 @@ func (r Result) Latency() Histogram {
 	return all
 }
 
-// maxExamples limits the failures that are kept.
 const maxExamples = 20
 
-// tally is a result that can be added to.
 type tally struct {
 	sum       Result // without its slices
 	flows     map[Flow]int64
@@ -182,7 +180,6 @@ func (t *tally) add(r Result) {
 	t.examples = firstExamples(append(t.examples, r.Examples...))
 }
 
-// firstExamples keeps the earliest failures.
 func firstExamples(examples []Failure) []Failure {
 	slices.SortStableFunc(examples, func(a, b Failure) int { return a.Time.Compare(b.Time) })
 	return examples[:min(len(examples), maxExamples)]
@@ -205,7 +202,6 @@ func (t *tally) addFailure(from string, kind Kind, n int64) {
 	t.failures[FailureCount{From: from, Kind: kind}] += n
 }
 
-// result returns a sorted copy.
 func (t *tally) result() Result {
 	r := t.sum
 	r.Lag = Histogram{}
@@ -244,7 +240,6 @@ func compareEndpoints(a, b Endpoint) int {
 		cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Service, b.Service))
 }
 
-// compareKinds orders kinds as they are shown.
 func compareKinds(a, b Kind) int {
 	return cmp.Compare(slices.Index(kinds[:], a), slices.Index(kinds[:], b))
 }
@@ -312,7 +307,6 @@ func (r *recorder) failed(f Failure) {
 	r.reportFirst(f)
 }
 
-// reportFirst reports the first failure.
 func (r *recorder) reportFirst(f Failure) {
 	if r.failure != nil && !r.reported.Swap(true) {
 		r.failure(f)

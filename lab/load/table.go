@@ -62,7 +62,6 @@ func Table(s Summary) string {
 	return b.String()
 }
 
-// title describes the plan.
 func (s Summary) title() string {
 	whom := strings.Join(s.Targets, ", ")
 	if s.Service != "" {
@@ -138,7 +137,6 @@ func (s Summary) failures() string {
 	return columns(rows, "l")
 }
 
-// text is a failure on one line.
 func (f Failure) text() string {
 	from := fmt.Sprintf("%s (%s)", orNone(f.From.Pod), orNone(f.From.Zone))
 	if f.Local != "" {
@@ -201,10 +199,8 @@ func columns(rows [][]string, align string) string {
 	return b.String()
 }
 
-// orNone replaces an unknown name.
 func orNone(text string) string { return cmp.Or(text, "-") }
 
-// number is a count with its noun.
 func number(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -212,7 +208,6 @@ func number(n int, thing string) string {
 	return count(int64(n)) + " " + thing + "s"
 }
 
-// count separates thousands.
 func count(n int64) string {
 	if n < 0 {
 		return "-" + count(-n)

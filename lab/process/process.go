@@ -119,7 +119,6 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// record writes the record of a process that has just been started.
 func (p *Process) record() error {
 	stat, err := ReadStat(p.PID)
 	if err != nil {
@@ -232,7 +231,6 @@ func (p *Process) open() (*handle, error) {
 	})
 }
 
-// killWait is how long a killed process may take to end.
 const killWait = 10 * time.Second
 
 // Stop asks the process to end, and kills it after the grace period or when the context
@@ -261,7 +259,6 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 // Kill is Stop without grace period.
 func (p *Process) Kill(ctx context.Context) error { return p.Stop(ctx, 0) }
 
-// cleanUp removes what an ended process left behind.
 func (p *Process) cleanUp() error {
 	if p.reaped != nil {
 		<-p.reaped
@@ -353,7 +350,6 @@ func (p *Process) errEnded() error {
 	return fmt.Errorf("process %d has ended; start it again", p.PID)
 }
 
-// signalGroup sends a signal to the process' group.
 func (p *Process) signalGroup(signal syscall.Signal) error {
 	if err := unix.Kill(-p.PID, signal); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err

@@ -201,7 +201,7 @@ func TestStopEndsSession(t *testing.T) {
 	}
 }
 
-// A number that was given to another process does not stand for the first.
+// A process that got the number of an ended one is not mistaken for it.
 func TestNumbersAreUsedAgain(t *testing.T) {
 	d := newDir(t)
 	p := shell(t, d, "a", "exec sleep 1000")
@@ -306,7 +306,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// What a thread was moved to does not stay with the process.
+// Moving a thread to a namespace does not affect the process.
 func TestOnThread(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {

@@ -53,7 +53,6 @@ func parseStat(data []byte) (Stat, error) {
 	return Stat{State: fields[0][0], Session: session, StartTicks: start}, nil
 }
 
-// bootID identifies the current boot of the machine.
 func bootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -62,7 +61,6 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(id)), nil
 }
 
-// pids returns the numbers of all processes.
 func pids() ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {

@@ -148,7 +148,6 @@ func killAll(wanted func(pid int) bool) error {
 	}
 }
 
-// openAll opens handles on all processes that are wanted.
 func openAll(wanted func(pid int) bool) ([]*handle, error) {
 	all, err := pids()
 	if err != nil {

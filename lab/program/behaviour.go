@@ -41,7 +41,6 @@ func newBehaviour() *behaviour {
 	return &behaviour{ready: true, live: true, crash: make(chan struct{})}
 }
 
-// change is a parsed change of the behaviour.
 type change func(*behaviour)
 
 // control is a setting of an echo: a flag, a variable, or a parameter of POST /control.
@@ -100,7 +99,6 @@ func parseCount(name, value string) (int64, error) {
 	return n, nil
 }
 
-// apply applies changes in one step.
 func (b *behaviour) apply(changes ...change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,7 +161,6 @@ func (b *behaviour) countDropped() {
 	b.stats.Dropped++
 }
 
-// snapshot returns the counters and the state.
 func (b *behaviour) snapshot() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()

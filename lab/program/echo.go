@@ -277,7 +277,6 @@ func (e *echo) control(w http.ResponseWriter, r *http.Request) {
 	e.state.apply(changes...)
 }
 
-// serveTCP answers lines.
 func (e *echo) serveTCP() {
 	for {
 		conn, err := e.tcp.Accept()
@@ -330,7 +329,6 @@ func (e *echo) serveConn(conn net.Conn) {
 	}
 }
 
-// serveUDP answers datagrams.
 func (e *echo) serveUDP() {
 	slots := make(chan struct{}, maxDatagrams)
 	buffer := make([]byte, 64*1024)
@@ -409,7 +407,6 @@ func (e *echo) finish() {
 	}
 }
 
-// abort closes everything at once.
 func (e *echo) abort() {
 	_ = e.http.Close() // there is nothing to be done about what does not close
 	if e.tcp != nil {

@@ -84,7 +84,6 @@ type process struct {
 	stderr io.Writer
 }
 
-// usageError means that a program was started with wrong arguments.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -136,7 +135,6 @@ func (p *process) parse(set *flag.FlagSet) error {
 	return nil
 }
 
-// endpoint is the identity of the pod.
 func (p *process) endpoint() load.Endpoint {
 	return load.Endpoint{
 		Pod:       cmp.Or(p.env["POD_NAME"], p.env["HOSTNAME"], "unknown"),

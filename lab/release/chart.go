@@ -47,7 +47,6 @@ func (v Values) Validate() error {
 	return nil
 }
 
-// violation matches a line of the schema validator.
 var violation = regexp.MustCompile(`(?m)^- at '/?([^']*)': (.*)$`)
 
 // complaint turns the validator's text into one line, with a.b instead of '/a/b'.
@@ -63,7 +62,6 @@ func complaint(text string) string {
 	return strings.Join(all, "; ")
 }
 
-// load reads the embedded chart.
 func load() (*chart.Chart, error) {
 	folder, err := charts.Vicinity()
 	if err != nil {

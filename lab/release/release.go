@@ -27,7 +27,6 @@ const (
 	Namespace = "vicinity-system"
 )
 
-// history is how many revisions of a release are kept.
 const history = 5
 
 // timeout limits how long Helm waits for removed objects to go.
@@ -77,7 +76,6 @@ func Remove(config *rest.Config) error {
 	return h.remove()
 }
 
-// cluster is a connection of Helm.
 type cluster struct {
 	helm *action.Configuration
 }

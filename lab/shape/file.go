@@ -99,7 +99,6 @@ func (z *Zone) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readNodes reads a list of nodes or their number.
 func readNodes(data json.RawMessage) ([]Node, error) {
 	switch {
 	case len(data) == 0 || string(data) == "null":

@@ -95,7 +95,6 @@ func pick[T any](value *T, flag string, given []T, index, zones int) error {
 	return nil
 }
 
-// parseLabels reads key=value pairs.
 func parseLabels(pairs []string) (map[string]string, error) {
 	if len(pairs) == 0 {
 		return nil, nil

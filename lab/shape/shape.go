@@ -278,7 +278,6 @@ func (s Shape) With(node Node) (Shape, Node, error) {
 	return s, zone.Nodes[len(zone.Nodes)-1], s.Validate()
 }
 
-// freeName is the first unused name of a node in a zone, starting at a number.
 func (s Shape) freeName(zone string, n int) string {
 	for ; ; n++ {
 		name := fmt.Sprintf("%s-%d", zone, n)

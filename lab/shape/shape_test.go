@@ -141,7 +141,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// An error says which field it is about, whichever of several zones and nodes has it.
+// An error names the field with its indices.
 func TestFieldErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`fakeNodes: -1`: "fakeNodes",

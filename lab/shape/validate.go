@@ -156,7 +156,6 @@ func (s Shape) validateZones() error {
 	return nil
 }
 
-// isFake reports whether a name is that of a node without network.
 func (s Shape) isFake(name string) bool {
 	var n int
 	if _, err := fmt.Sscanf(name, "fake-%d", &n); err != nil {

@@ -99,7 +99,6 @@ func (d Dir) isLockFile(file *os.File) bool {
 	return err == nil && os.SameFile(open, found)
 }
 
-// writeHolder records the holder of the lock for messages.
 func writeHolder(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
 		return err

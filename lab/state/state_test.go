@@ -104,7 +104,7 @@ func TestLabsComeAndGo(t *testing.T) {
 	}
 }
 
-// A folder of somebody else's is not removed because it has the name of a lab.
+// A folder that is no lab's is not removed.
 func TestRemoveLeavesOtherFolders(t *testing.T) {
 	folder := t.TempDir()
 	letter := filepath.Join(folder, "letter")
@@ -119,7 +119,7 @@ func TestRemoveLeavesOtherFolders(t *testing.T) {
 	}
 }
 
-// A reader sees one lab or the other, never a part of one.
+// A reader sees either the old or the new lab.
 func TestSaveIsAtomic(t *testing.T) {
 	d := create(t, t.TempDir(), "a")
 	small, large := lab(), lab()
@@ -226,8 +226,8 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
-// Whoever waits while the lab is removed gets a lock on the next lab of the name, not
-// one on a file that is gone.
+// A lock that waits while the lab is removed is one of the next lab, not of the removed
+// one.
 func TestLockOutlivesRemoval(t *testing.T) {
 	d := create(t, t.TempDir(), "a")
 	unlock, err := d.Lock(t.Context())
@@ -271,8 +271,8 @@ func TestLockOutlivesRemoval(t *testing.T) {
 	}
 }
 
-// Whoever waits to change a lab while it is removed learns that, and does not make it
-// anew.
+// A lock that waits while the lab is removed returns ErrNotFound and does not make the lab
+// again.
 func TestLockOfALabThatGoes(t *testing.T) {
 	d := create(t, t.TempDir(), "a")
 	unlock, err := d.Lock(t.Context())

@@ -9,16 +9,16 @@ import (
 	"vicinity.dev/vicinity/test/e2e/verdict"
 )
 
-// measurements is how often at most something is measured while the machine disturbs it.
+// measurements limits how often a disturbed measurement is made.
 const measurements = 4
 
-// A machine that stood still is calm when it has not for calm. That is not waited for longer
-// than calmWithin.
+// After a stall the machine is calm once it has not stalled for calm. The wait is limited
+// to calmWithin.
 const calm, calmWithin = 5 * time.Second, 30 * time.Second
 
-// undisturbed measures again when the machine stood still during a measurement: that shows
-// neither that all is well nor that something is wrong. A measurement says how it was
-// disturbed. What failed for another reason is not repeated.
+// undisturbed repeats a measurement during which the machine stood still, since that shows
+// neither success nor failure. A measurement says how it was disturbed. Other failures are
+// not repeated.
 func undisturbed(ctx context.Context, measure func() (disturbance string, err error)) error {
 	for n := 1; ; n++ {
 		disturbance, err := measure()

@@ -18,11 +18,11 @@ import (
 
 const root = "../.."
 
-// shown is a command that the document shows in a console, with what it prints.
+// shown is a command in a console block of the document, with its output.
 type shown struct {
 	command string
 	output  []string
-	// line is where the output begins in the document, and where it ends.
+	// line and end are where the output begins and ends in the document.
 	line, end int
 }
 
@@ -50,7 +50,7 @@ func console(lines []string) []shown {
 	return all
 }
 
-// changing are the parts of an output that differ from one run to the next.
+// changing are the parts of outputs that differ between runs.
 var changing = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -86,8 +86,8 @@ func (s shown) missing(printed []string) []string {
 	return missing
 }
 
-// documentation runs every command that a document shows, in its order, with a lab of
-// its own, and compares what it prints. With E2E_UPDATE=1 it writes it to the document.
+// documentation runs the commands of a document in order, in a lab of its own, and compares
+// their output. With E2E_UPDATE=1 it writes the output to the document.
 func documentation(document string) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) { return s.documented(ctx, root+"/"+document) }
 }
@@ -128,7 +128,7 @@ func (s *scene) documented(ctx context.Context, document string) (string, error)
 	return fmt.Sprintf("%d commands print what is shown", len(commands)), errors.Join(failed...)
 }
 
-// rewritten is the document with the outputs as they are now.
+// rewritten is the document with the current outputs.
 func rewritten(lines []string, commands []shown) []string {
 	var out []string
 	at := 0
@@ -140,13 +140,12 @@ func rewritten(lines []string, commands []shown) []string {
 	return append(out, lines[at:]...)
 }
 
-// shell runs commands one after the other as a user's does: what one exports the next
-// has.
+// shell runs commands one after the other with a common environment.
 type shell struct {
 	environment []string
 	folder      string
 	kept        string // where the environment is kept between commands
-	// usual puts what a user sees in place of what is peculiar to this run.
+	// usual replaces what is specific to this run by what a user sees.
 	usual *strings.Replacer
 	down  func() error
 }
@@ -192,7 +191,7 @@ func (s *shell) run(ctx context.Context, command string) (printed []string, err 
 		return nil, err
 	}
 	for line := range strings.SplitSeq(s.usual.Replace(string(output)), "\n") {
-		// How often kubectl says that it waits is chance.
+		// How often kubectl prints this varies.
 		if !strings.HasPrefix(line, "Waiting for ") {
 			printed = append(printed, strings.TrimRight(line, " "))
 		}

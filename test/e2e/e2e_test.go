@@ -1,12 +1,11 @@
-// Package e2e_test holds what the project promises, and shows it in a real cluster: a
-// lab. An area is a part of the project, a promise a sentence about it that is either
-// kept or not. Each prints one line, "ok AREA/promise figure" or "FAIL AREA/promise
-// why", and all are tried, whatever failed before. One that failed is tried once more
-// after all others, by itself in a lab of its own; the package verdict decides what that
-// means for the run.
+// Package e2e_test shows in a lab what the project promises. An area is a part of the
+// project, a promise a sentence about it that can be checked. Each prints one line, "ok
+// AREA/promise figure" or "FAIL AREA/promise why". All are tried, whatever failed before;
+// one that failed is tried once more after all others, alone in a new lab. The package
+// verdict decides what that means for the run.
 //
-// "make e2e" runs them, or those of one area: AREA=lab. Without the variable E2E_AREA,
-// which it sets, nothing here runs: they need root, and minutes.
+// "make e2e" runs them, or those of one area: AREA=lab. They need root and minutes, so
+// nothing runs without the variable E2E_AREA, which it sets.
 package e2e_test
 
 import (
@@ -27,42 +26,41 @@ import (
 	"vicinity.dev/vicinity/test/e2e/verdict"
 )
 
-// area is a part of the project with what it promises, shown in a cluster that its
-// promises share. They run in order, each in a namespace of its own.
+// area is a part of the project. Its promises run in order in a common cluster, each in a
+// namespace of its own.
 type area struct {
 	name  string
 	shape func() shape.Shape
-	// prepare does in the cluster what all promises need, if anything.
+	// prepare makes in the cluster what all promises need, if anything.
 	prepare  func(context.Context, *lab.Cluster) error
 	promises []promise
 }
 
-// promise is one thing that the project promises.
+// promise is something that the project promises.
 type promise struct {
 	name string
-	// within is how long it may take; nothing is as long as usual.
+	// within limits its duration; the default is usualTime.
 	within time.Duration
-	// keep shows the promise and returns the figure that it is about.
+	// keep checks the promise and returns its figure.
 	keep func(context.Context, *scene) (figure string, err error)
 }
 
-// usualTime is how long a promise may take that does not say otherwise.
 const usualTime = 2 * time.Minute
 
-// scene is where a promise is shown.
+// scene is where a promise is checked.
 type scene struct {
 	*lab.Client
 	cluster *lab.Cluster
-	// namespace is the promise's own.
+	// namespace belongs to the promise.
 	namespace string
 	// root is where this run has its labs; promises about whole labs make theirs
 	// there too.
 	options lab.Options
-	// cutOff are the nodes that a promise has cut off.
+	// cutOff are the nodes that the promise has cut off.
 	cutOff []string
 }
 
-// areas are all there are, in the order in which they run.
+// areas are all areas in the order in which they run.
 func areas() []area { return []area{labArea(), routingArea(), proxyArea()} }
 
 const (
@@ -74,29 +72,29 @@ func TestMain(m *testing.M) {
 	if os.Getenv(areaVariable) == "" {
 		os.Exit(0)
 	}
-	// Interrupted, a test program would end at once and leave its labs behind: instead
-	// what runs fails, and nothing else begins.
+	// An interrupt would end a test program at once and leave its labs behind. Here it
+	// makes what runs fail, and nothing else starts.
 	var stop context.CancelFunc
 	interrupted, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := m.Run()
 	stop()
-	// What failed stands between the logs of labs, which are long and may be cut.
+	// The logs of labs before this are long and may be cut.
 	for _, line := range summary {
 		fmt.Println(line)
 	}
 	os.Exit(code)
 }
 
-// interrupted ends when the user no longer wants to wait.
+// interrupted ends on an interrupt.
 var interrupted = context.Background()
 
-// summary is what the run came to, in lines.
+// summary are the lines that sum up the run.
 var summary []string
 
-// takeDownTime is what is left of the time of a run to take the last lab down.
+// takeDownTime is reserved in the time of a run to take the last lab down.
 const takeDownTime = 2 * time.Minute
 
-// record is a promise that a run is about, and how often it was tried.
+// record is a promise with its tries.
 type record struct {
 	area    area
 	promise promise
@@ -141,7 +139,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// choose finds the promises of some areas, or of all, whose names match, by area.
+// choose finds the promises of the wanted areas whose names match, by area.
 func choose(wanted, matching string) (map[string][]*record, error) {
 	only, err := regexp.Compile(matching)
 	if err != nil {
@@ -175,8 +173,7 @@ func choose(wanted, matching string) (map[string][]*record, error) {
 	return chosen, nil
 }
 
-// run tries promises of an area, one after the other, in a lab that they share. Without
-// a lab none is tried.
+// run tries promises of an area one after the other in a common lab.
 func (a area) run(ctx context.Context, t *testing.T, records []*record) {
 	cluster := lab.Start(observed{T: t, records: records}, a.shape())
 	client, err := cluster.Client()
@@ -212,9 +209,8 @@ func (a area) run(ctx context.Context, t *testing.T, records []*record) {
 	}
 }
 
-// observed is a test whose lab also shows its logs when a promise was not kept that is
-// tried again, and shows them at once: the run may pass yet, and go test shows no logs
-// of a test that passed.
+// observed also shows the lab's logs of promises that failed and will be tried again, at
+// once: go test prints no logs of a test that passes.
 type observed struct {
 	*testing.T
 	records []*record
@@ -226,8 +222,7 @@ func (o observed) Failed() bool {
 
 func (o observed) Logf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// show keeps a promise in a namespace that is removed afterwards. It does not wait
-// for it to go: the next promise has one of its own.
+// show checks a promise in a namespace that is then removed, without waiting for that.
 func (p promise) show(ctx context.Context, s *scene) (figure string, err error) {
 	if p.within == 0 {
 		p.within = usualTime

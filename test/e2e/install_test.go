@@ -116,7 +116,7 @@ func names(pods []corev1.Pod) []string {
 	return names
 }
 
-// authorities are what the API server believes the webhooks by. Each must have one.
+// authorities are the CA bundles of the webhooks. Each must have one.
 func authorities(ctx context.Context, client *lab.Client) ([][]byte, error) {
 	var all [][]byte
 	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "vicinity", metav1.GetOptions{})

@@ -72,7 +72,7 @@ func (s *scene) exec(ctx context.Context, o lab.ExecOptions) (string, error) {
 	return strings.TrimSpace(out.String() + failed.String()), err
 }
 
-// execAttachForward does in a pod what people do there by hand.
+// execAttachForward tries exec, attach and port forwarding.
 func execAttachForward(ctx context.Context, s *scene) (string, error) {
 	_, err := s.run(ctx, "talker", `
 restartPolicy: Never
@@ -207,7 +207,8 @@ func (s *scene) debugs(ctx context.Context) error {
 	return err
 }
 
-// forwards asks by a port of this machine, and ends its side before the answer comes.
+// forwards sends a request to a forwarded port, and closes its side before the answer
+// comes.
 func (s *scene) forwards(ctx context.Context) error {
 	transport, upgrader, err := spdy.RoundTripperFor(s.Config())
 	if err != nil {
@@ -297,7 +298,7 @@ containers:
 	return fmt.Sprintf("unready, ready and restarted by gRPC in %.1f s", time.Since(begun).Seconds()), nil
 }
 
-// hostPorts has a pod answer at ports of its node, whoever asks, until it goes.
+// hostPorts has a pod answer at ports of its node, for all clients, until it is removed.
 func hostPorts(ctx context.Context, s *scene) (string, error) {
 	nodes := s.cluster.Shape().Nodes()
 	node, other := nodes[0], nodes[len(nodes)-1]
@@ -333,7 +334,7 @@ containers:
 			}
 		}
 	}
-	// Who is bound by hand to a port that is taken hears of it, and has it later.
+	// A pod that is bound by hand to a port in use is told so, and gets the port later.
 	if _, err := s.run(ctx, "waiting", spec, func(*corev1.Pod) bool { return true }); err != nil {
 		return "", err
 	}
@@ -361,7 +362,7 @@ containers:
 	return fmt.Sprintf("%d answers by TCP and UDP, both families, from another node, the node and the pod itself", asked), nil
 }
 
-// podDNS looks at what pods find names by, with a DNS Service in the cluster.
+// podDNS checks the resolv.conf of pods with a DNS Service in the cluster.
 func podDNS(ctx context.Context, s *scene) (figure string, err error) {
 	api := s.CoreV1().Services(metav1.NamespaceSystem)
 	server, err := api.Get(ctx, "kube-dns", metav1.GetOptions{})
@@ -402,7 +403,7 @@ func podDNS(ctx context.Context, s *scene) (figure string, err error) {
 	return "resolv.conf of 4 pods as their dnsPolicy and dnsConfig say", nil
 }
 
-// volumesUpdate changes what the files of a running pod stand for.
+// volumesUpdate changes the objects behind the files of a running pod.
 func volumesUpdate(ctx context.Context, s *scene) (string, error) {
 	objects := func(value string) string {
 		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {value: %[1]s}\n---\n"+
@@ -450,7 +451,7 @@ containers:
 	return fmt.Sprintf("ConfigMap, Secret and label in a running pod after %.1f s", time.Since(begun).Seconds()), nil
 }
 
-// another is the scene in a lab of its own, which is brought up for it.
+// another is the scene in a lab of its own.
 func (s *scene) another(ctx context.Context, program second, args ...string) (*scene, error) {
 	if err := program.run(ctx, append([]string{"up", "--vicinity=false"}, args...)...); err != nil {
 		return nil, err
@@ -536,14 +537,14 @@ func highAvailability(ctx context.Context, s *scene) (figure string, err error) 
 	return fmt.Sprintf("a pod was ready at most %.1f s after either API server was killed", slowest.Seconds()), nil
 }
 
-// nobody is a user who may do nothing in particular.
+// nobody is an unprivileged user.
 const nobody = 65534
 
-// controlPlaneOnly brings the API up without root, with nodes and pods that are nothing
-// but objects.
+// controlPlaneOnly brings a control plane up without root, with nodes and pods as objects
+// only.
 func controlPlaneOnly(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
-	// The programs may be where nobody else can read.
+	// The programs may be in a folder that other users cannot read.
 	folder, err := os.MkdirTemp("", "vicinity-nobody-")
 	if err != nil {
 		return "", err
@@ -552,7 +553,7 @@ func controlPlaneOnly(ctx context.Context, s *scene) (figure string, err error) 
 	if err := os.Chown(folder, nobody, nobody); err != nil {
 		return "", err
 	}
-	if program.options.Program, err = lend(program.options.Program, folder); err != nil {
+	if program.options.Program, err = copyPrograms(program.options.Program, folder); err != nil {
 		return "", err
 	}
 	program.options.Root = filepath.Join(folder, "labs")
@@ -608,8 +609,8 @@ func controlPlaneOnly(ctx context.Context, s *scene) (figure string, err error) 
 	return fmt.Sprintf("up without root in %.1f s, %d pods ready, down leaves nothing", took.Seconds(), len(pods.Items)), nil
 }
 
-// lend puts the program, and Kubernetes beside it, where everybody can run them.
-func lend(program, folder string) (string, error) {
+// copyPrograms copies the programs to where all users can run them.
+func copyPrograms(program, folder string) (string, error) {
 	kubernetes, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(program), "vicinity-kubernetes"))
 	if err != nil {
 		return "", err

@@ -176,8 +176,8 @@ func (s *scene) runOnce(ctx context.Context, job lab.LoadJob, watch load.Watch) 
 	return result, "", nil
 }
 
-// keepConnections writes what the kernel tracks on each node to a file, since who wants
-// to know why a connection failed comes too late to look. It returns where, as an error.
+// keepConnections writes the tracked connections of each node to a file, since they are
+// gone when somebody looks for the cause. It returns the path as an error.
 func (s *scene) keepConnections() error {
 	kept, err := os.CreateTemp("", "vicinity-connections-*.json")
 	if err != nil {
@@ -199,12 +199,12 @@ func (s *scene) keepConnections() error {
 	return fmt.Errorf("the connections that the nodes track are in %s", kept.Name())
 }
 
-// patience is how long an answer is waited for. What is not there then is lost: a machine
-// that is slow for some seconds only makes it late.
+// patience is the timeout of answers. A slow machine delays them for seconds; what takes
+// longer is lost.
 const patience = 10 * time.Second
 
-// failures says what failed, or nothing. Requests for which the machine stood still are no
-// answers either: whoever can, repeats what was disturbed.
+// failures says what failed, or nothing. Requests during which the machine stood still
+// count as failed: callers repeat what was disturbed.
 func failures(r load.Result) string {
 	if r.Failed() == 0 && r.Answered > 0 && r.Stalled == 0 {
 		return lateness(r)
@@ -220,7 +220,7 @@ func failures(r load.Result) string {
 	return text
 }
 
-// lateness says that answers were so late that there was an outage for seconds, or nothing.
+// lateness says that answers were so late that there was an outage of seconds, or nothing.
 func lateness(r load.Result) string {
 	if !tooLate(r, r.Slow) {
 		return ""
@@ -230,14 +230,14 @@ func lateness(r load.Result) string {
 		r.Slow, r.Answered, r.Latency().Max().Seconds(), times[0].Seconds(), times[1].Seconds(), r.Unsent.Busy)
 }
 
-// tooLate reports whether so many late answers are more than chance.
+// tooLate reports whether there are more late answers than by chance.
 func tooLate(r load.Result, late int64) bool { return late > max(2, r.Answered/2000) }
 
-// plenty is enough for shares to be known within a point or two.
-func plenty() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
+// heavyPlan is enough to measure shares within one or two points.
+func heavyPlan() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
 
-// some is enough to see that something works.
-func some() load.Plan { return load.Plan{Rate: 200, Duration: 2 * time.Second} }
+// lightPlan is enough to see that something works.
+func lightPlan() load.Plan { return load.Plan{Rate: 200, Duration: 2 * time.Second} }
 
 // measured is load with what the fabric counted during it.
 func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Result, traffic lab.Traffic, err error) {
@@ -261,8 +261,8 @@ func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Re
 	return result, traffic, err
 }
 
-// crossings are the shares of what goes from node to node that crosses zones: by the
-// answers of the clients, and by the bytes that the fabric counted.
+// crossings are the shares of traffic between nodes that crosses zones: by the clients'
+// answers, and by the fabric's bytes.
 func crossings(result load.Result, traffic lab.Traffic) (answers, bytes float64) {
 	var between, across float64
 	for _, flow := range result.Flows {
@@ -283,10 +283,10 @@ func ratio(part, whole float64) float64 {
 	return part / whole
 }
 
-// points is a difference of shares in percentage points.
+// points is the difference of two shares in percentage points.
 func points(a, b float64) float64 { return 100 * math.Abs(a-b) }
 
-// agreement is how far apart clients and fabric may be, in points.
+// agreement is the allowed difference between clients and fabric in points.
 const agreement = 2
 
 func spread(ctx context.Context, s *scene) (string, error) {
@@ -296,7 +296,7 @@ func spread(ctx context.Context, s *scene) (string, error) {
 	if err := s.allUsed(ctx, echoes); err != nil {
 		return "", err
 	}
-	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: plenty()})
+	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -334,7 +334,7 @@ func preferSameZone(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: plenty()})
+	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -348,7 +348,7 @@ func preferSameZone(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("100 %% in zone by %d answers, %.1f %% by the fabric's bytes", result.Answered, 100*(1-bytes)), nil
 }
 
-// stays waits until proxies have read the hints.
+// stays waits until proxies use the hints.
 func (s *scene) stays(ctx context.Context) error {
 	o := lab.LoadOptions{Plan: load.Plan{Rate: 400, Duration: 250 * time.Millisecond}}
 	return lab.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
@@ -367,7 +367,7 @@ func localPolicy(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx, "internalTrafficPolicy: Local"); err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -385,7 +385,7 @@ func nodePort(ctx context.Context, s *scene) (string, error) {
 	if err := s.settled(ctx, o); err != nil {
 		return "", err
 	}
-	o.Plan = some()
+	o.Plan = lightPlan()
 	result, err := s.flawless(ctx, o)
 	if err != nil {
 		return "", err
@@ -397,7 +397,7 @@ func headless(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx, "clusterIP: None"); err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -419,7 +419,7 @@ func dualStack(ctx context.Context, s *scene) (string, error) {
 	if err := s.settled(ctx, o); err != nil {
 		return "", err
 	}
-	o.Plan = some()
+	o.Plan = lightPlan()
 	result, err := s.flawless(ctx, o)
 	if err != nil {
 		return "", err
@@ -439,7 +439,7 @@ func (s *scene) speaks(ctx context.Context, protocol load.Protocol) (string, err
 	if err := s.settled(ctx, o); err != nil {
 		return "", err
 	}
-	o.Plan = some()
+	o.Plan = lightPlan()
 	o.Plan.Protocol = protocol
 	result, err := s.flawless(ctx, o)
 	if err != nil {
@@ -448,13 +448,12 @@ func (s *scene) speaks(ctx context.Context, protocol load.Protocol) (string, err
 	return fmt.Sprintf("%d answers", result.Answered), nil
 }
 
-// connections are what nodes track of the load: to the Service's address, and answered
-// by its endpoints.
+// connections checks the tracked connections of nodes against the load.
 func connections(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -490,7 +489,8 @@ func podStart(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	defer watched.Stop()
-	// One after the other: how soon one is ready, not how many a machine starts.
+	// One after the other: this measures the start of a pod, not the throughput of the
+	// machine.
 	var times []time.Duration
 	for i := range pods {
 		name := fmt.Sprintf("pod-%d", i)
@@ -548,7 +548,7 @@ func memory(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	// Pods of the promises before are still on their way out.
+	// Pods of earlier promises may still be terminating.
 	var status lab.Status
 	err := lab.Wait(ctx, "all other pods to go", func(ctx context.Context) (missing string, err error) {
 		if status, err = s.cluster.Status(ctx); err != nil {
@@ -571,10 +571,10 @@ func memory(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), *status.Pods), nil
 }
 
-// during sends traffic while something else is done, and for a while after. Both are done
-// again when the machine disturbed them.
+// during sends traffic while something is done, and for a while after. It repeats both if
+// the machine disturbed them.
 func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (result load.Result, err error) {
-	// What is done may be to the API server, which is needed to plan the load.
+	// Before the action, which may take the API server away.
 	job, err := s.planLoad(ctx, o)
 	if err != nil {
 		return load.Result{}, err
@@ -602,7 +602,7 @@ func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.C
 	return result, err
 }
 
-// identities are the pods of the scene with what changes when one is restarted.
+// identities are the pods of the scene with what a restart changes.
 func (s *scene) identities(ctx context.Context) ([]string, error) {
 	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -618,8 +618,8 @@ func (s *scene) identities(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// survives fails a component and starts it again while traffic flows, and compares
-// the pods.
+// survives makes a component fail and starts it again while traffic flows, and compares the
+// pods.
 func (s *scene) survives(ctx context.Context, component string, end func(context.Context, string) error) (load.Result, error) {
 	before, err := s.identities(ctx)
 	if err != nil {
@@ -634,7 +634,7 @@ func (s *scene) survives(ctx context.Context, component string, end func(context
 	if err != nil {
 		return result, err
 	}
-	// It must do its work again: a Deployment grows by one, to where it was.
+	// The component must work again: scale a Deployment up and down.
 	if err := s.scale(ctx, "client", clients+1); err != nil {
 		return result, fmt.Errorf("after %s came back: %w", component, err)
 	}
@@ -724,8 +724,8 @@ func agentKilled(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d pods adopted, none restarted; %d requests during it, 0 failed", len(before), result.Due), nil
 }
 
-// zoneCut cuts a zone off from the others: traffic inside goes on. When the control
-// plane may hear of it again its nodes speak again.
+// zoneCut cuts a zone off from the others: traffic inside goes on. With the control plane
+// cut off too, its nodes go silent until that is healed.
 func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
 		return "", err
@@ -746,7 +746,7 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("inside the zone that is cut off: %w", err)
 	}
-	// And it is cut off: nobody outside reaches its endpoints.
+	// Nothing outside reaches its endpoints.
 	outside := lab.LoadOptions{Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond}}
 	all, err := s.load(ctx, outside)
 	if err != nil {
@@ -776,7 +776,7 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border", result.Due), nil
 }
 
-// heard waits until all nodes of a zone have renewed their leases from now on.
+// heard waits until all nodes of a zone have renewed their leases.
 func (s *scene) heard(ctx context.Context, name string) error {
 	begun := time.Now()
 	zone, _ := s.cluster.Shape().Zone(name)
@@ -794,8 +794,8 @@ func (s *scene) heard(ctx context.Context, name string) error {
 	})
 }
 
-// nodeStopped stops a node: its pods leave the slices once Kubernetes takes it for
-// gone, traffic goes on without failure, and it comes back.
+// nodeStopped stops a node: its pods leave the slices after the grace period, traffic goes
+// on without failures, and the node comes back.
 func nodeStopped(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
@@ -833,7 +833,7 @@ func nodeStopped(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.settled(ctx, lab.LoadOptions{Nodes: others}); err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Nodes: others, Plan: some()})
+	result, err := s.flawless(ctx, lab.LoadOptions{Nodes: others, Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -863,7 +863,7 @@ func nodeAdded(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}

@@ -29,27 +29,27 @@ import (
 )
 
 const (
-	// churned is the number of Services whose endpoints change all the time, each written
-	// by nobody else, and churners that of those who write.
+	// churned is the number of Services whose endpoints change, churners that of concurrent
+	// writers, each with Services of its own.
 	churned, churners = 16, 8
-	// churnedPods answer for all of them. A write has about half of them come or go, so that
-	// the rate takes no more writes than an API server of a small machine carries out.
+	// churnedPods answer for all of them. A write changes about half of them, so that the
+	// API server of a small machine can take the rate of writes.
 	churnedPods = 30
-	// churnRate is how many endpoints come or go in a second at most, in all Services: writers
-	// that are ahead of it wait. leastChurn is how many have to, which is what the promise
-	// asserts: two quick processors reach 770, and slow ones a third of it.
-	churnRate, leastChurn = 1000, churnRate / 5
-	// leastProgrammed is how many changes of rules and elements the proxy of each node has
-	// to make in a second meanwhile, a tenth of what it makes with two processors.
-	leastProgrammed = 100
-	// takingTurns is how many of the endpoints there are in one half of the time only.
+	// churnRate limits the endpoints that come or go per second in all Services. minChurn
+	// is the rate that the promise asserts: two fast processors reach 770, slow ones a
+	// third of it.
+	churnRate, minChurn = 1000, churnRate / 5
+	// minProgrammed is how many rules and elements the proxy of each node must change per
+	// second, a tenth of what it does with two processors.
+	minProgrammed = 100
+	// takingTurns is how many endpoints exist in one half of the time only.
 	takingTurns = 10
-	// following is how long proxies may take to follow a change at the rate.
+	// following is how long proxies may lag behind at this rate.
 	following = 10 * time.Second
-	// watched are the Services that are asked meanwhile, watchRate how often in a second.
+	// watched is the number of Services that get requests, watchRate their rate per second.
 	watched, watchRate = 4, 50
-	// stickyEvery is after how many writes one changes session affinity too, which has
-	// sets and chains of its own come and go.
+	// stickyEvery is after how many writes one also changes session affinity, whose sets
+	// and chains come and go too.
 	stickyEvery = 10
 )
 
@@ -61,11 +61,10 @@ func churnTime() time.Duration {
 	return 30 * time.Second
 }
 
-// endpointChurn has endpoints of Services come and go, as many in a second as the machine
-// carries out between leastChurn and churnRate. All of them answer all the time: no connection
-// may fail. All nodes follow: what has left for good answers no more, and what came does.
-// Afterwards the rules are those that a proxy would make that starts from nothing, and proxies
-// hold as much memory as before.
+// endpointChurn changes endpoints of Services as fast as the machine can, between minChurn
+// and churnRate. All endpoints always answer, so no connection may fail. All nodes follow:
+// endpoints that left for good do not answer any more, and new ones do. Afterwards rules
+// are as of a new proxy, and proxies hold as much memory as before.
 func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	c := &churning{scene: s}
 	if err := c.prepare(ctx); err != nil {
@@ -81,10 +80,10 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 		if did, disturbed, err = c.run(ctx, churnTime()); err != nil || disturbed != "" {
 			return disturbed, err
 		}
-		if did.rate >= leastChurn {
+		if did.rate >= minChurn {
 			return "", did.followed(c.pods)
 		}
-		disturbed = fmt.Sprintf("%.0f endpoints came or went in a second, at least %d have to", did.rate, leastChurn)
+		disturbed = fmt.Sprintf("%.0f endpoints came or went in a second, at least %d have to", did.rate, minChurn)
 		if slow++; slow > 1 {
 			return "", errors.New(disturbed)
 		}
@@ -93,7 +92,7 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// All is as it was before.
+	// Restore all endpoints.
 	if err := c.each(ctx, func(ctx context.Context, i int) error {
 		return errors.Join(c.stick(ctx, i, corev1.ServiceAffinityNone), c.write(ctx, i, c.endpoints))
 	}); err != nil {
@@ -123,27 +122,27 @@ func endpointChurn(ctx context.Context, s *scene) (string, error) {
 		did.rate, churnTime(), slices.Min(slices.Collect(maps.Values(did.programmed))), did.answers+final, second/nodes>>20, last/nodes>>20, nodes), nil
 }
 
-// churnRun is what a run came to.
+// churnRun is the result of a run.
 type churnRun struct {
 	// rate is how many endpoints came or went in a second.
 	rate    float64
 	answers int64
-	// held is how much memory all proxies held, in the order of time.
+	// held is the memory of all proxies over time.
 	held []int64
 	// programmed is how many changes a proxy made in a second, by node.
 	programmed map[string]float64
-	// answering are the pods that answered the clients of each node in the first half of the
-	// time and in the second, once proxies have to have followed it.
+	// answering are the pods that answered the clients of each node in either half of the
+	// time, after the proxies had time to follow.
 	answering [2]map[string]map[string]bool
 }
 
-// followed is an error if the proxy of a node made next to no changes, led clients to
-// endpoints that had left for good, or to none of those that had come.
+// followed returns an error if the proxy of a node changed too little, used endpoints that
+// had left for good, or none of the new ones.
 func (r churnRun) followed(pods []string) error {
 	gone := [2][]string{pods[len(pods)-takingTurns:], pods[:takingTurns]}
 	for node, programmed := range r.programmed {
-		if programmed < leastProgrammed {
-			return fmt.Errorf("the proxy of %s programmed %.1f changes in a second; at least %d are asked for", node, programmed, leastProgrammed)
+		if programmed < minProgrammed {
+			return fmt.Errorf("the proxy of %s programmed %.1f changes in a second; at least %d are asked for", node, programmed, minProgrammed)
 		}
 		for half, answering := range r.answering {
 			came := 0
@@ -378,7 +377,7 @@ func (c *churning) churn(ctx context.Context, begun, turn time.Time) error {
 				}
 				events := c.events.Add(int64(differing(last[i], next)))
 				last[i] = next
-				// Whoever is ahead of the rate waits.
+				// Writers that are ahead of the rate wait.
 				due := begun.Add(time.Duration(float64(events) / churnRate * float64(time.Second)))
 				select {
 				case <-ctx.Done():
@@ -563,26 +562,24 @@ func (c *churning) fresh(ctx context.Context, node shape.Node) (holds, error) {
 	args := append([]string{"--dry-run", "--node-name=" + node.Name, "--kubeconfig=" + c.cluster.Kubeconfig(), "--lease-namespace=" + vicinityNamespace}, pods.Items[0].Spec.Containers[0].Args...)
 	computed, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(c.options.Program), "vicinity-proxy"), args...).Output()
 	if err != nil {
-		return nil, fmt.Errorf("a dry run for %s: %w%s", node.Name, err, complaintOf(err))
+		return nil, fmt.Errorf("a dry run for %s: %w%s", node.Name, err, stderrOf(err))
 	}
 	first, _, _ := strings.Cut(string(computed), "table ip6 ")
 	return heldBy(first), nil
 }
 
-// complaintOf is what a program that failed said.
-func complaintOf(err error) string {
+// stderrOf is the error output of a program that failed.
+func stderrOf(err error) string {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return ": " + strings.TrimSpace(string(failed.Stderr))
 	}
 	return ""
 }
 
-// holds is what a table has, by name of set, map or chain: its elements or rules, in order
-// of their texts.
+// holds are the elements or rules of the sets, maps and chains of a table, sorted.
 type holds map[string][]string
 
-// heldBy reads a listing. The number of a slot does not matter, as long as each target is
-// there; who is remembered by affinity is not compared.
+// heldBy reads a listing. It ignores slot numbers and the clients that affinity remembers.
 func heldBy(listing string) holds {
 	all := holds{}
 	name := ""
@@ -624,8 +621,8 @@ func withoutSlot(name, element string) string {
 	return key[:max(0, strings.LastIndex(key, " . "))] + " : " + target
 }
 
-// counted is a table with the number of the rules of each chain in place of these: the
-// kernel's listing has other words for some than a dry run.
+// counted replaces the rules of each chain by their number: a dry run words some rules in
+// another way than the kernel.
 func (h holds) counted() holds {
 	counted := maps.Clone(h)
 	for name, rules := range h {

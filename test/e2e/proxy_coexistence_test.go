@@ -31,10 +31,9 @@ func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
 	return lease.Annotations[v1alpha1.AnnotationProbeFailure], nil
 }
 
-// proxyProbed has a table of somebody else, on one node, translate the address by which the
-// node is probed before the rules of vicinity-proxy do. A Service that asks for
-// vicinity-proxy stays kube-proxy's and names that node; without the table it is handed
-// over.
+// proxyProbed has a foreign table on one node translate the address of the probe before
+// vicinity-proxy's rules do. A Service that asks for vicinity-proxy stays kube-proxy's and
+// names that node; without the table it is handed over.
 func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	const waits = 10 * time.Second
 	// A probe that passed before the table was there counts for 10 s.

@@ -31,7 +31,7 @@ func (s *scene) explainOn(ctx context.Context, node shape.Node, folder string) (
 	if err != nil {
 		return "", 0, err
 	}
-	// From a node the API server is not where it is from here.
+	// The API server has another address for nodes.
 	inside := filepath.Join(folder, "kubeconfig")
 	text := apiAddress.ReplaceAll(kubeconfig, []byte("$1 https://"+api.Spec.ClusterIP))
 	if err := os.WriteFile(inside, text, 0o600); err != nil {
@@ -53,9 +53,9 @@ func (s *scene) explainOn(ctx context.Context, node shape.Node, folder string) (
 	return output.String(), code, err
 }
 
-// proxyExplained has every node say what it does for a Service, and compare that with its
-// kernel: it holds what it should, and not when somebody took a part of it away while the
-// proxy was halted, and again when the proxy goes on.
+// proxyExplained has every node explain what it does for a Service and compare that with
+// its kernel: they agree, then differ after rules were removed while the proxy was paused,
+// and agree again when it goes on.
 func proxyExplained(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err

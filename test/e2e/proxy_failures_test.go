@@ -195,8 +195,8 @@ func (s *scene) answersFrom(ctx context.Context, pods int) error {
 	})
 }
 
-// ruleHandles are the tables of all nodes with the numbers that the kernel gives to what
-// is made in it: what is made again has others.
+// ruleHandles are the tables of all nodes with the kernel's handles, which change when
+// something is made again.
 func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 	all := map[string]string{}
 	for _, node := range s.cluster.Shape().Nodes() {
@@ -211,8 +211,8 @@ func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// rulesRest waits until the rules of all nodes are what they were a while before, and what
-// earlier promises made has gone from them.
+// rulesRest waits until the rules of all nodes have not changed for a while and nothing of
+// earlier promises is left.
 func (s *scene) rulesRest(ctx context.Context) error {
 	namespaces, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -322,9 +322,9 @@ func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 	})
 }
 
-// mostBehind is how long a change after an API server was away may take to be followed: the
-// controller and the proxies ask for it again with waits of up to half a minute.
-const mostBehind = time.Minute
+// maxBehind is how late proxies may follow a change after an outage of an API server:
+// watches are retried with pauses of up to half a minute.
+const maxBehind = time.Minute
 
 // apiServerAway takes the API server away for a minute. When it is back the next change is
 // followed in time.
@@ -350,10 +350,10 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	begun := time.Now()
-	follow, cancel := context.WithTimeout(ctx, mostBehind)
+	follow, cancel := context.WithTimeout(ctx, maxBehind)
 	defer cancel()
 	if err := errors.Join(s.scale(follow, "echo", 15), s.answersFrom(follow, 15)); err != nil {
-		return "", fmt.Errorf("a change after the API server was away was not followed within %s: %w", mostBehind, err)
+		return "", fmt.Errorf("a change after the API server was away was not followed within %s: %w", maxBehind, err)
 	}
 	took := time.Since(begun)
 	for _, node := range s.cluster.Shape().Nodes() {
@@ -364,7 +364,7 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("for a minute no API server: %s; a change after it was followed within %.1f s", u, took.Seconds()), nil
 }
 
-// foreignFlush has somebody else take rules away, in several ways, and measures how long
+// foreignFlush removes rules in several ways, as another program may, and measures how long
 // connections of that node fail.
 func foreignFlush(ctx context.Context, s *scene) (string, error) {
 	if err := s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"); err != nil {
@@ -456,16 +456,15 @@ func changedLines(before, after string) string {
 	return strings.Join(all, " | ")
 }
 
-// mostDisturbed is how long the machine may stand still during a measurement that counts.
-const mostDisturbed = 50 * time.Millisecond
+// maxStall is how long the machine may stand still during a valid measurement.
+const maxStall = 50 * time.Millisecond
 
-// recovery does something to a node and measures for how long connections fail then, as
-// its client sees it. What never failed took no time. While the machine stands still nothing
-// can recover: a measurement that takes too long for that is repeated.
+// recovery measures how long connections of a node fail after an action, as a client sees
+// it. A measurement that takes too long because the machine stands still is repeated.
 func (s *scene) recovery(ctx context.Context, node shape.Node, most time.Duration, do func() error) (took time.Duration, err error) {
 	err = undisturbed(ctx, func() (string, error) {
 		var missed time.Duration
-		if took, missed, err = s.recoveryOnce(ctx, node, do); err != nil || took <= most || missed <= mostDisturbed {
+		if took, missed, err = s.recoveryOnce(ctx, node, do); err != nil || took <= most || missed <= maxStall {
 			return "", err
 		}
 		return fmt.Sprintf("%d ms of the %d ms in which connections failed", missed.Milliseconds(), took.Milliseconds()), nil
@@ -497,7 +496,7 @@ func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() err
 	}
 	begun := time.Now()
 	last := begun
-	// It has recovered when nothing failed for as long as it may take to notice.
+	// It has recovered if nothing failed for the time that it may take to notice.
 	err = lab.Wait(ctx, "connections to work again", func(ctx context.Context) (string, error) {
 		sent := time.Now()
 		if _, _, err := exchange(ctx, p); err != nil {
@@ -512,8 +511,8 @@ func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() err
 	return last.Sub(begun), stalls.Stalled(begun, last), err
 }
 
-// affinityTimeout has a client stay with its endpoint as long as it comes back within the
-// time, and be free to get another one afterwards.
+// affinityTimeout checks that a client keeps its endpoint if it returns within the timeout,
+// and may get another one afterwards.
 func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	const stay = 2 * time.Second
 	text := tablePods
@@ -575,8 +574,8 @@ func (s *scene) staysAndLeaves(ctx context.Context, client *corev1.Pod, by serve
 	return leaves(ctx, p, stay)
 }
 
-// comesBack comes back again and again for longer than the affinity lasts, each time well
-// within it, and is an error when another endpoint answers.
+// comesBack connects repeatedly within the timeout, for longer than it in all. It is an
+// error if another endpoint answers.
 func comesBack(ctx context.Context, p probe, stay time.Duration) error {
 	var first string
 	var begun time.Time
@@ -603,7 +602,7 @@ func comesBack(ctx context.Context, p probe, stay time.Duration) error {
 	return errors.Join(err, left)
 }
 
-// leaves comes back after the affinity has ended until another endpoint answers.
+// leaves connects after the timeout until another endpoint answers.
 func leaves(ctx context.Context, p probe, stay time.Duration) error {
 	var first string
 	var last time.Time
@@ -626,8 +625,7 @@ func leaves(ctx context.Context, p probe, stay time.Duration) error {
 	})
 }
 
-// confined looks at what the proxies may do that run: change the network of their node,
-// and nothing else.
+// confined checks that the proxies may only change the network of their node.
 func confined(ctx context.Context, s *scene) (string, error) {
 	status, err := s.cluster.Status(ctx)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// proxyFlow reshapes a Service step by step, and measures that each zone sends to others
-// what the weights say: what its own endpoints cannot bear, and no more. Meanwhile no
-// connection is lost.
+// proxyFlow changes a Service step by step, and measures that each zone sends to others
+// exactly what the weights say. No connection is lost meanwhile.
 func proxyFlow(ctx context.Context, s *scene) (string, error) {
 	if err := s.routeUneven(ctx, annotated("vicinity.dev/proxy", "true", zoneAnnotation, "Prefer"), 6, 4, 2); err != nil {
 		return "", err

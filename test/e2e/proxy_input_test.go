@@ -230,7 +230,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	}
 	took := time.Since(begun)
 	for _, service := range []string{"good", "echo"} {
-		job, err := s.planLoadOf(ctx, service, some())
+		job, err := s.planLoadOf(ctx, service, lightPlan())
 		if err != nil {
 			return "", err
 		}
@@ -265,7 +265,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d mistakes refused by name, %d oddities taken; a Service that came after them was served after %.1f s, no proxy ended", len(refused), len(odd), took.Seconds()), nil
 }
 
-// oddities are objects that the API takes, and that are of no use or too large.
+// oddities are objects that the API accepts, but that are useless or too large.
 func (s *scene) oddities() []string {
 	annotated := `vicinity.dev/proxy: "true"`
 	service := func(name, spec string) string {
@@ -383,7 +383,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 			return "", nil
 		})
 	}
-	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: plenty()})
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -426,8 +426,8 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d connections between 3 zones counted to the one, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
 }
 
-// failuresWithoutCause counts connections that fail though nothing is wrong with their
-// endpoints: during churn and after it, through each proxy as many.
+// failuresWithoutCause counts connections that fail although their endpoints are healthy,
+// during churn and after it: as many through either proxy.
 func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 	each := int64(20_000)
 	if soaking() {
@@ -552,14 +552,14 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.stays(ctx); err != nil {
 		return "", err
 	}
-	near, err := alone.flawless(ctx, lab.LoadOptions{Plan: plenty()})
+	near, err := alone.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
 	if near.InZone() < 1 {
 		return "", fmt.Errorf("with hints for zones %.1f %% stays in its zone", 100*near.InZone())
 	}
-	by, err := alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: some()})
+	by, err := alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}

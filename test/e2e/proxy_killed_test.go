@@ -70,8 +70,8 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 		len(nodes), u, missed), nil
 }
 
-// unseen is a Service whose endpoints change while all proxies are dead.
-type unseen struct {
+// missedChange is a Service whose endpoints change while all proxies are dead.
+type missedChange struct {
 	*scene
 	backends map[string]*corev1.Pod // by their letters
 	clients  []corev1.Pod
@@ -80,10 +80,10 @@ type unseen struct {
 }
 
 // changedWhileDead has a Service with the endpoints a and c lose a and get b while all
-// proxies are dead. As soon as they are ready again connections go to b and c alone. Flows of
-// datagrams that went to a come to b or c, and those to c stay.
+// proxies are dead. When they are ready again, connections go to b and c only. UDP flows to
+// a move to b or c, and those to c stay.
 func (s *scene) changedWhileDead(ctx context.Context) (figure string, err error) {
-	u := &unseen{scene: s, flows: map[string][]net.Conn{}}
+	u := &missedChange{scene: s, flows: map[string][]net.Conn{}}
 	defer func() {
 		for _, flows := range u.flows {
 			for _, flow := range flows {
@@ -124,7 +124,7 @@ func (s *scene) changedWhileDead(ctx context.Context) (figure string, err error)
 
 // prepare makes the Service with the endpoints a and c, and from each client a flow to
 // either.
-func (u *unseen) prepare(ctx context.Context) error {
+func (u *missedChange) prepare(ctx context.Context) error {
 	text := ""
 	for _, letter := range []string{"a", "b", "c"} {
 		text += backendPod(letter)
@@ -169,7 +169,7 @@ func (u *unseen) prepare(ctx context.Context) error {
 }
 
 // ready waits until so many pods with a label are ready.
-func (u *unseen) ready(ctx context.Context, selector string, number int) (pods []corev1.Pod, err error) {
+func (u *missedChange) ready(ctx context.Context, selector string, number int) (pods []corev1.Pod, err error) {
 	err = lab.Wait(ctx, fmt.Sprintf("%d pods with %s to be ready", number, selector), func(ctx context.Context) (string, error) {
 		list, err := u.CoreV1().Pods(u.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
@@ -185,7 +185,7 @@ func (u *unseen) ready(ctx context.Context, selector string, number int) (pods [
 }
 
 // slice is an EndpointSlice with some of the backends.
-func (u *unseen) slice(letters ...string) string {
+func (u *missedChange) slice(letters ...string) string {
 	text := "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: unseen, labels: {kubernetes.io/service-name: unseen, endpointslice.kubernetes.io/managed-by: test}}\n" +
 		"addressType: IPv4\nports: [{name: tcp, port: 8081, protocol: TCP}, {name: udp, port: 8082, protocol: UDP}]\nendpoints:\n"
 	for _, letter := range letters {
@@ -196,7 +196,7 @@ func (u *unseen) slice(letters ...string) string {
 }
 
 // flowTo opens flows of datagrams until one is answered by a pod.
-func (u *unseen) flowTo(ctx context.Context, client *corev1.Pod, address, want string) (flow net.Conn, err error) {
+func (u *missedChange) flowTo(ctx context.Context, client *corev1.Pod, address, want string) (flow net.Conn, err error) {
 	err = lab.Wait(ctx, fmt.Sprintf("a flow from %s to %s", client.Name, want), func(ctx context.Context) (string, error) {
 		opened, err := u.cluster.DialFromPod(ctx, client, "udp", address)
 		if err != nil {
@@ -213,9 +213,9 @@ func (u *unseen) flowTo(ctx context.Context, client *corev1.Pod, address, want s
 	return flow, err
 }
 
-// whileDead does something while no proxy runs. They are held first and then killed: those
-// that are killed are started again at once, and would see what is done.
-func (u *unseen) whileDead(ctx context.Context, do func(context.Context) error) (err error) {
+// whileDead calls a function while no proxy runs. Proxies are paused before they are
+// killed, since killed ones restart at once.
+func (u *missedChange) whileDead(ctx context.Context, do func(context.Context) error) (err error) {
 	nodes := u.cluster.Shape().Nodes()
 	defer func() {
 		for _, node := range nodes {
@@ -233,9 +233,9 @@ func (u *unseen) whileDead(ctx context.Context, do func(context.Context) error) 
 	return do(ctx)
 }
 
-// change has a go and b come, and waits until all but the proxies know it. On every second
-// node the rules go, too: nothing says any more which endpoints there were.
-func (u *unseen) change(ctx context.Context) error {
+// change replaces a by b, and waits until everyone but the proxies knows. On every second
+// node it also removes the rules, so that nothing says which endpoints there were.
+func (u *missedChange) change(ctx context.Context) error {
 	for i, node := range u.cluster.Shape().Nodes() {
 		if i%2 > 0 {
 			continue
@@ -265,7 +265,7 @@ func (u *unseen) change(ctx context.Context) error {
 }
 
 // groupsName waits until the groups have these endpoints and no others.
-func (u *unseen) groupsName(ctx context.Context, letters ...string) error {
+func (u *missedChange) groupsName(ctx context.Context, letters ...string) error {
 	want := map[string]bool{}
 	for _, letter := range letters {
 		want[podAddress(u.backends[letter], corev1.IPv4Protocol).String()] = true

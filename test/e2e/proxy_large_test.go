@@ -118,15 +118,15 @@ func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Durati
 		}
 		others++
 		longest = max(longest, time.Since(begun))
-		nodes, err := s.tooLargeTold(ctx)
+		nodes, err := s.countTooLarge(ctx)
 		if err != nil || nodes == len(s.cluster.Shape().Nodes()) {
 			return others, longest, err
 		}
 	}
 }
 
-// tooLargeTold is how many nodes have told that the large Service is too large.
-func (s *scene) tooLargeTold(ctx context.Context) (int, error) {
+// countTooLarge is how many nodes reported that the large Service is too large.
+func (s *scene) countTooLarge(ctx context.Context) (int, error) {
 	list, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,reason=TooManyElements"})
 	if err != nil {
 		return 0, err

@@ -16,9 +16,9 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// dropsUnallocated connects to an address of each range of cluster IPs that no Service has, and
-// to one beside the range. Outside of the nodes there is somebody who answers at both, so that
-// the first is not reached only because the nodes drop what is sent to it.
+// dropsUnallocated connects to an unused address of each range of cluster IPs, and to one
+// beside the range. Both addresses answer outside the nodes, so that the first is
+// unreachable only because the nodes drop it.
 func (s *scene) dropsUnallocated(ctx context.Context) (string, error) {
 	taken := map[netip.Addr]bool{}
 	services, err := s.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -69,7 +69,7 @@ func dropsOnly(ctx context.Context, name string, clients []string, dropped, reac
 	outside := shape.FabricNamespace(name)
 	var there []netip.AddrPort
 	for _, address := range []netip.Addr{dropped, reached} {
-		// An address that the kernel may yet find to be somebody else's cannot be listened at.
+		// Listening fails while duplicate detection runs.
 		own := &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(address.BitLen(), address.BitLen())}, Flags: unix.IFA_F_NODAD}
 		change := func(change func(netlink.Link, *netlink.Addr) error) error {
 			return fabric.InNamespace(outside, func() error {
@@ -84,7 +84,7 @@ func dropsOnly(ctx context.Context, name string, clients []string, dropped, reac
 			return fmt.Errorf("giving the fabric the address %s: %w", address, err)
 		}
 		defer func() { err = errors.Join(err, change(netlink.AddrDel)) }()
-		// The kernel connects those that nobody accepts.
+		// The kernel completes connections without accept.
 		listener, err := fabric.Listen(outside, "tcp", netip.AddrPortFrom(address, 0).String())
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ import (
 // it are begun by hand here: a packet with an INIT chunk is sent from a client, and seen
 // by whoever it was brought to.
 
-// sctpTags mark the packets of each try, as their initiation tag.
+// sctpTags distinguish the packets of each try by their initiation tag.
 var sctpTags atomic.Uint32
 
 // sctp begins connections from a namespace, and says which backends they are brought to,

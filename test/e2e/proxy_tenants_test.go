@@ -15,20 +15,20 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// prey is a Service whose addresses a tenant claims, and the port.
-type prey struct {
+// victim is a Service whose addresses a tenant claims, with its port.
+type victim struct {
 	namespace, name string
 	port            int32
 	network         string
-	// byKubeProxy says that vicinity-proxy does not serve it.
+	// byKubeProxy means that vicinity-proxy does not serve it.
 	byKubeProxy bool
-	// silent says that its endpoints are none that say who they are.
+	// silent means that its endpoints do not say who they are.
 	silent bool
 }
 
 // victims are those of the namespace of a scene, and the API server.
-func (s *scene) victims() []prey {
-	return append(s.protected(), []prey{
+func (s *scene) victims() []victim {
+	return append(s.protected(), []victim{
 		{namespace: s.namespace, name: "echo", port: 80, network: "tcp", byKubeProxy: true},
 		{namespace: s.namespace, name: "dns", port: 53, network: "udp", byKubeProxy: true},
 		{namespace: s.namespace, name: "dns", port: 53, network: "tcp", byKubeProxy: true},
@@ -37,8 +37,8 @@ func (s *scene) victims() []prey {
 }
 
 // protected are those victims that vicinity-proxy serves.
-func (s *scene) protected() []prey {
-	return []prey{{namespace: s.namespace, name: "ledger", port: 81, network: "tcp"}}
+func (s *scene) protected() []victim {
+	return []victim{{namespace: s.namespace, name: "ledger", port: 81, network: "tcp"}}
 }
 
 // tenantsTakeNothing has a tenant's Service claim the cluster IPs of others, of a DNS
@@ -88,7 +88,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if err != nil {
 		return "", err
 	}
-	// The victim that vicinity-proxy serves is none of these, then and during the hand-over.
+	// Without the victim that vicinity-proxy serves.
 	asked := 0
 	wrong := func(ctx context.Context) (string, error) {
 		taken, of, err := s.taken(ctx, tenant.namespace, s.protected())
@@ -153,7 +153,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 			return "", errors.Join(errors.New("after the hand-over: "+is), err)
 		}
 	}
-	told, err := tenant.refusalTold(ctx)
+	told, err := tenant.refusalReported(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -191,7 +191,7 @@ func (s *scene) addressesOf(ctx context.Context) ([]netip.Addr, error) {
 // taken counts connections from clients on all nodes to some victims, and those of them that
 // the pods of a tenant answered. One of the others is answered by the Service that it is
 // for, or not by an echo at all.
-func (s *scene) taken(ctx context.Context, tenant string, victims []prey) (taken, all int, err error) {
+func (s *scene) taken(ctx context.Context, tenant string, victims []victim) (taken, all int, err error) {
 	clients, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
 	if err != nil {
 		return 0, 0, err
@@ -287,9 +287,9 @@ func (h holds) targets(address string) []string {
 	return all
 }
 
-// refusalTold waits until all nodes have told by an event that addresses are refused, and
-// returns how many they are.
-func (s *scene) refusalTold(ctx context.Context) (nodes int, err error) {
+// refusalReported waits until all nodes have reported refused addresses by an event, and
+// returns their number.
+func (s *scene) refusalReported(ctx context.Context) (nodes int, err error) {
 	err = lab.Wait(ctx, "all nodes to tell that addresses are refused", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=takes,reason=AddressRefused"})
 		if err != nil {

@@ -229,7 +229,7 @@ func handOver(ctx context.Context, s *scene) (string, error) {
 	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -248,7 +248,7 @@ func handOver(ctx context.Context, s *scene) (string, error) {
 	if _, err := s.onlyIn(ctx, "echo", "kube-proxy"); err != nil {
 		return "", err
 	}
-	again, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	again, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}

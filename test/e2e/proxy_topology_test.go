@@ -186,9 +186,9 @@ func proxyKeys(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("node, zone, then anywhere; without the zone's endpoint anywhere; %d connections", n+more), nil
 }
 
-// nodesWithinTheBound has nodes prefer their own endpoints, of which one is alone on
-// zone-a-1: that node would load it to twice the even share, so it uses those of its
-// zone, and all others use their own. deliver writes the Service's annotations.
+// nodesWithinTheBound has nodes prefer their own endpoints. Zone-a-1 would load its single
+// endpoint to twice the even share, so it uses those of its zone; all others use their own.
+// deliver writes the Service's annotations.
 func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch string) error) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) {
 		if err := s.place(ctx, "zone-a-1", "zone-a-2", "zone-a-2", "zone-a-2", "zone-b-1", "zone-b-1", "zone-b-2", "zone-b-2",
@@ -204,7 +204,7 @@ func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch strin
 		}); err != nil {
 			return "", err
 		}
-		result, err := s.load(ctx, lab.LoadOptions{Plan: plenty()})
+		result, err := s.load(ctx, lab.LoadOptions{Plan: heavyPlan()})
 		if err != nil {
 			return "", err
 		}
@@ -244,7 +244,7 @@ func proxyHardKeys(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	told, err := s.unreachableTold(ctx)
+	told, err := s.unreachableReported(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -521,9 +521,9 @@ func (s *scene) setZone(ctx context.Context, node, zone string) error {
 	return err
 }
 
-// unreachableTold waits until somebody says that the Service is out of reach of nodes: by
-// one event a proxy and by a metric.
-func (s *scene) unreachableTold(ctx context.Context) (string, error) {
+// unreachableReported waits until each proxy reports by an event and a metric that nodes
+// cannot reach the Service.
+func (s *scene) unreachableReported(ctx context.Context) (string, error) {
 	var events *corev1.EventList
 	err := lab.Wait(ctx, "proxies to tell that the Service is out of reach", func(ctx context.Context) (missing string, err error) {
 		events, err = s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=echo,type=Warning"})

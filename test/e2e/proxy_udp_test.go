@@ -15,12 +15,12 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// mostTrailing is how long a flow of datagrams may take to follow its endpoints. A flow that
-// the kernel does not forget goes on as long as its client sends.
-const mostTrailing = 20 * time.Second
+// maxTrailing is how long a UDP flow may take to follow its endpoints. As long as its
+// client sends, the kernel keeps an entry that was not deleted.
+const maxTrailing = 20 * time.Second
 
-// udpFollows has endpoints go from under flows of datagrams, and come to flows that had
-// none: the flows follow, although the kernel would go on with what it tracks.
+// udpFollows removes and adds endpoints of UDP flows: the flows follow, although the kernel
+// would keep its entries.
 func udpFollows(ctx context.Context, s *scene) (string, error) {
 	text := tablePods
 	for _, letter := range []string{"a", "b"} {
@@ -84,7 +84,7 @@ func udpFollows(ctx context.Context, s *scene) (string, error) {
 
 // flowReaches waits until datagrams of a flow are answered by one of some pods.
 func flowReaches(ctx context.Context, flow net.Conn, pods ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, mostTrailing)
+	ctx, cancel := context.WithTimeout(ctx, maxTrailing)
 	defer cancel()
 	return lab.Wait(ctx, fmt.Sprintf("datagrams of one flow to come to %s", strings.Join(pods, " or ")), func(context.Context) (string, error) {
 		pod, err := askDatagram(flow)
@@ -100,7 +100,7 @@ func askDatagram(flow net.Conn) (pod string, err error) {
 	if err := flow.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		return "", err
 	}
-	// Refused as long as there is no endpoint, which the next datagram is told.
+	// Without an endpoint the kernel reports the refusal at the next datagram.
 	if _, err := flow.Write([]byte("x")); err != nil && !refusedOrLate(err) {
 		return "", err
 	}

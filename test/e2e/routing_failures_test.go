@@ -20,8 +20,7 @@ import (
 	"vicinity.dev/vicinity/lab"
 )
 
-// ledger counts what happens to the slices of a namespace, by Service, as a proxy that
-// watches them would see it.
+// ledger counts events of the slices of a namespace by Service, as a proxy sees them.
 type ledger struct {
 	mu       sync.Mutex
 	events   map[string]int
@@ -116,8 +115,8 @@ func (l *ledger) count(service string) int {
 	return l.events[service]
 }
 
-// quiet waits until nothing has happened to a Service's slices for a while: there is no
-// loop in which two controllers undo each other's writes.
+// quiet waits until a Service's slices have not changed for a while: no two controllers
+// revert each other's writes.
 func (l *ledger) quiet(ctx context.Context, service string) error {
 	last, since := l.count(service), time.Now()
 	return lab.Wait(ctx, fmt.Sprintf("the slices of %s to be left alone for %s", service, settleTime), func(context.Context) (string, error) {
@@ -131,8 +130,7 @@ func (l *ledger) quiet(ctx context.Context, service string) error {
 	})
 }
 
-// settleTime is how long slices must be left alone to count as settled: longer than
-// what upstream's controller and ours wait before they look again.
+// settleTime is longer than the pauses of upstream's controller and ours.
 const settleTime = 4 * time.Second
 
 // twin is a Service for the same pods as "echo", which says something else.
@@ -147,8 +145,8 @@ spec:
 `, name, annotations)
 }
 
-// rollingUpdate restarts all pods, and counts what that does to a Service that is
-// routed, beside what it does to one that upstream routes and to one that nobody does.
+// rollingUpdate restarts all pods, and counts the effect on a Service routed by Vicinity,
+// one routed by upstream, and one that is not routed.
 func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err := s.route(ctx, 12, preferZone); err != nil {
 		return "", err
@@ -187,8 +185,8 @@ func (s *scene) restartPods(ctx context.Context) error {
 	return s.WaitDeployment(ctx, s.namespace, "echo")
 }
 
-// churn kills pods for a while, first with a Service that is balanced, then with it near.
-// Its slices change no more often near than balanced, and come to rest.
+// churn kills pods for a while, of a balanced Service and then of one that prefers its
+// zone. The latter's slices do not change more often, and come to rest.
 func churn(ctx context.Context, s *scene) (string, error) {
 	during := 20 * time.Second
 	if soaking() {
@@ -211,7 +209,7 @@ func churn(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// How the kills fall into upstream's batches is chance.
+	// How upstream batches the kills is chance.
 	const chance = 1.1
 	if with.events > chance*without.events {
 		return "", fmt.Errorf("each killed pod changed the slices %.2f times, and %.2f times balanced", with.events, without.events)
@@ -449,7 +447,7 @@ func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
 		return "", err
 	}
-	if _, err := s.flawless(ctx, lab.LoadOptions{Plan: some()}); err != nil {
+	if _, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
 		return "", err
 	}
 	if err := s.replicas(ctx, 2); err != nil {

@@ -169,7 +169,7 @@ endpoints:
 	if err := s.Apply(ctx, s.namespace, manifests.String()); err != nil {
 		return "", err
 	}
-	if err := s.told(ctx, "names", said, "balanced: no endpoint is ready. "+said); err != nil {
+	if err := s.warns(ctx, "names", said, "balanced: no endpoint is ready. "+said); err != nil {
 		return "", err
 	}
 	output, err := s.vicinity(ctx, "explain", "svc/names", "-n", s.namespace)
@@ -182,7 +182,7 @@ endpoints:
 	if _, err := s.converged(ctx, "both", 12); err != nil {
 		return "", err
 	}
-	if err := s.told(ctx, "both", said, "endpoints are divided among zones by optimal, the overload stays below 50 %. "+said); err != nil {
+	if err := s.warns(ctx, "both", said, "endpoints are divided among zones by optimal, the overload stays below 50 %. "+said); err != nil {
 		return "", err
 	}
 	if hinted, err := s.hinted(ctx, "both"); err != nil || !hinted {

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab"
 )
 
-// Services for Auto, which Kubernetes has only while every node says where it is and
-// what it has.
+// Services for Auto, which upstream supports only if every node has a zone and allocatable
+// CPU.
 const autoMode = `service.kubernetes.io/topology-mode: Auto`
 
 // routeBesideAuto runs an echo Service that says something, and another for the same
@@ -61,9 +61,8 @@ func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) er
 	return nil
 }
 
-// zonesWithoutLabels takes the label of its zone from the nodes of one zone, and then
-// from all. It is said what that means, traffic goes on, and all is near again when the
-// labels are back.
+// zonesWithoutLabels removes the zone label from the nodes of one zone, then from all.
+// Conditions explain it, traffic goes on, and is near again when the labels are back.
 func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error) {
 	var all, away []string
 	zones := s.cluster.Shape().Zones
@@ -84,16 +83,16 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 		return "", err
 	}
 	warning := fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), corev1.LabelTopologyZone, strings.Join(away, ", "))
-	if err := s.told(ctx, "echo", warning, ""); err != nil {
+	if err := s.warns(ctx, "echo", warning, ""); err != nil {
 		return "", err
 	}
-	if err := s.told(ctx, "auto", warning, "balanced: a node has no zone, and auto needs the zones of all"); err != nil {
+	if err := s.warns(ctx, "auto", warning, "balanced: a node has no zone, and auto needs the zones of all"); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return "", err
 	}
-	part, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	part, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -101,13 +100,13 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 		return "", err
 	}
 	warning = fmt.Sprintf("%d nodes without the label", len(all))
-	if err := s.told(ctx, "echo", warning, "balanced: no zone has capacity, so where traffic comes from is unknown"); err != nil {
+	if err := s.warns(ctx, "echo", warning, "balanced: no zone has capacity, so where traffic comes from is unknown"); err != nil {
 		return "", err
 	}
 	if err := s.WaitHints(ctx, s.namespace, "echo", false); err != nil {
 		return "", err
 	}
-	none, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	none, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -121,8 +120,8 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 		len(away), len(all), part.Due+none.Due), nil
 }
 
-// nodeWithoutCPU has nodes that say nothing of their CPU, or that there is none, where
-// zones are compared by it: they add nothing, and it is said.
+// nodeWithoutCPU has nodes without allocatable CPU where zones are compared by it: they
+// count as none, and a condition says so.
 func nodeWithoutCPU(ctx context.Context, s *scene) (figure string, err error) {
 	const policy = `apiVersion: vicinity.dev/v1alpha1
 kind: RoutingPolicy
@@ -153,10 +152,10 @@ spec: {capacity: {type: CPU}}
 		}
 	}
 	const warning = "2 nodes without allocatable CPU: bare, idle"
-	if err := s.told(ctx, "echo", warning, "endpoints are divided among zones by optimal"); err != nil {
+	if err := s.warns(ctx, "echo", warning, "endpoints are divided among zones by optimal"); err != nil {
 		return "", err
 	}
-	if err := s.told(ctx, "auto", warning, "balanced: a node has no allocatable CPU, and auto needs that of all"); err != nil {
+	if err := s.warns(ctx, "auto", warning, "balanced: a node has no allocatable CPU, and auto needs that of all"); err != nil {
 		return "", err
 	}
 	after, err := s.converged(ctx, "echo", 12)

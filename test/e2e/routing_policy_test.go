@@ -52,7 +52,7 @@ spec: {namespaceSelector: {matchLabels: {%s: "true"}}}
 	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
-	near, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	near, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -147,7 +147,7 @@ func (s *scene) optedOut(ctx context.Context, service string) (load.Result, erro
 	if err := s.answersOn(ctx, service); err != nil {
 		return load.Result{}, err
 	}
-	job, err := s.planLoadOf(ctx, service, some())
+	job, err := s.planLoadOf(ctx, service, lightPlan())
 	if err != nil {
 		return load.Result{}, err
 	}

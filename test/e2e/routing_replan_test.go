@@ -72,14 +72,14 @@ func replan(ctx context.Context, s *scene) (string, error) {
 	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
-	after, err := s.flawless(ctx, lab.LoadOptions{Plan: some()})
+	after, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
 	if after.InZone() < 1 {
 		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone after replan; all should", 100*after.InZone())
 	}
-	if err := s.replanTold(ctx); err != nil {
+	if err := s.replanReported(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("in zone %.1f %% with 2 endpoints lent to %s, which has its own back (predicted %.1f %%), %.1f %% after replan, told by an event; %s",
@@ -123,7 +123,7 @@ func (s *scene) planned(ctx context.Context, endpoints int, inZone float64) erro
 func (s *scene) staysInZone(ctx context.Context, percent float64) (result load.Result, err error) {
 	const most = 5
 	err = lab.Wait(ctx, fmt.Sprintf("about %.1f %% of the traffic to stay in its zone", percent), func(ctx context.Context) (missing string, err error) {
-		if result, err = s.load(ctx, lab.LoadOptions{Plan: some()}); err != nil {
+		if result, err = s.load(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
 			return "", err
 		}
 		if points(result.InZone(), percent/100) > most {
@@ -134,8 +134,8 @@ func (s *scene) staysInZone(ctx context.Context, percent float64) (result load.R
 	return result, err
 }
 
-// replanTold waits until an event tells of the better plan of the echo Service.
-func (s *scene) replanTold(ctx context.Context) error {
+// replanReported waits until an event reports the better plan of the echo Service.
+func (s *scene) replanReported(ctx context.Context) error {
 	const about = "involvedObject.kind=Service,involvedObject.name=echo,reason=TopologyReplanned"
 	return lab.Wait(ctx, "an event of the better plan", func(ctx context.Context) (string, error) {
 		events, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: about})

@@ -133,9 +133,8 @@ func (s *scene) converged(ctx context.Context, service string, endpoints int) (e
 	return e, err
 }
 
-// told waits until explain warns in some words, and until the Service's condition says
-// others, where any are given.
-func (s *scene) told(ctx context.Context, service, warning, condition string) error {
+// warns waits for a warning of explain and, if given, a text in the Service's condition.
+func (s *scene) warns(ctx context.Context, service, warning, condition string) error {
 	return lab.Wait(ctx, "what is wrong to be said of "+service, func(ctx context.Context) (string, error) {
 		e, err := s.explain(ctx, service)
 		if err != nil {
@@ -168,7 +167,7 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 	if err := s.allUsed(ctx, 12); err != nil {
 		return "", err
 	}
-	before, err := s.flawless(ctx, lab.LoadOptions{Plan: plenty()})
+	before, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -184,7 +183,7 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
-	after, err := s.flawless(ctx, lab.LoadOptions{Plan: plenty()})
+	after, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -303,7 +302,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	if points(result.InZone(), expected.InZone/100) > 5 {
 		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone; explain predicts %.1f %%", 100*result.InZone(), expected.InZone)
 	}
-	// What a zone's clients got around to send is not what is measured.
+	// Shares are of each zone's own traffic, since zones do not send equally much.
 	sent, shares := map[string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {
 		sent[flow.Zone] += float64(flow.Answers)

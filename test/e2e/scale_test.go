@@ -15,8 +15,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// soaking reports whether promises are to be kept in their long forms, as by
-// "make soak": at full scale, for long.
+// soaking reports whether promises run in their long forms, at full scale, as by "make
+// soak".
 func soaking() bool { return os.Getenv("E2E_SOAK") != "" }
 
 // scale brings up a lab with many nodes that have no network, and as many pods as the

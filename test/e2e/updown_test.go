@@ -72,7 +72,7 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 	if err := program.gone(before); err != nil {
 		return "", err
 	}
-	// And where nobody brings it up again, down removes it all the same.
+	// Without another up, down removes it too.
 	if err := program.killAt(ctx, moments[1]); err != nil {
 		return "", err
 	}
@@ -85,10 +85,10 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("killed %d times on the way up; up works after it, down leaves nothing", len(moments)+1), nil
 }
 
-// nodeRemoved brings a lab up with an agent for each node, for a user whose programs
-// are to go by a proxy that the lab must not ask. A node that is removed leaves nothing
-// behind, though nobody but its agent cared for its pods, and one that comes after it
-// has nothing of it: it was stopped.
+// nodeRemoved brings a lab up with an agent per node, for a user with an HTTP proxy set,
+// which the lab must not use. A removed node leaves nothing behind, although its own agent
+// managed its pods, and a later node of its name inherits nothing, although the first one
+// was stopped.
 func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
@@ -123,7 +123,7 @@ func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 	if err := program.nothingOf(removed); err != nil {
 		return "", err
 	}
-	// Whether pods take the place of those that are gone yet is the controllers' affair.
+	// Controllers may not have replaced the pods yet.
 	err = lab.Wait(ctx, "clients to run in the pods of the other node and nowhere else", func(ctx context.Context) (string, error) {
 		there, err := podsOn(ctx, client, "b-1")
 		if err != nil {
@@ -171,13 +171,13 @@ func podsOn(ctx context.Context, client *lab.Client, node string) (map[string]st
 	return pods, nil
 }
 
-// nothingOf fails when the lab or the machine has anything of some pods.
+// nothingOf returns an error if the lab or the machine has anything of some pods.
 func (p second) nothingOf(pods map[string]string) error {
 	traces, err := lab.Traces(p.name, p.options)
 	if err != nil {
 		return err
 	}
-	// Who lost its network is in none by which it could be found as the lab's.
+	// A process that lost its network is in no namespace of the lab.
 	all, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return err

@@ -28,8 +28,7 @@ func somePlans(t *testing.T, n int) (*planner, []plan) {
 	return p, plans
 }
 
-// Of the sizes that are promised, one in ten Services is larger and one in a hundred
-// has several slices; each endpoint has an address of its own, a node and a zone.
+// One in ten Services is larger and one in a hundred much larger.
 func TestObjects(t *testing.T) {
 	p, plans := somePlans(t, 200)
 	if p.endpoints != 2000 {
@@ -81,8 +80,8 @@ func withReason(service *corev1.Service, reason string) *corev1.Service {
 	return service
 }
 
-// A Service is done when all endpoints of all slices have hints, or when it is said
-// that there will be none.
+// A Service is done when all endpoints of all slices have hints, or its condition says that
+// it gets none.
 func TestServicesAreCounted(t *testing.T) {
 	_, plans := somePlans(t, 2)
 	large, small := plans[0], plans[1]
@@ -118,7 +117,7 @@ func TestServicesAreCounted(t *testing.T) {
 	}
 }
 
-// What a watch shows after a change is the change itself, then the hints for it.
+// After a change a watch shows the change itself, then the hints for it.
 func TestChangesAreAnswered(t *testing.T) {
 	p, plans := somePlans(t, 2)
 	routed := hint(plans[1].slices[0], 0)
