@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/inspect"},
 	// What a node's rules are, as the proxy makes them and as the command line explains
 	// them.
-	{"internal/proxy/ruleset"},
+	{"internal/proxy/ruleset", "internal/proxy/netlink"},
 	{"internal/proxy/compile", "internal/proxy/kernel"},
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/proxy/proxyflags"},

@@ -44,6 +44,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -209,10 +210,10 @@ func (a *Accountant) Run(ctx context.Context) error {
 
 // follow takes what the kernel reports, until that is closed.
 func (a *Accountant) follow(listening reports) error {
-	into := make([]byte, readLength)
+	into := make([]byte, netlink.ReceiveBuffer)
 	for {
 		n, err := listening.receive(into)
-		a.take(into[:n], messageDelete, a.ledger.gone)
+		a.take(into[:n], netlink.TrackDelete, a.ledger.gone)
 		switch {
 		case errors.Is(err, errLost):
 			a.mu.Lock()
@@ -231,15 +232,15 @@ func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for {
-		m, rest, ok := nextMessage(read)
+		m, rest, ok := netlink.NextMessage(read)
 		if !ok {
 			return
 		}
 		read = rest
-		if m.kind != kind {
+		if m.Kind != kind {
 			continue
 		}
-		if c, counts := a.messages.connection(m.payload); counts {
+		if c, counts := a.messages.connection(m.Content); counts {
 			to(c)
 		}
 	}
@@ -252,7 +253,7 @@ func (a *Accountant) look(ctx context.Context) {
 	a.mu.Lock()
 	a.ledger.begin()
 	a.mu.Unlock()
-	used, err := a.kernel.read(ctx, func(part []byte) { a.take(part, messageNew, a.ledger.found) })
+	used, err := a.kernel.read(ctx, func(part []byte) { a.take(part, netlink.TrackNew, a.ledger.found) })
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}

@@ -15,9 +15,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -135,7 +137,7 @@ func (k *fakeKernel) read(_ context.Context, use func([]byte)) (time.Duration, e
 	defer k.mu.Unlock()
 	k.readings++
 	for _, message := range k.open {
-		use(framed(messageNew, message))
+		use(framed(netlink.TrackNew, message))
 	}
 	return k.costs, k.readFail
 }
@@ -163,9 +165,9 @@ func (k *fakeKernel) timesRead() int {
 // framed is a message with its header.
 func framed(kind uint16, payload []byte) []byte {
 	var read []byte
-	read = binary.NativeEndian.AppendUint32(read, uint32(headerLength+len(payload)))
+	read = binary.NativeEndian.AppendUint32(read, uint32(unix.SizeofNlMsghdr+len(payload)))
 	read = binary.NativeEndian.AppendUint16(read, kind)
-	return append(append(read, make([]byte, headerLength-len(read))...), payload...)
+	return append(append(read, make([]byte, unix.SizeofNlMsghdr-len(read))...), payload...)
 }
 
 // running is an Accountant that runs on a fake kernel and clock.
@@ -230,7 +232,7 @@ func TestOpenConnectionsCountOnceAndBytesAsTheyCome(t *testing.T) {
 	ended := recorded(t, endedTCP6)
 	at := strings.Index(string(ended), "\x05\xa0") + 1 // the bytes of the request
 	ended[at]++
-	k.received <- received{read: framed(messageDelete, ended), err: errLost}
+	k.received <- received{read: framed(netlink.TrackDelete, ended), err: errLost}
 	want[1].moved.request++
 	eventually(t, "that the last byte counts", func() bool { return fmt.Sprint(counted(r.Accountant)) == fmt.Sprint(want) })
 

@@ -204,7 +204,7 @@ func (n *namespace) serve(target netip.Addr) {
 		}
 	}()
 	go func() {
-		buffer := make([]byte, readLength)
+		buffer := make([]byte, 64<<10)
 		for {
 			count, from, err := packets.ReadFrom(buffer)
 			if err != nil {

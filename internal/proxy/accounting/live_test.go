@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
 
 // live is an Accountant that is told what happens in a namespace.
@@ -374,16 +376,16 @@ func TestReportsAreFiltered(t *testing.T) {
 	n.flush()
 	n.echo(n.dial("udp", front4, frontPort), 10)
 	n.flush()
-	into := make([]byte, readLength)
+	into := make([]byte, netlink.ReceiveBuffer)
 	count, err := listening.receive(into)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, rest, ok := nextMessage(into[:count])
-	if !ok || len(rest) != 0 || m.kind != messageDelete {
+	m, rest, ok := netlink.NextMessage(into[:count])
+	if !ok || len(rest) != 0 || m.Kind != netlink.TrackDelete {
 		t.Fatalf("the report is %x", into[:count])
 	}
-	if c, ok := newReader().connection(m.payload); !ok || c.front.Address != front4 {
+	if c, ok := newReader().connection(m.Content); !ok || c.front.Address != front4 {
 		t.Errorf("the first report is of %+v, %t", c, ok)
 	}
 }
@@ -392,7 +394,7 @@ func TestReportsAreFiltered(t *testing.T) {
 func messagesOf(read []byte) int {
 	n := 0
 	for {
-		_, rest, ok := nextMessage(read)
+		_, rest, ok := netlink.NextMessage(read)
 		if !ok {
 			return n
 		}
@@ -417,7 +419,7 @@ func TestReportsAreReadTogether(t *testing.T) {
 	if err != nil || count < longestReport || first < 2 || first >= ended {
 		t.Fatalf("%d reports in %d bytes: %v", first, count, err)
 	}
-	all := make([]byte, readLength)
+	all := make([]byte, netlink.ReceiveBuffer)
 	if count, err = listening.receive(all); err != nil || messagesOf(all[:count]) != ended-first {
 		t.Errorf("then %d reports, want %d: %v", messagesOf(all[:count]), ended-first, err)
 	}
@@ -444,7 +446,7 @@ func TestSmallBuffersAreReadSooner(t *testing.T) {
 	if err := listening.close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listening.(*ends).receiveMore(make([]byte, readLength), 0); !errors.Is(err, os.ErrClosed) {
+	if _, err := listening.(*ends).receiveMore(make([]byte, netlink.ReceiveBuffer), 0); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after it was closed: %v, want %v", err, os.ErrClosed)
 	}
 }

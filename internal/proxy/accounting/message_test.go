@@ -1,15 +1,10 @@
 package accounting
 
 import (
-	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -154,55 +149,6 @@ func FuzzConnection(f *testing.F) {
 			t.Errorf("%x is %+v, and then %+v", payload, c, again)
 		}
 	})
-}
-
-// Reads end where their messages do.
-func FuzzMessages(f *testing.F) {
-	f.Add(tableRequest())
-	f.Add(append(tableRequest(), tableRequest()...))
-	f.Fuzz(func(t *testing.T, read []byte) {
-		length := 0
-		for rest := read; ; {
-			m, next, ok := nextMessage(rest)
-			if !ok {
-				break
-			}
-			if length += headerLength + len(m.payload); len(next) >= len(rest) {
-				t.Fatalf("%d bytes are left of %d", len(next), len(rest))
-			}
-			rest = next
-		}
-		if length > len(read) {
-			t.Errorf("%d bytes of messages in %d", length, len(read))
-		}
-		_, _ = ending(read)
-	})
-}
-
-// A table ends with a message that says so, or what went wrong.
-func TestEndings(t *testing.T) {
-	number := func(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
-	entry := framed(messageNew, recorded(t, openUDP4))
-	for _, test := range []struct {
-		name string
-		part []byte
-		last bool
-		want error
-	}{
-		{"nothing", nil, false, nil},
-		{"entries", append(slices.Clone(entry), entry...), false, nil},
-		{"the end", framed(unix.NLMSG_DONE, number(0)), true, nil},
-		{"the end after an entry", append(slices.Clone(entry), framed(unix.NLMSG_DONE, number(0))...), true, nil},
-		{"the end without more", framed(unix.NLMSG_DONE, nil), true, nil},
-		{"an end that is none", framed(unix.NLMSG_DONE, number(-int32(unix.ENOMEM))), true, unix.ENOMEM},
-		{"a refusal", framed(unix.NLMSG_ERROR, number(-int32(unix.EPERM))), true, unix.EPERM},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if last, err := ending(test.part); last != test.last || !errors.Is(err, test.want) {
-				t.Errorf("last %t, %v, want %t, %v", last, err, test.last, test.want)
-			}
-		})
-	}
 }
 
 func BenchmarkMessage(b *testing.B) {

@@ -2,7 +2,6 @@ package accounting
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -10,13 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
-
-// readLength is more than the kernel puts into one read of a netlink socket.
-const readLength = 64 << 10
-
-// answerTimeout is how long the kernel may take for the next part of its table.
-const answerTimeout = 10 * time.Second
 
 // conntrack is the connection tracking of the network namespace in which the process
 // runs.
@@ -42,20 +37,34 @@ type ends struct {
 	all bool
 }
 
-// listen asks for the reports. What comes faster than it is read has room in a buffer.
+// listen asks for the reports of connections that end. What comes faster than it is read has
+// room in a buffer. The filter comes before the membership, so that none slips through.
 func (conntrack) listen(buffer int) (reports, error) {
-	fd, err := open(unix.SOCK_NONBLOCK)
+	socket, err := netlink.Dial()
 	if err != nil {
 		return nil, err
 	}
-	if err := prepare(fd, buffer); err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+	fail := func(err error) (reports, error) {
+		return nil, errors.Join(fmt.Errorf("listening to connection tracking: %w", err), socket.Close())
 	}
-	given, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err := socket.SetReceiveBuffer(buffer); err != nil {
+		return fail(err)
+	}
+	if err := socket.Filter(translatedOnly); err != nil {
+		return fail(err)
+	}
+	if err := socket.Join(unix.NFNLGRP_CONNTRACK_DESTROY); err != nil {
+		return fail(err)
+	}
+	given, err := socket.Given()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("asking for the buffer of a netlink socket: %w", err), unix.Close(fd))
+		return fail(err)
 	}
-	return &ends{file: os.NewFile(uintptr(fd), "netlink"), gather: gatheredIn(given)}, nil
+	file, err := socket.File()
+	if err != nil {
+		return fail(err)
+	}
+	return &ends{file: file, gather: gatheredIn(given)}, nil
 }
 
 // gatheredIn is how long reports may gather in a buffer of so many bytes, as the kernel counts
@@ -65,37 +74,6 @@ func gatheredIn(given int) time.Duration {
 	return gather * time.Duration(min(given, usual)) / usual
 }
 
-// open makes a netlink socket.
-func open(flags int) (fd int, err error) {
-	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|flags, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return -1, fmt.Errorf("making a netlink socket: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return -1, errors.Join(fmt.Errorf("binding a netlink socket: %w", err), unix.Close(fd))
-	}
-	return fd, nil
-}
-
-// prepare makes a socket one that gets the reports that are of interest. The filter
-// comes before the membership, so that none slips through.
-func prepare(fd, buffer int) error {
-	// The first is beyond what the system allows everybody, and for root only.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer); err != nil {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer); err != nil {
-			return fmt.Errorf("giving a netlink socket a buffer of %d bytes: %w", buffer, err)
-		}
-	}
-	program := unix.SockFprog{Len: uint16(len(translatedOnly)), Filter: &translatedOnly[0]}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
-		return fmt.Errorf("filtering the reports of connection tracking: %w", err)
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_CONNTRACK_DESTROY); err != nil {
-		return fmt.Errorf("asking for the reports of connection tracking: %w", err)
-	}
-	return nil
-}
-
 // findAttribute is where a filter reads, as if it were of the packet, the place of the
 // attribute X at or after A (SKF_AD_OFF + SKF_AD_NLATTR).
 const findAttribute = 0xfffff000 + 12
@@ -103,13 +81,13 @@ const findAttribute = 0xfffff000 + 12
 // translatedOnly lets messages pass that have the bit in their status. On a busy node
 // most connections are not to a Service, and the kernel then never wakes anybody up.
 var translatedOnly = []unix.SockFilter{
-	{Code: unix.BPF_LD | unix.BPF_IMM, K: headerLength + preambleLength},
-	{Code: unix.BPF_LDX | unix.BPF_IMM, K: attributeStatus},
+	{Code: unix.BPF_LD | unix.BPF_IMM, K: unix.SizeofNlMsghdr + netlink.HeaderLength},
+	{Code: unix.BPF_LDX | unix.BPF_IMM, K: netlink.TrackStatus},
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: findAttribute},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 0, Jt: 4}, // there is none
 	{Code: unix.BPF_MISC | unix.BPF_TAX},
-	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: attributeLength},
-	{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: statusTranslated, Jf: 1},
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: unix.SizeofNlAttr},
+	{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: netlink.StatusTranslated, Jf: 1},
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 }
@@ -144,7 +122,7 @@ func (e *ends) receiveMore(into []byte, n int) (int, error) {
 		for len(into)-n >= longestReport && failure == nil {
 			var more int
 			if more, failure = ignoringInterrupts(func() (int, error) { return unix.Read(int(fd), into[n:]) }); failure == nil {
-				n = aligned(n + more)
+				n = netlink.Align(n + more)
 			}
 		}
 	})
@@ -184,36 +162,30 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
+// readTable asks for all connections of both families whose destination was translated.
+// Kernels that cannot choose by status give all of them.
 func readTable(ctx context.Context, use func(part []byte)) error {
-	fd, err := open(0)
+	socket, err := netlink.Dial()
 	if err != nil {
 		return err
 	}
-	socket := os.NewFile(uintptr(fd), "netlink")
-	defer socket.Close()
-	timeout := unix.NsecToTimeval(answerTimeout.Nanoseconds())
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		return err
-	}
-	if err := unix.Sendto(fd, tableRequest(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	part := make([]byte, readLength)
-	for ctx.Err() == nil {
-		n, err := ignoringInterrupts(func() (int, error) { return unix.Read(fd, part) })
-		if err != nil {
-			return err
+	err = socket.List(tableRequest(), func(part []byte) bool {
+		if ctx.Err() != nil {
+			return false
 		}
-		last, err := ending(part[:n])
-		if err != nil {
-			return err
-		}
-		use(part[:n])
-		if last {
-			return nil
-		}
-	}
-	return ctx.Err()
+		use(part)
+		return true
+	})
+	return errors.Join(err, ctx.Err(), socket.Close())
+}
+
+func tableRequest() *netlink.Messages {
+	var m netlink.Messages
+	m.Begin(netlink.TrackGet, unix.NLM_F_DUMP, unix.AF_UNSPEC, 0)
+	m.Number32(netlink.TrackStatus, netlink.StatusTranslated)
+	m.Number32(netlink.TrackStatusMask, netlink.StatusTranslated)
+	m.End()
+	return &m
 }
 
 func ignoringInterrupts(read func() (int, error)) (int, error) {
@@ -222,43 +194,4 @@ func ignoringInterrupts(read func() (int, error)) (int, error) {
 			return n, err
 		}
 	}
-}
-
-// ending looks whether a part is the last, or says that something went wrong.
-func ending(part []byte) (last bool, err error) {
-	for {
-		m, rest, ok := nextMessage(part)
-		if !ok {
-			return false, nil
-		}
-		part = rest
-		switch m.kind {
-		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-			if len(m.payload) < 4 {
-				return true, nil
-			}
-			// It is a negative number of an error, or zero.
-			if code := int32(binary.NativeEndian.Uint32(m.payload)); code < 0 {
-				return true, unix.Errno(-code)
-			}
-			return true, nil
-		}
-	}
-}
-
-// tableRequest asks for all connections of both families whose destination was
-// translated. Kernels that cannot choose by status give all of them.
-func tableRequest() []byte {
-	const attributes = 2
-	request := make([]byte, 0, headerLength+preambleLength+attributes*(attributeLength+4))
-	request = binary.NativeEndian.AppendUint32(request, uint32(cap(request)))
-	request = binary.NativeEndian.AppendUint16(request, messageGet)
-	request = binary.NativeEndian.AppendUint16(request, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	request = append(request, make([]byte, headerLength-len(request)+preambleLength)...)
-	for _, kind := range []uint16{attributeStatus, attributeStatusMask} {
-		request = binary.NativeEndian.AppendUint16(request, attributeLength+4)
-		request = binary.NativeEndian.AppendUint16(request, kind)
-		request = binary.BigEndian.AppendUint32(request, statusTranslated)
-	}
-	return request
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -74,7 +75,7 @@ func BenchmarkReports(b *testing.B) {
 	a := accountant(b, Options{})
 	a.kernel = n.tracking()
 	a.look(b.Context())
-	into := make([]byte, readLength)
+	into := make([]byte, netlink.ReceiveBuffer)
 	var took time.Duration
 	for b.Loop() {
 		listening, err := a.kernel.listen(64 << 20)
@@ -93,7 +94,7 @@ func BenchmarkReports(b *testing.B) {
 				b.Fatal(err)
 			}
 			received += messagesOf(into[:got])
-			a.take(into[:got], messageDelete, a.ledger.gone)
+			a.take(into[:got], netlink.TrackDelete, a.ledger.gone)
 		}
 		ended, err := processTime()
 		if err != nil {

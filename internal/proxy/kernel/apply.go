@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -72,20 +73,20 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 
 // applySome has the kernel do some of a transaction's changes.
 func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transaction, changes []int) error {
-	m := &c.messages
-	m.reset()
-	m.reserve(t)
-	defer m.release()
+	m := &c.Messages
+	m.Reset()
+	reserve(m, t)
+	defer m.Release()
 	e := encoder{messages: m, name: table, family: t.Family, origins: make([]origin, 1)}
-	m.beginBatch()
+	beginBatch(m)
 	for _, i := range changes {
 		if err := e.change(i, &t.Changes[i]); err != nil {
 			return err
 		}
 	}
-	m.endBatch()
+	endBatch(m)
 	err := c.commit(ctx, m)
-	var f *failure
+	var f *netlink.Failure
 	if !errors.As(err, &f) {
 		return err
 	}
@@ -98,7 +99,7 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 }
 
 // reserve makes room for the elements of a transaction, which is where its length is.
-func (m *messages) reserve(t ruleset.Transaction) {
+func reserve(m *netlink.Messages, t ruleset.Transaction) {
 	const headers = 6 * unix.SizeofNlAttr
 	room := 0
 	for i := range t.Changes {
@@ -109,12 +110,12 @@ func (m *messages) reserve(t ruleset.Transaction) {
 			room += len(e.Key) + len(e.Data) + len(e.Verdict.Chain)
 		}
 	}
-	m.bytes = slices.Grow(m.bytes, room)
+	m.Bytes = slices.Grow(m.Bytes, room)
 }
 
 // encoder writes the messages of a transaction.
 type encoder struct {
-	messages *messages
+	messages *netlink.Messages
 	name     string // of the table
 	family   ruleset.Family
 	// origins are what each of the messages is of; the first begins the batch.
@@ -130,7 +131,7 @@ type origin struct {
 
 func (e *encoder) begin(o origin, kind, flags uint16) {
 	e.origins = append(e.origins, o)
-	e.messages.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(e.family), 0)
+	e.messages.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(e.family), 0)
 }
 
 // change writes one change.
@@ -147,22 +148,22 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 		e.addSet(o, c.Set)
 	case ruleset.DeleteSet:
 		e.begin(o, unix.NFT_MSG_DELSET, 0)
-		e.messages.name(unix.NFTA_SET_TABLE, e.name)
-		e.messages.name(unix.NFTA_SET_NAME, c.Set.Name)
-		e.messages.end()
+		e.messages.Name(unix.NFTA_SET_TABLE, e.name)
+		e.messages.Name(unix.NFTA_SET_NAME, c.Set.Name)
+		e.messages.End()
 	case ruleset.AddChain:
 		e.addChain(o, c.Chain)
 		return e.rules(o, c.Chain)
 	case ruleset.DeleteChain:
 		e.begin(o, unix.NFT_MSG_DELCHAIN, 0)
-		e.messages.name(unix.NFTA_CHAIN_TABLE, e.name)
-		e.messages.name(unix.NFTA_CHAIN_NAME, c.Chain.Name)
-		e.messages.end()
+		e.messages.Name(unix.NFTA_CHAIN_TABLE, e.name)
+		e.messages.Name(unix.NFTA_CHAIN_NAME, c.Chain.Name)
+		e.messages.End()
 	case ruleset.ReplaceRules:
 		e.begin(o, unix.NFT_MSG_DELRULE, 0)
-		e.messages.name(unix.NFTA_RULE_TABLE, e.name)
-		e.messages.name(unix.NFTA_RULE_CHAIN, c.Chain.Name)
-		e.messages.end()
+		e.messages.Name(unix.NFTA_RULE_TABLE, e.name)
+		e.messages.Name(unix.NFTA_RULE_CHAIN, c.Chain.Name)
+		e.messages.End()
 		return e.rules(o, c.Chain)
 	case ruleset.AddElements:
 		e.elements(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c)
@@ -176,28 +177,28 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 
 func (e *encoder) table(o origin, kind uint16) {
 	e.begin(o, kind, unix.NLM_F_CREATE)
-	e.messages.name(unix.NFTA_TABLE_NAME, e.name)
-	e.messages.end()
+	e.messages.Name(unix.NFTA_TABLE_NAME, e.name)
+	e.messages.End()
 }
 
 // addChain writes a chain without its rules.
 func (e *encoder) addChain(o origin, chain *ruleset.Chain) {
 	m := e.messages
 	e.begin(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
-	m.name(unix.NFTA_CHAIN_TABLE, e.name)
-	m.name(unix.NFTA_CHAIN_NAME, chain.Name)
+	m.Name(unix.NFTA_CHAIN_TABLE, e.name)
+	m.Name(unix.NFTA_CHAIN_NAME, chain.Name)
 	if base := chain.Base; base != nil {
-		hook := m.nest(unix.NFTA_CHAIN_HOOK)
-		m.number32(unix.NFTA_HOOK_HOOKNUM, hookNumber(base.Hook))
-		m.number32(unix.NFTA_HOOK_PRIORITY, uint32(int32(base.Priority)))
-		m.nested(hook)
+		hook := m.Nest(unix.NFTA_CHAIN_HOOK)
+		m.Number32(unix.NFTA_HOOK_HOOKNUM, hookNumber(base.Hook))
+		m.Number32(unix.NFTA_HOOK_PRIORITY, uint32(int32(base.Priority)))
+		m.EndNest(hook)
 		kind := "filter"
 		if base.NAT {
 			kind = "nat"
 		}
-		m.name(unix.NFTA_CHAIN_TYPE, kind)
+		m.Name(unix.NFTA_CHAIN_TYPE, kind)
 	}
-	m.end()
+	m.End()
 }
 
 // rules writes the rules of a chain, each with its fingerprint.
@@ -210,15 +211,15 @@ func (e *encoder) rules(o origin, chain *ruleset.Chain) error {
 		m := e.messages
 		sets := e.ranges(o, chain.Rules[i].Statements)
 		e.begin(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		m.name(unix.NFTA_RULE_TABLE, e.name)
-		m.name(unix.NFTA_RULE_CHAIN, chain.Name)
-		list := m.nest(unix.NFTA_RULE_EXPRESSIONS)
+		m.Name(unix.NFTA_RULE_TABLE, e.name)
+		m.Name(unix.NFTA_RULE_CHAIN, chain.Name)
+		list := m.Nest(unix.NFTA_RULE_EXPRESSIONS)
 		if err := (&rule{messages: m, family: e.family, sets: sets}).write(chain.Rules[i].Statements); err != nil {
 			return fmt.Errorf("rule %d of chain %s: %w", i+1, chain.Name, err)
 		}
-		m.nested(list)
-		m.raw(unix.NFTA_RULE_USERDATA, comment(ruleComment, prints[i]))
-		m.end()
+		m.EndNest(list)
+		m.Raw(unix.NFTA_RULE_USERDATA, comment(ruleComment, prints[i]))
+		m.End()
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
 
 // Chain is a chain of nftables, of any table.
@@ -45,10 +47,10 @@ func (c *Conn) Chains() ([]Chain, error) {
 	var all []Chain
 	for _, family := range chainFamilies {
 		var found []Chain
-		err := again(listTimes, func() error {
+		err := netlink.Again(listTimes, func() error {
 			found = nil
-			return c.lists.ask(func(m *messages) {
-				m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family.number, 0)
+			return c.lists.Ask(func(m *netlink.Messages) {
+				m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family.number, 0)
 			}, func(content []byte) { found = append(found, readChain(family.name, content)) })
 		})
 		if err != nil {
@@ -61,17 +63,17 @@ func (c *Conn) Chains() ([]Chain, error) {
 
 func readChain(family string, content []byte) Chain {
 	chain := Chain{
-		Family: family, Table: text(attribute(content, unix.NFTA_CHAIN_TABLE)), Name: text(attribute(content, unix.NFTA_CHAIN_NAME)),
+		Family: family, Table: netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_TABLE)), Name: netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_NAME)),
 	}
-	hook := attribute(content, unix.NFTA_CHAIN_HOOK)
-	number := count(attribute(hook, unix.NFTA_HOOK_HOOKNUM))
+	hook := netlink.Attribute(content, unix.NFTA_CHAIN_HOOK)
+	number := netlink.Count(netlink.Attribute(hook, unix.NFTA_HOOK_HOOKNUM))
 	if hook == nil || int(number) >= len(hooks) {
 		return chain
 	}
 	chain.Base = &ChainBase{
-		Type: text(attribute(content, unix.NFTA_CHAIN_TYPE)), Hook: hooks[number], Priority: int(int32(count(attribute(hook, unix.NFTA_HOOK_PRIORITY)))),
+		Type: netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_TYPE)), Hook: hooks[number], Priority: int(int32(netlink.Count(netlink.Attribute(hook, unix.NFTA_HOOK_PRIORITY)))),
 	}
-	if policy := attribute(content, unix.NFTA_CHAIN_POLICY); len(policy) == 4 {
+	if policy := netlink.Attribute(content, unix.NFTA_CHAIN_POLICY); len(policy) == 4 {
 		chain.Base.Drops = binary.BigEndian.Uint32(policy) == netfilterDrop
 	}
 	return chain

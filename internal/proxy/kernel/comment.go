@@ -1,5 +1,7 @@
 package kernel
 
+import "vicinity.dev/vicinity/internal/proxy/netlink"
+
 // The kinds of comments in the user data of rules and of sets, which the kernel keeps for
 // whoever made them and nft shows.
 const (
@@ -21,7 +23,7 @@ func commented(kind byte, data []byte) string {
 			return ""
 		}
 		if data[0] == kind {
-			return text(data[2 : 2+length])
+			return netlink.Text(data[2 : 2+length])
 		}
 		data = data[2+length:]
 	}

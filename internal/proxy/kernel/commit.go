@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
 
 // tries is how often a transaction is tried that the kernel was kept from.
@@ -23,25 +25,25 @@ type partly struct {
 func (p partly) Unwrap() error { return p.error }
 
 // commit has the kernel do what messages say, of which the first begins a batch and the
-// last ends it: at once if it takes them at once, else in parts. The error is a *failure
+// last ends it: at once if it takes them at once, else in parts. The error is a *netlink.Failure
 // if it has not done them.
-func (c *Conn) commit(ctx context.Context, m *messages) error {
-	if err := c.socket.widen(len(m.bytes)); err != nil {
+func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
+	if err := c.Socket.Widen(len(m.Bytes)); err != nil {
 		return err
 	}
-	if len(m.bytes) <= c.socket.limit {
+	if len(m.Bytes) <= c.Socket.Limit() {
 		return c.commitBatch(ctx, m)
 	}
-	var part messages
-	for at := 1; at < len(m.starts)-1; {
-		end := m.fill(&part, at, c.socket.limit)
+	var part netlink.Messages
+	for at := 1; at < len(m.Starts)-1; {
+		end := fill(&part, m, at, c.Socket.Limit())
 		if end == at {
-			return fmt.Errorf("a message of %d bytes is longer than the %d bytes that the kernel permits", m.length(at), c.socket.limit)
+			return fmt.Errorf("a message of %d bytes is longer than the %d bytes that the kernel permits", len(m.Message(at)), c.Socket.Limit())
 		}
 		if err := c.commitBatch(ctx, &part); err != nil {
-			var f *failure
-			if errors.As(err, &f) && f.message > 0 {
-				f.message += at - 1
+			var f *netlink.Failure
+			if errors.As(err, &f) && f.Message > 0 {
+				f.Message += at - 1
 			}
 			if at > 1 {
 				return partly{err}
@@ -54,41 +56,41 @@ func (c *Conn) commit(ctx context.Context, m *messages) error {
 }
 
 // commitBatch has the kernel do all messages or none.
-func (c *Conn) commitBatch(ctx context.Context, m *messages) error {
+func (c *Conn) commitBatch(ctx context.Context, m *netlink.Messages) error {
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		err := c.try(m)
-		var f *failure
-		if !errors.As(err, &f) || !f.passing() || try == tries {
+		var f *netlink.Failure
+		if !errors.As(err, &f) || !f.Passing() || try == tries {
 			return err
 		}
 	}
 }
 
 // try has the kernel do all messages or none, unless it is kept from it.
-func (c *Conn) try(m *messages) error {
+func (c *Conn) try(m *netlink.Messages) error {
 	failures, err := c.attempt(m)
 	if err != nil || len(failures) == 0 {
 		return err
 	}
 	// The first is the reason, others may follow from it. What is said about all of them
 	// counts only if nothing is said about one.
-	about := slices.IndexFunc(failures, func(f *failure) bool { return f.message > 0 })
+	about := slices.IndexFunc(failures, func(f *netlink.Failure) bool { return f.Message > 0 })
 	return failures[max(about, 0)]
 }
 
 // attempt has the kernel do all messages, or none and say what is against them.
-func (c *Conn) attempt(m *messages) ([]*failure, error) {
-	last := len(m.starts) - 2
-	var failures []*failure
+func (c *Conn) attempt(m *netlink.Messages) ([]*netlink.Failure, error) {
+	last := len(m.Starts) - 2
+	var failures []*netlink.Failure
 	done := false
-	err := c.socket.exchange(m, func(r reply) {
-		if f := r.failure(); f != nil {
+	err := c.Socket.Exchange(m, func(r netlink.Reply) {
+		if f := r.Failure(); f != nil {
 			failures = append(failures, f)
 		} else {
-			done = done || r.message == last
+			done = done || r.About == last
 		}
 	})
 	switch {
@@ -103,39 +105,29 @@ func (c *Conn) attempt(m *messages) ([]*failure, error) {
 }
 
 // beginBatch begins messages that are done at once.
-func (m *messages) beginBatch() {
-	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	m.end()
+func beginBatch(m *netlink.Messages) {
+	m.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
 }
 
 // endBatch ends them.
-func (m *messages) endBatch() {
-	m.acknowledge()
-	m.begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	m.end()
-}
-
-// length is that of a message.
-func (m *messages) length(i int) int {
-	end := len(m.bytes)
-	if i+1 < len(m.starts) {
-		end = m.starts[i+1]
-	}
-	return end - m.starts[i]
+func endBatch(m *netlink.Messages) {
+	m.Acknowledge()
+	m.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
 }
 
 // fill makes a batch of the messages from one on, as many as there is room for, and
 // returns the first that is not among them.
-func (m *messages) fill(part *messages, from, room int) (end int) {
-	part.reset()
-	part.beginBatch()
-	overhead := 2 * len(part.bytes) // the end is as long as the beginning
+func fill(part, m *netlink.Messages, from, room int) (end int) {
+	part.Reset()
+	beginBatch(part)
+	overhead := 2 * len(part.Bytes) // the end is as long as the beginning
 	used := overhead
-	for end = from; end < len(m.starts)-1 && used+m.length(end) <= room; end++ {
-		used += m.length(end)
-		part.starts = append(part.starts, len(part.bytes))
-		part.bytes = append(part.bytes, m.bytes[m.starts[end]:m.starts[end]+m.length(end)]...)
+	for end = from; end < len(m.Starts)-1 && used+len(m.Message(end)) <= room; end++ {
+		used += len(m.Message(end))
+		part.Append(m.Message(end))
 	}
-	part.endBatch()
+	endBatch(part)
 	return end
 }

@@ -2,10 +2,6 @@
 // transactions by netlink, reads back what the kernel holds, notices that others have
 // changed it, and has the kernel forget connections that go nowhere. It decides nothing.
 //
-// It writes the messages itself. A library would have to be told a rule in one form and
-// give it to the kernel in another for each of hundreds of thousands of elements, and keep
-// to itself which of them the kernel refuses.
-//
 // Everything happens in the network namespace of the thread that opens a connection.
 package kernel
 
@@ -17,15 +13,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // Conn is a connection to nftables. It can be used by several goroutines at once.
 type Conn struct {
 	mutex sync.Mutex
-	asker
+	netlink.Asker
 	// At others the kernel tells what others change.
-	others *socket
+	others *netlink.Socket
 	// commits is how often the kernel did what it was sent.
 	commits uint32
 	// unheard says that others may have changed something while nobody listened.
@@ -33,7 +30,7 @@ type Conn struct {
 	// lists is what listings are asked for by, which changes need not wait for.
 	lists struct {
 		sync.Mutex
-		asker
+		netlink.Asker
 		closed bool
 	}
 }
@@ -50,17 +47,17 @@ func Open() (*Conn, error) {
 
 func open() (*Conn, error) {
 	c := &Conn{}
-	for _, s := range []**socket{&c.socket, &c.others, &c.lists.socket} {
+	for _, s := range []**netlink.Socket{&c.Socket, &c.others, &c.lists.Socket} {
 		var err error
-		if *s, err = dial(); err != nil {
+		if *s, err = netlink.Dial(); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
 	// That nftables is there is seen by this.
-	if _, err := c.readGeneration(); err != nil {
+	if _, err := readGeneration(&c.Asker); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if err := c.others.listen(c.socket.port); err != nil {
+	if err := listen(c.others, c.Socket.Port()); err != nil {
 		return nil, errors.Join(fmt.Errorf("asking for notices of changes: %w", err), c.Close())
 	}
 	return c, nil
@@ -74,7 +71,7 @@ func (c *Conn) Close() error {
 	c.lists.Lock()
 	defer c.lists.Unlock()
 	c.lists.closed = true
-	return errors.Join(c.socket.close(), c.others.close(), c.lists.socket.close())
+	return errors.Join(c.Socket.Close(), c.others.Close(), c.lists.Socket.Close())
 }
 
 // Cleanup deletes the tables of both families.
@@ -90,12 +87,12 @@ func (c *Conn) Cleanup(ctx context.Context) error {
 
 // readGeneration asks for the number of the kernel's rules, which is another after each
 // transaction.
-func (a *asker) readGeneration() (uint32, error) {
+func readGeneration(a *netlink.Asker) (uint32, error) {
 	var generation uint32
-	err := a.ask(func(m *messages) {
-		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.AF_UNSPEC, 0)
+	err := a.Ask(func(m *netlink.Messages) {
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.AF_UNSPEC, 0)
 	}, func(content []byte) {
-		generation = count(attribute(content, unix.NFTA_GEN_ID))
+		generation = netlink.Count(netlink.Attribute(content, unix.NFTA_GEN_ID))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("reading the generation of the rules: %w", err)

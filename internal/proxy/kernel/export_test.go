@@ -10,7 +10,7 @@ import (
 // sparing.
 func (c *Conn) ForbidLong() {
 	const most = 100 << 10
-	c.socket.setOption = func(fd, level, option, value int) error {
+	c.Socket.SetOption = func(fd, level, option, value int) error {
 		if option == unix.SO_SNDBUFFORCE {
 			return unix.EPERM
 		}
@@ -34,7 +34,7 @@ var Missing = missing
 // NarrowNotices leaves room for hardly any notice of what others change.
 func (c *Conn) NarrowNotices(t testing.TB) {
 	t.Helper()
-	if err := unix.SetsockoptInt(c.others.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+	if err := c.others.SetReceiveBuffer(1); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,8 +42,8 @@ func (c *Conn) NarrowNotices(t testing.TB) {
 // Pauses counts how often the kernel is asked to say nothing of what others change.
 func (c *Conn) Pauses() *int {
 	pauses := 0
-	set := c.others.setOption
-	c.others.setOption = func(fd, level, option, value int) error {
+	set := c.others.SetOption
+	c.others.SetOption = func(fd, level, option, value int) error {
 		if level == unix.SOL_NETLINK && option == unix.NETLINK_DROP_MEMBERSHIP {
 			pauses++
 		}

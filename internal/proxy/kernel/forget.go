@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -58,8 +59,8 @@ func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool)
 	c.lists.Lock()
 	defer c.lists.Unlock()
 	var clients []ruleset.Element
-	r := reader{asker: &c.lists.asker, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
-	err := again(listTimes, func() error {
+	r := reader{asker: &c.lists.Asker, listing: ruleset.Listing{Family: family}, strings: make(map[string]string)}
+	err := netlink.Again(listTimes, func() error {
 		clients = nil
 		return r.eachElement(name, func(e ruleset.Element) {
 			if !keep[e.Data] {
@@ -98,24 +99,24 @@ func (c *Conn) deleteClients(family ruleset.Family, name string, clients []rules
 func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	m := &c.messages
-	m.reset()
+	m := &c.Messages
+	m.Reset()
 	e := encoder{messages: m, name: ruleset.TableName, family: family}
-	m.beginBatch()
+	beginBatch(m)
 	for i := range elements {
 		e.elements(origin{}, unix.NFT_MSG_DELSETELEM, 0, &ruleset.Change{Set: set, Elements: elements[i : i+1]})
 	}
-	m.endBatch()
+	endBatch(m)
 	failures, err := c.attempt(m)
 	if err != nil {
 		return nil, err
 	}
 	gone := make(map[int]bool)
 	for _, f := range failures {
-		if f.errno != unix.ENOENT || f.message == 0 {
+		if f.Errno != unix.ENOENT || f.Message == 0 {
 			return nil, f
 		}
-		gone[f.message-1] = true
+		gone[f.Message-1] = true
 	}
 	return gone, nil
 }

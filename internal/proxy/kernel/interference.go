@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -14,31 +15,16 @@ import (
 // next: what kube-proxy writes for some thousands of changes.
 const noticeBuffer = 1 << 20
 
-// listen has the kernel tell at the socket what others change, of any table: all but the
+// listen has the kernel tell at a socket what others change, of any table: all but the
 // owner of a port. That makes what is changed cost a little more, for everybody.
-func (s *socket) listen(own uint32) error {
-	// The first is beyond what the system allows everybody, and for root only.
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, noticeBuffer); err != nil {
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, noticeBuffer); err != nil {
-			return err
-		}
-	}
-	filter := othersOnly(own)
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+func listen(s *netlink.Socket, own uint32) error {
+	if err := s.SetReceiveBuffer(noticeBuffer); err != nil {
 		return err
 	}
-	return s.noticed(true)
-}
-
-// noticed has the kernel tell of changes at the socket, or not. To ask for what is so
-// already is no error.
-func (s *socket) noticed(wanted bool) error {
-	option := unix.NETLINK_DROP_MEMBERSHIP
-	if wanted {
-		option = unix.NETLINK_ADD_MEMBERSHIP
+	if err := s.Filter(othersOnly(own)); err != nil {
+		return err
 	}
-	return s.setOption(s.fd, unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
+	return s.Join(unix.NFNLGRP_NFTABLES)
 }
 
 // othersOnly lets notices pass but for those of what the owner of a port has changed. What
@@ -58,23 +44,23 @@ func othersOnly(own uint32) []unix.SockFilter {
 }
 
 // notices takes those that are there, and reports whether any is about a table of ours. The
-// error is errLost if there were more than there was room for.
-func (s *socket) notices() (ours bool, err error) {
-	err = s.drain(func(header unix.NlMsghdr, content []byte) {
-		ours = ours || header.Type>>8 == unix.NFNL_SUBSYS_NFTABLES && aboutOurs(header.Type&0xff, content)
+// error is netlink.ErrLost if there were more than there was room for.
+func notices(s *netlink.Socket) (ours bool, err error) {
+	err = s.Receive(func(m netlink.Message) {
+		ours = ours || m.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && aboutOurs(m.Kind&0xff, m.Content)
 	})
 	return ours, err
 }
 
 // aboutOurs looks what table a notice is about, which all but one kind of them name first.
 func aboutOurs(kind uint16, content []byte) bool {
-	if kind == unix.NFT_MSG_NEWGEN || len(content) < netfilterHeader {
+	if kind == unix.NFT_MSG_NEWGEN || len(content) < netlink.HeaderLength {
 		return false
 	}
 	if family := content[0]; family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 {
 		return false
 	}
-	return text(attribute(content[netfilterHeader:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
+	return netlink.Text(netlink.Attribute(content[netlink.HeaderLength:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
 }
 
 // bulk is of how many elements nobody is to be told. The kernel makes a notice of each as
@@ -85,14 +71,14 @@ const bulk = 1000
 // meanwhile is known by the generation of the rules.
 func (c *Conn) unnoticed(do func()) {
 	commits := c.commits
-	before, err := c.readGeneration()
-	if err != nil || c.others.noticed(false) != nil {
+	before, err := readGeneration(&c.Asker)
+	if err != nil || c.others.Leave(unix.NFNLGRP_NFTABLES) != nil {
 		do()
 		return
 	}
 	do()
-	joined := c.others.noticed(true)
-	after, err := c.readGeneration()
+	joined := c.others.Join(unix.NFNLGRP_NFTABLES)
+	after, err := readGeneration(&c.Asker)
 	c.unheard = c.unheard || joined != nil || err != nil || after-before != c.commits-commits
 }
 
@@ -102,16 +88,16 @@ func (c *Conn) unnoticed(do func()) {
 func (c *Conn) Interference() (ruleset.Interference, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	ours, err := c.others.notices()
+	ours, err := notices(c.others)
 	if c.unheard {
-		failed := c.others.noticed(true)
+		failed := c.others.Join(unix.NFNLGRP_NFTABLES)
 		c.unheard = failed != nil
-		err = errors.Join(errLost, err, failed)
+		err = errors.Join(netlink.ErrLost, err, failed)
 	}
 	switch {
 	case ours:
 		return ruleset.Interfered, nil
-	case errors.Is(err, errLost):
+	case errors.Is(err, netlink.ErrLost):
 		return ruleset.PossibleInterference, nil
 	case err != nil:
 		return ruleset.NoInterference, fmt.Errorf("reading notices of changes: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -37,10 +38,10 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 	if c.lists.closed {
 		return ruleset.Listing{}, net.ErrClosed
 	}
-	a := &c.lists.asker
+	a := &c.lists.Asker
 	var listing ruleset.Listing
-	err := again(listTimes, func() error {
-		before, err := a.readGeneration()
+	err := netlink.Again(listTimes, func() error {
+		before, err := readGeneration(a)
 		if err != nil {
 			return err
 		}
@@ -48,12 +49,12 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 		if err := r.read(elements); err != nil {
 			return err
 		}
-		after, err := a.readGeneration()
+		after, err := readGeneration(a)
 		if err != nil {
 			return err
 		}
 		if before != after {
-			return errChanged
+			return netlink.ErrChanged
 		}
 		listing = r.listing
 		return nil
@@ -66,7 +67,7 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 
 // reader fills a listing.
 type reader struct {
-	asker   *asker
+	asker   *netlink.Asker
 	listing ruleset.Listing
 	// strings are those that occur many times.
 	strings map[string]string
@@ -74,7 +75,7 @@ type reader struct {
 
 func (r *reader) read(elements bool) error {
 	err := r.ask(unix.NFT_MSG_GETTABLE, 0, [2]uint16{unix.NFTA_TABLE_NAME}, "", func(content []byte) {
-		r.listing.Flagged = count(attribute(content, unix.NFTA_TABLE_FLAGS)) != 0
+		r.listing.Flagged = netlink.Count(netlink.Attribute(content, unix.NFTA_TABLE_FLAGS)) != 0
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -107,11 +108,11 @@ func (r *reader) read(elements bool) error {
 // ask asks for something of the table, whose name goes by the first kind of attribute,
 // and of the thing by a name, if it has one, which goes by the second.
 func (r *reader) ask(kind, flags uint16, names [2]uint16, name string, each func(content []byte)) error {
-	return r.asker.ask(func(m *messages) {
-		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(r.listing.Family), 0)
-		m.name(names[0], ruleset.TableName)
+	return r.asker.Ask(func(m *netlink.Messages) {
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(r.listing.Family), 0)
+		m.Name(names[0], ruleset.TableName)
 		if name != "" {
-			m.name(names[1], name)
+			m.Name(names[1], name)
 		}
 	}, each)
 }
@@ -131,7 +132,7 @@ func (r *reader) chains() error {
 	places := make(map[string]int)
 	err := r.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_CHAIN_TABLE}, "", func(content []byte) {
 		// The kernel lists the chains of all tables.
-		if text(attribute(content, unix.NFTA_CHAIN_TABLE)) == ruleset.TableName {
+		if netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_TABLE)) == ruleset.TableName {
 			chain := listedChain(content)
 			places[chain.Name] = len(r.listing.Chains)
 			r.listing.Chains = append(r.listing.Chains, chain)
@@ -141,12 +142,12 @@ func (r *reader) chains() error {
 		return fmt.Errorf("chains: %w", err)
 	}
 	err = r.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_RULE_TABLE}, "", func(content []byte) {
-		if text(attribute(content, unix.NFTA_RULE_TABLE)) != ruleset.TableName {
+		if netlink.Text(netlink.Attribute(content, unix.NFTA_RULE_TABLE)) != ruleset.TableName {
 			return
 		}
-		if at, ok := places[text(attribute(content, unix.NFTA_RULE_CHAIN))]; ok {
+		if at, ok := places[netlink.Text(netlink.Attribute(content, unix.NFTA_RULE_CHAIN))]; ok {
 			chain := &r.listing.Chains[at]
-			chain.Fingerprints = append(chain.Fingerprints, commented(ruleComment, attribute(content, unix.NFTA_RULE_USERDATA)))
+			chain.Fingerprints = append(chain.Fingerprints, commented(ruleComment, netlink.Attribute(content, unix.NFTA_RULE_USERDATA)))
 		}
 	})
 	if err != nil {
@@ -190,13 +191,13 @@ func kindOf(flags uint32) setKind {
 // sets lists the sets, and tells what kinds they are of.
 func (r *reader) sets() (kinds []setKind, err error) {
 	err = r.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_SET_TABLE}, "", func(content []byte) {
-		flags := count(attribute(content, unix.NFTA_SET_FLAGS))
-		if text(attribute(content, unix.NFTA_SET_TABLE)) != ruleset.TableName || flags&unix.NFT_SET_ANONYMOUS != 0 {
+		flags := netlink.Count(netlink.Attribute(content, unix.NFTA_SET_FLAGS))
+		if netlink.Text(netlink.Attribute(content, unix.NFTA_SET_TABLE)) != ruleset.TableName || flags&unix.NFT_SET_ANONYMOUS != 0 {
 			return // those without names are parts of rules
 		}
 		r.listing.Sets = append(r.listing.Sets, ruleset.ListedSet{
-			Name:        text(attribute(content, unix.NFTA_SET_NAME)),
-			Fingerprint: commented(setComment, attribute(content, unix.NFTA_SET_USERDATA)),
+			Name:        netlink.Text(netlink.Attribute(content, unix.NFTA_SET_NAME)),
+			Fingerprint: commented(setComment, netlink.Attribute(content, unix.NFTA_SET_USERDATA)),
 		})
 		kinds = append(kinds, kindOf(flags))
 	})
@@ -220,7 +221,7 @@ func (r *reader) elements(set *ruleset.ListedSet) error {
 	// kernel lists sets in pieces, so if it is just doing this some elements come twice, in
 	// the place of others.
 	if len(seen) < len(set.Elements) {
-		return errChanged
+		return netlink.ErrChanged
 	}
 	return nil
 }
@@ -230,7 +231,7 @@ func (r *reader) elements(set *ruleset.ListedSet) error {
 func (r *reader) remembered(set *ruleset.ListedSet) error {
 	seen := make(map[string]bool)
 	err := r.eachElement(set.Name, func(e ruleset.Element) { seen[e.Data] = true })
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, netlink.ErrChanged) {
 		err = nil // clients come and go
 	}
 	for _, data := range slices.Sorted(maps.Keys(seen)) {
@@ -255,15 +256,15 @@ func targetOf(family ruleset.Family, data string) (netip.AddrPort, bool) {
 func (r *reader) eachElement(set string, each func(ruleset.Element)) error {
 	names := [2]uint16{unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET}
 	return r.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, names, set, func(content []byte) {
-		for _, one := range attributes(attribute(content, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+		for _, one := range netlink.Attributes(netlink.Attribute(content, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 			each(r.element(one))
 		}
 	})
 }
 
 func (r *reader) element(content []byte) ruleset.Element {
-	e := ruleset.Element{Key: string(attribute(attribute(content, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))}
-	for kind, data := range attributes(attribute(content, unix.NFTA_SET_ELEM_DATA)) {
+	e := ruleset.Element{Key: string(netlink.Attribute(netlink.Attribute(content, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))}
+	for kind, data := range netlink.Attributes(netlink.Attribute(content, unix.NFTA_SET_ELEM_DATA)) {
 		switch kind {
 		case unix.NFTA_DATA_VALUE:
 			e.Data = r.intern(data)
@@ -276,7 +277,7 @@ func (r *reader) element(content []byte) ruleset.Element {
 
 func (r *reader) verdict(content []byte) ruleset.Verdict {
 	var v ruleset.Verdict
-	switch int32(count(attribute(content, unix.NFTA_VERDICT_CODE))) {
+	switch int32(netlink.Count(netlink.Attribute(content, unix.NFTA_VERDICT_CODE))) {
 	case netfilterDrop:
 		v.Kind = ruleset.VerdictDrop
 	case unix.NFT_JUMP:
@@ -286,6 +287,6 @@ func (r *reader) verdict(content []byte) ruleset.Verdict {
 	case unix.NFT_RETURN:
 		v.Kind = ruleset.VerdictReturn
 	}
-	v.Chain = r.intern(bytes.TrimSuffix(attribute(content, unix.NFTA_VERDICT_CHAIN), []byte{0}))
+	v.Chain = r.intern(bytes.TrimSuffix(netlink.Attribute(content, unix.NFTA_VERDICT_CHAIN), []byte{0}))
 	return v
 }

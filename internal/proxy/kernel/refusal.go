@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -38,12 +39,12 @@ func (*Refusal) NothingDone() bool { return true }
 func (r *Refusal) Unwrap() error { return r.Errno }
 
 // refusal makes a failure one that names what it is about.
-func (e *encoder) refusal(t ruleset.Transaction, f *failure) *Refusal {
-	r := &Refusal{Change: -1, What: "committing a transaction", Errno: f.errno, Words: f.text}
-	if f.message == 0 || f.message >= len(e.origins) {
+func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
+	r := &Refusal{Change: -1, What: "committing a transaction", Errno: f.Errno, Words: f.Text}
+	if f.Message == 0 || f.Message >= len(e.origins) {
 		return r
 	}
-	o := e.origins[f.message]
+	o := e.origins[f.Message]
 	r.Change = o.change
 	c := t.Changes[o.change]
 	switch c.Kind {
@@ -70,18 +71,17 @@ func (e *encoder) refusal(t ruleset.Transaction, f *failure) *Refusal {
 }
 
 // describe says which of the elements of a message a failure is about.
-func (e *encoder) describe(f *failure, c ruleset.Change) string {
+func (e *encoder) describe(f *netlink.Failure, c ruleset.Change) string {
 	m := e.messages
-	start := m.starts[f.message]
-	body := m.bytes[start+unix.SizeofNlMsghdr+netfilterHeader : start+m.length(f.message)]
-	list := attribute(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	at := len(body) - len(list) + unix.SizeofNlMsghdr + netfilterHeader
-	element := e.origins[f.message].element
-	for _, one := range attributes(list) {
-		if at == f.offset && element < len(c.Elements) {
+	body := m.Message(f.Message)[unix.SizeofNlMsghdr+netlink.HeaderLength:]
+	list := netlink.Attribute(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	at := len(body) - len(list) + unix.SizeofNlMsghdr + netlink.HeaderLength
+	element := e.origins[f.Message].element
+	for _, one := range netlink.Attributes(list) {
+		if at == f.Offset && element < len(c.Elements) {
 			return "element " + describeKey(e.family, c.Set.Key, c.Elements[element].Key)
 		}
-		at += align(unix.SizeofNlAttr + len(one))
+		at += netlink.Align(unix.SizeofNlAttr + len(one))
 		element++
 	}
 	return "elements"
@@ -96,7 +96,7 @@ func describeKey(family ruleset.Family, fields []ruleset.Field, key string) stri
 			return fmt.Sprintf("%x", key)
 		}
 		part := []byte(key[:length])
-		key = key[min(align(int(length)), len(key)):]
+		key = key[min(netlink.Align(int(length)), len(key)):]
 		switch f {
 		case ruleset.FieldAddress:
 			address, _ := netip.AddrFromSlice(part)

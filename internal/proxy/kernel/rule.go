@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -36,7 +37,7 @@ func register(word int) uint32 { return unix.NFT_REG32_00 + uint32(word) }
 
 // rule writes the expressions of a rule.
 type rule struct {
-	messages *messages
+	messages *netlink.Messages
 	family   ruleset.Family
 	// sets are the numbers of the sets without names that its statements look into, in
 	// their order.
@@ -65,10 +66,10 @@ func (r *rule) statement(s ruleset.Statement) error {
 	case ruleset.FromInterface:
 		r.fromInterface(s)
 	case ruleset.FromNode:
-		r.expression("fib", func(m *messages) {
-			m.number32(unix.NFTA_FIB_DREG, register(firstWord))
-			m.number32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-			m.number32(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR)
+		r.expression("fib", func(m *netlink.Messages) {
+			m.Number32(unix.NFTA_FIB_DREG, register(firstWord))
+			m.Number32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
+			m.Number32(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR)
 		})
 		r.compare(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL))
 	case ruleset.HasProtocol:
@@ -98,7 +99,7 @@ func (r *rule) statement(s ruleset.Statement) error {
 	case ruleset.Translate:
 		r.translate(s)
 	case ruleset.Masquerade:
-		r.expression("masq", func(m *messages) { m.number32(unix.NFTA_MASQ_FLAGS, fullyRandom) })
+		r.expression("masq", func(m *netlink.Messages) { m.Number32(unix.NFTA_MASQ_FLAGS, fullyRandom) })
 	case ruleset.Refuse:
 		r.refuse(s)
 	case ruleset.Remember:
@@ -116,13 +117,13 @@ func (r *rule) statement(s ruleset.Statement) error {
 }
 
 // expression writes one of the steps that the kernel makes statements of.
-func (r *rule) expression(name string, content func(*messages)) {
-	one := r.messages.nest(unix.NFTA_LIST_ELEM)
-	r.messages.name(unix.NFTA_EXPR_NAME, name)
-	data := r.messages.nest(unix.NFTA_EXPR_DATA)
+func (r *rule) expression(name string, content func(*netlink.Messages)) {
+	one := r.messages.Nest(unix.NFTA_LIST_ELEM)
+	r.messages.Name(unix.NFTA_EXPR_NAME, name)
+	data := r.messages.Nest(unix.NFTA_EXPR_DATA)
 	content(r.messages)
-	r.messages.nested(data)
-	r.messages.nested(one)
+	r.messages.EndNest(data)
+	r.messages.EndNest(one)
 }
 
 // native is a number as the kernel computes with it.
@@ -142,7 +143,7 @@ func (r *rule) load(word int, values []ruleset.Value) int {
 // words is how many words a field takes.
 func (r *rule) words(f ruleset.Field) int {
 	_, length := field(r.family, f)
-	return align(int(length)) / 4
+	return netlink.Align(int(length)) / 4
 }
 
 // value loads a value.
@@ -171,63 +172,63 @@ func (r *rule) value(word int, v ruleset.Value) {
 
 // payload loads bytes of the packet.
 func (r *rule) payload(word int, base, offset, length uint32) {
-	r.expression("payload", func(m *messages) {
-		m.number32(unix.NFTA_PAYLOAD_DREG, register(word))
-		m.number32(unix.NFTA_PAYLOAD_BASE, base)
-		m.number32(unix.NFTA_PAYLOAD_OFFSET, offset)
-		m.number32(unix.NFTA_PAYLOAD_LEN, length)
+	r.expression("payload", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_PAYLOAD_DREG, register(word))
+		m.Number32(unix.NFTA_PAYLOAD_BASE, base)
+		m.Number32(unix.NFTA_PAYLOAD_OFFSET, offset)
+		m.Number32(unix.NFTA_PAYLOAD_LEN, length)
 	})
 }
 
 // meta loads what the kernel keeps beside the packet.
 func (r *rule) meta(word int, key uint32) {
-	r.expression("meta", func(m *messages) {
-		m.number32(unix.NFTA_META_KEY, key)
-		m.number32(unix.NFTA_META_DREG, register(word))
+	r.expression("meta", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_META_KEY, key)
+		m.Number32(unix.NFTA_META_DREG, register(word))
 	})
 }
 
 // connection loads something of the packet's connection.
 func (r *rule) connection(word int, key uint32) {
-	r.expression("ct", func(m *messages) {
-		m.number32(unix.NFTA_CT_KEY, key)
-		m.number32(unix.NFTA_CT_DREG, register(word))
+	r.expression("ct", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_CT_KEY, key)
+		m.Number32(unix.NFTA_CT_DREG, register(word))
 	})
 }
 
 // original loads something that the packet's connection has for each direction, for that
 // of its first packet.
 func (r *rule) original(word int, key uint32) {
-	r.expression("ct", func(m *messages) {
-		m.number32(unix.NFTA_CT_KEY, key)
-		m.number32(unix.NFTA_CT_DREG, register(word))
-		m.raw(unix.NFTA_CT_DIRECTION, string([]byte{originalDirection}))
+	r.expression("ct", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_CT_KEY, key)
+		m.Number32(unix.NFTA_CT_DREG, register(word))
+		m.Raw(unix.NFTA_CT_DIRECTION, string([]byte{originalDirection}))
 	})
 }
 
 // compare goes on if the value in the first word is the operand, or is not.
 func (r *rule) compare(operator uint32, operand string) {
-	r.expression("cmp", func(m *messages) {
-		m.number32(unix.NFTA_CMP_SREG, register(firstWord))
-		m.number32(unix.NFTA_CMP_OP, operator)
-		data := m.nest(unix.NFTA_CMP_DATA)
-		m.raw(unix.NFTA_DATA_VALUE, operand)
-		m.nested(data)
+	r.expression("cmp", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_CMP_SREG, register(firstWord))
+		m.Number32(unix.NFTA_CMP_OP, operator)
+		data := m.Nest(unix.NFTA_CMP_DATA)
+		m.Raw(unix.NFTA_DATA_VALUE, operand)
+		m.EndNest(data)
 	})
 }
 
 // bits keeps some bits of the value in the first word, and then flips some.
 func (r *rule) bits(keep, flip string) {
-	r.expression("bitwise", func(m *messages) {
-		m.number32(unix.NFTA_BITWISE_SREG, register(firstWord))
-		m.number32(unix.NFTA_BITWISE_DREG, register(firstWord))
-		m.number32(unix.NFTA_BITWISE_LEN, uint32(len(keep)))
-		mask := m.nest(unix.NFTA_BITWISE_MASK)
-		m.raw(unix.NFTA_DATA_VALUE, keep)
-		m.nested(mask)
-		exclusive := m.nest(unix.NFTA_BITWISE_XOR)
-		m.raw(unix.NFTA_DATA_VALUE, flip)
-		m.nested(exclusive)
+	r.expression("bitwise", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_BITWISE_SREG, register(firstWord))
+		m.Number32(unix.NFTA_BITWISE_DREG, register(firstWord))
+		m.Number32(unix.NFTA_BITWISE_LEN, uint32(len(keep)))
+		mask := m.Nest(unix.NFTA_BITWISE_MASK)
+		m.Raw(unix.NFTA_DATA_VALUE, keep)
+		m.EndNest(mask)
+		exclusive := m.Nest(unix.NFTA_BITWISE_XOR)
+		m.Raw(unix.NFTA_DATA_VALUE, flip)
+		m.EndNest(exclusive)
 	})
 }
 
@@ -241,9 +242,9 @@ func (r *rule) anyBit(bits uint32) {
 func (r *rule) changeMark(keep, flip uint32) {
 	r.meta(firstWord, unix.NFT_META_MARK)
 	r.bits(native(keep), native(flip))
-	r.expression("meta", func(m *messages) {
-		m.number32(unix.NFTA_META_KEY, unix.NFT_META_MARK)
-		m.number32(unix.NFTA_META_SREG, register(firstWord))
+	r.expression("meta", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_META_KEY, unix.NFT_META_MARK)
+		m.Number32(unix.NFTA_META_SREG, register(firstWord))
 	})
 }
 
@@ -282,22 +283,22 @@ func (r *rule) fromInterface(s ruleset.FromInterface) {
 }
 
 func (r *rule) decide(v ruleset.Verdict) {
-	r.expression("immediate", func(m *messages) {
-		m.number32(unix.NFTA_IMMEDIATE_DREG, verdictRegister)
-		data := m.nest(unix.NFTA_IMMEDIATE_DATA)
+	r.expression("immediate", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_IMMEDIATE_DREG, verdictRegister)
+		data := m.Nest(unix.NFTA_IMMEDIATE_DATA)
 		writeVerdict(m, v)
-		m.nested(data)
+		m.EndNest(data)
 	})
 }
 
 // writeVerdict writes a verdict.
-func writeVerdict(m *messages, v ruleset.Verdict) {
-	verdict := m.nest(unix.NFTA_DATA_VERDICT)
-	m.number32(unix.NFTA_VERDICT_CODE, verdictCode(v.Kind))
+func writeVerdict(m *netlink.Messages, v ruleset.Verdict) {
+	verdict := m.Nest(unix.NFTA_DATA_VERDICT)
+	m.Number32(unix.NFTA_VERDICT_CODE, verdictCode(v.Kind))
 	if v.Chain != "" {
-		m.name(unix.NFTA_VERDICT_CHAIN, v.Chain)
+		m.Name(unix.NFTA_VERDICT_CHAIN, v.Chain)
 	}
-	m.nested(verdict)
+	m.EndNest(verdict)
 }
 
 // verdictCode is the kernel's number of a verdict.
@@ -319,11 +320,11 @@ func destination(number uint32) *uint32 { return &number }
 
 // lookUp looks up the key that was loaded, in a set or in a map.
 func (r *rule) lookUp(set string, to *uint32) {
-	r.expression("lookup", func(m *messages) {
-		m.name(unix.NFTA_LOOKUP_SET, set)
-		m.number32(unix.NFTA_LOOKUP_SREG, register(firstWord))
+	r.expression("lookup", func(m *netlink.Messages) {
+		m.Name(unix.NFTA_LOOKUP_SET, set)
+		m.Number32(unix.NFTA_LOOKUP_SREG, register(firstWord))
 		if to != nil {
-			m.number32(unix.NFTA_LOOKUP_DREG, *to)
+			m.Number32(unix.NFTA_LOOKUP_DREG, *to)
 		}
 	})
 }
@@ -332,20 +333,20 @@ func (r *rule) lookUp(set string, to *uint32) {
 func (r *rule) lookUpRanges() {
 	id := r.sets[0]
 	r.sets = r.sets[1:]
-	r.expression("lookup", func(m *messages) {
-		m.name(unix.NFTA_LOOKUP_SET, rangesName)
-		m.number32(unix.NFTA_LOOKUP_SREG, register(firstWord))
-		m.number32(unix.NFTA_LOOKUP_SET_ID, id)
+	r.expression("lookup", func(m *netlink.Messages) {
+		m.Name(unix.NFTA_LOOKUP_SET, rangesName)
+		m.Number32(unix.NFTA_LOOKUP_SREG, register(firstWord))
+		m.Number32(unix.NFTA_LOOKUP_SET_ID, id)
 	})
 }
 
 // random loads one of so many numbers.
 func (r *rule) random(word int, numbers, offset uint32) {
-	r.expression("numgen", func(m *messages) {
-		m.number32(unix.NFTA_NG_DREG, register(word))
-		m.number32(unix.NFTA_NG_MODULUS, numbers)
-		m.number32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
-		m.number32(unix.NFTA_NG_OFFSET, offset)
+	r.expression("numgen", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_NG_DREG, register(word))
+		m.Number32(unix.NFTA_NG_MODULUS, numbers)
+		m.Number32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+		m.Number32(unix.NFTA_NG_OFFSET, offset)
 	})
 }
 
@@ -353,12 +354,12 @@ func (r *rule) random(word int, numbers, offset uint32) {
 // greatest first.
 func (r *rule) draw(s ruleset.Draw) {
 	r.random(firstWord, s.Of, 0)
-	r.expression("byteorder", func(m *messages) {
-		m.number32(unix.NFTA_BYTEORDER_SREG, register(firstWord))
-		m.number32(unix.NFTA_BYTEORDER_DREG, register(firstWord))
-		m.number32(unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON)
-		m.number32(unix.NFTA_BYTEORDER_LEN, 4)
-		m.number32(unix.NFTA_BYTEORDER_SIZE, 4)
+	r.expression("byteorder", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_BYTEORDER_SREG, register(firstWord))
+		m.Number32(unix.NFTA_BYTEORDER_DREG, register(firstWord))
+		m.Number32(unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON)
+		m.Number32(unix.NFTA_BYTEORDER_LEN, 4)
+		m.Number32(unix.NFTA_BYTEORDER_SIZE, 4)
 	})
 	r.compare(unix.NFT_CMP_LT, string(binary.BigEndian.AppendUint32(nil, s.Share)))
 }
@@ -369,50 +370,50 @@ func (r *rule) translate(s ruleset.Translate) {
 		r.random(next, s.Slots, s.Offset)
 	}
 	r.lookUp(s.Map, destination(register(firstWord)))
-	r.expression("nat", func(m *messages) {
-		m.number32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-		m.number32(unix.NFTA_NAT_FAMILY, uint32(familyNumber(r.family)))
-		m.number32(unix.NFTA_NAT_REG_ADDR_MIN, register(firstWord))
-		m.number32(unix.NFTA_NAT_REG_PROTO_MIN, register(firstWord+r.words(ruleset.FieldAddress)))
+	r.expression("nat", func(m *netlink.Messages) {
+		m.Number32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
+		m.Number32(unix.NFTA_NAT_FAMILY, uint32(familyNumber(r.family)))
+		m.Number32(unix.NFTA_NAT_REG_ADDR_MIN, register(firstWord))
+		m.Number32(unix.NFTA_NAT_REG_PROTO_MIN, register(firstWord+r.words(ruleset.FieldAddress)))
 	})
 }
 
 func (r *rule) refuse(s ruleset.Refuse) {
-	r.expression("reject", func(m *messages) {
+	r.expression("reject", func(m *netlink.Messages) {
 		if s.Reset {
-			m.number32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST)
+			m.Number32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST)
 			return
 		}
 		code := byte(portUnreachable)
 		if r.family == ruleset.IPv6 {
 			code = portUnreachableIPv6
 		}
-		m.number32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
-		m.raw(unix.NFTA_REJECT_ICMP_CODE, string([]byte{code}))
+		m.Number32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
+		m.Raw(unix.NFTA_REJECT_ICMP_CODE, string([]byte{code}))
 	})
 }
 
 func (r *rule) remember(s ruleset.Remember) {
-	r.changeClient(s.Map, unix.NFT_DYNSET_OP_UPDATE, func(m *messages) {
-		m.number64(unix.NFTA_DYNSET_TIMEOUT, uint64(s.Timeout.Milliseconds()))
+	r.changeClient(s.Map, unix.NFT_DYNSET_OP_UPDATE, func(m *netlink.Messages) {
+		m.Number64(unix.NFTA_DYNSET_TIMEOUT, uint64(s.Timeout.Milliseconds()))
 	})
 }
 
 // unremember names a target as nothing but what the kernel asks for.
 func (r *rule) unremember(s ruleset.Unremember) {
-	r.changeClient(s.Map, dynsetDelete, func(*messages) {})
+	r.changeClient(s.Map, dynsetDelete, func(*netlink.Messages) {})
 }
 
 // changeClient changes what a map has for the packet's source, with the packet's
 // destination as its target.
-func (r *rule) changeClient(clients string, operation uint32, more func(*messages)) {
+func (r *rule) changeClient(clients string, operation uint32, more func(*netlink.Messages)) {
 	r.load(firstWord, []ruleset.Value{ruleset.SourceAddress})
 	r.load(dataWord, []ruleset.Value{ruleset.DestinationAddress, ruleset.DestinationPort})
-	r.expression("dynset", func(m *messages) {
-		m.name(unix.NFTA_DYNSET_SET_NAME, clients)
-		m.number32(unix.NFTA_DYNSET_OP, operation)
-		m.number32(unix.NFTA_DYNSET_SREG_KEY, register(firstWord))
-		m.number32(unix.NFTA_DYNSET_SREG_DATA, register(dataWord))
+	r.expression("dynset", func(m *netlink.Messages) {
+		m.Name(unix.NFTA_DYNSET_SET_NAME, clients)
+		m.Number32(unix.NFTA_DYNSET_OP, operation)
+		m.Number32(unix.NFTA_DYNSET_SREG_KEY, register(firstWord))
+		m.Number32(unix.NFTA_DYNSET_SREG_DATA, register(dataWord))
 		more(m)
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -50,7 +51,7 @@ func concatenation(family ruleset.Family, fields []ruleset.Field) (kind, length 
 	for _, f := range fields {
 		one, bytes := field(family, f)
 		kind = kind<<bitsOfType | one
-		length += uint32(align(int(bytes)))
+		length += uint32(netlink.Align(int(bytes)))
 	}
 	if len(fields) == 1 {
 		_, length = field(family, fields[0])
@@ -63,8 +64,8 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	m := e.messages
 	e.sets++
 	e.begin(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
-	m.name(unix.NFTA_SET_TABLE, e.name)
-	m.name(unix.NFTA_SET_NAME, set.Name)
+	m.Name(unix.NFTA_SET_TABLE, e.name)
+	m.Name(unix.NFTA_SET_NAME, set.Name)
 	var flags uint32
 	if set.Verdicts || set.Data != nil {
 		flags |= unix.NFT_SET_MAP
@@ -75,23 +76,23 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	if len(set.Key) > 1 {
 		flags |= setConcatenation
 	}
-	m.number32(unix.NFTA_SET_FLAGS, flags)
+	m.Number32(unix.NFTA_SET_FLAGS, flags)
 	kind, length := concatenation(e.family, set.Key)
-	m.number32(unix.NFTA_SET_KEY_TYPE, kind)
-	m.number32(unix.NFTA_SET_KEY_LEN, length)
-	m.number32(unix.NFTA_SET_ID, e.sets)
+	m.Number32(unix.NFTA_SET_KEY_TYPE, kind)
+	m.Number32(unix.NFTA_SET_KEY_LEN, length)
+	m.Number32(unix.NFTA_SET_ID, e.sets)
 	switch {
 	case set.Verdicts:
-		m.number32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
-		m.number32(unix.NFTA_SET_DATA_LEN, 0)
+		m.Number32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+		m.Number32(unix.NFTA_SET_DATA_LEN, 0)
 	case set.Data != nil:
 		kind, length := concatenation(e.family, set.Data)
-		m.number32(unix.NFTA_SET_DATA_TYPE, kind)
-		m.number32(unix.NFTA_SET_DATA_LEN, length)
+		m.Number32(unix.NFTA_SET_DATA_TYPE, kind)
+		m.Number32(unix.NFTA_SET_DATA_LEN, length)
 	}
 	e.description(set)
-	m.raw(unix.NFTA_SET_USERDATA, comment(setComment, set.Fingerprint()))
-	m.end()
+	m.Raw(unix.NFTA_SET_USERDATA, comment(setComment, set.Fingerprint()))
+	m.End()
 }
 
 // description writes the size of a set that has one, and where the fields of a set's keys
@@ -101,22 +102,22 @@ func (e *encoder) description(set *ruleset.Set) {
 		return
 	}
 	m := e.messages
-	description := m.nest(unix.NFTA_SET_DESC)
-	defer m.nested(description)
+	description := m.Nest(unix.NFTA_SET_DESC)
+	defer m.EndNest(description)
 	if set.Size > 0 {
-		m.number32(setDescriptionSize, uint32(set.Size))
+		m.Number32(setDescriptionSize, uint32(set.Size))
 	}
 	if len(set.Key) == 1 {
 		return
 	}
-	fields := m.nest(setDescriptionFields)
+	fields := m.Nest(setDescriptionFields)
 	for _, f := range set.Key {
 		_, length := field(e.family, f)
-		one := m.nest(unix.NFTA_LIST_ELEM)
-		m.number32(setDescriptionLength, length)
-		m.nested(one)
+		one := m.Nest(unix.NFTA_LIST_ELEM)
+		m.Number32(setDescriptionLength, length)
+		m.EndNest(one)
 	}
-	m.nested(fields)
+	m.EndNest(fields)
 }
 
 // rangesName is the name of sets without one: the kernel puts a number in its place.
@@ -140,25 +141,25 @@ func (e *encoder) addRanges(o origin, prefixes []netip.Prefix) {
 	m := e.messages
 	e.sets++
 	e.begin(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
-	m.name(unix.NFTA_SET_TABLE, e.name)
-	m.name(unix.NFTA_SET_NAME, rangesName)
-	m.number32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT|unix.NFT_SET_INTERVAL)
+	m.Name(unix.NFTA_SET_TABLE, e.name)
+	m.Name(unix.NFTA_SET_NAME, rangesName)
+	m.Number32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT|unix.NFT_SET_INTERVAL)
 	kind, length := field(e.family, ruleset.FieldAddress)
-	m.number32(unix.NFTA_SET_KEY_TYPE, kind)
-	m.number32(unix.NFTA_SET_KEY_LEN, length)
-	m.number32(unix.NFTA_SET_ID, e.sets)
-	m.end()
+	m.Number32(unix.NFTA_SET_KEY_TYPE, kind)
+	m.Number32(unix.NFTA_SET_KEY_LEN, length)
+	m.Number32(unix.NFTA_SET_ID, e.sets)
+	m.End()
 	for part := range slices.Chunk(rangeEnds(prefixes), rangesAtOnce) {
 		e.begin(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
-		m.name(unix.NFTA_SET_ELEM_LIST_TABLE, e.name)
-		m.name(unix.NFTA_SET_ELEM_LIST_SET, rangesName)
-		m.number32(unix.NFTA_SET_ELEM_LIST_SET_ID, e.sets)
-		list := m.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		m.Name(unix.NFTA_SET_ELEM_LIST_TABLE, e.name)
+		m.Name(unix.NFTA_SET_ELEM_LIST_SET, rangesName)
+		m.Number32(unix.NFTA_SET_ELEM_LIST_SET_ID, e.sets)
+		list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, end := range part {
 			e.rangeEnd(end)
 		}
-		m.nested(list)
-		m.end()
+		m.EndNest(list)
+		m.End()
 	}
 }
 
@@ -191,14 +192,14 @@ func rangeEnds(prefixes []netip.Prefix) []rangeEnd {
 // rangeEnd writes one end of a range.
 func (e *encoder) rangeEnd(end rangeEnd) {
 	m := e.messages
-	one := m.nest(unix.NFTA_LIST_ELEM)
+	one := m.Nest(unix.NFTA_LIST_ELEM)
 	if end.after {
-		m.number32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		m.Number32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
-	key := m.nest(unix.NFTA_SET_ELEM_KEY)
-	m.raw(unix.NFTA_DATA_VALUE, string(end.address.AsSlice()))
-	m.nested(key)
-	m.nested(one)
+	key := m.Nest(unix.NFTA_SET_ELEM_KEY)
+	m.Raw(unix.NFTA_DATA_VALUE, string(end.address.AsSlice()))
+	m.EndNest(key)
+	m.EndNest(one)
 }
 
 // afterPrefix is the first address after a prefix, invalid if there is none.
@@ -217,39 +218,39 @@ func (e *encoder) elements(o origin, kind, flags uint16, c *ruleset.Change) {
 	for rest := c.Elements; len(rest) > 0; {
 		o.element = len(c.Elements) - len(rest)
 		e.begin(o, kind, flags)
-		m.name(unix.NFTA_SET_ELEM_LIST_TABLE, e.name)
-		m.name(unix.NFTA_SET_ELEM_LIST_SET, c.Set.Name)
-		list := m.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		m.Name(unix.NFTA_SET_ELEM_LIST_TABLE, e.name)
+		m.Name(unix.NFTA_SET_ELEM_LIST_SET, c.Set.Name)
+		list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for len(rest) > 0 {
-			start := len(m.bytes)
+			start := len(m.Bytes)
 			e.element(&rest[0])
-			if len(m.bytes)-list > maxAttribute {
-				m.bytes = m.bytes[:start]
+			if len(m.Bytes)-list > netlink.MaxAttribute {
+				m.Bytes = m.Bytes[:start]
 				break
 			}
 			rest = rest[1:]
 		}
-		m.nested(list)
-		m.end()
+		m.EndNest(list)
+		m.End()
 	}
 }
 
 // element writes an element.
 func (e *encoder) element(element *ruleset.Element) {
 	m := e.messages
-	one := m.nest(unix.NFTA_LIST_ELEM)
-	key := m.nest(unix.NFTA_SET_ELEM_KEY)
-	m.raw(unix.NFTA_DATA_VALUE, element.Key)
-	m.nested(key)
+	one := m.Nest(unix.NFTA_LIST_ELEM)
+	key := m.Nest(unix.NFTA_SET_ELEM_KEY)
+	m.Raw(unix.NFTA_DATA_VALUE, element.Key)
+	m.EndNest(key)
 	switch {
 	case element.Verdict.Kind != 0:
-		data := m.nest(unix.NFTA_SET_ELEM_DATA)
+		data := m.Nest(unix.NFTA_SET_ELEM_DATA)
 		writeVerdict(m, element.Verdict)
-		m.nested(data)
+		m.EndNest(data)
 	case element.Data != "":
-		data := m.nest(unix.NFTA_SET_ELEM_DATA)
-		m.raw(unix.NFTA_DATA_VALUE, element.Data)
-		m.nested(data)
+		data := m.Nest(unix.NFTA_SET_ELEM_DATA)
+		m.Raw(unix.NFTA_DATA_VALUE, element.Data)
+		m.EndNest(data)
 	}
-	m.nested(one)
+	m.EndNest(one)
 }

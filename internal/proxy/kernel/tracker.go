@@ -12,25 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Messages of connection tracking and their attributes, which the package unix has no
-// names for.
 const (
-	trackGet    = 1 // IPCTNL_MSG_CT_GET
-	trackDelete = 2 // IPCTNL_MSG_CT_DELETE
-
-	trackOriginal   = 1  // CTA_TUPLE_ORIG
-	trackReply      = 2  // CTA_TUPLE_REPLY
-	trackStatus     = 3  // CTA_STATUS
-	trackID         = 12 // CTA_ID
-	trackZone       = 18 // CTA_ZONE
-	trackFilter     = 25 // CTA_FILTER
-	trackStatusMask = 26 // CTA_STATUS_MASK
-
-	statusAnswered = 1 << 1 // IPS_SEEN_REPLY
-
 	trackFilterOriginal = 1 // CTA_FILTER_ORIG_FLAGS
 	trackFilterReply    = 2 // CTA_FILTER_REPLY_FLAGS
 
@@ -38,18 +24,6 @@ const (
 	filterAddress  = 1 << 1 // CTA_FILTER_F_CTA_IP_DST
 	filterProtocol = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
 	filterPort     = 1 << 5 // CTA_FILTER_F_CTA_PROTO_DST_PORT
-
-	tupleAddress  = 1 // CTA_TUPLE_IP
-	tupleProtocol = 2 // CTA_TUPLE_PROTO
-
-	addressIPv4Source      = 1 // CTA_IP_V4_SRC
-	addressIPv4Destination = 2 // CTA_IP_V4_DST
-	addressIPv6Source      = 3 // CTA_IP_V6_SRC
-	addressIPv6Destination = 4 // CTA_IP_V6_DST
-
-	protocolNumber          = 1 // CTA_PROTO_NUM
-	protocolSourcePort      = 2 // CTA_PROTO_SRC_PORT
-	protocolDestinationPort = 3 // CTA_PROTO_DST_PORT
 )
 
 // fewFronts is for how many fronts the kernel is asked for the connections of each, and
@@ -58,10 +32,9 @@ const fewFronts = 4
 
 // Tracker has the kernel forget connections. It can be used by several goroutines at once.
 type Tracker struct {
-	options  TrackerOptions
-	mutex    sync.Mutex
-	socket   *socket
-	messages messages
+	options TrackerOptions
+	mutex   sync.Mutex
+	asker   netlink.Asker
 }
 
 // TrackerOptions are the choices of a Tracker.
@@ -75,18 +48,18 @@ type TrackerOptions struct {
 
 // OpenTracker connects to connection tracking, which takes the capability NET_ADMIN.
 func OpenTracker(o TrackerOptions) (*Tracker, error) {
-	s, err := dial()
+	s, err := netlink.Dial()
 	if err != nil {
 		return nil, err
 	}
-	return &Tracker{options: o, socket: s}, nil
+	return &Tracker{options: o, asker: netlink.Asker{Socket: s}}, nil
 }
 
 // Close ends the connection.
 func (t *Tracker) Close() error {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	return t.socket.close()
+	return t.asker.Socket.Close()
 }
 
 // Delete has the kernel forget all connections that go where they no longer may, so that
@@ -199,26 +172,27 @@ func (t *Tracker) delete(ctx context.Context, n network, questions []netip.AddrP
 // find asks for the connections of a front, or for all if it is none, and picks those that
 // are stale. They are as a message that deletes them has them.
 func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from netip.AddrPort) bool) ([]string, error) {
-	m := &t.messages
-	m.reset()
-	m.begin(unix.NFNL_SUBSYS_CTNETLINK<<8|trackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
-	m.filter(n, front)
+	m := &t.asker.Messages
+	m.Reset()
+	m.Begin(netlink.TrackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
+	filter(m, n, front)
 	unanswered := n.protocol != ruleset.UDP && !t.options.TCP
 	if unanswered {
 		// A kernel that does not know the mask lists the others too.
-		m.raw(trackStatus, string(binary.BigEndian.AppendUint32(nil, 0)))
-		m.raw(trackStatusMask, string(binary.BigEndian.AppendUint32(nil, statusAnswered)))
+		m.Number32(netlink.TrackStatus, 0)
+		m.Number32(netlink.TrackStatusMask, netlink.StatusAnswered)
 	}
-	m.end()
+	m.End()
 	var found []string
-	err := t.socket.ask(m, func(content []byte) {
-		original := attribute(content, trackOriginal)
-		protocol, _, to := tuple(original)
-		_, from, _ := tuple(attribute(content, trackReply))
+	err := t.asker.Socket.Ask(m, func(content []byte) {
 		if unanswered && answered(content) {
 			return
 		}
-		if protocol == n.protocol && stale(to, from) {
+		original := netlink.ReadTuple(netlink.Attribute(content, netlink.TrackOriginal))
+		reply := netlink.ReadTuple(netlink.Attribute(content, netlink.TrackReply))
+		to := netip.AddrPortFrom(original.Destination, original.DestinationPort)
+		from := netip.AddrPortFrom(reply.Source, reply.SourcePort)
+		if ruleset.Protocol(original.Protocol) == n.protocol && stale(to, from) {
 			found = append(found, deletion(content))
 		}
 	})
@@ -227,94 +201,68 @@ func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from neti
 
 // answered reports whether a packet came back on a connection.
 func answered(content []byte) bool {
-	status := attribute(content, trackStatus)
-	return len(status) == 4 && binary.BigEndian.Uint32(status)&statusAnswered != 0
+	return netlink.Count(netlink.Attribute(content, netlink.TrackStatus))&netlink.StatusAnswered != 0
 }
 
 // filter has the kernel list connections of a protocol only, and few but those of a front.
 // Asked for an address of IPv6 it lists, as of Linux 6.18, all but those that have it; so
 // they are asked for by port alone.
-func (m *messages) filter(n network, front netip.AddrPort) {
+func filter(m *netlink.Messages, n network, front netip.AddrPort) {
 	flags := uint32(filterProtocol)
-	tuple := m.nest(trackOriginal)
+	tuple := m.Nest(netlink.TrackOriginal)
 	if front.IsValid() {
 		flags |= filterPort
 	}
 	if front.Addr().Is4() {
 		flags |= filterAddress
-		address := m.nest(tupleAddress)
-		m.raw(addressIPv4Destination, string(front.Addr().AsSlice()))
-		m.nested(address)
+		address := m.Nest(netlink.TupleAddress)
+		m.Raw(netlink.AddressIPv4Destination, string(front.Addr().AsSlice()))
+		m.EndNest(address)
 	}
-	protocol := m.nest(tupleProtocol)
-	m.raw(protocolNumber, string([]byte{byte(n.protocol)}))
+	protocol := m.Nest(netlink.TupleProtocol)
+	m.Raw(netlink.ProtocolNumber, string([]byte{byte(n.protocol)}))
 	if front.IsValid() {
-		m.raw(protocolDestinationPort, string(binary.BigEndian.AppendUint16(nil, front.Port())))
+		m.Raw(netlink.ProtocolDestinationPort, string(binary.BigEndian.AppendUint16(nil, front.Port())))
 	}
-	m.nested(protocol)
-	m.nested(tuple)
-	filter := m.nest(trackFilter)
-	m.raw(trackFilterOriginal, native(flags))
-	m.raw(trackFilterReply, native(0))
-	m.nested(filter)
-}
-
-// tuple reads one direction of a connection.
-func tuple(content []byte) (protocol ruleset.Protocol, from, to netip.AddrPort) {
-	var source, destination netip.Addr
-	for kind, address := range attributes(attribute(content, tupleAddress)) {
-		switch kind {
-		case addressIPv4Source, addressIPv6Source:
-			source, _ = netip.AddrFromSlice(address)
-		case addressIPv4Destination, addressIPv6Destination:
-			destination, _ = netip.AddrFromSlice(address)
-		}
-	}
-	var sourcePort, destinationPort uint16
-	for kind, part := range attributes(attribute(content, tupleProtocol)) {
-		switch {
-		case kind == protocolNumber && len(part) == 1:
-			protocol = ruleset.Protocol(part[0])
-		case kind == protocolSourcePort && len(part) == 2:
-			sourcePort = binary.BigEndian.Uint16(part)
-		case kind == protocolDestinationPort && len(part) == 2:
-			destinationPort = binary.BigEndian.Uint16(part)
-		}
-	}
-	return protocol, netip.AddrPortFrom(source, sourcePort), netip.AddrPortFrom(destination, destinationPort)
+	m.EndNest(protocol)
+	m.EndNest(tuple)
+	filter := m.Nest(netlink.TrackFilter)
+	m.Raw(trackFilterOriginal, native(flags))
+	m.Raw(trackFilterReply, native(0))
+	m.EndNest(filter)
 }
 
 // deletion is what is in a message that deletes a connection, and no other that may have
 // come after it.
 func deletion(content []byte) string {
-	var m messages
-	for kind, part := range attributes(content) {
+	var m netlink.Messages
+	for kind, part := range netlink.Attributes(content) {
 		switch kind {
-		case trackOriginal:
-			m.raw(kind|unix.NLA_F_NESTED, string(part))
-		case trackID, trackZone:
-			m.raw(kind, string(part))
+		case netlink.TrackOriginal:
+			m.Raw(kind|unix.NLA_F_NESTED, string(part))
+		case netlink.TrackID, netlink.TrackZone:
+			m.Raw(kind, string(part))
 		}
 	}
-	return string(m.bytes)
+	return string(m.Bytes)
 }
 
 // deleteThese deletes connections. Those that are gone already do not count.
 func (t *Tracker) deleteThese(n network, deletions []string) (int, error) {
-	m := &t.messages
-	m.reset()
+	m := &t.asker.Messages
+	m.Reset()
 	for _, d := range deletions {
-		m.begin(unix.NFNL_SUBSYS_CTNETLINK<<8|trackDelete, unix.NLM_F_ACK, familyNumber(n.family), 0)
-		m.bytes = append(m.bytes, d...)
-		m.end()
+		m.Begin(netlink.TrackDelete, unix.NLM_F_ACK, familyNumber(n.family), 0)
+		m.Bytes = append(m.Bytes, d...)
+		m.End()
 	}
 	deleted := 0
 	var failed error
-	err := t.socket.exchange(m, func(r reply) {
-		switch f := r.failure(); {
+	err := t.asker.Socket.Exchange(m, func(r netlink.Reply) {
+		switch f := r.Failure(); {
 		case f == nil:
 			deleted++
-		case f.errno != unix.ENOENT:
+		case f.Errno != unix.ENOENT:
 			failed = f
 		}
 	})

@@ -1,0 +1,50 @@
+package netlink
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A listing counts only if it is whole.
+func TestListingsAreWhole(t *testing.T) {
+	item := Reply{Message: Message{Kind: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN, Content: make([]byte, HeaderLength)}}
+	interrupted := item
+	interrupted.Flags = unix.NLM_F_DUMP_INTR
+	end := Reply{Message: Message{Kind: unix.NLMSG_DONE, Content: make([]byte, 4)}}
+	refused := -int32(unix.ENOENT)
+	failed := Reply{Message: Message{Kind: unix.NLMSG_DONE, Content: binary.NativeEndian.AppendUint32(nil, uint32(refused))}}
+	for _, test := range []struct {
+		name    string
+		flags   uint16
+		replies []Reply
+		items   int
+		want    error
+	}{
+		{"whole", unix.NLM_F_DUMP, []Reply{item, item, end}, 2, nil},
+		{"empty", unix.NLM_F_DUMP, []Reply{end}, 0, nil},
+		{"without an end", unix.NLM_F_DUMP, []Reply{item, item}, 2, errCut},
+		{"without anything", unix.NLM_F_DUMP, nil, 0, errCut},
+		{"changed meanwhile", unix.NLM_F_DUMP, []Reply{item, interrupted, end}, 2, ErrChanged},
+		{"of what is not there", unix.NLM_F_DUMP, []Reply{failed}, 0, unix.ENOENT},
+		{"with an end that says no more", unix.NLM_F_DUMP, []Reply{item, {Message: Message{Kind: unix.NLMSG_DONE}}}, 1, nil},
+		{"refused", unix.NLM_F_DUMP, []Reply{{Message: Message{Kind: unix.NLMSG_ERROR, Content: failed.Content}}}, 0, unix.ENOENT},
+		{"of one thing", 0, []Reply{item}, 1, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var m Messages
+			m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETCHAIN, test.flags, unix.NFPROTO_IPV4, 0)
+			m.End()
+			items := 0
+			a := answer{each: func([]byte) { items++ }, listing: m.lists()}
+			for _, r := range test.replies {
+				a.take(r)
+			}
+			if err := a.result(); !errors.Is(err, test.want) || items != test.items {
+				t.Errorf("%d items, %v; want %d, %v", items, err, test.items, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package netlink
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Message is a message of the kernel, with what follows its header.
+type Message struct {
+	Kind, Flags uint16
+	Sequence    uint32
+	Content     []byte
+}
+
+// NextMessage takes the first message off what was read.
+func NextMessage(read []byte) (m Message, rest []byte, ok bool) {
+	if len(read) < unix.SizeofNlMsghdr {
+		return Message{}, nil, false
+	}
+	length := int(binary.NativeEndian.Uint32(read))
+	if length < unix.SizeofNlMsghdr || length > len(read) {
+		return Message{}, nil, false
+	}
+	m = Message{
+		Kind: binary.NativeEndian.Uint16(read[4:]), Flags: binary.NativeEndian.Uint16(read[6:]),
+		Sequence: binary.NativeEndian.Uint32(read[8:]), Content: read[unix.SizeofNlMsghdr:length],
+	}
+	return m, read[min(Align(length), len(read)):], true
+}
+
+// attributeFlags are what the kernel puts beside the kind of an attribute.
+const attributeFlags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+
+// NextAttribute takes the first attribute off the rest of a message.
+func NextAttribute(attributes []byte) (kind uint16, content, rest []byte, ok bool) {
+	if len(attributes) < unix.SizeofNlAttr {
+		return 0, nil, nil, false
+	}
+	length := int(binary.NativeEndian.Uint16(attributes))
+	if length < unix.SizeofNlAttr || length > len(attributes) {
+		return 0, nil, nil, false
+	}
+	kind = binary.NativeEndian.Uint16(attributes[2:]) &^ attributeFlags
+	return kind, attributes[unix.SizeofNlAttr:length], attributes[min(Align(length), len(attributes)):], true
+}
+
+// Attributes yields kind and content of each attribute, as far as they are whole.
+func Attributes(b []byte) func(yield func(kind uint16, content []byte) bool) {
+	return func(yield func(uint16, []byte) bool) {
+		for {
+			kind, content, rest, ok := NextAttribute(b)
+			if !ok || !yield(kind, content) {
+				return
+			}
+			b = rest
+		}
+	}
+}
+
+// Attribute is the content of the first attribute of a kind, nil if there is none.
+func Attribute(b []byte, kind uint16) []byte {
+	for {
+		found, content, rest, ok := NextAttribute(b)
+		if !ok || found == kind {
+			return content
+		}
+		b = rest
+	}
+}
+
+// Text is a name as attributes hold it.
+func Text(content []byte) string { return string(bytes.TrimSuffix(content, []byte{0})) }
+
+// Count is a number as attributes hold it, zero if there is none.
+func Count(content []byte) uint32 {
+	if len(content) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(content)
+}
+
+// Align is where the next of the parts of a message begins.
+func Align(length int) int {
+	return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
+}

@@ -1,0 +1,233 @@
+package netlink
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReceiveBuffer holds the longest of the kernel's messages: it cuts listings into pieces of
+// half of it.
+const ReceiveBuffer = 64 << 10
+
+// tries is how often messages are sent for which the kernel lacks memory.
+const tries = 5
+
+// Socket is a connection to netfilter in the network namespace of the thread that made it.
+//
+// The kernel does all that a message asks for, and has its answers ready, by the time that
+// the message is sent. So nothing here waits for an answer: that none is left is how the
+// last one is known.
+type Socket struct {
+	// SetOption sets an option of the socket. Tests put a stingy kernel in its place.
+	SetOption func(fd, level, option, value int) error
+
+	fd       int
+	port     uint32
+	sequence uint32
+	limit    int
+	buffer   []byte
+}
+
+// ErrLost is that the kernel had answers that there was no room for.
+var ErrLost = errors.New("answers of the kernel were lost")
+
+// Dial makes a socket.
+func Dial() (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	s := &Socket{fd: fd, SetOption: unix.SetsockoptInt, buffer: make([]byte, ReceiveBuffer)}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("preparing a netlink socket: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Socket) prepare() error {
+	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	name, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return err
+	}
+	if address, ok := name.(*unix.SockaddrNetlink); ok {
+		s.port = address.Pid
+	}
+	// Answers say which part of a message was wrong, and do not repeat all of it.
+	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, option, 1); err != nil {
+			return err
+		}
+	}
+	return s.measure()
+}
+
+// measure finds out how much may be sent at once.
+func (s *Socket) measure() error {
+	size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return err
+	}
+	// The kernel keeps some bytes of the buffer to itself.
+	s.limit = size - 64
+	return nil
+}
+
+// Port is the number by which the kernel knows the socket.
+func (s *Socket) Port() uint32 { return s.port }
+
+// Limit is how many bytes may be sent at once.
+func (s *Socket) Limit() int { return s.limit }
+
+// Widen lets so many bytes be sent at once, if the kernel permits it.
+func (s *Socket) Widen(length int) error {
+	if length <= s.limit {
+		return nil
+	}
+	// The kernel sets twice of what it is told.
+	if err := s.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, length); err != nil {
+		return err
+	}
+	return s.measure()
+}
+
+// SetReceiveBuffer gives answers and notices so many bytes, or as many as the kernel permits.
+func (s *Socket) SetReceiveBuffer(length int) error {
+	return s.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, length)
+}
+
+// setBuffer sets the size of a buffer: beyond what the system allows everybody if the kernel
+// permits it, which it does root.
+func (s *Socket) setBuffer(force, option, length int) error {
+	err := s.SetOption(s.fd, unix.SOL_SOCKET, force, length)
+	if errors.Is(err, unix.EPERM) {
+		err = s.SetOption(s.fd, unix.SOL_SOCKET, option, length)
+	}
+	if err != nil {
+		return fmt.Errorf("setting the size of a netlink socket's buffer to %d bytes: %w", length, err)
+	}
+	return nil
+}
+
+// Close ends the connection. A nil Socket was never opened.
+func (s *Socket) Close() error {
+	if s == nil {
+		return nil
+	}
+	return unix.Close(s.fd)
+}
+
+// Filter has the kernel drop what a program does not let pass.
+func (s *Socket) Filter(filter []unix.SockFilter) error {
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+		return fmt.Errorf("filtering what a netlink socket gets: %w", err)
+	}
+	return nil
+}
+
+// Join has the kernel send the notices of a group. To join it again is no error.
+func (s *Socket) Join(group int) error {
+	return s.SetOption(s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
+}
+
+// Leave ends that.
+func (s *Socket) Leave(group int) error {
+	return s.SetOption(s.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
+}
+
+// Given is how many bytes the kernel has for notices, as it counts them.
+func (s *Socket) Given() (int, error) {
+	given, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return 0, fmt.Errorf("asking for the buffer of a netlink socket: %w", err)
+	}
+	return given, nil
+}
+
+// File is the socket as a file, at which reading waits. The socket is not used afterwards.
+func (s *Socket) File() (*os.File, error) {
+	if err := unix.SetNonblock(s.fd, true); err != nil {
+		return nil, fmt.Errorf("preparing a netlink socket: %w", err)
+	}
+	return os.NewFile(uintptr(s.fd), "netlink"), nil
+}
+
+// send numbers messages and sends them, again if the kernel lacks memory for them at the
+// moment. It returns the number of the first.
+func (s *Socket) send(m *Messages) (first uint32, err error) {
+	first = s.sequence + 1
+	s.sequence += uint32(len(m.Starts))
+	m.number(first)
+	for try := 1; ; try++ {
+		err := unix.Sendto(s.fd, m.Bytes, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		again := errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS)
+		if !again || try == tries {
+			return first, os.NewSyscallError("sendto", err)
+		}
+	}
+}
+
+// Exchange sends messages and calls a function with each of the answers.
+func (s *Socket) Exchange(m *Messages, each func(Reply)) error {
+	first, err := s.send(m)
+	if err != nil {
+		return err
+	}
+	return s.Receive(func(answer Message) {
+		// What an earlier message left behind is no answer to these.
+		if at := answer.Sequence - first; at < uint32(len(m.Starts)) {
+			each(Reply{Message: answer, About: int(at)})
+		}
+	})
+}
+
+// Receive calls a function with each message that is there.
+func (s *Socket) Receive(each func(Message)) error {
+	var malformed error
+	err := s.drain(func(part []byte) bool {
+		for len(part) >= unix.SizeofNlMsghdr {
+			m, rest, ok := NextMessage(part)
+			if !ok {
+				malformed = errMalformed
+				break
+			}
+			each(m)
+			part = rest
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return malformed
+}
+
+var errMalformed = errors.New("a netlink message claims more bytes than there are")
+
+// drain calls a function with all that is there, several messages at a time, until it returns
+// false.
+func (s *Socket) drain(use func(part []byte) bool) error {
+	var lost error
+	for {
+		n, _, err := unix.Recvfrom(s.fd, s.buffer, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ENOBUFS):
+			lost = ErrLost
+		case errors.Is(err, unix.EAGAIN):
+			return lost
+		case err != nil:
+			return os.NewSyscallError("recvfrom", err)
+		case n > len(s.buffer):
+			lost = fmt.Errorf("a netlink message has %d bytes, at most %d were expected", n, len(s.buffer))
+		case !use(s.buffer[:n]):
+			return lost
+		}
+	}
+}
