@@ -367,7 +367,7 @@ func TestNewServicesGetTheLeast(t *testing.T) {
 			t.Errorf("%s has %d elements, want %d; it waits for more: %t", service.Name, got, want, w.bounds.waits(keyOf(service)))
 		}
 		for n := range ports {
-			port := w.families[0].programmed[fmt.Sprintf("shop/%s:p%d", service.Name, n)]
+			port := w.families[0].table.Programmed()[fmt.Sprintf("shop/%s:p%d", service.Name, n)]
 			if (port != nil) != (i < 2) {
 				t.Errorf("%s: port %d is programmed: %t", service.Name, n, port != nil)
 			} else if port != nil && (len(port.Fronts) != 1 || !port.Fronts[0].ClusterIP || len(port.Cluster) != 1) {

@@ -107,7 +107,7 @@ const attackerEndpoint = "10.9.9.9"
 // hijacked are the fronts of an address that lead to the tenant.
 func (w *world) hijacked(target string) (found []string) {
 	for _, f := range w.families {
-		for name, port := range f.programmed {
+		for name, port := range f.table.Programmed() {
 			if port == nil || !strings.HasPrefix(name, "tenant/") {
 				continue
 			}

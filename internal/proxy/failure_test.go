@@ -177,7 +177,7 @@ func TestSearchThatTakesLong(t *testing.T) {
 	if got := w.counter("refused", "IPv4"); got != 2 {
 		t.Errorf("%g ports are set aside", got)
 	}
-	if got := len(w.families[0].programmed); got != 198 {
+	if got := len(w.families[0].table.Programmed()); got != 198 {
 		t.Errorf("%d ports are programmed", got)
 	}
 	if failed := int(w.counter("transactions", "IPv4", "error")); reads >= failed {
@@ -296,7 +296,7 @@ func TestManyBadPorts(t *testing.T) {
 	if got := w.counter("refused", "IPv4"); got != 30 {
 		t.Errorf("%g ports are set aside", got)
 	}
-	if got := len(w.families[0].programmed); got != 30 {
+	if got := len(w.families[0].table.Programmed()); got != 30 {
 		t.Errorf("%d ports are programmed", got)
 	}
 	failed := w.counter("transactions", "IPv4", "error")
@@ -316,7 +316,7 @@ func TestTooManyTries(t *testing.T) {
 	f := w.families[0]
 	w.run(0)
 	s := &search{writer: w.writer, family: f, now: w.clock.Now(), tries: 2}
-	all := map[string]*ruleset.ServicePort{"shop/s1": f.aside["shop/s1"].port, "shop/s2": f.programmed["shop/s2"]}
+	all := map[string]*ruleset.ServicePort{"shop/s1": f.aside["shop/s1"].port, "shop/s2": f.table.Programmed()["shop/s2"]}
 	if err := s.among(t.Context(), all); !errors.Is(err, errTooMany) {
 		t.Errorf("the error is %v", err)
 	}

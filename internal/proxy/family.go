@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,22 +32,13 @@ type family struct {
 	// doubtful says that what the kernel holds is not known.
 	doubtful bool
 
-	// programmed are the ServicePorts that the kernel has, and staged those that it is
-	// yet to get, nil if they are to go.
-	programmed map[string]*ruleset.ServicePort
-	staged     map[string]*ruleset.ServicePort
-	// found are those that were asked for at the start, as they are asked for now, and that
-	// are not programmed since: the kernel may have what an earlier run made of them.
-	found map[string]*ruleset.ServicePort
-	// aside are those that the kernel refuses.
+	// aside are the ServicePorts that the kernel refuses.
 	aside map[string]*refused
 
 	// unread is how often in a row the kernel's could not be read since others changed
 	// theirs meanwhile.
 	unread int
 
-	// known says that what the kernel holds was known once.
-	known bool
 	// adopted says that the table was made to say what the kernel holds, so that what is
 	// written next may put right what is no matter of what was staged.
 	adopted bool
@@ -98,60 +86,18 @@ func backoff(first, most time.Duration, failures int) time.Duration {
 }
 
 func newFamily(config ruleset.Config) *family {
-	return &family{
-		number: config.Family, table: ruleset.NewTable(config), doubtful: true,
-		programmed: map[string]*ruleset.ServicePort{}, staged: map[string]*ruleset.ServicePort{}, aside: map[string]*refused{},
-	}
+	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, aside: map[string]*refused{}}
 }
 
 // stage asks for a ServicePort, or has it go if port is nil. The error says what of it no
 // rule can be made of.
 func (f *family) stage(name string, port *ruleset.ServicePort) error {
-	f.staged[name] = port
 	if port == nil {
 		f.table.Remove(name)
 		return nil
 	}
 	f.active = true
-	if f.found[name] != nil {
-		f.found[name] = port
-	}
-	if before := f.programmed[name]; before != nil && before != port {
-		shareEndpoints(port, before)
-	}
 	return f.table.Set(*port)
-}
-
-// shareEndpoints has a ServicePort go on with the lists of the one before it that are the
-// same. Most changes of a Service change few of them, and with thousands of Services a copy
-// of each is megabytes.
-func shareEndpoints(port, before *ruleset.ServicePort) {
-	for _, one := range []struct{ list, known *[]netip.AddrPort }{
-		{&port.Cluster, &before.Cluster},
-		{&port.Local, &before.Local},
-		{&port.Known.Serving, &before.Known.Serving},
-		{&port.Known.Silent, &before.Known.Silent},
-		{&port.Known.Fleeting, &before.Known.Fleeting},
-	} {
-		if len(*one.list) > 0 && slices.Equal(*one.list, *one.known) {
-			*one.list = *one.known
-		}
-	}
-}
-
-// unstage asks for what the kernel has of a ServicePort.
-func (f *family) unstage(name string) {
-	before, found := f.programmed[name], f.found[name]
-	switch {
-	case before != nil:
-		// It was taken before as it is.
-		_ = f.table.Set(*before)
-	case found != nil:
-		f.table.Keep(*found)
-	default:
-		f.table.Remove(name)
-	}
-	delete(f.staged, name)
 }
 
 // commit says what the kernel is to do for all that is staged and due.
@@ -169,17 +115,6 @@ func (f *family) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	return f.table.StillStale(all)
 }
 
-// stagesFound reports whether a ServicePort is staged of which the kernel may have what an
-// earlier run made of it. Then it must be read what that is.
-func (f *family) stagesFound() bool {
-	for name := range f.found {
-		if _, staged := f.staged[name]; staged {
-			return true
-		}
-	}
-	return false
-}
-
 // restrict asks for what is left of a ServicePort, by a function that says what that is and returns
 // nil for nothing. It returns the fronts that go.
 func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.ServicePort) (lost []ruleset.Front) {
@@ -190,10 +125,7 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 			delete(f.aside, name)
 		}
 	}
-	port, staged := f.staged[name]
-	if !staged {
-		port = f.programmed[name]
-	}
+	port := f.table.Asked(name)
 	if port == nil {
 		return nil
 	}
@@ -218,27 +150,16 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 
 // settled notes that the kernel has all that was staged.
 func (f *family) settled() {
-	for name, port := range f.staged {
-		if port == nil {
-			delete(f.programmed, name)
-		} else {
-			f.programmed[name] = port
-		}
+	for name := range f.table.Pending() {
 		delete(f.aside, name)
-		delete(f.found, name)
 	}
-	if len(f.found) == 0 {
-		f.found = nil
-	}
-	// A map that was cleared would stay as large as it was, and be as slow to look through.
-	f.staged = map[string]*ruleset.ServicePort{}
+	f.table.Confirm()
 	f.failures, f.retry = 0, time.Time{}
 }
 
 // pending reports whether the kernel lacks what was asked for a ServicePort.
 func (f *family) pending(name string) bool {
-	_, staged := f.staged[name]
-	return staged || f.aside[name] != nil
+	return f.table.IsPending(name) || f.aside[name] != nil
 }
 
 // read reads what the kernel holds. Where others change theirs all the time, so that it
@@ -263,11 +184,6 @@ func (f *family) read(k kernel) (ruleset.Listing, error) {
 
 // take goes on from what the kernel holds.
 func (f *family) take(listing ruleset.Listing) {
-	if !f.known && (listing.Exists || listing.Unread) {
-		f.found = maps.Clone(f.staged)
-		maps.DeleteFunc(f.found, func(_ string, port *ruleset.ServicePort) bool { return port == nil })
-	}
-	f.known = true
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
 	f.doubtful, f.adopted = false, true
@@ -321,7 +237,7 @@ func (f *family) waits(port *ruleset.ServicePort, now time.Time) bool {
 // restage asks again for what the kernel refused, as far as it is time.
 func (f *family) restage(now time.Time) {
 	for name, one := range f.aside {
-		if _, staged := f.staged[name]; !staged && !one.retry.After(now) {
+		if !f.table.IsPending(name) && !one.retry.After(now) {
 			_ = f.stage(name, one.port) // what is wrong with it was said when it came
 		}
 	}

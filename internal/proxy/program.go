@@ -686,7 +686,7 @@ func (p *programmer) programmed(name types.NamespacedName) bool {
 	}
 	known := p.records[name]
 	for i, f := range p.families {
-		if len(f.staged) > 0 && known == nil {
+		if len(f.table.Pending()) > 0 && known == nil {
 			return false // the Service may be among what is to go
 		}
 		if known != nil && slices.ContainsFunc(known.ports[i], f.pending) {
@@ -724,7 +724,7 @@ func (p *programmer) gauge() {
 	p.metrics.waiting.Set(float64(p.bounds.waiting()))
 	p.metrics.maxElements.Set(float64(p.bounds.Total))
 	for i, f := range p.families {
-		p.metrics.ports.WithLabelValues(f.String()).Set(float64(len(f.programmed)))
+		p.metrics.ports.WithLabelValues(f.String()).Set(float64(len(f.table.Programmed())))
 		p.metrics.refused.WithLabelValues(f.String()).Set(float64(len(f.aside)))
 		p.metrics.disputed.WithLabelValues(f.String()).Set(float64(len(f.table.Disputed())))
 		p.metrics.endpoints.WithLabelValues(f.String()).Set(float64(p.totals.endpoints[i]))

@@ -298,7 +298,7 @@ func TestFieldsOfOneServiceConcernNoOther(t *testing.T) {
 			w := newWorld(t)
 			w.put(all("web", web...), all("other", other...), group("web"), group("other"))
 			w.right("at first")
-			programmed := func() string { return fmt.Sprintf("%+v", *w.families[0].programmed["shop/other"]) }
+			programmed := func() string { return fmt.Sprintf("%+v", *w.families[0].table.Programmed()["shop/other"]) }
 			before, done := programmed(), w.kernel.transactions()
 			changed := all("web", web...)
 			change(&changed.Spec)
@@ -369,7 +369,7 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 	fronts := func(want ...string) {
 		t.Helper()
 		var got []string
-		for _, front := range w.families[0].programmed["shop/web"].Fronts {
+		for _, front := range w.families[0].table.Programmed()["shop/web"].Fronts {
 			got = append(got, front.Address.String())
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {

@@ -312,7 +312,7 @@ func TestProbeServiceComesAndGoes(t *testing.T) {
 	w.put(again)
 	w.until("the node is probed again", func() bool { return w.kernel.leads("192.0.2.1") && w.tries() > 0 && w.version == group })
 	// It has nothing but its cluster IP.
-	for _, port := range w.family(ruleset.IPv4).programmed {
+	for _, port := range w.family(ruleset.IPv4).table.Programmed() {
 		if strings.HasPrefix(port.Name, "shop/probe") && len(port.Fronts) != 1 {
 			t.Errorf("the probe has the fronts %v", port.Fronts)
 		}

@@ -343,7 +343,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 // addressesOf are those that the kernel has of a Service.
 func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	for _, f := range w.families {
-		for _, port := range f.programmed {
+		for _, port := range f.table.Programmed() {
 			for _, front := range port.Fronts {
 				if serviceOf(port.Name) == keyOf(service) {
 					addresses = append(addresses, front.String())
@@ -484,7 +484,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 				may[name.String()] = fronts
 				w.turns.resting[name] = w.clock.Now().Add(time.Hour)
 			}
-			for name, port := range w.family(ruleset.IPv4).programmed {
+			for name, port := range w.family(ruleset.IPv4).table.Programmed() {
 				for _, end := range port.Fronts {
 					if !may[serviceOf(name).String()][end.Front] {
 						r.Fatalf("%s has %s", name, end)

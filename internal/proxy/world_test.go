@@ -290,7 +290,7 @@ func (w *world) right(when string) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if !listing.Exists && len(w.family(number).programmed) == 0 && !strings.Contains(table.Text(), "elements") {
+		if !listing.Exists && len(w.family(number).table.Programmed()) == 0 && !strings.Contains(table.Text(), "elements") {
 			continue // nothing asks for it
 		}
 		if differences := table.Differences(listing); len(differences) > 0 {

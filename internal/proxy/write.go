@@ -56,7 +56,7 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 
 // try writes once, and once more from what the kernel really holds if that fails.
 func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
-	if f.doubtful || f.stagesFound() {
+	if f.doubtful || f.table.MustRead() {
 		if _, err := w.adopt(f); err != nil {
 			return err
 		}
@@ -137,9 +137,9 @@ func sizeOf(t ruleset.Transaction) int {
 // it sets aside what it has found, and the rest is tried next time. What is not written, since
 // it is refused or yet to be tried, stays as it was: after a start as an earlier run made it.
 func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause error) error {
-	all := maps.Clone(f.staged)
+	all := maps.Clone(f.table.Pending())
 	for name := range all {
-		f.unstage(name)
+		f.table.Withdraw(name)
 	}
 	s := &search{writer: w, family: f, now: now, tries: mostTries, until: w.clock.Now().Add(longestSearch)}
 	stuck := cause
@@ -163,9 +163,7 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	}
 	if cause != nil {
 		for name, port := range all {
-			if f.programmed[name] != port {
-				_ = f.stage(name, port) // what is wrong with it was said when it came
-			}
+			_ = f.stage(name, port) // what is wrong with it was said when it came
 		}
 	}
 	return cause
@@ -193,7 +191,7 @@ type refusal struct {
 var errTooMany = errors.New("the kernel refuses more ports of Services than can be told apart at once")
 
 // among writes ServicePorts, in halves and halves of these where that fails, until each
-// that fails is known.
+// that fails is known. It leaves those that are not written.
 func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
 	queue := [][]string{slices.Sorted(maps.Keys(all))}
 	for len(queue) > 0 {
@@ -208,13 +206,16 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 		err := s.try(ctx)
 		if err == nil {
 			s.family.settled()
+			for _, name := range names {
+				delete(all, name)
+			}
 			continue
 		}
 		if ctx.Err() != nil || s.family.doubtful {
 			return err
 		}
 		for _, name := range names {
-			s.family.unstage(name)
+			s.family.table.Withdraw(name)
 		}
 		if half := len(names) / 2; half > 0 {
 			queue = append(queue, names[half:], names[:half])
@@ -229,7 +230,7 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 // before if the kernel has refused all of it, which costs less than to read it.
 func (s *search) try(ctx context.Context) (err error) {
 	s.tries--
-	if s.listing == nil && s.family.stagesFound() {
+	if s.listing == nil && s.family.table.MustRead() {
 		if s.listing, err = s.adopt(s.family); err != nil {
 			return err
 		}

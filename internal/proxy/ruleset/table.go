@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// Table is the rules of one family: what is wanted of them, and what the kernel holds of
-// them. It is not safe for use by several goroutines at once.
+// Table is the rules of one family: what is wanted of them, what the kernel holds of them, and
+// which ServicePorts it is known to have taken. It is not safe for use by several goroutines
+// at once.
 type Table struct {
+	progress
 	config  Config
 	ports   map[string]*port
 	claims  claims
@@ -41,6 +43,7 @@ type Table struct {
 // whatever the kernel holds, unless Adopt says what that is.
 func NewTable(config Config) *Table {
 	return &Table{
+		progress:   newProgress(),
 		config:     config.normal(),
 		ports:      make(map[string]*port),
 		claims:     newClaims(),
@@ -57,6 +60,7 @@ func NewTable(config Config) *Table {
 // Set stages a ServicePort, be it new or another than before. The error says what of it
 // no rule can be made of and is left out: the rest is staged all the same.
 func (t *Table) Set(sp ServicePort) error {
+	t.ask(sp.Name, &sp)
 	p, err := newPort(t.config, sp)
 	t.staged[sp.Name] = p
 	return err
@@ -64,6 +68,7 @@ func (t *Table) Set(sp ServicePort) error {
 
 // Remove stages that a ServicePort goes.
 func (t *Table) Remove(name string) {
+	t.ask(name, nil)
 	if t.ports[name] == nil {
 		delete(t.staged, name)
 		return
@@ -100,6 +105,7 @@ func (t *Table) Configure(config Config) {
 // transaction, which also deletes what there is: so does a Listing that is Unread. The
 // table keeps the listing until the next Commit.
 func (t *Table) Adopt(listing Listing) {
+	t.read(listing)
 	t.listing = &listing
 }
 
@@ -110,8 +116,8 @@ func (t *Table) Staged() []string {
 
 // Commit is the smallest transaction for all that is staged and for all deletions that
 // are due. The table goes on as if the kernel had taken it: if it has not, Adopt says what
-// it holds instead, and nothing needs to be staged again. What nothing leads to any more
-// is deleted by a later Commit, see Due.
+// it holds instead, and nothing needs to be staged again. If it has, Confirm says so. What
+// nothing leads to any more is deleted by a later Commit, see Due.
 func (t *Table) Commit(now time.Time) Commit {
 	return newRevision(t, now).commit()
 }
