@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,72 @@ func TestTwoBadPorts(t *testing.T) {
 	w.refusing()
 	w.run(asideMost)
 	w.right("when the kernel takes them")
+}
+
+// tellingError is what a kernel says that names what it refuses.
+type tellingError struct {
+	refusedError
+	change, element int
+}
+
+func (e tellingError) Refused() (change, element int) { return e.change, e.element }
+
+// Where the kernel says which element it refuses the search takes a transaction or two for each
+// port that is bad, and else some for each time that it halves what is left.
+func TestSearchGoesByTheKernelsWord(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		w := many(t, 200)
+		w.kernel.refuses = func(tr ruleset.Transaction) error {
+			for i, c := range tr.Changes {
+				for j, e := range c.Elements {
+					for _, bad := range []string{"10.1.1.7", "10.1.1.99", "10.1.1.150"} {
+						if strings.Contains(e.Data, string(netip.MustParseAddr(bad).AsSlice())) {
+							if tells {
+								return tellingError{change: i, element: j}
+							}
+							return errRefused
+						}
+					}
+				}
+			}
+			return nil
+		}
+		w.run(time.Second)
+		if got := w.counter("refused", "IPv4"); got != 3 {
+			t.Errorf("%g ports are set aside", got)
+		}
+		// Two before the search, one more for each that is found, and one of each alone.
+		if got := w.counter("transactions", "IPv4", "error"); tells && got > 2+3+3 || !tells && got < 2+3*6 {
+			t.Errorf("%g transactions failed until they were found, where the kernel tells: %t", got, tells)
+		}
+		w.refusing()
+		w.run(asideMost)
+		w.right("when the kernel takes them")
+	}
+}
+
+// A word of the kernel that is wrong costs transactions, and blames nobody.
+func TestAWrongWordBlamesNobody(t *testing.T) {
+	w := many(t, 50)
+	bad := refusingAddresses("10.1.1.7")
+	w.kernel.refuses = func(tr ruleset.Transaction) error {
+		if bad(tr) == nil {
+			return nil
+		}
+		for i, c := range tr.Changes {
+			if len(c.Elements) > 0 {
+				return tellingError{change: i, element: len(c.Elements) / 2}
+			}
+		}
+		return errRefused
+	}
+	w.run(time.Second)
+	if got := w.counter("refused", "IPv4"); got != 1 || w.families[0].aside["shop/s7"] == nil {
+		t.Errorf("%g ports are set aside: %v", got, w.families[0].aside)
+	}
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes it")
 }
 
 // A search for what is bad reads what the kernel holds only when that has changed, and ends

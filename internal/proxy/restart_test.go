@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -365,4 +366,59 @@ func TestConnectionsAfterARestartWithABadPort(t *testing.T) {
 			lead("when it is taken", attackerEndpoint)
 		})
 	}
+}
+
+// The kernel itself says which of many ports it refuses.
+func TestTheKernelNamesBadPorts(t *testing.T) {
+	w := newKernelWorld(t)
+	conn, failed := w.writer.kernel, 0
+	bad := []string{"10.1.1.7", "10.1.1.99", "10.1.1.150"}
+	w.writer.kernel = &corruptingKernel{kernel: conn, bad: bad, failed: &failed}
+	for i := range 200 {
+		name := fmt.Sprintf("s%d", i)
+		w.put(aService(name, fmt.Sprintf("10.96.0.%d", i)), aGroup(name, name+"-1", fmt.Sprintf("10.1.1.%d", i), fmt.Sprintf("10.1.2.%d", i)))
+	}
+	w.run(time.Second)
+	if got := w.counter("refused", "IPv4"); got != float64(len(bad)) {
+		t.Errorf("%g ports are set aside", got)
+	}
+	if got := len(w.families[0].table.Programmed()); got != 200-len(bad) {
+		t.Errorf("%d ports are programmed", got)
+	}
+	if most := 2 + 2*len(bad); failed > most {
+		t.Errorf("%d transactions failed until they were found, want at most %d", failed, most)
+	}
+	w.writer.kernel = conn
+	w.run(asideMost)
+	if got := w.counter("refused", "IPv4"); got != 0 || len(w.families[0].table.Programmed()) != 200 {
+		t.Errorf("%g ports are set aside when the kernel takes them", got)
+	}
+}
+
+// corruptingKernel has a kernel refuse slots that lead to bad endpoints: they have another
+// length than they must.
+type corruptingKernel struct {
+	kernel
+	bad    []string
+	failed *int
+}
+
+func (k *corruptingKernel) Apply(ctx context.Context, t ruleset.Transaction) error {
+	t.Changes = slices.Clone(t.Changes)
+	for i := range t.Changes {
+		c := &t.Changes[i]
+		c.Elements = slices.Clone(c.Elements)
+		for j := range c.Elements {
+			for _, address := range k.bad {
+				if strings.HasPrefix(c.Elements[j].Data, string(netip.MustParseAddr(address).AsSlice())) {
+					c.Elements[j].Data += "odd"
+				}
+			}
+		}
+	}
+	err := k.kernel.Apply(ctx, t)
+	if err != nil {
+		*k.failed++
+	}
+	return err
 }

@@ -102,7 +102,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		if err := w.kernel.Apply(ctx, commit.Transaction); err != nil {
 			f.doubtful = true
 			w.metrics.transaction(f.number, 0, err)
-			return err
+			return blame(f.table, commit.Transaction, err)
 		}
 		f.table.Written(w.clock.Now())
 		size := sizeOf(commit.Transaction)
@@ -121,6 +121,27 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		w.forget(f.number, commit.Forget)
 	}
 	return nil
+}
+
+// blamed is an error that names the ServicePorts whose rules the kernel has refused.
+type blamed struct {
+	error
+	names []string
+}
+
+func (b *blamed) Unwrap() error { return b.error }
+
+// blame adds to an error whom the kernel blames, if it says so.
+func blame(table *ruleset.Table, t ruleset.Transaction, err error) error {
+	var refused interface{ Refused() (change, element int) }
+	if !errors.As(err, &refused) {
+		return err
+	}
+	change, element := refused.Refused()
+	if change < 0 {
+		return err
+	}
+	return &blamed{err, table.Blamed(t.Changes[change], element)}
 }
 
 // sizeOf counts what a transaction adds, replaces and deletes.
@@ -190,8 +211,11 @@ type refusal struct {
 // errTooMany ends a search that takes too long.
 var errTooMany = errors.New("the kernel refuses more ports of Services than can be told apart at once")
 
-// among writes ServicePorts, in halves and halves of these where that fails, until each
-// that fails is known. It leaves those that are not written.
+// among writes ServicePorts until each that fails by itself is known. It leaves those that are
+// not written. Where the kernel says whose rules it refuses, those are tried apart from the
+// rest. It does not always say: it names a message and not an element where elements make a
+// loop, none where it lacks memory or refuses only when all is done, and what all ports have
+// in common is of nobody; then the ports are tried in halves, and halves of these.
 func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
 	queue := [][]string{slices.Sorted(maps.Keys(all))}
 	for len(queue) > 0 {
@@ -217,13 +241,33 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 		for _, name := range names {
 			s.family.table.Withdraw(name)
 		}
-		if half := len(names) / 2; half > 0 {
-			queue = append(queue, names[half:], names[:half])
-		} else {
+		if len(names) == 1 {
 			s.refusals = append(s.refusals, refusal{names[0], err})
+			continue
 		}
+		first, last := divide(names, err)
+		queue = append(queue, last, first)
 	}
 	return nil
+}
+
+// divide divides names of ServicePorts, none of them all, so that those come last whom an
+// error blames, and in halves if it does not.
+func divide(names []string, err error) (first, last []string) {
+	var known *blamed
+	if errors.As(err, &known) {
+		for _, name := range names {
+			if slices.Contains(known.names, name) {
+				last = append(last, name)
+			} else {
+				first = append(first, name)
+			}
+		}
+	}
+	if len(first) == 0 || len(last) == 0 {
+		return names[:len(names)/2], names[len(names)/2:]
+	}
+	return first, last
 }
 
 // try writes what is staged. If that fails, it finds out what the kernel holds: what it held

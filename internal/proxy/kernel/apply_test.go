@@ -401,16 +401,18 @@ func TestRefusals(t *testing.T) {
 		change ruleset.Change
 		errno  unix.Errno
 		want   string
+		// element is the one that the kernel names, -1 if it names none.
+		element int
 	}{
 		{
 			"an element of no set",
 			ruleset.Change{Kind: ruleset.AddElements, Set: &missing, Elements: []ruleset.Element{{Key: key(th.address)}}},
-			unix.ENOENT, "adding elements to set missing",
+			unix.ENOENT, "adding elements to set missing", -1,
 		},
 		{
 			"another value",
 			ruleset.Change{Kind: ruleset.AddElements, Set: &th.slots, Elements: []ruleset.Element{slots[0], another}},
-			unix.EEXIST, "adding element 10.96.0.10 . udp . 53 . 70000 to set slots",
+			unix.EEXIST, "adding element 10.96.0.10 . udp . 53 . 70000 to set slots", 1,
 		},
 		{
 			"a chain that is not there",
@@ -418,34 +420,34 @@ func TestRefusals(t *testing.T) {
 				verdicts[0],
 				{Key: key(th.address, ruleset.TCP, uint16(99)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "pick-99"}},
 			}},
-			unix.ENOENT, "adding element 10.96.0.10 . tcp . 99 to set verdicts",
+			unix.ENOENT, "adding element 10.96.0.10 . tcp . 99 to set verdicts", 1,
 		},
 		{
 			"a set in use",
 			ruleset.Change{Kind: ruleset.DeleteSet, Set: &th.slots},
-			unix.EBUSY, "deleting set slots",
+			unix.EBUSY, "deleting set slots", -1,
 		},
 		{
 			"a chain in use",
 			ruleset.Change{Kind: ruleset.DeleteChain, Chain: th.chains()[1]},
-			unix.EBUSY, "deleting chain pick-3",
+			unix.EBUSY, "deleting chain pick-3", -1,
 		},
 		{
 			"a loop",
 			ruleset.Change{Kind: ruleset.ReplaceRules, Chain: &loop},
-			unix.EMLINK, "replacing the rules of chain sources",
+			unix.EMLINK, "replacing the rules of chain sources", -1,
 		},
 		{
 			"a chain in the wrong place",
 			ruleset.Change{Kind: ruleset.AddElements, Set: &th.refused, Elements: []ruleset.Element{
 				{Key: key(th.address, ruleset.TCP, uint16(99)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "pick-3"}},
 			}},
-			unix.EOPNOTSUPP, "adding elements to set refused",
+			unix.EOPNOTSUPP, "adding elements to set refused", -1,
 		},
 		{
 			"answers without end",
 			ruleset.Change{Kind: ruleset.AddChain, Chain: &failing},
-			unix.ENOENT, "adding chain failing",
+			unix.ENOENT, "adding chain failing", -1,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -458,11 +460,43 @@ func TestRefusals(t *testing.T) {
 			if !errors.As(err, &refusal) || !errors.Is(err, test.errno) || !strings.Contains(err.Error(), "changing table ip vicinity: "+test.want) {
 				t.Fatalf("Apply = %v (%#v), want a Refusal of %q with %v", err, refusal, test.want, test.errno)
 			}
-			if refusal.Change != 1 {
-				t.Errorf("change %d was refused, want 1", refusal.Change)
+			if change, element := refusal.Refused(); change != 1 || element != test.element {
+				t.Errorf("element %d of change %d was refused, want %d of change 1", element, change, test.element)
 			}
 			wantListing(t, c, th.listing(th.sets(), th.chains(), th.elements()))
 		})
+	}
+}
+
+// The kernel says which element it refuses, in whichever message, and the first if it refuses
+// several.
+func TestRefusedElementIsNamedAmongMany(t *testing.T) {
+	for _, family := range families {
+		th := newThings(family)
+		const many = 10_000 // for which there are several messages
+		add, want := manySlots(th, many)
+		other := func(i int) ruleset.Element {
+			e := add.Changes[3].Elements[i]
+			e.Data = add.Changes[3].Elements[0].Data + "odd" // which is not as long as it must be
+			return e
+		}
+		for _, bad := range [][]int{{0}, {1}, {many / 2}, {many - 1}, {many / 3, many / 2}} {
+			c := newNamespace(t).open(t)
+			refused := ruleset.Transaction{Family: family, Changes: slices.Clone(add.Changes)}
+			refused.Changes[3].Elements = slices.Clone(add.Changes[3].Elements)
+			for _, i := range bad {
+				refused.Changes[3].Elements[i] = other(i)
+			}
+			var refusal *kernel.Refusal
+			if err := c.Apply(t.Context(), refused); !errors.As(err, &refusal) {
+				t.Fatalf("%v: Apply = %v, want a Refusal", bad, err)
+			}
+			if change, element := refusal.Refused(); change != 3 || element != bad[0] {
+				t.Errorf("element %d of change %d was refused (%v), want %d of change 3", element, change, refusal, bad[0])
+			}
+			apply(t, c, add)
+			wantListing(t, c, want)
+		}
 	}
 }
 

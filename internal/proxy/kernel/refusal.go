@@ -17,6 +17,9 @@ type Refusal struct {
 	// Change is the first of the transaction's changes that it has refused, and -1 if it
 	// has refused not a certain one but what all of them would come to.
 	Change int
+	// Element is which of the change's elements it is about, and -1 if the kernel does not say
+	// or the change has none.
+	Element int
 	// What is what the kernel would not do.
 	What string
 	// Errno is the kernel's reason.
@@ -35,12 +38,22 @@ func (r *Refusal) Error() string {
 // NothingDone says that what the kernel holds is what it held before.
 func (*Refusal) NothingDone() bool { return true }
 
+// Refused is which change was refused, and which of its elements, each -1 if the kernel does
+// not say. It names a cause only where that is of the thing itself: which element there is no
+// memory for is chance.
+func (r *Refusal) Refused() (change, element int) {
+	if r.Errno == unix.ENOMEM || r.Errno == unix.ENFILE {
+		return -1, -1
+	}
+	return r.Change, r.Element
+}
+
 // Unwrap makes the kernel's reason one that errors.Is finds.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
 // refusal makes a failure one that names what it is about.
 func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
-	r := &Refusal{Change: -1, What: "committing a transaction", Errno: f.Errno, Words: f.Text}
+	r := &Refusal{Change: -1, Element: -1, What: "committing a transaction", Errno: f.Errno, Words: f.Text}
 	if f.Message == 0 || f.Message >= len(e.origins) {
 		return r
 	}
@@ -62,29 +75,35 @@ func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
 		r.What = "deleting chain " + c.Chain.Name
 	case ruleset.ReplaceRules:
 		r.What = "replacing the rules of chain " + c.Chain.Name
-	case ruleset.AddElements:
-		r.What = "adding " + e.describe(f, c) + " to set " + c.Set.Name
-	case ruleset.DeleteElements:
-		r.What = "deleting " + e.describe(f, c) + " from set " + c.Set.Name
+	case ruleset.AddElements, ruleset.DeleteElements:
+		r.Element = e.elementOf(f)
+		elements := "elements"
+		if r.Element >= 0 {
+			elements = "element " + describeKey(e.family, c.Set.Key, c.Elements[r.Element].Key)
+		}
+		if c.Kind == ruleset.AddElements {
+			r.What = "adding " + elements + " to set " + c.Set.Name
+		} else {
+			r.What = "deleting " + elements + " from set " + c.Set.Name
+		}
 	}
 	return r
 }
 
-// describe says which of the elements of a message a failure is about.
-func (e *encoder) describe(f *netlink.Failure, c ruleset.Change) string {
-	m := e.messages
-	body := m.Message(f.Message)[unix.SizeofNlMsghdr+netlink.HeaderLength:]
+// elementOf is which of the elements of a change a failure is about, -1 if it does not say.
+func (e *encoder) elementOf(f *netlink.Failure) int {
+	body := e.messages.Message(f.Message)[unix.SizeofNlMsghdr+netlink.HeaderLength:]
 	list := netlink.Attribute(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	at := len(body) - len(list) + unix.SizeofNlMsghdr + netlink.HeaderLength
 	element := e.origins[f.Message].element
 	for _, one := range netlink.Attributes(list) {
-		if at == f.Offset && element < len(c.Elements) {
-			return "element " + describeKey(e.family, c.Set.Key, c.Elements[element].Key)
+		if at == f.Offset {
+			return element
 		}
 		at += netlink.Align(unix.SizeofNlAttr + len(one))
 		element++
 	}
-	return "elements"
+	return -1
 }
 
 // describeKey is a key as nft writes it.
