@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -140,7 +141,7 @@ func liveProgrammer(k kernel) *programmer {
 		flows: &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
 		rules: rules{masqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(acknowledgement) {}, index: newIndex(),
-		pace: pace{period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
+		pace: pace.Pace{Period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},
 		warnings: newWarnings((&fakeRecorder{}).record, clock.RealClock{}, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil }),
 	}

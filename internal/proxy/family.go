@@ -76,15 +76,6 @@ const (
 	longestSearch = 5 * time.Second
 )
 
-// backoff doubles with every failure after the first.
-func backoff(first, most time.Duration, failures int) time.Duration {
-	wait := first
-	for i := 1; i < failures && wait < most; i++ {
-		wait *= 2
-	}
-	return min(wait, most)
-}
-
 func newFamily(config ruleset.Config) *family {
 	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, aside: map[string]*refused{}}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
 // leases is the part of the API that Leases of one namespace are written by.
@@ -56,7 +57,7 @@ type keeper struct {
 	log     logr.Logger
 	wake    chan struct{}
 
-	budget  budget
+	budget  pace.Budget
 	stored  *coordinationv1.Lease // as it was read or written last, nil if that is not known
 	failing bool
 
@@ -129,8 +130,8 @@ func (k *keeper) rest(ctx context.Context, most time.Duration) bool {
 	case <-k.wake:
 	}
 	wait := rand.N(tellWithin)
-	if now := k.clock.Now(); k.budget.empty(now) {
-		wait = k.budget.next().Sub(now)
+	if now := k.clock.Now(); k.budget.Empty(now) {
+		wait = k.budget.Next().Sub(now)
 	}
 	moment := k.clock.NewTimer(wait)
 	defer moment.Stop()
@@ -139,7 +140,7 @@ func (k *keeper) rest(ctx context.Context, most time.Duration) bool {
 		return false
 	case <-renew.C():
 	case <-moment.C():
-		k.budget.take(k.clock.Now())
+		k.budget.Take(k.clock.Now())
 	}
 	return true
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
@@ -83,7 +84,7 @@ func leased(t *testing.T, test func(*keeper, *fakeLeases)) {
 		k := &keeper{
 			leases: stored, node: "node-a", owner: func() *metav1.OwnerReference { return &metav1.OwnerReference{Kind: "Node", Name: "node-a"} }, alive: func() bool { return true },
 			clock: clock.RealClock{}, metrics: newMetrics(func(string) int { return 0 }), log: logr.Discard(),
-			wake: make(chan struct{}, 1), budget: budget{burst: tellBurst, every: tellEvery},
+			wake: make(chan struct{}, 1), budget: pace.Budget{Burst: tellBurst, Every: tellEvery},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go k.run(ctx)

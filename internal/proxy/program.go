@@ -18,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -41,7 +42,7 @@ type programmer struct {
 	loaded func()
 
 	writer   *writer
-	pace     pace
+	pace     pace.Pace
 	checks   checks
 	families []*family
 	named    []corev1.IPFamily // the same as the API names them
@@ -213,7 +214,7 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 			p.loaded = nil
 		}
 		ended := p.clock.Now()
-		p.pace.ran(now, ended, !changed && p.writes() == before)
+		p.pace.Ran(now, ended, !changed && p.writes() == before)
 		now = ended
 	}
 	if !p.checks.next.After(now) {
@@ -252,7 +253,7 @@ func (p *programmer) next(now time.Time) time.Time {
 	if at.IsZero() {
 		return at
 	}
-	return p.pace.ready(at)
+	return p.pace.Ready(at)
 }
 
 // placed reports whether all is known that rules depend on besides the API. To make rules

@@ -119,29 +119,6 @@ func TestSlowKernel(t *testing.T) {
 	w.right("in the end")
 }
 
-func TestPace(t *testing.T) {
-	p := pace{period: 20 * time.Millisecond}
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	ready := func(now, want int) {
-		t.Helper()
-		if got := p.ready(at(now)); !got.Equal(at(want)) {
-			t.Errorf("at %d ready at %s, want %d", now, got.Sub(start), want)
-		}
-	}
-	ready(0, 0)
-	p.ran(at(0), at(5), false)
-	ready(6, 20) // a quick sync
-	ready(25, 25)
-	p.ran(at(25), at(75), false)
-	ready(76, 125) // a slow one is followed by a rest as long
-	p.ran(at(125), at(10125), false)
-	ready(10126, 11125) // of a second at most
-	p.ran(at(12000), at(12001), true)
-	ready(12001, 12002) // one that only looked holds up nothing
-	p.ran(at(13000), at(13050), true)
-	ready(13050, 13100) // but is rested from
-}
-
 // A restart changes nothing that is right.
 func TestRestartAdopts(t *testing.T) {
 	w := newWorld(t)

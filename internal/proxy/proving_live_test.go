@@ -23,6 +23,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -170,7 +171,7 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.keeper.budget = budget{burst: 1000, every: time.Millisecond} // the test waits for what the Lease says
+	p.keeper.budget = pace.Budget{Burst: 1000, Every: time.Millisecond} // the test waits for what the Lease says
 	// Between probes that pass there is much time, so that what is acknowledged at once is
 	// so on the word of a probe that was asked for.
 	v := p.programmer.proving

@@ -27,6 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -162,7 +163,7 @@ func (p *Proxy) newKeeper() *keeper {
 	return &keeper{
 		leases: p.client.leases(p.options.LeaseNamespace), node: p.options.NodeName,
 		owner: p.owner, alive: p.health.Healthy, clock: clock.RealClock{}, metrics: p.metrics, log: p.options.Log,
-		wake: make(chan struct{}, 1), budget: budget{burst: tellBurst, every: tellEvery},
+		wake: make(chan struct{}, 1), budget: pace.Budget{Burst: tellBurst, Every: tellEvery},
 	}
 }
 
@@ -200,7 +201,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	w := newWarnings(p.events.record, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
 		rules: o.rules(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace{period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
+		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace.Pace{Period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,

@@ -17,6 +17,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -71,7 +72,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 		w.step(t.Context())
 		if !waiting.IsZero() && w.kernel.leads(quietly(quiet)) {
 			waited := w.clock.Since(waiting)
-			if waited > 2*each+w.pace.period {
+			if waited > 2*each+w.pace.Period {
 				t.Errorf("a quiet change waited for %s", waited)
 			}
 			longest = max(longest, waited)
@@ -121,7 +122,7 @@ func TestRepairsAreNobodysTurn(t *testing.T) {
 	}
 	// What it takes itself counts.
 	w.put(aGroup("quiet", "quiet-1", "10.1.1.3"))
-	w.clock.Step(longestRest)
+	w.clock.Step(pace.LongestRest)
 	w.step(t.Context())
 	if _, rests := w.turns.resting[keyOf(aService("quiet", ""))]; !rests || !w.kernel.leads("10.1.1.3") {
 		t.Error("its next change is not programmed, or it does not rest after it")
@@ -183,7 +184,7 @@ func TestSlowServicesRestThemselves(t *testing.T) {
 	slow.Spec.ExternalIPs = []string{"nonsense"}
 	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"), aGroup("quiet", "quiet-1", many[1:]...))
 	w.step(t.Context())
-	w.clock.Step(w.pace.period)
+	w.clock.Step(w.pace.Period)
 	now := w.clock.Now()
 	if got := w.turns.resting[keyOf(slow)].Sub(now); got < 8*time.Second {
 		t.Errorf("the slow one rests for %s", got)
@@ -314,7 +315,7 @@ func TestLargeServicesHaveTheirTurn(t *testing.T) {
 			w.put(group)
 		}
 		w.step(t.Context())
-		w.clock.Step(w.pace.period)
+		w.clock.Step(w.pace.Period)
 		if w.kernel.leads("10.1.1.2") {
 			if n == 0 || n > services/2 {
 				t.Errorf("it has its turn in sync %d", n)
@@ -365,7 +366,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		victim := born(aService("victim", "10.96.0.1"), 2*time.Minute)
 		victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
 		w.put(again, victim, aGroup("victim", "victim-1", "10.1.7.7"))
-		w.run(w.pace.ready(w.clock.Now()).Sub(w.clock.Now()))
+		w.run(w.pace.Ready(w.clock.Now()).Sub(w.clock.Now()))
 		if got := w.addressesOf(slow); len(got) > 0 || !w.kernel.leads("10.1.7.7") {
 			t.Errorf("it has %v, and another Service has its cluster IP", got)
 		}
@@ -381,13 +382,13 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		other := born(withExternal(aService("other", "10.96.0.2"), 0), time.Minute)
 		other.Spec.ExternalIPs = []string{"203.0.113.1"}
 		w.put(other, aGroup("other", "other-1", "10.1.7.7"))
-		w.run(longestRest)
+		w.run(pace.LongestRest)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/other" {
 			t.Fatalf("the address is disputed by %+v: this test shows nothing", got)
 		}
 		w.drop(slow)
 		w.put(born(slow.DeepCopy(), 2*time.Minute))
-		w.run(longestRest)
+		w.run(pace.LongestRest)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/slow" {
 			t.Errorf("the address is disputed by %+v, and the younger one should lose it", got)
 		}
@@ -397,7 +398,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		victim := born(aService("victim", "10.96.0.7"), time.Minute)
 		victim.Spec.Ports[0].Port = 443 // so that they have no port in common
 		w.put(victim, aGroup("victim", "victim-1", "10.1.7.7"))
-		w.run(longestRest)
+		w.run(pace.LongestRest)
 		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || !slices.Contains(got, "203.0.113.1:80/tcp") || !slices.Contains(got, "10.96.0.1:80/tcp") {
 			t.Errorf("it has %v", got)
 		}
@@ -414,7 +415,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 	t.Run("reserved", func(t *testing.T) {
 		w, slow := resting(t, "10.96.0.7")
 		w.put(aRange("one", "10.96.0.0/16"))
-		w.run(longestRest)
+		w.run(pace.LongestRest)
 		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
 			t.Errorf("it has %v", got)
 		}
@@ -467,7 +468,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 				continue
 			}
 			w.step(t.Context())
-			w.clock.Step(w.pace.period)
+			w.clock.Step(w.pace.Period)
 			may := map[string]map[ruleset.Front]bool{}
 			options := w.options
 			options.Addresses = w.rules.addressBook(w.catalogue)

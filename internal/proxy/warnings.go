@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
 // recordFunc writes an event about a Service.
@@ -33,7 +35,7 @@ type warnings struct {
 	families map[string]*familyWarning
 	// budgets are those of each reason, so that what one Service does to have events written
 	// leaves room for those of another kind.
-	budgets map[string]*budget
+	budgets map[string]*pace.Budget
 }
 
 // warning is what is to be told of a Service.
@@ -75,7 +77,7 @@ func newWarnings(record recordFunc, c clock.PassiveClock, node string, reference
 	return &warnings{
 		record: record, clock: c, node: node, reference: reference, states: map[types.NamespacedName]*warning{},
 		claimed:  map[types.NamespacedName]*claimWarning{},
-		families: map[string]*familyWarning{}, budgets: map[string]*budget{},
+		families: map[string]*familyWarning{}, budgets: map[string]*pace.Budget{},
 	}
 }
 
@@ -227,10 +229,10 @@ func (w *warnings) tellFamilies(now time.Time) {
 func (w *warnings) event(service types.NamespacedName, kind, reason, note string, now time.Time) bool {
 	b := w.budgets[reason]
 	if b == nil {
-		b = &budget{burst: warnBurst, every: warnEvery}
+		b = &pace.Budget{Burst: warnBurst, Every: warnEvery}
 		w.budgets[reason] = b
 	}
-	if !b.take(now) {
+	if !b.Take(now) {
 		return false
 	}
 	if about := w.reference(service); about != nil {
@@ -254,36 +256,3 @@ func portsText(ports []string) string {
 	}
 	return strings.Join(ports, ", ")
 }
-
-// budget bounds how often something is done: a few times at once, then once each time.
-type budget struct {
-	burst int
-	every time.Duration
-
-	spent int
-	since time.Time // of what was spent and is not given back
-}
-
-// take reports whether it may be done now, and takes that from what is left.
-func (b *budget) take(now time.Time) bool {
-	if b.empty(now) {
-		return false
-	}
-	b.spent++
-	return true
-}
-
-// empty reports whether nothing is left.
-func (b *budget) empty(now time.Time) bool {
-	if b.spent == 0 {
-		b.since = now
-	}
-	if back := int(now.Sub(b.since) / b.every); back > 0 {
-		b.spent = max(0, b.spent-back)
-		b.since = b.since.Add(time.Duration(back) * b.every)
-	}
-	return b.spent >= b.burst
-}
-
-// next is when there is something left again, if nothing is left now.
-func (b *budget) next() time.Time { return b.since.Add(b.every) }

@@ -12,33 +12,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestBudget(t *testing.T) {
-	b := budget{burst: 3, every: time.Second}
-	now := start
-	take := func(want ...bool) {
-		t.Helper()
-		for i, one := range want {
-			if got := b.take(now); got != one {
-				t.Errorf("at %s, %d: %t", now.Sub(start), i, got)
-			}
-		}
-	}
-	take(true, true, true, false)
-	if got := b.next(); !got.Equal(start.Add(time.Second)) {
-		t.Errorf("next at %s", got.Sub(start))
-	}
-	now = start.Add(999 * time.Millisecond)
-	take(false)
-	now = start.Add(time.Second)
-	take(true, false)
-	now = start.Add(2500 * time.Millisecond)
-	take(true, false)
-	now = start.Add(3 * time.Second)
-	take(true, false)
-	now = start.Add(time.Hour)
-	take(true, true, true, false)
-}
-
 // A node tells little at a time, and the rest later.
 func TestManyWarnings(t *testing.T) {
 	events := &fakeRecorder{}
@@ -154,8 +127,9 @@ func TestEventsThatWait(t *testing.T) {
 	// What is over before it was written is not written.
 	events.events = nil
 	w.families = map[string]*familyWarning{}
-	w.budgets["RulesBypassed"].spent = warnBurst
-	w.budgets["RulesBypassed"].since = start
+	for w.budgets["RulesBypassed"].Take(start) {
+		continue
+	}
 	w.bypassed(service, "IPv4", "x")
 	w.traversed(service, "IPv4")
 	w.tell(start.Add(2 * time.Hour))

@@ -22,6 +22,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -98,7 +99,7 @@ func (w *world) restart() {
 		flows: w.flows,
 		rules: rules{masqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
-		pace: pace{period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
+		pace: pace.Pace{Period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),

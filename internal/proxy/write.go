@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -50,7 +51,7 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	f.failures++
 	// To look for what is refused may have taken long.
 	ended := w.clock.Now()
-	f.retry = ended.Add(max(backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
+	f.retry = ended.Add(max(pace.Backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
 	return err
 }
 
@@ -330,5 +331,5 @@ func (w *writer) setAside(f *family, r refusal, port *ruleset.ServicePort, now t
 	}
 	one.port = port
 	one.failures++
-	one.retry = now.Add(backoff(asideFirst, asideMost, one.failures))
+	one.retry = now.Add(pace.Backoff(asideFirst, asideMost, one.failures))
 }
