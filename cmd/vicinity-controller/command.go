@@ -13,7 +13,7 @@ import (
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
-	"vicinity.dev/vicinity/internal/routing/routingflags"
+	"vicinity.dev/vicinity/internal/routingflags"
 	"vicinity.dev/vicinity/internal/translate"
 )
 

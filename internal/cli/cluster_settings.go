@@ -14,7 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/routing/routingflags"
+	"vicinity.dev/vicinity/internal/routingflags"
 	"vicinity.dev/vicinity/internal/translate"
 )
 

@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"internal/translate"},
 	{"internal/capacity"},
 	{"internal/routing"},
-	{"internal/inspect"},
+	{"internal/routingflags"},
 	// What a node's rules are, as the proxy makes them and as the command line explains
 	// them.
 	{"internal/proxy/ruleset", "internal/proxy/netlink"},

@@ -20,7 +20,7 @@ var unlinked = map[string][]string{
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/events",
 		"lab", "helm.sh/helm/v4",
 	},
-	"internal/inspect": {"k8s.io/client-go", "github.com/spf13", "github.com/prometheus"},
+	"internal/inspect":        {"k8s.io/client-go", "github.com/spf13", "github.com/prometheus"},
 	"cmd/vicinity-controller": {"lab", "helm.sh/helm/v4"},
 }
 

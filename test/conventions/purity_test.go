@@ -31,18 +31,10 @@ var rings = []ring{
 		may: "ring one may import the standard library and ring one",
 	},
 	{
-		folders: []string{"internal/translate", "internal/routing", "internal/inspect", "internal/proxy/compile"},
+		folders: []string{"internal/translate", "internal/routing", "internal/inspect", "internal/proxy/compile", "internal/proxy/view"},
 		besides: []string{"k8s.io/api", "k8s.io/apimachinery", module + "/api"},
 		may:     "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api)",
 	},
-}
-
-// exception is an import that the packages of a folder still have.
-type exception struct{ folder, imported, reason string }
-
-// exceptions is a list that is to become empty.
-var exceptions = []exception{
-	{"internal/routing", "sync", "it keeps planners for its callers"},
 }
 
 // workers are the folders of rings whose packages may start goroutines.
@@ -135,10 +127,7 @@ func purityViolations(s source, logs []string) []string {
 		if spec.Name != nil {
 			name = spec.Name.Name
 		}
-		excepted := slices.ContainsFunc(exceptions, func(e exception) bool {
-			return within(folder, e.folder) && e.imported == importPath
-		})
-		if fault := importFault(folder, importPath, logs); fault != "" && !excepted {
+		if fault := importFault(folder, importPath, logs); fault != "" {
 			found(spec, fmt.Sprintf("it imports %s: %s", importPath, fault))
 		}
 		if name == "." {
@@ -196,13 +185,6 @@ func TestRingsArePure(t *testing.T) {
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
 			report(t, purityViolations(s, logs))
-		}
-	}
-	for _, e := range exceptions {
-		if !slices.ContainsFunc(packages, func(p pkg) bool {
-			return ours(p.ImportPath) && within(p.path(), e.folder) && slices.Contains(p.Imports, e.imported)
-		}) {
-			t.Errorf("%s no longer imports %s: remove it from the exceptions", e.folder, e.imported)
 		}
 	}
 }
