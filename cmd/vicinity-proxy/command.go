@@ -88,10 +88,10 @@ func (c *command) settle(given *pflag.FlagSet) error {
 		return errors.New("--init-only: it is not allowed together with --cleanup or --dry-run")
 	case wrong == nil:
 		return nil
-	case fromFile[wrong.flag]:
-		return fmt.Errorf("--config: %s: %s: %s", c.file, fieldOf(wrong.flag), wrong.text)
+	case fromFile[wrong.Flag]:
+		return fmt.Errorf("--config: %s: %s: %s", c.file, fieldOf(wrong.Flag), wrong.Text)
 	default:
-		return fmt.Errorf("--%s: %s", wrong.flag, wrong.text)
+		return fmt.Errorf("--%s: %s", wrong.Flag, wrong.Text)
 	}
 }
 

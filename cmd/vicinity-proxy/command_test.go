@@ -152,7 +152,7 @@ func TestFlagsWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wrong := s.check(); wrong != nil {
-		t.Fatal(wrong.flag, wrong.text)
+		t.Fatal(wrong.Flag, wrong.Text)
 	}
 	o, err := s.options()
 	if err != nil {

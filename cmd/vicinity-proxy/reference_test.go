@@ -68,7 +68,7 @@ func TestFileInReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wrong := s.check(); wrong != nil {
-		t.Errorf("%s: %s", wrong.flag, wrong.text)
+		t.Errorf("%s: %s", wrong.Flag, wrong.Text)
 	}
 	var missing []string
 	flags.VisitAll(func(f *pflag.Flag) {

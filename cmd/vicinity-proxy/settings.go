@@ -15,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // The flags of addresses.
@@ -93,50 +94,38 @@ func (s *settings) replaceKubeProxy(flags *pflag.FlagSet, given func(flag string
 	return nil
 }
 
-// fault is a setting that is not allowed.
-type fault struct {
-	flag string
-	text string
-}
-
-func faultf(flag, format string, args ...any) *fault {
-	return &fault{flag, fmt.Sprintf(format, args...)}
-}
-
 // check finds the first setting that makes no sense. It is nil if there is none.
-func (s *settings) check() *fault {
+func (s *settings) check() *view.FlagError {
 	s.nodeName = cmp.Or(s.nodeName, hostname())
 	switch {
 	case s.nodeName == "":
-		return faultf("node-name", "it is empty, and the machine has no name either")
+		return view.FlagErrorf("node-name", "it is empty, and the machine has no name either")
 	case s.minSyncPeriod < 0 || s.minSyncPeriod > time.Minute:
-		return faultf("min-sync-period", "%s is not allowed; it must be from 0 to 1m", s.minSyncPeriod)
+		return view.FlagErrorf("min-sync-period", "%s is not allowed; it must be from 0 to 1m", s.minSyncPeriod)
 	case s.syncPeriod < time.Second:
-		return faultf("sync-period", "%s is not allowed; it must be 1s or more", s.syncPeriod)
+		return view.FlagErrorf("sync-period", "%s is not allowed; it must be 1s or more", s.syncPeriod)
 	case s.probePort < 0 || s.probePort > 65535:
-		return faultf("probe-port", "%d is not allowed; it must be from 0 to 65535", s.probePort)
+		return view.FlagErrorf("probe-port", "%d is not allowed; it must be from 0 to 65535", s.probePort)
 	case !slices.Contains(logLevels, s.log.level):
-		return faultf("log-level", "%q is unknown; allowed are %s", s.log.level, strings.Join(logLevels, ", "))
+		return view.FlagErrorf("log-level", "%q is unknown; allowed are %s", s.log.level, strings.Join(logLevels, ", "))
 	case !slices.Contains(logFormats, s.log.format):
-		return faultf("log-format", "%q is unknown; allowed are %s", s.log.format, strings.Join(logFormats, ", "))
+		return view.FlagErrorf("log-format", "%q is unknown; allowed are %s", s.log.format, strings.Join(logFormats, ", "))
 	}
 	if wrong := s.checkConntrack(); wrong != nil {
 		return wrong
 	}
-	if _, wrong := s.rules.Settings(); wrong != nil {
-		return &fault{wrong.Flag, wrong.Text}
-	}
-	return nil
+	_, wrong := s.rules.Settings()
+	return wrong
 }
 
 // checkConntrack finds the first setting of connection tracking that the kernel could not have.
-func (s *settings) checkConntrack() *fault {
+func (s *settings) checkConntrack() *view.FlagError {
 	for _, number := range []struct {
 		flag  string
 		value int
 	}{{"conntrack-max-per-core", s.conntrack.MaxPerCPU}, {"conntrack-min", s.conntrack.Min}} {
 		if number.value < 0 || number.value > math.MaxInt32 {
-			return faultf(number.flag, "%d is not allowed; it must be from 0 to %d", number.value, math.MaxInt32)
+			return view.FlagErrorf(number.flag, "%d is not allowed; it must be from 0 to %d", number.value, math.MaxInt32)
 		}
 	}
 	const longest = 10 * 365 * 24 * time.Hour
@@ -150,7 +139,7 @@ func (s *settings) checkConntrack() *fault {
 		{"conntrack-udp-timeout-stream", s.conntrack.UDPStream},
 	} {
 		if timeout.value%time.Second != 0 || timeout.value < 0 || timeout.value > longest {
-			return faultf(timeout.flag, "%s is not allowed; it must be 0, or full seconds up to %s", timeout.value, longest)
+			return view.FlagErrorf(timeout.flag, "%s is not allowed; it must be 0, or full seconds up to %s", timeout.value, longest)
 		}
 	}
 	return nil
@@ -171,11 +160,9 @@ func (s *settings) options() (proxy.Options, error) {
 		return proxy.Options{}, wrong
 	}
 	return proxy.Options{
-		NodeName: s.nodeName, AllServices: rules.AllServices, NodePortAddresses: rules.NodePorts, ExternalIPs: rules.ExternalIPs, Pods: rules.Pods,
-		MasqueradeAll: rules.MasqueradeAll, MasqueradeMark: rules.MasqueradeMark,
-		Elements:           proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), proxy.Bounds{Service: s.rules.MaxServiceElements, Total: s.rules.MaxElements}),
-		MaxAffinityClients: rules.MaxAffinityClients,
-		MinSyncPeriod:      s.minSyncPeriod, SyncPeriod: s.syncPeriod,
+		NodeName: s.nodeName, Settings: rules,
+		Elements:      proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), proxy.Bounds{Service: s.rules.MaxServiceElements, Total: s.rules.MaxElements}),
+		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
 		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort), Accounting: s.conntrackAccounting,
 	}, nil
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -471,9 +470,9 @@ func heldWith(t *testing.T, clients int, inputs ...compile.Input) heldRules {
 	for _, in := range inputs {
 		compiled = append(compiled, compile.Service(in, options).Families...)
 	}
-	table, errs := view.Table(settings.Config(ruleset.IPv4, node), compiled)
-	if len(errs) > 0 {
-		t.Fatal(errors.Join(errs...))
+	table, omissions := view.Table(settings.Config(ruleset.IPv4, node), compiled)
+	if len(omissions) > 0 {
+		t.Fatal(omissions)
 	}
 	return heldRules{ruleset.IPv4: table.Want()}
 }

@@ -32,10 +32,8 @@ import (
 type nodeReader struct {
 	*clusterReader
 	in inspect.NodeReading
-	// proxyNamespace is that of vicinity-proxy, and apiServer the address of the API server
-	// in its environment, if it has one.
+	// proxyNamespace is that of vicinity-proxy.
 	proxyNamespace string
-	apiServer      netset.Set
 }
 
 func (r *clusterReader) readNode(ctx context.Context, name, nodeName string) (inspect.NodeReading, error) {
@@ -148,7 +146,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 		for _, container := range set.Spec.Template.Spec.Containers {
 			for _, variable := range container.Env {
 				if address, err := netip.ParseAddr(variable.Value); err == nil && variable.Name == "KUBERNETES_SERVICE_HOST" {
-					r.apiServer = netset.Of(address)
+					r.in.Settings.APIServer = netset.Of(address)
 				}
 			}
 			if err := r.apply(container.Args); err != nil {
@@ -187,6 +185,7 @@ func (r *nodeReader) apply(args []string) error {
 	if *file != "" {
 		r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
 	}
+	settings.APIServer = r.in.Settings.APIServer
 	r.in.Settings = settings
 	return nil
 }
@@ -251,40 +250,35 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 	if !claims {
 		return nil
 	}
-	reserved := compile.Reserved{
-		ServiceRanges: r.in.Settings.ServiceRanges, APIServer: r.apiServer,
-		Nodes: netset.Of(view.Addresses(r.in.Node)...), Pods: netset.New(view.PodPrefixes(r.in.Node)),
-	}
-	if err := r.readPublished(ctx, &reserved); err != nil {
+	nodes, pods, err := r.readPublished(ctx)
+	if err != nil {
 		return err
 	}
-	r.in.Book.SetReserved(reserved)
+	r.in.Book.SetReserved(r.in.Settings.Reserved(r.in.Node, nodes, pods))
 	for _, service := range append([]*corev1.Service{r.in.Service}, services...) {
 		r.in.Book.SetService(types.NamespacedName{Namespace: service.Namespace, Name: service.Name}, service)
 	}
 	return nil
 }
 
-// readPublished reads what vicinity-controller publishes of all nodes.
-func (r *nodeReader) readPublished(ctx context.Context, reserved *compile.Reserved) error {
+// readPublished reads what vicinity-controller publishes of all nodes and their pods.
+func (r *nodeReader) readPublished(ctx context.Context) (nodes, pods netset.Set, err error) {
 	const unknown = "of the addresses of nodes and pods those of this node alone are known"
 	if r.proxyNamespace == "" {
-		return nil // readProxy has noted why
+		return nodes, pods, nil // readProxy has noted why
 	}
 	published, err := r.typed.CoreV1().ConfigMaps(r.proxyNamespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", r.proxyNamespace, v1alpha1.ConfigMapNodeAddresses, unknown))
-		return nil
+		return nodes, pods, nil
 	}
 	if err != nil {
-		return r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
+		return nodes, pods, r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
 	}
-	for key, of := range map[string]*netset.Set{v1alpha1.KeyNodeAddresses: &reserved.Nodes, v1alpha1.KeyPodRanges: &reserved.Pods} {
-		// The proxy leaves out what makes no sense there, too.
-		set, _ := netset.Parse(published.Data[key])
-		*of = of.Union(set)
-	}
-	return nil
+	// The proxy leaves out what makes no sense there, too.
+	nodes, _ = netset.Parse(published.Data[v1alpha1.KeyNodeAddresses])
+	pods, _ = netset.Parse(published.Data[v1alpha1.KeyPodRanges])
+	return nodes, pods, nil
 }
 
 // rivals are the other Services that have an address of this one.

@@ -42,11 +42,11 @@ func newNodeView(in NodeReading) *nodeView {
 	for _, rival := range in.Rivals {
 		compiled = append(compiled, compile.Service(rival, e.options).Families...)
 	}
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
-		table, errs := view.Table(in.Settings.Config(family, in.Node), compiled)
+	for _, family := range in.Settings.Families() {
+		table, omissions := view.Table(in.Settings.Config(family, in.Node), compiled)
 		e.tables[family] = table
-		for _, err := range errs {
-			e.faults = append(e.faults, err.Error())
+		for _, one := range omissions {
+			e.faults = append(e.faults, one.Err.Error())
 		}
 	}
 	e.locate()

@@ -614,7 +614,7 @@ func TestMaxAffinityClients(t *testing.T) {
 	var counted []int
 	for _, clients := range []int{0, 1000, 10_000, ruleset.MostAffinityClients} {
 		w.restart()
-		w.rules.maxAffinityClients, w.families, w.named = clients, nil, nil
+		w.settings.MaxAffinityClients, w.families, w.named = clients, nil, nil
 		w.begin()
 		w.catalogue.fill(func() {
 			w.catalogue.setNode(aNode("a"))

@@ -70,22 +70,17 @@ func (c *catalogue) setNodeAddresses(object *corev1.ConfigMap) error {
 	return errors.Join(wrongNodes, wrongPods)
 }
 
-// reserved are the addresses of the cluster besides those of Services, with those of the
-// own node. The addresses of its interfaces are not among them but for those that its
-// object names: load balancers have their addresses there, too.
-func (c *catalogue) reserved() compile.Reserved {
+// reserved are the addresses of the cluster besides those of Services, by settings whose
+// ranges of cluster IPs do not count.
+func (c *catalogue) reserved(settings view.Settings) compile.Reserved {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var ranges []netip.Prefix
 	for _, prefixes := range c.ranges {
 		ranges = append(ranges, prefixes...)
 	}
-	r := compile.Reserved{ServiceRanges: netset.New(ranges), Nodes: c.others.nodes, Pods: c.others.pods}
-	if c.node != nil {
-		r.Nodes = r.Nodes.Union(netset.Of(view.Addresses(c.node)...))
-		r.Pods = r.Pods.Union(netset.New(view.PodPrefixes(c.node)))
-	}
-	return r
+	settings.ServiceRanges = netset.New(ranges)
+	return settings.Reserved(c.node, c.others.nodes, c.others.pods)
 }
 
 // service is a Service, nil if there is none.

@@ -23,6 +23,7 @@ import (
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // churnRate is how many Services and groups change in a second where the machine is quick
@@ -138,8 +139,8 @@ func liveProgrammer(k kernel) *programmer {
 	})
 	numbers := newMetrics(known.count)
 	p := &programmer{
-		flows: &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
-		rules: rules{masqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
+		flows:    &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
+		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(acknowledgement) {}, index: newIndex(),
 		pace: pace.Pace{Period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},

@@ -255,9 +255,9 @@ func TestConnectionsReachWhoHasTheAddress(t *testing.T) {
 		for _, servedBy := range []string{"kube-proxy", "groups", "all services"} {
 			t.Run(test.name+"/"+servedBy, func(t *testing.T) {
 				w := newKernelWorld(t)
-				w.rules.allServices = servedBy == "all services"
+				w.settings.AllServices = servedBy == "all services"
 				if test.allowed != "" {
-					w.rules.externalIPs.Prefixes = []netip.Prefix{netip.MustParsePrefix(test.allowed)}
+					w.settings.ExternalIPs.Prefixes = []netip.Prefix{netip.MustParsePrefix(test.allowed)}
 				}
 				taker := of("tenant", aService("taker", "10.96.0.66"))
 				taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
@@ -281,7 +281,7 @@ func TestConnectionsReachWhoHasTheAddress(t *testing.T) {
 				if servedBy != "kube-proxy" {
 					w.put(endpointOf(victim, servedBy == "groups", victimEndpoint))
 				}
-				w.put(taker, endpointOf(taker, !w.rules.allServices, attackerEndpoint), victim)
+				w.put(taker, endpointOf(taker, !w.settings.AllServices, attackerEndpoint), victim)
 				w.run(time.Second)
 				for _, d := range doors {
 					if got := w.answers(d); got[victimEndpoint] != 10 {
@@ -304,7 +304,7 @@ func TestConnectionsFollowWhoComes(t *testing.T) {
 	for _, allServices := range []bool{false, true} {
 		t.Run(fmt.Sprintf("all services %t", allServices), func(t *testing.T) {
 			w := newKernelWorld(t)
-			w.rules.allServices = allServices
+			w.settings.AllServices = allServices
 			taker := of("tenant", aService("taker", "10.96.0.66"))
 			taker.Spec.ExternalIPs = []string{"10.96.0.20"}
 			withDNS(taker)
@@ -340,7 +340,7 @@ func TestConnectionsFollowWhoComes(t *testing.T) {
 func TestEndpointsByHandLeadAnywhere(t *testing.T) {
 	for name, put := range map[string]func(w *kernelWorld, taker *corev1.Service){
 		"a slice": func(w *kernelWorld, taker *corev1.Service) {
-			w.rules.allServices = true
+			w.settings.AllServices = true
 			delete(taker.Labels, v1alpha1.LabelServiceProxyName)
 			w.put(taker, of("tenant", sliceAt("taker", "by-hand", victimEndpoint)))
 		},

@@ -130,7 +130,7 @@ func TestNoTenantTakesAddressesOfTheCluster(t *testing.T) {
 				for _, order := range []string{"before", "after", "together"} {
 					t.Run(strings.Join([]string{targetName, formName, servedBy, order}, "/"), func(t *testing.T) {
 						a := &attack{world: newWorld(t), target: target.address}
-						a.rules.allServices, a.rules.apiServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
+						a.settings.AllServices, a.settings.APIServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
 						a.put(aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"))
 						a.service = of("tenant", aService("taker", "10.96.0.66"))
 						a.service.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour)) // older than all
@@ -211,7 +211,7 @@ func (a *attack) mount(servedBy, order string) {
 		a.t.Fatal("the victim is not served")
 	}
 	a.restart()
-	a.rules.allServices, a.rules.apiServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
+	a.settings.AllServices, a.settings.APIServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
 	a.catalogue.fill(func() { a.catalogue.replaceGroups(nil, "", "a") })
 	a.put(aNode("a"), aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"), attacking(true), group, slice)
 	putVictim()
@@ -333,7 +333,7 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 func TestNodePortsAreNotTaken(t *testing.T) {
 	for _, ours := range []bool{false, true} {
 		w := newWorld(t)
-		w.rules.externalIPs = compile.ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+		w.settings.ExternalIPs = compile.ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 		taker := of("tenant", aService("taker", "10.96.0.66"))
 		taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
 		taker.Spec.ExternalIPs, taker.Spec.Ports[0].Port = []string{"192.0.2.1"}, 30053
@@ -470,7 +470,7 @@ func TestWhatIsKnownOfNodesStays(t *testing.T) {
 			t.Errorf("the error is %v, want %s", err, want)
 		}
 	})
-	if r := w.catalogue.reserved(); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+	if r := w.catalogue.reserved(w.settings); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
 		t.Errorf("known are %v", r.Nodes.Prefixes())
 	}
 }
@@ -480,7 +480,7 @@ func TestWhatIsKnownOfNodesStays(t *testing.T) {
 func TestTablesKnowTheRanges(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		w := newWorld(t)
-		w.rules.allServices = all
+		w.settings.AllServices = all
 		w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
 		w.right("no range")
 		w.put(aRange("one", "10.96.0.0/16", "fd00:96::/112"))
@@ -488,7 +488,7 @@ func TestTablesKnowTheRanges(t *testing.T) {
 		w.put(aRange("two", "10.97.0.0/16"))
 		w.right("two ranges")
 		node, _ := w.catalogue.position()
-		got := fmt.Sprint(w.rules.config(4, node, w.ranges).ServiceRanges)
+		got := fmt.Sprint(w.settings.Config(4, node).ServiceRanges)
 		if want := map[bool]string{false: "[]", true: "[10.96.0.0/15 fd00:96::/112]"}[all]; got != want {
 			t.Errorf("the ranges are %s, want %s", got, want)
 		}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // DryRun writes the rules that the node would have, in the syntax of nft, and changes
@@ -48,56 +48,66 @@ func dryRun(ctx context.Context, a api, o Options, out io.Writer) error {
 		return fmt.Errorf("the API does not have the node %q", o.NodeName)
 	}
 	var local []netip.Addr
-	if o.NodePortAddresses.ByPrefix() {
+	if o.NodePorts.ByPrefix() {
 		var err error
 		if local, err = interfaceAddresses(); err != nil {
 			return err
 		}
 	}
-	settings := o.rules()
-	options := settings.place(node, zone, local)
-	options.Addresses = settings.addressBook(known)
-	ranges := known.reserved().ServiceRanges
+	settings := o.settings()
+	options := settings.Options(node, zone, local)
+	options.Addresses = addressBook(known, settings)
+	settings.ServiceRanges = known.reserved(settings).ServiceRanges
+
+	names := slices.SortedFunc(maps.Keys(known.names()), compareNames)
+	results := make([]compile.Result, len(names))
+	var compiled []compile.Family
+	for i, name := range names {
+		results[i] = o.compiled(name, known.entry(name), options)
+		compiled = append(compiled, results[i].Families...)
+	}
 	tables := map[ruleset.Family]*ruleset.Table{}
-	for _, number := range families {
-		tables[number] = ruleset.NewTable(settings.config(number, node, ranges))
-	}
-	onNode, used := []netip.Addr{}, map[ruleset.Family]bool{}
-	for _, name := range slices.SortedFunc(maps.Keys(known.names()), compareNames) {
-		e := known.entry(name)
-		result := o.compiled(name, e, options)
-		for _, note := range result.Notes {
-			fmt.Fprintf(out, "# %s: %s\n", name, note)
+	odd := map[ruleset.Family]map[string]error{}
+	for _, number := range settings.Families() {
+		if !slices.ContainsFunc(compiled, func(f compile.Family) bool { return f.Family == number }) {
+			continue
 		}
-		if o.Elements.one(result.Elements) < result.Elements {
-			fmt.Fprintf(out, "# %s: %s\n", name, o.Elements.beyond(result.Elements))
-		}
-		for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
-			fmt.Fprintf(out, "# %s: %s\n", name, refused)
-		}
-		for i := range result.Families {
-			f := &result.Families[i]
-			used[f.Family] = true
-			for j := range f.Ports {
-				if err := tables[f.Family].Set(f.Ports[j]); err != nil {
-					fmt.Fprintf(out, "# %s: %v\n", f.Ports[j].Name, err)
-				}
-			}
-			for _, e := range f.Endpoints {
-				if e.OnNode {
-					onNode = append(onNode, e.Address)
-				}
-			}
+		table, omissions := view.Table(settings.Config(number, node), compiled)
+		tables[number], odd[number] = table, map[string]error{}
+		for _, one := range omissions {
+			odd[number][one.Port] = one.Err
 		}
 	}
-	for _, number := range settings.families() {
-		if used[number] {
-			tables[number].SetHairpin(onNode)
-			tables[number].Commit(time.Time{})
+	for i, name := range names {
+		o.remark(out, name, &results[i], odd)
+	}
+	for _, number := range settings.Families() {
+		if tables[number] != nil {
 			fmt.Fprint(out, tables[number].Text())
 		}
 	}
 	return nil
+}
+
+// remark writes what is to be said of a Service besides its rules.
+func (o *Options) remark(out io.Writer, name types.NamespacedName, result *compile.Result, odd map[ruleset.Family]map[string]error) {
+	for _, note := range result.Notes {
+		fmt.Fprintf(out, "# %s: %s\n", name, note)
+	}
+	if o.Elements.one(result.Elements) < result.Elements {
+		fmt.Fprintf(out, "# %s: %s\n", name, o.Elements.beyond(result.Elements))
+	}
+	for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
+		fmt.Fprintf(out, "# %s: %s\n", name, refused)
+	}
+	for i := range result.Families {
+		f := &result.Families[i]
+		for j := range f.Ports {
+			if err := odd[f.Family][f.Ports[j].Name]; err != nil {
+				fmt.Fprintf(out, "# %s: %v\n", f.Ports[j].Name, err)
+			}
+		}
+	}
 }
 
 // compiled is what the rules of the node would do for a Service.
@@ -131,7 +141,7 @@ func readAll(ctx context.Context, a api, o *Options, known *catalogue) error {
 		return fmt.Errorf("reading Services: %w", err)
 	}
 	zone := nodes[0].Labels[corev1.LabelTopologyZone]
-	groups, groupVersion, err := list[*v1alpha1.EndpointGroup](ctx, a.groups(groupSelector(zone)))
+	groups, groupVersion, err := list[*v1alpha1.EndpointGroup](ctx, a.groups(view.GroupSelector(zone)))
 	if absent := o.AllServices && apierrors.IsNotFound(err); err != nil && !absent {
 		return fmt.Errorf("reading EndpointGroups: %w", err)
 	}

@@ -7,12 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // A dry run says what the kernel would get, in the same words each time.
 func TestDryRun(t *testing.T) {
 	a := newFakeAPI()
-	options := Options{NodeName: "node-a", AllServices: true}
+	options := Options{NodeName: "node-a", Settings: view.Settings{AllServices: true}}
 	var out bytes.Buffer
 	if err := dryRun(t.Context(), a, options, &out); err == nil || !strings.Contains(err.Error(), `the API does not have the node "node-a"`) {
 		t.Errorf("without a node: %v", err)

@@ -42,7 +42,7 @@ func aSlice(triggered time.Time) *discoveryv1.EndpointSlice {
 // Latency counts once for each change that something came of.
 func TestLatencies(t *testing.T) {
 	w := newWorld(t)
-	w.rules.allServices = true
+	w.settings.AllServices = true
 	web := inHandOver("web", "10.96.0.1")
 	headless := inHandOver("headless", corev1.ClusterIPNone)
 	w.put(web, headless, aSlice(start.Add(-time.Hour)))
@@ -106,7 +106,7 @@ func TestLatenciesOfGroups(t *testing.T) {
 // that was: those that it waits for longest.
 func TestLatenciesOfAServiceThatWaits(t *testing.T) {
 	w := newWorld(t)
-	w.rules.allServices = true
+	w.settings.AllServices = true
 	w.put(aService("web", "10.96.0.1"))
 	w.run(time.Second)
 	w.refusing("10.1.1.1")

@@ -15,17 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // programmer has the kernel do what the catalogue says. All its work is done by the
 // goroutine of run, but for what is said to be for any.
 type programmer struct {
-	rules     rules
+	// settings are those of the rules, with the ranges of cluster IPs as they are now.
+	settings  view.Settings
 	catalogue *catalogue
 	clock     clock.WithDelayedExecution
 	metrics   *metrics
@@ -48,9 +49,8 @@ type programmer struct {
 	named    []corev1.IPFamily // the same as the API names them
 	options  compile.Options
 	node     *corev1.Node
-	// book has the addresses of the cluster, and ranges are those of cluster IPs.
+	// book has the addresses of the cluster.
 	book    *compile.AddressBook
-	ranges  netset.Set
 	records map[types.NamespacedName]*record
 	totals  totals
 	bounds  *bounds
@@ -117,8 +117,8 @@ func (t *totals) add(r *record, by int) {
 // begin makes what the programmer needs to work with.
 func (p *programmer) begin() {
 	p.book, p.totals.refused = compile.NewAddressBook(), map[compile.Reason]int{}
-	for _, number := range p.rules.families() {
-		f := newFamily(p.rules.config(number, nil, p.ranges))
+	for _, number := range p.settings.Families() {
+		f := newFamily(p.settings.Config(number, nil))
 		p.families = append(p.families, f)
 		p.named = append(p.named, corev1.IPFamily(f.String()))
 	}
@@ -261,7 +261,7 @@ func (p *programmer) next(now time.Time) time.Time {
 func (p *programmer) placed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.knowsLocal || !p.rules.nodePortAddresses.ByPrefix()
+	return p.knowsLocal || !p.settings.NodePorts.ByPrefix()
 }
 
 // sync programs what has changed. The error says why not all of it is programmed, but for what

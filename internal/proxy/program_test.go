@@ -169,7 +169,7 @@ func TestFamiliesThatNobodyUses(t *testing.T) {
 // On a node without IPv6 Services have IPv4 alone.
 func TestNodeWithoutIPv6(t *testing.T) {
 	w := newWorld(t)
-	w.rules.withoutIPv6 = true
+	w.settings.WithoutIPv6 = true
 	w.families, w.named = nil, nil
 	w.begin()
 	dual := aService("web", "10.96.0.1")
@@ -205,7 +205,7 @@ func TestBoundsOfANodeWithoutIPv6(t *testing.T) {
 	four := w.totals.elements[0]
 
 	w = newWorld(t)
-	w.rules.withoutIPv6 = true
+	w.settings.WithoutIPv6 = true
 	w.families, w.named, w.bounds = nil, nil, newBounds(Bounds{Service: four, Total: four})
 	w.begin()
 	w.put(dual, group.DeepCopy(), six)
@@ -337,7 +337,7 @@ func TestAddressesOfTheNodeChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.rules.nodePortAddresses = addresses
+	w.settings.NodePorts = addresses
 	service := aService("web", "10.96.0.1")
 	service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 	w.put(service, aGroup("web", "web-1", "10.1.1.1"))
@@ -371,7 +371,7 @@ func TestNodePortsSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill := func() {
-		w.rules.nodePortAddresses = addresses
+		w.settings.NodePorts = addresses
 		service := aService("web", "10.96.0.1")
 		service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 		w.put(service, aGroup("web", "web-1", "10.1.1.1"), aNode("a"))
@@ -424,7 +424,7 @@ func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
 func TestAddressesThatStayUnknown(t *testing.T) {
 	w := newWorld(t)
 	var err error
-	if w.rules.nodePortAddresses, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
+	if w.settings.NodePorts, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
 		t.Fatal(err)
 	}
 	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
@@ -482,7 +482,7 @@ func TestProgrammedIsSaidWhenItIs(t *testing.T) {
 func TestProgrammedIsNotSaidBeforeTheAddressesAreKnown(t *testing.T) {
 	w := newWorld(t)
 	var err error
-	if w.rules.nodePortAddresses, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
+	if w.settings.NodePorts, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
 		t.Fatal(err)
 	}
 	said := false

@@ -26,6 +26,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // netspace is a network namespace like that of a node: with addresses of its own, a default
@@ -164,7 +165,7 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 	})
 	t.Cleanup(func() { _ = conn.Close() })
 	p, err := New(Options{
-		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: ruleset.DefaultMasqueradeMark,
+		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, Settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark},
 		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", ProbeService: service.Name, Kernel: conn,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: prometheus.NewPedanticRegistry(), Log: logr.Discard(),
 	})

@@ -25,7 +25,6 @@ import (
 
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
-	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
@@ -48,33 +47,13 @@ type Options struct {
 	// API says how to reach the API server.
 	API *rest.Config
 
-	// AllServices has Services without groups served too, by their EndpointSlices, as
-	// kube-proxy does.
-	AllServices bool
-	// NodePortAddresses are those of the node that take NodePorts.
-	NodePortAddresses view.NodePorts
-	// ExternalIPs says which addresses Services may claim besides their own.
-	ExternalIPs compile.ExternalIPs
-	// Pods tells traffic of pods from other traffic.
-	Pods view.Pods
-	// MasqueradeAll gives all connections to addresses of Services the node's address as
-	// their source.
-	MasqueradeAll bool
-	// MasqueradeMark is the bit of packet marks by which that is done.
-	MasqueradeMark uint32
-
-	// WithoutIPv6 says that the node's kernel does not have IPv6, so that Services have
-	// IPv4 alone.
-	WithoutIPv6 bool
-
+	// Settings are what the rules depend on. The address of the API server is that of API.
+	view.Settings
 	// MinSyncPeriod is the least time between two syncs.
 	MinSyncPeriod time.Duration
 	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
 	// seems to have changed them.
 	SyncPeriod time.Duration
-	// MaxAffinityClients is how many clients each port of a Service with affinity remembers,
-	// 1 to 65535; 65535 if zero.
-	MaxAffinityClients int
 	// Elements bounds what Services take of the kernel.
 	Elements Bounds
 	// LeaseNamespace is where the Lease of the proxy is, and where vicinity-controller
@@ -200,7 +179,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	o := &p.options
 	w := newWarnings(p.events.record, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
-		rules: o.rules(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
+		settings: o.settings(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
 		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace.Pace{Period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
 		writer: &writer{
@@ -232,12 +211,11 @@ func (p *Proxy) newProving() *proving {
 	return v
 }
 
-func (o *Options) rules() rules {
-	return rules{
-		allServices: o.AllServices, masqueradeAll: o.MasqueradeAll, masqueradeMark: o.MasqueradeMark,
-		pods: o.Pods, nodePortAddresses: o.NodePortAddresses, withoutIPv6: o.WithoutIPv6,
-		externalIPs: o.ExternalIPs, apiServer: apiServer(o.API), maxAffinityClients: o.MaxAffinityClients,
-	}
+// settings are those that the rules are made by.
+func (o *Options) settings() view.Settings {
+	settings := o.Settings
+	settings.APIServer = apiServer(o.API)
+	return settings
 }
 
 // apiServer is the address by which the API server is reached, if that is not a name.
@@ -286,7 +264,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if v := p.programmer.proving; v != nil {
 		running.Go(func() { v.prober.Run(ctx) })
 	}
-	if p.options.NodePortAddresses.ByPrefix() {
+	if p.options.NodePorts.ByPrefix() {
 		running.Go(func() { followInterfaces(ctx, p.options.Log, p.programmer.setLocal) })
 	}
 	if p.accountant != nil {

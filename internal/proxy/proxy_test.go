@@ -24,6 +24,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -61,7 +62,7 @@ func TestProxy(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	loaded := make(chan bool, 2)
 	p, err := New(Options{
-		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, MasqueradeMark: ruleset.DefaultMasqueradeMark,
+		NodeName: "node-a", API: &rest.Config{Host: web.URL, QPS: 1000, Burst: 1000}, Settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark},
 		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: registry, Log: logr.Discard(),
 		Programmed: func() { loaded <- k.leads("10.1.1.1") },
@@ -210,8 +211,8 @@ func TestServe(t *testing.T) {
 func aProxy(t *testing.T, url string, k *fakeKernel, allServices bool, healthClock clock.PassiveClock) (p *Proxy, status func(path string) int, stop func()) {
 	t.Helper()
 	p, err := newProxy(Options{
-		NodeName: "node-a", API: &rest.Config{Host: url, QPS: 1000, Burst: 1000}, MasqueradeMark: ruleset.DefaultMasqueradeMark,
-		AllServices: allServices, MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
+		NodeName: "node-a", API: &rest.Config{Host: url, QPS: 1000, Burst: 1000}, Settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark, AllServices: allServices},
+		MinSyncPeriod: time.Millisecond, SyncPeriod: time.Hour, LeaseNamespace: "system", Kernel: k,
 		Tracker: &fakeTracker{deleted: map[ruleset.Stale]int{}}, Registry: prometheus.NewPedanticRegistry(), Log: logr.Discard(),
 	}, healthClock)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 func managed() []metav1.ManagedFieldsEntry { return []metav1.ManagedFieldsEntry{{Manager: "somebody"}} }
@@ -94,7 +95,7 @@ func TestTrimming(t *testing.T) {
 	}
 
 	// What is compiled is the same.
-	options := (&rules{allServices: true}).place(own, "a", nil)
+	options := (&view.Settings{AllServices: true}).Options(own, "a", nil)
 	for name, groups := range map[string][]*v1alpha1.EndpointGroup{"groups": {group}, "slices": nil} {
 		var small []*v1alpha1.EndpointGroup
 		if groups != nil {

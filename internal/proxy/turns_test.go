@@ -471,7 +471,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 			w.clock.Step(w.pace.Period)
 			may := map[string]map[ruleset.Front]bool{}
 			options := w.options
-			options.Addresses = w.rules.addressBook(w.catalogue)
+			options.Addresses = addressBook(w.catalogue, w.settings)
 			for name := range w.catalogue.names() {
 				e := w.catalogue.entry(name)
 				fronts := map[ruleset.Front]bool{}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/watchlist"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // api is what is watched, of which each must be asked for once only for each watch.
@@ -188,21 +189,13 @@ func (w *watches) follow(zone string) {
 	started := &groupWatch{zone: zone, stop: stop}
 	w.next = started
 	w.log.Info("Groups are watched", "zone", zone)
-	source := w.api.groups(groupSelector(zone))
+	source := w.api.groups(view.GroupSelector(zone))
 	if w.withSlices {
 		source = &optional{
 			ListerWatcher: source, lacks: apierrors.IsNotFound, after: w.absentAfter, absent: func(error) { w.groupsAbsent(started) },
 		}
 	}
 	w.reflect(ctx, watched{resourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started)})
-}
-
-// groupSelector selects the groups that nodes of a zone see. Those without a zone see all.
-func groupSelector(zone string) string {
-	if zone == "" {
-		return ""
-	}
-	return "!" + v1alpha1.LabelNotForPrefix + zone
 }
 
 // groupStore is where the groups of a watch go, as long as it counts.

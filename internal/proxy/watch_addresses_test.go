@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // Which addresses are the cluster's is known before anything is programmed, and followed
@@ -30,7 +32,7 @@ func TestAddressesAreWatched(t *testing.T) {
 	w, known := watching(t, a, func(w *watches) { w.namespace = "system" })
 	eventually(t, "all is ready", func() bool { return w.areReady() })
 	has := func(of string) bool {
-		r := known.reserved()
+		r := known.reserved(view.Settings{})
 		a := netip.MustParseAddr(of)
 		return r.ServiceRanges.Contains(a) || r.Nodes.Contains(a) || r.Pods.Contains(a)
 	}
@@ -89,7 +91,7 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 				}, funcr.Options{})
 			})
 			eventually(t, "all is ready", func() bool { return w.areReady() })
-			if r := known.reserved(); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+			if r := known.reserved(view.Settings{}); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
 				t.Error("the node's own address is not known")
 			}
 			mu.Lock()
@@ -140,7 +142,7 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 		"https://api.example.com": "", "://": "",
 	} {
 		o := Options{API: &rest.Config{Host: host}, Log: logr.Discard()}
-		if got := o.rules().apiServer.String(); got != want {
+		if got := o.settings().APIServer.String(); got != want {
 			t.Errorf("%s: %q, want %q", host, got, want)
 		}
 	}

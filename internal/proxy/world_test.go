@@ -24,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -96,8 +97,8 @@ func (w *world) restart() {
 	numbers := newMetrics(known.count)
 	w.flows = &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}}
 	p := &programmer{
-		flows: w.flows,
-		rules: rules{masqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
+		flows:    w.flows,
+		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
 		pace: pace.Pace{Period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
@@ -252,12 +253,14 @@ func (w *world) run(d time.Duration) {
 func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	w.t.Helper()
 	node, zone := w.catalogue.position()
-	options := w.rules.place(node, zone, w.local)
-	options.Addresses = w.rules.addressBook(w.catalogue)
+	settings := w.settings
+	settings.ServiceRanges = w.catalogue.reserved(settings).ServiceRanges
+	options := settings.Options(node, zone, w.local)
+	options.Addresses = addressBook(w.catalogue, w.settings)
 	tables := map[ruleset.Family]*ruleset.Table{}
 	var onNode []netip.Addr
 	for _, number := range families {
-		tables[number] = ruleset.NewTable(w.rules.config(number, node, w.catalogue.reserved().ServiceRanges))
+		tables[number] = ruleset.NewTable(settings.Config(number, node))
 	}
 	for name := range w.catalogue.names() {
 		e := w.catalogue.entry(name)

@@ -3,7 +3,6 @@
 package proxyflags
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/spf13/pflag"
@@ -47,7 +46,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 // Settings are what the flags say, or the first of them that makes no sense.
 func (f *Flags) Settings() (view.Settings, *view.FlagError) {
 	wrong := func(flag, format string, args ...any) (view.Settings, *view.FlagError) {
-		return view.Settings{}, &view.FlagError{Flag: flag, Text: fmt.Sprintf(format, args...)}
+		return view.Settings{}, view.FlagErrorf(flag, format, args...)
 	}
 	switch {
 	case f.MasqueradeBit < 0 || f.MasqueradeBit > mostMasqueradeBit:

@@ -44,6 +44,11 @@ type FlagError struct {
 
 func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Text }
 
+// FlagErrorf is a FlagError with a formatted text.
+func FlagErrorf(flag, format string, args ...any) *FlagError {
+	return &FlagError{flag, fmt.Sprintf(format, args...)}
+}
+
 // Pods says how traffic of pods is told from other traffic. The zero value tells it by the
 // addresses that pods of the node get, which are all whose traffic begins there.
 type Pods struct {
@@ -61,13 +66,13 @@ func (f PodFlags) Pods() (Pods, *FlagError) {
 	for _, text := range f.ClusterCIDRs {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return Pods{}, &FlagError{FlagClusterCIDR, fmt.Sprintf("%q is not allowed; it must be a prefix such as 10.0.0.0/8", text)}
+			return Pods{}, FlagErrorf(FlagClusterCIDR, "%q is not allowed; it must be a prefix such as 10.0.0.0/8", text)
 		}
 		pods.clusterCIDRs = append(pods.clusterCIDRs, prefix.Masked())
 	}
 	modes := []string{clusterCIDR, nodeCIDR, bridgeInterface, interfaceNamePrefix}
 	if f.Mode != "" && !slices.Contains(modes, f.Mode) {
-		return Pods{}, &FlagError{FlagPodMode, fmt.Sprintf("%q is unknown; allowed are %s", f.Mode, strings.Join(modes, ", "))}
+		return Pods{}, FlagErrorf(FlagPodMode, "%q is unknown; allowed are %s", f.Mode, strings.Join(modes, ", "))
 	}
 	for _, of := range []struct {
 		flag, mode string
@@ -80,9 +85,9 @@ func (f PodFlags) Pods() (Pods, *FlagError) {
 		// Without a mode, prefixes may be given and nothing has to be.
 		switch wanted := f.Mode == of.mode; {
 		case wanted && !of.given:
-			return Pods{}, &FlagError{of.flag, fmt.Sprintf("it is needed with --%s=%s", FlagPodMode, of.mode)}
+			return Pods{}, FlagErrorf(of.flag, "it is needed with --%s=%s", FlagPodMode, of.mode)
 		case of.given && !wanted && (f.Mode != "" || of.mode != clusterCIDR):
-			return Pods{}, &FlagError{of.flag, fmt.Sprintf("it is not allowed without --%s=%s", FlagPodMode, of.mode)}
+			return Pods{}, FlagErrorf(of.flag, "it is not allowed without --%s=%s", FlagPodMode, of.mode)
 		}
 	}
 	switch f.Mode {
@@ -103,7 +108,7 @@ const longestInterface = 15
 func checkInterface(flag, name string) *FlagError {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/:*"\`, r) }
 	if len(name) > longestInterface || strings.ContainsFunc(name, strange) {
-		return &FlagError{flag, fmt.Sprintf("%q is not allowed; it must have at most %d letters, digits and signs other than / : * \" and \\", name, longestInterface)}
+		return FlagErrorf(flag, "%q is not allowed; it must have at most %d letters, digits and signs other than / : * \" and \\", name, longestInterface)
 	}
 	return nil
 }

@@ -10,11 +10,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
+// Omission is what no rule can be made of, of a port of a Service.
+type Omission struct {
+	Port string
+	Err  error
+}
+
 // Table is the table of a family with what was compiled of some Services, and no others.
-// The errors say what no rule can be made of.
-func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []error) {
+func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []Omission) {
 	table := ruleset.NewTable(config)
-	var errs []error
+	var omissions []Omission
 	var onNode []netip.Addr
 	for i := range compiled {
 		f := &compiled[i]
@@ -23,7 +28,7 @@ func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []
 		}
 		for j := range f.Ports {
 			if err := table.Set(f.Ports[j]); err != nil {
-				errs = append(errs, err)
+				omissions = append(omissions, Omission{f.Ports[j].Name, err})
 			}
 		}
 		for _, e := range f.Endpoints {
@@ -34,7 +39,7 @@ func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []
 	}
 	table.SetHairpin(onNode)
 	table.Commit(time.Time{})
-	return table, errs
+	return table, omissions
 }
 
 // Share says what of a kernel's table is about one Service.

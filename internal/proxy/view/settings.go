@@ -2,8 +2,8 @@
 // what it compiles Services for, and which part of what its kernel holds is about one of
 // them.
 //
-// It reads neither clusters nor kernels, so that whoever explains what the proxy of a node
-// does goes by the same as the proxy.
+// It reads neither clusters nor kernels: the proxy, its dry run and vicinity explain --node
+// all go by it.
 package view
 
 import (
@@ -33,11 +33,39 @@ type Settings struct {
 	ExternalIPs compile.ExternalIPs
 	// MaxAffinityClients is how many clients each map of a port with affinity remembers.
 	MaxAffinityClients int
-	// ServiceRanges are where cluster IPs are from.
-	ServiceRanges netset.Set
+	// WithoutIPv6 says that the node's kernel does not have IPv6, so that Services have IPv4
+	// alone.
+	WithoutIPv6 bool
+	// ServiceRanges are where cluster IPs are from, and APIServer are the addresses by which
+	// the API server is reached, as far as they are known.
+	ServiceRanges, APIServer netset.Set
 }
 
-// Config is what the table of a family goes by on a node.
+// families are those that rules are made for.
+var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
+
+// Families are those that the node has.
+func (s *Settings) Families() []ruleset.Family {
+	if s.WithoutIPv6 {
+		return families[:1]
+	}
+	return families
+}
+
+// Reserved are the addresses of the cluster besides those of Services: those of a node, which
+// is nil if it is not known, and what is published of all nodes and their pods. The addresses
+// of the node's interfaces are not among them but for those that its object names: load
+// balancers have their addresses there, too.
+func (s *Settings) Reserved(node *corev1.Node, nodes, pods netset.Set) compile.Reserved {
+	if node != nil {
+		nodes, pods = nodes.Union(netset.Of(Addresses(node)...)), pods.Union(netset.New(PodPrefixes(node)))
+	}
+	return compile.Reserved{ServiceRanges: s.ServiceRanges, APIServer: s.APIServer, Nodes: nodes, Pods: pods}
+}
+
+// Config is what the table of a family goes by on a node, which is nil if it is not known.
+// Beside kube-proxy it is that which knows what to do with addresses of cluster IPs that no
+// Service has.
 func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Config {
 	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll, MaxAffinityClients: s.MaxAffinityClients}
 	if s.AllServices {
@@ -52,7 +80,7 @@ func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Conf
 func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := Addresses(node)
 	return compile.Options{
-		AllServices: s.AllServices, ExternalIPs: s.ExternalIPs, MaxAffinityClients: s.MaxAffinityClients,
+		AllServices: s.AllServices, ExternalIPs: s.ExternalIPs, MaxAffinityClients: s.MaxAffinityClients, Families: s.Families(),
 		Node: compile.Node{
 			Name: node.Name, Zone: zone, Labels: node.Labels, Addresses: named,
 			NodePortAddresses: s.NodePorts.Of(local, named),
