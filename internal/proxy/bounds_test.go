@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -241,7 +242,7 @@ func TestGrowthWithoutRoom(t *testing.T) {
 	}
 	w.put(with(3, "10.1.1.1", "10.1.1.2", "10.1.1.3"))
 	w.run(3 * ruleset.DefaultLinger)
-	if !w.serves("10.96.0.1") || !w.serves("198.18.0.0") || leads(w) < 2 || !w.bounds.waits(keyOf(aService("web", ""))) {
+	if !w.serves("10.96.0.1") || !w.serves("198.18.0.0") || leads(w) < 2 || !w.bounds.waits(cluster.KeyOf(aService("web", ""))) {
 		t.Errorf("with an endpoint more it leads to %d, and it has its external IP: %t", leads(w), w.serves("198.18.0.0"))
 	}
 }
@@ -265,10 +266,10 @@ func TestSmallServicesComeFirst(t *testing.T) {
 	w.put(withExternal(old, 2000), withExternal(older, 2000))
 	w.run(time.Minute)
 	for range 2 {
-		if !w.serves("10.96.0.2") || w.bounds.waits(keyOf(small)) {
+		if !w.serves("10.96.0.2") || w.bounds.waits(cluster.KeyOf(small)) {
 			t.Error("the small Service is not served")
 		}
-		if w.bounds.given[keyOf(older)] != 500 {
+		if w.bounds.given[cluster.KeyOf(older)] != 500 {
 			t.Errorf("of the large ones %v have elements: the older comes first", w.bounds.given)
 		}
 		if w.bounds.used > 1000 {
@@ -277,9 +278,9 @@ func TestSmallServicesComeFirst(t *testing.T) {
 		given := w.bounds.Bounds
 		w.restart()
 		w.bounds = newBounds(given)
-		w.catalogue.fill(func() {
-			w.catalogue.setNode(aNode("a"))
-			w.catalogue.replaceGroups(nil, "", "a")
+		w.catalogue.Fill(func() {
+			w.catalogue.SetNode(aNode("a"))
+			w.catalogue.ReplaceGroups(nil, "", "a")
 		})
 		w.put(withExternal(old, 2000), withExternal(older, 2000), small)
 		w.put(groups...)
@@ -292,15 +293,10 @@ func (w *world) startAnew() {
 	before, given := w.catalogue, w.bounds.Bounds
 	w.restart()
 	w.bounds = newBounds(given)
-	w.catalogue.fill(func() {
-		w.catalogue.setNode(aNode("a"))
-		w.catalogue.replaceGroups(nil, "", "a")
-		for _, s := range before.services {
-			w.catalogue.setService(s)
-		}
-		for _, g := range before.groups.all {
-			w.catalogue.setGroup(g)
-		}
+	w.catalogue.Fill(func() {
+		w.catalogue.SetNode(aNode("a"))
+		w.catalogue.ReplaceGroups(nil, "", "a")
+		w.know(before)
 	})
 }
 
@@ -323,7 +319,7 @@ func TestTwoServicesUseUpTheTotal(t *testing.T) {
 			small := aService("small", "10.96.0.3")
 			w.put(small, aGroup("small", "small-1", "10.1.1.2"))
 			w.run(time.Hour)
-			if w.serves("10.96.0.3") || !w.bounds.waits(keyOf(small)) {
+			if w.serves("10.96.0.3") || !w.bounds.waits(cluster.KeyOf(small)) {
 				t.Error("the small Service is served")
 			}
 			if !strings.Contains(strings.Join(w.events.events, "\n"), "shop/small Warning TooManyElements: node node-a programs nothing of the Service") {
@@ -331,7 +327,7 @@ func TestTwoServicesUseUpTheTotal(t *testing.T) {
 			}
 			end(w)
 			w.run(time.Minute)
-			if !w.serves("10.96.0.3") || w.bounds.waits(keyOf(small)) {
+			if !w.serves("10.96.0.3") || w.bounds.waits(cluster.KeyOf(small)) {
 				t.Error("the small Service is not served in the end")
 			}
 		})
@@ -363,8 +359,8 @@ func TestNewServicesGetTheLeast(t *testing.T) {
 	for i := range 3 {
 		service := aService(fmt.Sprintf("new-%d", i), "")
 		want := map[bool]int{true: least}[i < 2]
-		if got := w.bounds.given[keyOf(service)]; got != want || !w.bounds.waits(keyOf(service)) {
-			t.Errorf("%s has %d elements, want %d; it waits for more: %t", service.Name, got, want, w.bounds.waits(keyOf(service)))
+		if got := w.bounds.given[cluster.KeyOf(service)]; got != want || !w.bounds.waits(cluster.KeyOf(service)) {
+			t.Errorf("%s has %d elements, want %d; it waits for more: %t", service.Name, got, want, w.bounds.waits(cluster.KeyOf(service)))
 		}
 		for n := range ports {
 			port := w.families[0].table.Programmed()[fmt.Sprintf("shop/%s:p%d", service.Name, n)]
@@ -414,14 +410,14 @@ func TestRestOfTheRoom(t *testing.T) {
 		t.Errorf("after a start the large Service is served: %t, and %d small ones; %d of %d are free", w.serves("10.96.0.1"), small(), w.bounds.room(), w.bounds.Total)
 	}
 	// It has that, whatever else comes, until there is room for all of it.
-	had := w.bounds.given[keyOf(large)]
-	if least := w.bounds.shortages[keyOf(large)].least; had != least {
+	had := w.bounds.given[cluster.KeyOf(large)]
+	if least := w.bounds.shortages[cluster.KeyOf(large)].least; had != least {
 		t.Errorf("it has %d elements, and works with %d", had, least)
 	}
 	w.put(aService("late", "10.96.2.1"), aGroup("late", "late-1", "10.1.1.4"))
 	for range 5 {
 		w.run(10 * time.Second)
-		if now := w.bounds.given[keyOf(large)]; now != had || !w.serves("10.96.2.1") {
+		if now := w.bounds.given[cluster.KeyOf(large)]; now != had || !w.serves("10.96.2.1") {
 			t.Errorf("it has %d elements, and had %d; a small one that came later is served: %t", now, had, w.serves("10.96.2.1"))
 		}
 	}
@@ -466,7 +462,7 @@ func TestOrderOfAStart(t *testing.T) {
 			r.Fatalf("of %d for %v there are %d left, want %d: given are %v", total, takes, w.bounds.room(), left, w.bounds.given)
 		}
 		for i := range sizes {
-			address, given := fmt.Sprintf("10.96.0.%d", i+1), w.bounds.given[keyOf(aService(fmt.Sprintf("s%d", i), ""))]
+			address, given := fmt.Sprintf("10.96.0.%d", i+1), w.bounds.given[cluster.KeyOf(aService(fmt.Sprintf("s%d", i), ""))]
 			if w.serves(address) != (given > 0) {
 				r.Errorf("%s has %d elements, and that it is served is %t", address, given, w.serves(address))
 			}
@@ -562,7 +558,7 @@ func TestHealthWhereAddressesAreLeftOut(t *testing.T) {
 		w := bounded(t, test.bounds)
 		w.put(service("203.0.113.1"), group)
 		w.run(time.Second)
-		if got := w.answers[keyOf(service())].LocalEndpoints; got != 1 {
+		if got := w.answers[cluster.KeyOf(service())].LocalEndpoints; got != 1 {
 			t.Fatalf("%s: %d local endpoints are told at first", test.name, got)
 		}
 		w.put(service("203.0.113.1", "203.0.113.2"))
@@ -570,7 +566,7 @@ func TestHealthWhereAddressesAreLeftOut(t *testing.T) {
 		if !w.serves("203.0.113.1") || w.serves("203.0.113.2") != (test.name == "room") {
 			t.Fatalf("%s: the addresses are not those that there is room for", test.name)
 		}
-		if got := w.answers[keyOf(service())].LocalEndpoints; got != test.want {
+		if got := w.answers[cluster.KeyOf(service())].LocalEndpoints; got != test.want {
 			t.Errorf("%s: %d local endpoints are told, want %d", test.name, got, test.want)
 		}
 	}
@@ -616,9 +612,9 @@ func TestMaxAffinityClients(t *testing.T) {
 		w.restart()
 		w.settings.MaxAffinityClients, w.families, w.named = clients, nil, nil
 		w.begin()
-		w.catalogue.fill(func() {
-			w.catalogue.setNode(aNode("a"))
-			w.catalogue.replaceGroups(nil, "", "a")
+		w.catalogue.Fill(func() {
+			w.catalogue.SetNode(aNode("a"))
+			w.catalogue.ReplaceGroups(nil, "", "a")
 		})
 		w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
 		w.right(fmt.Sprintf("with %d clients", clients))
@@ -632,7 +628,7 @@ func TestMaxAffinityClients(t *testing.T) {
 		if want := []int{clients % ruleset.MostAffinityClients}; !slices.Equal(sizes, want) {
 			t.Errorf("with %d clients maps have the sizes %v, want %v", clients, sizes, want)
 		}
-		counted = append(counted, w.bounds.given[keyOf(service)])
+		counted = append(counted, w.bounds.given[cluster.KeyOf(service)])
 	}
 	more := func(clients int) int {
 		return 2 * (ruleset.MemoryCost(clients) - ruleset.MemoryCost(ruleset.MostAffinityClients))

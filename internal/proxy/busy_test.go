@@ -61,10 +61,8 @@ func TestStartBesideABusyWriter(t *testing.T) {
 	begin := func(endpoint int) (end func()) {
 		w.programmer = liveProgrammer(writer)
 		fill(endpoint)
-		w.catalogue.fill(func() {
-			w.catalogue.setNode(aNode("a"))
-			w.catalogue.zone = "a"
-		})
+		w.catalogue.Fill(func() { w.catalogue.SetNode(aNode("a")) })
+		w.settleIn()
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/pace"
@@ -119,9 +120,9 @@ func newChurn(t *testing.T) *churn {
 	cleaner := newCleaner(tracker, writer, c.metrics, logr.Discard())
 	c.writer.stale, c.writer.forget, c.programmer.flows = cleaner.disconnect, cleaner.forget, cleaner
 	cleaner.forgotten, cleaner.stillStale = c.setForgotten, c.stillStale
-	c.catalogue.fill(func() {
-		c.catalogue.setNode(aNode("a"))
-		c.catalogue.replaceGroups(nil, "", "a")
+	c.catalogue.Fill(func() {
+		c.catalogue.SetNode(aNode("a"))
+		c.catalogue.ReplaceGroups(nil, "", "a")
 	})
 	running.Go(func() { cleaner.run(ctx) })
 	running.Go(func() { c.programmer.run(ctx) })
@@ -131,13 +132,13 @@ func newChurn(t *testing.T) *churn {
 // liveProgrammer is one in real time.
 func liveProgrammer(k kernel) *programmer {
 	wake := make(chan struct{}, 1)
-	known := newCatalogue(clock.RealClock{}, func() {
+	known := cluster.NewCatalogue(clock.RealClock{}, func() {
 		select {
 		case wake <- struct{}{}:
 		default:
 		}
 	})
-	numbers := newMetrics(known.count)
+	numbers := newMetrics(known.Count)
 	p := &programmer{
 		flows:    &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,

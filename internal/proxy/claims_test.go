@@ -18,6 +18,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/netset"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 )
 
@@ -28,19 +29,6 @@ func of[T metav1.Object](namespace string, object T) T {
 }
 
 // aRange is one that cluster IPs are from.
-func aRange(name string, prefixes ...string) *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: prefixes}}
-}
-
-// publishedNodes is what the controller says of all nodes.
-func publishedNodes(nodes, pods string) *corev1.ConfigMap {
-	lines := func(words string) string { return strings.ReplaceAll(words, " ", "\n") }
-	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: v1alpha1.ConfigMapNodeAddresses},
-		Data:       map[string]string{v1alpha1.KeyNodeAddresses: lines(nodes), v1alpha1.KeyPodRanges: lines(pods)},
-	}
-}
-
 // sliceAt has endpoints of a Service.
 func sliceAt(service, name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
@@ -212,7 +200,7 @@ func (a *attack) mount(servedBy, order string) {
 	}
 	a.restart()
 	a.settings.AllServices, a.settings.APIServer = servedBy == "all services", netset.Of(netip.MustParseAddr("198.51.100.6"))
-	a.catalogue.fill(func() { a.catalogue.replaceGroups(nil, "", "a") })
+	a.catalogue.Fill(func() { a.catalogue.ReplaceGroups(nil, "", "a") })
 	a.put(aNode("a"), aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"), attacking(true), group, slice)
 	putVictim()
 	a.none("after a restart")
@@ -419,9 +407,9 @@ func TestFactsComeLater(t *testing.T) {
 		},
 		{
 			"a range by a list", "10.96.0.20", func(w *world) {
-				w.catalogue.fill(func() { w.catalogue.replaceRanges([]*networkingv1.ServiceCIDR{aRange("more", "10.96.0.0/16")}) })
+				w.catalogue.Fill(func() { w.catalogue.ReplaceRanges([]*networkingv1.ServiceCIDR{aRange("more", "10.96.0.0/16")}) })
 			},
-			func(w *world) { w.catalogue.fill(func() { w.catalogue.replaceRanges(nil) }) },
+			func(w *world) { w.catalogue.Fill(func() { w.catalogue.ReplaceRanges(nil) }) },
 		},
 		{
 			"a node", "192.0.2.77", func(w *world) { w.put(publishedNodes("192.0.2.77", "")) },
@@ -441,13 +429,13 @@ func TestFactsComeLater(t *testing.T) {
 			t.Fatalf("%s: an address of nobody is not served", test.name)
 		}
 		test.fact(w)
-		taken := w.catalogue.take()
+		taken := w.catalogue.Take()
 		if got, _ := w.affected(taken); len(got) != 1 || !got[key("taker")] {
 			t.Errorf("%s: compiled again are %v", test.name, got)
 		}
 		test.back(w)
 		test.fact(w)
-		w.catalogue.fill(func() { w.catalogue.touch(key("taker")) })
+		w.catalogue.TouchService(key("taker"))
 		w.right("with the fact")
 		if found := w.hijacked(test.address); len(found) > 0 {
 			t.Errorf("%s: the tenant has %v", test.name, found)
@@ -464,13 +452,13 @@ func TestFactsComeLater(t *testing.T) {
 func TestWhatIsKnownOfNodesStays(t *testing.T) {
 	w := newWorld(t)
 	w.put(publishedNodes("192.0.2.77", ""))
-	w.catalogue.fill(func() {
-		err := w.catalogue.setNodeAddresses(publishedNodes("192.0.2.77 here", "there"))
+	w.catalogue.Fill(func() {
+		err := w.catalogue.SetNodeAddresses(publishedNodes("192.0.2.77 here", "there"))
 		if want := "nodes: \"here\" is neither an address nor a prefix\npods: \"there\" is neither an address nor a prefix"; err == nil || err.Error() != want {
 			t.Errorf("the error is %v, want %s", err, want)
 		}
 	})
-	if r := w.catalogue.reserved(w.settings); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+	if r := w.catalogue.Reserved(w.settings); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
 		t.Errorf("known are %v", r.Nodes.Prefixes())
 	}
 }
@@ -487,7 +475,7 @@ func TestTablesKnowTheRanges(t *testing.T) {
 		w.right("a range")
 		w.put(aRange("two", "10.97.0.0/16"))
 		w.right("two ranges")
-		node, _ := w.catalogue.position()
+		node, _ := w.catalogue.Position()
 		got := fmt.Sprint(w.settings.Config(4, node).ServiceRanges)
 		if want := map[bool]string{false: "[]", true: "[10.96.0.0/15 fd00:96::/112]"}[all]; got != want {
 			t.Errorf("the ranges are %s, want %s", got, want)
@@ -553,7 +541,7 @@ func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
 			t.Errorf("%s: the metric is %g, want %g", reason, got, want)
 		}
 	}
-	if n, told := len(w.records[keyOf(taker)].refused.First), len(w.warnings.claimed[keyOf(taker)].refused); n > 20 || told > 2 {
+	if n, told := len(w.records[cluster.KeyOf(taker)].refused.First), len(w.warnings.claimed[cluster.KeyOf(taker)].refused); n > 20 || told > 2 {
 		t.Errorf("%d addresses and %d sentences are kept", n, told)
 	}
 }

@@ -8,27 +8,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // A dry run says what the kernel would get, in the same words each time.
 func TestDryRun(t *testing.T) {
-	a := newFakeAPI()
+	a := clustertest.NewAPI()
 	options := Options{NodeName: "node-a", Settings: view.Settings{AllServices: true}}
 	var out bytes.Buffer
 	if err := dryRun(t.Context(), a, options, &out); err == nil || !strings.Contains(err.Error(), `the API does not have the node "node-a"`) {
 		t.Errorf("without a node: %v", err)
 	}
-	a.sources[resourceNodes].put(aNode("a"))
-	a.sources[resourceServices].put(aService("web", "10.96.0.1"))
-	a.sources[resourceServices].put(aService("none", "10.96.0.2"))
+	a.Sources[cluster.ResourceNodes].Put(aNode("a"))
+	a.Sources[cluster.ResourceServices].Put(aService("web", "10.96.0.1"))
+	a.Sources[cluster.ResourceServices].Put(aService("none", "10.96.0.2"))
 	group := aGroup("web", "web-1", "10.1.0.1", "10.1.1.1", "not an address")
 	group.Spec.Endpoints[0].Node = "node-a"
-	a.sources[resourceGroups].put(group)
-	a.sources[resourceGroups].put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a"))
+	a.Sources[cluster.ResourceGroups].Put(group)
+	a.Sources[cluster.ResourceGroups].Put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a"))
 	six := aService("six", "2001:db8::1")
 	six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
-	a.sources[resourceServices].put(six)
+	a.Sources[cluster.ResourceServices].Put(six)
 
 	texts := map[string]bool{}
 	for range 5 {
@@ -52,7 +54,7 @@ func TestDryRun(t *testing.T) {
 
 	// Of a Service beyond its bound it says what the node would have.
 	options.Elements.Service = 300
-	a.sources[resourceServices].put(withExternal(aService("web", "10.96.0.1"), 1000))
+	a.Sources[cluster.ResourceServices].Put(withExternal(aService("web", "10.96.0.1"), 1000))
 	out.Reset()
 	if err := dryRun(t.Context(), a, options, &out); err != nil {
 		t.Fatal(err)
@@ -66,13 +68,13 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	options.Elements.Service = 0
-	a.sources[resourceServices].put(aService("web", "10.96.0.1"))
+	a.Sources[cluster.ResourceServices].Put(aService("web", "10.96.0.1"))
 
 	taker := aService("taker", "10.96.0.66")
 	taker.Spec.ExternalIPs = []string{"10.96.0.1", "10.96.9.9", "192.0.2.77", "198.51.100.6", "203.0.113.1"}
-	a.sources[resourceServices].put(taker)
-	a.sources[resourceRanges].put(aRange("kubernetes", "10.96.0.0/16"))
-	a.sources[resourceConfigMaps].put(publishedNodes("192.0.2.77", ""))
+	a.Sources[cluster.ResourceServices].Put(taker)
+	a.Sources[cluster.ResourceRanges].Put(aRange("kubernetes", "10.96.0.0/16"))
+	a.Sources[cluster.ResourceConfigMaps].Put(publishedNodes("192.0.2.77", ""))
 	options.LeaseNamespace, options.API = "system", &rest.Config{Host: "198.51.100.6"}
 	out.Reset()
 	if err := dryRun(t.Context(), a, options, &out); err != nil {
@@ -89,12 +91,12 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("it does not say %q:\n%s", want, out.String())
 		}
 	}
-	a.sources[resourceRanges].absent, a.sources[resourceConfigMaps].forbidden = true, true
+	a.Sources[cluster.ResourceRanges].Absent, a.Sources[cluster.ResourceConfigMaps].Forbidden = true, true
 	if err := dryRun(t.Context(), a, options, &out); err != nil {
 		t.Errorf("without ranges and addresses of nodes: %v", err)
 	}
 
-	a.sources[resourceGroups].absent = true
+	a.Sources[cluster.ResourceGroups].Absent = true
 	if err := dryRun(t.Context(), a, options, &out); err != nil {
 		t.Errorf("without groups: %v", err)
 	}

@@ -258,7 +258,6 @@ func TestKernelThatFails(t *testing.T) {
 	w.right("at first")
 	w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
 	w.put(aGroup("s1", "s1-1", "10.1.2.1"))
-	w.catalogue.notice()
 	w.run(time.Minute)
 	if got := w.counter("refused", "IPv4"); got != 0 {
 		t.Errorf("%g ports are set aside", got)
@@ -448,7 +447,7 @@ func TestBusyWriter(t *testing.T) {
 			w.restart()
 			fill(w, "10.1.2.%d")
 			w.put(aNode("a"))
-			w.catalogue.fill(func() { w.catalogue.zone = "a" })
+			w.settleIn()
 		},
 		"the kernel refuses something": func(w *world) {
 			w.kernel.refuses = func(ruleset.Transaction) error {

@@ -77,10 +77,8 @@ func BenchmarkQuietService(b *testing.B) {
 			w := &world{programmer: liveProgrammer(k)}
 			w.bounds = newBounds(BoundsWithin(1<<30/10*9, Bounds{}))
 			w.put(aService("quiet", "10.96.0.2"), aGroup("quiet", "quiet-1", "10.1.1.1"))
-			w.catalogue.fill(func() {
-				w.catalogue.setNode(aNode("a"))
-				w.catalogue.replaceGroups(w.catalogue.groups.of(keyOf(aService("quiet", ""))), "", "a")
-			})
+			w.catalogue.Fill(func() { w.catalogue.SetNode(aNode("a")) })
+			w.settleIn()
 			ctx, stop := context.WithCancel(b.Context())
 			var running sync.WaitGroup
 			running.Go(func() { w.programmer.run(ctx) })

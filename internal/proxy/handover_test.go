@@ -76,7 +76,7 @@ func TestAcknowledgedAfterARestart(t *testing.T) {
 	list := []*v1alpha1.EndpointGroup{handedOver(aGroup("web", "web-1", "10.1.1.1")), handedOver(aGroup("web", "web-2", "10.1.1.2"))}
 	list[0].ResourceVersion, list[1].ResourceVersion = "70", "60"
 	w.put(inHandOver("web", "10.96.0.1"))
-	w.catalogue.fill(func() { w.catalogue.replaceGroups(list, "80", "a") })
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups(list, "80", "a") })
 	w.run(time.Second)
 	if w.version != 70 {
 		t.Errorf("%d is acknowledged", w.version)
@@ -89,11 +89,11 @@ func TestRestoredCluster(t *testing.T) {
 	group := handedOver(aGroup("web", "web-1", "10.1.1.1"))
 	group.ResourceVersion = "70"
 	w.put(inHandOver("web", "10.96.0.1"))
-	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
 	w.run(time.Second)
 	again := handedOver(aGroup("web", "web-1", "10.1.1.2"))
 	again.ResourceVersion = "30"
-	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
 	w.run(time.Second)
 	if w.version != 30 {
 		t.Errorf("%d is acknowledged", w.version)
@@ -122,7 +122,7 @@ func TestAnotherZone(t *testing.T) {
 	group := handedOver(aGroup("web", "web-b", "10.1.2.1"))
 	group.ResourceVersion = "1"
 	group.Spec.Consumers[0].Zone, group.Spec.Endpoints[0].Zone = "b", "b"
-	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "9", "b") })
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, "9", "b") })
 	w.right("in zone b")
 	if w.version != 1 || w.options.Node.Zone != "b" {
 		t.Errorf("%d is acknowledged in zone %s", w.version, w.options.Node.Zone)
@@ -142,7 +142,7 @@ func TestAnotherZoneMeanwhile(t *testing.T) {
 		group := handedOver(aGroup("other", "other-1", "10.1.2.1"))
 		group.ResourceVersion = "3"
 		group.Spec.Consumers[0].Zone = "b"
-		w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "9", "b") })
+		w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, "9", "b") })
 	}
 	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
 	w.step(t.Context())
@@ -161,12 +161,12 @@ func TestRestoredMeanwhile(t *testing.T) {
 	group := handedOver(aGroup("web", "web-1", "10.1.1.1"))
 	group.ResourceVersion = "70"
 	w.put(inHandOver("web", "10.96.0.1"))
-	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
 	w.kernel.takes = func() {
 		w.kernel.takes = func() {}
 		again := handedOver(aGroup("web", "web-1", "10.1.1.2"))
 		again.ResourceVersion = "30"
-		w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
+		w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
 	}
 	w.step(t.Context())
 	if w.version != 0 {

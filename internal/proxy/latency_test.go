@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -95,7 +96,7 @@ func TestLatenciesOfGroups(t *testing.T) {
 	}
 	moved := aTriggeredGroup("web-3", at, "10.1.1.4")
 	w.stamp(moved)
-	w.catalogue.fill(func() { w.catalogue.replaceGroups([]*v1alpha1.EndpointGroup{moved}, "", "b") })
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{moved}, "", "b") })
 	w.run(time.Minute)
 	if count, _ := observed(t, w.metrics.programming); count != 1 {
 		t.Errorf("groups that a node of another zone sees count: %d changes", count)
@@ -111,7 +112,7 @@ func TestLatenciesOfAServiceThatWaits(t *testing.T) {
 	w.run(time.Second)
 	w.refusing("10.1.1.1")
 	first := w.clock.Now()
-	for i := range 5 * mostTriggered {
+	for i := range 5 * cluster.MostTriggered {
 		w.put(aSlice(first.Add(time.Duration(i) * time.Millisecond)))
 		if i%3 > 0 {
 			w.step(t.Context())
@@ -119,20 +120,20 @@ func TestLatenciesOfAServiceThatWaits(t *testing.T) {
 		}
 	}
 	w.step(t.Context())
-	if got := w.underway[keyOf(aService("web", ""))].triggered; len(got) != mostTriggered || !got[0].Equal(first) {
+	if got := w.underway[cluster.KeyOf(aService("web", ""))].Triggered; len(got) != cluster.MostTriggered || !got[0].Equal(first) {
 		t.Errorf("%d times are kept, the first of which is %s", len(got), got[0])
 	}
 	w.kernel.refuses = func(ruleset.Transaction) error { return nil }
 	w.run(asideMost)
-	if count, _ := observed(t, w.metrics.programming); count != mostTriggered {
+	if count, _ := observed(t, w.metrics.programming); count != cluster.MostTriggered {
 		t.Errorf("%d changes are counted", count)
 	}
 
 	// While nothing can be programmed there is a bound as well.
-	for i := range 5 * mostTriggered {
+	for i := range 5 * cluster.MostTriggered {
 		w.put(aSlice(first.Add(time.Duration(i) * time.Second)))
 	}
-	if got := w.catalogue.take().services[keyOf(aService("web", ""))].triggered; len(got) != mostTriggered {
+	if got := w.catalogue.Take().Services[cluster.KeyOf(aService("web", ""))].Triggered; len(got) != cluster.MostTriggered {
 		t.Errorf("%d times are kept of what is yet to be taken", len(got))
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
@@ -73,7 +74,7 @@ func (l *fakeLeases) store(lease *coordinationv1.Lease) (*coordinationv1.Lease, 
 	}
 	l.stored = lease.DeepCopy()
 	l.versions = append(l.versions, lease.Annotations[v1alpha1.AnnotationProgrammed])
-	l.stored.ResourceVersion = versionText(len(l.versions))
+	l.stored.ResourceVersion = clustertest.VersionText(len(l.versions))
 	return l.stored.DeepCopy(), nil
 }
 

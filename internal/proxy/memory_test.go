@@ -136,9 +136,9 @@ func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 	cleaner := newCleaner(tracker, k, w.metrics, logr.Discard())
 	w.writer.stale, w.writer.forget, w.programmer.flows = cleaner.disconnect, cleaner.forget, cleaner
 	w.bounds = newBounds(BoundsWithin(0, Bounds{Total: total}))
-	w.catalogue.fill(func() {
-		w.catalogue.setNode(aNode("a"))
-		w.catalogue.replaceGroups(nil, "", "a")
+	w.catalogue.Fill(func() {
+		w.catalogue.SetNode(aNode("a"))
+		w.catalogue.ReplaceGroups(nil, "", "a")
 	})
 	before := heap()
 	largest := largestHeap()
@@ -147,7 +147,7 @@ func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 			service, group := s.wideService(i, n)
 			w.put(service, group)
 		}
-		for begun := time.Now(); w.catalogue.changed() || !w.turns.next().IsZero(); {
+		for begun := time.Now(); w.catalogue.Changed() || !w.turns.next().IsZero(); {
 			if time.Since(begun) > time.Minute {
 				t.Fatal("not all of them have their turn")
 			}

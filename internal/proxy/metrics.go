@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -129,7 +130,7 @@ func newMetrics(count func(resource string) int) *metrics {
 	for _, step := range steps {
 		m.failures.WithLabelValues(step)
 	}
-	for _, resource := range resources {
+	for _, resource := range cluster.Resources {
 		m.received.WithLabelValues(resource)
 		m.objects = append(m.objects, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "vicinity_proxy_objects", Help: "Objects that are known, by resource.", ConstLabels: prometheus.Labels{"resource": resource},

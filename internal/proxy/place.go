@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -19,11 +20,11 @@ var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 type perFamily[T any] [2]T
 
 // addressBook is one of all that is known.
-func addressBook(known *catalogue, settings view.Settings) *compile.AddressBook {
+func addressBook(known *cluster.Catalogue, settings view.Settings) *compile.AddressBook {
 	book := compile.NewAddressBook()
-	book.SetReserved(known.reserved(settings))
-	for name := range known.names() {
-		book.SetService(name, known.service(name))
+	book.SetReserved(known.Reserved(settings))
+	for name := range known.Names() {
+		book.SetService(name, known.Service(name))
 	}
 	return book
 }
@@ -37,7 +38,7 @@ func samePlace(a, b *compile.Node) bool {
 // locate looks at what the own node is, and reports whether all Services have to be
 // compiled for that again.
 func (p *programmer) locate() bool {
-	node, zone := p.catalogue.position()
+	node, zone := p.catalogue.Position()
 	if node == nil {
 		return false
 	}
@@ -57,10 +58,10 @@ func (p *programmer) locate() bool {
 // reserve looks at which addresses belong to the cluster, and returns the Services that
 // have to be compiled for that again.
 func (p *programmer) reserve() []types.NamespacedName {
-	reserved := p.catalogue.reserved(p.settings)
+	reserved := p.catalogue.Reserved(p.settings)
 	if !reserved.ServiceRanges.Equal(p.settings.ServiceRanges) {
 		p.settings.ServiceRanges = reserved.ServiceRanges
-		node, _ := p.catalogue.position()
+		node, _ := p.catalogue.Position()
 		for _, f := range p.families {
 			f.table.Configure(p.settings.Config(f.number, node))
 		}

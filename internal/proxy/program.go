@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/pace"
@@ -27,7 +28,7 @@ import (
 type programmer struct {
 	// settings are those of the rules, with the ranges of cluster IPs as they are now.
 	settings  view.Settings
-	catalogue *catalogue
+	catalogue *cluster.Catalogue
 	clock     clock.WithDelayedExecution
 	metrics   *metrics
 	log       logr.Logger
@@ -65,7 +66,7 @@ type programmer struct {
 	// orphans are Services that have groups, and are not known themselves.
 	orphans map[types.NamespacedName]bool
 	// underway are changes on their way to the kernel.
-	underway map[types.NamespacedName]*change
+	underway map[types.NamespacedName]*cluster.Change
 	started  time.Time
 
 	wake chan struct{}
@@ -123,7 +124,7 @@ func (p *programmer) begin() {
 		p.named = append(p.named, corev1.IPFamily(f.String()))
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
-	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*change{}
+	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*cluster.Change{}
 	p.versions, p.turns = newAcknowledgements(), newTurns()
 	p.checks.ends = make(chan []reading, 1)
 	// What is read at first need not be compared.
@@ -137,7 +138,7 @@ func (p *programmer) setLocal(addresses []netip.Addr) {
 	p.local, p.knowsLocal = addresses, true
 	p.mu.Unlock()
 	if !same {
-		p.catalogue.fill(func() { p.catalogue.changes.node = true })
+		p.catalogue.TouchNode()
 	}
 }
 
@@ -182,7 +183,7 @@ func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
 // run programs until the context ends. What the kernel holds then stays there.
 func (p *programmer) run(ctx context.Context) {
 	p.started = p.clock.Now()
-	if p.catalogue.changed() {
+	if p.catalogue.Changed() {
 		p.health.Queued(p.named...) // which waits from now on
 	}
 	wait := p.step(ctx)
@@ -207,7 +208,7 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 	p.tellForgotten()
 	now := p.clock.Now()
 	if at := p.next(now); !at.IsZero() && !at.After(now) {
-		changed, before, placed := p.catalogue.changed(), p.writes(), p.placed()
+		changed, before, placed := p.catalogue.Changed(), p.writes(), p.placed()
 		failure := p.sync(ctx, now)
 		if p.loaded != nil && placed && failure == nil {
 			p.loaded()
@@ -241,7 +242,7 @@ func (p *programmer) writes() int {
 // next is when there is something to program, zero if that is not known yet.
 func (p *programmer) next(now time.Time) time.Time {
 	var at time.Time
-	if p.catalogue.changed() && p.placed() {
+	if p.catalogue.Changed() && p.placed() {
 		at = now
 	}
 	if p.placed() {
@@ -267,18 +268,18 @@ func (p *programmer) placed() bool {
 // sync programs what has changed. The error says why not all of it is programmed, but for what
 // the kernel refuses by itself.
 func (p *programmer) sync(ctx context.Context, now time.Time) error {
-	taken := p.catalogue.take()
-	if !taken.empty() {
+	taken := p.catalogue.Take()
+	if !taken.Empty() {
 		p.health.Queued(p.named...)
 	}
-	if taken.anew {
+	if taken.Anew {
 		p.versions = newAcknowledgements()
 	}
-	for name, one := range taken.services {
-		p.versions.wait(name, one.handOver)
+	for name, one := range taken.Services {
+		p.versions.wait(name, one.HandOver)
 		// What happened before the start was not to be programmed by this proxy.
-		one.triggered = slices.DeleteFunc(one.triggered, func(at time.Time) bool { return !at.After(p.started) })
-		p.underway[name] = one.before(p.underway[name])
+		one.Triggered = slices.DeleteFunc(one.Triggered, func(at time.Time) bool { return !at.After(p.started) })
+		p.underway[name] = one.Before(p.underway[name])
 	}
 	changed, claimed := p.affected(taken)
 	compiled := p.compileAll(p.inOrder(p.turns.due(changed, p.atOnce, now), now), now)
@@ -334,7 +335,7 @@ func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map
 		}
 	}
 	each(names)
-	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.entry(name).service) }))
+	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.Entry(name).Service) }))
 	each(p.bounds.admitted())
 	each(p.bounds.left())
 	return b.efforts
@@ -350,7 +351,7 @@ func (p *programmer) inOrder(due map[types.NamespacedName]bool, now time.Time) [
 	}
 	places := make(map[types.NamespacedName]place, len(due))
 	for name := range due {
-		one := place{since: now, created: createdAt(p.catalogue.service(name)), elements: p.elements(name)}
+		one := place{since: now, created: createdAt(p.catalogue.Service(name)), elements: p.elements(name)}
 		if since := p.turns.postponed[name]; !since.IsZero() {
 			one.since = since
 		}
@@ -385,13 +386,13 @@ func createdAt(service *corev1.Service) time.Time {
 // any more that the proxy may serve, so that others may have its addresses, or the node is probed
 // by it.
 func (p *programmer) atOnce(name types.NamespacedName) bool {
-	return p.probes(name) || !compile.Ours(p.catalogue.service(name))
+	return p.probes(name) || !compile.Ours(p.catalogue.Service(name))
 }
 
 // restrict takes from a Service that has changed and is compiled later what it has no more, and
 // what it may not claim any more if others have changed that. They may have its addresses now.
 func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
-	known, service := p.records[name], p.catalogue.service(name)
+	known, service := p.records[name], p.catalogue.Service(name)
 	if known == nil || known.of == service && !claimed {
 		return
 	}
@@ -407,32 +408,24 @@ func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 // errWaiting is that a family is not written since that failed a moment ago.
 var errWaiting = errors.New("waiting to try again")
 
-// before joins a change with one that came before it.
-func (c *change) before(earlier *change) *change {
-	if earlier == nil {
-		return c
-	}
-	return &change{noticed: earlier.noticed, triggered: earliest(append(earlier.triggered, c.triggered...))}
-}
-
 // affected are the Services that have to be compiled again, and those of them whose addresses may
 // be others than before though they have not changed themselves.
-func (p *programmer) affected(taken *changes) (names, claimed map[types.NamespacedName]bool) {
-	names, claimed = make(map[types.NamespacedName]bool, len(taken.services)), map[types.NamespacedName]bool{}
+func (p *programmer) affected(taken *cluster.Changes) (names, claimed map[types.NamespacedName]bool) {
+	names, claimed = make(map[types.NamespacedName]bool, len(taken.Services)), map[types.NamespacedName]bool{}
 	claim := func(others []types.NamespacedName) {
 		for _, other := range others {
 			names[other], claimed[other] = true, true
 		}
 	}
-	for name := range taken.services {
+	for name := range taken.Services {
 		names[name] = true
-		claim(p.book.SetService(name, p.catalogue.service(name)))
+		claim(p.book.SetService(name, p.catalogue.Service(name)))
 	}
-	if taken.node || taken.reserved {
+	if taken.Node || taken.Reserved {
 		claim(p.reserve())
 	}
-	if taken.node && p.locate() {
-		all := p.catalogue.names()
+	if taken.Node && p.locate() {
+		all := p.catalogue.Names()
 		for name := range p.records {
 			all[name] = true
 		}
@@ -470,7 +463,7 @@ func (p *programmer) compile(name types.NamespacedName, b *batch, now time.Time)
 
 // compilation is what the rules are to do for a Service.
 type compilation struct {
-	entry   entry
+	entry   cluster.Entry
 	result  compile.Result
 	refused compile.Refusals // also if there is no room for anything else
 }
@@ -485,7 +478,7 @@ func (c *compilation) elements() (n int) {
 
 // compiledWithin is what the rules are to do for a Service within its bounds.
 func (p *programmer) compiledWithin(name types.NamespacedName, now time.Time) (c compilation) {
-	c.entry = p.catalogue.entry(name)
+	c.entry = p.catalogue.Entry(name)
 	fit := func(within limit) compile.Result {
 		made := p.compiled(name, c.entry, within)
 		c.refused = made.Refused
@@ -494,7 +487,7 @@ func (p *programmer) compiledWithin(name types.NamespacedName, now time.Time) (c
 	if p.probes(name) {
 		c.result = fit(limit{}) // it is small, and without it nothing is acknowledged
 	} else {
-		c.result = p.bounds.fit(name, createdAt(c.entry.service), now, fit)
+		c.result = p.bounds.fit(name, createdAt(c.entry.Service), now, fit)
 	}
 	return c
 }
@@ -506,7 +499,7 @@ func (p *programmer) stageService(name types.NamespacedName, c *compilation, now
 	if before == nil {
 		before = &record{}
 	}
-	after := &record{of: e.service, notes: result.Notes, refused: c.refused}
+	after := &record{of: e.Service, notes: result.Notes, refused: c.refused}
 	for i := range result.Families {
 		p.read(after, &result.Families[i])
 	}
@@ -525,7 +518,7 @@ func (p *programmer) stageService(name types.NamespacedName, c *compilation, now
 	} else {
 		delete(p.answers, name)
 	}
-	if e.service == nil && len(e.groups) > 0 {
+	if e.Service == nil && len(e.Groups) > 0 {
 		p.orphans[name] = true
 	} else {
 		delete(p.orphans, name)
@@ -646,13 +639,13 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 		if p.records[name] == nil {
 			continue // nobody asked for anything, or it is gone
 		}
-		p.metrics.latency.Observe(now.Sub(one.noticed).Seconds())
-		for _, at := range one.triggered {
+		p.metrics.latency.Observe(now.Sub(one.Noticed).Seconds())
+		for _, at := range one.Triggered {
 			p.metrics.programming.Observe(now.Sub(at).Seconds())
 		}
 	}
 	if len(p.underway) == 0 {
-		p.underway = map[types.NamespacedName]*change{} // not as large as it once was
+		p.underway = map[types.NamespacedName]*cluster.Change{} // not as large as it once was
 	}
 	p.reconcile()
 	p.versions.settle(p.settled)
@@ -708,8 +701,8 @@ func (p *programmer) settled(name types.NamespacedName) bool {
 // zone that the node is not in any more, or are about to be replaced by others whose
 // versions say something else, that is nothing.
 func (p *programmer) acknowledged() acknowledgement {
-	node, _ := p.catalogue.position()
-	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.renewed() {
+	node, _ := p.catalogue.Position()
+	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.Renewed() {
 		return acknowledgement{}
 	}
 	return p.vouch(p.versions.acknowledgement)

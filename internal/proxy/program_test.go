@@ -48,7 +48,7 @@ func TestOnlyWhatChangedIsCompiled(t *testing.T) {
 	w.put(aService("web", "10.96.0.1"), aService("more", "10.96.0.2"), aGroup("web", "web-1", "10.1.1.1"), aGroup("more", "more-1", "10.1.1.3"))
 	w.run(time.Second)
 	names := func() map[types.NamespacedName]bool {
-		all, _ := w.affected(w.catalogue.take())
+		all, _ := w.affected(w.catalogue.Take())
 		return all
 	}
 	w.put(aGroup("web", "web-1", "10.1.1.2"))
@@ -125,7 +125,7 @@ func TestRestartAdopts(t *testing.T) {
 	objects := func() {
 		w.put(aService("web", "10.96.0.1"), aService("more", "10.96.0.2"), aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"), aGroup("more", "more-1", "10.1.1.3"))
 		w.put(aNode("a"))
-		w.catalogue.fill(func() { w.catalogue.zone = "a" })
+		w.settleIn()
 	}
 	objects()
 	w.right("at first")
@@ -375,7 +375,7 @@ func TestNodePortsSurviveARestart(t *testing.T) {
 		service := aService("web", "10.96.0.1")
 		service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 		w.put(service, aGroup("web", "web-1", "10.1.1.1"), aNode("a"))
-		w.catalogue.fill(func() { w.catalogue.zone = "a" })
+		w.settleIn()
 	}
 	own := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
 	fill()
@@ -400,24 +400,6 @@ func TestNodePortsSurviveARestart(t *testing.T) {
 	fill()
 	w.setLocal(nil)
 	w.right("without any")
-}
-
-// Nobody hears of a change that was programmed already: it would count as waiting until
-// something else changes.
-func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
-	w := newWorld(t)
-	told, taken := false, false
-	w.catalogue.notice = func() {
-		if w.catalogue.mu.TryLock() {
-			taken = true
-			w.catalogue.mu.Unlock()
-		}
-		told = true
-	}
-	w.put(inHandOver("web", "10.96.0.1"))
-	if !told || taken {
-		t.Errorf("told: %t, could be taken before: %t", told, taken)
-	}
 }
 
 // What cannot be programmed since the node's addresses are not known waits, too.

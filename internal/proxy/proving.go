@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -50,11 +51,11 @@ func (p *programmer) probes(name types.NamespacedName) bool {
 }
 
 // compiled is what the rules are to do for a Service within a limit.
-func (p *programmer) compiled(name types.NamespacedName, e entry, within limit) compile.Result {
+func (p *programmer) compiled(name types.NamespacedName, e cluster.Entry, within limit) compile.Result {
 	if !p.probes(name) {
-		return compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
+		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
 	}
-	return p.proving.compiled(e.service, p.options)
+	return p.proving.compiled(e.Service, p.options)
 }
 
 // probedPort is the port of a Service that is probed, its first one of TCP. The text says
@@ -146,7 +147,7 @@ func (p *programmer) aim() {
 		return
 	}
 	v.begun = true
-	service := p.catalogue.entry(v.service).service
+	service := p.catalogue.Entry(v.service).Service
 	port, absence := probedPort(service)
 	if absence != v.absence {
 		v.absence = absence

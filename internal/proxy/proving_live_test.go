@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
@@ -143,7 +145,7 @@ type liveProbe struct {
 
 // newLiveProbe starts a proxy in a namespace, with something to acknowledge.
 func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
-	server := &fakeServer{t: t, api: newFakeAPI()}
+	server := &fakeServer{t: t, api: clustertest.NewAPI()}
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
 	node := aNode("a")
@@ -152,11 +154,11 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 	service.Namespace, service.Name = "system", "vicinity-proxy-probe"
 	service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, "fd00:96::99")
 	service.Spec.IPFamilies = append(service.Spec.IPFamilies, corev1.IPv6Protocol)
-	sources := server.api.sources
-	sources[resourceNodes].put(node)
-	sources[resourceServices].put(service)
-	sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
-	sources[resourceGroups].put(handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	sources := server.api.Sources
+	sources[cluster.ResourceNodes].Put(node)
+	sources[cluster.ResourceServices].Put(service)
+	sources[cluster.ResourceServices].Put(inHandOver("web", "10.96.0.1"))
+	sources[cluster.ResourceGroups].Put(handedOver(aGroup("web", "web-1", "10.1.1.1")))
 
 	var conn *nftables.Conn
 	n.must(t, func() (err error) {
@@ -229,11 +231,11 @@ func (p *liveProbe) failure() string {
 	return p.server.lease.Annotations[v1alpha1.AnnotationProbeFailure]
 }
 
-func (p *liveProbe) acknowledged() uint64 { return numberOf(p.server.programmed()) }
+func (p *liveProbe) acknowledged() uint64 { return versionNumber(p.server.programmed()) }
 
 // change has the API say something new that is to be acknowledged.
 func (p *liveProbe) change(address string) {
-	p.server.api.sources[resourceGroups].put(handedOver(aGroup("web", "web-1", address)))
+	p.server.api.Sources[cluster.ResourceGroups].Put(handedOver(aGroup("web", "web-1", address)))
 }
 
 // A node that somebody else's rules keep from ours acknowledges nothing, and says why; once

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -264,7 +265,7 @@ func TestProbeOnAFullNode(t *testing.T) {
 	w.put(born(inHandOver("web", "10.96.0.2"), time.Minute))
 	w.put(born(probeService(), time.Hour))
 	w.until("the node is probed", func() bool { return w.proving.prober.Verdict(w.clock.Now()).Holds })
-	if !w.kernel.leads("192.0.2.1") || w.bounds.waits(keyOf(probeService())) {
+	if !w.kernel.leads("192.0.2.1") || w.bounds.waits(cluster.KeyOf(probeService())) {
 		t.Error("the Service of the probe is not programmed")
 	}
 }

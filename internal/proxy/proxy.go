@@ -25,6 +25,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
@@ -80,10 +81,10 @@ type Options struct {
 // Proxy serves Services on a node.
 type Proxy struct {
 	options    Options
-	client     *client
+	client     *cluster.Client
 	metrics    *metrics
-	catalogue  *catalogue
-	watches    *watches
+	catalogue  *cluster.Catalogue
+	watches    *cluster.Watches
 	programmer *programmer
 	cleaner    *cleaner
 	keeper     *keeper
@@ -99,10 +100,10 @@ func New(o Options) (*Proxy, error) { return newProxy(o, clock.RealClock{}) }
 func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	p := &Proxy{options: o, health: health.NewState(healthClock)}
 	wake := make(chan struct{}, 1)
-	p.catalogue = newCatalogue(clock.RealClock{}, func() {
+	p.catalogue = cluster.NewCatalogue(clock.RealClock{}, func() {
 		// Until all is known there is nothing to program, however long the API server is
 		// away: a restart, which is what an unhealthy proxy gets, would mend nothing.
-		if p.watches.areReady() {
+		if p.watches.AreReady() {
 			p.health.Queued(p.programmer.named...)
 		}
 		select {
@@ -110,17 +111,17 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 		default:
 		}
 	})
-	p.metrics = newMetrics(p.catalogue.count)
+	p.metrics = newMetrics(p.catalogue.Count)
 	for _, c := range p.metrics.all() {
 		if err := o.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
 	}
 	var err error
-	if p.client, err = newClient(counted(o.API, p.metrics.received)); err != nil {
+	if p.client, err = cluster.NewClient(cluster.Counted(o.API, p.metrics.received)); err != nil {
 		return nil, err
 	}
-	p.events = newEventWriter(p.client.createEvent, o.NodeName, p.metrics, o.Log)
+	p.events = newEventWriter(p.client.CreateEvent, o.NodeName, p.metrics, o.Log)
 	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = p.newKeeper()
 	p.programmer = p.newProgrammer(wake)
@@ -132,15 +133,14 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	p.watches = newWatches(p.client, p.catalogue, o.NodeName, o.Log)
-	p.watches.withSlices, p.watches.namespace = o.AllServices, o.LeaseNamespace
-	p.watches.nodeChanged = p.health.SetNode
+	p.watches = cluster.NewWatches(p.client, p.catalogue, o.scope(), o.Log)
+	p.watches.NodeChanged = p.health.SetNode
 	return p, nil
 }
 
 func (p *Proxy) newKeeper() *keeper {
 	return &keeper{
-		leases: p.client.leases(p.options.LeaseNamespace), node: p.options.NodeName,
+		leases: p.client.Leases(p.options.LeaseNamespace), node: p.options.NodeName,
 		owner: p.owner, alive: p.health.Healthy, clock: clock.RealClock{}, metrics: p.metrics, log: p.options.Log,
 		wake: make(chan struct{}, 1), budget: pace.Budget{Burst: tellBurst, Every: tellEvery},
 	}
@@ -148,7 +148,7 @@ func (p *Proxy) newKeeper() *keeper {
 
 // owner is the node, with which the proxy's Lease goes.
 func (p *Proxy) owner() *metav1.OwnerReference {
-	node, _ := p.catalogue.position()
+	node, _ := p.catalogue.Position()
 	if node == nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (p *Proxy) account() error {
 	var err error
 	p.accountant, err = accounting.New(accounting.Options{
 		SourceZone: func() string {
-			_, zone := p.catalogue.position()
+			_, zone := p.catalogue.Position()
 			return zone
 		},
 		Resolve: p.programmer.index.resolve, CountBytes: true, Log: p.options.Log.WithName("accounting"),
@@ -206,9 +206,14 @@ func (p *Proxy) newProving() *proving {
 			default:
 			}
 		},
-		Unserved: func() { p.catalogue.fill(func() { p.catalogue.touch(v.service) }) },
+		Unserved: func() { p.catalogue.TouchService(v.service) },
 	})
 	return v
+}
+
+// scope is what of the API is read.
+func (o *Options) scope() cluster.Scope {
+	return cluster.Scope{Node: o.NodeName, Namespace: o.LeaseNamespace, Slices: o.AllServices}
 }
 
 // settings are those that the rules are made by.
@@ -236,7 +241,7 @@ func apiServer(api *rest.Config) netset.Set {
 
 // reference is what an event about a Service refers to, nil if there is no such Service.
 func (p *Proxy) reference(name types.NamespacedName) *corev1.ObjectReference {
-	service := p.catalogue.entry(name).service
+	service := p.catalogue.Entry(name).Service
 	if service == nil {
 		return nil
 	}
@@ -254,7 +259,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer cancel()
 
 	running.Go(func() { p.events.run(ctx) })
-	running.Go(func() { p.watches.run(ctx) })
+	running.Go(func() { p.watches.Run(ctx) })
 	cleaned := make(chan struct{})
 	running.Go(func() {
 		defer close(cleaned)
@@ -273,7 +278,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-p.watches.ready:
+	case <-p.watches.Ready():
 	}
 	p.options.Log.Info("All that is to be programmed is known", "node", p.options.NodeName)
 	p.programmer.run(ctx)

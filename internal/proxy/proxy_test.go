@@ -22,6 +22,8 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -50,13 +52,13 @@ func TestProxy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds: watches that fail are begun anew after a while")
 	}
-	server := &fakeServer{t: t, api: newFakeAPI()}
+	server := &fakeServer{t: t, api: clustertest.NewAPI()}
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
-	sources := server.api.sources
-	sources[resourceNodes].put(aNode("a"))
-	sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
-	sources[resourceGroups].put(handedOver(aGroup("web", "web-1", "10.1.1.1")))
+	sources := server.api.Sources
+	sources[cluster.ResourceNodes].Put(aNode("a"))
+	sources[cluster.ResourceServices].Put(inHandOver("web", "10.96.0.1"))
+	sources[cluster.ResourceGroups].Put(handedOver(aGroup("web", "web-1", "10.1.1.1")))
 
 	k := newFakeKernel()
 	registry := prometheus.NewPedanticRegistry()
@@ -84,33 +86,33 @@ func TestProxy(t *testing.T) {
 	go func() { ended <- p.Run(ctx) }()
 
 	eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") })
-	eventually(t, "it is acknowledged", func() bool { return numberOf(server.programmed()) == 1 }) // the first write of a group
+	eventually(t, "it is acknowledged", func() bool { return versionNumber(server.programmed()) == 1 }) // the first write of a group
 	for _, path := range []string{"/readyz", "/healthz", "/livez"} {
 		if got := status(path); got != http.StatusOK {
 			t.Errorf("%s is %d", path, got)
 		}
 	}
-	sources[resourceGroups].put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	sources[cluster.ResourceGroups].Put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
 	eventually(t, "a change is programmed", func() bool { return k.leads("10.1.1.2") && !k.leads("10.1.1.1") })
-	eventually(t, "it is acknowledged", func() bool { return numberOf(server.programmed()) == 2 })
+	eventually(t, "it is acknowledged", func() bool { return versionNumber(server.programmed()) == 2 })
 
 	// A hard Service that nobody reaches has an event.
-	sources[resourceServices].put(aService("web", "10.96.0.1"))
+	sources[cluster.ResourceServices].Put(aService("web", "10.96.0.1"))
 	hard := aGroup("web", "web-1", "10.1.1.3")
 	hard.Spec.Tiers, hard.Spec.Endpoints[0].Zone = []string{topology.Zone}, "b"
-	sources[resourceGroups].put(hard)
+	sources[cluster.ResourceGroups].Put(hard)
 	eventually(t, "it is told that nobody reaches the Service", func() bool {
 		server.mu.Lock()
 		defer server.mu.Unlock()
 		return len(server.events) == 1 && server.events[0].Reason == "TopologyUnreachable" && server.events[0].Regarding.Name == "web"
 	})
-	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.4"))
+	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.4"))
 	eventually(t, "it is reached again", func() bool { return k.leads("10.1.1.4") })
 
 	// The API server goes away with all its watches.
 	server.away.Store(true)
 	web.CloseClientConnections()
-	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.5"))
+	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.5"))
 	k.do(func(table *fakeTable) { clear(table.sets["slots"].elements) })
 	eventually(t, "rules are repaired without the API", func() bool { return k.leads("10.1.1.4") })
 	server.away.Store(false)
@@ -243,28 +245,28 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 	}
 	for name, away := range map[string]string{
 		"away at the start":          "",
-		"away for Services":          resourceServices,
-		"away for groups":            resourceGroups,
-		"away for the node":          resourceNodes,
-		"away for slices":            resourceSlices,
-		"gone between lists and now": resourceGroups + ",",
+		"away for Services":          cluster.ResourceServices,
+		"away for groups":            cluster.ResourceGroups,
+		"away for the node":          cluster.ResourceNodes,
+		"away for slices":            cluster.ResourceSlices,
+		"gone between lists and now": cluster.ResourceGroups + ",",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := &fakeServer{t: t, api: newFakeAPI()}
+			server := &fakeServer{t: t, api: clustertest.NewAPI()}
 			web := httptest.NewServer(server)
 			t.Cleanup(web.Close)
-			sources := server.api.sources
-			sources[resourceNodes].put(aNode("a"))
-			sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
-			sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1"))
+			sources := server.api.Sources
+			sources[cluster.ResourceNodes].Put(aNode("a"))
+			sources[cluster.ResourceServices].Put(inHandOver("web", "10.96.0.1"))
+			sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1"))
 			k := newFakeKernel()
 			_, _, stop := aProxy(t, web.URL, k, true, clock.RealClock{})
 			eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") })
 			stop()
 			before := k.transactions()
 
-			sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.2"))
+			sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.2"))
 			resource, all := strings.CutSuffix(away, ",")
 			if away == "" {
 				server.away.Store(true)
@@ -273,9 +275,9 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 			}
 			healthClock := clocktesting.NewFakePassiveClock(start)
 			p, status, stop := aProxy(t, web.URL, k, true, healthClock)
-			for _, other := range []string{resourceServices, resourceSlices, resourceNodes} {
-				if away != "" && resource != other && other != resourceSlices {
-					eventually(t, other+" are known", func() bool { return p.catalogue.count(other) == 1 })
+			for _, other := range []string{cluster.ResourceServices, cluster.ResourceSlices, cluster.ResourceNodes} {
+				if away != "" && resource != other && other != cluster.ResourceSlices {
+					eventually(t, other+" are known", func() bool { return p.catalogue.Count(other) == 1 })
 				}
 			}
 			if all {
@@ -291,7 +293,7 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 					t.Errorf("/readyz is %d", got)
 				}
 				// What comes meanwhile is no work that waits.
-				sources[resourceServices].put(inHandOver("web", "10.96.0.1"))
+				sources[cluster.ResourceServices].Put(inHandOver("web", "10.96.0.1"))
 			}
 			if !k.leads("10.1.1.1") || k.transactions() != before {
 				t.Error("the rules are others before all is known")
@@ -320,13 +322,13 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 
 // What the last sync asks for is cleaned up too, and what no longer holds is not.
 func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
-	server := &fakeServer{t: t, api: newFakeAPI()}
+	server := &fakeServer{t: t, api: clustertest.NewAPI()}
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
-	sources := server.api.sources
-	sources[resourceNodes].put(aNode("a"))
-	sources[resourceServices].put(aService("web", "10.96.0.1"))
-	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	sources := server.api.Sources
+	sources[cluster.ResourceNodes].Put(aNode("a"))
+	sources[cluster.ResourceServices].Put(aService("web", "10.96.0.1"))
+	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
 	k := newFakeKernel()
 	p, _, stop := aProxy(t, web.URL, k, false, clock.RealClock{})
 	tracker := p.options.Tracker.(*fakeTracker)
@@ -341,9 +343,9 @@ func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 		return 0
 	}
 	eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") && k.leads("10.1.1.2") })
-	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.2"))
+	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.2"))
 	eventually(t, "an endpoint is gone", func() bool { return !k.leads("10.1.1.1") })
-	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
+	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
 	eventually(t, "it is back", func() bool { return k.leads("10.1.1.1") })
 	before := deleted("10.1.1.1") // if that took long
 
@@ -365,7 +367,7 @@ func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 		return nil
 	}
 	k.mu.Unlock()
-	sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.3"))
+	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.3"))
 	eventually(t, "the last change is programmed", func() bool { return k.leads("10.1.1.3") })
 	stop()
 	if deleted("10.1.1.2") == 0 {

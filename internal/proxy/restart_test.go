@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -18,16 +19,25 @@ import (
 func (w *world) startAgain() {
 	before := w.catalogue
 	w.restart()
-	w.catalogue.fill(func() {
-		w.catalogue.setNode(before.node)
-		w.catalogue.replaceGroups(nil, "", before.zone)
-		for _, service := range before.services {
-			w.catalogue.setService(service)
-		}
-		for _, group := range before.groups.all {
-			w.catalogue.setGroup(group)
-		}
+	w.catalogue.Fill(func() {
+		node, zone := before.Position()
+		w.catalogue.SetNode(node)
+		w.catalogue.ReplaceGroups(nil, "", zone)
+		w.know(before)
 	})
+}
+
+// know fills in the Services and groups that another catalogue has.
+func (w *world) know(other *cluster.Catalogue) {
+	for name := range other.Names() {
+		e := other.Entry(name)
+		if e.Service != nil {
+			w.catalogue.SetService(e.Service)
+		}
+		for _, group := range e.Groups {
+			w.catalogue.SetGroup(group)
+		}
+	}
 }
 
 // serving is how many of many Services the kernel leads to an endpoint, be it that of before

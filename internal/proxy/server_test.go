@@ -20,12 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 )
 
-// fakeServer is an API server in front of a fakeAPI, with Leases and events.
+// fakeServer is an API server in front of a clustertest.API, with Leases and events.
 type fakeServer struct {
 	t    *testing.T
-	api  *fakeAPI
+	api  *clustertest.API
 	away atomic.Bool
 	// awayFor is a resource for which the server is away, nil if there is none.
 	awayFor atomic.Pointer[string]
@@ -48,7 +49,7 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case s.awayFor.Load() != nil && parts[i] == *s.awayFor.Load():
 			s.fail(w, apierrors.NewServiceUnavailable("away"))
 			return
-		case s.api.sources[parts[i]] != nil:
+		case s.api.Sources[parts[i]] != nil:
 			s.serve(w, r, parts[i])
 			return
 		case parts[i] == "leases":
@@ -64,7 +65,7 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *fakeServer) serve(w http.ResponseWriter, r *http.Request, resource string) {
 	query := r.URL.Query()
-	lister := s.api.watcher(resource, query.Get("labelSelector"))
+	lister := s.api.Lister(resource, query.Get("labelSelector"))
 	if query.Get("sendInitialEvents") == "true" {
 		s.fail(w, apierrors.NewBadRequest("lists are not streamed"))
 		return
@@ -168,7 +169,7 @@ func (s *fakeServer) serveLease(w http.ResponseWriter, r *http.Request) {
 	lease := &coordinationv1.Lease{}
 	s.read(r, lease)
 	s.writes++
-	lease.ResourceVersion = versionText(s.writes)
+	lease.ResourceVersion = clustertest.VersionText(s.writes)
 	s.lease = lease
 	s.answer(w, lease)
 }

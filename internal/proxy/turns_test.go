@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -117,14 +118,14 @@ func TestRepairsAreNobodysTurn(t *testing.T) {
 	if !w.kernel.leads("10.1.1.2") {
 		t.Fatal("the rules are not put right: this test shows nothing")
 	}
-	if until, rests := w.turns.resting[keyOf(aService("quiet", ""))]; rests {
+	if until, rests := w.turns.resting[cluster.KeyOf(aService("quiet", ""))]; rests {
 		t.Errorf("it rests for %s", until.Sub(w.clock.Now()))
 	}
 	// What it takes itself counts.
 	w.put(aGroup("quiet", "quiet-1", "10.1.1.3"))
 	w.clock.Step(pace.LongestRest)
 	w.step(t.Context())
-	if _, rests := w.turns.resting[keyOf(aService("quiet", ""))]; !rests || !w.kernel.leads("10.1.1.3") {
+	if _, rests := w.turns.resting[cluster.KeyOf(aService("quiet", ""))]; !rests || !w.kernel.leads("10.1.1.3") {
 		t.Error("its next change is not programmed, or it does not rest after it")
 	}
 }
@@ -154,7 +155,7 @@ func TestOthersElementsAreNotCharged(t *testing.T) {
 	if !w.kernel.leads("10.1.1.2") || size < 190 {
 		t.Fatalf("the transaction has %d changes: this test shows nothing", size)
 	}
-	if rests := w.turns.resting[keyOf(quiet)].Sub(w.clock.Now()); rests > 2*time.Second {
+	if rests := w.turns.resting[cluster.KeyOf(quiet)].Sub(w.clock.Now()); rests > 2*time.Second {
 		t.Errorf("the quiet Service rests for %s", rests)
 	}
 }
@@ -186,10 +187,10 @@ func TestSlowServicesRestThemselves(t *testing.T) {
 	w.step(t.Context())
 	w.clock.Step(w.pace.Period)
 	now := w.clock.Now()
-	if got := w.turns.resting[keyOf(slow)].Sub(now); got < 8*time.Second {
+	if got := w.turns.resting[cluster.KeyOf(slow)].Sub(now); got < 8*time.Second {
 		t.Errorf("the slow one rests for %s", got)
 	}
-	if got := w.turns.resting[keyOf(quiet)]; !got.IsZero() {
+	if got := w.turns.resting[cluster.KeyOf(quiet)]; !got.IsZero() {
 		t.Errorf("the quiet one rests for %s", got.Sub(now))
 	}
 	w.put(aGroup("quiet", "quiet-1", "10.1.8.8"))
@@ -303,9 +304,9 @@ func TestLargeServicesHaveTheirTurn(t *testing.T) {
 	large := withExternal(aService("large", "10.96.0.1"), 550)
 	w.put(large, aGroup("large", "large-1", "10.1.1.1"))
 	w.run(time.Minute)
-	size := w.elements(keyOf(large))
+	size := w.elements(cluster.KeyOf(large))
 	w.bounds.Total = 2 * size
-	if all := services * w.elements(keyOf(aService("s0", ""))); all < 4*size {
+	if all := services * w.elements(cluster.KeyOf(aService("s0", ""))); all < 4*size {
 		t.Fatalf("the small ones have %d elements, and the large one %d: the test shows nothing", all, size)
 	}
 	w.put(aGroup("large", "large-1", "10.1.1.2"))
@@ -335,7 +336,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	slow.Spec.ExternalIPs = append(slices.Clip(external), "nonsense")
 	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
 	w.step(t.Context())
-	if w.turns.resting[keyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
+	if w.turns.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
 		t.Fatal("it is not programmed, or does not rest: the test shows nothing")
 	}
 	return w, slow
@@ -346,7 +347,7 @@ func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	for _, f := range w.families {
 		for _, port := range f.table.Programmed() {
 			for _, front := range port.Fronts {
-				if serviceOf(port.Name) == keyOf(service) {
+				if serviceOf(port.Name) == cluster.KeyOf(service) {
 					addresses = append(addresses, front.String())
 				}
 			}
@@ -402,7 +403,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || !slices.Contains(got, "203.0.113.1:80/tcp") || !slices.Contains(got, "10.96.0.1:80/tcp") {
 			t.Errorf("it has %v", got)
 		}
-		if w.turns.resting[keyOf(slow)].IsZero() || !w.turns.waits(keyOf(slow)) {
+		if w.turns.resting[cluster.KeyOf(slow)].IsZero() || !w.turns.waits(cluster.KeyOf(slow)) {
 			t.Error("it does not wait for its turn")
 		}
 		w.drop(victim)
@@ -426,7 +427,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.refusing("10.1.1.2")
 		w.put(aGroup("slow", "slow-1", "10.1.1.2"))
 		w.run(time.Second)
-		w.turns.resting[keyOf(slow)] = w.clock.Now().Add(longestTurn)
+		w.turns.resting[cluster.KeyOf(slow)] = w.clock.Now().Add(longestTurn)
 		if len(w.family(ruleset.IPv4).aside) != 1 {
 			t.Fatal("it is not set aside: the test shows nothing")
 		}
@@ -472,10 +473,10 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 			may := map[string]map[ruleset.Front]bool{}
 			options := w.options
 			options.Addresses = addressBook(w.catalogue, w.settings)
-			for name := range w.catalogue.names() {
-				e := w.catalogue.entry(name)
+			for name := range w.catalogue.Names() {
+				e := w.catalogue.Entry(name)
 				fronts := map[ruleset.Front]bool{}
-				for _, f := range compile.Service(compile.Input{Service: e.service, Groups: e.groups}, options).Families {
+				for _, f := range compile.Service(compile.Input{Service: e.Service, Groups: e.Groups}, options).Families {
 					for _, port := range f.Ports {
 						for _, end := range port.Fronts {
 							fronts[end.Front] = true
@@ -566,7 +567,7 @@ func TestRefusedPortsCostOthersNothing(t *testing.T) {
 	if took := w.clock.Since(before); took < time.Second {
 		t.Fatalf("the search took %s: the test shows nothing", took)
 	}
-	if until, rests := w.turns.resting[keyOf(quiet)]; rests {
+	if until, rests := w.turns.resting[cluster.KeyOf(quiet)]; rests {
 		t.Errorf("it rests for %s", until.Sub(w.clock.Now()))
 	}
 }
@@ -584,7 +585,7 @@ func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 			slow.Spec.ExternalIPs = []string{"nonsense"}
 			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
 			w.step(t.Context())
-			if w.turns.resting[keyOf(slow)].IsZero() {
+			if w.turns.resting[cluster.KeyOf(slow)].IsZero() {
 				t.Fatal("it does not rest: the test shows nothing")
 			}
 			change(slow)

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 )
 
 // A node tells little at a time, and the rest later.
@@ -63,10 +65,10 @@ func TestEventsOfOneKindLeaveRoom(t *testing.T) {
 	for n := range minutes * 60 {
 		flap(n)
 	}
-	if !w.bounds.waits(keyOf(cut)) {
+	if !w.bounds.waits(cluster.KeyOf(cut)) {
 		t.Fatal("the Service is not cut: this test shows nothing")
 	}
-	w.warnings.bypassed(keyOf(cut), "IPv4", "x")
+	w.warnings.bypassed(cluster.KeyOf(cut), "IPv4", "x")
 	all := strings.Join(w.events.events, "\n")
 	for _, reason := range []string{"shop/cut Warning TooManyElements", "RulesBypassed"} {
 		if !strings.Contains(all, reason) {

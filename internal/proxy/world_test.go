@@ -20,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/pace"
@@ -27,13 +28,11 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
 // world is a programmer with all that it works on, in a time of its own.
 type world struct {
 	*programmer
 	t      *testing.T
-	trim   trimmer
+	trim   cluster.Trimmer
 	clock  *clocktesting.FakeClock
 	flows  *fakeFlows
 	kernel *fakeKernel
@@ -84,17 +83,17 @@ func (f *fakeFlows) reconcile(number ruleset.Family, live map[ruleset.Front][]ne
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, clock: clocktesting.NewFakeClock(start), kernel: newFakeKernel(), events: &fakeRecorder{}}
 	w.restart()
-	w.catalogue.fill(func() {
-		w.catalogue.setNode(aNode("a"))
-		w.catalogue.replaceGroups(nil, "", "a")
+	w.catalogue.Fill(func() {
+		w.catalogue.SetNode(aNode("a"))
+		w.catalogue.ReplaceGroups(nil, "", "a")
 	})
 	return w
 }
 
 // restart makes a programmer that knows nothing, in front of the same kernel.
 func (w *world) restart() {
-	known := newCatalogue(w.clock, func() {})
-	numbers := newMetrics(known.count)
+	known := cluster.NewCatalogue(w.clock, func() {})
+	numbers := newMetrics(known.Count)
 	w.flows = &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}}
 	p := &programmer{
 		flows:    w.flows,
@@ -121,43 +120,6 @@ func (w *world) restart() {
 	w.programmer = p
 }
 
-func aNode(zone string) *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{}}}
-	if zone != "" {
-		node.Labels[corev1.LabelTopologyZone] = zone
-	}
-	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
-	return node
-}
-
-// aService is one of port 80, which vicinity-proxy serves alone.
-func aService(name, address string) *corev1.Service {
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}},
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: address, ClusterIPs: []string{address}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
-		},
-	}
-}
-
-// aGroup has endpoints of zone a at addresses, for zone a.
-func aGroup(service, name string, addresses ...string) *v1alpha1.EndpointGroup {
-	group := &v1alpha1.EndpointGroup{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
-		Spec: v1alpha1.EndpointGroupSpec{
-			Service: service, AddressType: corev1.IPv4Protocol, AnyReady: true,
-			Consumers: []v1alpha1.GroupConsumer{{Zone: "a", Weight: 1000}},
-			Ports:     []v1alpha1.GroupPort{{Protocol: corev1.ProtocolTCP, Port: 8080}},
-		},
-	}
-	for _, address := range addresses {
-		group.Spec.Endpoints = append(group.Spec.Endpoints, v1alpha1.GroupEndpoint{Address: address, Zone: "a", Node: "node-b"})
-	}
-	return group
-}
-
 func handedOver(group *v1alpha1.EndpointGroup) *v1alpha1.EndpointGroup {
 	group.Labels = map[string]string{v1alpha1.LabelHandOver: "true"}
 	return group
@@ -173,13 +135,13 @@ func (w *world) trimmed(object metav1.Object) any {
 	trim := func(any) (any, error) { return object, nil }
 	switch object.(type) {
 	case *corev1.Service:
-		trim = w.trim.service
+		trim = w.trim.Service
 	case *v1alpha1.EndpointGroup:
-		trim = w.trim.group
+		trim = w.trim.Group
 	case *discoveryv1.EndpointSlice:
-		trim = w.trim.slice
+		trim = w.trim.Slice
 	case *corev1.Node:
-		trim = w.trim.node
+		trim = w.trim.Node
 	}
 	made, err := trim(object)
 	if err != nil {
@@ -190,22 +152,22 @@ func (w *world) trimmed(object metav1.Object) any {
 
 // put has the API say something new.
 func (w *world) put(objects ...metav1.Object) {
-	w.catalogue.fill(func() {
+	w.catalogue.Fill(func() {
 		for _, object := range objects {
 			w.stamp(object)
 			switch o := w.trimmed(object).(type) {
 			case *corev1.Service:
-				w.catalogue.setService(o)
+				w.catalogue.SetService(o)
 			case *v1alpha1.EndpointGroup:
-				w.catalogue.setGroup(o)
+				w.catalogue.SetGroup(o)
 			case *discoveryv1.EndpointSlice:
-				w.catalogue.setSlice(o)
+				w.catalogue.SetSlice(o)
 			case *corev1.Node:
-				w.catalogue.setNode(o)
+				w.catalogue.SetNode(o)
 			case *networkingv1.ServiceCIDR:
-				w.catalogue.setRange(o)
+				w.catalogue.SetRange(o)
 			case *corev1.ConfigMap:
-				if err := w.catalogue.setNodeAddresses(o); err != nil {
+				if err := w.catalogue.SetNodeAddresses(o); err != nil {
 					w.t.Error(err)
 				}
 			}
@@ -215,22 +177,31 @@ func (w *world) put(objects ...metav1.Object) {
 
 // drop has the API say that something is gone.
 func (w *world) drop(objects ...metav1.Object) {
-	w.catalogue.fill(func() {
+	w.catalogue.Fill(func() {
 		for _, object := range objects {
 			switch o := object.(type) {
 			case *corev1.Service:
-				w.catalogue.removeService(keyOf(o))
+				w.catalogue.RemoveService(cluster.KeyOf(o))
 			case *v1alpha1.EndpointGroup:
 				gone := o.DeepCopy()
 				w.stamp(gone)
-				w.catalogue.removeGroup(gone)
+				w.catalogue.RemoveGroup(gone)
 			case *discoveryv1.EndpointSlice:
-				w.catalogue.removeSlice(keyOf(o))
+				w.catalogue.RemoveSlice(cluster.KeyOf(o))
 			case *networkingv1.ServiceCIDR:
-				w.catalogue.removeRange(o)
+				w.catalogue.RemoveRange(o)
 			}
 		}
 	})
+}
+
+// settleIn has the groups that are known be those of zone a.
+func (w *world) settleIn() {
+	var groups []*v1alpha1.EndpointGroup
+	for name := range w.catalogue.Names() {
+		groups = append(groups, w.catalogue.Entry(name).Groups...)
+	}
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups(groups, "", "a") })
 }
 
 // run lets time pass, in which all is done that there is to do.
@@ -252,9 +223,9 @@ func (w *world) run(d time.Duration) {
 // wanted is what the kernel should have, made anew.
 func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	w.t.Helper()
-	node, zone := w.catalogue.position()
+	node, zone := w.catalogue.Position()
 	settings := w.settings
-	settings.ServiceRanges = w.catalogue.reserved(settings).ServiceRanges
+	settings.ServiceRanges = w.catalogue.Reserved(settings).ServiceRanges
 	options := settings.Options(node, zone, w.local)
 	options.Addresses = addressBook(w.catalogue, w.settings)
 	tables := map[ruleset.Family]*ruleset.Table{}
@@ -262,9 +233,9 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	for _, number := range families {
 		tables[number] = ruleset.NewTable(settings.Config(number, node))
 	}
-	for name := range w.catalogue.names() {
-		e := w.catalogue.entry(name)
-		result := compile.Service(compile.Input{Service: e.service, Groups: e.groups, Slices: e.slices}, options)
+	for name := range w.catalogue.Names() {
+		e := w.catalogue.Entry(name)
+		result := compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices}, options)
 		for i := range result.Families {
 			for _, port := range result.Families[i].Ports {
 				if err := tables[result.Families[i].Family].Set(port); err != nil {

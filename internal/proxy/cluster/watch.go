@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"context"
@@ -19,35 +19,45 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// api is what is watched, of which each must be asked for once only for each watch.
-type api interface {
-	services() cache.ListerWatcher
-	slices() cache.ListerWatcher
-	node(name string) cache.ListerWatcher
-	serviceRanges() cache.ListerWatcher
-	// nodeAddresses is the object that vicinity-controller has in its namespace.
-	nodeAddresses(namespace string) cache.ListerWatcher
-	// groups are those that a label selector selects.
-	groups(selector string) cache.ListerWatcher
+// API is what is watched, of which each must be asked for once only for each watch.
+type API interface {
+	// Services are all Services.
+	Services() cache.ListerWatcher
+	// Slices are those of Services that have an address.
+	Slices() cache.ListerWatcher
+	// Node is one, by its name.
+	Node(name string) cache.ListerWatcher
+	// ServiceRanges are where cluster IPs are from.
+	ServiceRanges() cache.ListerWatcher
+	// NodeAddresses is the object that vicinity-controller has in its namespace.
+	NodeAddresses(namespace string) cache.ListerWatcher
+	// Groups are those that a label selector selects.
+	Groups(selector string) cache.ListerWatcher
 }
 
-// watches fill the catalogue.
-type watches struct {
-	api       api
-	catalogue *catalogue
-	trimmer   *trimmer
+// Scope is what of the API is read.
+type Scope struct {
+	// Node is the name of the own node.
+	Node string
+	// Namespace is that of Vicinity, empty if it is not known.
+	Namespace string
+	// Slices says to read EndpointSlices, and to do without groups where the API does not have
+	// them.
+	Slices bool
+}
+
+// Watches fill the catalogue.
+type Watches struct {
+	api       API
+	catalogue *Catalogue
+	trimmer   *Trimmer
 	log       logr.Logger
-	nodeName  string
-	// namespace is that of Vicinity, empty if it is not known.
-	namespace string
-	// withSlices says to watch EndpointSlices, and to do without groups where the API does
-	// not have them.
-	withSlices bool
+	scope     Scope
 	// absentAfter is how long the API must say that it does not have something, or does not
 	// let the proxy read it.
 	absentAfter time.Duration
-	// nodeChanged is called with the own node, nil if it is gone.
-	nodeChanged func(*corev1.Node)
+	// NodeChanged is called with the own node, nil if it is gone.
+	NodeChanged func(*corev1.Node)
 
 	mu sync.Mutex
 	// current is the watch that the groups in the catalogue come from, and next the one
@@ -66,58 +76,59 @@ type groupWatch struct {
 	stop context.CancelFunc
 }
 
-func newWatches(a api, c *catalogue, nodeName string, log logr.Logger) *watches {
-	return &watches{
-		api: a, catalogue: c, trimmer: &trimmer{}, nodeName: nodeName, log: log, ready: make(chan struct{}),
-		absentAfter: absentAfter, nodeChanged: func(*corev1.Node) {},
+// NewWatches makes watches that fill a catalogue when they run.
+func NewWatches(a API, c *Catalogue, s Scope, log logr.Logger) *Watches {
+	return &Watches{
+		api: a, catalogue: c, trimmer: &Trimmer{}, scope: s, log: log, ready: make(chan struct{}),
+		absentAfter: absentAfter, NodeChanged: func(*corev1.Node) {},
 	}
 }
 
-// run watches until the context ends.
-func (w *watches) run(ctx context.Context) {
+// Run watches until the context ends.
+func (w *Watches) Run(ctx context.Context) {
 	c := w.catalogue
 	w.mu.Lock()
 	w.ctx = ctx
-	w.missing = map[string]bool{resourceServices: true, resourceNodes: true, resourceGroups: true}
-	if w.withSlices {
-		w.missing[resourceSlices] = true
+	w.missing = map[string]bool{ResourceServices: true, ResourceNodes: true, ResourceGroups: true}
+	if w.scope.Slices {
+		w.missing[ResourceSlices] = true
 	}
-	w.missing[resourceRanges] = true
-	if w.namespace != "" {
-		w.missing[resourceConfigMaps] = true
+	w.missing[ResourceRanges] = true
+	if w.scope.Namespace != "" {
+		w.missing[ResourceConfigMaps] = true
 	}
 	w.mu.Unlock()
 
-	w.reflect(ctx, watched{resourceServices, w.api.services(), &corev1.Service{}, &store[*corev1.Service]{
-		trim:   w.trimmer.service,
-		set:    func(service *corev1.Service) { c.fill(func() { c.setService(service) }) },
-		remove: func(service *corev1.Service) { c.fill(func() { c.removeService(keyOf(service)) }) },
+	w.reflect(ctx, watched{ResourceServices, w.api.Services(), &corev1.Service{}, &store[*corev1.Service]{
+		trim:   w.trimmer.Service,
+		set:    func(service *corev1.Service) { c.Fill(func() { c.SetService(service) }) },
+		remove: func(service *corev1.Service) { c.Fill(func() { c.RemoveService(KeyOf(service)) }) },
 		replace: func(list []*corev1.Service, version string) {
-			c.fill(func() { c.replaceServices(list, version) })
-			w.has(resourceServices)
+			c.Fill(func() { c.replaceServices(list, version) })
+			w.has(ResourceServices)
 		},
 	}})
-	w.reflect(ctx, watched{resourceNodes, w.api.node(w.nodeName), &corev1.Node{}, &store[*corev1.Node]{
-		trim:   w.trimmer.node,
+	w.reflect(ctx, watched{ResourceNodes, w.api.Node(w.scope.Node), &corev1.Node{}, &store[*corev1.Node]{
+		trim:   w.trimmer.Node,
 		set:    w.setNode,
 		remove: func(*corev1.Node) { w.setNode(nil) },
 		replace: func(list []*corev1.Node, _ string) {
 			if len(list) == 0 {
-				w.log.Info("The API does not have this node", "node", w.nodeName)
+				w.log.Info("The API does not have this node", "node", w.scope.Node)
 				w.setNode(nil)
 				return
 			}
 			w.setNode(list[0])
 		},
 	}})
-	if w.withSlices {
-		w.reflect(ctx, watched{resourceSlices, w.api.slices(), &discoveryv1.EndpointSlice{}, &store[*discoveryv1.EndpointSlice]{
-			trim:   w.trimmer.slice,
-			set:    func(slice *discoveryv1.EndpointSlice) { c.fill(func() { c.setSlice(slice) }) },
-			remove: func(slice *discoveryv1.EndpointSlice) { c.fill(func() { c.removeSlice(keyOf(slice)) }) },
+	if w.scope.Slices {
+		w.reflect(ctx, watched{ResourceSlices, w.api.Slices(), &discoveryv1.EndpointSlice{}, &store[*discoveryv1.EndpointSlice]{
+			trim:   w.trimmer.Slice,
+			set:    func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.SetSlice(slice) }) },
+			remove: func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.RemoveSlice(KeyOf(slice)) }) },
 			replace: func(list []*discoveryv1.EndpointSlice, version string) {
-				c.fill(func() { c.replaceSlices(list, version) })
-				w.has(resourceSlices)
+				c.Fill(func() { c.replaceSlices(list, version) })
+				w.has(ResourceSlices)
 			},
 		}})
 	}
@@ -130,13 +141,13 @@ func (w *watches) run(ctx context.Context) {
 }
 
 // has notes that something is known.
-func (w *watches) has(what string) {
+func (w *Watches) has(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hasLocked(what)
 }
 
-func (w *watches) hasLocked(what string) {
+func (w *Watches) hasLocked(what string) {
 	if w.missing[what] {
 		delete(w.missing, what)
 		if len(w.missing) == 0 {
@@ -145,8 +156,11 @@ func (w *watches) hasLocked(what string) {
 	}
 }
 
-// areReady reports whether nothing is missing.
-func (w *watches) areReady() bool {
+// Ready is closed when nothing is missing.
+func (w *Watches) Ready() <-chan struct{} { return w.ready }
+
+// AreReady reports whether nothing is missing.
+func (w *Watches) AreReady() bool {
 	select {
 	case <-w.ready:
 		return true
@@ -156,20 +170,20 @@ func (w *watches) areReady() bool {
 }
 
 // setNode notes what the own node is, and sees to it that the groups are those of its zone.
-func (w *watches) setNode(node *corev1.Node) {
-	w.nodeChanged(node)
+func (w *Watches) setNode(node *corev1.Node) {
+	w.NodeChanged(node)
 	if node != nil {
 		w.follow(node.Labels[corev1.LabelTopologyZone])
 	}
-	w.catalogue.fill(func() { w.catalogue.setNode(node) })
+	w.catalogue.Fill(func() { w.catalogue.SetNode(node) })
 	if node != nil {
-		w.has(resourceNodes)
+		w.has(ResourceNodes)
 	}
 }
 
 // follow watches the groups of a zone. Those of the zone before stay, and are watched,
 // until all are known that take their place.
-func (w *watches) follow(zone string) {
+func (w *Watches) follow(zone string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil {
@@ -189,29 +203,29 @@ func (w *watches) follow(zone string) {
 	started := &groupWatch{zone: zone, stop: stop}
 	w.next = started
 	w.log.Info("Groups are watched", "zone", zone)
-	source := w.api.groups(view.GroupSelector(zone))
-	if w.withSlices {
+	source := w.api.Groups(view.GroupSelector(zone))
+	if w.scope.Slices {
 		source = &optional{
 			ListerWatcher: source, lacks: apierrors.IsNotFound, after: w.absentAfter, absent: func(error) { w.groupsAbsent(started) },
 		}
 	}
-	w.reflect(ctx, watched{resourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started)})
+	w.reflect(ctx, watched{ResourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started)})
 }
 
 // groupStore is where the groups of a watch go, as long as it counts.
-func (w *watches) groupStore(of *groupWatch) cache.ReflectorStore {
+func (w *Watches) groupStore(of *groupWatch) cache.ReflectorStore {
 	c := w.catalogue
 	counts := func(do func()) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.current == of {
-			c.fill(do)
+			c.Fill(do)
 		}
 	}
 	return &store[*v1alpha1.EndpointGroup]{
-		trim:   w.trimmer.group,
-		set:    func(group *v1alpha1.EndpointGroup) { counts(func() { c.setGroup(group) }) },
-		remove: func(group *v1alpha1.EndpointGroup) { counts(func() { c.removeGroup(group) }) },
+		trim:   w.trimmer.Group,
+		set:    func(group *v1alpha1.EndpointGroup) { counts(func() { c.SetGroup(group) }) },
+		remove: func(group *v1alpha1.EndpointGroup) { counts(func() { c.RemoveGroup(group) }) },
 		replace: func(list []*v1alpha1.EndpointGroup, version string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -221,7 +235,7 @@ func (w *watches) groupStore(of *groupWatch) cache.ReflectorStore {
 }
 
 // listed takes the list of a watch of groups, which thereby counts from now on.
-func (w *watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version string) {
+func (w *Watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version string) {
 	switch of {
 	case w.next:
 		if w.current != nil {
@@ -232,12 +246,12 @@ func (w *watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version
 	default:
 		return
 	}
-	w.catalogue.fill(func() { w.catalogue.replaceGroups(list, version, of.zone) })
-	w.hasLocked(resourceGroups)
+	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups(list, version, of.zone) })
+	w.hasLocked(ResourceGroups)
 }
 
 // groupsAbsent notes that the API does not have groups, so that there are none.
-func (w *watches) groupsAbsent(of *groupWatch) {
+func (w *Watches) groupsAbsent(of *groupWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil {
@@ -248,7 +262,7 @@ func (w *watches) groupsAbsent(of *groupWatch) {
 
 // reflect keeps a store as the API is, until the context ends. While the API is away it
 // stays as it was.
-func (w *watches) reflect(ctx context.Context, of watched) {
+func (w *Watches) reflect(ctx context.Context, of watched) {
 	log := w.log.WithName(of.resource)
 	reflector := cache.NewReflectorWithOptions(of.source, of.example, of.store, cache.ReflectorOptions{Name: of.resource, Logger: &log})
 	w.running.Go(func() { reflector.RunWithContext(ctx) })

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"io"
@@ -12,21 +12,22 @@ import (
 
 // The resources that are watched, as the API names them.
 const (
-	resourceServices = "services"
-	resourceGroups   = "endpointgroups"
-	resourceSlices   = "endpointslices"
-	resourceNodes    = "nodes"
-	// resourceRanges are those that cluster IPs are from.
-	resourceRanges = "servicecidrs"
-	// resourceConfigMaps has the addresses of all nodes.
-	resourceConfigMaps = "configmaps"
+	ResourceServices = "services"
+	ResourceGroups   = "endpointgroups"
+	ResourceSlices   = "endpointslices"
+	ResourceNodes    = "nodes"
+	// ResourceRanges are those that cluster IPs are from.
+	ResourceRanges = "servicecidrs"
+	// ResourceConfigMaps has the addresses of all nodes.
+	ResourceConfigMaps = "configmaps"
 )
 
-var resources = []string{resourceServices, resourceGroups, resourceSlices, resourceNodes, resourceRanges, resourceConfigMaps}
+// Resources are all of them.
+var Resources = []string{ResourceServices, ResourceGroups, ResourceSlices, ResourceNodes, ResourceRanges, ResourceConfigMaps}
 
-// counted is a configuration of clients that count the bytes which the API sends of the
+// Counted is a configuration of clients that count the bytes which the API sends of the
 // watched resources, as they are after decompression.
-func counted(api *rest.Config, bytes *prometheus.CounterVec) *rest.Config {
+func Counted(api *rest.Config, bytes *prometheus.CounterVec) *rest.Config {
 	api = rest.CopyConfig(api)
 	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return &countingTransport{next, bytes} })
 	return api
@@ -44,7 +45,7 @@ func (t *countingTransport) RoundTrip(request *http.Request) (*http.Response, er
 		return response, err
 	}
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
-	if resource := parts[len(parts)-1]; slices.Contains(resources, resource) {
+	if resource := parts[len(parts)-1]; slices.Contains(Resources, resource) {
 		response.Body = &countingBody{response.Body, t.bytes.WithLabelValues(resource)}
 	}
 	return response, nil

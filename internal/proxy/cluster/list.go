@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const kindGroupList = "EndpointGroupList"
 // listGroups lists groups, and reads them while the API server writes them: the client
 // library begins when it has all of them.
 func listGroups(ctx context.Context, c rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
-	body, err := c.Get().Resource(resourceGroups).VersionedParams(&options, metav1.ParameterCodec).Stream(ctx)
+	body, err := c.Get().Resource(ResourceGroups).VersionedParams(&options, metav1.ParameterCodec).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

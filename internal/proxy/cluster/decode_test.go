@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"bytes"
@@ -83,7 +83,7 @@ func trimmed(t testing.TB, object runtime.Object) []any {
 	t.Helper()
 	list, ok := object.(*v1alpha1.EndpointGroupList)
 	if !ok {
-		one, err := (&trimmer{}).group(object)
+		one, err := (&Trimmer{}).Group(object)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"slices"
@@ -19,7 +19,8 @@ func newIndexed[T metav1.Object](owner func(T) types.NamespacedName) *indexed[T]
 	return &indexed[T]{owner: owner, all: map[types.NamespacedName]T{}, owned: map[types.NamespacedName][]T{}}
 }
 
-func keyOf(object metav1.Object) types.NamespacedName {
+// KeyOf is the name of an object.
+func KeyOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
@@ -28,8 +29,8 @@ func (x *indexed[T]) of(service types.NamespacedName) []T { return x.owned[servi
 
 // set puts an object into the place of the one of its name, which it returns.
 func (x *indexed[T]) set(object T) (before T, found bool) {
-	before, found = x.remove(keyOf(object))
-	x.all[keyOf(object)] = object
+	before, found = x.remove(KeyOf(object))
+	x.all[KeyOf(object)] = object
 	if service := x.owner(object); service.Name != "" {
 		x.owned[service] = append(slices.Clip(x.owned[service]), object)
 	}
@@ -46,7 +47,7 @@ func (x *indexed[T]) remove(key types.NamespacedName) (before T, found bool) {
 	service := x.owner(before)
 	rest := make([]T, 0, len(x.owned[service]))
 	for _, other := range x.owned[service] {
-		if keyOf(other) != key {
+		if KeyOf(other) != key {
 			rest = append(rest, other)
 		}
 	}

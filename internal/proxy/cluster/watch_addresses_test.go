@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"context"
@@ -16,23 +16,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // Which addresses are the cluster's is known before anything is programmed, and followed
 // from then on. What was known of nodes stays when it is not told any more.
 func TestAddressesAreWatched(t *testing.T) {
-	a := newFakeAPI()
-	a.sources[resourceNodes].put(aNode("a"))
-	a.sources[resourceRanges].put(aRange("kubernetes", "10.96.0.0/16"))
-	a.sources[resourceConfigMaps].put(publishedNodes("192.0.2.77", "10.1.9.0/24"))
-	w, known := watching(t, a, func(w *watches) { w.namespace = "system" })
-	eventually(t, "all is ready", func() bool { return w.areReady() })
+	a := clustertest.NewAPI()
+	a.Sources[ResourceNodes].Put(aNode("a"))
+	a.Sources[ResourceRanges].Put(aRange("kubernetes", "10.96.0.0/16"))
+	a.Sources[ResourceConfigMaps].Put(publishedNodes("192.0.2.77", "10.1.9.0/24"))
+	w, known := watching(t, a, func(w *Watches) { w.scope.Namespace = "system" })
+	eventually(t, "all is ready", func() bool { return w.AreReady() })
 	has := func(of string) bool {
-		r := known.reserved(view.Settings{})
+		r := known.Reserved(view.Settings{})
 		a := netip.MustParseAddr(of)
 		return r.ServiceRanges.Contains(a) || r.Nodes.Contains(a) || r.Pods.Contains(a)
 	}
@@ -41,22 +41,22 @@ func TestAddressesAreWatched(t *testing.T) {
 			t.Errorf("%s is not known", one)
 		}
 	}
-	for resource, want := range map[string]int{resourceRanges: 1, resourceConfigMaps: 1} {
-		if got := known.count(resource); got != want {
+	for resource, want := range map[string]int{ResourceRanges: 1, ResourceConfigMaps: 1} {
+		if got := known.Count(resource); got != want {
 			t.Errorf("%d %s are known, want %d", got, resource, want)
 		}
 	}
-	a.sources[resourceRanges].put(aRange("more", "10.97.0.0/16"))
+	a.Sources[ResourceRanges].Put(aRange("more", "10.97.0.0/16"))
 	eventually(t, "the range is known", func() bool { return has("10.97.0.1") })
-	a.sources[resourceRanges].remove(aRange("more"))
+	a.Sources[ResourceRanges].Remove(aRange("more"))
 	eventually(t, "the range is gone", func() bool { return !has("10.97.0.1") })
-	a.sources[resourceConfigMaps].put(publishedNodes("192.0.2.78", ""))
+	a.Sources[ResourceConfigMaps].Put(publishedNodes("192.0.2.78", ""))
 	eventually(t, "another node is known", func() bool { return has("192.0.2.78") && !has("192.0.2.77") })
 	empty := publishedNodes("", "")
 	empty.Data = nil
-	a.sources[resourceConfigMaps].put(empty)
-	a.sources[resourceConfigMaps].remove(empty)
-	a.sources[resourceRanges].put(aRange("last", "10.98.0.0/16"))
+	a.Sources[ResourceConfigMaps].Put(empty)
+	a.Sources[ResourceConfigMaps].Remove(empty)
+	a.Sources[ResourceRanges].Put(aRange("last", "10.98.0.0/16"))
 	eventually(t, "what came last is known", func() bool { return has("10.98.0.1") })
 	if !has("192.0.2.78") {
 		t.Error("the node is forgotten")
@@ -66,20 +66,20 @@ func TestAddressesAreWatched(t *testing.T) {
 // Where the API does not have it, or does not let it be read, Services are served all the
 // same. It is said once, and the API is not asked again and again.
 func TestAddressesThatAreNotKnown(t *testing.T) {
-	for name, change := range map[string]func(*fakeSource){
-		"absent":    func(s *fakeSource) { s.absent = true },
-		"forbidden": func(s *fakeSource) { s.forbidden = true },
+	for name, change := range map[string]func(*clustertest.Source){
+		"absent":    func(s *clustertest.Source) { s.Absent = true },
+		"forbidden": func(s *clustertest.Source) { s.Forbidden = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newFakeAPI()
-			a.sources[resourceNodes].put(aNode("a"))
-			for _, resource := range []string{resourceRanges, resourceConfigMaps} {
-				change(a.sources[resource])
+			a := clustertest.NewAPI()
+			a.Sources[ResourceNodes].Put(aNode("a"))
+			for _, resource := range []string{ResourceRanges, ResourceConfigMaps} {
+				change(a.Sources[resource])
 			}
 			var mu sync.Mutex
 			said := map[string]int{}
-			w, known := watching(t, a, func(w *watches) {
-				w.namespace, w.absentAfter = "system", 0
+			w, known := watching(t, a, func(w *Watches) {
+				w.scope.Namespace, w.absentAfter = "system", 0
 				w.log = funcr.New(func(_, line string) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -90,8 +90,8 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 					}
 				}, funcr.Options{})
 			})
-			eventually(t, "all is ready", func() bool { return w.areReady() })
-			if r := known.reserved(view.Settings{}); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+			eventually(t, "all is ready", func() bool { return w.AreReady() })
+			if r := known.Reserved(view.Settings{}); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
 				t.Error("the node's own address is not known")
 			}
 			mu.Lock()
@@ -104,12 +104,10 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 			if len(said) != 2 {
 				t.Errorf("said is %v", said)
 			}
-			for _, resource := range []string{resourceRanges, resourceConfigMaps} {
-				a.sources[resource].mu.Lock()
-				if n := a.sources[resource].lists; n != 1 {
+			for _, resource := range []string{ResourceRanges, ResourceConfigMaps} {
+				if n := a.Sources[resource].Lists(); n != 1 {
 					t.Errorf("%s are listed %d times", resource, n)
 				}
-				a.sources[resource].mu.Unlock()
 			}
 		})
 	}
@@ -117,33 +115,20 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 
 // Where no controller has published the addresses of nodes, the log says so.
 func TestUnpublishedAddressesAreSaid(t *testing.T) {
-	a := newFakeAPI()
-	a.sources[resourceNodes].put(aNode("a"))
+	a := clustertest.NewAPI()
+	a.Sources[ResourceNodes].Put(aNode("a"))
 	said := make(chan string, 100)
-	w, known := watching(t, a, func(w *watches) {
-		w.namespace = "system"
+	w, known := watching(t, a, func(w *Watches) {
+		w.scope.Namespace = "system"
 		w.log = funcr.New(func(_, line string) { said <- line }, funcr.Options{})
 	})
-	eventually(t, "all is ready", func() bool { return w.areReady() })
-	if known.count(resourceConfigMaps) != 0 {
+	eventually(t, "all is ready", func() bool { return w.AreReady() })
+	if known.Count(ResourceConfigMaps) != 0 {
 		t.Error("something is known")
 	}
 	for line := range said {
 		if strings.Contains(line, "there is no ConfigMap system/vicinity-node-addresses") {
 			return
-		}
-	}
-}
-
-// The API server is known by its address, and not by a name.
-func TestAddressOfTheAPIServer(t *testing.T) {
-	for host, want := range map[string]string{
-		"https://198.51.100.6:6443": "198.51.100.6\n", "198.51.100.6": "198.51.100.6\n", "https://[2001:db8::6]:443/path": "2001:db8::6\n",
-		"https://api.example.com": "", "://": "",
-	} {
-		o := Options{API: &rest.Config{Host: host}, Log: logr.Discard()}
-		if got := o.settings().APIServer.String(); got != want {
-			t.Errorf("%s: %q, want %q", host, got, want)
 		}
 	}
 }
@@ -166,7 +151,7 @@ func (s *forbiddenSource) List(metav1.ListOptions) (runtime.Object, error) {
 func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
 	unread := 0
 	source := &forbiddenSource{forbidden: true}
-	lister := newWatches(nil, nil, "node-a", logr.Discard()).readable(source, func(error) { unread++ }).(*optional)
+	lister := NewWatches(nil, nil, Scope{Node: "node-a"}, logr.Discard()).readable(source, func(error) { unread++ }).(*optional)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := lister.ListWithContext(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {

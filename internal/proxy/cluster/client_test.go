@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"testing"
@@ -10,13 +10,13 @@ import (
 
 // The client library has all objects sent by a watch unless a source says that it cannot.
 func TestObjectsAreListed(t *testing.T) {
-	c, err := newClient(&rest.Config{Host: "http://127.0.0.1:1"})
+	c, err := NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, source := range map[string]cache.ListerWatcher{
-		resourceServices: c.services(), resourceSlices: c.slices(), resourceGroups: c.groups("!a"),
-		"groups that may be absent": &optional{ListerWatcher: c.groups("!a")},
+		ResourceServices: c.Services(), ResourceSlices: c.Slices(), ResourceGroups: c.Groups("!a"),
+		"groups that may be absent": &optional{ListerWatcher: c.Groups("!a")},
 	} {
 		if !watchlist.DoesClientNotSupportWatchListSemantics(source) {
 			t.Errorf("%s come by the watch", what)

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"context"
@@ -22,33 +22,33 @@ const (
 
 // watchAddresses watches which addresses belong to the cluster. Services are served
 // without that, too: then fewer of the addresses that they claim are refused.
-func (w *watches) watchAddresses(ctx context.Context) {
+func (w *Watches) watchAddresses(ctx context.Context) {
 	c := w.catalogue
 	rangesUnread := func(err error) {
 		w.log.Info("The ranges of cluster IPs are not known: Services may claim addresses there that no Service has", "cause", err.Error())
-		w.has(resourceRanges)
+		w.has(ResourceRanges)
 	}
 	w.reflect(ctx, watched{
-		resourceRanges, w.readable(w.api.serviceRanges(), rangesUnread), &networkingv1.ServiceCIDR{},
+		ResourceRanges, w.readable(w.api.ServiceRanges(), rangesUnread), &networkingv1.ServiceCIDR{},
 		&store[*networkingv1.ServiceCIDR]{
 			trim:   untrimmed,
-			set:    func(one *networkingv1.ServiceCIDR) { c.fill(func() { c.setRange(one) }) },
-			remove: func(one *networkingv1.ServiceCIDR) { c.fill(func() { c.removeRange(one) }) },
+			set:    func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.SetRange(one) }) },
+			remove: func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.RemoveRange(one) }) },
 			replace: func(list []*networkingv1.ServiceCIDR, _ string) {
-				c.fill(func() { c.replaceRanges(list) })
-				w.has(resourceRanges)
+				c.Fill(func() { c.ReplaceRanges(list) })
+				w.has(ResourceRanges)
 			},
 		},
 	})
-	if w.namespace == "" {
+	if w.scope.Namespace == "" {
 		return
 	}
 	unpublished := func(cause string) {
 		w.log.Info("The addresses of other nodes are not known: Services may claim them", "cause", cause)
-		w.has(resourceConfigMaps)
+		w.has(ResourceConfigMaps)
 	}
 	w.reflect(ctx, watched{
-		resourceConfigMaps, w.readable(w.api.nodeAddresses(w.namespace), func(err error) { unpublished(err.Error()) }), &corev1.ConfigMap{},
+		ResourceConfigMaps, w.readable(w.api.NodeAddresses(w.scope.Namespace), func(err error) { unpublished(err.Error()) }), &corev1.ConfigMap{},
 		&store[*corev1.ConfigMap]{
 			trim: untrimmed,
 			set:  w.setNodeAddresses,
@@ -57,18 +57,18 @@ func (w *watches) watchAddresses(ctx context.Context) {
 			},
 			replace: func(list []*corev1.ConfigMap, _ string) {
 				if len(list) == 0 {
-					unpublished("there is no ConfigMap " + w.namespace + "/" + v1alpha1.ConfigMapNodeAddresses)
+					unpublished("there is no ConfigMap " + w.scope.Namespace + "/" + v1alpha1.ConfigMapNodeAddresses)
 					return
 				}
 				w.setNodeAddresses(list[0])
-				w.has(resourceConfigMaps)
+				w.has(ResourceConfigMaps)
 			},
 		},
 	})
 }
 
 // readable is a source that the API may not have, or not let the proxy read.
-func (w *watches) readable(source cache.ListerWatcher, unread func(error)) cache.ListerWatcher {
+func (w *Watches) readable(source cache.ListerWatcher, unread func(error)) cache.ListerWatcher {
 	return &optional{
 		ListerWatcher: source, lacks: unreadable, after: w.absentAfter, absent: unread, again: unreadAgain, mostAgain: mostUnreadAgain,
 	}
@@ -80,15 +80,15 @@ func unreadable(err error) bool { return apierrors.IsNotFound(err) || apierrors.
 
 // setNodeAddresses takes what vicinity-controller has published. While that is nothing,
 // what was known before goes on to count.
-func (w *watches) setNodeAddresses(published *corev1.ConfigMap) {
+func (w *Watches) setNodeAddresses(published *corev1.ConfigMap) {
 	if _, written := published.Data[v1alpha1.KeyNodeAddresses]; !written {
 		w.log.Info("vicinity-controller has not published the addresses of nodes yet")
 		return
 	}
 	var err error
-	w.catalogue.fill(func() { err = w.catalogue.setNodeAddresses(published) })
+	w.catalogue.Fill(func() { err = w.catalogue.SetNodeAddresses(published) })
 	if err != nil {
-		w.log.Error(err, "Some of the addresses of nodes make no sense", "configMap", keyOf(published).String())
+		w.log.Error(err, "Some of the addresses of nodes make no sense", "configMap", KeyOf(published).String())
 	}
 }
 

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// client asks an API server. It has a client for each API group that a proxy uses: the
+// Client asks an API server. It has a client for each API group that a proxy uses: the
 // library's client of all groups takes 9 MiB of memory on each node.
-type client struct {
+type Client struct {
 	core, discovery, networking, coordination, events rest.Interface
 	// own is for the resources of Vicinity.
 	own rest.Interface
@@ -34,8 +34,9 @@ type client struct {
 
 const contentProtobuf = "application/vnd.kubernetes.protobuf"
 
-func newClient(config *rest.Config) (*client, error) {
-	c := &client{}
+// NewClient makes a client that asks as a configuration says.
+func NewClient(config *rest.Config) (*Client, error) {
+	c := &Client{}
 	scheme := runtime.NewScheme()
 	builtIn := rest.CopyConfig(config)
 	// Protobuf is smaller than JSON, and quicker to read. Resources of Vicinity's kind do
@@ -85,40 +86,45 @@ func newClient(config *rest.Config) (*client, error) {
 	return c, nil
 }
 
-// leases are those of a namespace.
-func (c *client) leases(namespace string) leases {
+// Leases are those of a namespace.
+func (c *Client) Leases(namespace string) *gentype.Client[*coordinationv1.Lease] {
 	return gentype.NewClient("leases", c.coordination, c.parameters, namespace, func() *coordinationv1.Lease { return &coordinationv1.Lease{} })
 }
 
-// createEvent makes an event in its namespace.
-func (c *client) createEvent(ctx context.Context, event *eventsv1.Event) error {
+// CreateEvent makes an event in its namespace.
+func (c *Client) CreateEvent(ctx context.Context, event *eventsv1.Event) error {
 	return c.events.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
 }
 
-func (c *client) services() cache.ListerWatcher {
-	return selected(c.core, resourceServices, "")
+// Services are all of the cluster.
+func (c *Client) Services() cache.ListerWatcher {
+	return selected(c.core, ResourceServices, "")
 }
 
-// slices are those of Services that have an address.
-func (c *client) slices() cache.ListerWatcher {
-	return selected(c.discovery, resourceSlices, "!"+corev1.IsHeadlessService)
+// Slices are those of Services that have an address.
+func (c *Client) Slices() cache.ListerWatcher {
+	return selected(c.discovery, ResourceSlices, "!"+corev1.IsHeadlessService)
 }
 
-func (c *client) node(name string) cache.ListerWatcher {
-	return cache.NewListWatchFromClient(c.core, resourceNodes, metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
+// Node is one, by its name.
+func (c *Client) Node(name string) cache.ListerWatcher {
+	return cache.NewListWatchFromClient(c.core, ResourceNodes, metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
 }
 
-func (c *client) serviceRanges() cache.ListerWatcher {
-	return selected(c.networking, resourceRanges, "")
+// ServiceRanges are where cluster IPs are from.
+func (c *Client) ServiceRanges() cache.ListerWatcher {
+	return selected(c.networking, ResourceRanges, "")
 }
 
-func (c *client) nodeAddresses(namespace string) cache.ListerWatcher {
+// NodeAddresses is the object that vicinity-controller has in its namespace.
+func (c *Client) NodeAddresses(namespace string) cache.ListerWatcher {
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ConfigMapNodeAddresses)
-	return listFirst{cache.NewListWatchFromClient(c.core, resourceConfigMaps, namespace, only)}
+	return listFirst{cache.NewListWatchFromClient(c.core, ResourceConfigMaps, namespace, only)}
 }
 
-func (c *client) groups(selector string) cache.ListerWatcher {
-	source := selected(c.own, resourceGroups, selector)
+// Groups are those that a label selector selects.
+func (c *Client) Groups(selector string) cache.ListerWatcher {
+	source := selected(c.own, ResourceGroups, selector)
 	source.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		options.LabelSelector = selector
 		return listGroups(ctx, c.own, options)

@@ -1,14 +1,12 @@
-package proxy
+// Package clustertest has an API and objects for the tests of the proxy.
+package clustertest
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -23,55 +21,57 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// fakeAPI is an API that lists and watches what tests put into it.
-type fakeAPI struct {
-	sources map[string]*fakeSource // by resource
-	mu      sync.Mutex
-	// selectors are those that groups were asked for by, and hold those for which lists
+// API is an API that lists and watches what tests put into it.
+type API struct {
+	Sources map[string]*Source // by resource
+	// Mutex is of what follows.
+	sync.Mutex
+	// Selectors are those that groups were asked for by, and Hold those for which lists
 	// wait.
-	selectors []string
-	hold      map[string]chan struct{}
+	Selectors []string
+	Hold      map[string]chan struct{}
 }
 
-func newFakeAPI() *fakeAPI {
-	a := &fakeAPI{sources: map[string]*fakeSource{}, hold: map[string]chan struct{}{}}
+// NewAPI is one that has nothing.
+func NewAPI() *API {
+	a := &API{Sources: map[string]*Source{}, Hold: map[string]chan struct{}{}}
 	for resource, list := range map[string]func([]runtime.Object, string) runtime.Object{
-		resourceServices: func(items []runtime.Object, version string) runtime.Object {
+		"services": func(items []runtime.Object, version string) runtime.Object {
 			made := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
 			for _, item := range items {
 				made.Items = append(made.Items, *item.(*corev1.Service))
 			}
 			return made
 		},
-		resourceSlices: func(items []runtime.Object, version string) runtime.Object {
+		"endpointslices": func(items []runtime.Object, version string) runtime.Object {
 			made := &discoveryv1.EndpointSliceList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
 			for _, item := range items {
 				made.Items = append(made.Items, *item.(*discoveryv1.EndpointSlice))
 			}
 			return made
 		},
-		resourceGroups: func(items []runtime.Object, version string) runtime.Object {
+		"endpointgroups": func(items []runtime.Object, version string) runtime.Object {
 			made := &v1alpha1.EndpointGroupList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
 			for _, item := range items {
 				made.Items = append(made.Items, *item.(*v1alpha1.EndpointGroup))
 			}
 			return made
 		},
-		resourceNodes: func(items []runtime.Object, version string) runtime.Object {
+		"nodes": func(items []runtime.Object, version string) runtime.Object {
 			made := &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
 			for _, item := range items {
 				made.Items = append(made.Items, *item.(*corev1.Node))
 			}
 			return made
 		},
-		resourceRanges: func(items []runtime.Object, version string) runtime.Object {
+		"servicecidrs": func(items []runtime.Object, version string) runtime.Object {
 			made := &networkingv1.ServiceCIDRList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
 			for _, item := range items {
 				made.Items = append(made.Items, *item.(*networkingv1.ServiceCIDR))
 			}
 			return made
 		},
-		resourceConfigMaps: func(items []runtime.Object, version string) runtime.Object {
+		"configmaps": func(items []runtime.Object, version string) runtime.Object {
 			made := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
 			for _, item := range items {
 				made.Items = append(made.Items, *item.(*corev1.ConfigMap))
@@ -79,61 +79,73 @@ func newFakeAPI() *fakeAPI {
 			return made
 		},
 	} {
-		a.sources[resource] = &fakeSource{resource: resource, list: list, objects: map[string]runtime.Object{}, watchers: map[*fakeWatcher]bool{}}
+		a.Sources[resource] = &Source{resource: resource, list: list, objects: map[string]runtime.Object{}, watchers: map[*watcher]bool{}}
 	}
 	return a
 }
 
-func (a *fakeAPI) services() cache.ListerWatcher   { return a.watcher(resourceServices, "") }
-func (a *fakeAPI) slices() cache.ListerWatcher     { return a.watcher(resourceSlices, "") }
-func (a *fakeAPI) node(string) cache.ListerWatcher { return a.watcher(resourceNodes, "") }
-func (a *fakeAPI) serviceRanges() cache.ListerWatcher {
-	return a.watcher(resourceRanges, "")
+// Services are all Services.
+func (a *API) Services() cache.ListerWatcher { return a.Lister("services", "") }
+
+// Slices are all EndpointSlices.
+func (a *API) Slices() cache.ListerWatcher { return a.Lister("endpointslices", "") }
+
+// Node is the own node.
+func (a *API) Node(string) cache.ListerWatcher { return a.Lister("nodes", "") }
+
+// ServiceRanges are where cluster IPs are from.
+func (a *API) ServiceRanges() cache.ListerWatcher {
+	return a.Lister("servicecidrs", "")
 }
 
-func (a *fakeAPI) nodeAddresses(string) cache.ListerWatcher {
-	return a.watcher(resourceConfigMaps, "")
+// NodeAddresses is what vicinity-controller publishes.
+func (a *API) NodeAddresses(string) cache.ListerWatcher {
+	return a.Lister("configmaps", "")
 }
 
-func (a *fakeAPI) groups(selector string) cache.ListerWatcher {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.selectors = append(a.selectors, selector)
-	w := a.watcher(resourceGroups, selector)
-	w.held = a.hold[selector]
+// Groups are those that a selector selects.
+func (a *API) Groups(selector string) cache.ListerWatcher {
+	a.Lock()
+	defer a.Unlock()
+	a.Selectors = append(a.Selectors, selector)
+	w := a.Lister("endpointgroups", selector)
+	w.held = a.Hold[selector]
 	return w
 }
 
-func (a *fakeAPI) watcher(resource, selector string) *fakeLister {
-	return &fakeLister{source: a.sources[resource], selector: selector}
+// Lister lists a resource.
+func (a *API) Lister(resource, selector string) *Lister {
+	return &Lister{source: a.Sources[resource], selector: selector}
 }
 
-// fakeSource is what there is of one resource.
-type fakeSource struct {
+// Source is what there is of one resource.
+type Source struct {
 	resource string
 	list     func(items []runtime.Object, version string) runtime.Object
 
 	mu      sync.Mutex
 	version int
-	absent  bool
-	// forbidden says that the proxy may not read it, and lists is how often it was asked.
-	forbidden bool
+	Absent  bool
+	// Forbidden says that the proxy may not read it, and lists is how often it was asked.
+	Forbidden bool
 	lists     int
 	objects   map[string]runtime.Object
-	watchers  map[*fakeWatcher]bool
+	watchers  map[*watcher]bool
 }
 
-func (s *fakeSource) put(object runtime.Object) { s.change(object, false) }
+// Put adds or changes an object.
+func (s *Source) Put(object runtime.Object) { s.change(object, false) }
 
-func (s *fakeSource) remove(object runtime.Object) { s.change(object, true) }
+// Remove removes an object.
+func (s *Source) Remove(object runtime.Object) { s.change(object, true) }
 
-func (s *fakeSource) change(object runtime.Object, gone bool) {
+func (s *Source) change(object runtime.Object, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
 	object = object.DeepCopyObject()
 	meta := object.(metav1.Object)
-	meta.SetResourceVersion(versionText(s.version))
+	meta.SetResourceVersion(VersionText(s.version))
 	key := meta.GetNamespace() + "/" + meta.GetName()
 	_, found := s.objects[key]
 	kind := watch.Added
@@ -152,37 +164,39 @@ func (s *fakeSource) change(object runtime.Object, gone bool) {
 	}
 }
 
-func versionText(n int) string {
+// VersionText is a resource version, of which texts are in the order of numbers.
+func VersionText(n int) string {
 	return string(rune('0'+n/100%10)) + string(rune('0'+n/10%10)) + string(rune('0'+n%10))
 }
 
-// fakeLister lists and watches the objects that a selector selects, which says which label
+// Lister lists and watches the objects that a selector selects, which says which label
 // they do not have.
-type fakeLister struct {
-	source   *fakeSource
+type Lister struct {
+	source   *Source
 	selector string
 	held     <-chan struct{}
 }
 
-func (l *fakeLister) selects(object runtime.Object) bool {
+func (l *Lister) selects(object runtime.Object) bool {
 	_, has := object.(metav1.Object).GetLabels()[strings.TrimPrefix(l.selector, "!")]
 	return l.selector == "" || !has
 }
 
 // IsWatchListSemanticsUnSupported has the client library list before it watches.
-func (*fakeLister) IsWatchListSemanticsUnSupported() bool { return true }
+func (*Lister) IsWatchListSemanticsUnSupported() bool { return true }
 
-func (l *fakeLister) List(metav1.ListOptions) (runtime.Object, error) {
+// List lists the objects.
+func (l *Lister) List(metav1.ListOptions) (runtime.Object, error) {
 	if l.held != nil {
 		<-l.held
 	}
 	l.source.mu.Lock()
 	defer l.source.mu.Unlock()
 	l.source.lists++
-	if l.source.forbidden {
+	if l.source.Forbidden {
 		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: l.source.resource}, "", errors.New("no role says so"))
 	}
-	if l.source.absent {
+	if l.source.Absent {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: l.source.resource}, "")
 	}
 	var items []runtime.Object
@@ -191,13 +205,14 @@ func (l *fakeLister) List(metav1.ListOptions) (runtime.Object, error) {
 			items = append(items, l.source.objects[key])
 		}
 	}
-	return l.source.list(items, versionText(l.source.version)), nil
+	return l.source.list(items, VersionText(l.source.version)), nil
 }
 
-func (l *fakeLister) Watch(options metav1.ListOptions) (watch.Interface, error) {
+// Watch watches the objects.
+func (l *Lister) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	l.source.mu.Lock()
 	defer l.source.mu.Unlock()
-	w := &fakeWatcher{lister: l, events: make(chan watch.Event, 1000)}
+	w := &watcher{lister: l, events: make(chan watch.Event, 1000)}
 	l.source.watchers[w] = true
 	for _, key := range slices.Sorted(maps.Keys(l.source.objects)) {
 		if object := l.source.objects[key]; object.(metav1.Object).GetResourceVersion() > options.ResourceVersion {
@@ -207,14 +222,14 @@ func (l *fakeLister) Watch(options metav1.ListOptions) (watch.Interface, error) 
 	return w, nil
 }
 
-type fakeWatcher struct {
-	lister *fakeLister
+type watcher struct {
+	lister *Lister
 	events chan watch.Event
 	over   bool
 }
 
 // send tells of an event. An object that the selector does not select any more is gone.
-func (w *fakeWatcher) send(e watch.Event) {
+func (w *watcher) send(e watch.Event) {
 	if w.lister.selects(e.Object) {
 		w.events <- e
 	} else if e.Type == watch.Modified {
@@ -222,7 +237,8 @@ func (w *fakeWatcher) send(e watch.Event) {
 	}
 }
 
-func (w *fakeWatcher) Stop() {
+// Stop ends the watch.
+func (w *watcher) Stop() {
 	w.lister.source.mu.Lock()
 	defer w.lister.source.mu.Unlock()
 	if !w.over {
@@ -232,39 +248,19 @@ func (w *fakeWatcher) Stop() {
 	}
 }
 
-func (w *fakeWatcher) ResultChan() <-chan watch.Event { return w.events }
+// ResultChan has the events.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 
-// watching is how many watches there are.
-func (s *fakeSource) watching() int {
+// Watching is how many watches there are.
+func (s *Source) Watching() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watchers)
 }
 
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	limit, looks := time.After(30*time.Second), time.NewTicker(time.Millisecond)
-	defer looks.Stop()
-	for !is() {
-		select {
-		case <-looks.C:
-		case <-limit:
-			t.Fatalf("it is never so that %s", what)
-		}
-	}
-}
-
-// background runs something until the test ends.
-func background(t *testing.T, run func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-over
-	})
+// Lists is how often the objects were asked for.
+func (s *Source) Lists() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists
 }

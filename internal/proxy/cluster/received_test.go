@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/rest"
 )
@@ -14,8 +15,8 @@ import (
 func TestReceivedBytesAreCounted(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "0123456789") }))
 	defer server.Close()
-	m := newMetrics(func(string) int { return 0 })
-	client, err := rest.HTTPClientFor(counted(&rest.Config{Host: server.URL}, m.received))
+	received := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "received_bytes_total"}, []string{"resource"})
+	client, err := rest.HTTPClientFor(Counted(&rest.Config{Host: server.URL}, received))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +35,8 @@ func TestReceivedBytesAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for resource, want := range map[string]float64{resourceServices: 20, resourceGroups: 10, resourceSlices: 0, resourceNodes: 0} {
-		if got := testutil.ToFloat64(m.received.WithLabelValues(resource)); got != want {
+	for resource, want := range map[string]float64{ResourceServices: 20, ResourceGroups: 10, ResourceSlices: 0, ResourceNodes: 0} {
+		if got := testutil.ToFloat64(received.WithLabelValues(resource)); got != want {
 			t.Errorf("%s: %g bytes, want %g", resource, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"maps"
@@ -14,129 +14,122 @@ import (
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 )
 
 // watching starts watches of an API in the background.
-func watching(t *testing.T, a *fakeAPI, change func(*watches)) (*watches, *catalogue) {
-	known := newCatalogue(clock.RealClock{}, func() {})
-	w := newWatches(a, known, "node-a", logr.Discard())
+func watching(t *testing.T, a *clustertest.API, change func(*Watches)) (*Watches, *Catalogue) {
+	known := NewCatalogue(clock.RealClock{}, func() {})
+	w := NewWatches(a, known, Scope{Node: "node-a"}, logr.Discard())
 	if change != nil {
 		change(w)
 	}
-	background(t, w.run)
+	background(t, w.Run)
 	return w, known
 }
 
 // groupNames are those of the Service web.
-func groupNames(c *catalogue) []string {
+func groupNames(c *Catalogue) []string {
 	var names []string
-	for _, group := range c.entry(types.NamespacedName{Namespace: "shop", Name: "web"}).groups {
+	for _, group := range c.Entry(types.NamespacedName{Namespace: "shop", Name: "web"}).Groups {
 		names = append(names, group.Name)
 	}
 	slices.Sort(names)
 	return names
 }
 
-func notFor(group *v1alpha1.EndpointGroup, zones ...string) *v1alpha1.EndpointGroup {
-	group.Labels = map[string]string{}
-	for _, zone := range zones {
-		group.Labels[v1alpha1.LabelNotForPrefix+zone] = "true"
-	}
-	return group
-}
-
 // Nothing is ready before everything is known, and then what watches tell is.
 func TestWatches(t *testing.T) {
-	a := newFakeAPI()
+	a := clustertest.NewAPI()
 	held := make(chan struct{})
-	a.hold["!not-for.vicinity.dev/a"] = held
+	a.Hold["!not-for.vicinity.dev/a"] = held
 	web := aService("web", "10.96.0.1")
-	a.sources[resourceServices].put(web)
-	a.sources[resourceGroups].put(aGroup("web", "web-1", "10.1.1.1"))
-	a.sources[resourceGroups].put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a"))
+	a.Sources[ResourceServices].Put(web)
+	a.Sources[ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1"))
+	a.Sources[ResourceGroups].Put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a"))
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-x", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
-	a.sources[resourceSlices].put(slice)
+	a.Sources[ResourceSlices].Put(slice)
 	nodes := make(chan *corev1.Node, 100)
-	w, known := watching(t, a, func(w *watches) {
-		w.withSlices = true
-		w.nodeChanged = func(node *corev1.Node) { nodes <- node }
+	w, known := watching(t, a, func(w *Watches) {
+		w.scope.Slices = true
+		w.NodeChanged = func(node *corev1.Node) { nodes <- node }
 	})
-	eventually(t, "Services are known", func() bool { return known.count(resourceServices) == 1 })
-	eventually(t, "slices are known", func() bool { return known.count(resourceSlices) == 1 })
-	if w.areReady() {
+	eventually(t, "Services are known", func() bool { return known.Count(ResourceServices) == 1 })
+	eventually(t, "slices are known", func() bool { return known.Count(ResourceSlices) == 1 })
+	if w.AreReady() {
 		t.Error("ready without the node")
 	}
-	a.sources[resourceNodes].put(aNode("a"))
-	eventually(t, "the node is known", func() bool { return known.count(resourceNodes) == 1 })
-	if w.areReady() {
+	a.Sources[ResourceNodes].Put(aNode("a"))
+	eventually(t, "the node is known", func() bool { return known.Count(ResourceNodes) == 1 })
+	if w.AreReady() {
 		t.Error("ready without groups")
 	}
 	close(held)
-	eventually(t, "all is ready", func() bool { return w.areReady() })
+	eventually(t, "all is ready", func() bool { return w.AreReady() })
 	if got := groupNames(known); !slices.Equal(got, []string{"web-1"}) {
 		t.Errorf("groups %v", got)
 	}
-	known.take()
+	known.Take()
 
-	a.sources[resourceGroups].put(aGroup("web", "web-2", "10.1.1.2"))
+	a.Sources[ResourceGroups].Put(aGroup("web", "web-2", "10.1.1.2"))
 	eventually(t, "the new group is known", func() bool { return slices.Equal(groupNames(known), []string{"web-1", "web-2"}) })
-	a.sources[resourceGroups].put(notFor(aGroup("web", "web-2", "10.1.1.2"), "a"))
+	a.Sources[ResourceGroups].Put(notFor(aGroup("web", "web-2", "10.1.1.2"), "a"))
 	eventually(t, "the group is kept from the zone", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
-	a.sources[resourceSlices].remove(slice)
-	eventually(t, "the slice is gone", func() bool { return known.count(resourceSlices) == 0 })
-	a.sources[resourceServices].remove(web)
-	eventually(t, "the Service is gone", func() bool { return known.count(resourceServices) == 0 })
-	a.sources[resourceNodes].remove(aNode("a"))
+	a.Sources[ResourceSlices].Remove(slice)
+	eventually(t, "the slice is gone", func() bool { return known.Count(ResourceSlices) == 0 })
+	a.Sources[ResourceServices].Remove(web)
+	eventually(t, "the Service is gone", func() bool { return known.Count(ResourceServices) == 0 })
+	a.Sources[ResourceNodes].Remove(aNode("a"))
 	for i, there := range []bool{false, true, false} {
 		if node := <-nodes; (node != nil) != there {
 			t.Errorf("told of node %v, %d", node, i)
 		}
 	}
-	if node, _ := known.position(); node == nil {
+	if node, _ := known.Position(); node == nil {
 		t.Error("rules go on without what was known of the node")
 	}
-	if taken := known.take(); len(taken.services) != 1 {
-		t.Errorf("changed are %v", slices.Collect(maps.Keys(taken.services)))
+	if taken := known.Take(); len(taken.Services) != 1 {
+		t.Errorf("changed are %v", slices.Collect(maps.Keys(taken.Services)))
 	}
 }
 
 // A node that gets into another zone has groups at any time: those of its old zone, with
 // their changes, until all of the new one are known.
 func TestZoneChanges(t *testing.T) {
-	a := newFakeAPI()
-	groups := a.sources[resourceGroups]
-	groups.put(notFor(aGroup("web", "web-a", "10.1.1.1"), "b", "c"))
-	groups.put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a", "c"))
-	groups.put(notFor(aGroup("web", "web-c", "10.1.3.1"), "a", "b"))
-	a.sources[resourceNodes].put(aNode("a"))
+	a := clustertest.NewAPI()
+	groups := a.Sources[ResourceGroups]
+	groups.Put(notFor(aGroup("web", "web-a", "10.1.1.1"), "b", "c"))
+	groups.Put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a", "c"))
+	groups.Put(notFor(aGroup("web", "web-c", "10.1.3.1"), "a", "b"))
+	a.Sources[ResourceNodes].Put(aNode("a"))
 	heldB, heldC := make(chan struct{}), make(chan struct{})
-	a.hold["!not-for.vicinity.dev/b"], a.hold["!not-for.vicinity.dev/c"] = heldB, heldC
+	a.Hold["!not-for.vicinity.dev/b"], a.Hold["!not-for.vicinity.dev/c"] = heldB, heldC
 	w, known := watching(t, a, nil)
-	eventually(t, "all is ready", func() bool { return w.areReady() })
+	eventually(t, "all is ready", func() bool { return w.AreReady() })
 	asked := func(n int) {
 		t.Helper()
 		eventually(t, "the groups of another zone are asked for", func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return len(a.selectors) == n
+			a.Lock()
+			defer a.Unlock()
+			return len(a.Selectors) == n
 		})
 	}
-	a.sources[resourceNodes].put(aNode("b"))
+	a.Sources[ResourceNodes].Put(aNode("b"))
 	asked(2)
-	groups.put(notFor(aGroup("web", "web-a2", "10.1.1.2"), "b", "c"))
+	groups.Put(notFor(aGroup("web", "web-a2", "10.1.1.2"), "b", "c"))
 	eventually(t, "changes for the old zone are known", func() bool { return slices.Equal(groupNames(known), []string{"web-a", "web-a2"}) })
 
 	// It changes its mind.
-	a.sources[resourceNodes].put(aNode("c"))
+	a.Sources[ResourceNodes].Put(aNode("c"))
 	asked(3)
 	close(heldB)
-	if _, zone := known.position(); zone != "a" {
+	if _, zone := known.Position(); zone != "a" {
 		t.Errorf("the groups are those of zone %s", zone)
 	}
-	known.take()
+	known.Take()
 	close(heldC)
 	eventually(t, "the groups are those of zone c", func() bool {
-		_, zone := known.position()
+		_, zone := known.Position()
 		got := groupNames(known)
 		if zone == "a" && !slices.Equal(got, []string{"web-a", "web-a2"}) && !slices.Equal(got, []string{"web-c"}) {
 			t.Fatalf("groups %v on the way", got)
@@ -146,49 +139,49 @@ func TestZoneChanges(t *testing.T) {
 	if got := groupNames(known); !slices.Equal(got, []string{"web-c"}) {
 		t.Errorf("groups %v", got)
 	}
-	if taken := known.take(); !taken.node || !taken.anew {
+	if taken := known.Take(); !taken.Node || !taken.Anew {
 		t.Error("that the zone is another is not told")
 	}
-	eventually(t, "only one watch of groups is left", func() bool { return groups.watching() == 1 })
-	groups.put(notFor(aGroup("web", "web-c2", "10.1.3.2"), "a", "b"))
-	groups.put(notFor(aGroup("web", "web-a3", "10.1.1.3"), "b", "c"))
+	eventually(t, "only one watch of groups is left", func() bool { return groups.Watching() == 1 })
+	groups.Put(notFor(aGroup("web", "web-c2", "10.1.3.2"), "a", "b"))
+	groups.Put(notFor(aGroup("web", "web-a3", "10.1.1.3"), "b", "c"))
 	eventually(t, "changes for the new zone are known", func() bool { return slices.Equal(groupNames(known), []string{"web-c", "web-c2"}) })
 
 	// Without a zone it sees all.
-	a.sources[resourceNodes].put(aNode(""))
+	a.Sources[ResourceNodes].Put(aNode(""))
 	eventually(t, "all groups are known", func() bool { return len(groupNames(known)) == 6 })
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if got := a.selectors[len(a.selectors)-1]; got != "" {
+	a.Lock()
+	defer a.Unlock()
+	if got := a.Selectors[len(a.Selectors)-1]; got != "" {
 		t.Errorf("the selector is %q", got)
 	}
 }
 
 // What a watch tells that does not count any more, or not yet, is not heard.
 func TestWatchesThatDoNotCount(t *testing.T) {
-	a := newFakeAPI()
-	known := newCatalogue(clock.RealClock{}, func() {})
-	w := newWatches(a, known, "node-a", logr.Discard())
+	a := clustertest.NewAPI()
+	known := NewCatalogue(clock.RealClock{}, func() {})
+	w := NewWatches(a, known, Scope{Node: "node-a"}, logr.Discard())
 	stop := func() {}
 	current, next, left := &groupWatch{zone: "a", stop: stop}, &groupWatch{zone: "b", stop: stop}, &groupWatch{zone: "c", stop: stop}
 	w.current, w.next = current, next
 	group := aGroup("web", "web-1", "10.1.1.1")
 	group.ResourceVersion = "5"
 	for name, of := range map[string]*groupWatch{"next": next, "left": left} {
-		if err := w.groupStore(of).Add(group); err != nil || known.count(resourceGroups) != 0 {
+		if err := w.groupStore(of).Add(group); err != nil || known.Count(ResourceGroups) != 0 {
 			t.Errorf("%s: heard of a group: %v", name, err)
 		}
 	}
-	if err := w.groupStore(left).Replace([]any{group}, "6"); err != nil || known.count(resourceGroups) != 0 {
+	if err := w.groupStore(left).Replace([]any{group}, "6"); err != nil || known.Count(ResourceGroups) != 0 {
 		t.Errorf("heard of a list of a watch that was left: %v", err)
 	}
-	if err := w.groupStore(next).Replace([]any{group}, "6"); err != nil || known.count(resourceGroups) != 1 || w.current != next || w.next != nil {
+	if err := w.groupStore(next).Replace([]any{group}, "6"); err != nil || known.Count(ResourceGroups) != 1 || w.current != next || w.next != nil {
 		t.Errorf("not heard of a list: %v", err)
 	}
-	if err := w.groupStore(current).Delete(group); err != nil || known.count(resourceGroups) != 1 {
+	if err := w.groupStore(current).Delete(group); err != nil || known.Count(ResourceGroups) != 1 {
 		t.Errorf("heard that a group is gone: %v", err)
 	}
-	if err := w.groupStore(next).Delete(group); err != nil || known.count(resourceGroups) != 0 {
+	if err := w.groupStore(next).Delete(group); err != nil || known.Count(ResourceGroups) != 0 {
 		t.Errorf("not heard that a group is gone: %v", err)
 	}
 	if err := w.groupStore(next).Add("nonsense"); err == nil {
@@ -198,28 +191,28 @@ func TestWatchesThatDoNotCount(t *testing.T) {
 
 // Where the API does not have groups, slices will do if they are watched.
 func TestAPIWithoutGroups(t *testing.T) {
-	a := newFakeAPI()
-	a.sources[resourceGroups].absent = true
-	a.sources[resourceNodes].put(aNode("a"))
-	all, _ := watching(t, a, func(w *watches) { w.withSlices, w.absentAfter = true, time.Millisecond })
+	a := clustertest.NewAPI()
+	a.Sources[ResourceGroups].Absent = true
+	a.Sources[ResourceNodes].Put(aNode("a"))
+	all, _ := watching(t, a, func(w *Watches) { w.scope.Slices, w.absentAfter = true, time.Millisecond })
 	some, _ := watching(t, a, nil)
-	eventually(t, "all Services can be served", func() bool { return all.areReady() })
-	if some.areReady() {
+	eventually(t, "all Services can be served", func() bool { return all.AreReady() })
+	if some.AreReady() {
 		t.Error("ready without groups, though there is nothing else")
 	}
 }
 
 func TestListingsThatAreTheSame(t *testing.T) {
-	c := newCatalogue(clock.RealClock{}, func() {})
+	c := NewCatalogue(clock.RealClock{}, func() {})
 	service, group := aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1")
 	service.ResourceVersion, group.ResourceVersion = "1", "2"
 	replace := func(version string) int {
-		c.fill(func() {
+		c.Fill(func() {
 			c.replaceServices([]*corev1.Service{service}, version)
-			c.replaceGroups([]*v1alpha1.EndpointGroup{group}, version, "a")
+			c.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, version, "a")
 			c.replaceSlices(nil, version)
 		})
-		return len(c.take().services)
+		return len(c.Take().Services)
 	}
 	if got := replace("5"); got != 1 {
 		t.Errorf("%d Services are new", got)
@@ -230,8 +223,8 @@ func TestListingsThatAreTheSame(t *testing.T) {
 	if got := replace("3"); got != 1 {
 		t.Errorf("%d Services have changed in a cluster that was restored", got)
 	}
-	c.fill(func() { c.replaceServices(nil, "7") })
-	if got := len(c.take().services); got != 1 || c.count(resourceServices) != 0 {
-		t.Errorf("%d Services went, %d are left", got, c.count(resourceServices))
+	c.Fill(func() { c.replaceServices(nil, "7") })
+	if got := len(c.Take().Services); got != 1 || c.Count(ResourceServices) != 0 {
+		t.Errorf("%d Services went, %d are left", got, c.Count(ResourceServices))
 	}
 }

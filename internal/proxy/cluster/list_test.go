@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"fmt"
@@ -92,11 +92,11 @@ func apiWith(t *testing.T, answer http.HandlerFunc) cache.ListerWatcher {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	c, err := newClient(&rest.Config{Host: server.URL})
+	c, err := NewClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.groups("!not-for.vicinity.dev/a")
+	return c.Groups("!not-for.vicinity.dev/a")
 }
 
 func listAll(t *testing.T, from cache.ListerWatcher) (runtime.Object, error) {

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"slices"
@@ -13,26 +13,36 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// fill does what a watch says, and tells about it before anybody can take it: to hear of
+// Fill does what a watch says, and tells about it before anybody can take it: to hear of
 // work that is done already would look as if it were never done.
-func (c *catalogue) fill(do func()) {
+func (c *Catalogue) Fill(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	do()
-	if !c.changes.empty() {
+	if !c.changes.Empty() {
 		c.notice()
 	}
 }
 
+// TouchService has a Service looked at again, for any goroutine.
+func (c *Catalogue) TouchService(service types.NamespacedName) {
+	c.Fill(func() { c.touch(service) })
+}
+
+// TouchNode has the own node looked at again, for any goroutine.
+func (c *Catalogue) TouchNode() {
+	c.Fill(func() { c.changes.Node = true })
+}
+
 // touch notes that a Service has changed.
-func (c *catalogue) touch(service types.NamespacedName) *change {
+func (c *Catalogue) touch(service types.NamespacedName) *Change {
 	if service.Name == "" {
-		return &change{} // of nobody
+		return &Change{} // of nobody
 	}
-	made := c.changes.services[service]
+	made := c.changes.Services[service]
 	if made == nil {
-		made = &change{noticed: c.clock.Now()}
-		c.changes.services[service] = made
+		made = &Change{Noticed: c.clock.Now()}
+		c.changes.Services[service] = made
 	}
 	return made
 }
@@ -40,7 +50,7 @@ func (c *catalogue) touch(service types.NamespacedName) *change {
 // restored notes the resource version of a list, and reports whether it is before that of
 // the last one: a cluster that was restored counts from before again, and a version says
 // something else than it did.
-func (c *catalogue) restored(resource, version string) bool {
+func (c *Catalogue) restored(resource, version string) bool {
 	listed := numberOf(version)
 	back := listed < c.listed[resource]
 	c.listed[resource] = listed
@@ -59,8 +69,9 @@ func numberOf(version string) uint64 {
 	return n
 }
 
-func (c *catalogue) setService(service *corev1.Service) {
-	key := keyOf(service)
+// SetService notes a Service that is new or has changed.
+func (c *Catalogue) SetService(service *corev1.Service) {
+	key := KeyOf(service)
 	if before := c.services[key]; before != nil && before.ResourceVersion == service.ResourceVersion {
 		return
 	}
@@ -68,22 +79,23 @@ func (c *catalogue) setService(service *corev1.Service) {
 	c.touch(key)
 }
 
-func (c *catalogue) removeService(key types.NamespacedName) {
+// RemoveService notes that a Service is gone.
+func (c *Catalogue) RemoveService(key types.NamespacedName) {
 	if _, found := c.services[key]; found {
 		delete(c.services, key)
 		c.touch(key)
 	}
 }
 
-func (c *catalogue) replaceServices(list []*corev1.Service, version string) {
+func (c *Catalogue) replaceServices(list []*corev1.Service, version string) {
 	before := c.services
-	if c.restored(resourceServices, version) {
+	if c.restored(ResourceServices, version) {
 		c.services = make(map[types.NamespacedName]*corev1.Service, len(list))
 	}
 	kept := make(map[types.NamespacedName]bool, len(list))
 	for _, service := range list {
-		kept[keyOf(service)] = true
-		c.setService(service)
+		kept[KeyOf(service)] = true
+		c.SetService(service)
 	}
 	for key := range before {
 		if !kept[key] {
@@ -93,8 +105,9 @@ func (c *catalogue) replaceServices(list []*corev1.Service, version string) {
 	}
 }
 
-func (c *catalogue) setGroup(group *v1alpha1.EndpointGroup) {
-	if before, found := c.groups.all[keyOf(group)]; found && before.ResourceVersion == group.ResourceVersion {
+// SetGroup notes a group that is new or has changed.
+func (c *Catalogue) SetGroup(group *v1alpha1.EndpointGroup) {
+	if before, found := c.groups.all[KeyOf(group)]; found && before.ResourceVersion == group.ResourceVersion {
 		return
 	}
 	before, found := c.groups.set(group)
@@ -109,61 +122,62 @@ func (c *catalogue) setGroup(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// removeGroup takes out a group. The object is the group as it was when it was deleted, as
+// RemoveGroup takes out a group. The object is the group as it was when it was deleted, as
 // far as that is known.
-func (c *catalogue) removeGroup(group *v1alpha1.EndpointGroup) {
-	if before, found := c.groups.remove(keyOf(group)); found {
+func (c *Catalogue) RemoveGroup(group *v1alpha1.EndpointGroup) {
+	if before, found := c.groups.remove(KeyOf(group)); found {
 		c.acknowledge(c.touch(c.groups.owner(before)), group)
 	}
 }
 
 // acknowledge has a state of a group acknowledged once it is programmed, if proxies do so.
-func (c *catalogue) acknowledge(made *change, group *v1alpha1.EndpointGroup) {
+func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 	if _, asked := group.Labels[v1alpha1.LabelHandOver]; !asked {
 		return
 	}
 	if version := versionOf(group); version > 0 {
-		made.handOver = append(made.handOver, version)
+		made.HandOver = append(made.HandOver, version)
 	}
 }
 
-// replaceGroups puts a list into the place of all groups: those that the nodes of a zone
+// ReplaceGroups puts a list into the place of all groups: those that the nodes of a zone
 // see.
-func (c *catalogue) replaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
-	anew := c.restored(resourceGroups, version)
+func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
+	anew := c.restored(ResourceGroups, version)
 	before := c.zone
 	if zone != before {
-		c.zone, c.changes.node, anew = zone, true, true
+		c.zone, c.changes.Node, anew = zone, true, true
 	}
 	kept := make(map[types.NamespacedName]bool, len(list))
 	for _, group := range list {
-		kept[keyOf(group)] = true
+		kept[KeyOf(group)] = true
 	}
 	for key, group := range c.groups.all {
 		if !kept[key] || anew {
-			c.removeGroup(group)
+			c.RemoveGroup(group)
 		}
 	}
 	if anew {
 		// What was to be acknowledged says nothing any more.
-		c.changes.anew = true
-		for _, made := range c.changes.services {
-			made.handOver = nil
+		c.changes.Anew = true
+		for _, made := range c.changes.Services {
+			made.HandOver = nil
 		}
 	}
 	for _, group := range list {
-		c.setGroup(group)
+		c.SetGroup(group)
 	}
 	if zone != before {
 		// What is new here need not be so elsewhere.
-		for _, made := range c.changes.services {
-			made.triggered = nil
+		for _, made := range c.changes.Services {
+			made.Triggered = nil
 		}
 	}
 }
 
-func (c *catalogue) setSlice(slice *discoveryv1.EndpointSlice) {
-	if before, found := c.slices.all[keyOf(slice)]; found && before.ResourceVersion == slice.ResourceVersion {
+// SetSlice notes a slice that is new or has changed.
+func (c *Catalogue) SetSlice(slice *discoveryv1.EndpointSlice) {
+	if before, found := c.slices.all[KeyOf(slice)]; found && before.ResourceVersion == slice.ResourceVersion {
 		return
 	}
 	if before, found := c.slices.set(slice); found {
@@ -173,40 +187,41 @@ func (c *catalogue) setSlice(slice *discoveryv1.EndpointSlice) {
 }
 
 // trigger notes when a change of endpoints happened, if annotations say so.
-func (c *change) trigger(annotations map[string]string) {
+func (c *Change) trigger(annotations map[string]string) {
 	at, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
-	if err == nil && !slices.ContainsFunc(c.triggered, at.Equal) {
-		c.triggered = earliest(append(c.triggered, at))
+	if err == nil && !slices.ContainsFunc(c.Triggered, at.Equal) {
+		c.Triggered = earliest(append(c.Triggered, at))
 	}
 }
 
-func (c *catalogue) removeSlice(key types.NamespacedName) {
+// RemoveSlice notes that a slice is gone.
+func (c *Catalogue) RemoveSlice(key types.NamespacedName) {
 	if before, found := c.slices.remove(key); found {
 		c.touch(c.slices.owner(before))
 	}
 }
 
-func (c *catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version string) {
-	anew := c.restored(resourceSlices, version)
+func (c *Catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version string) {
+	anew := c.restored(ResourceSlices, version)
 	kept := make(map[types.NamespacedName]bool, len(list))
 	for _, slice := range list {
-		kept[keyOf(slice)] = true
+		kept[KeyOf(slice)] = true
 	}
 	for key := range c.slices.all {
 		if !kept[key] || anew {
-			c.removeSlice(key)
+			c.RemoveSlice(key)
 		}
 	}
 	for _, slice := range list {
-		c.setSlice(slice)
+		c.SetSlice(slice)
 	}
 }
 
-// setNode notes what the API says of the own node, nil if it is gone. What was known of it
+// SetNode notes what the API says of the own node, nil if it is gone. What was known of it
 // goes on to count then, since rules do.
-func (c *catalogue) setNode(node *corev1.Node) {
+func (c *Catalogue) SetNode(node *corev1.Node) {
 	if node != nil {
 		c.node = node
 	}
-	c.changes.node = true
+	c.changes.Node = true
 }

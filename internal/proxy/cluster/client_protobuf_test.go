@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"net/http"
@@ -19,7 +19,7 @@ import (
 )
 
 // protobufServer answers in protobuf, as encoded with the scheme of the client library.
-func protobufServer(t *testing.T) *client {
+func protobufServer(t *testing.T) *Client {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentProtobuf)
 	encoded := func(version schema.GroupVersion, object runtime.Object) []byte {
 		data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, version), object)
@@ -63,7 +63,7 @@ func protobufServer(t *testing.T) *client {
 		}
 	}))
 	t.Cleanup(server.Close)
-	c, err := newClient(&rest.Config{Host: server.URL})
+	c, err := NewClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func protobufServer(t *testing.T) *client {
 
 func TestClientReadsProtobuf(t *testing.T) {
 	c := protobufServer(t)
-	leases := c.leases("vicinity-system")
+	leases := c.Leases("vicinity-system")
 	if lease, err := leases.Get(t.Context(), "there", metav1.GetOptions{}); err != nil || lease.Name != "there" {
 		t.Errorf("the Lease is %v, %v", lease, err)
 	}
@@ -80,14 +80,14 @@ func TestClientReadsProtobuf(t *testing.T) {
 		t.Errorf("a Lease that is gone: %v", err)
 	}
 	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.1"}}
-	if err := c.createEvent(t.Context(), event); !apierrors.IsAlreadyExists(err) {
+	if err := c.CreateEvent(t.Context(), event); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("an event that is there: %v", err)
 	}
-	list, err := cache.ToListerWithContext(c.services()).ListWithContext(t.Context(), metav1.ListOptions{})
+	list, err := cache.ToListerWithContext(c.Services()).ListWithContext(t.Context(), metav1.ListOptions{})
 	if services, ok := list.(*corev1.ServiceList); err != nil || !ok || len(services.Items) != 1 || services.Items[0].Name != "web" {
 		t.Errorf("the list is %v, %v", list, err)
 	}
-	watch, err := cache.ToWatcherWithContext(c.services()).WatchWithContext(t.Context(), metav1.ListOptions{})
+	watch, err := cache.ToWatcherWithContext(c.Services()).WatchWithContext(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"errors"
@@ -23,43 +23,45 @@ type published struct {
 	nodes, pods netset.Set
 }
 
-// setRange notes where cluster IPs are from. A range that is about to go counts until it
+// SetRange notes where cluster IPs are from. A range that is about to go counts until it
 // is gone: Services have addresses in it.
-func (c *catalogue) setRange(one *networkingv1.ServiceCIDR) {
+func (c *Catalogue) SetRange(one *networkingv1.ServiceCIDR) {
 	prefixes := view.ServiceRange(one)
 	if before, found := c.ranges[one.Name]; !found || !slices.Equal(before, prefixes) {
 		c.ranges[one.Name] = prefixes
-		c.changes.reserved = true
+		c.changes.Reserved = true
 	}
 }
 
-func (c *catalogue) removeRange(one *networkingv1.ServiceCIDR) {
+// RemoveRange notes that a range is gone.
+func (c *Catalogue) RemoveRange(one *networkingv1.ServiceCIDR) {
 	if _, found := c.ranges[one.Name]; found {
 		delete(c.ranges, one.Name)
-		c.changes.reserved = true
+		c.changes.Reserved = true
 	}
 }
 
-func (c *catalogue) replaceRanges(list []*networkingv1.ServiceCIDR) {
+// ReplaceRanges puts a list into the place of all ranges.
+func (c *Catalogue) ReplaceRanges(list []*networkingv1.ServiceCIDR) {
 	for name := range c.ranges {
 		if !slices.ContainsFunc(list, func(one *networkingv1.ServiceCIDR) bool { return one.Name == name }) {
 			delete(c.ranges, name)
-			c.changes.reserved = true
+			c.changes.Reserved = true
 		}
 	}
 	for _, one := range list {
-		c.setRange(one)
+		c.SetRange(one)
 	}
 }
 
-// setNodeAddresses notes what vicinity-controller has published. The error says what of
+// SetNodeAddresses notes what vicinity-controller has published. The error says what of
 // that makes no sense; all else counts.
-func (c *catalogue) setNodeAddresses(object *corev1.ConfigMap) error {
+func (c *Catalogue) SetNodeAddresses(object *corev1.ConfigMap) error {
 	nodes, wrongNodes := netset.Parse(object.Data[v1alpha1.KeyNodeAddresses])
 	pods, wrongPods := netset.Parse(object.Data[v1alpha1.KeyPodRanges])
 	if !c.others.known || !c.others.nodes.Equal(nodes) || !c.others.pods.Equal(pods) {
 		c.others = published{true, nodes, pods}
-		c.changes.reserved = true
+		c.changes.Reserved = true
 	}
 	if wrongNodes != nil {
 		wrongNodes = fmt.Errorf("%s: %w", v1alpha1.KeyNodeAddresses, wrongNodes)
@@ -70,9 +72,9 @@ func (c *catalogue) setNodeAddresses(object *corev1.ConfigMap) error {
 	return errors.Join(wrongNodes, wrongPods)
 }
 
-// reserved are the addresses of the cluster besides those of Services, by settings whose
+// Reserved are the addresses of the cluster besides those of Services, by settings whose
 // ranges of cluster IPs do not count.
-func (c *catalogue) reserved(settings view.Settings) compile.Reserved {
+func (c *Catalogue) Reserved(settings view.Settings) compile.Reserved {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var ranges []netip.Prefix
@@ -83,8 +85,8 @@ func (c *catalogue) reserved(settings view.Settings) compile.Reserved {
 	return settings.Reserved(c.node, c.others.nodes, c.others.pods)
 }
 
-// service is a Service, nil if there is none.
-func (c *catalogue) service(name types.NamespacedName) *corev1.Service {
+// Service is a Service, nil if there is none.
+func (c *Catalogue) Service(name types.NamespacedName) *corev1.Service {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.services[name]

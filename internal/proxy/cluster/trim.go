@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"slices"
@@ -17,17 +17,17 @@ var (
 	keptSliceLabels   = []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService}
 )
 
-// trimmer makes small objects of those that the API sends: a node holds all Services and
+// Trimmer makes small objects of those that the API sends: a node holds all Services and
 // all endpoints of its zone. What many of them say is kept once. Trimming what was trimmed
 // changes nothing. Its methods may be called by several goroutines.
-type trimmer struct {
+type Trimmer struct {
 	mu       sync.Mutex
 	strings  map[string]*string
 	labelled map[string]map[string]string
 }
 
 // meta keeps what tells objects apart, and some labels.
-func (t *trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMeta {
+func (t *Trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: t.text(meta.Namespace), Name: meta.Name, UID: meta.UID, ResourceVersion: meta.ResourceVersion,
 		CreationTimestamp: meta.CreationTimestamp, DeletionTimestamp: meta.DeletionTimestamp, Labels: t.labels(meta.Labels, labels),
@@ -37,8 +37,8 @@ func (t *trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMe
 // someSelector stands for any selector that selects something.
 var someSelector = map[string]string{"": ""}
 
-// service drops what the rules do not depend on. Of a selector it keeps that there is one.
-func (t *trimmer) service(object any) (any, error) {
+// Service drops what the rules do not depend on. Of a selector it keeps that there is one.
+func (t *Trimmer) Service(object any) (any, error) {
 	service, ok := object.(*corev1.Service)
 	if !ok {
 		return object, nil
@@ -52,9 +52,9 @@ func (t *trimmer) service(object any) (any, error) {
 	return trimmed, nil
 }
 
-// slice drops the same of a slice. Zones, nodes and conditions, which many endpoints
+// Slice drops the same of a slice. Zones, nodes and conditions, which many endpoints
 // have in common, are kept once.
-func (t *trimmer) slice(object any) (any, error) {
+func (t *Trimmer) Slice(object any) (any, error) {
 	slice, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return object, nil
@@ -77,8 +77,8 @@ func (t *trimmer) slice(object any) (any, error) {
 	return trimmed, nil
 }
 
-// group drops the same of a group.
-func (t *trimmer) group(object any) (any, error) {
+// Group drops the same of a group.
+func (t *Trimmer) Group(object any) (any, error) {
 	group, ok := object.(*v1alpha1.EndpointGroup)
 	if !ok {
 		return object, nil
@@ -111,8 +111,8 @@ func (t *trimmer) group(object any) (any, error) {
 	return trimmed, nil
 }
 
-// node keeps of the own node what it is called, where it is and whether it stays.
-func (*trimmer) node(object any) (any, error) {
+// Node keeps of the own node what it is called, where it is and whether it stays.
+func (*Trimmer) Node(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
 		return object, nil
@@ -143,7 +143,7 @@ func truth(b *bool) *bool {
 const poolSize = 20000
 
 // pointer is one to the only copy of a text.
-func (t *trimmer) pointer(text *string) *string {
+func (t *Trimmer) pointer(text *string) *string {
 	if text == nil {
 		return nil
 	}
@@ -160,14 +160,14 @@ func (t *trimmer) pointer(text *string) *string {
 	return &kept
 }
 
-func (t *trimmer) text(text string) string {
+func (t *Trimmer) text(text string) string {
 	if text == "" {
 		return ""
 	}
 	return *t.pointer(&text)
 }
 
-func (t *trimmer) texts(list []string) []string {
+func (t *Trimmer) texts(list []string) []string {
 	if list == nil {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (t *trimmer) texts(list []string) []string {
 }
 
 // labels are some of all labels, in a map that all have together who have the same.
-func (t *trimmer) labels(all map[string]string, keys []string) map[string]string {
+func (t *Trimmer) labels(all map[string]string, keys []string) map[string]string {
 	kept := only(all, keys...)
 	if kept == nil {
 		return nil

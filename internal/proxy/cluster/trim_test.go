@@ -1,4 +1,4 @@
-package proxy
+package cluster
 
 import (
 	"reflect"
@@ -20,7 +20,7 @@ import (
 func managed() []metav1.ManagedFieldsEntry { return []metav1.ManagedFieldsEntry{{Manager: "somebody"}} }
 
 func TestTrimming(t *testing.T) {
-	trim := &trimmer{}
+	trim := &Trimmer{}
 	service := aService("web", "10.96.0.1")
 	service.ManagedFields = managed()
 	service.Annotations = map[string]string{"long": "text", corev1.AnnotationLoadBalancerSourceRangesKey: "192.0.2.0/24"}
@@ -54,7 +54,7 @@ func TestTrimming(t *testing.T) {
 	own.ManagedFields = managed()
 	own.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}}
 
-	objects := map[runtime.Object]cache.TransformFunc{service: trim.service, group: trim.group, slice: trim.slice, own: trim.node}
+	objects := map[runtime.Object]cache.TransformFunc{service: trim.Service, group: trim.Group, slice: trim.Slice, own: trim.Node}
 	for object, with := range objects {
 		before := object.DeepCopyObject()
 		once, err := with(object)
@@ -111,7 +111,7 @@ func TestTrimming(t *testing.T) {
 
 // What many objects say is kept once, and not for ever.
 func TestTextsAreShared(t *testing.T) {
-	trim := &trimmer{}
+	trim := &Trimmer{}
 	a, b := strings.Repeat("a", 3), "a"+strings.Repeat("a", 2)
 	if trim.pointer(&a) != trim.pointer(&b) {
 		t.Error("the same text is kept twice")
