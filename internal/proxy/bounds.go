@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/events"
 )
 
 // Bounds are how many elements of the kernel's sets the rules may have, as package ruleset
@@ -217,7 +219,7 @@ type demand struct {
 // created first. So a Service of a few elements does not wait for one of thousands.
 func inOrder(demands []demand) []demand {
 	slices.SortFunc(demands, func(x, y demand) int {
-		return cmp.Or(cmp.Compare(x.wanted, y.wanted), x.created.Compare(y.created), compareNames(x.name, y.name))
+		return cmp.Or(cmp.Compare(x.wanted, y.wanted), x.created.Compare(y.created), cluster.CompareNames(x.name, y.name))
 	})
 	return demands
 }
@@ -297,22 +299,22 @@ func (b *bounds) left() []types.NamespacedName {
 }
 
 // tell writes the events that are due.
-func (b *bounds) tell(now time.Time, w *warnings) {
+func (b *bounds) tell(now time.Time, w *events.Warnings) {
 	due := map[types.NamespacedName]time.Time{}
 	for name, one := range b.shortages {
-		if one.told == one.ended && now.Sub(one.since) >= warnAfter {
+		if one.told == one.ended && now.Sub(one.since) >= events.WarnAfter {
 			due[name] = one.since
 		}
 	}
-	for _, name := range longestFirst(due) {
+	for _, name := range events.LongestFirst(due) {
 		one := b.shortages[name]
 		if one.ended {
-			if w.event(name, corev1.EventTypeNormal, "ElementsProgrammed", fmt.Sprintf("node %s programs all of the Service again", w.node), now) {
+			if w.Event(name, corev1.EventTypeNormal, "ElementsProgrammed", fmt.Sprintf("node %s programs all of the Service again", w.Node()), now) {
 				delete(b.shortages, name)
 			}
 			continue
 		}
-		if w.event(name, corev1.EventTypeWarning, "TooManyElements", fmt.Sprintf("node %s programs %s", w.node, b.text(one)), now) {
+		if w.Event(name, corev1.EventTypeWarning, "TooManyElements", fmt.Sprintf("node %s programs %s", w.Node(), b.text(one)), now) {
 			one.told = true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -75,7 +76,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 	}
 	w.put(withExternal(web, 1000), handedOver(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))) // 5, 6
 	w.put(handedOver(aGroup("other", "other-1", "10.1.1.8")))                                  // 7
-	w.run(warnAfter + time.Second)
+	w.run(events.WarnAfter + time.Second)
 	if held := w.held(); held > 300+100 {
 		t.Errorf("the kernel holds %d elements", held)
 	}
@@ -118,7 +119,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 		t.Error("it is not programmed at once")
 	}
 	w.right("with fewer addresses")
-	w.run(2 * warnAfter)
+	w.run(2 * events.WarnAfter)
 	if len(w.except) > 0 || testutil.ToFloat64(w.metrics.waiting) != 0 {
 		t.Errorf("still waiting: %v", w.except)
 	}
@@ -161,7 +162,7 @@ func TestTotalIsGivenByAge(t *testing.T) {
 			}
 			return names
 		}
-		w.run(warnAfter + time.Second)
+		w.run(events.WarnAfter + time.Second)
 		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(served(), want) {
 			t.Fatalf("served are %v, want %v", served(), want)
 		}
@@ -638,5 +639,26 @@ func TestMaxAffinityClients(t *testing.T) {
 	}
 	if w.counter("anew", "IPv4") != 0 || w.counter("foreign", "IPv4") != 0 {
 		t.Error("rules that were there are taken for those of somebody else")
+	}
+}
+
+// Services of one namespace that are beyond their bound hold up the hand-over of no other.
+func TestShortagesHoldUpNoOther(t *testing.T) {
+	w := bounded(t, Bounds{Service: 100, Total: 1 << 20})
+	const told = 50 // Services, and then whole namespaces
+	for i := range told + 1 {
+		name := fmt.Sprintf("greedy-%d", i)
+		service, group := withExternal(inHandOver(name, fmt.Sprintf("10.96.1.%d", i+1)), 200), handedOver(aGroup(name, name+"-1", "10.1.1.1"))
+		service.Namespace, group.Namespace = "greedy", "greedy"
+		w.put(service, group)
+	}
+	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.2")))
+	w.run(time.Minute)
+	if !w.kernel.leads("10.1.1.2") {
+		t.Error("the other Service is not programmed")
+	}
+	// Each object has a version of its own.
+	if last := uint64(2*(told+1) + 2); w.version != last || len(w.except) != 1 || w.except[0].String() != "greedy/*" {
+		t.Errorf("%d is acknowledged but for %v, want %d but for all of greedy", w.version, w.except, last)
 	}
 }

@@ -20,8 +20,10 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -142,10 +144,10 @@ func liveProgrammer(k kernel) *programmer {
 	p := &programmer{
 		flows:    &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}},
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
-		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(acknowledgement) {}, index: newIndex(),
+		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(lease.Acknowledgement) {}, index: newIndex(),
 		pace: pace.Pace{Period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
 		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},
-		warnings: newWarnings((&fakeRecorder{}).record, clock.RealClock{}, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil }),
+		warnings: events.NewWarnings((&fakeRecorder{}).record, clock.RealClock{}, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil }),
 	}
 	p.writer = &writer{
 		kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(), refused: func(string, error) {},

@@ -20,6 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/events"
 )
 
 // of moves an object into another namespace.
@@ -499,8 +500,8 @@ func TestRefusedAddressesAreToldOnce(t *testing.T) {
 	taker = taker.DeepCopy()
 	taker.Spec.ExternalIPs = nil
 	w.put(taker)
-	w.run(refusedEvery)
-	if len(w.events.events) != 1 || len(w.warnings.claimed) != 0 || testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedServiceRange))) != 0 {
+	w.run(events.RefusedEvery)
+	if len(w.events.events) != 1 || w.warnings.Count() != 0 || testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedServiceRange))) != 0 {
 		t.Errorf("it goes on: %q", w.events.events)
 	}
 	// An event that is not told within 3 s is not told at all.
@@ -541,7 +542,7 @@ func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
 			t.Errorf("%s: the metric is %g, want %g", reason, got, want)
 		}
 	}
-	if n, told := len(w.records[cluster.KeyOf(taker)].refused.First), len(w.warnings.claimed[cluster.KeyOf(taker)].refused); n > 20 || told > 2 {
+	if n, told := len(w.records[cluster.KeyOf(taker)].refused.First), len(w.records[cluster.KeyOf(taker)].refused.Sentences(toldRefusals)); n > 20 || told > 2 {
 		t.Errorf("%d addresses and %d sentences are kept", n, told)
 	}
 }

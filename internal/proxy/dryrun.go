@@ -49,7 +49,7 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 	options.Addresses = addressBook(known, settings)
 	settings.ServiceRanges = known.Reserved(settings).ServiceRanges
 
-	names := slices.SortedFunc(maps.Keys(known.Names()), compareNames)
+	names := slices.SortedFunc(maps.Keys(known.Names()), cluster.CompareNames)
 	results := make([]compile.Result, len(names))
 	var compiled []compile.Family
 	for i, name := range names {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -188,7 +189,7 @@ func TestUnreachableServicesAreTold(t *testing.T) {
 		return group
 	}
 	w.put(aService("web", "10.96.0.1"), group("b"))
-	w.run(warnAfter / 2)
+	w.run(events.WarnAfter / 2)
 	w.put(group("a"))
 	w.run(time.Minute)
 	if len(w.events.events) != 0 {
@@ -208,7 +209,7 @@ func TestUnreachableServicesAreTold(t *testing.T) {
 	if len(w.events.events) != 2 || !strings.Contains(w.events.events[1], "shop/web Normal TopologyReachable") {
 		t.Errorf("events %q", w.events.events)
 	}
-	if len(w.warnings.states) != 0 {
-		t.Errorf("states %v", w.warnings.states)
+	if n := w.warnings.Count(); n != 0 {
+		t.Errorf("%d Services are remembered", n)
 	}
 }

@@ -17,7 +17,9 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -34,11 +36,11 @@ type programmer struct {
 	log       logr.Logger
 	health    *health.State
 	doors     *doors
-	warnings  *warnings
+	warnings  *events.Warnings
 	index     *index // nil if nobody asks
 	flows     flows
 	// told is given what to acknowledge whenever something was programmed.
-	told func(acknowledgement)
+	told func(lease.Acknowledgement)
 	// loaded is called after the first sync of all that is known that did not fail, nil for
 	// nothing and when that is over.
 	loaded func()
@@ -60,7 +62,7 @@ type programmer struct {
 	onNode        map[netip.Addr]int
 	onNodeChanged bool
 	answers       map[types.NamespacedName]health.Service
-	versions      *acknowledgements
+	versions      *lease.Acknowledgements
 	// proving is nil if the node is not probed.
 	proving *proving
 	// orphans are Services that have groups, and are not known themselves.
@@ -125,7 +127,7 @@ func (p *programmer) begin() {
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*cluster.Change{}
-	p.versions, p.turns = newAcknowledgements(), newTurns()
+	p.versions, p.turns = lease.NewAcknowledgements(), newTurns()
 	p.checks.ends = make(chan []reading, 1)
 	// What is read at first need not be compared.
 	p.checks.full = p.clock.Now().Add(p.checks.period)
@@ -221,7 +223,7 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 	if !p.checks.next.After(now) {
 		p.check(now)
 		p.doors.retry(ctx)
-		p.warnings.tell(now)
+		p.warnings.Tell(now)
 		p.bounds.tell(now, p.warnings)
 		p.reconcile()
 		p.prove()
@@ -273,10 +275,10 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 		p.health.Queued(p.named...)
 	}
 	if taken.Anew {
-		p.versions = newAcknowledgements()
+		p.versions = lease.NewAcknowledgements()
 	}
 	for name, one := range taken.Services {
-		p.versions.wait(name, one.HandOver)
+		p.versions.Wait(name, one.HandOver)
 		// What happened before the start was not to be programmed by this proxy.
 		one.Triggered = slices.DeleteFunc(one.Triggered, func(at time.Time) bool { return !at.After(p.started) })
 		p.underway[name] = one.Before(p.underway[name])
@@ -362,7 +364,7 @@ func (p *programmer) inOrder(due map[types.NamespacedName]bool, now time.Time) [
 	}
 	return slices.SortedFunc(maps.Keys(due), func(x, y types.NamespacedName) int {
 		a, b := places[x], places[y]
-		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.elements, b.elements), a.created.Compare(b.created), compareNames(x, y))
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.elements, b.elements), a.created.Compare(b.created), cluster.CompareNames(x, y))
 	})
 }
 
@@ -530,8 +532,8 @@ func (p *programmer) stageService(name types.NamespacedName, c *compilation, now
 	if len(refusals) > 0 && !before.refused.Equal(after.refused) {
 		p.log.Info("Addresses of a Service are refused", "service", name.String(), "addresses", refusals, "count", after.refused.Total())
 	}
-	p.warnings.unreachable(name, after.unreachable, now)
-	p.warnings.claims(name, refusals, now)
+	p.warnings.Unreachable(name, after.unreachable, now)
+	p.warnings.Claims(name, refusals, now)
 	if !p.probes(name) { // whose connections are no traffic
 		p.index.set(name, result.Families, now)
 	}
@@ -648,7 +650,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 		p.underway = map[types.NamespacedName]*cluster.Change{} // not as large as it once was
 	}
 	p.reconcile()
-	p.versions.settle(p.settled)
+	p.versions.Settle(p.settled)
 	p.aim()
 	p.told(p.acknowledged())
 	p.doors.set(ctx, p.options.Node.NodePortAddresses, p.answers)
@@ -700,12 +702,12 @@ func (p *programmer) settled(name types.NamespacedName) bool {
 // acknowledged is what to tell. While the groups that the rules were made of are those of a
 // zone that the node is not in any more, or are about to be replaced by others whose
 // versions say something else, that is nothing.
-func (p *programmer) acknowledged() acknowledgement {
+func (p *programmer) acknowledged() lease.Acknowledgement {
 	node, _ := p.catalogue.Position()
 	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.Renewed() {
-		return acknowledgement{}
+		return lease.Acknowledgement{}
 	}
-	return p.vouch(p.versions.acknowledgement)
+	return p.vouch(p.versions.Acknowledgement)
 }
 
 // gauge sets the metrics of what there is.

@@ -15,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -229,18 +230,18 @@ func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, 
 	switch {
 	case state.Outcome == probe.Failed:
 		p.log.Info("Packets of the node do not come through the rules", "family", family, "cause", state.Reason)
-		p.warnings.bypassed(v.service, family, state.Reason)
+		p.warnings.Bypassed(v.service, family, state.Reason)
 	case state.Outcome == probe.Impossible:
 		p.log.Info("Whether packets of the node come through the rules is not probed", "service", v.service.String(), "family", family, "cause", state.Reason)
 	case before == probe.Failed:
 		p.log.Info("Packets of the node come through the rules again", "family", family)
-		p.warnings.traversed(v.service, family)
+		p.warnings.Traversed(v.service, family)
 	}
 }
 
 // vouch leaves of an acknowledgement what probes have shown to be right. The Service may be
 // handed over a moment after it, so that what is new in it takes a new probe.
-func (p *programmer) vouch(a acknowledgement) acknowledgement {
+func (p *programmer) vouch(a lease.Acknowledgement) lease.Acknowledgement {
 	v := p.proving
 	if v == nil {
 		return a
@@ -249,17 +250,17 @@ func (p *programmer) vouch(a acknowledgement) acknowledgement {
 	switch {
 	case !verdict.Holds:
 		v.vouched = 0
-		return acknowledgement{failure: cmp.Or(verdict.Failure, v.late)}
-	case !verdict.Recent && a.version > v.vouched:
+		return lease.Acknowledgement{Failure: cmp.Or(verdict.Failure, v.late)}
+	case !verdict.Recent && a.Version > v.vouched:
 		if !verdict.Due {
 			v.prober.Ask()
 		}
-		a.version = v.vouched
-		if a.version == 0 {
-			a.except = nil
+		a.Version = v.vouched
+		if a.Version == 0 {
+			a.Except = nil
 		}
 	default:
-		v.vouched = a.version
+		v.vouched = a.Version
 	}
 	return a
 }

@@ -174,7 +174,7 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.keeper.budget = pace.Budget{Burst: 1000, Every: time.Millisecond} // the test waits for what the Lease says
+	p.keeper.Budget = pace.Budget{Burst: 1000, Every: time.Millisecond} // the test waits for what the Lease says
 	// Between probes that pass there is much time, so that what is acknowledged at once is
 	// so on the word of a probe that was asked for.
 	v := p.programmer.proving

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -122,8 +123,8 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
 	told := w.told
-	w.told = func(a acknowledgement) {
-		failure = a.failure
+	w.told = func(a lease.Acknowledgement) {
+		failure = a.Failure
 		told(a)
 	}
 	w.open.Store(false)
@@ -275,7 +276,7 @@ func TestProbeOnAFullNode(t *testing.T) {
 func TestProbeThatIsNotProgrammed(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
-	w.told = func(a acknowledgement) { failure, w.version = a.failure, a.version }
+	w.told = func(a lease.Acknowledgement) { failure, w.version = a.Failure, a.Version }
 	w.kernel.refuses = func(transaction ruleset.Transaction) error {
 		if touches(transaction, probeFront.Addr().String()) {
 			return syscall.EINVAL

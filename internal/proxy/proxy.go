@@ -26,7 +26,9 @@ import (
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -87,9 +89,9 @@ type Proxy struct {
 	watches    *cluster.Watches
 	programmer *programmer
 	cleaner    *cleaner
-	keeper     *keeper
+	keeper     *lease.Keeper
 	health     *health.State
-	events     *eventWriter
+	events     *events.Writer
 	accountant *accounting.Accountant
 }
 
@@ -121,9 +123,12 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	if p.client, err = cluster.NewClient(cluster.Counted(o.API, p.metrics.received)); err != nil {
 		return nil, err
 	}
-	p.events = newEventWriter(p.client.CreateEvent, o.NodeName, p.metrics, o.Log)
+	p.events = events.NewWriter(p.client.CreateEvent, o.NodeName, func() { p.metrics.failed(stepEvent) }, o.Log)
 	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
-	p.keeper = p.newKeeper()
+	p.keeper = lease.NewKeeper(lease.Options{
+		Leases: p.client.Leases(o.LeaseNamespace), Node: o.NodeName, Owner: p.owner, Alive: p.health.Healthy,
+		Failed: func() { p.metrics.failed(stepLease) }, Log: o.Log,
+	})
 	p.programmer = p.newProgrammer(wake)
 	if o.ProbeService != "" {
 		p.programmer.proving = p.newProving()
@@ -136,14 +141,6 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	p.watches = cluster.NewWatches(p.client, p.catalogue, o.scope(), o.Log)
 	p.watches.NodeChanged = p.health.SetNode
 	return p, nil
-}
-
-func (p *Proxy) newKeeper() *keeper {
-	return &keeper{
-		leases: p.client.Leases(p.options.LeaseNamespace), node: p.options.NodeName,
-		owner: p.owner, alive: p.health.Healthy, clock: clock.RealClock{}, metrics: p.metrics, log: p.options.Log,
-		wake: make(chan struct{}, 1), budget: pace.Budget{Burst: tellBurst, Every: tellEvery},
-	}
 }
 
 // owner is the node, with which the proxy's Lease goes.
@@ -177,14 +174,14 @@ func (p *Proxy) account() error {
 
 func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	o := &p.options
-	w := newWarnings(p.events.record, clock.RealClock{}, o.NodeName, p.reference)
+	w := events.NewWarnings(p.events.Record, clock.RealClock{}, o.NodeName, p.reference)
 	made := &programmer{
 		settings: o.settings(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, flows: p.cleaner, told: p.keeper.tell, pace: pace.Pace{Period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
-		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.shut},
+		warnings: w, flows: p.cleaner, told: p.keeper.Tell, pace: pace.Pace{Period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
+		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.Shut},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
-			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.refused,
+			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.Refused,
 		},
 	}
 	made.begin()
@@ -258,14 +255,14 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer cancel()
 
-	running.Go(func() { p.events.run(ctx) })
+	running.Go(func() { p.events.Run(ctx) })
 	running.Go(func() { p.watches.Run(ctx) })
 	cleaned := make(chan struct{})
 	running.Go(func() {
 		defer close(cleaned)
 		p.cleaner.run(ctx)
 	})
-	running.Go(func() { p.keeper.run(ctx) })
+	running.Go(func() { p.keeper.Run(ctx) })
 	if v := p.programmer.proving; v != nil {
 		running.Go(func() { v.prober.Run(ctx) })
 	}

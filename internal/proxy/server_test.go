@@ -160,7 +160,7 @@ func (s *fakeServer) serveLease(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	if r.Method == http.MethodGet {
 		if s.lease == nil {
-			s.fail(w, apierrors.NewNotFound(leaseResource, ""))
+			s.fail(w, apierrors.NewNotFound(coordinationv1.Resource("leases"), ""))
 			return
 		}
 		s.answer(w, s.lease)

@@ -18,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -347,7 +348,7 @@ func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	for _, f := range w.families {
 		for _, port := range f.table.Programmed() {
 			for _, front := range port.Fronts {
-				if serviceOf(port.Name) == cluster.KeyOf(service) {
+				if events.ServiceOf(port.Name) == cluster.KeyOf(service) {
 					addresses = append(addresses, front.String())
 				}
 			}
@@ -488,7 +489,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 			}
 			for name, port := range w.family(ruleset.IPv4).table.Programmed() {
 				for _, end := range port.Fronts {
-					if !may[serviceOf(name).String()][end.Front] {
+					if !may[events.ServiceOf(name).String()][end.Front] {
 						r.Fatalf("%s has %s", name, end)
 					}
 				}

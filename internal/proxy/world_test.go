@@ -22,7 +22,9 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -98,7 +100,7 @@ func (w *world) restart() {
 	p := &programmer{
 		flows:    w.flows,
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
-		log: logr.Discard(), health: health.NewState(w.clock), told: func(a acknowledgement) { w.version, w.except = a.version, a.except },
+		log: logr.Discard(), health: health.NewState(w.clock), told: func(a lease.Acknowledgement) { w.version, w.except = a.Version, a.Except },
 		pace: pace.Pace{Period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
 		writer: &writer{
@@ -112,10 +114,10 @@ func (w *world) restart() {
 			},
 		},
 	}
-	p.warnings = newWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
+	p.warnings = events.NewWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
 		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
 	})
-	p.writer.refused = p.warnings.refused
+	p.writer.refused = p.warnings.Refused
 	p.begin()
 	w.programmer = p
 }

@@ -21,7 +21,9 @@ const (
 )
 
 // proxyFolders are those whose code says things to users.
-var proxyFolders = []string{"internal/proxy", "internal/proxy/accounting", "cmd/vicinity-proxy"}
+var proxyFolders = []string{
+	"internal/proxy", "internal/proxy/accounting", "internal/proxy/cluster", "internal/proxy/events", "internal/proxy/lease", "cmd/vicinity-proxy",
+}
 
 // section is the part of a document under a title.
 func section(t *testing.T, document, title string) string {
@@ -78,7 +80,7 @@ func TestOldestKernelIsDocumented(t *testing.T) {
 
 // Every reason of an event is in the reference, and none that is not.
 func TestEventsOfTheProxyAreDocumented(t *testing.T) {
-	got, want := firstCells(section(t, proxyReference, "Events")), callTexts(t, "event", 2)
+	got, want := firstCells(section(t, proxyReference, "Events")), callTexts(t, "Event", 2)
 	slices.Sort(got)
 	slices.Sort(want)
 	if want = slices.Compact(want); len(want) == 0 || !slices.Equal(got, want) {

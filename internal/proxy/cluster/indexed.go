@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,9 @@ func newIndexed[T metav1.Object](owner func(T) types.NamespacedName) *indexed[T]
 func KeyOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
+
+// CompareNames orders names.
+func CompareNames(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
 
 // of are the objects of a Service. The list is not changed any more once it is given out.
 func (x *indexed[T]) of(service types.NamespacedName) []T { return x.owned[service] }

@@ -1,4 +1,4 @@
-package proxy
+package lease
 
 import (
 	"cmp"
@@ -8,46 +8,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 )
 
-// acknowledgement says what is programmed of the groups of Services in hand-over.
-type acknowledgement struct {
-	// version is the resource version up to which groups are programmed, 0 if none is.
-	version uint64
-	// except are Services that it says nothing about, in order: their groups cannot be
+// Acknowledgement says what is programmed of the groups of Services in hand-over.
+type Acknowledgement struct {
+	// Version is the resource version up to which groups are programmed, 0 if none is.
+	Version uint64
+	// Except are Services that it says nothing about, in order: their groups cannot be
 	// programmed, as far as is known, and hold up nobody else's. The name
 	// v1alpha1.AllServices is all of a namespace.
-	except []types.NamespacedName
-	// failure says why a probe of the node failed, for which nothing is acknowledged. It is
+	Except []types.NamespacedName
+	// Failure says why a probe of the node failed, for which nothing is acknowledged. It is
 	// empty if none did.
-	failure string
+	Failure string
 }
 
-func (a acknowledgement) equal(b acknowledgement) bool {
-	return a.version == b.version && a.failure == b.failure && slices.Equal(a.except, b.except)
+func (a Acknowledgement) equal(b Acknowledgement) bool {
+	return a.Version == b.Version && a.Failure == b.Failure && slices.Equal(a.Except, b.Except)
 }
 
 // mostExcept is how many Services are told to be behind. If there are more, namespaces are
 // told instead, and if those are more the rules as a whole are behind.
 const mostExcept = 50
 
-// acknowledgements know up to which resource version the groups of Services in hand-over
+// Acknowledgements know up to which resource version the groups of Services in hand-over
 // are programmed. The controller takes a version for all that are lower: so it never
 // passes one that is still to be programmed, but for those of Services that are told.
-type acknowledgements struct {
-	acknowledgement
+type Acknowledgements struct {
+	Acknowledgement
 	// waiting are the versions to be programmed.
 	waiting map[types.NamespacedName][]uint64
 	// ahead are the highest programmed ones of Services, behind one that waits.
 	ahead map[types.NamespacedName]uint64
 }
 
-func newAcknowledgements() *acknowledgements {
-	return &acknowledgements{waiting: map[types.NamespacedName][]uint64{}, ahead: map[types.NamespacedName]uint64{}}
+// NewAcknowledgements are those of a proxy that has programmed nothing.
+func NewAcknowledgements() *Acknowledgements {
+	return &Acknowledgements{waiting: map[types.NamespacedName][]uint64{}, ahead: map[types.NamespacedName]uint64{}}
 }
 
-// wait notes versions of groups of a Service that are not programmed yet.
-func (a *acknowledgements) wait(service types.NamespacedName, versions []uint64) {
+// Wait notes versions of groups of a Service that are not programmed yet.
+func (a *Acknowledgements) Wait(service types.NamespacedName, versions []uint64) {
 	if len(versions) == 0 {
 		return
 	}
@@ -56,9 +58,9 @@ func (a *acknowledgements) wait(service types.NamespacedName, versions []uint64)
 	a.waiting[service] = []uint64{slices.Min(all), slices.Max(all)}
 }
 
-// settle finds the version to tell when all is programmed of those Services that a
+// Settle finds the version to tell when all is programmed of those Services that a
 // condition holds for.
-func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
+func (a *Acknowledgements) Settle(programmed func(types.NamespacedName) bool) {
 	done := map[types.NamespacedName][]uint64{}
 	for service, versions := range a.waiting {
 		if programmed(service) {
@@ -74,7 +76,7 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 	for service, versions := range done {
 		for _, version := range versions {
 			if passes(version) {
-				a.version = max(a.version, version)
+				a.Version = max(a.Version, version)
 			} else {
 				a.ahead[service] = max(a.ahead[service], version)
 			}
@@ -82,7 +84,7 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 	}
 	for service, version := range a.ahead {
 		if passes(version) {
-			a.version = max(a.version, version)
+			a.Version = max(a.Version, version)
 			delete(a.ahead, service)
 		}
 	}
@@ -94,7 +96,7 @@ func (a *acknowledgements) settle(programmed func(types.NamespacedName) bool) {
 // setExcept picks the Services to be told of those that wait, or namespaces instead of most
 // Services, the first that began to wait, and returns the least version that the others wait
 // for, 0 if there are none.
-func (a *acknowledgements) setExcept() (least uint64) {
+func (a *Acknowledgements) setExcept() (least uint64) {
 	perNamespace := map[string]int{}
 	for service := range a.waiting {
 		perNamespace[service.Namespace]++
@@ -117,13 +119,13 @@ func (a *acknowledgements) setExcept() (least uint64) {
 		}
 	}
 	waiting := slices.SortedFunc(maps.Keys(since), func(x, y types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(since[x], since[y]), compareNames(x, y))
+		return cmp.Or(cmp.Compare(since[x], since[y]), cluster.CompareNames(x, y))
 	})
 	if len(waiting) > mostExcept {
 		least = since[waiting[mostExcept]]
 		waiting = waiting[:mostExcept]
 	}
-	slices.SortFunc(waiting, compareNames)
-	a.except = waiting
+	slices.SortFunc(waiting, cluster.CompareNames)
+	a.Except = waiting
 	return least
 }

@@ -1,4 +1,4 @@
-package proxy
+package events
 
 import (
 	"cmp"
@@ -12,16 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
 // recordFunc writes an event about a Service.
 type recordFunc func(about *corev1.ObjectReference, kind, reason, note string)
 
-// warnings tell users about Services that do not work on this node, by events: once when
+// Warnings tell users about Services that do not work on this node, by events: once when
 // that begins, once when it is over. A cluster has many nodes, so a node tells little at a
 // time.
-type warnings struct {
+type Warnings struct {
 	record recordFunc
 	clock  clock.PassiveClock
 	node   string
@@ -64,25 +65,27 @@ type familyWarning struct {
 }
 
 const (
-	// warnAfter is how long something lasts that is worth an event.
-	warnAfter = 3 * time.Second
+	// WarnAfter is how long something lasts that is worth an event.
+	WarnAfter = 3 * time.Second
 	// A node writes so many events at once, and one more each time.
 	warnBurst = 25
 	warnEvery = 10 * time.Second
-	// refusedEvery is the time between two events about refused addresses of a Service.
-	refusedEvery = 10 * time.Minute
+	// RefusedEvery is the time between two events about refused addresses of a Service.
+	RefusedEvery = 10 * time.Minute
 )
 
-func newWarnings(record recordFunc, c clock.PassiveClock, node string, reference func(types.NamespacedName) *corev1.ObjectReference) *warnings {
-	return &warnings{
+// NewWarnings makes warnings of a node, which are given to a function that writes an event, and
+// another that finds the object that one is about, nil if there is none.
+func NewWarnings(record recordFunc, c clock.PassiveClock, node string, reference func(types.NamespacedName) *corev1.ObjectReference) *Warnings {
+	return &Warnings{
 		record: record, clock: c, node: node, reference: reference, states: map[types.NamespacedName]*warning{},
 		claimed:  map[types.NamespacedName]*claimWarning{},
 		families: map[string]*familyWarning{}, budgets: map[string]*pace.Budget{},
 	}
 }
 
-// unreachable notes which ports of a Service are out of reach.
-func (w *warnings) unreachable(service types.NamespacedName, ports []string, now time.Time) {
+// Unreachable notes which ports of a Service are out of reach.
+func (w *Warnings) Unreachable(service types.NamespacedName, ports []string, now time.Time) {
 	one := w.states[service]
 	switch {
 	case len(ports) > 0 && one == nil:
@@ -98,8 +101,8 @@ func (w *warnings) unreachable(service types.NamespacedName, ports []string, now
 	}
 }
 
-// claims notes which addresses a Service claims and does not get, a sentence for each.
-func (w *warnings) claims(service types.NamespacedName, refused []string, now time.Time) {
+// Claims notes which addresses a Service claims and does not get, a sentence for each.
+func (w *Warnings) Claims(service types.NamespacedName, refused []string, now time.Time) {
 	one := w.claimed[service]
 	switch {
 	case len(refused) == 0 && (one == nil || one.at.IsZero()):
@@ -111,53 +114,59 @@ func (w *warnings) claims(service types.NamespacedName, refused []string, now ti
 	}
 }
 
-// tell writes the events that are due.
-func (w *warnings) tell(now time.Time) {
+// Node is the name of the node.
+func (w *Warnings) Node() string { return w.node }
+
+// Count is about how many Services something is known that was told or is to be.
+func (w *Warnings) Count() int { return len(w.states) + len(w.claimed) }
+
+// Tell writes the events that are due.
+func (w *Warnings) Tell(now time.Time) {
 	w.tellFamilies(now)
 	w.tellClaims(now)
 	due := map[types.NamespacedName]time.Time{}
 	for service, one := range w.states {
-		if one.told != (len(one.ports) > 0) && now.Sub(one.since) >= warnAfter {
+		if one.told != (len(one.ports) > 0) && now.Sub(one.since) >= WarnAfter {
 			due[service] = one.since
 		}
 	}
-	for _, service := range longestFirst(due) {
+	for _, service := range LongestFirst(due) {
 		one := w.states[service]
 		if len(one.ports) > 0 {
-			one.told = w.event(service, corev1.EventTypeWarning, "TopologyUnreachable", fmt.Sprintf(
+			one.told = w.Event(service, corev1.EventTypeWarning, "TopologyUnreachable", fmt.Sprintf(
 				"clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in", w.node, portsText(one.ports)), now)
 			continue
 		}
-		if w.event(service, corev1.EventTypeNormal, "TopologyReachable", fmt.Sprintf("clients on node %s reach the Service again", w.node), now) {
+		if w.Event(service, corev1.EventTypeNormal, "TopologyReachable", fmt.Sprintf("clients on node %s reach the Service again", w.node), now) {
 			delete(w.states, service)
 		}
 	}
 }
 
 // tellClaims writes the events about addresses that are refused.
-func (w *warnings) tellClaims(now time.Time) {
+func (w *Warnings) tellClaims(now time.Time) {
 	due := map[types.NamespacedName]time.Time{}
 	for service, one := range w.claimed {
 		switch {
-		case !one.at.IsZero() && now.Sub(one.at) < refusedEvery:
+		case !one.at.IsZero() && now.Sub(one.at) < RefusedEvery:
 		case len(one.refused) == 0:
 			delete(w.claimed, service)
-		case !slices.Equal(one.told, one.refused) && now.Sub(one.since) >= warnAfter:
+		case !slices.Equal(one.told, one.refused) && now.Sub(one.since) >= WarnAfter:
 			due[service] = one.since
 		}
 	}
-	for _, service := range longestFirst(due) {
+	for _, service := range LongestFirst(due) {
 		one := w.claimed[service]
-		if w.event(service, corev1.EventTypeWarning, "AddressRefused", fmt.Sprintf("node %s: %s", w.node, refusedText(one.refused)), now) {
+		if w.Event(service, corev1.EventTypeWarning, "AddressRefused", fmt.Sprintf("node %s: %s", w.node, refusedText(one.refused)), now) {
 			one.told, one.at = one.refused, now
 		}
 	}
 }
 
-// longestFirst are Services in the order in which they began to wait.
-func longestFirst(since map[types.NamespacedName]time.Time) []types.NamespacedName {
+// LongestFirst are Services in the order in which they began to wait.
+func LongestFirst(since map[types.NamespacedName]time.Time) []types.NamespacedName {
 	return slices.SortedFunc(maps.Keys(since), func(a, b types.NamespacedName) int {
-		return cmp.Or(since[a].Compare(since[b]), compareNames(a, b))
+		return cmp.Or(since[a].Compare(since[b]), cluster.CompareNames(a, b))
 	})
 }
 
@@ -170,29 +179,29 @@ func refusedText(sentences []string) string {
 	return strings.Join(sentences, ". ")
 }
 
-// refused tells that the kernel refuses a port.
-func (w *warnings) refused(port string, cause error) {
-	w.event(serviceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
+// Refused tells that the kernel refuses a port.
+func (w *Warnings) Refused(port string, cause error) {
+	w.Event(ServiceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
 		"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.node, port, cause), w.clock.Now())
 }
 
-// shut tells that load balancers cannot ask.
-func (w *warnings) shut(service types.NamespacedName, port uint16, cause error) {
-	w.event(service, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", fmt.Sprintf(
+// Shut tells that load balancers cannot ask.
+func (w *Warnings) Shut(service types.NamespacedName, port uint16, cause error) {
+	w.Event(service, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", fmt.Sprintf(
 		"node %s does not answer health checks of load balancers on port %d: %v", w.node, port, cause), w.clock.Now())
 }
 
-// bypassed notes that packets of the node do not come through the rules, and traversed that
-// they do again.
-func (w *warnings) bypassed(service types.NamespacedName, family, cause string) {
+// Bypassed notes that packets of the node do not come through the rules.
+func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string) {
 	w.traverses(service, family, cause)
 }
 
-func (w *warnings) traversed(service types.NamespacedName, family string) {
+// Traversed notes that they do again.
+func (w *Warnings) Traversed(service types.NamespacedName, family string) {
 	w.traverses(service, family, "")
 }
 
-func (w *warnings) traverses(service types.NamespacedName, family, cause string) {
+func (w *Warnings) traverses(service types.NamespacedName, family, cause string) {
 	one := w.families[family]
 	if one == nil {
 		one = &familyWarning{}
@@ -203,7 +212,7 @@ func (w *warnings) traverses(service types.NamespacedName, family, cause string)
 }
 
 // tellFamilies writes the events about the rules of the node.
-func (w *warnings) tellFamilies(now time.Time) {
+func (w *Warnings) tellFamilies(now time.Time) {
 	for _, family := range slices.Sorted(maps.Keys(w.families)) {
 		one := w.families[family]
 		if !one.due {
@@ -211,10 +220,10 @@ func (w *warnings) tellFamilies(now time.Time) {
 		}
 		var written bool
 		if one.cause == "" {
-			written = w.event(one.service, corev1.EventTypeNormal, "RulesTraversed", fmt.Sprintf(
+			written = w.Event(one.service, corev1.EventTypeNormal, "RulesTraversed", fmt.Sprintf(
 				"%s packets of node %s come through the rules of vicinity-proxy again", family, w.node), now)
 		} else {
-			written = w.event(one.service, corev1.EventTypeWarning, "RulesBypassed", fmt.Sprintf(
+			written = w.Event(one.service, corev1.EventTypeWarning, "RulesBypassed", fmt.Sprintf(
 				"no Service is handed over to node %s, whose %s packets do not come through the rules of vicinity-proxy: %s; see docs/coexistence.md",
 				w.node, family, one.cause), now)
 		}
@@ -224,9 +233,9 @@ func (w *warnings) tellFamilies(now time.Time) {
 	}
 }
 
-// event writes an event if the node may write one more of that reason now, and reports
+// Event writes an event if the node may write one more of that reason now, and reports
 // whether it may.
-func (w *warnings) event(service types.NamespacedName, kind, reason, note string, now time.Time) bool {
+func (w *Warnings) Event(service types.NamespacedName, kind, reason, note string, now time.Time) bool {
 	b := w.budgets[reason]
 	if b == nil {
 		b = &pace.Budget{Burst: warnBurst, Every: warnEvery}
@@ -241,8 +250,8 @@ func (w *warnings) event(service types.NamespacedName, kind, reason, note string
 	return true
 }
 
-// serviceOf is the Service of a port with a name such as "namespace/name:port".
-func serviceOf(port string) types.NamespacedName {
+// ServiceOf is the Service of a port with a name such as "namespace/name:port".
+func ServiceOf(port string) types.NamespacedName {
 	service, _, _ := strings.Cut(port, ":")
 	namespace, name, _ := strings.Cut(service, "/")
 	return types.NamespacedName{Namespace: namespace, Name: name}

@@ -1,4 +1,6 @@
-package proxy
+// Package events tells users by events what does not work of their Services on a node: Warnings
+// decide what is told and when, and a Writer writes it.
+package events
 
 import (
 	"context"
@@ -16,17 +18,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// eventWriter writes events about Services. It creates events and changes none, so that a
+// Writer writes events about Services. It creates events and changes none, so that a
 // proxy does not need the right to change events, which a role cannot limit to its own.
 //
 // The recorder of the client library is not used: it links the clients of all APIs, and
 // counts repeated events by changing them. Events are written one after the other, so one
 // that takes long delays those behind it.
-type eventWriter struct {
-	create  func(context.Context, *eventsv1.Event) error
-	node    string
-	metrics *metrics
-	log     logr.Logger
+type Writer struct {
+	create func(context.Context, *eventsv1.Event) error
+	node   string
+	// notWritten is called for each event that is not written.
+	notWritten func()
+	log        logr.Logger
 
 	queue chan *eventsv1.Event
 	// written is when events were recorded that were written in the last repeatAfter.
@@ -53,20 +56,23 @@ const (
 	// of eventRetry and up to a quarter more, so that nodes do not send in step.
 	eventTries = 12
 	eventRetry = 10 * time.Second
+	// eventTime bounds one request.
+	eventTime = 5 * time.Second
 	// mostNote and mostInstance are how many bytes the API takes of a note and of who
 	// reports it.
 	mostNote, mostInstance = 1024, 128
 )
 
-func newEventWriter(create func(context.Context, *eventsv1.Event) error, node string, m *metrics, log logr.Logger) *eventWriter {
-	return &eventWriter{
-		create: create, node: node, metrics: m, log: log,
+// NewWriter makes a writer of events of a node, by a function that creates one in the API.
+func NewWriter(create func(context.Context, *eventsv1.Event) error, node string, notWritten func(), log logr.Logger) *Writer {
+	return &Writer{
+		create: create, node: node, notWritten: notWritten, log: log,
 		queue: make(chan *eventsv1.Event, mostQueued), written: map[writtenEvent]time.Time{},
 	}
 }
 
-// record queues an event. Any goroutine may call it.
-func (w *eventWriter) record(about *corev1.ObjectReference, kind, reason, note string) {
+// Record queues an event. Any goroutine may call it.
+func (w *Writer) Record(about *corev1.ObjectReference, kind, reason, note string) {
 	now := time.Now()
 	event := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
@@ -92,8 +98,8 @@ func shortened(text string, most int) string {
 	return text[:end]
 }
 
-// run writes events until the context ends.
-func (w *eventWriter) run(ctx context.Context) {
+// Run writes events until the context ends.
+func (w *Writer) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,7 +123,7 @@ func contentOf(event *eventsv1.Event) writtenEvent {
 
 // isRepeated reports whether an event says what was written less than repeatAfter ago, and
 // no event of another reason about the Service came between.
-func (w *eventWriter) isRepeated(event *eventsv1.Event) bool {
+func (w *Writer) isRepeated(event *eventsv1.Event) bool {
 	content := contentOf(event)
 	at, isWritten := w.written[content]
 	if !isWritten || event.EventTime.Sub(at) >= repeatAfter {
@@ -132,7 +138,7 @@ func (w *eventWriter) isRepeated(event *eventsv1.Event) bool {
 }
 
 // remember notes that an event is written, and forgets the old ones.
-func (w *eventWriter) remember(event *eventsv1.Event) {
+func (w *Writer) remember(event *eventsv1.Event) {
 	w.failing.Store(false)
 	for content, at := range w.written {
 		if event.EventTime.Sub(at) >= repeatAfter {
@@ -143,9 +149,9 @@ func (w *eventWriter) remember(event *eventsv1.Event) {
 }
 
 // write creates an event, and tries again while the API server cannot be reached.
-func (w *eventWriter) write(ctx context.Context, event *eventsv1.Event) error {
+func (w *Writer) write(ctx context.Context, event *eventsv1.Event) error {
 	for try := 1; ; try++ {
-		limited, cancel := context.WithTimeout(ctx, writeTime)
+		limited, cancel := context.WithTimeout(ctx, eventTime)
 		err := w.create(limited, event)
 		cancel()
 		switch {
@@ -167,8 +173,8 @@ func (w *eventWriter) write(ctx context.Context, event *eventsv1.Event) error {
 }
 
 // failed counts an event that is not written, and reports the first in a row.
-func (w *eventWriter) failed(event *eventsv1.Event, cause error) {
-	w.metrics.failed(stepEvent)
+func (w *Writer) failed(event *eventsv1.Event, cause error) {
+	w.notWritten()
 	if w.failing.Swap(true) {
 		return
 	}

@@ -1,4 +1,6 @@
-package proxy
+// Package lease keeps the Lease by which vicinity-controller knows that the proxy of a node lives,
+// and what it has programmed of the groups of Services in hand-over.
+package lease
 
 import (
 	"context"
@@ -13,7 +15,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/pace"
@@ -43,31 +44,43 @@ const (
 	writeAgain = time.Second
 )
 
-// keeper keeps the Lease by which the controller knows that the node's proxy lives and what
-// it has programmed.
-type keeper struct {
-	leases leases
-	node   string
-	// owner is the node, with which the Lease goes. It is nil if that is not known.
-	owner func() *metav1.OwnerReference
-	// alive reports whether the proxy does its work.
-	alive   func() bool
-	clock   clock.WithDelayedExecution
-	metrics *metrics
-	log     logr.Logger
-	wake    chan struct{}
+// Options are what a keeper goes by.
+type Options struct {
+	// Leases are those of Vicinity's namespace, and node is the name of the own node.
+	Leases leases
+	Node   string
+	// Owner is the node, with which the Lease goes. It is nil if that is not known.
+	Owner func() *metav1.OwnerReference
+	// Alive reports whether the proxy does its work.
+	Alive func() bool
+	// Failed is called for each request that failed.
+	Failed func()
+	Log    logr.Logger
+}
 
-	budget  pace.Budget
+// Keeper keeps the Lease by which the controller knows that the node's proxy lives and what
+// it has programmed.
+type Keeper struct {
+	Options
+	// Budget bounds how often something is told before the Lease is renewed for it.
+	Budget pace.Budget
+	wake   chan struct{}
+
 	stored  *coordinationv1.Lease // as it was read or written last, nil if that is not known
 	failing bool
 
 	mu      sync.Mutex
-	current acknowledgement
+	current Acknowledgement
 	told    bool // that there is anything to say
 }
 
-// tell says what is programmed. It may be called by any goroutine.
-func (k *keeper) tell(programmed acknowledgement) {
+// NewKeeper makes a keeper, which has nothing to say until it is told.
+func NewKeeper(o Options) *Keeper {
+	return &Keeper{Options: o, Budget: pace.Budget{Burst: tellBurst, Every: tellEvery}, wake: make(chan struct{}, 1)}
+}
+
+// Tell says what is programmed. It may be called by any goroutine.
+func (k *Keeper) Tell(programmed Acknowledgement) {
 	k.mu.Lock()
 	changed := !k.told || !programmed.equal(k.current)
 	k.current, k.told = programmed, true
@@ -81,25 +94,25 @@ func (k *keeper) tell(programmed acknowledgement) {
 }
 
 // annotations are what the Lease says of what is programmed, empty where it says nothing.
-func (k *keeper) annotations() map[string]string {
+func (k *Keeper) annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	says := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: k.current.failure}
-	if k.current.version == 0 {
+	says := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: k.current.Failure}
+	if k.current.Version == 0 {
 		return says
 	}
-	names := make([]string, len(k.current.except))
-	for i, name := range k.current.except {
+	names := make([]string, len(k.current.Except))
+	for i, name := range k.current.Except {
 		names[i] = name.String()
 	}
-	says[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(k.current.version, 10)
+	says[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(k.current.Version, 10)
 	says[v1alpha1.AnnotationExcept] = strings.Join(names, ",")
 	return says
 }
 
-// run keeps the Lease until the context ends. Then it is left to grow old: the rules stay,
+// Run keeps the Lease until the context ends. Then it is left to grow old: the rules stay,
 // and the next proxy of the node takes it.
-func (k *keeper) run(ctx context.Context) {
+func (k *Keeper) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -107,7 +120,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 	for {
 		again := renewEvery
-		if k.alive() {
+		if k.Alive() {
 			if err := k.write(ctx); err != nil {
 				again = writeAgain
 			}
@@ -119,34 +132,34 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // rest waits until the Lease is to be written again, and reports whether it is.
-func (k *keeper) rest(ctx context.Context, most time.Duration) bool {
-	renew := k.clock.NewTimer(most)
+func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
+	renew := time.NewTimer(most)
 	defer renew.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-renew.C():
+	case <-renew.C:
 		return true
 	case <-k.wake:
 	}
 	wait := rand.N(tellWithin)
-	if now := k.clock.Now(); k.budget.Empty(now) {
-		wait = k.budget.Next().Sub(now)
+	if now := time.Now(); k.Budget.Empty(now) {
+		wait = k.Budget.Next().Sub(now)
 	}
-	moment := k.clock.NewTimer(wait)
+	moment := time.NewTimer(wait)
 	defer moment.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-renew.C():
-	case <-moment.C():
-		k.budget.Take(k.clock.Now())
+	case <-renew.C:
+	case <-moment.C:
+		k.Budget.Take(time.Now())
 	}
 	return true
 }
 
 // write renews the Lease. What failed is told when it begins to.
-func (k *keeper) write(ctx context.Context) error {
+func (k *Keeper) write(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	err := k.put(limited)
@@ -155,21 +168,21 @@ func (k *keeper) write(ctx context.Context) error {
 	}
 	if err != nil {
 		k.stored = nil
-		k.metrics.failed(stepLease)
+		k.Failed()
 		if !k.failing {
-			k.log.Error(err, "The Lease is not written, without which nothing is handed over to the proxies")
+			k.Log.Error(err, "The Lease is not written, without which nothing is handed over to the proxies")
 		}
 	}
 	k.failing = err != nil
 	return err
 }
 
-func (k *keeper) put(ctx context.Context) (err error) {
-	name := leasePrefix + k.node
+func (k *Keeper) put(ctx context.Context) (err error) {
+	name := leasePrefix + k.Node
 	if k.stored == nil {
-		k.stored, err = k.leases.Get(ctx, name, metav1.GetOptions{})
+		k.stored, err = k.Leases.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			k.stored, err = k.leases.Create(ctx, k.filled(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}), metav1.CreateOptions{})
+			k.stored, err = k.Leases.Create(ctx, k.filled(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}), metav1.CreateOptions{})
 			if err != nil {
 				return fmt.Errorf("creating Lease %s: %w", name, err)
 			}
@@ -179,7 +192,7 @@ func (k *keeper) put(ctx context.Context) (err error) {
 			return fmt.Errorf("reading Lease %s: %w", name, err)
 		}
 	}
-	written, err := k.leases.Update(ctx, k.filled(k.stored.DeepCopy()), metav1.UpdateOptions{})
+	written, err := k.Leases.Update(ctx, k.filled(k.stored.DeepCopy()), metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("writing Lease %s: %w", name, err)
 	}
@@ -188,7 +201,7 @@ func (k *keeper) put(ctx context.Context) (err error) {
 }
 
 // filled says all that there is to say in a Lease.
-func (k *keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
+func (k *Keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if lease.Labels == nil {
 		lease.Labels = map[string]string{}
 	}
@@ -203,11 +216,11 @@ func (k *keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 			delete(lease.Annotations, key)
 		}
 	}
-	if owner := k.owner(); owner != nil {
+	if owner := k.Owner(); owner != nil {
 		lease.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
-	holder, seconds := k.node, int32(v1alpha1.LeaseFresh/time.Second)
+	holder, seconds := k.Node, int32(v1alpha1.LeaseFresh/time.Second)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &holder, &seconds
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: k.clock.Now()}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	return lease
 }

@@ -1,4 +1,4 @@
-package proxy
+package lease
 
 import (
 	"context"
@@ -11,17 +11,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
@@ -33,6 +30,8 @@ type fakeLeases struct {
 	fail   error
 	// versions are those of all writes.
 	versions []string
+	// failed is how many requests failed.
+	failed atomic.Int64
 }
 
 func (l *fakeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
@@ -79,16 +78,15 @@ func (l *fakeLeases) store(lease *coordinationv1.Lease) (*coordinationv1.Lease, 
 }
 
 // leased runs a keeper in a time of its own.
-func leased(t *testing.T, test func(*keeper, *fakeLeases)) {
+func leased(t *testing.T, test func(*Keeper, *fakeLeases)) {
 	synctest.Test(t, func(t *testing.T) {
 		stored := &fakeLeases{}
-		k := &keeper{
-			leases: stored, node: "node-a", owner: func() *metav1.OwnerReference { return &metav1.OwnerReference{Kind: "Node", Name: "node-a"} }, alive: func() bool { return true },
-			clock: clock.RealClock{}, metrics: newMetrics(func(string) int { return 0 }), log: logr.Discard(),
-			wake: make(chan struct{}, 1), budget: pace.Budget{Burst: tellBurst, Every: tellEvery},
-		}
+		k := NewKeeper(Options{
+			Leases: stored, Node: "node-a", Owner: func() *metav1.OwnerReference { return &metav1.OwnerReference{Kind: "Node", Name: "node-a"} }, Alive: func() bool { return true },
+			Failed: func() { stored.failed.Add(1) }, Log: logr.Discard(),
+		})
 		ctx, cancel := context.WithCancel(t.Context())
-		go k.run(ctx)
+		go k.Run(ctx)
 		test(k, stored)
 		cancel()
 		synctest.Wait()
@@ -113,11 +111,11 @@ func (l *fakeLeases) set(change func()) {
 }
 
 func TestLease(t *testing.T) {
-	leased(t, func(k *keeper, stored *fakeLeases) {
+	leased(t, func(k *Keeper, stored *fakeLeases) {
 		if _, written := stored.pass(time.Minute); len(written) != 0 {
 			t.Fatal("a Lease is written before anything is programmed")
 		}
-		k.tell(acknowledgement{version: 0})
+		k.Tell(Acknowledgement{Version: 0})
 		lease, _ := stored.pass(0)
 		if lease == nil {
 			t.Fatal("no Lease is written when all is programmed")
@@ -140,21 +138,21 @@ func TestLease(t *testing.T) {
 }
 
 func TestProgrammedVersionsAreTold(t *testing.T) {
-	leased(t, func(k *keeper, stored *fakeLeases) {
+	leased(t, func(k *Keeper, stored *fakeLeases) {
 		last := func(written []string) string { return written[len(written)-1] }
-		k.tell(acknowledgement{version: 0})
+		k.Tell(Acknowledgement{Version: 0})
 		stored.pass(time.Second)
-		k.tell(acknowledgement{version: 41})
+		k.Tell(Acknowledgement{Version: 41})
 		if _, written := stored.pass(tellWithin); last(written) != "41" || len(written) != 2 {
 			t.Errorf("told %q", written)
 		}
-		k.tell(acknowledgement{version: 41})
+		k.Tell(Acknowledgement{Version: 41})
 		if _, written := stored.pass(tellWithin); len(written) != 2 {
 			t.Errorf("told again: %q", written)
 		}
 		// Many are told together, and none is forgotten.
 		for version := range uint64(2000) {
-			k.tell(acknowledgement{version: 42 + version})
+			k.Tell(Acknowledgement{Version: 42 + version})
 			stored.pass(10 * time.Millisecond)
 		}
 		_, written := stored.pass(tellEvery)
@@ -164,7 +162,7 @@ func TestProgrammedVersionsAreTold(t *testing.T) {
 		if last(written) != "2041" {
 			t.Errorf("told %q in the end", written)
 		}
-		k.tell(acknowledgement{version: 0})
+		k.Tell(Acknowledgement{Version: 0})
 		if _, written := stored.pass(renewEvery); last(written) != "" {
 			t.Errorf("told %q though no version says anything", written)
 		}
@@ -173,18 +171,18 @@ func TestProgrammedVersionsAreTold(t *testing.T) {
 
 // So is of which Services they say nothing.
 func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
-	leased(t, func(k *keeper, stored *fakeLeases) {
+	leased(t, func(k *Keeper, stored *fakeLeases) {
 		for _, test := range []struct {
-			tell    acknowledgement
+			tell    Acknowledgement
 			version string
 			except  string
 		}{
-			{acknowledgement{version: 41}, "41", ""},
-			{acknowledgement{version: 41, except: []types.NamespacedName{{Namespace: "shop", Name: "cart"}, {Namespace: "shop", Name: "web"}}}, "41", "shop/cart,shop/web"},
-			{acknowledgement{version: 41, except: []types.NamespacedName{{Namespace: "shop", Name: "web"}}}, "41", "shop/web"},
-			{acknowledgement{version: 42}, "42", ""},
+			{Acknowledgement{Version: 41}, "41", ""},
+			{Acknowledgement{Version: 41, Except: []types.NamespacedName{{Namespace: "shop", Name: "cart"}, {Namespace: "shop", Name: "web"}}}, "41", "shop/cart,shop/web"},
+			{Acknowledgement{Version: 41, Except: []types.NamespacedName{{Namespace: "shop", Name: "web"}}}, "41", "shop/web"},
+			{Acknowledgement{Version: 42}, "42", ""},
 		} {
-			k.tell(test.tell)
+			k.Tell(test.tell)
 			lease, _ := stored.pass(time.Second)
 			if version, except := lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]; version != test.version || except != test.except {
 				t.Errorf("told %q but for %q, want %q but for %q", version, except, test.version, test.except)
@@ -195,10 +193,10 @@ func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
 
 // A proxy that does not do its work does not say that it lives.
 func TestLeaseOfASickProxy(t *testing.T) {
-	leased(t, func(k *keeper, stored *fakeLeases) {
+	leased(t, func(k *Keeper, stored *fakeLeases) {
 		var sick atomic.Bool
-		k.alive = func() bool { return !sick.Load() }
-		k.tell(acknowledgement{version: 1})
+		k.Alive = func() bool { return !sick.Load() }
+		k.Tell(Acknowledgement{Version: 1})
 		stored.pass(0)
 		sick.Store(true)
 		if _, written := stored.pass(time.Minute); len(written) != 1 {
@@ -212,13 +210,13 @@ func TestLeaseOfASickProxy(t *testing.T) {
 }
 
 func TestLeaseThatCannotBeWritten(t *testing.T) {
-	leased(t, func(k *keeper, stored *fakeLeases) {
+	leased(t, func(k *Keeper, stored *fakeLeases) {
 		stored.set(func() { stored.fail = errors.New("the API is away") })
-		k.tell(acknowledgement{version: 7})
+		k.Tell(Acknowledgement{Version: 7})
 		stored.pass(10 * time.Second)
-		failed := testutil.ToFloat64(k.metrics.failures.WithLabelValues(stepLease))
+		failed := stored.failed.Load()
 		if failed < 5 || failed > 15 {
-			t.Errorf("%g writes failed in ten seconds", failed)
+			t.Errorf("%d writes failed in ten seconds", failed)
 		}
 		stored.set(func() { stored.fail = nil })
 		if _, written := stored.pass(writeAgain); len(written) != 1 || written[0] != "7" {
@@ -229,7 +227,7 @@ func TestLeaseThatCannotBeWritten(t *testing.T) {
 			stored.stored.ResourceVersion = "999"
 			stored.stored.Annotations["note"] = "kept"
 		})
-		k.tell(acknowledgement{version: 8})
+		k.Tell(Acknowledgement{Version: 8})
 		lease, written := stored.pass(5 * time.Second)
 		if written[len(written)-1] != "8" || lease.Annotations["note"] != "kept" {
 			t.Errorf("told %q, %v after a conflict", written, lease.Annotations)

@@ -1,4 +1,4 @@
-package proxy
+package events
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +21,11 @@ type eventsAPI struct {
 	created []*eventsv1.Event
 	tries   int
 	fails   error
+	// failures are the events that were not written.
+	failures int
 }
+
+func (a *eventsAPI) fail() { a.failures++ }
 
 func (a *eventsAPI) create(_ context.Context, event *eventsv1.Event) error {
 	a.tries++
@@ -33,12 +36,12 @@ func (a *eventsAPI) create(_ context.Context, event *eventsv1.Event) error {
 }
 
 // withEvents runs a writer of events while a test runs, in time of its own.
-func withEvents(t *testing.T, test func(*testing.T, *eventWriter, *eventsAPI)) {
+func withEvents(t *testing.T, test func(*testing.T, *Writer, *eventsAPI)) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &eventsAPI{}
-		w := newEventWriter(api.create, "node-a", newMetrics(func(string) int { return 0 }), logr.Discard())
+		w := NewWriter(api.create, "node-a", api.fail, logr.Discard())
 		ctx, cancel := context.WithCancel(t.Context())
-		go w.run(ctx)
+		go w.Run(ctx)
 		test(t, w, api)
 		cancel()
 		synctest.Wait()
@@ -51,9 +54,9 @@ func aboutService(name string) *corev1.ObjectReference {
 
 // The name of a node may be longer than what the API takes for who reports an event.
 func TestReportingInstanceFits(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
 		w.node = strings.Repeat("n", 253)
-		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+		w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
 		synctest.Wait()
 		if got := api.created[0].ReportingInstance; len(got) != mostInstance || !strings.HasPrefix(got, "vicinity-proxy-nnn") {
 			t.Errorf("it is reported by %q", got)
@@ -62,8 +65,8 @@ func TestReportingInstanceFits(t *testing.T) {
 }
 
 func TestEventsAreComplete(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
-		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", strings.Repeat("é", mostNote))
+	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
+		w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", strings.Repeat("é", mostNote))
 		synctest.Wait()
 		if len(api.created) != 1 {
 			t.Fatalf("%d events were created", len(api.created))
@@ -79,7 +82,7 @@ func TestEventsAreComplete(t *testing.T) {
 
 // An event is not repeated for a while, unless another one came between.
 func TestEventsAreNotRepeated(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
 		for i, step := range []struct {
 			service, reason, note string
 			after                 time.Duration
@@ -96,14 +99,14 @@ func TestEventsAreNotRepeated(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			before := len(api.created)
-			w.record(aboutService(step.service), corev1.EventTypeWarning, step.reason, step.note)
+			w.Record(aboutService(step.service), corev1.EventTypeWarning, step.reason, step.note)
 			synctest.Wait()
 			if written := len(api.created) > before; written != step.written {
 				t.Errorf("step %d: written is %t", i, written)
 			}
 		}
 		time.Sleep(repeatAfter)
-		w.record(aboutService("other"), corev1.EventTypeNormal, "TopologyReachable", "again")
+		w.Record(aboutService("other"), corev1.EventTypeNormal, "TopologyReachable", "again")
 		synctest.Wait()
 		if len(w.written) != 1 {
 			t.Errorf("%d Services are remembered", len(w.written))
@@ -117,7 +120,7 @@ func TestEventsThatFail(t *testing.T) {
 		name     string
 		err      error
 		tries    int
-		failures float64
+		failures int
 	}{
 		{"refused", fmt.Errorf("creating: %w", apierrors.NewForbidden(eventsv1.Resource("events"), "web.1", nil)), 1, 1},
 		{"there already", apierrors.NewAlreadyExists(eventsv1.Resource("events"), "web.1"), 1, 0},
@@ -125,16 +128,16 @@ func TestEventsThatFail(t *testing.T) {
 		{"not reached", errors.New("connection refused"), eventTries, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+			withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
 				api.fails = test.err
-				w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+				w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if failures := testutil.ToFloat64(w.metrics.failures.WithLabelValues(stepEvent)); api.tries != test.tries || failures != test.failures {
-					t.Errorf("%d tries and %g failures, want %d and %g", api.tries, failures, test.tries, test.failures)
+				if api.tries != test.tries || api.failures != test.failures {
+					t.Errorf("%d tries and %d failures, want %d and %d", api.tries, api.failures, test.tries, test.failures)
 				}
 				api.fails = nil
-				w.record(aboutService("web"), corev1.EventTypeNormal, "ElementsProgrammed", "all of it is programmed")
+				w.Record(aboutService("web"), corev1.EventTypeNormal, "ElementsProgrammed", "all of it is programmed")
 				synctest.Wait()
 				if len(api.created) != 1 {
 					t.Errorf("%d events were created afterwards", len(api.created))
@@ -147,24 +150,24 @@ func TestEventsThatFail(t *testing.T) {
 // Reporting an event does not wait for the API server.
 func TestEventsThatDoNotFit(t *testing.T) {
 	api := &eventsAPI{}
-	w := newEventWriter(api.create, "node-a", newMetrics(func(string) int { return 0 }), logr.Discard()) // it does not run
+	w := NewWriter(api.create, "node-a", api.fail, logr.Discard()) // it does not run
 	for i := range mostQueued + 3 {
-		w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprint(i))
+		w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprint(i))
 	}
-	if got := testutil.ToFloat64(w.metrics.failures.WithLabelValues(stepEvent)); got != 3 {
-		t.Errorf("%g failures", got)
+	if api.failures != 3 {
+		t.Errorf("%d failures", api.failures)
 	}
 }
 
 // An event that failed is no reason not to write the same one, and a row of failures is
 // logged once.
 func TestEventsAfterAFailure(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *eventWriter, api *eventsAPI) {
+	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
 		lines := 0
 		w.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
 		say := func(fails error) {
 			api.fails = fails
-			w.record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+			w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
 			synctest.Wait()
 		}
 		refused := apierrors.NewForbidden(eventsv1.Resource("events"), "web.1", nil)

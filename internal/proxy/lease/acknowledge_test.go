@@ -1,0 +1,97 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+func TestAcknowledgements(t *testing.T) {
+	name := func(text string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: text} }
+	a := NewAcknowledgements()
+	failing := map[string]bool{}
+	step := func(what string, want uint64, except ...string) {
+		t.Helper()
+		a.Settle(func(service types.NamespacedName) bool { return !failing[service.Name] })
+		var names []string
+		for _, one := range a.Except {
+			names = append(names, one.Name)
+		}
+		if a.Version != want || !slices.Equal(names, except) {
+			t.Errorf("%s: %d but for %q, want %d but for %q", what, a.Version, names, want, except)
+		}
+	}
+	step("nothing asked", 0)
+	a.Wait(name("web"), []uint64{12, 10})
+	step("two groups at once", 12)
+	step("nothing new", 12)
+
+	// What waits is told, and holds up nothing else.
+	failing["bad"] = true
+	a.Wait(name("bad"), []uint64{20})
+	a.Wait(name("early"), []uint64{19})
+	a.Wait(name("late"), []uint64{21})
+	step("one waits", 21, "bad")
+	a.Wait(name("bad"), []uint64{22, 25, 23})
+	if waiting := a.waiting[name("bad")]; len(waiting) > 2 {
+		t.Errorf("what waits grows: %v", waiting)
+	}
+	step("it still does", 21, "bad")
+	failing["bad"] = false
+	step("it is programmed", 25)
+
+	// Of a namespace with many of those that wait all Services are told, those of others one by
+	// one.
+	many := func(tell func(types.NamespacedName)) {
+		for i := range mostExcept {
+			tell(types.NamespacedName{Namespace: "greedy", Name: fmt.Sprintf("many-%02d", i)})
+		}
+	}
+	many(func(one types.NamespacedName) { failing[one.Name] = true; a.Wait(one, []uint64{26}) })
+	step("as many wait as can be told", 25, allOf(many)...)
+	failing["bad"] = true
+	a.Wait(name("bad"), []uint64{27})
+	a.Wait(name("web"), []uint64{28})
+	step("one more waits", 28, "*", "bad")
+	many(func(one types.NamespacedName) { delete(failing, one.Name) })
+	delete(failing, "bad")
+	step("they do not", 28)
+
+	// More namespaces than can be told hold up what is later than the first of the others. Those
+	// that have one Service each are not told whole.
+	many = func(tell func(types.NamespacedName)) {
+		for i := range mostExcept {
+			tell(types.NamespacedName{Namespace: fmt.Sprintf("many-%02d", i), Name: fmt.Sprintf("many-%02d", i)})
+		}
+	}
+	many(func(one types.NamespacedName) { failing[one.Name] = true; a.Wait(one, []uint64{30}) })
+	failing["bad"], failing["worse"] = true, true
+	a.Wait(name("bad"), []uint64{40})
+	a.Wait(name("worse"), []uint64{50})
+	a.Wait(name("web"), []uint64{39, 45})
+	a.Wait(name("early"), []uint64{60})
+	a.Settle(func(service types.NamespacedName) bool { return !failing[service.Name] })
+	if a.Version != 39 || len(a.Except) != mostExcept {
+		t.Errorf("too many wait: %d but for %d", a.Version, len(a.Except))
+	}
+	if i := slices.IndexFunc(a.Except, func(one types.NamespacedName) bool { return one.Name == v1alpha1.AllServices }); i >= 0 {
+		t.Errorf("all of %s are told, of which one waits", a.Except[i].Namespace)
+	}
+	many(func(one types.NamespacedName) { delete(failing, one.Name) })
+	step("few wait", 60, "bad", "worse")
+	failing["bad"], failing["worse"] = false, false
+	step("none does", 60)
+
+	a.Wait(name("web"), []uint64{55})
+	step("versions never fall", 60)
+}
+
+// allOf are the names that a function tells.
+func allOf(tell func(func(types.NamespacedName))) (names []string) {
+	tell(func(one types.NamespacedName) { names = append(names, one.Name) })
+	return names
+}
