@@ -1,9 +1,3 @@
-// Package proxy has the kernel of a node serve Services: it watches the API, has what
-// changes compiled, and writes the difference to nftables.
-//
-// It decides when something is programmed, and what becomes of that when the API or the
-// kernel fails. What the rules of a Service are to do is decided by package compile, what
-// rules there are for that by package ruleset, and package kernel carries it out.
 package proxy
 
 import (
