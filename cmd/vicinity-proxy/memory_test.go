@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"vicinity.dev/vicinity/internal/proxy"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 func TestMemoryLimit(t *testing.T) {
@@ -135,7 +135,7 @@ func TestDefaultsFitTheMemory(t *testing.T) {
 	for limit := int64(128 << 20); limit <= 8<<30; limit *= 2 {
 		environment := limit / 10 * 9 // as by the chart
 		before := debug.SetMemoryLimit(environment)
-		bounds := proxy.BoundsWithin(environment, proxy.Bounds{})
+		bounds := view.BoundsWithin(environment, view.Bounds{})
 		heap := heapLimit(limit, bounds.KernelMemory())
 		debug.SetMemoryLimit(before)
 		const inHeap = 700 // with the garbage that there is as a rule
@@ -150,21 +150,21 @@ func TestDefaultsFitTheMemory(t *testing.T) {
 func TestElements(t *testing.T) {
 	for _, test := range []struct {
 		memory      int64
-		given, want proxy.Bounds
+		given, want view.Bounds
 	}{
-		{0, proxy.Bounds{}, proxy.Bounds{Service: 2 << 20, Total: 4 << 20}},
-		{512 << 20, proxy.Bounds{}, proxy.Bounds{Service: 196_608, Total: 393_216}},
-		{512 << 20, proxy.Bounds{Service: 1000}, proxy.Bounds{Service: 1000, Total: 393_216}},
-		{512 << 20, proxy.Bounds{Service: 1_000_000}, proxy.Bounds{Service: 1_000_000, Total: 1_000_000}},
-		{512 << 20, proxy.Bounds{Total: 1000}, proxy.Bounds{Service: 500, Total: 1000}},
-		{1, proxy.Bounds{}, proxy.Bounds{Service: 1, Total: 1}},
+		{0, view.Bounds{}, view.Bounds{Service: 2 << 20, Total: 4 << 20}},
+		{512 << 20, view.Bounds{}, view.Bounds{Service: 196_608, Total: 393_216}},
+		{512 << 20, view.Bounds{Service: 1000}, view.Bounds{Service: 1000, Total: 393_216}},
+		{512 << 20, view.Bounds{Service: 1_000_000}, view.Bounds{Service: 1_000_000, Total: 1_000_000}},
+		{512 << 20, view.Bounds{Total: 1000}, view.Bounds{Service: 500, Total: 1000}},
+		{1, view.Bounds{}, view.Bounds{Service: 1, Total: 1}},
 	} {
-		if got := proxy.BoundsWithin(test.memory, test.given); got != test.want {
+		if got := view.BoundsWithin(test.memory, test.given); got != test.want {
 			t.Errorf("with %d bytes and %+v: %+v, want %+v", test.memory, test.given, got, test.want)
 		}
 	}
 	const withChart = 1 << 30 / 10 * 9
-	if got := proxy.BoundsWithin(withChart, proxy.Bounds{}); got.Service < 3*100_100 {
+	if got := view.BoundsWithin(withChart, view.Bounds{}); got.Service < 3*100_100 {
 		t.Errorf("with the chart's limit a Service may have %d elements", got.Service)
 	}
 }

@@ -159,9 +159,9 @@ func (s *settings) options() (proxy.Options, error) {
 	if wrong != nil {
 		return proxy.Options{}, wrong
 	}
+	rules.Elements = view.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), rules.Elements)
 	return proxy.Options{
 		NodeName: s.nodeName, Settings: rules,
-		Elements:      proxy.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), proxy.Bounds{Service: s.rules.MaxServiceElements, Total: s.rules.MaxElements}),
 		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
 		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort), Accounting: s.conntrackAccounting,
 	}, nil

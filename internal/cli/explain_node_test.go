@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -541,6 +542,44 @@ func TestExplainNodeKnowsMaxAffinityClients(t *testing.T) {
 			t.Errorf("with maps of %d clients in the kernel the exit code is %d, want %d: %s%s", clients, got, code, stdout, stderr)
 		}
 	}
+}
+
+// Of a Service beyond its bound the rules are a part, whether a flag bounds it or the memory of
+// the container.
+func TestExplainNodeKnowsWhatOneServiceMayTake(t *testing.T) {
+	const most = 30
+	service, near := proxiedService(), aGroup("near", "1@a1 2@a2 3@a1 4@a2 5@a1 6@a2 7@a1 8@a2", nil)
+	whole := compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}}
+	part := whole
+	part.MaxElements = most
+	for name, bound := range map[string]func(*corev1.Container){
+		"by a flag":                     func(c *corev1.Container) { c.Args = append(c.Args, fmt.Sprint("--max-service-elements=", most)) },
+		"by that of all":                func(c *corev1.Container) { c.Args = append(c.Args, fmt.Sprint("--max-elements=", 2*most)) },
+		"by the limit of the container": func(c *corev1.Container) { c.Resources.Limits = memoryLimit("80Ki") },
+		"by that of the program": func(c *corev1.Container) {
+			c.Resources.Limits, c.Env = memoryLimit("1Gi"), []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "80KiB"}}
+		},
+	} {
+		for code, in := range []compile.Input{part, whole} {
+			c := newProxiedCluster(service, near)
+			bound(&c.objects[len(c.objects)-1].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0])
+			held := heldFor(t, in)
+			held[ruleset.IPv6] = emptyTable(t)
+			c.here = machine{
+				addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
+				rules:     func() (rulesOfNode, error) { return held, nil },
+				pause:     func(context.Context, time.Duration) error { return nil },
+			}
+			want := fmt.Sprintf("and --max-service-elements allows %d;", most)
+			if got, stdout, stderr := c.explain(t.Context(), "a1"); got != code || !strings.Contains(stdout, want) {
+				t.Errorf("bounded %s, exit code %d instead of %d: %q is to be in\n%s%s", name, got, code, want, stdout, stderr)
+			}
+		}
+	}
+}
+
+func memoryLimit(quantity string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(quantity)}
 }
 
 // podsFrom tells pods by their addresses.

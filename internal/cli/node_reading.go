@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -149,7 +150,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 					r.in.Settings.APIServer = netset.Of(address)
 				}
 			}
-			if err := r.apply(container.Args); err != nil {
+			if err := r.apply(&container); err != nil {
 				r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a flag that makes no sense (%v); its default flags are assumed", set.Namespace, set.Name, err))
 			}
 		}
@@ -170,12 +171,12 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 
 // apply takes over the flags of vicinity-proxy that its rules depend on, or none of them if
 // one makes no sense.
-func (r *nodeReader) apply(args []string) error {
+func (r *nodeReader) apply(container *corev1.Container) error {
 	var given proxyflags.Flags
 	flags := flagsOf("vicinity-proxy")
 	given.Add(flags)
 	file := flags.String("config", "", "")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(container.Args); err != nil {
 		return err
 	}
 	settings, wrong := given.Settings()
@@ -186,8 +187,23 @@ func (r *nodeReader) apply(args []string) error {
 		r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
 	}
 	settings.APIServer = r.in.Settings.APIServer
+	settings.Elements = view.BoundsWithin(memoryOf(container), settings.Elements)
 	r.in.Settings = settings
 	return nil
+}
+
+// memoryOf is how many bytes the program of a container may have, as it finds out itself: by the
+// limit or the GOMEMLIMIT variable if that is less. It is zero if there is no limit.
+func memoryOf(container *corev1.Container) int64 {
+	least := container.Resources.Limits.Memory().Value()
+	for _, variable := range container.Env {
+		// Go writes MiB where Kubernetes writes Mi.
+		limit, err := resource.ParseQuantity(strings.TrimSuffix(variable.Value, "B"))
+		if variable.Name == "GOMEMLIMIT" && err == nil && limit.Value() > 0 && (least == 0 || limit.Value() < least) {
+			least = limit.Value()
+		}
+	}
+	return least
 }
 
 // lease is the Lease of the node's proxy, nil if there is none or it may not be read.

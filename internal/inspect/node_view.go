@@ -40,6 +40,7 @@ func newNodeView(in NodeReading) *nodeView {
 	}
 	compiled := slices.Clone(e.result.Families)
 	for _, rival := range in.Rivals {
+		rival.MaxElements = in.Settings.Elements.Service
 		compiled = append(compiled, compile.Service(rival, e.options).Families...)
 	}
 	for _, family := range in.Settings.Families() {
@@ -76,8 +77,17 @@ func (e *nodeView) refused() []string {
 	return e.result.Refused.Sentences(len(e.result.Refused.First))
 }
 
+// leftOut says that the Service takes more elements than one may have.
+func (e *nodeView) leftOut() []string {
+	bounds, wanted := e.Settings.Elements, e.result.Elements
+	if bounds.ForOne(wanted) == wanted {
+		return nil
+	}
+	return []string{"vicinity-proxy programs a part of the Service: " + bounds.Beyond(wanted)}
+}
+
 func (e *nodeView) input(groups []*v1alpha1.EndpointGroup) compile.Input {
-	return compile.Input{Service: e.Service, Groups: groups, Slices: e.Slices}
+	return compile.Input{Service: e.Service, Groups: groups, Slices: e.Slices, MaxElements: e.Settings.Elements.Service}
 }
 
 // locate notes where endpoints are.

@@ -12,55 +12,15 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// Bounds are how many elements of the kernel's sets the rules may have, as package ruleset
-// counts them. Zero is no bound.
-type Bounds struct {
-	// Service bounds what one Service takes, and Total what all of them do.
-	Service, Total int
-}
-
-const (
-	// bytesPerElement is what an element costs if as many of them change at once as one sync may
-	// change, which is more than all. It has some 140 bytes in the kernel, and half as much again
-	// while others linger. The program has some 150 bytes of it from then on, and while it changes
-	// up to 500: the element as it was and as it will be, the message that says so, and the
-	// connections that lead where it led. The rest is for garbage.
-	bytesPerElement = 1024
-	// kernelBytes are those of them that the kernel takes.
-	kernelBytes = 140 / 2 * 3
-	// unlimitedElements is for programs whose memory has no limit: 4 GiB.
-	unlimitedElements = 4 << 20
-)
-
-// BoundsWithin fills in what is not given, for a program with so many bytes of memory, zero
-// if that has no limit. A quarter of it is for what the API says. One Service may have half
-// of all elements.
-func BoundsWithin(memory int64, given Bounds) Bounds {
-	if given.Total == 0 {
-		given.Total = unlimitedElements
-		if memory > 0 {
-			given.Total = int(max(1, memory/4*3/bytesPerElement))
-		}
-		given.Total = max(given.Total, given.Service)
-	}
-	if given.Service == 0 {
-		given.Service = max(1, given.Total/2)
-	}
-	return given
-}
-
-// KernelMemory is how many bytes the kernel may need for the elements of all Services. They count
-// for the memory of the control group, and not for that of the program.
-func (b Bounds) KernelMemory() int64 { return int64(b.Total) * kernelBytes }
-
-// bounds keep Services within Bounds. A Service for which there is not enough room for all
+// bounds keep Services within view.Bounds. A Service for which there is not enough room for all
 // that it takes goes on with as much as it had, and waits. One that has nothing gets the least
 // that all its ports work with, when there is room for no other whole. It does not get all
 // that is left: smaller Services that come later would find nothing.
 type bounds struct {
-	Bounds
+	view.Bounds
 	used int
 	// given are the elements that Services may have, and shortages those that need more.
 	given     map[types.NamespacedName]int
@@ -87,7 +47,7 @@ type shortage struct {
 	ended, told bool
 }
 
-func newBounds(b Bounds) *bounds {
+func newBounds(b view.Bounds) *bounds {
 	all := &bounds{Bounds: b, given: map[types.NamespacedName]int{}, shortages: map[types.NamespacedName]*shortage{}}
 	all.begin()
 	return all
@@ -109,7 +69,7 @@ type limit struct {
 func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled func(limit) compile.Result) compile.Result {
 	result := compiled(limit{most: b.Service})
 	before := b.given[name]
-	given := b.one(result.Elements)
+	given := b.ForOne(result.Elements)
 	if given > before && (b.held[name] || given-before > b.room()) {
 		given = before
 		if name == b.heir && result.Least <= b.room() {
@@ -135,19 +95,11 @@ func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled
 // them takes memory until the kernel has it. It is what one Service of the largest size changes,
 // or as much as there may be at all, and a quarter more: so small Services need not wait until a
 // large one has had its turn.
-func (b Bounds) perSync() int {
+func (b *bounds) perSync() int {
 	if b.Total == 0 {
 		return 0
 	}
 	return max(b.Total, 2*b.Service) / 4 * 5
-}
-
-// one is what one Service may have that wants so many.
-func (b Bounds) one(wanted int) int {
-	if b.Service > 0 {
-		return min(wanted, b.Service)
-	}
-	return wanted
 }
 
 // room is how many elements are left.
@@ -228,7 +180,7 @@ func inOrder(demands []demand) []demand {
 func (b *bounds) demands() []demand {
 	var all []demand
 	for name, one := range b.shortages {
-		if wanted := b.one(one.wanted); !one.ended && wanted > one.given {
+		if wanted := b.ForOne(one.wanted); !one.ended && wanted > one.given {
 			all = append(all, demand{name, wanted, wanted - one.given, one.created})
 		}
 	}
@@ -288,7 +240,7 @@ func (b *bounds) left() []types.NamespacedName {
 	room := b.room()
 	for name, one := range b.shortages {
 		if !one.ended && one.given == 0 && one.least <= room {
-			all = append(all, demand{name: name, wanted: b.one(one.wanted), created: one.created})
+			all = append(all, demand{name: name, wanted: b.ForOne(one.wanted), created: one.created})
 		}
 	}
 	if len(all) == 0 {
@@ -326,14 +278,9 @@ func (b *bounds) text(one *shortage) string {
 	if one.nothing {
 		part = "nothing of the Service"
 	}
-	if one.given == b.one(one.wanted) {
-		return part + ": " + b.beyond(one.wanted)
+	if one.given == b.ForOne(one.wanted) {
+		return part + ": " + b.Beyond(one.wanted)
 	}
 	return fmt.Sprintf("%s: all of it takes %d elements, it has %d, and of the %d that --max-elements allows %d are left; remove Services or endpoints, or raise the flag and the memory of vicinity-proxy",
 		part, one.wanted, one.given, b.Total, b.room())
-}
-
-// beyond says what is the matter with a Service that wants more than one may have.
-func (b Bounds) beyond(wanted int) string {
-	return fmt.Sprintf("all of it takes %d elements, and --max-service-elements allows %d; give it fewer ports, external IPs or endpoints, or raise the flag", wanted, b.Service)
 }

@@ -20,10 +20,11 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // bounded is a world whose programmer keeps to bounds.
-func bounded(t *testing.T, b Bounds) *world {
+func bounded(t *testing.T, b view.Bounds) *world {
 	w := newWorld(t)
 	w.bounds = newBounds(b)
 	return w
@@ -67,7 +68,7 @@ func (w *world) serves(address string) bool {
 // A Service beyond its bound has a part programmed, which goes on with its endpoints. Its
 // groups are not acknowledged, all others are, and it is told when that begins and ends.
 func TestServiceBeyondItsBound(t *testing.T) {
-	w := bounded(t, Bounds{Service: 300, Total: 100_000})
+	w := bounded(t, view.Bounds{Service: 300, Total: 100_000})
 	web, other := inHandOver("web", "10.96.0.1"), inHandOver("other", "10.96.0.2")
 	w.put(web, other, handedOver(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2")), handedOver(aGroup("other", "other-1", "10.1.1.9"))) // 1 to 4
 	w.right("within its bound")
@@ -136,7 +137,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 func TestTotalIsGivenByAge(t *testing.T) {
 	const services = 20
 	each := func() int {
-		w := bounded(t, Bounds{Total: 1 << 30})
+		w := bounded(t, view.Bounds{Total: 1 << 30})
 		w.put(aService("s0", "10.96.0.1"), aGroup("s0", "s0-1", "10.1.1.1", "10.1.1.2"))
 		w.run(time.Second)
 		return w.bounds.used
@@ -144,7 +145,7 @@ func TestTotalIsGivenByAge(t *testing.T) {
 	// By name they would be in the other order.
 	name := func(i int) string { return fmt.Sprintf("s%d", 99-i) }
 	for seed := range uint64(5) {
-		w := bounded(t, Bounds{Service: 10 * each, Total: 12*each + each/2})
+		w := bounded(t, view.Bounds{Service: 10 * each, Total: 12*each + each/2})
 		var all []*corev1.Service
 		for i := range services {
 			service := aService(name(i), fmt.Sprintf("10.96.0.%d", i+1))
@@ -220,7 +221,7 @@ func TestGrowthWithoutRoom(t *testing.T) {
 		return service, group
 	}
 	used := func() int {
-		w := bounded(t, Bounds{Total: 1 << 30})
+		w := bounded(t, view.Bounds{Total: 1 << 30})
 		w.put(with(3, "10.1.1.1", "10.1.1.2"))
 		w.run(time.Second)
 		return w.bounds.used
@@ -233,7 +234,7 @@ func TestGrowthWithoutRoom(t *testing.T) {
 		}
 		return n
 	}
-	w := bounded(t, Bounds{Service: 1000, Total: used + 5})
+	w := bounded(t, view.Bounds{Service: 1000, Total: used + 5})
 	w.put(with(3, "10.1.1.1", "10.1.1.2"))
 	w.run(time.Second)
 	w.put(with(4, "10.1.1.1", "10.1.1.2"))
@@ -257,7 +258,7 @@ func born(service *corev1.Service, after time.Duration) *corev1.Service {
 // After a start small Services come first, so that none of them goes out of the kernel for
 // older ones that have grown since.
 func TestSmallServicesComeFirst(t *testing.T) {
-	w := bounded(t, Bounds{Service: 500, Total: 1000})
+	w := bounded(t, view.Bounds{Service: 500, Total: 1000})
 	old, older := born(aService("old", "10.96.0.1"), 0), born(aService("older", "10.96.0.3"), -time.Hour)
 	small := born(aService("small", "10.96.0.2"), time.Hour)
 	groups := []metav1.Object{aGroup("old", "old-1", "10.1.1.1"), aGroup("older", "older-1", "10.1.1.1"), aGroup("small", "small-1", "10.1.1.2")}
@@ -309,7 +310,7 @@ func TestTwoServicesUseUpTheTotal(t *testing.T) {
 		"a start":        func(w *world) { w.startAnew() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := bounded(t, BoundsWithin(0, Bounds{Total: 1000}))
+			w := bounded(t, view.BoundsWithin(0, view.Bounds{Total: 1000}))
 			for _, one := range []*corev1.Service{aService("large-1", "10.96.0.1"), aService("large-2", "10.96.0.2")} {
 				w.put(withExternal(one, 2000), aGroup(one.Name, one.Name+"-1", "10.1.1.1"))
 			}
@@ -340,7 +341,7 @@ func TestTwoServicesUseUpTheTotal(t *testing.T) {
 func TestNewServicesGetTheLeast(t *testing.T) {
 	const ports = 2
 	least := ports * (ruleset.PortCost(0, false, 0, 0) + ruleset.FrontCost(1, false, false))
-	w := bounded(t, Bounds{Service: 500, Total: 500 + 2*least + least/2})
+	w := bounded(t, view.Bounds{Service: 500, Total: 500 + 2*least + least/2})
 	w.put(withExternal(aService("first", "10.96.0.9"), 2000), aGroup("first", "first-1", "10.1.1.9"))
 	w.run(time.Second)
 	for i := range 3 {
@@ -388,10 +389,10 @@ func TestRestOfTheRoom(t *testing.T) {
 			w.run(time.Second)
 		}
 	}
-	w := bounded(t, Bounds{Total: 1 << 20})
+	w := bounded(t, view.Bounds{Total: 1 << 20})
 	fill(w)
 	used := w.bounds.used
-	w = bounded(t, Bounds{Service: 1000, Total: used - 20})
+	w = bounded(t, view.Bounds{Service: 1000, Total: used - 20})
 	fill(w)
 	// Without it all ten would be.
 	small := func() (n int) {
@@ -437,7 +438,7 @@ func TestOrderOfAStart(t *testing.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 40), 1, 8).Draw(r, "external IPs")
 		ages := rapid.Permutation(sizes).Draw(r, "ages")
 		total := rapid.IntRange(50, 1000).Draw(r, "total")
-		comes := func(b Bounds) *world {
+		comes := func(b view.Bounds) *world {
 			w := bounded(t, b)
 			for i, n := range sizes {
 				name := fmt.Sprintf("s%d", i)
@@ -446,8 +447,8 @@ func TestOrderOfAStart(t *testing.T) {
 			w.run(time.Second)
 			return w
 		}
-		takes := comes(Bounds{Total: 1 << 30}).bounds.given
-		w := comes(Bounds{Service: 300, Total: total})
+		takes := comes(view.Bounds{Total: 1 << 30}).bounds.given
+		w := comes(view.Bounds{Service: 300, Total: total})
 		left, waits := total, false
 		for _, wanted := range slices.Sorted(maps.Values(takes)) {
 			if wanted = min(wanted, 300); wanted <= left {
@@ -470,13 +471,13 @@ func TestOrderOfAStart(t *testing.T) {
 		}
 		parts := 0
 		for name, one := range w.bounds.shortages {
-			if one.given > 0 && one.given < w.bounds.one(one.wanted) {
+			if one.given > 0 && one.given < w.bounds.ForOne(one.wanted) {
 				if parts++; parts > 1 {
 					r.Errorf("%s has %d of %d, and so has another", name, one.given, one.wanted)
 				}
 			}
 			for other, given := range w.bounds.given {
-				if wanted := w.bounds.one(one.wanted); one.given == 0 && given > wanted {
+				if wanted := w.bounds.ForOne(one.wanted); one.given == 0 && given > wanted {
 					r.Errorf("%s waits for %d, and %s has %d", name, wanted, other, given)
 				}
 			}
@@ -489,7 +490,7 @@ func TestOrderOfAStart(t *testing.T) {
 // are served.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		w := bounded(t, Bounds{Service: 400, Total: 1000})
+		w := bounded(t, view.Bounds{Service: 400, Total: 1000})
 		w.put(aService("fixed", "10.96.9.9"))
 		w.run(time.Second)
 		for range rapid.IntRange(1, 25).Draw(r, "changes") {
@@ -521,7 +522,7 @@ func TestBoundsHold(t *testing.T) {
 				r.Fatalf("the kernel holds %d elements, and Services may have %d", held, sum)
 			}
 			for name, one := range w.bounds.shortages {
-				if more := w.bounds.one(one.wanted) - one.given; !one.ended && more > 0 && more <= room {
+				if more := w.bounds.ForOne(one.wanted) - one.given; !one.ended && more > 0 && more <= room {
 					r.Fatalf("%s waits for %d elements, and %d are left", name, more, room)
 				}
 			}
@@ -543,18 +544,18 @@ func TestHealthWhereAddressesAreLeftOut(t *testing.T) {
 	}
 	group := aGroup("web", "web-1", "10.1.1.1", "10.1.1.2")
 	group.Spec.Endpoints[0].Node = "node-a"
-	w := bounded(t, Bounds{Total: 1 << 30})
+	w := bounded(t, view.Bounds{Total: 1 << 30})
 	w.put(service("203.0.113.1"), group)
 	w.run(time.Second)
 	enough := w.bounds.used
 	for _, test := range []struct {
 		name   string
-		bounds Bounds
+		bounds view.Bounds
 		want   int
 	}{
-		{"each Service", Bounds{Service: enough, Total: 1 << 20}, 1},
-		{"all Services", Bounds{Service: 1 << 10, Total: enough}, 0},
-		{"room", Bounds{Service: 1 << 10, Total: 1 << 20}, 1},
+		{"each Service", view.Bounds{Service: enough, Total: 1 << 20}, 1},
+		{"all Services", view.Bounds{Service: 1 << 10, Total: enough}, 0},
+		{"room", view.Bounds{Service: 1 << 10, Total: 1 << 20}, 1},
 	} {
 		w := bounded(t, test.bounds)
 		w.put(service("203.0.113.1"), group)
@@ -575,7 +576,7 @@ func TestHealthWhereAddressesAreLeftOut(t *testing.T) {
 
 // Without bounds nothing is refused, and nothing waits.
 func TestNoBounds(t *testing.T) {
-	b := newBounds(Bounds{})
+	b := newBounds(view.Bounds{})
 	got := b.fit(types.NamespacedName{Name: "web"}, start, start, func(one limit) compile.Result {
 		if one != (limit{}) {
 			t.Errorf("a limit of %+v", one)
@@ -593,7 +594,7 @@ func TestStickyServicesHaveRoom(t *testing.T) {
 	const services = 10_000
 	for _, clients := range []int{100, 1000, ruleset.MostAffinityClients} {
 		for _, memory := range []int64{0, 1 << 30} {
-			b := newBounds(BoundsWithin(memory, Bounds{}))
+			b := newBounds(view.BoundsWithin(memory, view.Bounds{}))
 			cost := ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(3, true, false)
 			if most := b.Total / cost; memory == 0 && most < services || most < services/5 {
 				t.Errorf("of %d bytes of memory, %d sticky Services of %d elements with %d clients have rules", memory, most, cost, clients)
@@ -644,7 +645,7 @@ func TestMaxAffinityClients(t *testing.T) {
 
 // Services of one namespace that are beyond their bound hold up the hand-over of no other.
 func TestShortagesHoldUpNoOther(t *testing.T) {
-	w := bounded(t, Bounds{Service: 100, Total: 1 << 20})
+	w := bounded(t, view.Bounds{Service: 100, Total: 1 << 20})
 	const told = 50 // Services, and then whole namespaces
 	for i := range told + 1 {
 		name := fmt.Sprintf("greedy-%d", i)

@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // of moves an object into another namespace.
@@ -549,7 +550,7 @@ func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
 
 // That a Service waits for room does not hide which addresses it does not get.
 func TestRefusedAddressesOfAServiceThatWaits(t *testing.T) {
-	w := bounded(t, Bounds{Service: 100, Total: 100})
+	w := bounded(t, view.Bounds{Service: 100, Total: 100})
 	w.put(aRange("one", "10.96.0.0/16"))
 	w.put(withExternal(aService("large", "10.96.0.1"), 50), aGroup("large", "large-1", "10.1.1.1"))
 	w.run(time.Minute)

@@ -84,8 +84,8 @@ func (o *Options) remark(out io.Writer, name types.NamespacedName, result *compi
 	for _, note := range result.Notes {
 		fmt.Fprintf(out, "# %s: %s\n", name, note)
 	}
-	if o.Elements.one(result.Elements) < result.Elements {
-		fmt.Fprintf(out, "# %s: %s\n", name, o.Elements.beyond(result.Elements))
+	if o.Elements.ForOne(result.Elements) < result.Elements {
+		fmt.Fprintf(out, "# %s: %s\n", name, o.Elements.Beyond(result.Elements))
 	}
 	for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
 		fmt.Fprintf(out, "# %s: %s\n", name, refused)

@@ -13,6 +13,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // watchedKernel tells when something of an address was done.
@@ -75,7 +76,7 @@ func BenchmarkQuietService(b *testing.B) {
 			})
 			defer k.Close()
 			w := &world{programmer: liveProgrammer(k)}
-			w.bounds = newBounds(BoundsWithin(1<<30/10*9, Bounds{}))
+			w.bounds = newBounds(view.BoundsWithin(1<<30/10*9, view.Bounds{}))
 			w.put(aService("quiet", "10.96.0.2"), aGroup("quiet", "quiet-1", "10.1.1.1"))
 			w.catalogue.Fill(func() { w.catalogue.SetNode(aNode("a")) })
 			w.settleIn()

@@ -206,7 +206,7 @@ func TestBoundsOfANodeWithoutIPv6(t *testing.T) {
 
 	w = newWorld(t)
 	w.settings.WithoutIPv6 = true
-	w.families, w.named, w.bounds = nil, nil, newBounds(Bounds{Service: four, Total: four})
+	w.families, w.named, w.bounds = nil, nil, newBounds(view.Bounds{Service: four, Total: four})
 	w.begin()
 	w.put(dual, group.DeepCopy(), six)
 	w.run(time.Minute)

@@ -19,6 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // provenWorld is a world whose node is probed. The prober works beside it, in real time.
@@ -257,7 +258,7 @@ func TestWithoutProbe(t *testing.T) {
 // that there are.
 func TestProbeOnAFullNode(t *testing.T) {
 	w := newProvenWorld(t)
-	w.bounds = newBounds(Bounds{Service: 600, Total: 600})
+	w.bounds = newBounds(view.Bounds{Service: 600, Total: 600})
 	w.put(born(withExternal(inHandOver("greedy", "10.96.0.1"), 500), 0), aGroup("greedy", "greedy-1", "10.1.1.1"))
 	w.run(time.Minute)
 	if w.bounds.room() > 10 {

@@ -51,8 +51,6 @@ type Options struct {
 	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
 	// seems to have changed them.
 	SyncPeriod time.Duration
-	// Elements bounds what Services take of the kernel.
-	Elements Bounds
 	// LeaseNamespace is where the Lease of the proxy is, and where vicinity-controller
 	// publishes the addresses of nodes.
 	LeaseNamespace string

@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // A Service that changes all the time, and takes long to program, does not hold another up: a
@@ -249,12 +250,12 @@ func flapper(i, n int) (*corev1.Service, *v1alpha1.EndpointGroup) {
 // transaction is larger than there is memory for. A small one that changes then does not wait.
 func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 	const large = 3
-	w := bounded(t, Bounds{Total: 1 << 20})
+	w := bounded(t, view.Bounds{Total: 1 << 20})
 	service, group := flapper(0, 0)
 	w.put(service, group)
 	w.run(time.Second)
 	each := w.bounds.used
-	w = bounded(t, Bounds{Service: each, Total: (large + 1) * each})
+	w = bounded(t, view.Bounds{Service: each, Total: (large + 1) * each})
 	var sizes []int
 	w.kernel.refuses = func(transaction ruleset.Transaction) error {
 		sizes = append(sizes, sizeOf(transaction))
@@ -297,7 +298,7 @@ func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 // those that were left come before those that have changed since.
 func TestLargeServicesHaveTheirTurn(t *testing.T) {
 	const services = 10
-	w := bounded(t, Bounds{Total: 1 << 20})
+	w := bounded(t, view.Bounds{Total: 1 << 20})
 	for i := range services {
 		service, group := flapper(i, 0)
 		w.put(service, group)

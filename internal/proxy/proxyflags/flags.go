@@ -21,10 +21,9 @@ type Flags struct {
 	Pods              view.PodFlags
 	MasqueradeAll     bool
 	MasqueradeBit     int
-	// MaxServiceElements and MaxElements bound what rules take in the kernel, for one Service
-	// and for all. 0 is a bound that depends on the machine.
-	MaxServiceElements, MaxElements int
-	MaxAffinityClients              int
+	// Elements are bounds of which zero stands for one that depends on the memory.
+	Elements           view.Bounds
+	MaxAffinityClients int
 }
 
 // Add declares the flags, which gives them their defaults.
@@ -38,12 +37,13 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "what the names of interfaces begin with that traffic of pods comes in by, with --detect-local-mode=InterfaceNamePrefix")
 	flags.BoolVar(&f.MasqueradeAll, "masquerade-all", false, "give all connections to addresses of Services the node's address as their source")
 	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of packet marks by which connections are chosen that get the node's address as their source, 0 to 31; nobody else may use it, and kube-proxy has 14")
-	flags.IntVar(&f.MaxServiceElements, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take; what is beyond that is left out. 0 for half of --max-elements")
-	flags.IntVar(&f.MaxElements, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take; Services for which none are left wait. 0 for as many as three quarters of the memory have room for that the program may use, at 1024 bytes each, or 4194304 if that has no limit")
+	flags.IntVar(&f.Elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take; what is beyond that is left out. 0 for half of --max-elements")
+	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take; Services for which none are left wait. 0 for as many as three quarters of the memory have room for that the program may use, at 1024 bytes each, or 4194304 if that has no limit")
 	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each port of a Service with session affinity, in each IP family and for endpoints on the node apart, 1 to 65535; those that come later are served without affinity until others expire. All are forgotten once when the value changes")
 }
 
-// Settings are what the flags say, or the first of them that makes no sense.
+// Settings are what the flags say, or the first of them that makes no sense. view.BoundsWithin
+// fills in the bounds that they leave open.
 func (f *Flags) Settings() (view.Settings, *view.FlagError) {
 	wrong := func(flag, format string, args ...any) (view.Settings, *view.FlagError) {
 		return view.Settings{}, view.FlagErrorf(flag, format, args...)
@@ -51,15 +51,16 @@ func (f *Flags) Settings() (view.Settings, *view.FlagError) {
 	switch {
 	case f.MasqueradeBit < 0 || f.MasqueradeBit > mostMasqueradeBit:
 		return wrong("masquerade-bit", "%d is not allowed; it must be from 0 to %d", f.MasqueradeBit, mostMasqueradeBit)
-	case f.MaxElements < 0:
-		return wrong("max-elements", "%d is not allowed; it must be 0 or more", f.MaxElements)
-	case f.MaxServiceElements < 0 || f.MaxElements > 0 && f.MaxServiceElements > f.MaxElements:
-		return wrong("max-service-elements", "%d is not allowed; it must be 0 or more, and not more than --max-elements", f.MaxServiceElements)
+	case f.Elements.Total < 0:
+		return wrong("max-elements", "%d is not allowed; it must be 0 or more", f.Elements.Total)
+	case f.Elements.Service < 0 || f.Elements.Total > 0 && f.Elements.Service > f.Elements.Total:
+		return wrong("max-service-elements", "%d is not allowed; it must be 0 or more, and not more than --max-elements", f.Elements.Service)
 	case f.MaxAffinityClients < 1 || f.MaxAffinityClients > ruleset.MostAffinityClients:
 		return wrong("max-affinity-clients", "%d is not allowed; it must be from 1 to %d", f.MaxAffinityClients, ruleset.MostAffinityClients)
 	}
 	s := view.Settings{
 		AllServices: f.AllServices, MasqueradeAll: f.MasqueradeAll, MasqueradeMark: 1 << f.MasqueradeBit, MaxAffinityClients: f.MaxAffinityClients,
+		Elements: f.Elements,
 	}
 	var err error
 	if s.NodePorts, err = view.ParseNodePorts(f.NodePortAddresses); err != nil {

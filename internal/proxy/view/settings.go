@@ -33,6 +33,8 @@ type Settings struct {
 	ExternalIPs compile.ExternalIPs
 	// MaxAffinityClients is how many clients each map of a port with affinity remembers.
 	MaxAffinityClients int
+	// Elements bounds what Services take of the kernel.
+	Elements Bounds
 	// WithoutIPv6 says that the node's kernel does not have IPv6, so that Services have IPv4
 	// alone.
 	WithoutIPv6 bool
