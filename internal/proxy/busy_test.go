@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -25,7 +26,7 @@ func TestStartBesideABusyWriter(t *testing.T) {
 	var writer, reader *nftables.Conn
 	busy := &exec.Cmd{}
 	var script io.WriteCloser
-	inNamespace(t, func() (err error) {
+	namespacetest.New(t).Must(t, func() (err error) {
 		if writer, err = nftables.Open(); err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -24,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/health"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/lease"
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -95,7 +95,7 @@ func newChurn(t *testing.T) *churn {
 	c := &churn{world: &world{t: t}, random: rand.New(rand.NewPCG(1, 2)), exists: map[int]bool{}}
 	var writer *nftables.Conn
 	var tracker *nftables.Tracker
-	inNamespace(t, func() (err error) {
+	namespacetest.New(t).Must(t, func() (err error) {
 		if writer, err = nftables.Open(); err != nil {
 			return err
 		}
@@ -155,25 +155,6 @@ func liveProgrammer(k kernel) *programmer {
 	}
 	p.begin()
 	return p
-}
-
-// inNamespace calls a function on a thread in a network namespace of its own, which lives
-// as long as the sockets that are made there.
-func inNamespace(t testing.TB, f func() error) {
-	t.Helper()
-	done := make(chan error)
-	go func() {
-		// The thread ends with the goroutine, since it is not given back.
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("making a network namespace: %w", err)
-			return
-		}
-		done <- f()
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
 }
 
 // change changes something churnRate times in a second, if it can.

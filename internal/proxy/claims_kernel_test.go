@@ -7,30 +7,27 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 )
 
 // kernelWorld is a world whose rules are in a real kernel, in a network namespace where
 // endpoints answer connections.
 type kernelWorld struct {
 	*world
-	// do calls a function on a thread in the namespace.
-	do func(func() error) error
+	*namespacetest.Namespace
 }
 
 // The addresses of the namespace: those of the node, of endpoints, and those from which the
@@ -42,16 +39,10 @@ const (
 
 func newKernelWorld(t *testing.T) *kernelWorld {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces")
-	}
-	w := &kernelWorld{world: newWorld(t)}
+	n := namespacetest.New(t)
+	w := &kernelWorld{world: newWorld(t), Namespace: n}
 	var conn *nftables.Conn
-	var namespace *os.File
-	inNamespace(t, func() (err error) {
-		if namespace, err = os.Open("/proc/thread-self/ns/net"); err != nil {
-			return err
-		}
+	n.Must(t, func() (err error) {
 		if conn, err = nftables.Open(); err != nil {
 			return err
 		}
@@ -59,7 +50,6 @@ func newKernelWorld(t *testing.T) *kernelWorld {
 		if err != nil {
 			return err
 		}
-		err = netlink.LinkSetUp(lo)
 		for _, address := range []string{victimEndpoint, attackerEndpoint, nodeAddress} {
 			one, parseErr := netlink.ParseAddr(address + "/32")
 			err = errors.Join(err, parseErr, netlink.AddrAdd(lo, one))
@@ -68,22 +58,10 @@ func newKernelWorld(t *testing.T) *kernelWorld {
 		return errors.Join(err, parseErr, netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: all, Scope: netlink.SCOPE_LINK, Src: net.ParseIP(nodeAddress)}))
 	})
 	t.Cleanup(func() {
-		if err := errors.Join(conn.Close(), namespace.Close()); err != nil {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	w.do = func(f func() error) error {
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // the thread ends with the goroutine
-			if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-				done <- err
-				return
-			}
-			done <- f()
-		}()
-		return <-done
-	}
 	w.writer.kernel = conn
 	for _, address := range []string{victimEndpoint, attackerEndpoint} {
 		w.listen(address)
@@ -96,7 +74,7 @@ func (w *kernelWorld) listen(address string) {
 	w.t.Helper()
 	var listener net.Listener
 	var packets net.PacketConn
-	err := w.do(func() (err error) {
+	err := w.Do(func() (err error) {
 		at, config := net.JoinHostPort(address, "8080"), &net.ListenConfig{}
 		if listener, err = config.Listen(context.Background(), "tcp4", at); err != nil {
 			return err
@@ -148,7 +126,7 @@ func (w *kernelWorld) kubeProxy(doors ...door) {
 	for _, d := range doors {
 		rules += fmt.Sprintf("ip daddr %s %s dport %d dnat to %s:8080\n", d.address, d.network, d.port, victimEndpoint)
 	}
-	err := w.do(func() error {
+	err := w.Do(func() error {
 		nft := exec.CommandContext(w.t.Context(), "nft", "-f", "-")
 		nft.Stdin = strings.NewReader(rules + "}\n}\n")
 		out, err := nft.CombinedOutput()
@@ -166,7 +144,7 @@ func (w *kernelWorld) kubeProxy(doors ...door) {
 func (w *kernelWorld) answers(d door) map[string]int {
 	w.t.Helper()
 	answers := map[string]int{}
-	err := w.do(func() error {
+	err := w.Do(func() error {
 		for range 10 {
 			text, err := d.ask(w.t.Context())
 			if err != nil {

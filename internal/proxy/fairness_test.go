@@ -12,6 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -70,7 +71,7 @@ func BenchmarkQuietService(b *testing.B) {
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			k := &watchedKernel{address: "10.96.0.2", done: make(chan time.Time, 1)}
-			inNamespace(b, func() (err error) {
+			namespacetest.New(b).Must(b, func() (err error) {
 				k.Conn, err = nftables.Open()
 				return err
 			})

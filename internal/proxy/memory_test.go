@@ -16,6 +16,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
@@ -127,7 +128,7 @@ func TestMemoryOfElements(t *testing.T) {
 func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 	var k *nftables.Conn
 	var tracker *nftables.Tracker
-	inNamespace(t, func() (err error) {
+	namespacetest.New(t).Must(t, func() (err error) {
 		if k, err = nftables.Open(); err != nil {
 			return err
 		}

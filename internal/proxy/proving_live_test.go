@@ -7,9 +7,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -33,32 +32,14 @@ import (
 
 // netspace is a network namespace like that of a node: with addresses of its own, a default
 // route, and nothing at the other end of it.
-type netspace struct{ file *os.File }
+type netspace struct{ *namespacetest.Namespace }
 
 func newNetspace(t *testing.T) *netspace {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces")
-	}
-	n := &netspace{}
-	err := onOwnThread(func() (err error) {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("making a network namespace: %w", err)
-		}
-		n.file, err = os.Open("/proc/thread-self/ns/net")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.file.Close() })
-	n.must(t, func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
+	n := &netspace{namespacetest.New(t)}
+	n.Must(t, func() error {
 		wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "far"}
-		if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(wire), netlink.LinkSetUp(wire)); err != nil {
+		if err := errors.Join(netlink.LinkAdd(wire), netlink.LinkSetUp(wire)); err != nil {
 			return err
 		}
 		far, err := netlink.LinkByName("far")
@@ -93,41 +74,9 @@ func newNetspace(t *testing.T) *netspace {
 	return n
 }
 
-// onOwnThread calls a function on a thread that ends with it, and is not the main one.
-func onOwnThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			defer runtime.UnlockOSThread()
-			done <- onOwnThread(f)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
-// do calls a function in the namespace. Sockets that it makes stay there.
-func (n *netspace) do(f func() error) error {
-	return onOwnThread(func() error {
-		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("entering a network namespace: %w", err)
-		}
-		return f()
-	})
-}
-
-func (n *netspace) must(t *testing.T, f func() error) {
-	t.Helper()
-	if err := n.do(f); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (n *netspace) nft(t *testing.T, arguments ...string) {
 	t.Helper()
-	n.must(t, func() error {
+	n.Must(t, func() error {
 		if out, err := exec.Command("nft", arguments...).CombinedOutput(); err != nil {
 			return fmt.Errorf("nft %s: %w: %s", strings.Join(arguments, " "), err, out)
 		}
@@ -161,7 +110,7 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 	sources[cluster.ResourceGroups].Put(handedOver(aGroup("web", "web-1", "10.1.1.1")))
 
 	var conn *nftables.Conn
-	n.must(t, func() (err error) {
+	n.Must(t, func() (err error) {
 		conn, err = nftables.Open()
 		return err
 	})
@@ -188,14 +137,14 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 			}
 		},
 		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
-			err = n.do(func() error {
+			err = n.Do(func() error {
 				l, err = net.Listen("tcp", at.String())
 				return err
 			})
 			return l, err
 		},
 		Dial: func(ctx context.Context, from netip.Addr, to netip.AddrPort) (c net.Conn, err error) {
-			err = n.do(func() error {
+			err = n.Do(func() error {
 				d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 				c, err = d.DialContext(ctx, "tcp", to.String())
 				return err
@@ -203,7 +152,7 @@ func newLiveProbe(t *testing.T, n *netspace) *liveProbe {
 			return c, err
 		},
 		Routed: func(_, to netip.Addr) bool {
-			return n.do(func() error {
+			return n.Do(func() error {
 				_, err := netlink.RouteGet(to.AsSlice())
 				return err
 			}) == nil
@@ -290,7 +239,7 @@ func TestProbeOnANodeWithFewRoutes(t *testing.T) {
 	n := newNetspace(t)
 	route := func(change func(*netlink.Route) error, to string) {
 		t.Helper()
-		n.must(t, func() error {
+		n.Must(t, func() error {
 			wire, err := netlink.LinkByName("eth0")
 			if err != nil {
 				return err
@@ -400,7 +349,7 @@ func TestProbeBesideIptables(t *testing.T) {
 				iptables := func(arguments ...any) {
 					t.Helper()
 					line := fmt.Sprintln(arguments...)
-					n.must(t, func() error {
+					n.Must(t, func() error {
 						// Another program may hold the lock of iptables-legacy.
 						if out, err := exec.Command(path, append([]string{"-w"}, strings.Fields(line)...)...).CombinedOutput(); err != nil {
 							return fmt.Errorf("%s %s: %w: %s", program, line, err, out)
@@ -409,7 +358,7 @@ func TestProbeBesideIptables(t *testing.T) {
 					})
 				}
 				var listener net.Listener
-				n.must(t, func() (err error) {
+				n.Must(t, func() (err error) {
 					listener, err = net.Listen("tcp", netip.AddrPortFrom(family.node, 0).String())
 					return err
 				})
@@ -423,7 +372,7 @@ func TestProbeBesideIptables(t *testing.T) {
 					iptables("-t nat -A KUBE-SERVICES -d", address, "-p tcp -j DNAT --to-destination", listener.Addr())
 				}
 				// The chain translates: a connection is made to an address that vicinity-proxy does not serve.
-				n.must(t, func() error {
+				n.Must(t, func() error {
 					conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(family.other, 80).String(), 30*time.Second)
 					if err != nil {
 						return fmt.Errorf("connecting through KUBE-SERVICES: %w", err)

@@ -2,13 +2,11 @@ package accounting
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -16,17 +14,17 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/internal/proxy/namespacetest"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // namespace is a network namespace with rules that send connections to fronts to
 // endpoints, all of which are in it. Its connection tracking is its own.
 type namespace struct {
-	t      testing.TB
-	handle netns.NsHandle
+	*namespacetest.Namespace
+	t testing.TB
 }
 
 // The addresses of the namespace: fronts are nowhere, endpoints are on lo.
@@ -41,52 +39,20 @@ const (
 	targetPort = 8080
 )
 
-// onThread calls a function on a thread that ends with it, so that nothing else ever
-// runs in the namespace that it moves to.
-func onThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() { // the main thread would not end
-			defer runtime.UnlockOSThread()
-			done <- onThread(f)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
 // newNamespace makes one for the time of a test.
 func newNamespace(t testing.TB) *namespace {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces")
-	}
-	n := &namespace{t: t, handle: netns.None()}
-	err := onThread(func() (err error) {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return err
-		}
-		n.handle, err = netns.Get()
-		return errors.Join(err, addresses())
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.handle.Close() })
+	n := &namespace{namespacetest.New(t), t}
+	n.must(addresses)
 	n.translate(front4, target4)
 	n.translate(front6, target6)
 	return n
 }
 
-// addresses sets up the links and routes of the namespace of this thread.
+// addresses sets up the addresses and routes of the namespace of this thread.
 func addresses() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
 		return err
 	}
 	for _, address := range []netip.Addr{front4, front6} {
@@ -121,22 +87,10 @@ func delivered(address netip.Addr) error {
 	}
 }
 
-// inside calls a function on a thread in the namespace. Sockets that it makes stay in it.
-func (n *namespace) inside(f func() error) error {
-	return onThread(func() error {
-		if err := netns.Set(n.handle); err != nil {
-			return err
-		}
-		return f()
-	})
-}
-
 // must calls a function in the namespace that must not fail.
 func (n *namespace) must(f func() error) {
 	n.t.Helper()
-	if err := n.inside(f); err != nil {
-		n.t.Fatal(err)
-	}
+	n.Must(n.t, f)
 }
 
 // translate sends TCP and UDP to a front to a target.
@@ -146,7 +100,7 @@ func (n *namespace) translate(front, target netip.Addr) {
 	if front.Is6() {
 		family, source, length = nftables.TableFamilyIPv6, 24, 16
 	}
-	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
+	conn, err := nftables.New(nftables.WithNetNSFd(n.Fd()))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -276,7 +230,7 @@ type elsewhere struct {
 func (n *namespace) tracking() tracking { return elsewhere{conntrack{DefaultSwitches}, n} }
 
 func (e elsewhere) listen(buffer int) (r reports, err error) {
-	err = e.inside(func() (err error) {
+	err = e.Do(func() (err error) {
 		r, err = e.conntrack.listen(buffer)
 		return err
 	})
@@ -284,7 +238,7 @@ func (e elsewhere) listen(buffer int) (r reports, err error) {
 }
 
 func (e elsewhere) read(ctx context.Context, use func([]byte)) (used time.Duration, err error) {
-	err = e.inside(func() (err error) {
+	err = e.Do(func() (err error) {
 		used, err = e.conntrack.read(ctx, use)
 		return err
 	})
@@ -292,14 +246,14 @@ func (e elsewhere) read(ctx context.Context, use func([]byte)) (used time.Durati
 }
 
 func (e elsewhere) switches() (bytes, ends bool, err error) {
-	err = e.inside(func() (err error) {
+	err = e.Do(func() (err error) {
 		bytes, ends, err = e.conntrack.switches()
 		return err
 	})
 	return bytes, ends, err
 }
 
-func (e elsewhere) countBytes() error { return e.inside(e.conntrack.countBytes) }
+func (e elsewhere) countBytes() error { return e.Do(e.conntrack.countBytes) }
 
 // deadline is for what takes no time worth mentioning.
 const deadline = 30 * time.Second

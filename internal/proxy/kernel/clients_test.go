@@ -20,7 +20,7 @@ import (
 // admitStrangers gives the client all addresses of strangers.
 func (w *world) admitStrangers(t testing.TB) {
 	t.Helper()
-	err := w.client.do(func() error {
+	err := w.client.Do(func() error {
 		// An address of IPv6 that no link has may be bound to only by leave of this.
 		if err := setSysctl("net/ipv6/ip_nonlocal_bind", "1"); err != nil {
 			return err
@@ -34,7 +34,7 @@ func (w *world) admitStrangers(t testing.TB) {
 		})
 	})
 	if err == nil {
-		err = w.node.do(func() error { return route("client", w.strangers, w.stranger) })
+		err = w.node.Do(func() error { return route("client", w.strangers, w.stranger) })
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func (a addresses) numberedStranger(n int) netip.Addr {
 // sendAll sends a packet from each of so many strangers, and waits for no answer.
 func (w *world) sendAll(t testing.TB, to netip.AddrPort, strangers int) {
 	t.Helper()
-	err := w.client.do(func() error {
+	err := w.client.Do(func() error {
 		for n := range strangers {
 			d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.numberedStranger(n), 0))}
 			conn, err := d.Dial("udp", to.String())

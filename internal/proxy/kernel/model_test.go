@@ -286,7 +286,7 @@ table FAMILY watch {
 func newTraffic(t testing.TB, w *world, packets, connections ruleset.FrontEnd) *traffic {
 	t.Helper()
 	sinks := netip.PrefixFrom(w.sink(0), w.sink(0).BitLen()-8)
-	err := w.node.do(func() error {
+	err := w.node.Do(func() error {
 		// The ports that packets come from are used again soon.
 		if err := setSysctl("net/netfilter/nf_conntrack_udp_timeout", "1"); err != nil {
 			return err
@@ -301,10 +301,10 @@ func newTraffic(t testing.TB, w *world, packets, connections ruleset.FrontEnd) *
 
 	tr := &traffic{world: w}
 	tr.onBursts("sending packets", func(many int) error {
-		return w.client.do(func() error { return sendPackets(to(packets), many) })
+		return w.client.Do(func() error { return sendPackets(to(packets), many) })
 	})
 	tr.onBursts("sending packets from the node", func(many int) error {
-		return w.node.do(func() error { return sendPackets(to(packets), many) })
+		return w.node.Do(func() error { return sendPackets(to(packets), many) })
 	})
 	tr.onBursts("connecting", func(many int) error {
 		for range many / packetsPerConnection {

@@ -175,7 +175,7 @@ func TestFindingsOfThisKernel(t *testing.T) {
 	n := newNamespace(t)
 	find := func(setting, value string, family ruleset.Family) []kernel.Finding {
 		var findings []kernel.Finding
-		err := n.do(func() (err error) {
+		err := n.Do(func() (err error) {
 			if err := setSysctl(setting, value); err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 func (n *namespace) track(t testing.TB, o kernel.TrackerOptions) *kernel.Tracker {
 	t.Helper()
 	var tracker *kernel.Tracker
-	err := n.do(func() (err error) {
+	err := n.Do(func() (err error) {
 		tracker, err = kernel.OpenTracker(o)
 		return err
 	})

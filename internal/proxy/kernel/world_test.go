@@ -83,11 +83,11 @@ func newWorld(t testing.TB, a addresses) *world {
 	for _, n := range []*namespace{w.node, w.endpoints, w.client} {
 		// Nobody else has the addresses of links. Until the kernel has found that out, which takes
 		// two seconds, it asks for no neighbour from them.
-		if err := n.do(func() error { return setSysctl("net/ipv6/conf/default/accept_dad", "0") }); err != nil {
+		if err := n.Do(func() error { return setSysctl("net/ipv6/conf/default/accept_dad", "0") }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := w.node.do(func() error {
+	err := w.node.Do(func() error {
 		if err := setSysctl("net/ipv4/ip_forward", "1"); err != nil {
 			return err
 		}
@@ -98,10 +98,10 @@ func newWorld(t testing.TB, a addresses) *world {
 	}
 	link := func(other *namespace, name string, here []netip.Prefix, there ...netip.Prefix) {
 		t.Helper()
-		err := w.node.do(func() error {
+		err := w.node.Do(func() error {
 			return netlink.LinkAdd(&netlink.Veth{
 				LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0",
-				PeerNamespace: netlink.NsFd(int(other.file.Fd())),
+				PeerNamespace: netlink.NsFd(other.Fd()),
 			})
 		})
 		if err != nil {
@@ -119,14 +119,14 @@ func newWorld(t testing.TB, a addresses) *world {
 	link(w.endpoints, "endpoints", []netip.Prefix{netip.PrefixFrom(a.inner, a.bits)}, inside...)
 	link(w.client, "client", []netip.Prefix{netip.PrefixFrom(a.outer, a.wideBits)},
 		netip.PrefixFrom(a.stranger, a.wideBits), netip.PrefixFrom(a.pod, a.pod.BitLen()))
-	err = w.endpoints.do(func() error { return route("eth0", defaultOf(a), a.inner) })
+	err = w.endpoints.Do(func() error { return route("eth0", defaultOf(a), a.inner) })
 	if err == nil {
-		err = w.client.do(func() error { return route("eth0", defaultOf(a), a.outer) })
+		err = w.client.Do(func() error { return route("eth0", defaultOf(a), a.outer) })
 	}
 	if err == nil {
 		// The node knows the client's pod, and takes addresses of Services for ones that
 		// somebody else serves.
-		err = w.node.do(func() error {
+		err = w.node.Do(func() error {
 			if err := route("client", netip.PrefixFrom(a.pod, a.pod.BitLen()), a.stranger); err != nil {
 				return err
 			}
@@ -154,7 +154,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // setUp sets a link up.
 func setUp(t testing.TB, n *namespace, name string) {
 	t.Helper()
-	err := n.do(func() error {
+	err := n.Do(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 	t.Helper()
 	waitFor(t, "link "+name+" is ready", func() bool {
 		ready := false
-		err := n.do(func() error {
+		err := n.Do(func() error {
 			link, err := netlink.LinkByName(name)
 			ready = err == nil && link.Attrs().OperState == netlink.OperUp
 			return err
@@ -182,7 +182,7 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 		}
 		return ready
 	})
-	err := n.do(func() error {
+	err := n.Do(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -199,7 +199,7 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 	}
 	waitFor(t, "link "+name+" takes packets to its addresses", func() bool {
 		missing := 0
-		err := n.do(func() error {
+		err := n.Do(func() error {
 			for _, address := range addresses {
 				routes, err := netlink.RouteGet(address.Addr().AsSlice())
 				if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {

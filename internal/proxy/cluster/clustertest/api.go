@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,49 +36,13 @@ type API struct {
 // NewAPI is one that has nothing.
 func NewAPI() *API {
 	a := &API{Sources: map[string]*Source{}, Hold: map[string]chan struct{}{}}
-	for resource, list := range map[string]func([]runtime.Object, string) runtime.Object{
-		"services": func(items []runtime.Object, version string) runtime.Object {
-			made := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-			for _, item := range items {
-				made.Items = append(made.Items, *item.(*corev1.Service))
-			}
-			return made
-		},
-		"endpointslices": func(items []runtime.Object, version string) runtime.Object {
-			made := &discoveryv1.EndpointSliceList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-			for _, item := range items {
-				made.Items = append(made.Items, *item.(*discoveryv1.EndpointSlice))
-			}
-			return made
-		},
-		"endpointgroups": func(items []runtime.Object, version string) runtime.Object {
-			made := &v1alpha1.EndpointGroupList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-			for _, item := range items {
-				made.Items = append(made.Items, *item.(*v1alpha1.EndpointGroup))
-			}
-			return made
-		},
-		"nodes": func(items []runtime.Object, version string) runtime.Object {
-			made := &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-			for _, item := range items {
-				made.Items = append(made.Items, *item.(*corev1.Node))
-			}
-			return made
-		},
-		"servicecidrs": func(items []runtime.Object, version string) runtime.Object {
-			made := &networkingv1.ServiceCIDRList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-			for _, item := range items {
-				made.Items = append(made.Items, *item.(*networkingv1.ServiceCIDR))
-			}
-			return made
-		},
-		"configmaps": func(items []runtime.Object, version string) runtime.Object {
-			made := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-			for _, item := range items {
-				made.Items = append(made.Items, *item.(*corev1.ConfigMap))
-			}
-			return made
-		},
+	for resource, list := range map[string]runtime.Object{
+		"services":       &corev1.ServiceList{},
+		"endpointslices": &discoveryv1.EndpointSliceList{},
+		"endpointgroups": &v1alpha1.EndpointGroupList{},
+		"nodes":          &corev1.NodeList{},
+		"servicecidrs":   &networkingv1.ServiceCIDRList{},
+		"configmaps":     &corev1.ConfigMapList{},
 	} {
 		a.Sources[resource] = &Source{resource: resource, list: list, objects: map[string]runtime.Object{}, watchers: map[*watcher]bool{}}
 	}
@@ -121,7 +86,7 @@ func (a *API) Lister(resource, selector string) *Lister {
 // Source is what there is of one resource.
 type Source struct {
 	resource string
-	list     func(items []runtime.Object, version string) runtime.Object
+	list     runtime.Object // without items
 
 	mu      sync.Mutex
 	version int
@@ -205,7 +170,9 @@ func (l *Lister) List(metav1.ListOptions) (runtime.Object, error) {
 			items = append(items, l.source.objects[key])
 		}
 	}
-	return l.source.list(items, VersionText(l.source.version)), nil
+	list := l.source.list.DeepCopyObject()
+	list.(metav1.ListInterface).SetResourceVersion(VersionText(l.source.version))
+	return list, apimeta.SetList(list, items)
 }
 
 // Watch watches the objects.
