@@ -10,7 +10,6 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// interfaceAddresses are those that the machine's interfaces have.
 func interfaceAddresses() ([]netip.Addr, error) {
 	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

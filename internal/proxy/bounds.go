@@ -53,7 +53,6 @@ func newBounds(b view.Bounds) *bounds {
 	return all
 }
 
-// begin begins a sync.
 func (b *bounds) begin() {
 	b.grown, b.held, b.heir = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
@@ -102,7 +101,6 @@ func (b *bounds) perSync() int {
 	return max(b.Total, 2*b.Service) / 4 * 5
 }
 
-// room is how many elements are left.
 func (b *bounds) room() int {
 	if b.Total == 0 {
 		return int(^uint(0) >> 1)
@@ -121,7 +119,6 @@ func (b *bounds) give(name types.NamespacedName, elements int) {
 	}
 }
 
-// note notes what a Service does without, if it does.
 func (b *bounds) note(name types.NamespacedName, now shortage) {
 	known := b.shortages[name]
 	switch {
@@ -148,7 +145,6 @@ func (b *bounds) waits(name types.NamespacedName) bool {
 	return one != nil && !one.ended
 }
 
-// waiting is how many Services do.
 func (b *bounds) waiting() int {
 	n := 0
 	for _, one := range b.shortages {
@@ -250,7 +246,6 @@ func (b *bounds) left() []types.NamespacedName {
 	return []types.NamespacedName{b.heir}
 }
 
-// tell writes the events that are due.
 func (b *bounds) tell(now time.Time, w *events.Warnings) {
 	due := map[types.NamespacedName]time.Time{}
 	for name, one := range b.shortages {

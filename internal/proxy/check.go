@@ -21,7 +21,6 @@ type checks struct {
 	// certain says that it was rules of ours, for which there is one sooner.
 	certain bool
 	soon    time.Time
-	// failing says that the last one failed.
 	failing bool
 
 	// aside does something that takes long beside all else, and ends is told of what came
@@ -168,7 +167,6 @@ func (p *programmer) checkFailed(err error) {
 	p.checks.failing = true
 }
 
-// checkSucceeded ends a row of failures.
 func (p *programmer) checkSucceeded() {
 	if p.checks.failing {
 		p.log.Info("Whether somebody else has changed the rules is known again")
@@ -207,5 +205,4 @@ func (p *programmer) compare(f *family, listing ruleset.Listing) {
 	}
 }
 
-// mostDifferences is how many are told.
 const mostDifferences = 5

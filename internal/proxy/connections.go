@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// tracker has the kernel forget connections.
 type tracker interface {
 	Delete(context.Context, []ruleset.Stale) (int, error)
 	Reconcile(context.Context, map[ruleset.Front][]netip.AddrPort) (int, error)
@@ -65,7 +64,6 @@ type reconciliation struct {
 	retry    time.Time
 }
 
-// remembered is a map of clients.
 type remembered struct {
 	family ruleset.Family
 	set    string

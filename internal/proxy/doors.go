@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/health"
 )
 
-// answerer answers the health checks of load balancers.
 type answerer interface {
 	Set(ctx context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) map[types.NamespacedName]error
 	Close()
@@ -52,7 +51,6 @@ func (d *doors) set(ctx context.Context, addresses []netip.Addr, services map[ty
 	d.open(ctx)
 }
 
-// retry tries again what was not open.
 func (d *doors) retry(ctx context.Context) {
 	if len(d.failing) > 0 {
 		d.open(ctx)

@@ -10,7 +10,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// kernel is what the rules are programmed into.
 type kernel interface {
 	Apply(context.Context, ruleset.Transaction) error
 	Read(ruleset.Family) (ruleset.Listing, error)
@@ -32,7 +31,6 @@ type family struct {
 	// doubtful says that what the kernel holds is not known.
 	doubtful bool
 
-	// aside are the ServicePorts that the kernel refuses.
 	aside map[string]*refused
 
 	// unread is how often in a row the kernel's could not be read since others changed

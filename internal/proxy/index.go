@@ -117,7 +117,6 @@ func (x *index) lose(name types.NamespacedName, fronts []ruleset.Front) {
 	}
 }
 
-// withdraw takes back what a Service claims.
 func (x *index) withdraw(to *destination, fronts []ruleset.Front) {
 	for _, front := range fronts {
 		rest := slices.DeleteFunc(x.fronts[front], func(c claim) bool { return c.to == to })

@@ -29,7 +29,6 @@ const (
 
 var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease, stepEvent}
 
-// metrics are those of the proxy.
 type metrics struct {
 	syncs       *prometheus.HistogramVec
 	latency     prometheus.Histogram

@@ -19,7 +19,6 @@ var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 // perFamily has a value for each of the families, in their order.
 type perFamily[T any] [2]T
 
-// addressBook is one of all that is known.
 func addressBook(known *cluster.Catalogue, settings view.Settings) *compile.AddressBook {
 	book := compile.NewAddressBook()
 	book.SetReserved(known.Reserved(settings))

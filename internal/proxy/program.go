@@ -52,12 +52,11 @@ type programmer struct {
 	named    []corev1.IPFamily // the same as the API names them
 	options  compile.Options
 	node     *corev1.Node
-	// book has the addresses of the cluster.
-	book    *compile.AddressBook
-	records map[types.NamespacedName]*record
-	totals  totals
-	bounds  *bounds
-	turns   *turns
+	book     *compile.AddressBook
+	records  map[types.NamespacedName]*record
+	totals   totals
+	bounds   *bounds
+	turns    *turns
 	// onNode are the endpoints on this node, with how many Services have them.
 	onNode        map[netip.Addr]int
 	onNodeChanged bool
@@ -117,7 +116,6 @@ func (t *totals) add(r *record, by int) {
 	}
 }
 
-// begin makes what the programmer needs to work with.
 func (p *programmer) begin() {
 	p.book, p.totals.refused = compile.NewAddressBook(), map[compile.Reason]int{}
 	for _, number := range p.settings.Families() {
@@ -158,7 +156,6 @@ func (p *programmer) setForgotten(number ruleset.Family, set string, began time.
 	}
 }
 
-// tellForgotten tells the tables of clients that were forgotten.
 func (p *programmer) tellForgotten() {
 	p.mu.Lock()
 	forgotten := p.forgotten
@@ -232,7 +229,6 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 	return max(0, earlier(p.next(now), p.checks.next).Sub(now))
 }
 
-// writes is how often something was written.
 func (p *programmer) writes() int {
 	n := 0
 	for _, f := range p.families {
@@ -368,7 +364,6 @@ func (p *programmer) inOrder(due map[types.NamespacedName]bool, now time.Time) [
 	})
 }
 
-// elements is how many a Service has.
 func (p *programmer) elements(name types.NamespacedName) int {
 	if known := p.records[name]; known != nil {
 		return sum(known.elements)
@@ -470,7 +465,6 @@ type compilation struct {
 	refused compile.Refusals // also if there is no room for anything else
 }
 
-// elements is how many it takes.
 func (c *compilation) elements() (n int) {
 	for i := range c.result.Families {
 		n += c.result.Families[i].Elements
@@ -629,7 +623,6 @@ func (p *programmer) stageHairpin() {
 	}
 }
 
-// finish tells about what is programmed now.
 func (p *programmer) finish(ctx context.Context, began time.Time, failure error) {
 	now := p.clock.Now()
 	p.metrics.synchronised(now.Sub(began), failure)
@@ -710,7 +703,6 @@ func (p *programmer) acknowledged() lease.Acknowledgement {
 	return p.vouch(p.versions.Acknowledgement)
 }
 
-// gauge sets the metrics of what there is.
 func (p *programmer) gauge() {
 	p.metrics.services.Set(float64(p.totals.services))
 	p.metrics.unreachable.Set(float64(p.totals.unreachable))

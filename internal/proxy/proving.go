@@ -141,7 +141,6 @@ func clusterIPOf(service *corev1.Service, family ruleset.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// aim has what is programmed now probed.
 func (p *programmer) aim() {
 	v := p.proving
 	if v == nil {

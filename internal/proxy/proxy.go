@@ -144,7 +144,6 @@ func (p *Proxy) owner() *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID}
 }
 
-// account has connections counted.
 func (p *Proxy) account() error {
 	p.programmer.index = newIndex()
 	var err error
@@ -181,7 +180,6 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	return made
 }
 
-// newProving has the node probed.
 func (p *Proxy) newProving() *proving {
 	v := &proving{
 		service: types.NamespacedName{Namespace: p.options.LeaseNamespace, Name: p.options.ProbeService},
@@ -200,7 +198,6 @@ func (p *Proxy) newProving() *proving {
 	return v
 }
 
-// scope is what of the API is read.
 func (o *Options) scope() cluster.Scope {
 	return cluster.Scope{Node: o.NodeName, Namespace: o.LeaseNamespace, Slices: o.AllServices}
 }

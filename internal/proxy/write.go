@@ -145,7 +145,6 @@ func blame(table *ruleset.Table, t ruleset.Transaction, err error) error {
 	return &blamed{err, table.Blamed(t.Changes[change], element)}
 }
 
-// sizeOf counts what a transaction adds, replaces and deletes.
 func sizeOf(t ruleset.Transaction) int {
 	n := 0
 	for i := range t.Changes {
@@ -191,7 +190,6 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	return cause
 }
 
-// search looks for what the kernel refuses.
 type search struct {
 	*writer
 	family   *family

@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
-// recordFunc writes an event about a Service.
 type recordFunc func(about *corev1.ObjectReference, kind, reason, note string)
 
 // Warnings tell users about Services that do not work on this node, by events: once when
@@ -29,8 +28,7 @@ type Warnings struct {
 	// reference finds the object that an event is about.
 	reference func(types.NamespacedName) *corev1.ObjectReference
 
-	states map[types.NamespacedName]*warning
-	// claimed are the Services that claim addresses and do not get them.
+	states  map[types.NamespacedName]*warning
 	claimed map[types.NamespacedName]*claimWarning
 	// families are what is to be told about the rules of the node, by the family.
 	families map[string]*familyWarning
@@ -143,7 +141,6 @@ func (w *Warnings) Tell(now time.Time) {
 	}
 }
 
-// tellClaims writes the events about addresses that are refused.
 func (w *Warnings) tellClaims(now time.Time) {
 	due := map[types.NamespacedName]time.Time{}
 	for service, one := range w.claimed {
@@ -257,7 +254,6 @@ func ServiceOf(port string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// portsText names the first few ports.
 func portsText(ports []string) string {
 	const most = 3
 	if len(ports) > most {

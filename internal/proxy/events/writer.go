@@ -38,7 +38,6 @@ type Writer struct {
 	failing atomic.Bool
 }
 
-// writtenEvent is what an event says.
 type writtenEvent struct {
 	about        corev1.ObjectReference
 	reason, note string
@@ -137,7 +136,6 @@ func (w *Writer) isRepeated(event *eventsv1.Event) bool {
 	return true
 }
 
-// remember notes that an event is written, and forgets the old ones.
 func (w *Writer) remember(event *eventsv1.Event) {
 	w.failing.Store(false)
 	for content, at := range w.written {
