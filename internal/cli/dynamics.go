@@ -157,7 +157,7 @@ func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err 
 		return o, "", err
 	}
 	if len(left) > 0 {
-		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, simulate.Groups)
+		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, allocate.DeliveryGroups)
 	}
 	if o.Without, err = f.chooseSavings(); err != nil {
 		return o, "", err
@@ -200,12 +200,12 @@ func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, le
 			named = append(named, a)
 		}
 	}
-	o.Delivery = simulate.Delivery(f.delivery)
+	o.Delivery = allocate.Delivery(f.delivery)
 	switch {
 	case f.delivery == "" && slices.ContainsFunc(named, allocate.Algorithm.Weighted):
-		o.Delivery = simulate.Groups
+		o.Delivery = allocate.DeliveryGroups
 	case f.delivery == "":
-		o.Delivery = simulate.Hints
+		o.Delivery = allocate.DeliveryHints
 	case !slices.Contains(allocate.Deliveries(), o.Delivery):
 		return nil, nil, usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
@@ -215,7 +215,7 @@ func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, le
 	}
 	for _, a := range named {
 		if !o.Delivery.CanCarry(a) {
-			return nil, nil, usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, simulate.Groups, o.Delivery)
+			return nil, nil, usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
 		}
 	}
 	return named, left, nil

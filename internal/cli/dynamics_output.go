@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -141,7 +142,7 @@ func dynamicsTitle(s *simulate.DynamicsScenario) string {
 // dynamicsLegend explains the columns.
 func dynamicsLegend(r *simulate.DynamicsResults) string {
 	delivered := "hints on the slices of Kubernetes"
-	if r.Delivery == simulate.Groups {
+	if r.Delivery == allocate.DeliveryGroups {
 		delivered = "groups; those of upstream-auto as hints"
 	}
 	return fmt.Sprintf(`in-zone: traffic that stays in its zone, mean over time. reallocated: endpoints that were there before and after an event

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -91,13 +91,13 @@ func writeExplanation(p *page, e *inspect.Explanation) error {
 func deliveryText(e *inspect.Explanation) string {
 	groups := count(int64(e.Groups), "group", "groups")
 	switch {
-	case e.Delivery == routing.DeliveryHints && e.Undelivered:
+	case e.Delivery == allocate.DeliveryHints && e.Undelivered:
 		return "Hints, which cannot express it, so there are none"
-	case e.Delivery == routing.DeliveryHints:
+	case e.Delivery == allocate.DeliveryHints:
 		return "Hints, for any proxy"
 	case e.AwaitsProxy:
 		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groups)
-	case e.Delivery == routing.DeliveryGroups:
+	case e.Delivery == allocate.DeliveryGroups:
 		return "Groups, for vicinity-proxy, which serves the Service from " + groups
 	case e.LeftAlone != "":
 		return "None: vicinity-controller leaves the Service alone, since " + e.LeftAlone
@@ -113,7 +113,7 @@ func meanwhileText(m *inspect.Interim) []string {
 	switch {
 	case m == nil:
 		return nil
-	case m.Delivery == routing.DeliveryNone:
+	case m.Delivery == allocate.DeliveryNone:
 		return []string{translate.HintsAreOff + ", so that all zones use all endpoints"}
 	case m.Undelivered:
 		return []string{"there are no hints, which cannot express it, so that all zones use all endpoints"}

@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -87,7 +86,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	}
 	groups := question
 	if f.delivery == "" {
-		groups.Delivery = simulate.Groups
+		groups.Delivery = allocate.DeliveryGroups
 		if groups.Algorithms, _, err = f.algorithmsFor(groups.Delivery); err != nil {
 			return err
 		}
@@ -155,7 +154,7 @@ const fewServices = 3
 // question is the part that all Services have in common. note is for people who may
 // wonder.
 func (f *planFlags) question() (q explain.Question, note string, err error) {
-	q.Delivery = simulate.Delivery(cmp.Or(f.delivery, string(simulate.Hints)))
+	q.Delivery = allocate.Delivery(cmp.Or(f.delivery, string(allocate.DeliveryHints)))
 	if !slices.Contains(allocate.Deliveries(), q.Delivery) {
 		return q, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
@@ -173,7 +172,7 @@ func (f *planFlags) question() (q explain.Question, note string, err error) {
 }
 
 // algorithmsFor are the algorithms that the flag names and the delivery can carry.
-func (f *planFlags) algorithmsFor(delivery simulate.Delivery) (chosen []allocate.Algorithm, note string, err error) {
+func (f *planFlags) algorithmsFor(delivery allocate.Delivery) (chosen []allocate.Algorithm, note string, err error) {
 	for _, name := range f.algorithms {
 		a := allocate.Algorithm(name)
 		switch {
@@ -181,7 +180,7 @@ func (f *planFlags) algorithmsFor(delivery simulate.Delivery) (chosen []allocate
 		case !slices.Contains(allocate.Algorithms(), a):
 			return nil, "", usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
 		case !delivery.CanCarry(a):
-			return nil, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, simulate.Groups, delivery)
+			return nil, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, delivery)
 		case slices.Contains(chosen, a):
 			return nil, "", usageErrorf("--algorithm %q is given twice", name)
 		default:
@@ -193,7 +192,7 @@ func (f *planFlags) algorithmsFor(delivery simulate.Delivery) (chosen []allocate
 	}
 	chosen, left := everyAlgorithm(delivery, chosen)
 	if len(left) > 0 {
-		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), delivery, simulate.Groups)
+		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), delivery, allocate.DeliveryGroups)
 	}
 	return chosen, note, nil
 }

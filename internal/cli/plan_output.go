@@ -10,7 +10,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -152,7 +151,7 @@ func shownTitle(s *inspect.Section) string {
 		return "plan"
 	}
 	title := "plan of " + inspect.OptionName(s.Shown())
-	if s.Shown().Algorithm == translate.DefaultAlgorithm(s.Question.Delivery == simulate.Groups) {
+	if s.Shown().Algorithm == translate.DefaultAlgorithm(s.Question.Delivery == allocate.DeliveryGroups) {
 		title += fmt.Sprintf(", which the annotation %s: %s would ask for", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	}
 	return title

@@ -192,12 +192,12 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 			named = append(named, a)
 		}
 	}
-	o.Delivery = simulate.Delivery(f.delivery)
+	o.Delivery = allocate.Delivery(f.delivery)
 	switch {
 	case f.delivery == "" && slices.ContainsFunc(named, allocate.Algorithm.Weighted):
-		o.Delivery = simulate.Groups
+		o.Delivery = allocate.DeliveryGroups
 	case f.delivery == "":
-		o.Delivery = simulate.Hints
+		o.Delivery = allocate.DeliveryHints
 	case !slices.Contains(allocate.Deliveries(), o.Delivery):
 		return o, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
@@ -206,11 +206,11 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	}
 	for _, a := range named {
 		if !o.Delivery.CanCarry(a) {
-			return o, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, simulate.Groups, o.Delivery)
+			return o, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
 		}
 	}
 	if len(left) > 0 {
-		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, simulate.Groups)
+		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, allocate.DeliveryGroups)
 	}
 	if o.Variants, err = f.variants(named); err != nil {
 		return o, "", err
@@ -229,7 +229,7 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 
 // everyAlgorithm splits all algorithms into those that the delivery can carry and
 // those to leave out. What is named beside "all" is not left out silently.
-func everyAlgorithm(d simulate.Delivery, named []allocate.Algorithm) (in, out []allocate.Algorithm) {
+func everyAlgorithm(d allocate.Delivery, named []allocate.Algorithm) (in, out []allocate.Algorithm) {
 	for _, a := range allocate.Algorithms() {
 		if d.CanCarry(a) || slices.Contains(named, a) {
 			in = append(in, a)

@@ -54,7 +54,7 @@ func simulateTable(results *simulate.Results) explain.Table {
 // simulateTitle says what was run.
 func simulateTitle(r *simulate.Results) string {
 	delivered := "delivered as hints"
-	if r.Delivery == simulate.Groups {
+	if r.Delivery == allocate.DeliveryGroups {
 		delivered = fmt.Sprintf("delivered as groups in slices of up to %s", count(int64(r.SliceSize), "endpoint", "endpoints"))
 	}
 	return fmt.Sprintf("%s of the data set %q, %s", count(r.Cases, "case", "cases"), r.Dataset, delivered)

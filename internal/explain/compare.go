@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -24,7 +23,7 @@ type Question struct {
 	// Algorithms are those to compare. What is asked for is always compared.
 	Algorithms []allocate.Algorithm
 	// Delivery decides how many slices a plan takes.
-	Delivery simulate.Delivery
+	Delivery allocate.Delivery
 	// Pods names a pod of each zone, for advice.
 	Pods map[string]string
 }
@@ -78,7 +77,7 @@ func Compare(q Question) (Comparison, error) {
 	if len(q.Asked.Tiers) == 0 && q.Asked.Bound == nil {
 		c.Shown = c.best()
 		usual := allocate.Optimal
-		if q.Delivery == simulate.Groups {
+		if q.Delivery == allocate.DeliveryGroups {
 			usual = allocate.Flow
 		}
 		for i := range c.Options {
@@ -176,7 +175,7 @@ func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region,
 // place finds what nodes make of an option's plan. By hints they make nothing of a plan by
 // which all zones share all endpoints.
 func (q Question) place(o *Option) error {
-	if q.Nodes == nil || !slices.Equal(o.Intent.Tiers, q.Asked.Tiers) || q.Delivery == simulate.Hints && o.Outcome.IsBalanced() {
+	if q.Nodes == nil || !slices.Equal(o.Intent.Tiers, q.Asked.Tiers) || q.Delivery == allocate.DeliveryHints && o.Outcome.IsBalanced() {
 		return nil
 	}
 	tiers := *q.Nodes
@@ -202,7 +201,7 @@ func (q Question) rate(o *Option, region allocate.Region) {
 	}
 	needed := (o.Outcome.Endpoints + allocate.DefaultSliceSize - 1) / allocate.DefaultSliceSize
 	o.Slices, o.Total = needed, 0
-	if q.Delivery == simulate.Groups {
+	if q.Delivery == allocate.DeliveryGroups {
 		o.Slices = o.Plan.Slices(allocate.DefaultSliceSize)
 	}
 	if o.Figures.Unreached == 0 && o.Slices > 0 {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -24,7 +23,7 @@ func threeZones(a, b, c int) allocate.Region {
 func ask(region allocate.Region, asked allocate.Intent, algorithms ...allocate.Algorithm) Question {
 	none := 0
 	return Question{
-		Region: region, CPU: region, Asked: asked, Algorithms: algorithms, Delivery: simulate.Hints,
+		Region: region, CPU: region, Asked: asked, Algorithms: algorithms, Delivery: allocate.DeliveryHints,
 		Thresholds: allocate.Thresholds{Start: &allocate.Start{}, Padding: &none},
 	}
 }
@@ -110,7 +109,7 @@ func groupSizes(plan allocate.Plan) string {
 }
 
 func TestCompareCountsSlicesByDelivery(t *testing.T) {
-	for delivery, want := range map[simulate.Delivery]int{simulate.Hints: 2, simulate.Groups: 3} {
+	for delivery, want := range map[allocate.Delivery]int{allocate.DeliveryHints: 2, allocate.DeliveryGroups: 3} {
 		q := ask(threeZones(40, 40, 40), allocate.Intent{Tiers: anyZone, Bound: bound(allocate.Local)})
 		q.Delivery = delivery
 		c, err := Compare(q)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -49,7 +48,7 @@ func TestCompareKnowsWhatNodesDo(t *testing.T) {
 			Tiers: topology.Tiers{topology.Hostname, topology.Zone, topology.Anywhere},
 			Bound: &allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5},
 		},
-		Algorithms: []allocate.Algorithm{allocate.Balanced, allocate.Optimal}, Delivery: simulate.Hints,
+		Algorithms: []allocate.Algorithm{allocate.Balanced, allocate.Optimal}, Delivery: allocate.DeliveryHints,
 	}
 	q.CPU = q.Region
 	q.Nodes = &allocate.NodeTiers{Keys: []string{topology.Hostname}}

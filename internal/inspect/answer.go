@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -43,7 +43,7 @@ func (e *Explanation) Served(f *Family) []Served {
 			}
 			uses = append(uses, explain.Use{Zone: row.Zone, Uses: by})
 		}
-	case e.Delivery == routing.DeliveryGroups && !e.Blind:
+	case e.Delivery == allocate.DeliveryGroups && !e.Blind:
 		uses = explain.PlanUses(f.Question.Region, f.Asked().Plan)
 	}
 	var served []Served
@@ -111,7 +111,7 @@ func (e *Explanation) next(in *Reading, d *routing.Decision) ([]string, error) {
 func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error) {
 	asked := f.Asked()
 	switch request := &d.Request; {
-	case d.Delivery != routing.DeliveryNone:
+	case d.Delivery != allocate.DeliveryNone:
 		advice, err := explain.Advise(f.Question, *asked)
 		if err != nil || len(advice) == 0 {
 			return "", err
@@ -120,7 +120,7 @@ func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error
 	case request.Source != "" || request.Upstream || e.LeftAlone != "" || len(d.Notes) > 0:
 		return "", nil // it is as someone wants it
 	}
-	usual := translate.DefaultAlgorithm(f.Question.Delivery == simulate.Groups)
+	usual := translate.DefaultAlgorithm(f.Question.Delivery == allocate.DeliveryGroups)
 	for i := range f.Comparison.Options {
 		o := &f.Comparison.Options[i]
 		if o.Algorithm == usual && !o.Outcome.IsBalanced() && o.Figures.InZone > asked.Figures.InZone+leastGain {

@@ -11,33 +11,32 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Explanation is all that there is to say about a Service. Percentages are from 0 to 100.
 type Explanation struct {
-	Namespace     string           `json:"namespace"`
-	Service       string           `json:"service"`
-	AsksFor       string           `json:"asksFor"`
-	Approach      string           `json:"approach"`
-	Source        string           `json:"source,omitempty"`
-	Policy        string           `json:"policy,omitempty"`
-	ClusterPolicy string           `json:"clusterPolicy,omitempty"`
-	Tiers         topology.Tiers   `json:"tiers,omitempty"`
-	Upstream      bool             `json:"upstream,omitempty"`
-	Delivery      routing.Delivery `json:"delivery"`
-	Undelivered   bool             `json:"undelivered,omitempty"` // the plan cannot be expressed, so it is not in force
-	LeftAlone     string           `json:"leftAlone,omitempty"`   // why, if Vicinity does nothing whatever is asked for
-	Groups        int              `json:"groups"`
-	Meanwhile     *Interim         `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
-	Condition     *Condition       `json:"condition,omitempty"`
-	NoPlan        string           `json:"noPlan,omitempty"`
-	Families      []Family         `json:"families"`
-	NoProxy       string           `json:"noStockProxy,omitempty"`
-	Written       *bool            `json:"written,omitempty"` // none if there is no plan, or none that is known
-	Pending       []string         `json:"pending,omitempty"` // what of the decision is not written
+	Namespace     string            `json:"namespace"`
+	Service       string            `json:"service"`
+	AsksFor       string            `json:"asksFor"`
+	Approach      string            `json:"approach"`
+	Source        string            `json:"source,omitempty"`
+	Policy        string            `json:"policy,omitempty"`
+	ClusterPolicy string            `json:"clusterPolicy,omitempty"`
+	Tiers         topology.Tiers    `json:"tiers,omitempty"`
+	Upstream      bool              `json:"upstream,omitempty"`
+	Delivery      allocate.Delivery `json:"delivery"`
+	Undelivered   bool              `json:"undelivered,omitempty"` // the plan cannot be expressed, so it is not in force
+	LeftAlone     string            `json:"leftAlone,omitempty"`   // why, if Vicinity does nothing whatever is asked for
+	Groups        int               `json:"groups"`
+	Meanwhile     *Interim          `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
+	Condition     *Condition        `json:"condition,omitempty"`
+	NoPlan        string            `json:"noPlan,omitempty"`
+	Families      []Family          `json:"families"`
+	NoProxy       string            `json:"noStockProxy,omitempty"`
+	Written       *bool             `json:"written,omitempty"` // none if there is no plan, or none that is known
+	Pending       []string          `json:"pending,omitempty"` // what of the decision is not written
 	// Held are the zones that endpoints keep for a moment, by address.
 	Held     map[string][]string `json:"held,omitempty"`
 	Warnings []string            `json:"warnings,omitempty"`
@@ -61,7 +60,7 @@ type Interim struct {
 	Notes       []string        `json:"notes,omitempty"`
 	Families    []InterimFamily `json:"families"`
 
-	Delivery routing.Delivery `json:"-"`
+	Delivery allocate.Delivery `json:"-"`
 }
 
 // InterimFamily is the part of it that is about an address family.
@@ -153,8 +152,8 @@ func Explain(in Reading) (*Explanation, error) {
 		e.NoAddresses = in.withoutAddresses()
 	}
 	e.Limits = e.limits()
-	planned := d.Delivery != routing.DeliveryNone && !d.Undelivered && len(e.Families) > 0
-	readable := !e.Blind && (d.Delivery != routing.DeliveryGroups || !slices.Contains(in.Unread, KindGroups))
+	planned := d.Delivery != allocate.DeliveryNone && !d.Undelivered && len(e.Families) > 0
+	readable := !e.Blind && (d.Delivery != allocate.DeliveryGroups || !slices.Contains(in.Unread, KindGroups))
 	if planned && readable {
 		all := len(e.Pending) == 0
 		e.Written = &all
@@ -214,14 +213,14 @@ func (in *Reading) question(d *routing.Decision, ready []translate.Endpoint) exp
 		Region:   cluster.Region(request.Capacity, ready),
 		CPU:      cluster.Region(auto, ready),
 		Asked:    request.Intent,
-		Delivery: simulate.Hints,
+		Delivery: allocate.DeliveryHints,
 		Pods:     examples(ready),
 	}
 	if bound := q.Asked.Bound; bound != nil && bound.Algorithm != allocate.Auto {
 		q.Thresholds = allocate.ThresholdsOf(*bound)
 	}
-	if d.Delivery == routing.DeliveryGroups {
-		q.Delivery = simulate.Groups
+	if d.Delivery == allocate.DeliveryGroups {
+		q.Delivery = allocate.DeliveryGroups
 	}
 	q.Algorithms = carried(q.Delivery)
 	q.Nodes, _ = routing.NodeTiers(cluster, request, d.Delivery, ready)

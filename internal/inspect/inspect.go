@@ -13,7 +13,6 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
-	"vicinity.dev/vicinity/internal/simulate"
 )
 
 // Kinds of objects without which less can be said, as in Reading.Unread.
@@ -40,7 +39,7 @@ func figuresOf(f allocate.Figures) *Figures {
 func percent(fraction float64) float64 { return explain.Rounded(100 * fraction) }
 
 // carried are the algorithms that a delivery can carry.
-func carried(d simulate.Delivery) []allocate.Algorithm {
+func carried(d allocate.Delivery) []allocate.Algorithm {
 	return slices.DeleteFunc(slices.Clone(allocate.Algorithms()), func(a allocate.Algorithm) bool { return !d.CanCarry(a) })
 }
 

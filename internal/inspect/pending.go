@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -22,7 +23,7 @@ func (in *Reading) pending(d routing.Decision) []string {
 	for _, slice := range in.Slices {
 		var changed int
 		switch {
-		case hinted.Delivery == routing.DeliveryHints:
+		case hinted.Delivery == allocate.DeliveryHints:
 			changed = routing.Unwritten(slice, *hinted)
 		case in.Service.Labels[v1alpha1.LabelRouted] == "true":
 			_, changed = routing.Bare(slice)
@@ -41,9 +42,9 @@ func (in *Reading) pending(d routing.Decision) []string {
 			explain.Count(int64(endpoints), "endpoint", "endpoints"), explain.Count(int64(written), "slice", "slices")))
 	}
 	switch {
-	case d.Delivery == routing.DeliveryGroups && !slices.Contains(in.Unread, KindSlices) && !slices.Contains(in.Unread, KindGroups):
+	case d.Delivery == allocate.DeliveryGroups && !slices.Contains(in.Unread, KindSlices) && !slices.Contains(in.Unread, KindGroups):
 		return append(sentences, in.pendingGroups(d)...)
-	case d.Delivery != routing.DeliveryGroups && len(in.Groups) > 0:
+	case d.Delivery != allocate.DeliveryGroups && len(in.Groups) > 0:
 		sentences = append(sentences, "not removed yet: "+explain.Count(int64(len(in.Groups)), "group", "groups"))
 	}
 	return sentences

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -37,7 +38,7 @@ func (in *Reading) Decide() (routing.Decision, error) {
 	if in.LeftAlone == "" {
 		return routing.Decide(in.Input)
 	}
-	d := routing.Decision{Delivery: routing.DeliveryNone, Request: translate.RequestOf(forKubernetes(in.Service), nil, translate.Options{})}
+	d := routing.Decision{Delivery: allocate.DeliveryNone, Request: translate.RequestOf(forKubernetes(in.Service), nil, translate.Options{})}
 	asked := translate.RequestOf(in.Service, in.Policies, translate.Options{})
 	if asked.Source != d.Request.Source || asked.Groups {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller leaves the Service alone, since %s",
@@ -58,8 +59,8 @@ func (in *Reading) abandoned() string {
 
 // awaitsProxy reports whether stock proxies serve a Service whose plan is for
 // vicinity-proxy.
-func awaitsProxy(service *corev1.Service, delivery routing.Delivery) bool {
-	return delivery == routing.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
+func awaitsProxy(service *corev1.Service, delivery allocate.Delivery) bool {
+	return delivery == allocate.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
 }
 
 // withoutAddresses says why there is no family to plan for.

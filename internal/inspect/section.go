@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -134,7 +134,7 @@ func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
 	if s.Request.Groups {
 		q = p.Groups
 	}
-	s.ask(s.Request.WithGroups(q.Delivery == simulate.Groups))
+	s.ask(s.Request.WithGroups(q.Delivery == allocate.DeliveryGroups))
 	capacity := s.Request.Capacity
 	if p.Capacity != "" {
 		capacity = translate.Capacity{Type: p.Capacity, WithoutControlPlane: s.Request.Capacity.WithoutControlPlane}
@@ -168,12 +168,12 @@ func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
 
 // hintWarnings say what hints cannot express of what is asked for.
 func hintWarnings(p *Plans) []string {
-	if p.Question.Delivery != simulate.Hints {
+	if p.Question.Delivery != allocate.DeliveryHints {
 		return nil
 	}
 	var warnings []string
 	if p.Question.Asked.Tiers.Hard() {
-		warnings = append(warnings, fmt.Sprintf("%s cannot require: where no endpoint is near, proxies use all; see --delivery %s", simulate.Hints, simulate.Groups))
+		warnings = append(warnings, fmt.Sprintf("%s cannot require: where no endpoint is near, proxies use all; see --delivery %s", allocate.DeliveryHints, allocate.DeliveryGroups))
 	}
 	groups, most := p.Shown().Plan.Groups, 0
 	for i := range groups {
@@ -182,7 +182,7 @@ func hintWarnings(p *Plans) []string {
 	// One group for all needs no hints.
 	if len(groups) > 1 && most > v1alpha1.MaxHints {
 		warnings = append(warnings, fmt.Sprintf("%s cannot express this plan: an endpoint serves %d zones, at most %d are allowed; see --delivery %s",
-			simulate.Hints, most, v1alpha1.MaxHints, simulate.Groups))
+			allocate.DeliveryHints, most, v1alpha1.MaxHints, allocate.DeliveryGroups))
 	}
 	return warnings
 }

@@ -20,21 +20,21 @@ type Status struct {
 // ServiceStatus is what there is to say about a Service, or about one address family of it
 // if they differ.
 type ServiceStatus struct {
-	Namespace     string           `json:"namespace"`
-	Service       string           `json:"service"`
-	Family        string           `json:"family,omitempty"`
-	Mode          string           `json:"mode"`
-	AsksFor       string           `json:"asksFor"`
-	Source        string           `json:"source,omitempty"`
-	Policy        string           `json:"policy,omitempty"`
-	ClusterPolicy string           `json:"clusterPolicy,omitempty"`
-	State         string           `json:"state,omitempty"`
-	Endpoints     *int             `json:"endpoints,omitempty"` // nil without a plan
-	Zones         *int             `json:"zones,omitempty"`     // that have endpoints
-	Expected      *Figures         `json:"expected,omitempty"`  // nil where figures mean nothing
-	Why           string           `json:"why,omitempty"`
-	Delivery      routing.Delivery `json:"delivery"`
-	Notes         []string         `json:"notes,omitempty"` // worth a look, what matters most first
+	Namespace     string            `json:"namespace"`
+	Service       string            `json:"service"`
+	Family        string            `json:"family,omitempty"`
+	Mode          string            `json:"mode"`
+	AsksFor       string            `json:"asksFor"`
+	Source        string            `json:"source,omitempty"`
+	Policy        string            `json:"policy,omitempty"`
+	ClusterPolicy string            `json:"clusterPolicy,omitempty"`
+	State         string            `json:"state,omitempty"`
+	Endpoints     *int              `json:"endpoints,omitempty"` // nil without a plan
+	Zones         *int              `json:"zones,omitempty"`     // that have endpoints
+	Expected      *Figures          `json:"expected,omitempty"`  // nil where figures mean nothing
+	Why           string            `json:"why,omitempty"`
+	Delivery      allocate.Delivery `json:"delivery"`
+	Notes         []string          `json:"notes,omitempty"` // worth a look, what matters most first
 
 	// Intent is what AsksFor says in words, and Figures are those of Expected.
 	Intent  allocate.Intent  `json:"-"`
@@ -172,7 +172,7 @@ func (s *ServiceStatus) putFirst(sentence string) {
 // forget drops what cannot be known without the nodes.
 func (s *ServiceStatus) forget() {
 	s.Expected, s.Figures, s.Why, s.Notes = nil, allocate.Figures{}, "", s.certain
-	if s.Delivery != routing.DeliveryNone {
+	if s.Delivery != allocate.DeliveryNone {
 		s.State = "unknown"
 	}
 }

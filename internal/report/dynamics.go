@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -291,7 +292,7 @@ func dynamicsFacts(results simulate.DynamicsResults) []fact {
 		length += s.Scenario.Length
 	}
 	delivery := "as hints, in slices of up to "
-	if results.Delivery == simulate.Groups {
+	if results.Delivery == allocate.DeliveryGroups {
 		delivery = "as groups, in slices of up to "
 	}
 	return []fact{

@@ -86,7 +86,7 @@ func staticResults() simulate.Results {
 	}}}
 	example := simulate.Case{Name: "one zone empty", Zones: zones}
 	return simulate.Results{
-		Dataset: "regions.csv", Delivery: simulate.Groups, Weights: allocate.DefaultWeights(), SliceSize: 100, Cases: 1234,
+		Dataset: "regions.csv", Delivery: allocate.DeliveryGroups, Weights: allocate.DefaultWeights(), SliceSize: 100, Cases: 1234,
 		Variants: []simulate.Result{
 			{
 				Variant: balanced, Cases: 1234, Mean: score(72.4, 38.5, 0, 0).Parts, CasesPerSecond: 4_567_890,
@@ -146,7 +146,7 @@ func dynamicsResults(t *testing.T) simulate.DynamicsResults {
 		run(simulate.UpstreamAuto, simulate.Full, 1200, 7, 0.85, 0.75),
 	}
 	return simulate.DynamicsResults{
-		Delivery: simulate.Hints, SliceSize: 100, Threshold: 0.5,
+		Delivery: allocate.DeliveryHints, SliceSize: 100, Threshold: 0.5,
 		Scenarios: []simulate.DynamicsScenario{{Scenario: stories[0], Events: 2, Runs: runs}, {Scenario: stories[1], Events: 2, Runs: slices.Clone(runs)}},
 	}
 }

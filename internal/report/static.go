@@ -140,7 +140,7 @@ func staticHeadline(results simulate.Results, best int) (headline, lead string) 
 
 func staticFacts(results simulate.Results) []fact {
 	delivery := "as hints, which take no further slices"
-	if results.Delivery == simulate.Groups {
+	if results.Delivery == allocate.DeliveryGroups {
 		delivery = fmt.Sprintf("as groups, in slices of up to %s", plural(results.SliceSize, "endpoint", "endpoints"))
 	}
 	var thresholds, starts []named

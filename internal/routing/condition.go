@@ -24,7 +24,7 @@ const HintsLost = "the hints do not stay: something removes them, as Kubernetes 
 // that asks for nothing there is not, nor of one that a policy chose which has no use for
 // it: each write to a Service wakes all proxies, and a policy may choose a whole cluster.
 func (d Decision) IsReported() bool {
-	return d.Delivery != DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
+	return d.Delivery != allocate.DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected
 }
 
@@ -38,7 +38,7 @@ func (d Decision) Condition() metav1.Condition {
 	switch {
 	case d.Request.NoPlan != "":
 		sentences = append(sentences, d.Request.NoPlan)
-	case d.Delivery == DeliveryNone:
+	case d.Delivery == allocate.DeliveryNone:
 		if d.Request.Upstream {
 			sentences = append(sentences, "left to Kubernetes: "+d.Request.Source)
 		}
@@ -56,7 +56,7 @@ func (d Decision) Condition() metav1.Condition {
 		case d.Meanwhile != nil && d.Meanwhile.Undelivered:
 			reason.Troubles = []Trouble{TroubleAwaitsProxy}
 			sentences = []string{awaitsProxy}
-			if d.Meanwhile.Delivery == DeliveryNone {
+			if d.Meanwhile.Delivery == allocate.DeliveryNone {
 				sentences = []string{awaitsProxyAlone}
 			}
 		case allocated && inForce.Ignored != IgnoredNone:

@@ -178,7 +178,7 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 			change(&in)
 			test.choose(&in)
 			d := decided(t, in)
-			if d.Delivery != DeliveryNone || d.IsReported() != test.reported {
+			if d.Delivery != allocate.DeliveryNone || d.IsReported() != test.reported {
 				t.Errorf("%s, %s: by %s, reported: %t", name, chosen, d.Delivery, d.IsReported())
 			}
 			if d.Request.NoPlan == "" && len(d.Notes) == 0 {
@@ -199,7 +199,7 @@ func TestDeclinedPolicyIsQuiet(t *testing.T) {
 		in := inputOf(routedService(mode, value), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
 		in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere}
 		d := decided(t, in)
-		if d.Delivery != DeliveryNone || d.IsReported() || len(d.Request.Warnings) > 0 {
+		if d.Delivery != allocate.DeliveryNone || d.IsReported() || len(d.Request.Warnings) > 0 {
 			t.Errorf("%s: by %s, reported: %t, warnings %q", value, d.Delivery, d.IsReported(), d.Request.Warnings)
 		}
 		if notes := strings.Join(d.Notes, "; "); !strings.HasPrefix(notes, "ClusterRoutingPolicy near selects the Service") || !strings.HasSuffix(notes, want) {

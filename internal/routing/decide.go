@@ -46,8 +46,8 @@ func decide(in Input) (Decision, error) {
 		d.Request = d.Request.WithGroups(false)
 		d.note("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, translate.GroupsAreOff)
 	}
-	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == DeliveryHints && in.Settings.WithoutHints {
-		d.Delivery = DeliveryNone
+	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == allocate.DeliveryHints && in.Settings.WithoutHints {
+		d.Delivery = allocate.DeliveryNone
 		d.note("%s has no effect: %s", d.Request.Source, translate.HintsAreOff)
 		if d.Request.Selected {
 			d.unreported++
@@ -59,16 +59,16 @@ func decide(in Input) (Decision, error) {
 	}
 	var err error
 	switch d.Delivery {
-	case DeliveryNone:
+	case allocate.DeliveryNone:
 		return d, nil
-	case DeliveryHints:
+	case allocate.DeliveryHints:
 		in.Last = in.Last.Hinted()
-	case DeliveryGroups:
+	case allocate.DeliveryGroups:
 		if d.Meanwhile, err = meanwhile(in, d.Request); err != nil {
 			return Decision{}, err
 		}
 	}
-	if d.Delivery == DeliveryHints {
+	if d.Delivery == allocate.DeliveryHints {
 		err = d.planByHints(in)
 	} else {
 		err = d.plan(in)
@@ -106,7 +106,7 @@ func (d *Decision) plan(in Input) error {
 		}
 		f := FamilyDecision{Family: family, Endpoints: ready, Region: in.Cluster.Region(d.Request.Capacity, ready)}
 		intent := d.Request.Intent
-		if d.Delivery == DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
+		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
 		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew && !slices.Contains(in.kept, family), anew: slices.Contains(in.anew, family)}
@@ -116,7 +116,7 @@ func (d *Decision) plan(in Input) error {
 		if err := f.decide(planner, intent, before); err != nil {
 			return fmt.Errorf("planning %s: %w", family, err)
 		}
-		if d.Delivery == DeliveryGroups {
+		if d.Delivery == allocate.DeliveryGroups {
 			if tiers, _ := NodeTiers(in.Cluster, d.Request, d.Delivery, ready); tiers != nil {
 				f.planNodes(in, tiers)
 			}
@@ -128,18 +128,18 @@ func (d *Decision) plan(in Input) error {
 
 // deliveryOf is how the plan of a Service gets to proxies. That of a Service that
 // asks for balanced traffic matters only where Kubernetes would see to something else.
-func deliveryOf(service *corev1.Service, request translate.Request) Delivery {
+func deliveryOf(service *corev1.Service, request translate.Request) allocate.Delivery {
 	switch {
 	case request.NoPlan != "":
-		return DeliveryNone
+		return allocate.DeliveryNone
 	case request.Groups:
-		return DeliveryGroups
+		return allocate.DeliveryGroups
 	case request.Source == "" || request.Upstream:
-		return DeliveryNone
+		return allocate.DeliveryNone
 	case asksNothing(request.Intent) && !translate.HintedUpstream(service):
-		return DeliveryNone
+		return allocate.DeliveryNone
 	}
-	return DeliveryHints
+	return allocate.DeliveryHints
 }
 
 func asksNothing(intent allocate.Intent) bool {
@@ -149,7 +149,7 @@ func asksNothing(intent allocate.Intent) bool {
 // NothingToChoose reports whether nothing has to be delivered, because one zone has all
 // nodes and all endpoints.
 func (d *Decision) NothingToChoose() bool {
-	return d.Delivery == DeliveryHints && !d.Request.OwnZone && !d.Undelivered && len(d.Families) > 0 &&
+	return d.Delivery == allocate.DeliveryHints && !d.Request.OwnZone && !d.Undelivered && len(d.Families) > 0 &&
 		!slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule != allocate.RuleOneZone })
 }
 

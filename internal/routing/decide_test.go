@@ -38,136 +38,136 @@ func TestDecideHints(t *testing.T) {
 		// state is that of the condition before, "" without one.
 		state    string
 		takeOver bool
-		delivery Delivery
+		delivery allocate.Delivery
 		want     string
 		// note is part of a note, "" if there must be none.
 		note string
 	}{
 		{
 			name: "Prefer, even", service: routedService(sameZone, "Prefer"), nodes: three,
-			slices: slicesOf("a a a a b b b b c c c c"), delivery: DeliveryHints,
+			slices: slicesOf("a a a a b b b b c c c c"), delivery: allocate.DeliveryHints,
 			want: "a a a a b b b b c c c c",
 		},
 		{
 			name: "Prefer, a small Service", service: routedService(sameZone, "Prefer"), nodes: three,
-			slices: slicesOf("a b c"), delivery: DeliveryHints,
+			slices: slicesOf("a b c"), delivery: allocate.DeliveryHints,
 			want: "a b c",
 		},
 		{
 			name: "Prefer, too few endpoints to start for local", service: routedService(mode, "vicinity.dev/local"), nodes: three,
-			slices: slicesOf("a a a b b b c c c"), delivery: DeliveryHints,
+			slices: slicesOf("a a a b b b c c c"), delivery: allocate.DeliveryHints,
 			want: "- - - - - - - - -",
 		},
 		{
 			name: "Prefer, in the band after it started", service: routedService(mode, "vicinity.dev/local"), nodes: three,
-			slices: slicesOf("a a a b b b c c c"), state: "Allocated", delivery: DeliveryHints,
+			slices: slicesOf("a a a b b b c c c"), state: "Allocated", delivery: allocate.DeliveryHints,
 			want: "a a a b b b c c c",
 		},
 		{
 			name: "Prefer, 4 4 3 on equal zones stays in zone", service: routedService(sameZone, "Prefer"), nodes: three,
-			slices: slicesOf("a a a a b b b b c c c"), state: "Allocated", delivery: DeliveryHints,
+			slices: slicesOf("a a a a b b b b c c c"), state: "Allocated", delivery: allocate.DeliveryHints,
 			want: "a a a a b b b b c c c",
 		},
 		{
 			name: "Prefer, the excess goes to others", service: routedService(sameZone, "Prefer"), nodes: three,
-			slices: slicesOf("a a a a a a b b b b c c"), delivery: DeliveryHints,
+			slices: slicesOf("a a a a a a b b b b c c"), delivery: allocate.DeliveryHints,
 			want: "a a a a c c b b b b c c",
 		},
 		{
 			name: "hints of endpoints that are not ready", service: routedService(sameZone, "Prefer"), nodes: three,
-			slices: slicesOf("a a a a b b b b c c c c a! b!=c c-=a ?!"), delivery: DeliveryHints,
+			slices: slicesOf("a a a a b b b b c c c c a! b!=c c-=a ?!"), delivery: allocate.DeliveryHints,
 			want: "a a a a b b b b c c c c a c a -",
 		},
 		{
 			name: "balanced takes the hints of endpoints that are not ready, too", service: routedService(mode, "vicinity.dev/local"), nodes: three,
-			slices: slicesOf("a=a b=b c!=c c-=c"), delivery: DeliveryHints,
+			slices: slicesOf("a=a b=b c!=c c-=c"), delivery: allocate.DeliveryHints,
 			want: "- - - c",
 		},
 		{
 			name: "balanced where Kubernetes has no hints of its own", service: routedService(sameZone, "Balanced"), nodes: three,
-			slices: slicesOf("a b c"), delivery: DeliveryNone, want: "- - -",
+			slices: slicesOf("a b c"), delivery: allocate.DeliveryNone, want: "- - -",
 		},
 		{
 			name: "balanced against Kubernetes' own hints", service: routedService(sameZone, "Balanced", mode, "Auto"), nodes: three,
-			slices: slicesOf("a=a b=b c=c"), delivery: DeliveryHints, want: "- - -",
+			slices: slicesOf("a=a b=b c=c"), delivery: allocate.DeliveryHints, want: "- - -",
 		},
 		{
 			name: "nothing asked for leaves the hints of others", service: routedService(), nodes: three,
-			slices: slicesOf("a=b"), delivery: DeliveryNone, want: "b",
+			slices: slicesOf("a=b"), delivery: allocate.DeliveryNone, want: "b",
 		},
 		{
 			name: "Auto is Kubernetes' own", service: routedService(mode, "Auto"), nodes: three,
-			slices: slicesOf("a=a b=c c=b"), delivery: DeliveryNone, want: "a c b",
+			slices: slicesOf("a=a b=c c=b"), delivery: allocate.DeliveryNone, want: "a c b",
 		},
 		{
 			name: "Auto taken over", service: routedService(mode, "Auto"), nodes: three, takeOver: true,
-			slices: slicesOf("a a b c"), delivery: DeliveryHints, want: "- - - -",
+			slices: slicesOf("a a b c"), delivery: allocate.DeliveryHints, want: "- - - -",
 		},
 		{
 			name: "Auto taken over, with enough", service: routedService(mode, "Auto"), nodes: three, takeOver: true,
-			slices: slicesOf("a a b b c c"), delivery: DeliveryHints, want: "a a b b c c",
+			slices: slicesOf("a a b b c c"), delivery: allocate.DeliveryHints, want: "a a b b c c",
 		},
 		{
 			name: "soft tiers: a zone without endpoints uses its region, then all", nodes: nodesIn(map[string]int{"n1": 1, "n2": 1, "s1": 1, "s2": 1, "w1": 1}),
 			service: routedService(keys, "topology.kubernetes.io/zone,topology.kubernetes.io/region,*"),
-			slices:  slicesOf("n1 s1 s2"), delivery: DeliveryHints,
+			slices:  slicesOf("n1 s1 s2"), delivery: allocate.DeliveryHints,
 			want: "n1+n2+w1 s1+w1 s2+w1",
 		},
 		{
 			name: "soft tiers: more zones than an endpoint can be hinted to", nodes: nodesIn(map[string]int{"n1": 1, "n2": 1, "n9": 1, "s1": 1, "s2": 1, "s3": 1, "s4": 1, "s5": 1, "s6": 1, "s7": 1}),
 			service: routedService(keys, "topology.kubernetes.io/zone,*"),
-			slices:  slicesOf("n9 s1"), delivery: DeliveryHints,
+			slices:  slicesOf("n9 s1"), delivery: allocate.DeliveryHints,
 			want: "n1+n2+n9+s2+s3+s4+s5+s6 n1+s1+s2+s3+s4+s5+s6+s7",
 			note: "zones beyond that use all endpoints",
 		},
 		{
 			name: "a plan in which all zones share all endpoints needs no hints", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 1, "b": 1}),
-			slices: slicesOf("a a a a a a=a+b a=a+b a=a+b"), state: "Allocated", delivery: DeliveryHints,
+			slices: slicesOf("a a a a a a=a+b a=a+b a=a+b"), state: "Allocated", delivery: allocate.DeliveryHints,
 			want: "- - - - - - - -",
 		},
 		{
 			name: "one zone has nothing to choose", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 2}),
-			slices: slicesOf("a a=a a a a a a a a a a a"), delivery: DeliveryHints, want: "- - - - - - - - - - - -",
+			slices: slicesOf("a a=a a a a a a a a a a a"), delivery: allocate.DeliveryHints, want: "- - - - - - - - - - - -",
 		},
 		{
 			name: "one zone has nodes to choose from", service: preferNode(routedService(sameZone, "Prefer")), nodes: nodesIn(map[string]int{"a": 2}),
-			slices: slicesOf("a a@a-2"), delivery: DeliveryHints, want: "a/a-1 a/a-2",
+			slices: slicesOf("a a@a-2"), delivery: allocate.DeliveryHints, want: "a/a-1 a/a-2",
 		},
 		{
 			name: "hard tiers have no hints", service: routedService(sameZone, "Require"), nodes: three,
-			slices: slicesOf("a b=b c"), delivery: DeliveryHints, want: "- - -", note: "what is asked for requires what hints cannot",
+			slices: slicesOf("a b=b c"), delivery: allocate.DeliveryHints, want: "- - -", note: "what is asked for requires what hints cannot",
 		},
 		{
 			name: "node first: own nodes beside zones, but for one that would overload its own", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
-			slices: slicesOf("a a@a-2 a a b b b b c c c c"), delivery: DeliveryHints,
+			slices: slicesOf("a a@a-2 a a b b b b c c c c"), delivery: allocate.DeliveryHints,
 			want: "a/a-1 a/" + NoNode + " a/a-1 a/a-1 b/b-1 b/b-1 b/b-1 b/b-1 c/c-1 c/c-1 c/c-1 c/c-1",
 		},
 		{
 			name: "node first gives way to the bound", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
-			slices: slicesOf("a a a a a a b b b b c c"), delivery: DeliveryHints,
+			slices: slicesOf("a a a a a a b b b b c c"), delivery: allocate.DeliveryHints,
 			want: "a/a-1 a/a-1 a/a-1 a/a-1 c/" + NoNode + " c/" + NoNode + " b/b-1 b/b-1 b/b-1 b/b-1 c/" + NoNode + " c/" + NoNode,
 		},
 		{
 			name: "node, then anywhere", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
-			slices: slicesOf("a b"), delivery: DeliveryHints, want: "/a-1 /b-1",
+			slices: slicesOf("a b"), delivery: allocate.DeliveryHints, want: "/a-1 /b-1",
 		},
 		{
 			name: "node, then anywhere, with an endpoint on no node", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
-			slices: slicesOf("a ?"), delivery: DeliveryHints, want: "- -", note: "on no known node",
+			slices: slicesOf("a ?"), delivery: allocate.DeliveryHints, want: "- -", note: "on no known node",
 		},
 		{
 			name: "a small rack first", service: routedService(keys, "example.com/rack,topology.kubernetes.io/zone,*"),
 			nodes:  []*corev1.Node{rack("a-1", "a", "r1"), rack("a-2", "a", "r1"), rack("b-1", "b", "r2")},
-			slices: slicesOf("a b"), delivery: DeliveryHints, want: "a/a-1+a-2 b/b-1",
+			slices: slicesOf("a b"), delivery: allocate.DeliveryHints, want: "a/a-1+a-2 b/b-1",
 		},
 		{
 			name: "two kinds of places finer than a zone", service: routedService(keys, "kubernetes.io/hostname,example.com/rack,*"),
 			nodes:  []*corev1.Node{rack("a-1", "a", "r1"), rack("b-1", "b", "r2")},
-			slices: slicesOf("a b"), delivery: DeliveryHints, want: "/a-1 /b-1", note: "example.com/rack needs delivery by groups",
+			slices: slicesOf("a b"), delivery: allocate.DeliveryHints, want: "/a-1 /b-1", note: "example.com/rack needs delivery by groups",
 		},
 		{
 			name: "an endpoint without a zone, which no zone is near to", service: routedService(keys, "topology.kubernetes.io/zone,*"), nodes: three,
-			slices: slicesOf("a b c ?"), delivery: DeliveryHints, want: "- - - -", note: "an endpoint has no zone",
+			slices: slicesOf("a b c ?"), delivery: allocate.DeliveryHints, want: "- - - -", note: "an endpoint has no zone",
 		},
 		{
 			name: "a node that is in another zone now", service: routedService(keys, "topology.kubernetes.io/zone,*"),
@@ -175,7 +175,7 @@ func TestDecideHints(t *testing.T) {
 				testNode{name: "a-1", zone: "b", region: "r"}.object(), testNode{name: "a-2", zone: "a", region: "r"}.object(),
 				testNode{name: "b-1", zone: "b", region: "r"}.object(),
 			},
-			slices: slicesOf("a a@a-2 b"), delivery: DeliveryHints, want: "b a b",
+			slices: slicesOf("a a@a-2 b"), delivery: allocate.DeliveryHints, want: "b a b",
 		},
 		{
 			name: "internalTrafficPolicy: Local", nodes: three,
@@ -185,11 +185,11 @@ func TestDecideHints(t *testing.T) {
 				s.Spec.InternalTrafficPolicy = &local
 				return s
 			}(),
-			slices: slicesOf("a b c"), delivery: DeliveryNone, want: "- - -",
+			slices: slicesOf("a b c"), delivery: allocate.DeliveryNone, want: "- - -",
 		},
 		{
 			name: "the proxy", service: routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), nodes: three,
-			slices: slicesOf("a=a b"), delivery: DeliveryGroups, want: "a -",
+			slices: slicesOf("a=a b"), delivery: allocate.DeliveryGroups, want: "a -",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestDecideHints(t *testing.T) {
 			if d.Delivery != test.delivery {
 				t.Errorf("delivery %s, want %s", d.Delivery, test.delivery)
 			}
-			if d.Delivery != DeliveryGroups {
+			if d.Delivery != allocate.DeliveryGroups {
 				if got := hintText(test.slices, d); got != test.want {
 					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
@@ -277,7 +277,7 @@ func TestDecideBoundDistribution(t *testing.T) {
 	service := routedService()
 	service.Spec.TrafficDistribution = &near
 	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a a a b b b b b b b"))
-	if d := decided(t, in); d.Delivery != DeliveryNone {
+	if d := decided(t, in); d.Delivery != allocate.DeliveryNone {
 		t.Errorf("without a policy the delivery is %s", d.Delivery)
 	}
 	in.Policies = []*v1alpha1.RoutingPolicy{{

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -59,7 +60,7 @@ func (w *groupWorld) decide() Decision {
 	if err != nil {
 		w.t.Fatalf("deciding: %v", err)
 	}
-	if d.Delivery != DeliveryGroups {
+	if d.Delivery != allocate.DeliveryGroups {
 		w.t.Fatalf("delivery %s: %+v", d.Delivery, d.Request)
 	}
 	w.in.Last = &d

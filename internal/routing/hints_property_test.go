@@ -132,18 +132,18 @@ func (s *hintScene) add(slice *discoveryv1.EndpointSlice) {
 // deliver does what a decision says, and remembers it as the controller does.
 func (s *hintScene) deliver(d Decision) {
 	switch d.Delivery {
-	case DeliveryNone:
+	case allocate.DeliveryNone:
 		s.in.Slices = carriedOut(s.in.Slices, Unroute(s.in.Slices))
-	case DeliveryGroups:
+	case allocate.DeliveryGroups:
 		s.settle(d, GroupState{})
-	case DeliveryHints:
+	case allocate.DeliveryHints:
 		clear(s.groups)
 		for range 2 { // the second step takes what is held
 			s.in.Slices = carriedOut(s.in.Slices, Next(s.in.Slices, d, false))
 		}
 	}
 	s.in.Last = nil
-	if d.Delivery != DeliveryNone {
+	if d.Delivery != allocate.DeliveryNone {
 		s.in.Last = d.Essence()
 	}
 	s.in.Service = s.in.Service.DeepCopy()
@@ -168,7 +168,7 @@ func (s *hintScene) live() {
 		}
 		d := decided(s.t, s.input())
 		s.deliver(d)
-		if d.Delivery != DeliveryHints {
+		if d.Delivery != allocate.DeliveryHints {
 			continue
 		}
 		s.checkQuiet(d)

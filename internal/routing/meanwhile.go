@@ -14,11 +14,11 @@ import (
 func meanwhile(in Input, request translate.Request) (*Decision, error) {
 	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
-	if served(in.Service) || d.Delivery != DeliveryHints {
+	if served(in.Service) || d.Delivery != allocate.DeliveryHints {
 		return nil, nil
 	}
 	if in.Settings.WithoutHints {
-		d.Delivery, d.Undelivered = DeliveryNone, true
+		d.Delivery, d.Undelivered = allocate.DeliveryNone, true
 		d.note(translate.HintsAreOff)
 		return d, nil
 	}

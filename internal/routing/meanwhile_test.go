@@ -16,7 +16,7 @@ func TestHandOverKeepsBothPlans(t *testing.T) {
 	in := inputOf(routedService(), nodes, eps)
 	in.Service.Annotations, in.Policies = dividedBy("optimal")
 	first := decided(t, in)
-	if first.Delivery != DeliveryGroups || first.Meanwhile == nil || !first.Meanwhile.Families[0].hints.wanted {
+	if first.Delivery != allocate.DeliveryGroups || first.Meanwhile == nil || !first.Meanwhile.Families[0].hints.wanted {
 		t.Fatalf("no hints meanwhile: %+v", first.Meanwhile)
 	}
 	in.Last = first.Essence()
@@ -65,7 +65,7 @@ func TestHintsMeanwhileHaveNoWeights(t *testing.T) {
 		t.Errorf("%s, undelivered %t", got, d.Meanwhile.Undelivered)
 	}
 	in.Settings.WithoutGroups = true
-	if d = decided(t, in); d.Delivery != DeliveryHints || algorithms(d) != "optimal, meanwhile none" {
+	if d = decided(t, in); d.Delivery != allocate.DeliveryHints || algorithms(d) != "optimal, meanwhile none" {
 		t.Errorf("without groups: %s by %s", algorithms(d), d.Delivery)
 	}
 	in.Settings.WithoutGroups = false

@@ -17,14 +17,14 @@ import (
 // plan lets their zones use, before any plan is made: endpoints have no zones yet. It is
 // nil if there are none finer than a zone. Where hints cannot carry what is asked for,
 // fault says why, and there are none either.
-func NodeTiers(cluster *translate.Cluster, request translate.Request, delivery Delivery, endpoints []translate.Endpoint) (tiers *allocate.NodeTiers, fault string) {
+func NodeTiers(cluster *translate.Cluster, request translate.Request, delivery allocate.Delivery, endpoints []translate.Endpoint) (tiers *allocate.NodeTiers, fault string) {
 	intent := request.Intent
 	tiers = &allocate.NodeTiers{Free: intent.Bound == nil}
 	switch delivery {
-	case DeliveryGroups:
+	case allocate.DeliveryGroups:
 		tiers.Keys = groupKeys(intent)
 		tiers.Hard = intent.Tiers.Hard()
-	case DeliveryHints:
+	case allocate.DeliveryHints:
 		if key, _ := nodeKey(intent.Tiers); key != "" {
 			tiers.Keys = []string{key}
 			fault = nodeHintFault(cluster, key, endpoints)
@@ -134,7 +134,7 @@ const NoNode = "no-node.vicinity.dev"
 // planNodeHints lets each endpoint serve first the nodes of its own domain of key, if
 // they may use it and would not overload it.
 func (d *Decision) planNodeHints(f *FamilyDecision, in Input) {
-	tiers, fault := NodeTiers(in.Cluster, d.Request, DeliveryHints, f.Endpoints)
+	tiers, fault := NodeTiers(in.Cluster, d.Request, allocate.DeliveryHints, f.Endpoints)
 	if fault != "" {
 		d.note("%s; %s can", fault, d.byGroups)
 	}

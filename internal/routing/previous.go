@@ -15,15 +15,15 @@ import (
 // last decision, the slices or the groups say. What an endpoint that the last
 // decision does not know has come with is in its slice, and what could not be delivered
 // nobody uses.
-func assignedBefore(in Input, delivery Delivery, family corev1.IPFamily) map[string]allocate.ConsumerSet {
+func assignedBefore(in Input, delivery allocate.Delivery, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	var assigned map[string]allocate.ConsumerSet
-	if delivery == DeliveryGroups {
+	if delivery == allocate.DeliveryGroups {
 		assigned = groups.Assigned(in.Groups, family)
 	}
 	if len(assigned) == 0 {
 		assigned = assignedByHints(in.Slices, family)
 	}
-	if len(assigned) == 0 && delivery != DeliveryGroups {
+	if len(assigned) == 0 && delivery != allocate.DeliveryGroups {
 		assigned = groups.Assigned(in.Groups, family)
 	}
 	last := in.Last.family(family)

@@ -120,7 +120,7 @@ func TestPlanThatHintsCannotExpressIsNotKept(t *testing.T) {
 		e := &in.Slices[0].Endpoints[i]
 		carried.Assigned[e.Addresses[0]] = allocate.NewConsumerSet(in.Cluster.ZoneOf(e))
 	}
-	in.Last = &Decision{Delivery: DeliveryGroups, Families: []FamilyDecision{carried}}
+	in.Last = &Decision{Delivery: allocate.DeliveryGroups, Families: []FamilyDecision{carried}}
 	d := decided(t, in)
 	if d.Undelivered || d.Families[0].Outcome.Rule != allocate.RulePlanned || strings.Contains(hintText(in.Slices, d), "-") {
 		t.Errorf("undelivered: %t, %s, hints %s", d.Undelivered, d.Families[0].Outcome.Rule, hintText(in.Slices, d))

@@ -75,20 +75,10 @@ func DefaultSettings() Settings {
 	return Settings{SliceLimit: DefaultSliceLimit, GroupSize: groups.DefaultSize, ShrinkGrace: DefaultShrinkGrace}
 }
 
-// Delivery is how a plan reaches proxies.
-type Delivery = allocate.Delivery
-
-// The deliveries.
-const (
-	DeliveryNone   = allocate.DeliveryNone
-	DeliveryHints  = allocate.DeliveryHints
-	DeliveryGroups = allocate.DeliveryGroups
-)
-
 // Decision is what is decided about one Service.
 type Decision struct {
 	Request  translate.Request
-	Delivery Delivery
+	Delivery allocate.Delivery
 	// Families are in the order IPv4, IPv6: those of which there is a slice. There
 	// are none if no plan can be made, or none is asked for.
 	Families []FamilyDecision

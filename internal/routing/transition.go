@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 )
 
 // Write is what a slice's endpoints are to become.
@@ -97,7 +98,7 @@ type Step struct {
 // With hold nothing is taken from any zone.
 func Next(eps []*discoveryv1.EndpointSlice, d Decision, hold bool) Step {
 	var step Step
-	if d.Delivery != DeliveryHints {
+	if d.Delivery != allocate.DeliveryHints {
 		return step
 	}
 	for i := range d.Families {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/internal/allocate"
 )
 
 // planned is a decision that wants the hints of the texts.
@@ -22,7 +24,7 @@ func planned(texts ...string) Decision {
 			f.hints.zones[slice.Endpoints[i].Addresses[0]] = slice.Endpoints[i].Hints
 		}
 	}
-	return Decision{Delivery: DeliveryHints, Families: []FamilyDecision{f}}
+	return Decision{Delivery: allocate.DeliveryHints, Families: []FamilyDecision{f}}
 }
 
 func TestNext(t *testing.T) {

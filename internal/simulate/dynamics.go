@@ -53,9 +53,9 @@ type DynamicsOptions struct {
 	// algorithm that lacks this one, in addition to that which has all. Variants
 	// that cannot differ are left out.
 	Without []Saving
-	// Delivery is Hints if empty. Upstream's heuristic is delivered as hints
+	// Delivery is allocate.DeliveryHints if empty. Upstream's heuristic is delivered as hints
 	// always.
-	Delivery Delivery
+	Delivery allocate.Delivery
 	// SliceSize is allocate.DefaultSliceSize if zero.
 	SliceSize int
 	// Threshold is the overload from which on time counts as above the threshold,
@@ -76,7 +76,7 @@ func (o DynamicsOptions) Validate() error {
 	case len(o.Bounds) == 0 && !o.Upstream:
 		return fmt.Errorf("algorithms: none is given")
 	case o.Delivery != "" && !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
+		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, allocate.DeliveryHints, allocate.DeliveryGroups)
 	case o.SliceSize < 0:
 		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
 	case !(o.Threshold >= 0):
@@ -92,7 +92,7 @@ func (o DynamicsOptions) Validate() error {
 			return err
 		}
 		if d := o.withDefaults().Delivery; !d.CanCarry(o.Bounds[i].Algorithm) {
-			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", Hints, o.Bounds[i].Algorithm, Groups)
+			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", allocate.DeliveryHints, o.Bounds[i].Algorithm, allocate.DeliveryGroups)
 		}
 	}
 	for i, scenario := range o.Scenarios {
@@ -110,7 +110,7 @@ func (o DynamicsOptions) Validate() error {
 
 func (o DynamicsOptions) withDefaults() DynamicsOptions {
 	if o.Delivery == "" {
-		o.Delivery = Hints
+		o.Delivery = allocate.DeliveryHints
 	}
 	if o.SliceSize == 0 {
 		o.SliceSize = allocate.DefaultSliceSize
@@ -123,7 +123,7 @@ func (o DynamicsOptions) withDefaults() DynamicsOptions {
 
 // DynamicsResults are what the scenarios showed.
 type DynamicsResults struct {
-	Delivery  Delivery
+	Delivery  allocate.Delivery
 	SliceSize int
 	Threshold float64
 	// Partial says that the run did not come to its end: runs and scenarios are

@@ -7,7 +7,7 @@ type plannedRouter struct {
 	planner  allocate.Planner
 	intent   allocate.Intent
 	state    allocate.State
-	delivery Delivery
+	delivery allocate.Delivery
 	ledger   ledger
 }
 
@@ -49,7 +49,7 @@ func (r *plannedRouter) react(w *world, _ touched) (reaction, error) {
 
 // write brings the slices up to date and counts those written.
 func (r *plannedRouter) write(w *world) int {
-	if r.delivery == Groups {
+	if r.delivery == allocate.DeliveryGroups {
 		r.ledger.layOut(w.endpoints, func(e *allocate.Endpoint) allocate.ConsumerSet { return e.Assigned }, nil)
 		return r.ledger.written()
 	}

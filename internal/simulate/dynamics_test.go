@@ -124,14 +124,14 @@ func TestChangesAreCounted(t *testing.T) {
 		30s endpoints c=+1         # a zone without nodes: another uses its endpoint
 		1m  end`)
 	for _, test := range []struct {
-		delivery Delivery
+		delivery allocate.Delivery
 		want     []string
 	}{
 		// Endpoints, reallocated, slices written, allocated.
-		{Hints, []string{"6 0 0 true", "4 4 1 false", "8 4 1 true", "9 0 1 true"}},
+		{allocate.DeliveryHints, []string{"6 0 0 true", "4 4 1 false", "8 4 1 true", "9 0 1 true"}},
 		// Two groups become one of everyone's: one is rewritten as the slice of all,
 		// the other deleted. Then the reverse.
-		{Groups, []string{"6 0 0 true", "4 4 2 false", "8 4 2 true", "9 0 1 true"}},
+		{allocate.DeliveryGroups, []string{"6 0 0 true", "4 4 2 false", "8 4 2 true", "9 0 1 true"}},
 	} {
 		bound := allocate.DefaultBound(allocate.Local)
 		bound.Padding = 0
@@ -167,7 +167,7 @@ func TestPaddingPreventsFlapping(t *testing.T) {
 func TestLazinessAndMinimalMovesSpareReallocations(t *testing.T) {
 	algorithms := []allocate.Algorithm{allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt, allocate.Auto, allocate.Optimal}
 	runs := dynamics(t, play(t, "churn", DefaultScenarioOptions()),
-		DynamicsOptions{Bounds: bounds(algorithms...), Without: []Saving{Laziness, AllSavings}, Delivery: Groups})
+		DynamicsOptions{Bounds: bounds(algorithms...), Without: []Saving{Laziness, AllSavings}, Delivery: allocate.DeliveryGroups})
 	for _, a := range algorithms {
 		full, eager, none := runs[string(a)+" full"], runs[string(a)+" no-laziness"], runs[string(a)+" no-savings"]
 		if 2*full.Reallocated >= eager.Reallocated {
@@ -183,7 +183,7 @@ func TestLazinessAndMinimalMovesSpareReallocations(t *testing.T) {
 
 func TestFlowMovesTrafficAndNoEndpoints(t *testing.T) {
 	for _, name := range ScenarioNames() {
-		o := DynamicsOptions{Bounds: bounds(allocate.Flow), Without: []Saving{Laziness}, Delivery: Groups}
+		o := DynamicsOptions{Bounds: bounds(allocate.Flow), Without: []Saving{Laziness}, Delivery: allocate.DeliveryGroups}
 		runs := dynamics(t, play(t, name, DefaultScenarioOptions()), o)
 		full, eager := runs["flow full"], runs["flow no-laziness"]
 		if full.Reallocated != 0 || full.Flips != 0 {
@@ -211,7 +211,7 @@ func TestRerouted(t *testing.T) {
 		40s traffic   a=1
 		50s end
 	`)
-	runs := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Balanced, allocate.Local, allocate.Flow), Delivery: Groups})
+	runs := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Balanced, allocate.Local, allocate.Flow), Delivery: allocate.DeliveryGroups})
 	const want = 1. / 12
 	for name, run := range runs {
 		if got := run.Rerouted; !near(got, want) || !near(run.Series[1].Rerouted, want) {
@@ -247,7 +247,7 @@ func TestVariants(t *testing.T) {
 }
 
 func TestDynamicsIsDeterministic(t *testing.T) {
-	options := DynamicsOptions{Bounds: bounds(allocate.Algorithms()...), Upstream: true, Without: Savings(), Delivery: Groups, Seed: 7}
+	options := DynamicsOptions{Bounds: bounds(allocate.Algorithms()...), Upstream: true, Without: Savings(), Delivery: allocate.DeliveryGroups, Seed: 7}
 	for _, name := range ScenarioNames() {
 		options.Scenarios = append(options.Scenarios, play(t, name, small()))
 	}
@@ -365,7 +365,7 @@ func TestNothingIsLost(t *testing.T) {
 			Bounds:    bounds(allocate.Algorithms()...),
 			Upstream:  true,
 			Without:   Savings(),
-			Delivery:  rapid.SampledFrom([]Delivery{Groups, Hints}).Draw(t, "delivery"),
+			Delivery:  rapid.SampledFrom([]allocate.Delivery{allocate.DeliveryGroups, allocate.DeliveryHints}).Draw(t, "delivery"),
 			SliceSize: rapid.IntRange(1, 8).Draw(t, "slice size"),
 			Seed:      rapid.Uint64().Draw(t, "seed"),
 		}
@@ -402,7 +402,7 @@ func checkLedger(t *rapid.T, r router, w *world, o DynamicsOptions) {
 	hints := true
 	switch r := r.(type) {
 	case *plannedRouter:
-		l, hints = &r.ledger, r.delivery == Hints
+		l, hints = &r.ledger, r.delivery == allocate.DeliveryHints
 	case *upstreamRouter:
 		l = &r.ledger
 	}

@@ -56,7 +56,7 @@ func (s *sampleSource) fill(b *batch) (bool, error) {
 func TestPublishedFigures(t *testing.T) {
 	// The step is a prime, so that it does not beat with the lengths of the
 	// loops.
-	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: proposal(), Delivery: Groups})
+	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: proposal(), Delivery: allocate.DeliveryGroups})
 	if results.Cases != 39_391 {
 		t.Fatalf("%d cases", results.Cases)
 	}
@@ -99,7 +99,7 @@ func TestPublishedFigures(t *testing.T) {
 // TestFlowBeatsTheStudy compares flow with the best algorithm of the study, which has a
 // total of 86.87 as groups.
 func TestFlowBeatsTheStudy(t *testing.T) {
-	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: variants(allocate.Flow), Delivery: Groups})
+	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: variants(allocate.Flow), Delivery: allocate.DeliveryGroups})
 	r := results.Variants[0]
 	if r.Invalid != 0 || r.MaxOverload >= 1 || r.Mean.Total < 87.8 {
 		t.Errorf("%d invalid cases, overload up to %.2f %%, a total of %.3f; want at least 87.8", r.Invalid, r.MaxOverload, r.Mean.Total)

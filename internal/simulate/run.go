@@ -268,7 +268,7 @@ type scorer struct {
 func (s *scorer) score(score *Score, plan *allocate.Plan, outcome *allocate.Outcome) {
 	f := &outcome.Figures
 	slices := 1.0
-	if s.options.Delivery == Groups {
+	if s.options.Delivery == allocate.DeliveryGroups {
 		size := s.options.SliceSize
 		slices = float64((outcome.Endpoints+size-1)/size) / float64(plan.Slices(size))
 	}

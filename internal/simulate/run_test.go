@@ -74,7 +74,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 			}
 			var each []string
 			got := mustRun(t, Options{
-				Dataset: d, Variants: proposal(), Delivery: Groups, Workers: workers, Worst: 20,
+				Dataset: d, Variants: proposal(), Delivery: allocate.DeliveryGroups, Workers: workers, Worst: 20,
 				Each: func(c Case, variant int, s Score) error {
 					each = append(each, fmt.Sprint(c, variant, s))
 					return nil
@@ -102,7 +102,7 @@ func TestResultsAreThoseOfTheCases(t *testing.T) {
 	}
 	var scores []told
 	options := Options{
-		Dataset: someGrid(t), Variants: proposal(), Delivery: Groups, Weights: weights, SliceSize: 5, Worst: 7,
+		Dataset: someGrid(t), Variants: proposal(), Delivery: allocate.DeliveryGroups, Weights: weights, SliceSize: 5, Worst: 7,
 		Each: func(c Case, variant int, s Score) error {
 			scores = append(scores, told{Scored{c.Clone(), s}, variant})
 			return nil
@@ -174,34 +174,34 @@ func TestResultsAreThoseOfTheCases(t *testing.T) {
 }
 
 func TestPartsOfScore(t *testing.T) {
-	options := Options{Delivery: Groups, SliceSize: 10, Weights: allocate.DefaultWeights()}
+	options := Options{Delivery: allocate.DeliveryGroups, SliceSize: 10, Weights: allocate.DefaultWeights()}
 	group := func(endpoints int) allocate.Group {
 		return allocate.Group{Members: []allocate.Member{{Zone: 0, Endpoints: endpoints}}}
 	}
 	plan := allocate.Plan{Groups: []allocate.Group{group(11), group(9), group(5)}}
 	for _, test := range []struct {
 		name     string
-		delivery Delivery
+		delivery allocate.Delivery
 		figures  allocate.Figures
 		want     Score
 	}{
 		{
-			"groups take slices", Groups,
+			"groups take slices", allocate.DeliveryGroups,
 			allocate.Figures{InZone: 0.5, Overload: 0.25, Deviation: 0.125},
 			Score{Parts{22.5 + 15 + 17.5 + 11.25, 50, 75, 87.5, 75}, 25, 12.5},
 		},
 		{
-			"hints do not", Hints,
+			"hints do not", allocate.DeliveryHints,
 			allocate.Figures{InZone: 0.5, Overload: 0.25, Deviation: 0.125},
 			Score{Parts{22.5 + 15 + 17.5 + 15, 50, 75, 87.5, 100}, 25, 12.5},
 		},
 		{
-			"no part is below zero", Hints,
+			"no part is below zero", allocate.DeliveryHints,
 			allocate.Figures{InZone: 1, Overload: 3, Deviation: 1.5},
 			Score{Parts{45 + 15, 100, 0, 0, 100}, 300, 150},
 		},
 		{
-			"an invalid plan is worth nothing", Hints,
+			"an invalid plan is worth nothing", allocate.DeliveryHints,
 			allocate.Figures{InZone: 0.5, Unreached: 1},
 			Score{Parts{0, 50, 100, 100, 100}, 0, 0},
 		},
@@ -265,7 +265,7 @@ func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
 		}
 	}
 	cancel()
-	if results, err = Run(ctx, Options{Dataset: Published(), Variants: proposal(), Delivery: Groups}); !errors.Is(err, context.Canceled) || results.Cases != 0 || !results.Partial {
+	if results, err = Run(ctx, Options{Dataset: Published(), Variants: proposal(), Delivery: allocate.DeliveryGroups}); !errors.Is(err, context.Canceled) || results.Cases != 0 || !results.Partial {
 		t.Errorf("cancelled before: %d cases, %v", results.Cases, err)
 	}
 }
@@ -288,7 +288,7 @@ func TestCallbacksThatFailEndTheRun(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	good := Options{Dataset: Small(), Variants: proposal(), Delivery: Groups}
+	good := Options{Dataset: Small(), Variants: proposal(), Delivery: allocate.DeliveryGroups}
 	for _, test := range []struct {
 		name  string
 		spoil func(*Options)
@@ -297,7 +297,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		{"no data set", func(o *Options) { o.Dataset = nil }, "data set: none is given"},
 		{"no algorithm", func(o *Options) { o.Variants = nil }, "algorithms: none is given"},
 		{"delivery", func(o *Options) { o.Delivery = "post" }, `delivery: "post" is unknown; allowed are hints and groups`},
-		{"weights as hints", func(o *Options) { o.Delivery = Hints }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
+		{"weights as hints", func(o *Options) { o.Delivery = allocate.DeliveryHints }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
 		{"weights as hints by default", func(o *Options) { o.Delivery = "" }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
 		{"threshold", func(o *Options) { o.Variants[1].Bound.OverloadThreshold = -1 }, "overload threshold: -100% is not allowed; it must be a percentage above 0"},
 		{"slices", func(o *Options) { o.SliceSize = -1 }, "slice size: -1 is not allowed; it must be 1 or more endpoints"},
@@ -318,7 +318,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 }
 
 func TestPictureShowsOneCase(t *testing.T) {
-	results := mustRun(t, Options{Dataset: Representative(), Variants: proposal(), Delivery: Groups, Picture: "two zones empty"})
+	results := mustRun(t, Options{Dataset: Representative(), Variants: proposal(), Delivery: allocate.DeliveryGroups, Picture: "two zones empty"})
 	if p := results.Picture; p == nil || p.Case.Name != "two zones empty" || len(p.Plans) != 5 {
 		t.Fatalf("picture %+v", p)
 	}
@@ -335,7 +335,7 @@ func TestPictureShowsOneCase(t *testing.T) {
 		}
 	}
 
-	results = mustRun(t, Options{Dataset: someGrid(t), Variants: proposal(), Delivery: Groups, Worst: 1})
+	results = mustRun(t, Options{Dataset: someGrid(t), Variants: proposal(), Delivery: allocate.DeliveryGroups, Worst: 1})
 	best := slices.MaxFunc(results.Variants, func(a, b Result) int {
 		if a.Mean.Total < b.Mean.Total {
 			return -1
@@ -420,7 +420,7 @@ func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Dataset: d, Variants: v, Delivery: Groups, Worst: 10}.withDefaults()
+	o := Options{Dataset: d, Variants: v, Delivery: allocate.DeliveryGroups, Worst: 10}.withDefaults()
 	w := newWorker(&run{options: o, cases: cases})
 	if more, err := cases.fill(&w.batch); err != nil || !more {
 		t.Fatal(more, err)
@@ -478,7 +478,7 @@ func TestRepresentativeScores(t *testing.T) {
 	var b strings.Builder
 	all := variants(allocate.Algorithms()...)
 	mustRun(t, Options{
-		Dataset: Representative(), Variants: all, Delivery: Groups,
+		Dataset: Representative(), Variants: all, Delivery: allocate.DeliveryGroups,
 		Each: func(c Case, variant int, s Score) error {
 			if variant == 0 {
 				fmt.Fprintf(&b, "\n%s\n ", c.Name)

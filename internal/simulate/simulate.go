@@ -34,16 +34,6 @@ func (c Case) Clone() Case {
 	return c
 }
 
-// Delivery decides how many EndpointSlices a plan takes: hints are written on slices that
-// are there anyway, and groups have slices of their own.
-type Delivery = allocate.Delivery
-
-// The deliveries that can be tried.
-const (
-	Hints  = allocate.DeliveryHints
-	Groups = allocate.DeliveryGroups
-)
-
 // Variant is an algorithm with the thresholds that it is tried with.
 type Variant struct {
 	// Name tells the variants of a run apart: the algorithm, followed by the
@@ -127,7 +117,7 @@ type Result struct {
 // Results are what a run found out.
 type Results struct {
 	Dataset   string
-	Delivery  Delivery
+	Delivery  allocate.Delivery
 	Weights   allocate.Weights
 	SliceSize int
 	// Cases is the number of cases scored. If the run was cancelled, and Partial
@@ -163,8 +153,9 @@ type Options struct {
 	// Dataset and Variants are required.
 	Dataset  Dataset
 	Variants []Variant
-	// Delivery is Hints if empty.
-	Delivery Delivery
+	// Delivery is allocate.DeliveryHints if empty, which are written on EndpointSlices that
+	// are there anyway. Groups have slices of their own.
+	Delivery allocate.Delivery
 	// Weights are allocate.DefaultWeights if all are zero.
 	Weights allocate.Weights
 	// SliceSize is allocate.DefaultSliceSize if zero.
@@ -195,7 +186,7 @@ func (o Options) Validate() error {
 	case len(o.Variants) == 0:
 		return fmt.Errorf("algorithms: none is given")
 	case o.Delivery != "" && !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, Hints, Groups)
+		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, allocate.DeliveryHints, allocate.DeliveryGroups)
 	case o.SliceSize < 0:
 		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
 	case o.Workers < 0 || o.Workers > MaxWorkers:
@@ -208,7 +199,7 @@ func (o Options) Validate() error {
 			return err
 		}
 		if !o.delivery().CanCarry(v.Bound.Algorithm) {
-			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", Hints, v.Bound.Algorithm, Groups)
+			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", allocate.DeliveryHints, v.Bound.Algorithm, allocate.DeliveryGroups)
 		}
 	}
 	for _, w := range []struct {
@@ -230,9 +221,9 @@ func (o Options) Validate() error {
 // maxWeight keeps sums of weights from overflowing.
 const maxWeight = 1_000_000
 
-func (o Options) delivery() Delivery {
+func (o Options) delivery() allocate.Delivery {
 	if o.Delivery == "" {
-		return Hints
+		return allocate.DeliveryHints
 	}
 	return o.Delivery
 }

@@ -88,7 +88,7 @@ func isUnremarkable(d *routing.Decision) bool {
 			return false
 		}
 	}
-	return d.Delivery != routing.DeliveryNone && len(d.Notes) == 0 && len(d.Request.Warnings) == 0
+	return d.Delivery != allocate.DeliveryNone && len(d.Notes) == 0 && len(d.Request.Warnings) == 0
 }
 
 // eventOf is the type and the reason of the event for a condition.

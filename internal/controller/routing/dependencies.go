@@ -36,8 +36,8 @@ const (
 // nodeDependenciesOf are those of a decision.
 func nodeDependenciesOf(d *routing.Decision) nodeDependencies {
 	request := &d.Request
-	n := nodeDependencies{proxies: d.Hinted().Delivery == routing.DeliveryHints}
-	if d.Delivery == routing.DeliveryNone || request.OwnZone {
+	n := nodeDependencies{proxies: d.Hinted().Delivery == allocate.DeliveryHints}
+	if d.Delivery == allocate.DeliveryNone || request.OwnZone {
 		return n
 	}
 	n.needs = zones

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
@@ -91,7 +92,7 @@ func (s *groupSync) requeueAfter(wait time.Duration) {
 
 func (s *groupSync) run(ctx context.Context) error {
 	name := s.in.Service.Labels[v1alpha1.LabelServiceProxyName]
-	wanted := s.d.Delivery == routing.DeliveryGroups
+	wanted := s.d.Delivery == allocate.DeliveryGroups
 	written := false
 	if !wanted {
 		var err error

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -362,25 +363,25 @@ func TestGroupThatGoesUnseenIsMadeAgain(t *testing.T) {
 // What hints say and what groups say are remembered apart.
 func TestRecordKeepsHintsAndGroups(t *testing.T) {
 	hints := func(families int) *routing.Decision {
-		return &routing.Decision{Delivery: routing.DeliveryHints, Families: make([]routing.FamilyDecision, families)}
+		return &routing.Decision{Delivery: allocate.DeliveryHints, Families: make([]routing.FamilyDecision, families)}
 	}
 	r := &record{}
-	check := func(when string, delivery routing.Delivery, families int) {
+	check := func(when string, delivery allocate.Delivery, families int) {
 		t.Helper()
 		if got := len(r.last.Hinted().Families); r.last.Delivery != delivery || got != families {
 			t.Errorf("%s: %s is remembered with hints for %d families, want %s and %d", when, r.last.Delivery, got, delivery, families)
 		}
 	}
 	r.hinted(hints(1))
-	check("hints only", routing.DeliveryHints, 1)
-	r.grouped(&routing.Decision{Delivery: routing.DeliveryGroups, Meanwhile: hints(2)})
-	check("hints are not written yet", routing.DeliveryGroups, 1)
+	check("hints only", allocate.DeliveryHints, 1)
+	r.grouped(&routing.Decision{Delivery: allocate.DeliveryGroups, Meanwhile: hints(2)})
+	check("hints are not written yet", allocate.DeliveryGroups, 1)
 	r.hinted(hints(2))
-	check("hints are written", routing.DeliveryGroups, 2)
-	r.grouped(&routing.Decision{Delivery: routing.DeliveryGroups})
-	check("there are no hints", routing.DeliveryGroups, 0)
+	check("hints are written", allocate.DeliveryGroups, 2)
+	r.grouped(&routing.Decision{Delivery: allocate.DeliveryGroups})
+	check("there are no hints", allocate.DeliveryGroups, 0)
 	r.hinted(hints(1))
-	check("hints again", routing.DeliveryGroups, 1)
+	check("hints again", allocate.DeliveryGroups, 1)
 }
 
 func asObjects(groups []*v1alpha1.EndpointGroup) []client.Object {

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -73,7 +74,7 @@ func (r *record) grouped(d *routing.Decision) {
 // hinted notes a decision whose hints are written, maybe beside groups.
 func (r *record) hinted(d *routing.Decision) {
 	last := d.Essence()
-	if r.last != nil && r.last.Delivery == routing.DeliveryGroups {
+	if r.last != nil && r.last.Delivery == allocate.DeliveryGroups {
 		grouped := *r.last
 		grouped.Meanwhile = last
 		last = &grouped

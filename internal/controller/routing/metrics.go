@@ -107,7 +107,7 @@ func (m *metrics) delivered(d routing.Decision, written, moved int) {
 
 type report struct {
 	mode     string // approach
-	delivery routing.Delivery
+	delivery allocate.Delivery
 	state    string
 	families []familyReport
 }
@@ -138,7 +138,7 @@ const (
 // families, unless its hints have no effect; its figures are those of what has effect.
 func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) report {
 	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
-	if d.Delivery == routing.DeliveryNone {
+	if d.Delivery == allocate.DeliveryNone {
 		return made
 	}
 	made.state = allocate.Allocated.String()
@@ -169,7 +169,7 @@ func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *ro
 	if isServed(d, service) {
 		return d
 	}
-	if d = d.Hinted(); with.all || d.Undelivered || d.Delivery != routing.DeliveryHints {
+	if d = d.Hinted(); with.all || d.Undelivered || d.Delivery != allocate.DeliveryHints {
 		return nil
 	}
 	return d
@@ -177,7 +177,7 @@ func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *ro
 
 // isServed reports whether vicinity-proxy serves a Service, so that its hints do not matter.
 func isServed(d *routing.Decision, service *corev1.Service) bool {
-	return d.Delivery == routing.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
+	return d.Delivery == allocate.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
 // figuresOf are the figures of a family by the decision in force. Without one, all zones use

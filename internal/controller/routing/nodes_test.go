@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -136,11 +137,11 @@ func TestProxiesMatterUntilVicinityProxyServes(t *testing.T) {
 		meanwhile *routing.Decision
 		want      bool
 	}{
-		"waits":               {&routing.Decision{Delivery: routing.DeliveryHints}, true},
-		"waits without hints": {&routing.Decision{Delivery: routing.DeliveryNone}, false},
+		"waits":               {&routing.Decision{Delivery: allocate.DeliveryHints}, true},
+		"waits without hints": {&routing.Decision{Delivery: allocate.DeliveryNone}, false},
 		"is served":           {nil, false},
 	} {
-		if got := nodeDependenciesOf(&routing.Decision{Delivery: routing.DeliveryGroups, Meanwhile: test.meanwhile}).proxies; got != test.want {
+		if got := nodeDependenciesOf(&routing.Decision{Delivery: allocate.DeliveryGroups, Meanwhile: test.meanwhile}).proxies; got != test.want {
 			t.Errorf("a Service that %s: %t", name, got)
 		}
 	}

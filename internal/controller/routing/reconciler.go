@@ -139,7 +139,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == routing.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
+	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
 		s.forget(key)
 		return nil
 	}
@@ -208,7 +208,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 // decide decides. Excluded Services get nothing.
 func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
 	if s.options.LeftAlone.Why(key.Namespace, key.Name) != "" {
-		return routing.Decision{Delivery: routing.DeliveryNone}, nil
+		return routing.Decision{Delivery: allocate.DeliveryNone}, nil
 	}
 	return routing.Decide(s.in)
 }
@@ -216,7 +216,7 @@ func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
 // deliver writes hints and groups as far as that is safe now. It is waiting if caches are
 // behind what was written, so that there is no outcome yet.
 func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
-	if d.Delivery == routing.DeliveryGroups || len(s.in.Groups) > 0 ||
+	if d.Delivery == allocate.DeliveryGroups || len(s.in.Groups) > 0 ||
 		s.in.Service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
 		if waiting, err := s.group(ctx, d); err != nil || waiting {
 			return waiting, err
@@ -227,7 +227,7 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	// A Service that has nothing to choose from is left as it is. If it has the label,
 	// another zone may be back soon.
-	if hinted := d.Hinted(); hinted.Delivery == routing.DeliveryHints && (labelled || !hinted.NothingToChoose()) {
+	if hinted := d.Hinted(); hinted.Delivery == allocate.DeliveryHints && (labelled || !hinted.NothingToChoose()) {
 		return s.route(ctx, hinted)
 	}
 	return false, s.unroute(ctx)
@@ -241,7 +241,7 @@ func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, er
 	d.Notes = append(d.Notes, progress.notes...)
 	s.requeueAfter(progress.again)
 	s.slices += progress.writes
-	if d.Delivery == routing.DeliveryGroups {
+	if d.Delivery == allocate.DeliveryGroups {
 		s.record.grouped(d)
 		if progress.writes > 0 {
 			s.count(d)
@@ -287,7 +287,7 @@ func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing
 	v := view{dependencies: nodeDependenciesOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
 	v.fingerprint = v.dependencies.of(s.in.Cluster)
 	s.record.last = nil
-	if d.Delivery != routing.DeliveryNone {
+	if d.Delivery != allocate.DeliveryNone {
 		s.record.last = d.Essence()
 		s.metrics.delivered(d, s.slices, s.moved)
 	}

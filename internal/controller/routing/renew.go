@@ -177,7 +177,7 @@ func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
 	case s.compared:
 		s.record.quiet.compared = true
 	}
-	if !isReplanAsked(s.in.Service) || d.Delivery == routing.DeliveryNone {
+	if !isReplanAsked(s.in.Service) || d.Delivery == allocate.DeliveryNone {
 		return nil
 	}
 	if shell.Behind(s.in.Service, s.record.service) {

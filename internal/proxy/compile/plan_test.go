@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -182,7 +183,7 @@ func TestNodesFollowThePlan(t *testing.T) {
 			slice.Endpoints = append(slice.Endpoints, e)
 		}
 		d := w.settle(t)
-		if d.Delivery != routing.DeliveryGroups {
+		if d.Delivery != allocate.DeliveryGroups {
 			t.Fatalf("delivery %s", d.Delivery)
 		}
 		for _, node := range cluster {
