@@ -13,6 +13,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // The answer ends with what to do, for whatever keeps a plan from being in force.
@@ -41,7 +42,7 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 			want: []string{"wait some seconds; if it is not written then, look at the controller (docs/runbooks/controller-down.md)"},
 		},
 		{
-			name: "hints are dropped", annotations: prefer, slice: even(), condition: routing.WithHintsDropped(condition, routing.LossHints),
+			name: "hints are dropped", annotations: prefer, slice: even(), condition: routing.WithHintsDropped(condition, hints.LossHints),
 			want: []string{"find out what takes the hints away (docs/runbooks/hints-do-not-survive.md)"},
 		},
 		{

@@ -14,6 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // add puts objects of the namespace shop into the cluster.
@@ -99,7 +100,7 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	// One that the API server does not store is written again and again, in vain.
 	service.Status.Conditions = []metav1.Condition{routing.WithHintsDropped(metav1.Condition{
 		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated",
-	}, routing.LossHints)}
+	}, hints.LossHints)}
 	c = newFakeCluster(t)
 	c.add(t, service, slice)
 	_, stdout, _ = c.run(t.Context(), "explain", "held")

@@ -11,6 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -126,7 +127,7 @@ func Explain(in Reading) (*Explanation, error) {
 		Policy: request.Policy, ClusterPolicy: request.ClusterPolicy, Tiers: request.Intent.Tiers, Upstream: request.Upstream,
 		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: in.LeftAlone, Groups: len(in.Groups),
 		Meanwhile: interimOf(d.Meanwhile), NoPlan: request.NoPlan, Families: []Family{}, NoProxy: stockLeaves(service),
-		Pending: in.pending(d), Held: routing.Held(in.Slices), Warnings: in.warnings(&d),
+		Pending: in.pending(d), Held: hints.Held(in.Slices), Warnings: in.warnings(&d),
 		Blind: in.blind(), AwaitsProxy: awaitsProxy(service, d.Delivery),
 	}
 	if c := routing.ConditionOf(service); c != nil {

@@ -10,6 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // pending says what of a decision is not in the cluster yet, as far as that is known.
@@ -17,16 +18,16 @@ func (in *Reading) pending(d routing.Decision) []string {
 	if in.blind() {
 		return nil
 	}
-	sentences := heldText(routing.Held(in.Slices))
+	sentences := heldText(hints.Held(in.Slices))
 	endpoints, written := 0, 0
-	hinted := d.Hinted()
+	hinted := d.Hinted().Hints()
 	for _, slice := range in.Slices {
 		var changed int
 		switch {
-		case hinted.Delivery == allocate.DeliveryHints:
-			changed = routing.Unwritten(slice, *hinted)
+		case hinted != nil:
+			changed = hinted.Unwritten(slice)
 		case in.Service.Labels[v1alpha1.LabelRouted] == "true":
-			_, changed = routing.Bare(slice)
+			_, changed = hints.Bare(slice)
 		}
 		if changed > 0 {
 			endpoints += changed

@@ -11,6 +11,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -129,7 +130,7 @@ func WithHintsLost(condition metav1.Condition) metav1.Condition {
 
 // WithHintsDropped is the condition while the API server does not store the hints that
 // are written.
-func WithHintsDropped(condition metav1.Condition, loss Loss) metav1.Condition {
+func WithHintsDropped(condition metav1.Condition, loss hints.Loss) metav1.Condition {
 	return TroubleHintsDropped.with(condition, string(loss))
 }
 

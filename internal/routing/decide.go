@@ -158,8 +158,7 @@ func (d *Decision) NothingToChoose() bool {
 func zoneLevel(tiers topology.Tiers) topology.Tiers {
 	kept := topology.Tiers{}
 	for _, key := range tiers {
-		switch key {
-		case topology.Zone, topology.Region, topology.Anywhere:
+		if !topology.IsFine(key) {
 			kept = append(kept, key)
 		}
 	}
@@ -208,15 +207,6 @@ func (f *FamilyDecision) decide(planner *allocate.Planner, intent allocate.Inten
 		}
 	}
 	return nil
-}
-
-// regionsOf are the regions of the zones, by name.
-func regionsOf(region allocate.Region) map[string]string {
-	regions := make(map[string]string, len(region.Zones))
-	for _, zone := range region.Zones {
-		regions[zone.Name] = zone.Region
-	}
-	return regions
 }
 
 // note adds a sentence once.

@@ -12,6 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -140,12 +141,12 @@ func TestDecideHints(t *testing.T) {
 		{
 			name: "node first: own nodes beside zones, but for one that would overload its own", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
 			slices: slicesOf("a a@a-2 a a b b b b c c c c"), delivery: allocate.DeliveryHints,
-			want: "a/a-1 a/" + NoNode + " a/a-1 a/a-1 b/b-1 b/b-1 b/b-1 b/b-1 c/c-1 c/c-1 c/c-1 c/c-1",
+			want: "a/a-1 a/" + hints.NoNode + " a/a-1 a/a-1 b/b-1 b/b-1 b/b-1 b/b-1 c/c-1 c/c-1 c/c-1 c/c-1",
 		},
 		{
 			name: "node first gives way to the bound", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
 			slices: slicesOf("a a a a a a b b b b c c"), delivery: allocate.DeliveryHints,
-			want: "a/a-1 a/a-1 a/a-1 a/a-1 c/" + NoNode + " c/" + NoNode + " b/b-1 b/b-1 b/b-1 b/b-1 c/" + NoNode + " c/" + NoNode,
+			want: "a/a-1 a/a-1 a/a-1 a/a-1 c/" + hints.NoNode + " c/" + hints.NoNode + " b/b-1 b/b-1 b/b-1 b/b-1 c/" + hints.NoNode + " c/" + hints.NoNode,
 		},
 		{
 			name: "node, then anywhere", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
@@ -315,14 +316,14 @@ func TestDecideAgainMovesNothing(t *testing.T) {
 	in := inputOf(service, nodes, slicesOf("a a a a a a a b c", "a a b c c c"))
 	first := decided(t, in)
 	service.Status.Conditions = []metav1.Condition{first.Condition()}
-	in.Slices = carriedOut(in.Slices, Next(in.Slices, first, false))
+	in.Slices = carriedOut(in.Slices, first.Hints().Next(in.Slices, false))
 	for name, last := range map[string]*Decision{"a restart": nil, "the same process": first.Essence()} {
 		in.Last = last
 		again := decided(t, in)
 		if again.Families[0].Moved != 0 || again.Families[0].Outcome.Rule != allocate.RuleKept {
 			t.Errorf("%s: %d moved by rule %s", name, again.Families[0].Moved, again.Families[0].Outcome.Rule)
 		}
-		if step := Next(in.Slices, again, false); len(step.Writes) != 0 {
+		if step := again.Hints().Next(in.Slices, false); len(step.Writes) != 0 {
 			t.Errorf("%s: %d writes", name, len(step.Writes))
 		}
 		if got, want := again.Condition(), first.Condition(); got.Reason != want.Reason || got.Message != want.Message {
@@ -338,7 +339,7 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 		slicesOf("a a=b a=b a a a b=a b=a b b c c c"))
 	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
 	first := decided(t, in)
-	bare := carriedOut(in.Slices, Unroute(in.Slices))
+	bare := carriedOut(in.Slices, hints.Unroute(in.Slices))
 	in.Slices, in.Last = bare, first.Essence()
 	in.Service.Status.Conditions = nil
 	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {
@@ -364,7 +365,7 @@ func TestDecideReadsGroups(t *testing.T) {
 		t.Fatalf("10.1.0.7 is for %s", got)
 	}
 	w.settle(d, GroupState{})
-	w.in.Slices = carriedOut(w.in.Slices, Unroute(w.in.Slices))
+	w.in.Slices = carriedOut(w.in.Slices, hints.Unroute(w.in.Slices))
 	w.in.Slices[0].Endpoints = append(w.in.Slices[0].Endpoints, endpointsIn(-1, "b")...)
 	restart("two of b are for a, in a group of which b is no consumer, and one comes")
 

@@ -13,6 +13,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -80,7 +81,7 @@ func routedService(annotations ...string) *corev1.Service {
 func endpointsIn(first int, text string) []discoveryv1.Endpoint {
 	var endpoints []discoveryv1.Endpoint
 	for i, word := range strings.Fields(text) {
-		word, hints, hinted := strings.Cut(word, "=")
+		word, zones, hinted := strings.Cut(word, "=")
 		leaving := strings.HasSuffix(word, "-")
 		ready := !leaving && !strings.HasSuffix(word, "!")
 		zone := strings.TrimRight(word, "!-")
@@ -99,11 +100,23 @@ func endpointsIn(first int, text string) []discoveryv1.Endpoint {
 			e.NodeName = nil
 		}
 		if hinted {
-			e.Hints = makeHints(strings.Split(hints, "+"), nil)
+			e.Hints = hintsFor(strings.Split(zones, "+"))
 		}
 		endpoints = append(endpoints, e)
 	}
 	return endpoints
+}
+
+// hintsFor are hints for zones and nodes.
+func hintsFor(zones []string, nodes ...string) *discoveryv1.EndpointHints {
+	made := &discoveryv1.EndpointHints{}
+	for _, zone := range zones {
+		made.ForZones = append(made.ForZones, discoveryv1.ForZone{Name: zone})
+	}
+	for _, node := range nodes {
+		made.ForNodes = append(made.ForNodes, discoveryv1.ForNode{Name: node})
+	}
+	return made
 }
 
 // slicesOf makes a slice of each text.
@@ -161,7 +174,7 @@ func decided(t failer, in Input) Decision {
 func hintText(eps []*discoveryv1.EndpointSlice, d Decision) string {
 	var parts []string
 	for _, slice := range eps {
-		endpoints, _ := Hints(slice, d)
+		endpoints, _ := d.Hints().Apply(slice)
 		parts = append(parts, strings.Join(hintWords(endpoints), " "))
 	}
 	return strings.Join(parts, " | ")
@@ -170,7 +183,7 @@ func hintText(eps []*discoveryv1.EndpointSlice, d Decision) string {
 func hintWords(endpoints []discoveryv1.Endpoint) []string {
 	var words []string
 	for i := range endpoints {
-		word := strings.Join(hintedZones(&endpoints[i]), "+")
+		word := strings.Join(hints.Zones(&endpoints[i]), "+")
 		var nodes []string
 		if endpoints[i].Hints != nil {
 			for _, node := range endpoints[i].Hints.ForNodes {
@@ -190,7 +203,7 @@ func hintWords(endpoints []discoveryv1.Endpoint) []string {
 }
 
 // carriedOut is what the slices are after a step.
-func carriedOut(eps []*discoveryv1.EndpointSlice, step Step) []*discoveryv1.EndpointSlice {
+func carriedOut(eps []*discoveryv1.EndpointSlice, step hints.Step) []*discoveryv1.EndpointSlice {
 	after := slices.Clone(eps)
 	for _, write := range step.Writes {
 		at := slices.IndexFunc(after, func(s *discoveryv1.EndpointSlice) bool { return s.Name == write.Slice.Name })

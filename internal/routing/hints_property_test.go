@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -133,13 +134,13 @@ func (s *hintScene) add(slice *discoveryv1.EndpointSlice) {
 func (s *hintScene) deliver(d Decision) {
 	switch d.Delivery {
 	case allocate.DeliveryNone:
-		s.in.Slices = carriedOut(s.in.Slices, Unroute(s.in.Slices))
+		s.in.Slices = carriedOut(s.in.Slices, hints.Unroute(s.in.Slices))
 	case allocate.DeliveryGroups:
 		s.settle(d, GroupState{})
 	case allocate.DeliveryHints:
 		clear(s.groups)
 		for range 2 { // the second step takes what is held
-			s.in.Slices = carriedOut(s.in.Slices, Next(s.in.Slices, d, false))
+			s.in.Slices = carriedOut(s.in.Slices, d.Hints().Next(s.in.Slices, false))
 		}
 	}
 	s.in.Last = nil
@@ -197,7 +198,7 @@ func (s *hintScene) isInSlices(d Decision) bool {
 
 // checkSame expects a second decision to change nothing.
 func (s *hintScene) checkSame(when string, d, again Decision) {
-	if writes := len(Next(s.in.Slices, again, false).Writes); writes > 0 {
+	if writes := len(again.Hints().Next(s.in.Slices, false).Writes); writes > 0 {
 		s.t.Fatalf("%s: %d more writes; from\n%sto\n%s", when, writes, s.show(d), s.show(again))
 	}
 	if d.IsReported() != again.IsReported() || d.Condition() != again.Condition() {
@@ -273,11 +274,11 @@ func (s *hintScene) show(d Decision) string {
 	}
 	for _, slice := range s.in.Slices {
 		fmt.Fprintf(&b, "  %s:", slice.AddressType)
-		hints := hintWords(slice.Endpoints)
+		words := hintWords(slice.Endpoints)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			mark := map[bool]string{false: "!"}[e.Conditions.Ready == nil || *e.Conditions.Ready] + map[bool]string{true: "-"}[isLeaving(e)]
-			fmt.Fprintf(&b, " %s@%s%s=%s", s.in.Cluster.ZoneOf(e), *cmp.Or(e.NodeName, new("")), mark, hints[i])
+			mark := map[bool]string{false: "!"}[e.Conditions.Ready == nil || *e.Conditions.Ready] + map[bool]string{true: "-"}[e.Conditions.Terminating != nil && *e.Conditions.Terminating]
+			fmt.Fprintf(&b, " %s@%s%s=%s", s.in.Cluster.ZoneOf(e), *cmp.Or(e.NodeName, new("")), mark, words[i])
 		}
 		b.WriteString("\n")
 	}

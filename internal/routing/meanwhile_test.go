@@ -16,7 +16,7 @@ func TestHandOverKeepsBothPlans(t *testing.T) {
 	in := inputOf(routedService(), nodes, eps)
 	in.Service.Annotations, in.Policies = dividedBy("optimal")
 	first := decided(t, in)
-	if first.Delivery != allocate.DeliveryGroups || first.Meanwhile == nil || !first.Meanwhile.Families[0].hints.wanted {
+	if first.Delivery != allocate.DeliveryGroups || first.Meanwhile == nil || !first.Meanwhile.Families[0].hints.Wanted {
 		t.Fatalf("no hints meanwhile: %+v", first.Meanwhile)
 	}
 	in.Last = first.Essence()

@@ -11,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -32,7 +33,7 @@ const nodeThenZone = "kubernetes.io/hostname,topology.kubernetes.io/zone,*"
 // decision writes, by address.
 func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, allocate.Figures) {
 	t.Helper()
-	eps := carriedOut(in.Slices, Next(in.Slices, d, false))
+	eps := carriedOut(in.Slices, d.Hints().Next(in.Slices, false))
 	clients := stock.Clients(in.Cluster, d.Request.Capacity)
 	index := stock.Ports(eps)[0].Index()
 	loads := map[string]float64{}
@@ -129,7 +130,7 @@ func TestFiguresOfUnboundedNodeTiersAreTrue(t *testing.T) {
 }
 
 func TestNodeTierHints(t *testing.T) {
-	const no = "/" + NoNode
+	const no = "/" + hints.NoNode
 	evenB := strings.Repeat(" b@b-1", 4) + strings.Repeat(" b@b-2", 4)
 	hintedB := strings.Repeat(" b/b-1", 4) + strings.Repeat(" b/b-2", 4)
 	for _, test := range []struct {
@@ -188,13 +189,13 @@ func skippedText(d Decision) string {
 
 // A node may be called as no node should be. Then there is no name left for none.
 func TestNodeOfTheReservedName(t *testing.T) {
-	nodes := append(nodesIn(twoByTwo), testNode{name: NoNode, zone: "a", region: "r"}.object())
+	nodes := append(nodesIn(twoByTwo), testNode{name: hints.NoNode, zone: "a", region: "r"}.object())
 	in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodes, slicesOf(busyNode))
 	d := decided(t, in)
 	if got := hintText(in.Slices, d); strings.Contains(got, "/") {
 		t.Errorf("hints for nodes: %s", got)
 	}
-	if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], NoNode) {
+	if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], hints.NoNode) {
 		t.Errorf("notes %q", d.Notes)
 	}
 }
@@ -240,7 +241,7 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 					if w.in.Last = d.Essence(); groups {
 						w.settle(d, GroupState{})
 					} else {
-						w.in.Slices = carriedOut(w.in.Slices, Next(w.in.Slices, d, false))
+						w.in.Slices = carriedOut(w.in.Slices, d.Hints().Next(w.in.Slices, false))
 					}
 				}
 			})

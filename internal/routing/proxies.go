@@ -64,8 +64,8 @@ func (d *Decision) noteProxies(in Input) {
 func (d *Decision) plannedHints() (zones, nodes bool) {
 	for i := range d.Families {
 		h := &d.Families[i].hints
-		zones = zones || h.wanted && (h.own || h.zones != nil)
-		nodes = nodes || h.wanted && h.nodes != nil
+		zones = zones || h.ForZones()
+		nodes = nodes || h.ForNodes()
 	}
 	return zones, nodes
 }

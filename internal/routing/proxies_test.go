@@ -10,6 +10,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -143,9 +144,9 @@ func TestHintsMeanwhileThatProxiesIgnore(t *testing.T) {
 // What was dropped leaves the state of the plan readable.
 func TestDroppedHintsKeepTheState(t *testing.T) {
 	in := inputOf(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a b b b b b"))
-	condition := WithHintsDropped(decided(t, in).Condition(), LossHints)
+	condition := WithHintsDropped(decided(t, in).Condition(), hints.LossHints)
 	in.Service.Status.Conditions = []metav1.Condition{condition}
-	if !DroppedHints(in.Service) || condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(LossHints)) ||
+	if !DroppedHints(in.Service) || condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(hints.LossHints)) ||
 		reasonOf(in.Service).State(corev1.IPv4Protocol) != allocate.Allocated {
 		t.Errorf("condition %+v", condition)
 	}

@@ -15,8 +15,9 @@ func (d *Decision) renewed() bool {
 }
 
 // compare notes what the plans that could be kept would give beside the new ones, and returns
-// the families of which the new one is not worth more, by what is delivered of both. A plan that is better by itself may be none for nodes
-// that look for endpoints of their own, nor for hints, which cannot express every one.
+// the families of which the new one is not worth more, by what is delivered of both. A plan
+// that is better by itself may be none for nodes that look for endpoints of their own, nor
+// for hints, which cannot express every one.
 func (d *Decision) compare(kept *Decision) (worse []corev1.IPFamily) {
 	if d.Meanwhile.renewed() {
 		worse = d.Meanwhile.compare(kept.Meanwhile)
@@ -28,7 +29,7 @@ func (d *Decision) compare(kept *Decision) (worse []corev1.IPFamily) {
 		}
 		before := kept.family(f.Family)
 		f.Outcome.Before = before.Outcome.Figures
-		if before.hints.wanted && !f.hints.wanted || !allocate.Renews(f.Outcome.Figures, f.Outcome.Before) {
+		if before.hints.Wanted && !f.hints.Wanted || !allocate.Renews(f.Outcome.Figures, f.Outcome.Before) {
 			worse = append(worse, f.Family)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -17,7 +18,7 @@ import (
 // hinted writes the zones of each endpoint's hints into a slice, as "a b a+b".
 func hinted(slice *discoveryv1.EndpointSlice, words string) {
 	for i, word := range strings.Fields(words) {
-		slice.Endpoints[i].Hints = makeHints(strings.Split(word, "+"), nil)
+		slice.Endpoints[i].Hints = hintsFor(strings.Split(word, "+"))
 	}
 }
 
@@ -101,7 +102,7 @@ func TestHintsAfterWeights(t *testing.T) {
 				in.Last = nil
 			}
 			back := decided(t, in)
-			after := carriedOut(in.Slices, Next(in.Slices, back, false))
+			after := carriedOut(in.Slices, back.Hints().Next(in.Slices, false))
 			said := back.Families[0].Outcome.Figures
 			_, seen := stock.Ports(after)[0].Index().View(stock.Clients(in.Cluster, back.Request.Capacity))
 			if seen.Overload > said.Overload+1e-9 || seen.InZone < said.InZone-1e-9 || seen.Overload >= 0.5 {
@@ -151,7 +152,7 @@ func TestLeavingEndpointsSkipNoNode(t *testing.T) {
 		nodesIn(map[string]int{"a": 2, "b": 2}), slicesOf("a@a-1 a@a-2 b@b-1 b@b-2 a@a-1"))
 	leaving := &in.Slices[0].Endpoints[4]
 	leaving.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}
-	leaving.Hints = makeHints([]string{"a"}, []string{NoNode})
+	leaving.Hints = hintsFor([]string{"a"}, hints.NoNode)
 	if skips := skippedBefore(in, corev1.IPv4Protocol, []string{topology.Hostname}); len(skips) > 0 {
 		t.Errorf("skipped %v", skips)
 	}

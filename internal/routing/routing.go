@@ -16,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -98,9 +99,6 @@ type Decision struct {
 	// Meanwhile is what hints follow until vicinity-proxy serves a Service whose plan
 	// groups deliver. It is nil if they have nothing to say.
 	Meanwhile *Decision
-
-	// byGroups names the way out where hints are not enough.
-	byGroups string
 }
 
 // FamilyDecision is the part of a decision that is about one address family.
@@ -119,7 +117,7 @@ type FamilyDecision struct {
 	// Moved counts endpoints that were used by other zones before.
 	Moved int
 
-	hints hintPlan
+	hints hints.Plan
 	// byZone and beforeByZone are Figures and Before of the outcome without Nodes.
 	byZone, beforeByZone allocate.Figures
 }

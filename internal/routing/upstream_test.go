@@ -16,6 +16,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -109,7 +110,9 @@ var reasons = map[allocate.Rule]string{
 func hintsByZone(eps []*discoveryv1.EndpointSlice) map[string]int {
 	zones := map[string]int{}
 	for _, slice := range eps {
-		for zone, n := range hintedTo(slice.Endpoints) {
+		for zone, n := range hintedTo(slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool {
+			return e.Conditions.Ready != nil && !*e.Conditions.Ready
+		})) {
 			zones[zone] += n
 		}
 	}
@@ -134,7 +137,7 @@ func autoAgrees(t *rapid.T) {
 	in.Settings.TakeOverAuto = true
 	d := decided(t, in)
 	outcome := d.Families[0].Outcome
-	ours := carriedOut(eps, Next(eps, d, false))
+	ours := carriedOut(eps, d.Hints().Next(eps, false))
 
 	enabled := event != nil && event.Reason == "TopologyAwareHintsEnabled"
 	if enabled == outcome.IsBalanced() {
@@ -230,11 +233,11 @@ func TestOwnZonesAgreeWithUpstream(t *testing.T) {
 		near := rapid.SampledFrom([]string{corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose}).Draw(t, "distribution")
 		_, theirs, _ := trafficdist.ReconcileHints(&near, nil, deepCopies(eps), nil)
 		for i, slice := range eps {
-			ours, _ := Hints(slice, d)
+			ours, _ := d.Hints().Apply(slice)
 			for j := range ours {
 				// Upstream waits until an endpoint is ready; ours is hinted before, so
 				// that it does not make proxies ignore the hints of all others.
-				if *ours[j].Conditions.Ready && !sameHints(ours[j].Hints, theirs[i].Endpoints[j].Hints) {
+				if *ours[j].Conditions.Ready && !hints.Same(ours[j].Hints, theirs[i].Endpoints[j].Hints) {
 					t.Fatalf("endpoint %d of %s: ours %+v, upstream %+v", j, slice.Name, ours[j].Hints, theirs[i].Endpoints[j].Hints)
 				}
 			}
@@ -260,7 +263,7 @@ func TestFourFourThree(t *testing.T) {
 	d := decided(t, in)
 	condition := d.Condition()
 	in.Service.Status.Conditions = append(in.Service.Status.Conditions, condition)
-	in.Slices = carriedOut(more, Next(more, d, false))[:1]
+	in.Slices = carriedOut(more, d.Hints().Next(more, false))[:1]
 	if got, want := hintText(in.Slices, decided(t, in)), "a a a a b b b b c c c"; got != want {
 		t.Errorf("Prefer: got %s, want %s", got, want)
 	}

@@ -72,6 +72,12 @@ func (t Tiers) Validate() error {
 	return nil
 }
 
+// IsFine reports whether places of a key are finer than zones. Keys without a meaning of
+// their own, as that of racks, are.
+func IsFine(key string) bool {
+	return key != Zone && key != Region && key != Anywhere
+}
+
 // Hard reports whether a client that no tier serves reaches nothing.
 func (t Tiers) Hard() bool {
 	return len(t) > 0 && t[len(t)-1] != Anywhere

@@ -12,6 +12,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // drops paces the writing of what the API server accepts and does not store, because a
@@ -19,7 +20,7 @@ import (
 // than for hints that are removed later.
 type drops struct {
 	// loss is what was not stored last, empty if all was.
-	loss routing.Loss
+	loss hints.Loss
 	// slice is the first one that it was dropped from, empty for the Service's label.
 	slice string
 	shell.Backoff
@@ -31,7 +32,7 @@ const (
 )
 
 // noteDrop notes that a write was accepted and not stored as it was sent.
-func (s *pass) noteDrop(ctx context.Context, loss routing.Loss, slice string) {
+func (s *pass) noteDrop(ctx context.Context, loss hints.Loss, slice string) {
 	d := &s.record.drops
 	d.loss, d.slice = loss, slice
 	d.Fail(s.now, firstDropWait, longestDropWait)
@@ -42,7 +43,7 @@ func (s *pass) noteDrop(ctx context.Context, loss routing.Loss, slice string) {
 
 // mark gives the Service the label, or waits while something drops it.
 func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
-	if d := &s.record.drops; d.loss == routing.LossLabel {
+	if d := &s.record.drops; d.loss == hints.LossLabel {
 		if wait := d.Wait(s.now); wait > 0 {
 			s.requeueAfter(wait)
 			return false, nil
@@ -53,7 +54,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 		return false, err
 	}
 	if stored.Labels[v1alpha1.LabelRouted] != "true" {
-		s.noteDrop(ctx, routing.LossLabel, "")
+		s.noteDrop(ctx, hints.LossLabel, "")
 		return false, nil
 	}
 	s.record.labelled = s.now
@@ -66,7 +67,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 func (s *pass) withhold(d *routing.Decision) (all bool) {
 	dropped := &s.record.drops
 	at := slices.IndexFunc(s.in.Slices, func(slice *discoveryv1.EndpointSlice) bool { return slice.Name == dropped.slice })
-	if at < 0 || routing.IsWritten(s.in.Slices[at], *d) {
+	if at < 0 || d.Hints().IsWritten(s.in.Slices[at]) {
 		*dropped = drops{} // there is none, or what was dropped is not wanted any more
 		return false
 	}
@@ -75,7 +76,7 @@ func (s *pass) withhold(d *routing.Decision) (all bool) {
 		return false
 	}
 	s.requeueAfter(wait)
-	if dropped.loss == routing.LossNodes {
+	if dropped.loss == hints.LossNodes {
 		d.LeaveOutNodes()
 		return false
 	}
@@ -107,7 +108,7 @@ func (s *pass) troubleOf(d *routing.Decision) hintTrouble {
 	switch ignored := d.Hinted().Ignored; {
 	case isServed(d, s.in.Service):
 	case s.record.drops.loss != "":
-		return hintTrouble{stateHintsDropped, s.record.drops.loss != routing.LossNodes}
+		return hintTrouble{stateHintsDropped, s.record.drops.loss != hints.LossNodes}
 	case s.record.backoff.isReported():
 		return hintTrouble{stateHintsLost, true}
 	case ignored != routing.IgnoredNone:

@@ -10,13 +10,13 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // hintPatch changes the hints of a slice's endpoints where they differ, the annotation for
 // those that are held, its label, and nothing else. Endpoints have no names, only indices:
 // the guard makes sure of them.
-func hintPatch(write routing.Write) []shell.Operation {
+func hintPatch(write hints.Write) []shell.Operation {
 	patch := []shell.Operation{shell.Guard(write.Slice)}
 	for i := range write.Endpoints {
 		before, after := write.Slice.Endpoints[i].Hints, write.Endpoints[i].Hints
@@ -38,10 +38,10 @@ func hintPatch(write routing.Write) []shell.Operation {
 
 // markPatch gives a slice the label for routed slices, or takes it off, where Kubernetes
 // does not copy it. A slice of a Service has labels.
-func markPatch(write routing.Write) []shell.Operation {
+func markPatch(write hints.Write) []shell.Operation {
 	path := shell.Pointer("metadata", "labels", v1alpha1.LabelRouted)
 	switch {
-	case !routing.IsForeign(write.Slice) || write.Marked == routing.IsMarked(write.Slice):
+	case !hints.IsForeign(write.Slice) || write.Marked == hints.IsMarked(write.Slice):
 		return nil
 	case write.Marked:
 		return []shell.Operation{shell.Add(path, "true")}
@@ -50,7 +50,7 @@ func markPatch(write routing.Write) []shell.Operation {
 }
 
 // heldPatch changes the annotation of a slice for endpoints that are held.
-func heldPatch(write routing.Write) []shell.Operation {
+func heldPatch(write hints.Write) []shell.Operation {
 	before, found := write.Slice.Annotations[v1alpha1.AnnotationHeld]
 	path := shell.Pointer("metadata", "annotations", v1alpha1.AnnotationHeld)
 	switch {
@@ -65,7 +65,7 @@ func heldPatch(write routing.Write) []shell.Operation {
 }
 
 // writeHints makes one write and returns what is stored then.
-func (r *reconciler) writeHints(ctx context.Context, write routing.Write) (*discoveryv1.EndpointSlice, error) {
+func (r *reconciler) writeHints(ctx context.Context, write hints.Write) (*discoveryv1.EndpointSlice, error) {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: write.Slice.Namespace, Name: write.Slice.Name}}
 	if err := shell.Patch(ctx, r.client, slice, hintPatch(write)); err != nil {
 		return nil, fmt.Errorf("writing hints of EndpointSlice %s: %w", write.Slice.Name, err)

@@ -30,6 +30,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/lab/rig"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -235,18 +236,18 @@ func (c *cluster) guards(t *testing.T) {
 	r := &reconciler{client: c.objects}
 	stale := routed[0].DeepCopy()
 	stale.ResourceVersion = "1"
-	bare, _ := routing.Bare(stale)
-	if _, err := r.writeHints(t.Context(), routing.Write{Slice: stale, Endpoints: bare}); !shell.IsChanged(err) {
+	bare, _ := hints.Bare(stale)
+	if _, err := r.writeHints(t.Context(), hints.Write{Slice: stale, Endpoints: bare}); !shell.IsChanged(err) {
 		t.Errorf("an old resource version: %v", err)
 	}
 	gone := routed[0].DeepCopy()
 	gone.Name = "gone"
-	if _, err := r.writeHints(t.Context(), routing.Write{Slice: gone, Endpoints: bare}); !shell.IsChanged(err) {
+	if _, err := r.writeHints(t.Context(), hints.Write{Slice: gone, Endpoints: bare}); !shell.IsChanged(err) {
 		t.Errorf("a slice that is gone: %v", err)
 	}
 	wrong := slices.Clone(routed[0].Endpoints)
 	wrong[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}, {Name: "a"}}}
-	if _, err := r.writeHints(t.Context(), routing.Write{Slice: routed[0], Endpoints: wrong}); err == nil || shell.IsChanged(err) {
+	if _, err := r.writeHints(t.Context(), hints.Write{Slice: routed[0], Endpoints: wrong}); err == nil || shell.IsChanged(err) {
 		t.Errorf("hints that are not valid: %v", err)
 	}
 }
@@ -385,7 +386,7 @@ webhooks:
 	c.Make("shop", `{apiVersion: v1, kind: Service, metadata: {name: dropped, annotations: {
   vicinity.dev/topology-keys: "kubernetes.io/hostname,topology.kubernetes.io/zone,*"}}, spec: {ports: [{name: http, port: 80}]}}`)
 	service := c.waitReason(t, "dropped", "Allocated,HintsDropped")
-	if condition := routing.ConditionOf(service); condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(routing.LossNodes)) {
+	if condition := routing.ConditionOf(service); condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(hints.LossNodes)) {
 		t.Errorf("condition %+v", condition)
 	}
 	c.waitTold(t, "dropped", "TopologyHintsDropped")

@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -139,7 +140,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, routing.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
+	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
 		s.forget(key)
 		return nil
 	}

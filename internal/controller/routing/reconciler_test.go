@@ -21,6 +21,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 func TestServiceIsRouted(t *testing.T) {
@@ -412,7 +413,7 @@ func TestZonesAreHeldForTheGrace(t *testing.T) {
 	if result.RequeueAfter > time.Minute {
 		t.Errorf("to come back in %s", result.RequeueAfter)
 	}
-	if routing.Holds(w.slices("web")) {
+	if hints.Holds(w.slices("web")) {
 		t.Errorf("something is held: %v", w.slices("web")[0].Annotations)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // The triggers of renewals.
@@ -100,7 +101,7 @@ type renewal struct {
 // removed. Hints for nodes alone do not matter: those for zones are stored without them.
 func (s *pass) hintsAreUncertain() bool {
 	loss := s.record.drops.loss
-	return s.record.backoff.Failures > 0 || loss != "" && loss != routing.LossNodes
+	return s.record.backoff.Failures > 0 || loss != "" && loss != hints.LossNodes
 }
 
 // renew compares a plan that is kept with a new one, when nothing has happened to the Service

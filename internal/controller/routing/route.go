@@ -12,6 +12,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // route writes the hints of a decision as far as that is safe now.
@@ -50,8 +51,8 @@ func (s *pass) unroute(ctx context.Context) error {
 	}
 	// Kubernetes leaves the slices of a Service that has become an external name alone.
 	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
-	for _, write := range routing.Unroute(s.in.Slices).Writes {
-		if !routing.IsForeign(write.Slice) && !abandoned {
+	for _, write := range hints.Unroute(s.in.Slices).Writes {
+		if !hints.IsForeign(write.Slice) && !abandoned {
 			// Kubernetes leaves the annotations as they are.
 			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[v1alpha1.AnnotationHeld] == "" {
 				continue
@@ -69,8 +70,8 @@ func (s *pass) unroute(ctx context.Context) error {
 // release takes the hints and the label off slices that Vicinity marked itself, of a Service
 // that it does not route.
 func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSlice) error {
-	for _, write := range routing.Unroute(eps).Writes {
-		if !routing.IsMarked(write.Slice) {
+	for _, write := range hints.Unroute(eps).Writes {
+		if !hints.IsMarked(write.Slice) {
 			continue
 		}
 		if _, err := r.writeHints(ctx, write); err != nil {
@@ -99,7 +100,7 @@ func (s *pass) areSlicesBehind() bool {
 // isLabelPending reports whether Kubernetes has still to copy the label to a slice.
 func (s *pass) isLabelPending() bool {
 	for _, slice := range s.in.Slices {
-		if !routing.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
+		if !hints.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
 			return true
 		}
 	}
@@ -138,13 +139,13 @@ func (s *pass) watchHints(ctx context.Context) {
 
 // writeStep writes the hints that are safe to write now.
 func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
-	if s.record.holdUntil.IsZero() && routing.Holds(s.in.Slices) {
+	if s.record.holdUntil.IsZero() && hints.Holds(s.in.Slices) {
 		// A restarted controller does not know when the hold began, so the grace period
 		// starts again.
 		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
 	}
 	hold := s.now.Before(s.record.holdUntil)
-	step := routing.Next(s.in.Slices, *d, hold)
+	step := d.Hints().Next(s.in.Slices, hold)
 	s.record.prune(s.in.Slices)
 	for i, write := range step.Writes {
 		stored, err := s.writeHints(ctx, write)
@@ -188,9 +189,9 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 
 // noteLoss notes what of a write to a slice is not stored. The writes after it are left out:
 // the same would be dropped from them.
-func (s *pass) noteLoss(ctx context.Context, d *routing.Decision, loss routing.Loss, slice string) {
+func (s *pass) noteLoss(ctx context.Context, d *routing.Decision, loss hints.Loss, slice string) {
 	s.noteDrop(ctx, loss, slice)
-	if loss == routing.LossNodes {
+	if loss == hints.LossNodes {
 		d.LeaveOutNodes()
 		s.slices++                       // its hints for zones are stored
 		s.requeueAfter(time.Millisecond) // for the rest

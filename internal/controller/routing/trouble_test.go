@@ -615,7 +615,7 @@ func (p *play) checkHints(service *corev1.Service) {
 		p.t.Fatalf("the condition still says that hints are lost\n%s", p.state())
 	}
 	for _, slice := range p.slices(playedService) {
-		if _, changed := routing.Hints(slice, *d.Hinted()); changed > 0 || slice.Annotations[v1alpha1.AnnotationHeld] != "" {
+		if _, changed := d.Hinted().Hints().Apply(slice); changed > 0 || slice.Annotations[v1alpha1.AnnotationHeld] != "" {
 			p.t.Fatalf("%s is not as decided\n%s", slice.Name, p.state())
 		}
 	}

@@ -1,4 +1,4 @@
-package routing
+package hints
 
 import (
 	"slices"
@@ -8,7 +8,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/allocate"
 )
 
 // Write is what a slice's endpoints are to become.
@@ -41,10 +40,10 @@ func IsMarked(slice *discoveryv1.EndpointSlice) bool {
 	return labelled && IsForeign(slice)
 }
 
-// IsWritten reports whether a slice is as the decision has it, but for zones that its
+// IsWritten reports whether a slice is as the plan has it, but for zones that its
 // endpoints keep for a moment.
-func IsWritten(slice *discoveryv1.EndpointSlice, d Decision) bool {
-	return Unwritten(slice, d) == 0 && (!IsForeign(slice) || IsMarked(slice))
+func (p Plans) IsWritten(slice *discoveryv1.EndpointSlice) bool {
+	return p.Unwritten(slice) == 0 && (!IsForeign(slice) || IsMarked(slice))
 }
 
 // Loss is what of a write is not stored, though the API server took it.
@@ -66,8 +65,8 @@ func (w *Write) Loss(stored *discoveryv1.EndpointSlice) Loss {
 	for i := range w.Endpoints {
 		want, got := &w.Endpoints[i], &stored.Endpoints[i]
 		switch {
-		case sameHints(want.Hints, got.Hints):
-		case want.Hints != nil && sameHints(withoutNodes(want.Hints), got.Hints):
+		case Same(want.Hints, got.Hints):
+		case want.Hints != nil && Same(withoutNodes(want.Hints), got.Hints):
 			loss = LossNodes
 		default:
 			return LossHints
@@ -79,8 +78,7 @@ func (w *Write) Loss(stored *discoveryv1.EndpointSlice) Loss {
 	return loss
 }
 
-// Step is the way from what slices say to what a decision wants, as far as it can be
-// gone now.
+// Step is the way from what slices say to what plans want, as far as it can be gone now.
 type Step struct {
 	// Writes are to be made one after the other. After each, every zone has at least
 	// as many endpoints as it had or is going to have, whichever is less, so that a
@@ -96,13 +94,12 @@ type Step struct {
 // zone is short in between. If there is none, endpoints first get the zones that they
 // are to have beside those that they have, which is held for the caller's grace.
 // With hold nothing is taken from any zone.
-func Next(eps []*discoveryv1.EndpointSlice, d Decision, hold bool) Step {
+func (p Plans) Next(eps []*discoveryv1.EndpointSlice, hold bool) Step {
 	var step Step
-	if d.Delivery != allocate.DeliveryHints {
-		return step
-	}
-	for i := range d.Families {
-		advance(&step, ofFamily(eps, d.Families[i].Family), d, hold)
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if p[family] != nil {
+			p.advance(&step, ofFamily(eps, family), hold)
+		}
 	}
 	return step
 }
@@ -179,7 +176,7 @@ type change struct {
 }
 
 // advance adds the writes for the slices of one family.
-func advance(step *Step, eps []*discoveryv1.EndpointSlice, d Decision, hold bool) {
+func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) {
 	now, then := counts{}, counts{}
 	// Of a port with a ready endpoint that has no hint, before or after, proxies use
 	// all endpoints, so that no zone can run short there.
@@ -187,7 +184,7 @@ func advance(step *Step, eps []*discoveryv1.EndpointSlice, d Decision, hold bool
 	var pending []change
 	for _, slice := range eps {
 		c := change{Write: Write{Slice: slice, Marked: true}, ports: portsOf(slice), by: counts{}}
-		c.Endpoints, c.Changed = Hints(slice, d)
+		c.Endpoints, c.Changed = p.Apply(slice)
 		now.count(c.ports, slice.Endpoints, 1)
 		then.count(c.ports, c.Endpoints, 1)
 		if !allHinted(slice.Endpoints) || !allHinted(c.Endpoints) {
@@ -262,12 +259,12 @@ func widen(w Write) (widened Write, held int) {
 	kept := map[string][]string{}
 	for i := range w.Endpoints {
 		now, then := &w.Slice.Endpoints[i], &w.Endpoints[i]
-		if sameHints(now.Hints, then.Hints) {
+		if Same(now.Hints, then.Hints) {
 			continue
 		}
-		zones := hintedZones(then)
+		zones := Zones(then)
 		planned := len(zones)
-		for _, zone := range hintedZones(now) {
+		for _, zone := range Zones(now) {
 			if len(zones) < v1alpha1.MaxHints && !slices.Contains(zones, zone) {
 				zones = append(zones, zone)
 			}
@@ -282,15 +279,11 @@ func widen(w Write) (widened Write, held int) {
 		if then.Hints != nil && both != nil {
 			both.ForNodes = then.Hints.ForNodes
 		}
-		if !sameHints(now.Hints, both) {
+		if !Same(now.Hints, both) {
 			widened.Endpoints[i].Hints = both
 			widened.Changed++
 		}
 	}
 	widened.Held = heldText(kept)
 	return widened, held
-}
-
-func familyOf(slice *discoveryv1.EndpointSlice) corev1.IPFamily {
-	return corev1.IPFamily(slice.AddressType)
 }

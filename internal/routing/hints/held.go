@@ -1,4 +1,4 @@
-package routing
+package hints
 
 import (
 	"encoding/json"
@@ -43,7 +43,7 @@ func Held(eps []*discoveryv1.EndpointSlice) map[string][]string {
 				continue
 			}
 			for _, zone := range held[e.Addresses[0]] {
-				if kept := all[e.Addresses[0]]; slices.Contains(hintedZones(e), zone) && !slices.Contains(kept, zone) {
+				if kept := all[e.Addresses[0]]; slices.Contains(Zones(e), zone) && !slices.Contains(kept, zone) {
 					all[e.Addresses[0]] = append(kept, zone)
 				}
 			}
@@ -53,21 +53,21 @@ func Held(eps []*discoveryv1.EndpointSlice) map[string][]string {
 }
 
 // Unwritten is the number of endpoints of a slice whose hints are not those of the
-// decision, even without the zones that they keep for a moment.
-func Unwritten(slice *discoveryv1.EndpointSlice, d Decision) int {
-	endpoints, unwritten := Hints(slice, d)
+// plan, even without the zones that they keep for a moment.
+func (p Plans) Unwritten(slice *discoveryv1.EndpointSlice) int {
+	endpoints, unwritten := p.Apply(slice)
 	if unwritten == 0 || slice.Annotations[v1alpha1.AnnotationHeld] == "" {
 		return unwritten
 	}
 	held := heldZones(slice)
 	for i := range endpoints {
 		now, then := &slice.Endpoints[i], &endpoints[i]
-		if len(now.Addresses) == 0 || sameHints(now.Hints, then.Hints) {
+		if len(now.Addresses) == 0 || Same(now.Hints, then.Hints) {
 			continue
 		}
-		both := slices.Concat(hintedZones(then), held[now.Addresses[0]])
+		both := slices.Concat(Zones(then), held[now.Addresses[0]])
 		slices.Sort(both)
-		if slices.Equal(slices.Compact(both), hintedZones(now)) {
+		if slices.Equal(slices.Compact(both), Zones(now)) {
 			unwritten--
 		}
 	}

@@ -1,12 +1,14 @@
 package routing
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // What zones keep for a moment is neither written nor unwritten: it is held, as long as
@@ -16,7 +18,7 @@ func TestHeldAndUnwritten(t *testing.T) {
 	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1}), eps)
 	d := decided(t, in)
 	slice := eps[0]
-	if n := Unwritten(slice, d); n != 0 {
+	if n := d.Hints().Unwritten(slice); n != 0 {
 		t.Fatalf("%d endpoints of a slice that is as planned are unwritten", n)
 	}
 	address := func(i int) string { return slice.Endpoints[i].Addresses[0] }
@@ -30,25 +32,22 @@ func TestHeldAndUnwritten(t *testing.T) {
 	also(0, "b")      // held
 	also(1, "b")      // not held by anybody
 	also(2, "b", "c") // held for one of the two only
-	slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: heldText(map[string][]string{
-		address(0): {"b"}, address(2): {"b"},
-		address(3): {"b"}, // which it has not any more
-		"10.9.9.9": {"b"}, // which is gone
-	})}
-	if n := Unwritten(slice, d); n != 2 {
+	// The fourth has not any more what is held, and the last is gone.
+	slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: fmt.Sprintf(`{"b":["%s","%s","%s","10.9.9.9"]}`, address(0), address(2), address(3))}
+	if n := d.Hints().Unwritten(slice); n != 2 {
 		t.Errorf("%d endpoints are unwritten, want 2", n)
 	}
 	want := map[string][]string{address(0): {"b"}, address(2): {"b"}}
-	if held := Held(eps); !reflect.DeepEqual(held, want) {
+	if held := hints.Held(eps); !reflect.DeepEqual(held, want) {
 		t.Errorf("held %v, want %v", held, want)
 	}
 	// What is held of a plan that is not written is unwritten.
 	slice.Endpoints[0].Hints.ForZones = slice.Endpoints[0].Hints.ForZones[1:]
-	if n := Unwritten(slice, d); n != 3 {
+	if n := d.Hints().Unwritten(slice); n != 3 {
 		t.Errorf("%d endpoints are unwritten, want 3", n)
 	}
 	slice.Annotations[v1alpha1.AnnotationHeld] = "no JSON"
-	if held := Held(eps); len(held) > 0 {
+	if held := hints.Held(eps); len(held) > 0 {
 		t.Errorf("held by an annotation that is broken: %v", held)
 	}
 }

@@ -14,17 +14,22 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
-// planned is a decision that wants the hints of the texts.
-func planned(texts ...string) Decision {
-	f := FamilyDecision{Family: corev1.IPv4Protocol, hints: hintPlan{wanted: true, zones: map[string]*discoveryv1.EndpointHints{}}}
-	for _, slice := range slicesOf(texts...) {
-		for i := range slice.Endpoints {
-			f.hints.zones[slice.Endpoints[i].Addresses[0]] = slice.Endpoints[i].Hints
-		}
-	}
-	return Decision{Delivery: allocate.DeliveryHints, Families: []FamilyDecision{f}}
+// planned are the hints of the texts, made as of a plan.
+func planned(texts ...string) hints.Plans {
+	eps := slicesOf(texts...)
+	cluster := translate.NewCluster(nil)
+	plan, _ := hints.ForZones(hints.Input{
+		Family: corev1.IPv4Protocol, Slices: eps, Cluster: cluster,
+		Plan:      allocate.Plan{Zones: []string{"a", "b"}, Groups: []allocate.Group{{}}},
+		Outcome:   allocate.Outcome{State: allocate.Allocated},
+		Endpoints: translate.SliceEndpoints(eps, cluster)[corev1.IPv4Protocol],
+		Assigned:  hints.Assigned(eps, corev1.IPv4Protocol),
+	})
+	return hints.Plans{corev1.IPv4Protocol: &plan}
 }
 
 func TestNext(t *testing.T) {
@@ -69,13 +74,13 @@ func TestNext(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			eps, d := slicesOf(test.now...), planned(test.target...)
-			step := Next(eps, d, test.hold)
+			eps, plans := slicesOf(test.now...), planned(test.target...)
+			step := plans.Next(eps, test.hold)
 			var got []string
 			for _, write := range step.Writes {
 				got = append(got, strings.TrimSpace(write.Slice.Name+": "+strings.Join(hintWords(write.Endpoints), " ")+" "+write.Held))
 			}
-			if again := Next(carriedOut(eps, step), d, true); len(again.Writes) > 0 || again.Held != test.held {
+			if again := plans.Next(carriedOut(eps, step), true); len(again.Writes) > 0 || again.Held != test.held {
 				t.Errorf("done, and held: %d writes and %d held", len(again.Writes), again.Held)
 			}
 			if !slices.Equal(got, test.want) || step.Held != test.held {
@@ -91,7 +96,7 @@ func TestNextLooksAtEachPort(t *testing.T) {
 	eps := slicesOf("a=a", "b=b")
 	other := "admin"
 	eps[1].Ports = []discoveryv1.EndpointPort{{Name: &other}}
-	step := Next(eps, planned("a=b", "b=a"), false)
+	step := planned("a=b", "b=a").Next(eps, false)
 	if len(step.Writes) != 2 || step.Held != 0 {
 		t.Errorf("%d writes, %d held", len(step.Writes), step.Held)
 	}
@@ -103,7 +108,7 @@ func TestNextLooksAtPortsThatAreShared(t *testing.T) {
 	eps := slicesOf("a=a", "b=b b=b")
 	other, one := "admin", *eps[0].Ports[0].Name
 	eps[0].Ports = []discoveryv1.EndpointPort{{Name: &other}, {Name: &one}}
-	step := Next(eps, planned("a=b", "b=a b=b"), false)
+	step := planned("a=b", "b=a b=b").Next(eps, false)
 	if len(step.Writes) != 2 || step.Held != 2 {
 		t.Errorf("%d writes, %d held, want 2 of each", len(step.Writes), step.Held)
 	}
@@ -112,16 +117,15 @@ func TestNextLooksAtPortsThatAreShared(t *testing.T) {
 	eps = slicesOf("a=a", "b=b", "c")
 	eps[0].Ports = []discoveryv1.EndpointPort{{Name: &other}, {Name: &one}}
 	eps[1].Ports = []discoveryv1.EndpointPort{{Name: &other}}
-	step = Next(eps, planned("a=b", "b=a", "c=c"), false)
+	step = planned("a=b", "b=a", "c=c").Next(eps, false)
 	if len(step.Writes) != 3 || step.Writes[0].Slice.Name != "web-02" || step.Held != 2 {
 		t.Errorf("%d writes, of %s first, %d held, want 2 held", len(step.Writes), step.Writes[0].Slice.Name, step.Held)
 	}
 }
 
 func TestStay(t *testing.T) {
-	d := planned("a=a b=b c=a")
-	d.Families[0].Assigned = decided(t, inputOf(routedService(sameZone, "Prefer"),
-		nodesIn(map[string]int{"a": 1}), slicesOf("a b c"))).Families[0].Assigned
+	d := decided(t, inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1}), slicesOf("a b c")))
+	d.Families[0].hints = *planned("a=a b=b c=a")[corev1.IPv4Protocol]
 	for text, want := range map[string][2]int{
 		"a=a b=b c=a":     {3, 0},
 		"a b c":           {0, 3},
@@ -209,26 +213,43 @@ func (w *world) input(annotations ...string) Input {
 	return in
 }
 
+// portZone is a port of a Service to the clients of a zone.
+type portZone struct{ port, zone string }
+
 // served counts the ready endpoints that a proxy has for each port and zone, where it
 // goes by hints. In no zone at all it counts the slices of such a port.
-func (w *world) served() counts {
-	c := counts{}
+func (w *world) served() map[portZone]int {
+	counts := map[portZone]int{}
 	for _, port := range []string{"http", "admin"} {
-		of := counts{}
+		of := map[portZone]int{}
 		for _, slice := range w.slices {
-			if !slices.Contains(portsOf(slice), port) {
+			if !slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool { return *p.Name == port }) {
 				continue
 			}
-			if !allHinted(slice.Endpoints) {
+			ready := slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool { return !*e.Conditions.Ready })
+			if slices.ContainsFunc(ready, func(e discoveryv1.Endpoint) bool { return len(hints.Zones(&e)) == 0 }) {
 				of = nil
 				break
 			}
-			of.count([]string{port}, slice.Endpoints, 1)
+			for zone, n := range hintedTo(ready) {
+				of[portZone{port, zone}] += n
+			}
 			of[portZone{port, ""}]++
 		}
-		maps.Copy(c, of)
+		maps.Copy(counts, of)
 	}
-	return c
+	return counts
+}
+
+// hintedTo counts endpoints by the zones that they are hinted to.
+func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
+	zones := map[string]int{}
+	for i := range endpoints {
+		for _, zone := range hints.Zones(&endpoints[i]) {
+			zones[zone]++
+		}
+	}
+	return zones
 }
 
 // Whatever happens to endpoints and nodes, what is written is valid, no zone that has
@@ -265,7 +286,7 @@ func TestStepsAreSafe(t *testing.T) {
 func (w *world) carryOut(t *rapid.T, d Decision, asked []string) {
 	t.Helper()
 	for round := 0; ; round++ {
-		step := Next(w.slices, d, false)
+		step := d.Hints().Next(w.slices, false)
 		if len(step.Writes) == 0 {
 			break
 		}
@@ -275,7 +296,7 @@ func (w *world) carryOut(t *rapid.T, d Decision, asked []string) {
 		final := (&world{slices: carriedOut(w.slices, step)}).served()
 		before := w.served()
 		for i := range step.Writes {
-			w.slices = carriedOut(w.slices, Step{Writes: step.Writes[i : i+1]})
+			w.slices = carriedOut(w.slices, hints.Step{Writes: step.Writes[i : i+1]})
 			between := w.served()
 			for zone := range before {
 				if between[portZone{zone.port, ""}] > 0 && final[zone] > 0 && between[zone] < min(before[zone], final[zone]) {
@@ -289,7 +310,7 @@ func (w *world) carryOut(t *rapid.T, d Decision, asked []string) {
 		w.readBack(t, d, asked)
 	}
 	for _, slice := range w.slices {
-		if _, changed := Hints(slice, d); changed > 0 {
+		if _, changed := d.Hints().Apply(slice); changed > 0 {
 			t.Fatalf("%d endpoints of %s are not as decided", changed, slice.Name)
 		}
 	}
@@ -301,7 +322,7 @@ func (w *world) restartMovesNothing(t *rapid.T, asked []string) {
 	w.last = nil
 	again := decided(t, w.input(asked...))
 	w.last = last
-	if step := Next(w.slices, again, false); len(step.Writes) > 0 {
+	if step := again.Hints().Next(w.slices, false); len(step.Writes) > 0 {
 		t.Fatalf("a restart writes %d slices:\nis   %s\nwant %s", len(step.Writes), hintText(w.slices, Decision{}), hintText(w.slices, again))
 	}
 	for _, f := range again.Families {
@@ -319,7 +340,7 @@ func (w *world) readBack(t *rapid.T, d Decision, asked []string) {
 	again := decided(t, restarted.input(asked...))
 	for i := range d.Families {
 		before, after := &d.Families[i], &again.Families[i]
-		if !before.Outcome.IsBalanced() && before.hints.wanted && !maps.Equal(before.Assigned, after.Assigned) {
+		if !before.Outcome.IsBalanced() && before.hints.Wanted && !maps.Equal(before.Assigned, after.Assigned) {
 			t.Fatalf("the plan is read back otherwise from %s:\nis  %v\nwas %v", hintText(w.slices, Decision{}), after.Assigned, before.Assigned)
 		}
 	}
@@ -366,7 +387,7 @@ func BenchmarkDecide(b *testing.B) {
 		in := inputOf(routedService(sameZone, "Prefer"), nodes, slicesOf(texts...))
 		first := decided(b, in)
 		settled := in
-		settled.Slices = carriedOut(in.Slices, Next(in.Slices, first, false))
+		settled.Slices = carriedOut(in.Slices, first.Hints().Next(in.Slices, false))
 		condition := first.Condition()
 		settled.Service = settled.Service.DeepCopy()
 		settled.Service.Status.Conditions = []metav1.Condition{condition}
@@ -384,7 +405,7 @@ func BenchmarkDecide(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					Next(in.Slices, d, false)
+					d.Hints().Next(in.Slices, false)
 				}
 			})
 		}

@@ -1,0 +1,279 @@
+// Package hints decides which hints the EndpointSlices of a Service should have, so that
+// stock proxies go by a plan, and the next step from the hints that they have to those. It
+// reads objects and returns values; it writes nothing and knows no clock. The plan itself is
+// made elsewhere, and so is which nodes use endpoints of their own place before others.
+package hints
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Plan is what the hints of an address family should be. The zero value is no hints.
+type Plan struct {
+	// Wanted says that every endpoint has hints. Otherwise none has.
+	Wanted bool
+	// own says that each endpoint has its own zone, whatever zones the plan gives it.
+	own bool
+	// zones has the hints of ready endpoints for zones, by address, and nodes the names
+	// of their nodes. Each is nil if no endpoint is to have such. Endpoints share hints,
+	// which nobody changes.
+	zones map[string]*discoveryv1.EndpointHints
+	nodes map[string][]string
+	// skipped are the nodes that do not use endpoints of their own place before others.
+	skipped map[string]bool
+	// homes has the zones of the endpoints, by address, of which their slices say
+	// another one, or one that cannot be: few, if any.
+	homes map[string]string
+}
+
+// Plans are the plans of the address families of a Service. Slices of others stay as they are.
+type Plans map[corev1.IPFamily]*Plan
+
+// of is the plan of the family of a slice, or nil.
+func (p Plans) of(slice *discoveryv1.EndpointSlice) *Plan {
+	return p[corev1.IPFamily(slice.AddressType)]
+}
+
+// ForZones reports whether endpoints are to have hints for zones.
+func (p *Plan) ForZones() bool { return p.Wanted && (p.own || p.zones != nil) }
+
+// ForNodes reports whether endpoints are to have hints for nodes.
+func (p *Plan) ForNodes() bool { return p.Wanted && p.nodes != nil }
+
+// Apply is what the endpoints of a slice should look like. They differ from those of
+// the slice in nothing but hints, and changed is the number of endpoints that do.
+//
+// The hints of an endpoint that is not ready matter as soon as it becomes ready,
+// because a proxy uses hints only if all ready endpoints have some: it keeps those
+// that it has, or gets its own zone.
+func (p Plans) Apply(slice *discoveryv1.EndpointSlice) (endpoints []discoveryv1.Endpoint, changed int) {
+	plan := p.of(slice)
+	if plan == nil {
+		return slice.Endpoints, 0
+	}
+	return rewrite(slice, plan.hint)
+}
+
+// Bare is what the endpoints of a slice look like without hints.
+func Bare(slice *discoveryv1.EndpointSlice) (endpoints []discoveryv1.Endpoint, changed int) {
+	return rewrite(slice, func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
+}
+
+// rewrite replaces hints where they differ in more than their order. The endpoints
+// of the slice are shared where nothing changes.
+func rewrite(slice *discoveryv1.EndpointSlice, hint func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) (endpoints []discoveryv1.Endpoint, changed int) {
+	endpoints = slice.Endpoints
+	for i := range slice.Endpoints {
+		want := hint(&slice.Endpoints[i])
+		if Same(slice.Endpoints[i].Hints, want) {
+			continue
+		}
+		if changed == 0 {
+			endpoints = slices.Clone(slice.Endpoints)
+		}
+		endpoints[i].Hints = want
+		changed++
+	}
+	return endpoints, changed
+}
+
+// hint is what an endpoint's hints should be.
+func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+	switch {
+	case isLeaving(e) || len(e.Addresses) == 0:
+		return e.Hints // whatever it says, no proxy asks
+	case !p.Wanted:
+		return nil
+	case p.own:
+		return ownZoneHints(e, p.home(e))
+	}
+	hints, nodes := p.zones[e.Addresses[0]], p.nodes[e.Addresses[0]]
+	if p.zones != nil && hints == nil {
+		zones := Zones(e)
+		if home := p.home(e); len(zones) == 0 && home != "" {
+			zones = []string{home}
+		}
+		hints = makeHints(zones, nil)
+	}
+	if p.nodes != nil && nodes == nil && e.NodeName != nil {
+		nodes = []string{*e.NodeName}
+		if p.skipped[*e.NodeName] {
+			nodes = []string{NoNode}
+		}
+	}
+	if len(nodes) == 0 {
+		return hints
+	}
+	both := makeHints(nil, nodes)
+	if hints != nil {
+		both.ForZones = hints.ForZones
+	}
+	return both
+}
+
+// LeaveOutNodes takes the hints for nodes out of the plan of slices that cannot have them.
+func (p *Plan) LeaveOutNodes() {
+	if p.nodes = nil; p.zones == nil && !p.own {
+		p.Wanted = false
+	}
+}
+
+// Stay counts those endpoints of a slice that have the hints that the plan gave them, maybe
+// beside others, and those that have lost them. Only known ones were given any.
+func (p *Plan) Stay(slice *discoveryv1.EndpointSlice, known func(address string) bool) (stayed, lost int) {
+	if !p.Wanted {
+		return 0, 0
+	}
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if len(e.Addresses) == 0 || !known(e.Addresses[0]) {
+			continue
+		}
+		want := p.hint(e)
+		if want == nil {
+			continue
+		}
+		if containsAll(Zones(e), want.ForZones) && (e.Hints != nil || len(want.ForNodes) == 0) {
+			stayed++
+		} else {
+			lost++
+		}
+	}
+	return stayed, lost
+}
+
+func containsAll(zones []string, wanted []discoveryv1.ForZone) bool {
+	for _, zone := range wanted {
+		if !slices.Contains(zones, zone.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// isLeaving reports whether an endpoint is about to go and gets no new connections
+// while others are ready.
+func isLeaving(e *discoveryv1.Endpoint) bool {
+	return e.Conditions.Terminating != nil && *e.Conditions.Terminating &&
+		e.Conditions.Ready != nil && !*e.Conditions.Ready
+}
+
+// home is the zone of an endpoint, "" if it is not known.
+func (p *Plan) home(e *discoveryv1.Endpoint) string {
+	if zone, found := p.homes[e.Addresses[0]]; found {
+		return zone
+	}
+	if e.Zone == nil {
+		return ""
+	}
+	return *e.Zone
+}
+
+// homes are the zones of the endpoints of which their slices say another one.
+func homes(eps []*discoveryv1.EndpointSlice, cluster *translate.Cluster) map[string]string {
+	var homes map[string]string
+	for _, slice := range eps {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			zone := cluster.ZoneOf(e)
+			if len(e.Addresses) == 0 || e.Zone == nil && zone == "" || e.Zone != nil && *e.Zone == zone {
+				continue
+			}
+			if homes == nil {
+				homes = map[string]string{}
+			}
+			homes[e.Addresses[0]] = zone
+		}
+	}
+	return homes
+}
+
+// ownZoneHints replaces zones only, and none if the endpoint's zone is unknown.
+func ownZoneHints(e *discoveryv1.Endpoint, home string) *discoveryv1.EndpointHints {
+	if home == "" {
+		return e.Hints
+	}
+	hints := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: home}}}
+	if e.Hints != nil {
+		hints.ForNodes = e.Hints.ForNodes
+	}
+	return hints
+}
+
+// withoutNodes are the hints for zones alone.
+func withoutNodes(h *discoveryv1.EndpointHints) *discoveryv1.EndpointHints {
+	return &discoveryv1.EndpointHints{ForZones: h.ForZones}
+}
+
+func makeHints(zones, nodes []string) *discoveryv1.EndpointHints {
+	if len(zones) == 0 && len(nodes) == 0 {
+		return nil
+	}
+	hints := &discoveryv1.EndpointHints{}
+	for _, zone := range zones {
+		hints.ForZones = append(hints.ForZones, discoveryv1.ForZone{Name: zone})
+	}
+	for _, node := range nodes {
+		hints.ForNodes = append(hints.ForNodes, discoveryv1.ForNode{Name: node})
+	}
+	return hints
+}
+
+// Same compares hints as sets. No hints and empty ones are the same.
+func Same(a, b *discoveryv1.EndpointHints) bool {
+	none := discoveryv1.EndpointHints{}
+	if a == nil {
+		a = &none
+	}
+	if b == nil {
+		b = &none
+	}
+	zones := func(a, b discoveryv1.ForZone) int { return cmp.Compare(a.Name, b.Name) }
+	nodes := func(a, b discoveryv1.ForNode) int { return cmp.Compare(a.Name, b.Name) }
+	return sameSet(a.ForZones, b.ForZones, zones) && sameSet(a.ForNodes, b.ForNodes, nodes)
+}
+
+func sameSet[T comparable](a, b []T, compare func(a, b T) int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	if slices.Equal(a, b) {
+		return true
+	}
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.SortFunc(a, compare)
+	slices.SortFunc(b, compare)
+	return slices.Equal(a, b)
+}
+
+// Zones are the zones of an endpoint's hints, in the order of names.
+func Zones(e *discoveryv1.Endpoint) []string {
+	if e.Hints == nil || len(e.Hints.ForZones) == 0 {
+		return nil
+	}
+	zones := make([]string, len(e.Hints.ForZones))
+	for i, zone := range e.Hints.ForZones {
+		zones[i] = zone.Name
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// ofFamily are the slices of an address family, in the order of names.
+func ofFamily(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) []*discoveryv1.EndpointSlice {
+	var list []*discoveryv1.EndpointSlice
+	for _, slice := range eps {
+		if slice.AddressType == discoveryv1.AddressType(family) {
+			list = append(list, slice)
+		}
+	}
+	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

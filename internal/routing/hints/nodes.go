@@ -1,0 +1,142 @@
+package hints
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// NoNode is what an endpoint is hinted to that no node is to use before others. Proxies
+// look at hints for nodes only if every ready endpoint has some.
+const NoNode = "no-node.vicinity.dev"
+
+// NodeKey is the kind of place finer than a zone that hints for nodes are to express:
+// the first that is asked for, if it comes before all wider ones. The others are lost.
+func NodeKey(tiers topology.Tiers) (key string, lost []string) {
+	wider := false
+	for _, tier := range tiers {
+		switch {
+		case !topology.IsFine(tier):
+			wider = true
+		case wider || key != "":
+			lost = append(lost, tier)
+		default:
+			key = tier
+		}
+	}
+	return key, lost
+}
+
+// NodeFault says why hints cannot let each endpoint serve the nodes of its domain first.
+func NodeFault(cluster *translate.Cluster, key string, endpoints []translate.Endpoint) string {
+	reason := ""
+	var domains map[string][]string
+	if key != topology.Hostname {
+		domains = cluster.Domains(key)
+	}
+	if cluster.HasNode(NoNode) {
+		reason = "a node is called " + NoNode + ", which stands for none in hints"
+	}
+	for _, e := range endpoints {
+		if reason == "" {
+			reason = domainFault(domains, cluster.Labels(e.Node)[key], e)
+		}
+	}
+	if reason == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s is not looked at: %s", key, reason)
+}
+
+// domainFault says why the nodes of the endpoint's domain cannot be hinted to. Without
+// domains each node is one of its own.
+func domainFault(domains map[string][]string, value string, e translate.Endpoint) string {
+	switch {
+	case e.Node == "":
+		return "an endpoint is on no known node"
+	case domains == nil:
+	case value == "":
+		return "the node of an endpoint has no such label"
+	case len(domains[value]) > v1alpha1.MaxHints:
+		return "one of its domains has more nodes than an endpoint can be hinted to"
+	}
+	return ""
+}
+
+// AddNodes lets each endpoint serve first the nodes of its own domain, if they may use it
+// and do not skip it. The tiers are those of NodeKey.
+func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Skip) {
+	key := tiers.Keys[0]
+	var domains map[string][]string
+	if key != topology.Hostname {
+		domains = in.Cluster.Domains(key)
+	}
+	p.nodes = make(map[string][]string, len(in.Endpoints))
+	nowhere := []string{NoNode}
+	isSkipped := func(domain string) bool {
+		return slices.ContainsFunc(skips, func(s allocate.Skip) bool { return s.Key == key && s.Domain == domain })
+	}
+	own := make([]string, len(in.Endpoints))
+	for i, e := range in.Endpoints {
+		names := nowhere
+		if domain := tiers.Places[i].Domains[0]; !isSkipped(domain) {
+			own[i] = e.Node
+			names = own[i : i+1]
+			if domains != nil {
+				names = domains[domain]
+			}
+			if !tiers.Free {
+				names = in.allowed(e, names)
+			}
+		}
+		if len(names) == 0 {
+			names = nowhere
+		}
+		p.nodes[e.Address] = names
+	}
+	for _, skip := range skips {
+		if p.skipped == nil {
+			p.skipped = map[string]bool{}
+		}
+		for _, n := range tiers.Nodes {
+			p.skipped[n.Name] = p.skipped[n.Name] || n.Domains[0] == skip.Domain
+		}
+	}
+}
+
+// allowed are those of the nodes that the plan lets use an endpoint.
+func (in *Input) allowed(e translate.Endpoint, nodes []string) []string {
+	set := in.Assigned[e.Address]
+	without := func(node string) bool { return set.Weight(in.Cluster.Labels(node)[topology.Zone]) == 0 }
+	if !slices.ContainsFunc(nodes, without) {
+		return nodes
+	}
+	return slices.DeleteFunc(slices.Clone(nodes), without)
+}
+
+// Skipping are the nodes that do not use endpoints of their own place before others, as far
+// as the hints of slices tell.
+func Skipping(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, cluster *translate.Cluster) []string {
+	var nodes []string
+	for _, slice := range ofFamily(eps, family) {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if isLeaving(e) || e.NodeName == nil || e.Hints == nil || len(e.Hints.ForNodes) != 1 || e.Hints.ForNodes[0].Name != NoNode {
+				continue
+			}
+			// What the plan gives to other zones has such a hint, too.
+			zones := Zones(e)
+			if len(zones) == 0 || slices.Contains(zones, cluster.ZoneOf(e)) {
+				nodes = append(nodes, *e.NodeName)
+			}
+		}
+	}
+	return nodes
+}

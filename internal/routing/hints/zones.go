@@ -1,0 +1,144 @@
+package hints
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Input is all that the hints of one Service in one address family depend on.
+type Input struct {
+	Family corev1.IPFamily
+	// Slices are all of the Service.
+	Slices  []*discoveryv1.EndpointSlice
+	Cluster *translate.Cluster
+	Intent  allocate.Intent
+	// OwnZone says that each endpoint is for its own zone, whatever the plan is.
+	OwnZone bool
+	Region  allocate.Region
+	Plan    allocate.Plan
+	Outcome allocate.Outcome
+	// Endpoints are the ready ones, and Assigned has the zones that use each, by address.
+	Endpoints []translate.Endpoint
+	Assigned  map[string]allocate.ConsumerSet
+	// Instead names the way out where hints are not enough.
+	Instead string
+}
+
+// Limits are what hints cannot express of a plan.
+type Limits struct {
+	// Undelivered says that hints cannot express the plan at all, so that there are none.
+	Undelivered bool
+	// Notes are sentences about it.
+	Notes []string
+}
+
+// ForZones makes the hints of a plan for zones.
+func ForZones(in Input) (Plan, Limits) {
+	p, limits := in.plan()
+	if p.Wanted {
+		p.homes = homes(ofFamily(in.Slices, in.Family), in.Cluster)
+	}
+	return p, limits
+}
+
+func (in *Input) plan() (Plan, Limits) {
+	switch {
+	case in.OwnZone: // always, as those expect who write the label
+		return Plan{Wanted: true, own: true}, Limits{}
+	case in.Outcome.Rule == allocate.RuleOneZone, in.Outcome.IsBalanced(), len(in.Plan.Groups) == 0:
+		return Plan{}, Limits{}
+	}
+	soft := in.Intent.Bound == nil
+	if in.forEveryone() && (soft || in.Outcome.Undivided || len(in.Plan.Zones) > v1alpha1.MaxHints) {
+		// Proxies do the same without hints for zones; there may be some for nodes. The
+		// next plan needs none to go on from either: what divides nothing is made anew.
+		return Plan{Wanted: true}, Limits{}
+	}
+	regions := map[string]string{}
+	for _, zone := range in.Region.Zones {
+		regions[zone.Name] = zone.Region
+	}
+	p := Plan{Wanted: true, zones: make(map[string]*discoveryv1.EndpointHints, len(in.Endpoints))}
+	var limits Limits
+	type homeSet struct {
+		home string
+		set  allocate.ConsumerSet
+	}
+	made := map[homeSet]*discoveryv1.EndpointHints{} // few, so that endpoints share them
+	for _, e := range in.Endpoints {
+		key := homeSet{e.Zone, in.Assigned[e.Address]}
+		hints, found := made[key]
+		if !found {
+			zones := in.zones(key.set, key.home, regions, &limits)
+			if limits.Undelivered {
+				return Plan{}, limits
+			}
+			hints = makeHints(zones, nil)
+			made[key] = hints
+		}
+		p.zones[e.Address] = hints
+	}
+	return p, limits
+}
+
+// zones are the zones of the hints of endpoints that are at home in one zone and used by a
+// set of zones.
+func (in *Input) zones(set allocate.ConsumerSet, home string, regions map[string]string, limits *Limits) []string {
+	zones := slices.DeleteFunc(set.Zones(), func(zone string) bool { return zone == "" })
+	if len(zones) > v1alpha1.MaxHints && in.Intent.Bound == nil {
+		zones = nearestZones(zones, home, regions)
+		limits.note("an endpoint can be hinted to %d zones at most; zones beyond that use all endpoints, unless %s is asked for", v1alpha1.MaxHints, in.Instead)
+	}
+	switch {
+	case len(zones) == 0 && home == "":
+		limits.Undelivered = true
+		limits.note("an endpoint has no zone, and hints for the others would leave it without traffic; so there are none, and %s is needed", in.Instead)
+	case len(zones) == 0:
+		return []string{home}
+	case len(zones) > v1alpha1.MaxHints:
+		limits.Undelivered = true
+		limits.note("hints cannot express the plan: an endpoint serves more than %d zones; so there are none, and %s is needed", v1alpha1.MaxHints, in.Instead)
+	}
+	return zones
+}
+
+func (l *Limits) note(format string, args ...any) {
+	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
+}
+
+// forEveryone reports whether every zone uses every endpoint.
+func (in *Input) forEveryone() bool {
+	for i := range in.Plan.Groups {
+		if len(in.Plan.Groups[i].Consumers) != len(in.Plan.Zones) {
+			return false
+		}
+	}
+	return true
+}
+
+// nearestZones are as many zones as an endpoint may be hinted to: its own first, then
+// those of its region.
+func nearestZones(zones []string, home string, regions map[string]string) []string {
+	distance := func(zone string) int {
+		switch {
+		case zone == home:
+			return 0
+		case regions[home] != "" && regions[zone] == regions[home]:
+			return 1
+		}
+		return 2
+	}
+	zones = slices.Clone(zones)
+	slices.SortStableFunc(zones, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	zones = zones[:v1alpha1.MaxHints]
+	slices.Sort(zones)
+	return zones
+}
