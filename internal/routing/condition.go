@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -149,18 +148,6 @@ func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
 // NotWritten reports whether the Service's condition says that what was decided could
 // not be written.
 func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.of(service) }
-
-// manySlices is how the message names the better way where more slices than a limit carry
-// hints, and saysManySlices reads it back. No other place stores it: the reason has no word
-// for it, since for people and programs the plan is in force as any other.
-func manySlices(limit int) string {
-	return fmt.Sprintf("more than %d slices carry hints, now or lately", limit)
-}
-
-func saysManySlices(service *corev1.Service, limit int) bool {
-	condition := ConditionOf(service)
-	return condition != nil && strings.Contains(condition.Message, manySlices(limit))
-}
 
 // cut shortens a text, at a rune.
 func cut(text string) string {

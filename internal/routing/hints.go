@@ -2,6 +2,7 @@ package routing
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,8 +121,10 @@ func (d *Decision) noteSlices(in Input, instead string) {
 	if limit <= 0 || hinted == 0 {
 		return
 	}
-	if hinted > limit || saysManySlices(in.Service, limit) && 10*hinted >= 9*limit {
-		d.note("%s, and Kubernetes writes each of them at every change of the Service; %s costs less", manySlices(limit), instead)
+	many := strconv.Itoa(limit)
+	if hinted > limit || in.Service.Annotations[v1alpha1.AnnotationManySlices] == many && 10*hinted >= 9*limit {
+		d.ManySlices = many
+		d.note("more than %s slices carry hints, now or lately, and Kubernetes writes each of them at every change of the Service; %s costs less", many, instead)
 	}
 }
 

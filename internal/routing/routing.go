@@ -96,6 +96,9 @@ type Decision struct {
 	// says why. IgnoredBy are the nodes whose proxies do not go by all hints, in order.
 	Ignored   Ignored
 	IgnoredBy []string
+	// ManySlices is the limit that a note says more slices than carry hints, now or lately,
+	// empty if there is no such note. It is kept in v1alpha1.AnnotationManySlices.
+	ManySlices string
 	// Meanwhile is what hints follow until vicinity-proxy serves a Service whose plan
 	// groups deliver. It is nil if they have nothing to say.
 	Meanwhile *Decision

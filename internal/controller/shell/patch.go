@@ -57,13 +57,22 @@ func Guard(object client.Object) Operation {
 // SetLabel is a guarded patch that gives an object a label, or takes one that it has off if
 // there is no value.
 func SetLabel(object client.Object, label, value string) []Operation {
-	path := Pointer("metadata", "labels", label)
+	return set(object, "labels", object.GetLabels(), label, value)
+}
+
+// SetAnnotation is SetLabel for an annotation.
+func SetAnnotation(object client.Object, annotation, value string) []Operation {
+	return set(object, "annotations", object.GetAnnotations(), annotation, value)
+}
+
+func set(object client.Object, kind string, before map[string]string, name, value string) []Operation {
+	path := Pointer("metadata", kind, name)
 	change := Add(path, value)
 	switch {
 	case value == "":
 		change = Remove(path)
-	case object.GetLabels() == nil:
-		change = Add("/metadata/labels", map[string]string{label: value})
+	case before == nil:
+		change = Add(Pointer("metadata", kind), map[string]string{name: value})
 	}
 	return []Operation{Guard(object), change}
 }
