@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // evenly is a region of three zones like each other with n endpoints.
@@ -185,4 +186,34 @@ func TestHysteresis(t *testing.T) {
 			previous.State = outcome.State
 		}
 	})
+}
+
+// Two plans of the region of ea and eb have the same score, and the one in force stays. Read
+// back from hints it names no unknown zone, and stays all the same.
+func TestPlanWithoutTheUnknownZoneIsTheSame(t *testing.T) {
+	region := allocate.Region{Zones: []allocate.Zone{
+		{Name: "", Endpoints: 2},
+		{Name: "ea", Region: "e", Capacity: 2, Endpoints: 3}, {Name: "eb", Region: "e", Capacity: 2},
+		{Name: "wc", Region: "w", Capacity: 2, Endpoints: 2},
+	}}
+	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: &allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5}}
+	for _, zones := range [][]string{{"", "ea", "eb"}, {"ea", "eb"}} {
+		var endpoints []allocate.Endpoint
+		for i, home := range []string{"", "", "ea", "ea", "ea", "wc", "wc"} {
+			set := allocate.NewConsumerSet(zones...)
+			if home == "wc" {
+				set = allocate.NewConsumerSet("wc")
+			}
+			endpoints = append(endpoints, allocate.Endpoint{ID: string(rune('a' + i)), Zone: home, Assigned: set})
+		}
+		plan, _, err := new(allocate.Planner).Allocate(region, intent, allocate.Previous{State: allocate.Allocated, Plan: allocate.Survivors(endpoints)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range plan.Groups {
+			if g := &plan.Groups[i]; g.Consumes(1) != g.Consumes(2) {
+				t.Errorf("in force for %q: ea and eb are divided: %+v", zones, plan)
+			}
+		}
+	}
 }

@@ -205,7 +205,7 @@ func (s *search) remember(p *Planner) {
 // consumerMask is the mask with which a group would have the consumers of a group of
 // the prior plan, or zero.
 func consumerMask(p *Planner, g *Group, traffic []int) uint32 {
-	if len(g.Consumers) == len(p.zones) {
+	if p.isForAll(g) {
 		return 1<<len(traffic) - 1
 	}
 	mask := uint32(0)
@@ -220,6 +220,13 @@ func consumerMask(p *Planner, g *Group, traffic []int) uint32 {
 		return 0 // a group for all that have traffic is for all
 	}
 	return mask
+}
+
+// isForAll reports whether all zones use a group of the prior plan. It need not name the
+// unknown zone: hints cannot, from which the prior plan may be read back.
+func (p *Planner) isForAll(g *Group) bool {
+	missing := len(p.zones) - len(g.Consumers)
+	return missing == 0 || missing == 1 && p.names[0] == "" && p.shares[0] == 0 && !g.Consumes(0)
 }
 
 // partitions offers the plans with disjoint consumer sets whose groups have their
