@@ -13,8 +13,12 @@ BENCHCOUNT ?= 6
 # The packages that decide; they are the ones worth measuring.
 CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
 
-# The packages whose tests can write what they would compare.
-GOLDEN = $(shell grep -rl --include='*_test.go' '^var update = flag.Bool' . | xargs -n 1 dirname | sort -u)
+# The modules: Vicinity, and the lab that it is tried in.
+MODULES := . lab
+
+# The packages whose tests can write what they would compare, of the module in the
+# working directory.
+GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && echo --exclude-dir=lab) . | xargs -n 1 dirname | sort -u
 
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
 # does not know or does not trust the tree, the go command would refuse to build.
@@ -52,8 +56,9 @@ help: ## List the targets
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
-build: ## Build bin/vicinity, bin/vicinity-controller and bin/vicinity-proxy
+build: ## Build bin/vicinity, bin/vicinity-controller, bin/vicinity-proxy and bin/vicinity-lab
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
 
 .PHONY: kubernetes
 kubernetes: $(KUBERNETES_PROGRAM) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
@@ -66,13 +71,16 @@ $(KUBERNETES_PROGRAM):
 	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
 	@mv '$@.new' '$@'
 
+# The tests of all modules, as JSON.
+test = { failed=; for module in $(MODULES); do (cd "$$module" && $(GO) test $(1) -json ./...) || failed=1; done; test -z "$$failed"; }
+
 .PHONY: check
 check: build vet lint ## The fast one: build, vet, lint, unit tests
-	$(GO) test -short -json ./... | $(GO) run ./hack/skips
+	$(call test,-short) | $(GO) run ./hack/skips
 
 .PHONY: test
 test: programs build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, and e2e
-	$(GO) test -timeout 30m -json ./... | $(GO) run ./hack/skips -strict
+	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
 	@$(MAKE) e2e
 
 .PHONY: up
@@ -85,8 +93,8 @@ down: build ## Remove all labs
 
 .PHONY: e2e
 e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
-	$(GO) test -c -o bin/e2e ./test/e2e
-	cd test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
+	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
+	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
 
 .PHONY: soak
 soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)
@@ -104,19 +112,19 @@ bench: $(TOOLS)/benchstat ## Measure the core: time, memory and cases per second
 
 .PHONY: bench-routing
 bench-routing: build kubernetes ## Measure the routing controller in a lab: SIZE=short (500 nodes) or full (5,000)
-	$(GO) build -buildvcs=$(BUILDVCS) -o bin/bench-routing ./test/bench/routing
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-routing ./test/bench/routing
 	bin/bench-routing -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
 .PHONY: bench-proxy
 bench-proxy: build kubernetes ## Measure kube-proxy and vicinity-proxy in turns in a lab: SIZES=1000,5000,10000
-	$(GO) build -buildvcs=$(BUILDVCS) -o bin/bench-proxy ./test/bench/proxy
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-proxy ./test/bench/proxy
 	bin/bench-proxy $(if $(SIZES),-sizes '$(SIZES)') $(BENCHFLAGS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) fuzz-targets | while read -r dir target; do \
 		echo "$$dir $$target"; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+		(cd "$$dir" && $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .) </dev/null; \
 	done
 
 # All fuzz targets of the tree, each with its directory.
@@ -126,20 +134,20 @@ fuzz-targets:
 
 .PHONY: vet
 vet:
-	$(GO) vet ./...
+	@for module in $(MODULES); do (cd "$$module" && $(GO) vet ./...); done
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Lint
-	$(TOOLS)/golangci-lint run --allow-parallel-runners
+	@for module in $(MODULES); do (cd "$$module" && '$(CURDIR)/$(TOOLS)/golangci-lint' run --allow-parallel-runners); done
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
-	$(GO) test $(GOLDEN) -update
+	@for module in $(MODULES); do (cd "$$module" && $(GO) test $$($(GOLDEN)) -update); done
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format
-	$(TOOLS)/golangci-lint fmt
+	@for module in $(MODULES); do (cd "$$module" && '$(CURDIR)/$(TOOLS)/golangci-lint' fmt); done
 
 .PHONY: clean
 clean: ## Remove what was built, tools included

@@ -15,3 +15,21 @@ var files embed.FS
 
 // Vicinity is the folder of the chart.
 func Vicinity() (fs.FS, error) { return fs.Sub(files, "vicinity") }
+
+// CRDs are those of the chart, as YAML. Helm would install but never upgrade them, so the
+// caller applies them first.
+func CRDs() ([]string, error) {
+	names, err := fs.Glob(files, "vicinity/crds/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, string(text))
+	}
+	return all, nil
+}

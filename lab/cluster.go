@@ -223,7 +223,7 @@ func (c *Cluster) controlPlane() (*controlplane.ControlPlane, error) {
 }
 
 func (c *Cluster) internal(name string, args ...string) []string {
-	return append([]string{c.options.Program, "lab", "internal", name, "--state", c.dir.Path()}, args...)
+	return append([]string{c.options.Program, "internal", name, "--state", c.dir.Path()}, args...)
 }
 
 // lockWait is how long to wait for another command that changes the same lab.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
@@ -187,7 +188,7 @@ func asked(t *testing.T, c *Cluster, since *process.Process) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.clientOnce.Do(func() { c.client = &Client{Interface: typed} })
+	c.clientOnce.Do(func() { c.client = &Client{&kube.Client{Interface: typed}} })
 	return server
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
@@ -103,7 +104,7 @@ func (c *Cluster) agentReady(ctx context.Context, running *process.Process) erro
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("it has not registered %s", abbreviate(missing))
+		return fmt.Errorf("it has not registered %s", kube.Abbreviate(missing))
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (c *Cluster) waitAgent(ctx context.Context, name string) error {
 		return err
 	}
 	ended := false
-	err = Wait(ctx, name+" to be ready", func(ctx context.Context) (string, error) {
+	err = kube.Wait(ctx, name+" to be ready", func(ctx context.Context) (string, error) {
 		if ended = !running.Alive(); ended {
 			return "", nil
 		}

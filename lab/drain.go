@@ -12,12 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
 )
 
 // Cordon sets whether pods can be scheduled to a node.
 func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, cordoned)
-	_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
+	_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: kube.FieldManager})
 	if err != nil {
 		return fmt.Errorf("cordoning node %s: %w", node, err)
 	}
@@ -33,7 +35,7 @@ func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 	}
 	fmt.Fprintf(log, "node %s cordoned\n", node)
 	d := drain{client: c, log: log, evicted: map[types.UID]bool{}, refused: map[types.UID]bool{}}
-	err := Wait(ctx, fmt.Sprintf("node %s to be empty", node), func(ctx context.Context) (string, error) {
+	err := kube.Wait(ctx, fmt.Sprintf("node %s to be empty", node), func(ctx context.Context) (string, error) {
 		pods, err := c.podsOn(ctx, node)
 		if err != nil {
 			return "", err
@@ -51,7 +53,7 @@ func (c *Client) Drain(ctx context.Context, log io.Writer, node string) error {
 				return "", nil // to wait longer would not help
 			}
 		}
-		return abbreviate(names), nil
+		return kube.Abbreviate(names), nil
 	})
 	if d.failed != nil {
 		return d.failed

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"vicinity.dev/vicinity/internal/kube"
 )
 
 var evictions = schema.GroupResource{Group: "policy", Resource: "evictions"}
@@ -41,7 +43,7 @@ func drained(t *testing.T, answers ...error) (log string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var text bytes.Buffer
-	err = (&Client{Interface: api}).Drain(ctx, &text, "a-1")
+	err = (&Client{&kube.Client{Interface: api}}).Drain(ctx, &text, "a-1")
 	return text.String(), err
 }
 

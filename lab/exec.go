@@ -51,7 +51,7 @@ func (c *Client) Exec(ctx context.Context, options ExecOptions) error {
 			Stderr:    options.Stderr != nil && !options.TTY,
 			TTY:       options.TTY,
 		}, scheme.ParameterCodec)
-	executor, err := remotecommand.NewWebSocketExecutor(c.config, "GET", request.URL().String())
+	executor, err := remotecommand.NewWebSocketExecutor(c.Config(), "GET", request.URL().String())
 	if err != nil {
 		return fmt.Errorf("running %q in pod %s/%s: %w", options.Command, options.Namespace, options.Pod, err)
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
@@ -231,7 +232,7 @@ func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, er
 		pod := &pods.Items[i]
 		node, ok := c.Shape().Node(pod.Spec.NodeName)
 		switch {
-		case !ok || !PodReady(pod) || pod.DeletionTimestamp != nil:
+		case !ok || !kube.PodReady(pod) || pod.DeletionTimestamp != nil:
 		case o.Selector == "" && !isClient(pod):
 		case len(o.Zones) > 0 && !slices.Contains(o.Zones, node.Zone):
 		case len(o.Nodes) > 0 && !slices.Contains(o.Nodes, node.Name):

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
@@ -91,7 +92,7 @@ func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
 }
 
 func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
-	return Wait(ctx, proxyImage+"-"+node.Name+" to be ready", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, proxyImage+"-"+node.Name+" to be ready", func(ctx context.Context) (string, error) {
 		if _, err := c.findProxy(node); err != nil {
 			return "", err
 		}

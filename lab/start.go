@@ -3,12 +3,12 @@ package lab
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
+	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -66,36 +66,9 @@ func Start(t Test, s shape.Shape) *Cluster {
 	return cluster
 }
 
-// Built returns an error if a program that Start needs is not built.
-func Built() error {
-	program, err := testProgram()
-	if err != nil {
-		return err
-	}
-	_, err = Options{Program: program}.kubernetes()
-	return err
-}
-
 func testProgram() (string, error) {
-	if program := os.Getenv("VICINITY"); program != "" {
+	if program := os.Getenv("VICINITY_LAB"); program != "" {
 		return filepath.Abs(program)
 	}
-	folder, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
-			break
-		}
-		if folder == filepath.Dir(folder) {
-			return "", errors.New("this test is in no Go module; say by VICINITY where the vicinity program is")
-		}
-		folder = filepath.Dir(folder)
-	}
-	program := filepath.Join(folder, "bin", "vicinity")
-	if _, err := os.Stat(program); err != nil {
-		return "", fmt.Errorf("a lab needs the vicinity program: %w; build it by make build kubernetes, or say by VICINITY where it is", err)
-	}
-	return program, nil
+	return built.Program("vicinity-lab")
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
 )
@@ -200,7 +201,7 @@ func (c *Cluster) readNodes(ctx context.Context) (states map[string]string, pods
 
 func nodeState(node *corev1.Node) string {
 	state := "NotReady"
-	if NodeReady(node) {
+	if kube.NodeReady(node) {
 		state = "Ready"
 	}
 	if node.Spec.Unschedulable {

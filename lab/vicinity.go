@@ -14,9 +14,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -218,44 +217,6 @@ func nodeAffinity(nodes []shape.Node) map[string]any {
 	}}
 }
 
-// ApplyCRDs applies the chart's CRDs and waits until the API serves them.
-func (c *Client) ApplyCRDs(ctx context.Context) error {
-	crds, err := release.CRDs()
-	if err != nil {
-		return err
-	}
-	for _, crd := range crds {
-		if err := c.Apply(ctx, "", crd); err != nil {
-			return fmt.Errorf("applying CRDs: %w", err)
-		}
-		if err := c.waitEstablished(ctx, crd); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *Client) waitEstablished(ctx context.Context, crd string) error {
-	return c.each(crd, "", func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
-		return Wait(ctx, "CRD "+object.GetName()+" to be established", func(ctx context.Context) (string, error) {
-			found, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
-			if err != nil {
-				return "", err
-			}
-			conditions, _, err := unstructured.NestedSlice(found.Object, "status", "conditions")
-			if err != nil {
-				return "", err
-			}
-			for _, condition := range conditions {
-				if fields, ok := condition.(map[string]any); ok && fields["type"] == "Established" && fields["status"] == "True" {
-					return "", nil
-				}
-			}
-			return "it is not", nil
-		})
-	})
-}
-
 // waitVicinity waits until enabled components are available and the webhooks answer, and
 // describes what works.
 func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
@@ -366,7 +327,7 @@ func (c *Client) explainPods(ctx context.Context, selector string) error {
 
 // explainPod says what a pod that is not ready waits for, with the end of its log.
 func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
-	if PodReady(pod) {
+	if kube.PodReady(pod) {
 		return nil
 	}
 	state := string(pod.Status.Phase)

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/internal/kube"
 )
 
 func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, error) {
@@ -81,8 +83,8 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
 		return fmt.Errorf("trying webhook %s: %w", name, err)
 	}
-	return Wait(ctx, "the API server to be answered by webhook "+name, func(ctx context.Context) (string, error) {
-		resource, err := c.resource(object, metav1.NamespaceDefault)
+	return kube.Wait(ctx, "the API server to be answered by webhook "+name, func(ctx context.Context) (string, error) {
+		resource, err := c.Resource(object, metav1.NamespaceDefault)
 		if err != nil {
 			return "", err
 		}
@@ -91,7 +93,7 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 			return "", err
 		}
 		// A refusal is an answer, too.
-		_, refused := resource.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: fieldManager})
+		_, refused := resource.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: kube.FieldManager})
 		after, err := c.answers(ctx, name)
 		switch {
 		case err != nil:

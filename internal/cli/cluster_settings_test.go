@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"helm.sh/helm/v4/pkg/action"
-	"helm.sh/helm/v4/pkg/chart/common"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	helm "helm.sh/helm/v4/pkg/release/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,58 +30,37 @@ func settingsOf(t *testing.T, objects ...runtime.Object) (controllerSettings, []
 	return settings, r.missing
 }
 
-// chartController is the controller's Deployment as the chart has it.
-func chartController(t *testing.T, values map[string]any) *appsv1.Deployment {
+// chartController is the controller's Deployment as the chart has it with some values.
+func chartController(t *testing.T, values string) *appsv1.Deployment {
 	t.Helper()
-	chart, err := loader.LoadDir("../../charts/vicinity")
+	text, err := os.ReadFile(filepath.Join("testdata", "controllers", values+".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
-	install.ReleaseName, install.Namespace, install.DryRunStrategy = "vicinity", "near", action.DryRunClient
-	if install.KubeVersion, err = common.ParseKubeVersion(strings.TrimPrefix(chart.Metadata.KubeVersion, ">=")); err != nil {
+	deployment := &appsv1.Deployment{}
+	if err := yaml.UnmarshalStrict(text, deployment); err != nil {
 		t.Fatal(err)
 	}
-	rendered, err := install.Run(chart, values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for document := range strings.SplitSeq(rendered.(*helm.Release).Manifest, "\n---\n") {
-		deployment := &appsv1.Deployment{}
-		if err := yaml.Unmarshal([]byte(document), deployment); err != nil {
-			t.Fatal(err)
-		}
-		if deployment.Kind == "Deployment" {
-			deployment.Status.ReadyReplicas = 1
-			return deployment
-		}
-	}
-	t.Fatal("the chart has no Deployment")
-	return nil
+	deployment.Status.ReadyReplicas = 1
+	return deployment
 }
 
 // What the chart's values say is what the commands decide by, whatever the release and
 // its objects are called.
 func TestSettingsAreThoseOfTheChart(t *testing.T) {
 	want := defaultSettings()
-	want.leftAlone.Own = "near"
-	if got, missing := settingsOf(t, chartController(t, nil)); !reflect.DeepEqual(got, want) || len(missing) > 0 {
+	want.leftAlone.Own = "vicinity-system"
+	if got, missing := settingsOf(t, chartController(t, "default")); !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("by default got %+v, want %+v; missing %q", got, want, missing)
 	}
-	got, missing := settingsOf(t, chartController(t, map[string]any{
-		"nameOverride": "other", "fullnameOverride": "another",
-		"routing": map[string]any{
-			"takeOverAuto": true, "sliceLimit": 7, "shrinkGrace": "1m30s", "excludedNamespaces": []any{"a", "b"},
-			"groups": map[string]any{"enabled": false, "size": 250}, "hints": map[string]any{"enabled": false},
-		},
-	}))
+	got, missing := settingsOf(t, chartController(t, "changed"))
 	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
 	want.ShrinkGrace, want.leftAlone.Namespaces = 90*time.Second, []string{"a", "b"}
 	want.WithoutGroups, want.WithoutHints = true, true
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
 	}
-	if got, _ := settingsOf(t, chartController(t, map[string]any{"routing": map[string]any{"excludedNamespaces": []any{}}})); len(got.leftAlone.Namespaces) > 0 {
+	if got, _ := settingsOf(t, chartController(t, "nothing-excluded")); len(got.leftAlone.Namespaces) > 0 {
 		t.Errorf("%q are excluded", got.leftAlone.Namespaces)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -29,7 +30,7 @@ type dynamicsFlags struct {
 	report     string
 }
 
-func newDynamicsCommand(s streams) *cobra.Command {
+func newDynamicsCommand(s command.Streams) *cobra.Command {
 	f := dynamicsFlags{cluster: simulate.DefaultScenarioOptions()}
 	cmd := &cobra.Command{
 		Use:   "dynamics",
@@ -64,7 +65,7 @@ Others are read from a file (--file) of lines; --print shows how they look:
   vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 --report dynamics.html
   vicinity simulate dynamics --scenario churn --print > mine.txt
   vicinity simulate dynamics --file mine.txt -o json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, cmd.Flags().Changed)
 		},
@@ -103,7 +104,7 @@ func dynamicsAlgorithms() []allocate.Algorithm {
 }
 
 // run is the command. given reports whether a flag was given.
-func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) bool) (err error) {
+func (f *dynamicsFlags) run(ctx context.Context, s command.Streams, given func(string) bool) (err error) {
 	options, note, err := f.options()
 	if err != nil {
 		return err
@@ -112,19 +113,19 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 	if err != nil {
 		return err
 	}
-	if options.Scenarios, err = f.readScenarios(ctx, s.in, given); err != nil {
+	if options.Scenarios, err = f.readScenarios(ctx, s.In, given); err != nil {
 		return err
 	}
 	if f.print {
-		return printScenarios(s.out, options.Scenarios)
+		return printScenarios(s.Out, options.Scenarios)
 	}
-	reportFile, err := createOutput("report", f.report, inputInfo(f.file, s.in))
+	reportFile, err := createOutput("report", f.report, inputInfo(f.file, s.In))
 	if err != nil {
 		return err
 	}
 	defer reportFile.discard()
 	if note != "" {
-		fmt.Fprintln(s.err, note)
+		fmt.Fprintln(s.Err, note)
 	}
 	runs := 0
 	options.Progress = func(done, _ int) { runs = done }
@@ -133,9 +134,9 @@ func (f *dynamicsFlags) run(ctx context.Context, s streams, given func(string) b
 		return failure
 	}
 	if results.Partial {
-		fmt.Fprintf(s.err, "partial: interrupted after %s\n", count(int64(runs), "run", "runs"))
+		fmt.Fprintf(s.Err, "partial: interrupted after %s\n", count(int64(runs), "run", "runs"))
 	}
-	if err := write(s.out, results); err != nil {
+	if err := write(s.Out, results); err != nil {
 		return err
 	}
 	if reportFile.wanted() {
@@ -173,7 +174,7 @@ func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err 
 		f.cluster.Start = *thresholds.Start
 	}
 	if f.sliceSize < 1 {
-		return o, "", usageErrorf("--slice-size %d is not allowed; it must be 1 or more endpoints", f.sliceSize)
+		return o, "", command.UsageErrorf("--slice-size %d is not allowed; it must be 1 or more endpoints", f.sliceSize)
 	}
 	o.SliceSize, o.Seed = f.sliceSize, f.cluster.Seed
 	for _, a := range named {
@@ -191,9 +192,9 @@ func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, le
 		switch {
 		case name == "all":
 		case !slices.Contains(dynamicsAlgorithms(), a):
-			return nil, nil, usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(dynamicsAlgorithms()))
+			return nil, nil, command.UsageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(dynamicsAlgorithms()))
 		case slices.Contains(named, a) || name == simulate.UpstreamAuto && o.Upstream:
-			return nil, nil, usageErrorf("--algorithm %q is given twice", name)
+			return nil, nil, command.UsageErrorf("--algorithm %q is given twice", name)
 		case name == simulate.UpstreamAuto:
 			o.Upstream = true
 		default:
@@ -207,7 +208,7 @@ func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, le
 	case f.delivery == "":
 		o.Delivery = allocate.DeliveryHints
 	case !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return nil, nil, usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
+		return nil, nil, command.UsageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
 	if all {
 		o.Upstream = true
@@ -215,7 +216,7 @@ func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, le
 	}
 	for _, a := range named {
 		if !o.Delivery.CanCarry(a) {
-			return nil, nil, usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
+			return nil, nil, command.UsageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
 		}
 	}
 	return named, left, nil
@@ -234,9 +235,9 @@ func (f *dynamicsFlags) chooseSavings() ([]simulate.Saving, error) {
 		saving := simulate.Saving(name)
 		switch {
 		case !slices.Contains(simulate.Savings(), saving):
-			return nil, usageErrorf("--without %q is not allowed; it must be all, none, or a list of %s", name, joinNames(simulate.Savings()))
+			return nil, command.UsageErrorf("--without %q is not allowed; it must be all, none, or a list of %s", name, joinNames(simulate.Savings()))
 		case slices.Contains(savings, saving):
-			return nil, usageErrorf("--without %q is given twice", name)
+			return nil, command.UsageErrorf("--without %q is given twice", name)
 		}
 		savings = append(savings, saving)
 	}
@@ -250,7 +251,7 @@ func (f *dynamicsFlags) readScenarios(ctx context.Context, stdin io.Reader, give
 	case f.file != "" && len(names) == 0:
 		for _, flag := range []string{"zones", "nodes-per-zone", "endpoints"} {
 			if given(flag) {
-				return nil, usageErrorf("--%s is for the scenarios that --scenario names; those of --file say it themselves", flag)
+				return nil, command.UsageErrorf("--%s is for the scenarios that --scenario names; those of --file say it themselves", flag)
 			}
 		}
 	case len(names) == 0 || slices.Equal(names, []string{"all"}):
@@ -259,14 +260,14 @@ func (f *dynamicsFlags) readScenarios(ctx context.Context, stdin io.Reader, give
 	var scenarios []simulate.Scenario
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, usageErrorf("--scenario %q is given twice", name)
+			return nil, command.UsageErrorf("--scenario %q is given twice", name)
 		}
 		if !slices.Contains(simulate.ScenarioNames(), name) {
-			return nil, usageErrorf("--scenario %q is unknown; allowed are all, or a list of %s", name, strings.Join(simulate.ScenarioNames(), ", "))
+			return nil, command.UsageErrorf("--scenario %q is unknown; allowed are all, or a list of %s", name, strings.Join(simulate.ScenarioNames(), ", "))
 		}
 		scenario, err := simulate.NamedScenario(name, f.cluster)
 		if err != nil {
-			return nil, &exitError{code: exitUsage, err: err}
+			return nil, &command.ExitError{Code: command.ExitUsage, Err: err}
 		}
 		scenarios = append(scenarios, scenario)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -25,7 +26,7 @@ func (f *dynamicsFlags) format() (func(io.Writer, simulate.DynamicsResults) erro
 	case "markdown":
 		return writeDynamicsMarkdown, nil
 	}
-	return nil, usageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
 }
 
 // dynamicsColumns are the columns of tables for people. The first two are words.

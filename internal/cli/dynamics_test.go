@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
 // dynamics runs the command in a program that has no other.
@@ -19,8 +21,8 @@ func dynamics(ctx context.Context, stdin string, args ...string) (code int, stdo
 	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
 	root.SetOut(&out)
 	root.SetErr(&err)
-	root.AddCommand(newDynamicsCommand(streams{in: strings.NewReader(stdin), out: &out, err: &err}))
-	code = execute(ctx, root, append([]string{"dynamics"}, args...))
+	root.AddCommand(newDynamicsCommand(command.Streams{In: strings.NewReader(stdin), Out: &out, Err: &err}))
+	code = command.Execute(ctx, root, append([]string{"dynamics"}, args...))
 	return code, out.String(), err.String()
 }
 

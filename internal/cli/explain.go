@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -26,7 +27,7 @@ type explainFlags struct {
 	output  string
 }
 
-func newExplainCommand(s streams, reach connector, here machine) *cobra.Command {
+func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE",
@@ -58,7 +59,7 @@ without Vicinity being installed, and says what is missing.`,
 				return f.run(cmd.Context(), s, reach, args)
 			}
 			if f.all {
-				return usageErrorf("--all is not for --node, which shows all that there is")
+				return command.UsageErrorf("--all is not for --node, which shows all that there is")
 			}
 			name, err := serviceName(args)
 			if err != nil {
@@ -103,14 +104,14 @@ func serviceName(args []string) (string, error) {
 	case !qualified:
 		return kind, nil
 	case !isServiceKind(kind):
-		return "", usageErrorf("%q is no Service; give svc/NAME, with -n for its namespace", strings.Join(args, " "))
+		return "", command.UsageErrorf("%q is no Service; give svc/NAME, with -n for its namespace", strings.Join(args, " "))
 	case name == "" || strings.Contains(name, "/"):
-		return "", usageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))
+		return "", command.UsageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))
 	}
 	return name, nil
 }
 
-func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args []string) error {
+func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connector, args []string) error {
 	write, err := explainFormat(f.output, f.all)
 	if err != nil {
 		return err
@@ -139,7 +140,7 @@ func (f *explainFlags) run(ctx context.Context, s streams, reach connector, args
 		e.Autoscaled(autoscalers)
 	}
 	e.NotKnown = r.missing
-	return write(s.out, e)
+	return write(s.Out, e)
 }
 
 // inputOf reads all that the decision about a Service depends on.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -34,7 +35,7 @@ type rulesOfNode interface {
 }
 
 func thisMachine() machine {
-	return machine{addresses: interfaceAddresses, rules: openRules, pause: pause}
+	return machine{addresses: interfaceAddresses, rules: openRules, pause: command.Pause}
 }
 
 // interfaceAddresses are those of the network namespace that the program is in.
@@ -60,18 +61,6 @@ func openRules() (rulesOfNode, error) {
 	return conn, nil
 }
 
-// pause waits, unless the context ends.
-func pause(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // A difference may be a change on its way from the API to the kernel, so it is looked at
 // several times.
 const (
@@ -80,7 +69,7 @@ const (
 )
 
 // runNode explains what the rules of one node do.
-func (f *explainFlags) runNode(ctx context.Context, s streams, reach connector, here machine, name string) error {
+func (f *explainFlags) runNode(ctx context.Context, s command.Streams, reach connector, here machine, name string) error {
 	write, err := nodeFormat(f.output)
 	if err != nil {
 		return err
@@ -102,7 +91,7 @@ func (f *explainFlags) runNode(ctx context.Context, s streams, reach connector, 
 			return err
 		}
 	}
-	if err := write(s.out, document); err != nil {
+	if err := write(s.Out, document); err != nil {
 		return err
 	}
 	if n := len(document.Kernel.Differences); n > 0 {
@@ -148,7 +137,7 @@ func compared(e *inspect.NodeExplanation, here machine, why string) inspect.Kern
 	}
 	rules, err := here.rules()
 	if err != nil {
-		return inspect.Kernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", oneLine(err))}
+		return inspect.Kernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", command.OneLine(err))}
 	}
 	k := inspect.Kernel{Compared: true}
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
@@ -158,7 +147,7 @@ func compared(e *inspect.NodeExplanation, here machine, why string) inspect.Kern
 		}
 	}
 	if err = errors.Join(err, rules.Close()); err != nil {
-		return inspect.Kernel{Why: "the rules cannot be read: " + oneLine(err)}
+		return inspect.Kernel{Why: "the rules cannot be read: " + command.OneLine(err)}
 	}
 	return k
 }

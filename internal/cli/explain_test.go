@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
@@ -246,11 +247,11 @@ func (c *fakeCluster) connect(f *clusterFlags) (*connection, error) {
 func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
-	s := streams{in: strings.NewReader(""), out: &out, err: &errs}
+	s := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	root.AddCommand(newExplainCommand(s, c.connect, c.here), newReplanCommand(s, c.connect), newStatusCommand(s, c.connect))
-	code = execute(ctx, root, args)
+	code = command.Execute(ctx, root, args)
 	return code, out.String(), errs.String()
 }
 
@@ -542,7 +543,7 @@ func TestExplainStopsWhenInterrupted(t *testing.T) {
 			return true, nil, fmt.Errorf("asking: %w", ctx.Err())
 		}
 		c.typed.PrependReactor("list", "nodes", react)
-		if code, stdout, stderr := c.run(ctx, args...); code != exitInterrupted || stdout != "" {
+		if code, stdout, stderr := c.run(ctx, args...); code != command.ExitInterrupted || stdout != "" {
 			t.Errorf("%q: exit code %d, %q, %q", args, code, stdout, stderr)
 		}
 	}

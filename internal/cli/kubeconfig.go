@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
 // clusterFlags say which cluster to talk to, and as whom, as those of kubectl do.
@@ -64,7 +66,7 @@ const (
 // connect reads the kubeconfig that the flags mean. It does not talk to the cluster.
 func connect(f *clusterFlags) (*connection, error) {
 	if f.timeout < 0 {
-		return nil, usageErrorf("--request-timeout %s is not allowed; it must not be negative, and 0 waits without end", f.timeout)
+		return nil, command.UsageErrorf("--request-timeout %s is not allowed; it must not be negative, and 0 waits without end", f.timeout)
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig

@@ -1,190 +1,66 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
-	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/internal/command"
 )
 
-// labFlags are the flags of all commands of a lab.
-type labFlags struct {
-	name       string
-	kubernetes string
-}
+// labProgram has the commands of labs, which most users do not need.
+const (
+	labSuffix  = "-lab"
+	labProgram = "vicinity" + labSuffix
+)
 
-func newLabCommand(s streams) *cobra.Command {
-	f := &labFlags{}
-	cmd := &cobra.Command{
+// newLabCommand runs the program of labs, as kubectl runs its plugins. become replaces this
+// process by another program, and returns only if that fails.
+func newLabCommand(become func(program string, args, environment []string) error) *cobra.Command {
+	return &cobra.Command{
 		Use:   "lab",
 		Short: "Run a real multi-zone Kubernetes on this machine",
-		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers
-or a cloud: the real etcd, API server, controller-manager, scheduler and kube-proxy;
-nodes that are network namespaces, joined by a fabric that routes between them and
-counts what crosses zones; pods that are processes in network namespaces of their own.
-
-A container's image is a name that maps to a program: lab/echo, lab/client, lab/sleep,
-or vicinity-NAME for a program beside this one.
-
-It needs Linux and root. Everything of a lab is in network namespaces of its own and in
-one folder, so the machine's own network is as before, and "lab down" leaves nothing.`,
-		Example: `  vicinity lab up
-  export KUBECONFIG=$(vicinity lab kubeconfig)
-  kubectl get nodes -L topology.kubernetes.io/zone
-  vicinity lab down`,
-	}
-	// A variable that is not set must not make a command take down another lab.
-	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("name") && f.name == "" {
-			return usageErrorf("--name is empty; write the name of a lab, or leave it out")
-		}
-		return nil
-	}
-	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.name, "name", "", "`NAME` of the lab; several can run side by side (default $VICINITY_LAB_NAME, or \"default\")")
-	flags.StringVar(&f.kubernetes, "kubernetes", "", "`FILE` with the Kubernetes program (default vicinity-kubernetes beside this program, or $VICINITY_KUBERNETES)")
-	cmd.AddCommand(
-		newLabUpCommand(s, f),
-		newLabDownCommand(s, f),
-		newLabStatusCommand(s, f),
-		newLabKubeconfigCommand(s, f),
-		newLabExecCommand(s, f),
-		newLabLogsCommand(s, f),
-		newLabLoadCommand(s, f),
-		newLabTrafficCommand(s, f),
-		newLabConnectionsCommand(s, f),
-		newLabNodeCommand(s, f),
-		newLabZoneCommand(s, f),
-		newLabComponentCommand(s, f),
-		newLabDemoCommand(s, f),
-		newLabManifestsCommand(s),
-		newLabVicinityCommand(s, f),
-		newLabInternalCommand(s),
-		newLabProgramCommand(s),
-	)
-	return cmd
-}
-
-// nameVariable is the variable that names a lab where no flag does.
-const nameVariable = "VICINITY_LAB_NAME"
-
-// lab is the name of the lab.
-func (f *labFlags) lab() (string, error) {
-	var wrong *shape.FieldError
-	for _, said := range []struct{ by, name string }{{"--name", f.name}, {nameVariable, os.Getenv(nameVariable)}} {
-		if said.name == "" {
-			continue
-		}
-		if err := shape.ValidateName(said.name); errors.As(err, &wrong) {
-			return "", usageErrorf("%s%s", said.by, wrong.Problem)
-		}
-		return said.name, nil
-	}
-	return shape.DefaultName, nil
-}
-
-// byFlag makes an error about a field of a shape one about the flag that says it, if
-// there is one.
-func byFlag(err error, flags map[string]string) error {
-	var wrong *shape.FieldError
-	if errors.As(err, &wrong) && flags[wrong.Kind()] != "" {
-		return usageErrorf("%s%s", flags[wrong.Kind()], wrong.Problem)
-	}
-	return err
-}
-
-// options are what the package lab needs to know of this program and its user.
-func (f *labFlags) options(log io.Writer) lab.Options {
-	return lab.Options{Kubernetes: f.kubernetes, Log: log}
-}
-
-// open finds the lab that the flags name.
-func (f *labFlags) open(s streams) (*lab.Cluster, error) {
-	name, err := f.lab()
-	if err != nil {
-		return nil, err
-	}
-	return lab.Open(name, f.options(s.err))
-}
-
-// client finds the lab that the flags name, and how to talk to its API.
-func (f *labFlags) client(s streams) (*lab.Client, error) {
-	cluster, err := f.open(s)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.Client()
-}
-
-// table writes rows under headings, in columns.
-func table(w io.Writer, headings []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, strings.Join(headings, "\t"))
-	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
-	}
-	return t.Flush()
-}
-
-// isTerminal reports whether a stream is one.
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// exitOf makes the exit code of a command that ran in the lab that of this program.
-func exitOf(err error) error {
-	var exit *lab.ExitError
-	if errors.As(err, &exit) {
-		return &exitError{code: exit.Code, err: err}
-	}
-	return err
-}
-
-// oneName takes one argument and says what it should be.
-func oneName(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%q takes one argument, the name of a %s; there are %d", cmd.CommandPath(), what, len(args))
-		}
-		return nil
-	}
-}
-
-// labVerb is a command that does something to one thing of a lab, by its name.
-type labVerb struct {
-	name, short, long, example string
-	what                       string // the argument
-	do                         func(ctx context.Context, c *lab.Cluster, name string) error
-	done                       string // what to print then, with the name
-}
-
-func (v labVerb) command(s streams, f *labFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:     v.name + " " + strings.ToUpper(v.what),
-		Short:   v.short,
-		Long:    v.long,
-		Example: v.example,
-		Args:    oneName(v.what),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cluster, err := f.open(s)
+		Long: `Lab runs the program vicinity-lab, which brings up a Kubernetes cluster of several zones
+on this machine. It is looked for beside this program, and then in the PATH. It gets all
+arguments; "lab --help" lists its commands.`,
+		DisableFlagParsing: true,
+		Args:               cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			program, err := findLab()
 			if err != nil {
 				return err
 			}
-			if err := v.do(cmd.Context(), cluster, args[0]); err != nil {
-				return err
+			// What it suggests to run next begins with the name that users called this one by.
+			if err := become(program, append([]string{os.Args[0] + labSuffix}, args...), os.Environ()); err != nil {
+				return fmt.Errorf("running %s: %w", program, err)
 			}
-			_, err = fmt.Fprintf(s.out, "%s %s %s\n", v.what, args[0], v.done)
-			return err
+			return nil
 		},
 	}
+}
+
+func findLab() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	beside := filepath.Join(filepath.Dir(self), labProgram)
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	program, err := exec.LookPath(labProgram)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", &command.ExitError{Code: command.ExitFailure, Err: fmt.Errorf("labs need the program %s, which is neither beside this one (%s) nor in the PATH; "+
+			"build it in the repository by \"make build\"", labProgram, filepath.Dir(self))}
+	}
+	return program, err
+}
+
+func replace(program string, args, environment []string) error {
+	return syscall.Exec(program, args, environment)
 }

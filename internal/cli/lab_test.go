@@ -2,192 +2,48 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/shape"
-	"vicinity.dev/vicinity/lab/state"
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
-// pretendUp writes down that labs are up of which nothing runs.
-func pretendUp(t *testing.T, names ...string) (root string) {
-	t.Helper()
-	root = t.TempDir()
-	t.Setenv("VICINITY_LAB_DIR", root)
-	t.Setenv("VICINITY_KUBERNETES", "/bin/sh")
-	for _, name := range names {
-		dir, err := state.Create(root, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := shape.Default()
-		s.Name = name
-		if err := dir.Save(state.Lab{Shape: s, Up: true}); err != nil {
-			t.Fatal(err)
-		}
+func TestLabRunsItsProgram(t *testing.T) {
+	var became []string
+	fails := error(nil)
+	run := func(args ...string) (code int, said string) {
+		var out, errs bytes.Buffer
+		root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
+		root.SetOut(&out)
+		root.SetErr(&errs)
+		root.AddCommand(newLabCommand(func(program string, args, _ []string) error {
+			became = append([]string{program}, args...)
+			return fails
+		}))
+		return command.Execute(t.Context(), root, args), errs.String()
 	}
-	return root
-}
-
-// What a user says of the shape of a lab that is up is refused, and which lab that is
-// says the flag, or else the file, or else the environment.
-func TestDemoKeepsALabThatIsUp(t *testing.T) {
-	pretendUp(t, "flagged", "filed", "set")
-	t.Setenv("VICINITY_LAB_NAME", "set")
-	folder := t.TempDir()
-	named, unnamed := filepath.Join(folder, "named.yaml"), filepath.Join(folder, "unnamed.yaml")
-	for path, text := range map[string]string{named: "name: filed\nzones: [{name: a}]", unnamed: "zones: [{name: a}]"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	t.Setenv("PATH", t.TempDir())
+	if code, said := run("lab", "up"); code != 1 || !strings.Contains(said, "vicinity-lab, which is neither beside this one") || became != nil {
+		t.Errorf("without the program: exit code %d, %q, became %q", code, said, became)
 	}
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--zones", "a", "--ha"}, `lab "set" is up already and stays as it is, so --zones, --ha does nothing`},
-		{[]string{"--file", unnamed}, `lab "set" is up already and stays as it is, so --file does nothing`},
-		{[]string{"--file", named}, `lab "filed" is up already and stays as it is, so --file does nothing`},
-		{[]string{"--file", named, "--name", "flagged"}, `lab "flagged" is up already and stays as it is, so --file does nothing`},
-	} {
-		var out, err bytes.Buffer
-		code := Main(t.Context(), append([]string{"lab", "demo"}, test.args...), strings.NewReader(""), &out, &err)
-		if code != exitUsage || !strings.Contains(err.String(), test.want) {
-			t.Errorf("demo %q: exit code %d, %q, want %d and %q", test.args, code, &err, exitUsage, test.want)
-		}
-	}
-}
-
-// What a variable that is not set gives must not stand for the default.
-func TestEmptyNamesAreRefused(t *testing.T) {
-	pretendUp(t, "default")
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"down", "--name", ""}, "--name is empty"},
-		{[]string{"status", "--name", ""}, "--name is empty"},
-		{[]string{"up", "--name", "other", "--zones", ""}, "--zones is empty"},
-	} {
-		var out, err bytes.Buffer
-		code := Main(t.Context(), append([]string{"lab"}, test.args...), strings.NewReader(""), &out, &err)
-		if code != exitUsage || !strings.Contains(err.String(), test.want) {
-			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, exitUsage, test.want)
-		}
-	}
-}
-
-// What is wrong is said of the flag that says it, and of the field where a file does.
-func TestErrorsNameFlags(t *testing.T) {
-	pretendUp(t, "default")
-	file := filepath.Join(t.TempDir(), "shape.yaml")
-	if err := os.WriteFile(file, []byte("zones: [{name: a, nodes: [{name: fake-1}]}]"), 0o600); err != nil {
+	program := filepath.Join(os.Getenv("PATH"), labProgram)
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct {
-		args     []string
-		variable string
-		code     int
-		want     string
-	}{
-		{args: []string{"up", "--fake-nodes", "-1"}, code: exitUsage, want: "--fake-nodes -1: write a number from 0 to 20000"},
-		{args: []string{"up", "--cross-zone-latency", "1h"}, code: exitUsage, want: "--cross-zone-latency 1h0m0s: write a duration from 0s to 10s"},
-		{args: []string{"up", "--proxy", "mine"}, code: exitUsage, want: `--proxy "mine": write one of`},
-		{args: []string{"up", "--zones", "a,B"}, code: exitUsage, want: `--zones "B": a zone's name is up to`},
-		{args: []string{"up", "--zones", "a,a"}, code: exitUsage, want: `--zones "a": another zone has this name`},
-		{args: []string{"up", "--nodes-per-zone", "400"}, code: exitUsage, want: "--zones: they have 1200 nodes in all, a lab has at most 500; fake nodes are for more"},
-		{args: []string{"up", "--nodes-per-zone", "-1"}, code: exitUsage, want: "--nodes-per-zone -1: write a number from 0 to 500"},
-		{args: []string{"up", "--region", "R!"}, code: exitUsage, want: `--region "R!": a region's name is up to`},
-		{args: []string{"up", "--cpu", "many"}, code: exitUsage, want: `--cpu "many": write cores`},
-		{args: []string{"up", "--memory", "1,2"}, code: exitUsage, want: "--memory: there are 2 values for 3 zones"},
-		{args: []string{"up", "--node-labels", "kubernetes.io/hostname=x"}, code: exitUsage, want: `--node-labels: "kubernetes.io/hostname" is set by the lab`},
-		{args: []string{"up", "--name", "No!"}, code: exitUsage, want: `--name "No!": a lab's name is up to`},
-		{args: []string{"up", "--file", file, "--cross-region-latency", "-1s"}, code: exitUsage, want: "--cross-region-latency -1s: write a duration"},
-		{args: []string{"up", "--file", file, "--fake-nodes", "2"}, code: exitFailure, want: `zones[0].nodes[0].name "fake-1": another node has this name`},
-		{args: []string{"down", "--name", "No!"}, code: exitUsage, want: `--name "No!": a lab's name is up to`},
-		{args: []string{"down"}, variable: "No!", code: exitUsage, want: `VICINITY_LAB_NAME "No!": a lab's name is up to`},
-		{args: []string{"status", "--name", "No!"}, code: exitUsage, want: `--name "No!": a lab's name is up to`},
-		{args: []string{"node", "add", "--zone", "B", "--cpu", "x"}, code: exitUsage, want: `--zone "B": a zone's name is up to`},
-		{args: []string{"node", "add", "--zone", "zone-a", "--cpu", "x"}, code: exitUsage, want: `--cpu "x": write cores`},
-		{args: []string{"node", "add", "zone-b-1", "--zone", "zone-a"}, code: exitUsage, want: `NODE "zone-b-1": another node has this name`},
-	} {
-		t.Setenv("VICINITY_LAB_NAME", test.variable)
-		var out, err bytes.Buffer
-		code := Main(t.Context(), append([]string{"lab"}, test.args...), strings.NewReader(""), &out, &err)
-		if code != test.code || !strings.HasPrefix(err.String(), "vicinity: "+test.want) {
-			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, test.code, test.want)
-		}
+	if code, said := run("lab", "up", "--zones", "a,b", "--help"); code != 0 || said != "" {
+		t.Errorf("exit code %d, %q", code, said)
 	}
-}
-
-// Each flag of a shape is known as one.
-func TestFlagsOfAShape(t *testing.T) {
-	root := probe(&bytes.Buffer{}, &bytes.Buffer{})
-	up, _, err := root.Find([]string{"lab", "up"})
-	if err != nil {
-		t.Fatal(err)
+	if want := []string{program, os.Args[0] + "-lab", "up", "--zones", "a,b", "--help"}; !slices.Equal(became, want) {
+		t.Errorf("became %q, want %q", became, want)
 	}
-	var flags []string
-	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
-		flags = append(flags, match[1])
-	}
-	want := slices.Concat(fileFlags, otherFlags, []string{"keep", "vicinity", "set"})
-	slices.Sort(flags)
-	slices.Sort(want)
-	if !slices.Equal(flags, want) {
-		t.Errorf("up has the flags %q, want %q", flags, want)
-	}
-}
-
-func TestGoOnNamesThePrograms(t *testing.T) {
-	root := pretendUp(t, "default", "other")
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "kubectl"), nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		lab, program string
-		want         []string
-	}{
-		{"default", "vicinity", []string{"  kubectl scale deployment/echo", "  vicinity explain svc/echo -n demo\n", `"vicinity lab down" removes it`}},
-		{"other", folder + "/vicinity", []string{
-			"=" + root + "/other/kubeconfig", "  " + folder + "/kubectl scale deployment/echo", "  " + folder + "/vicinity lab load echo -n demo --live --name other\n",
-		}},
-		{"default", "/nowhere/vicinity", []string{"  kubectl scale deployment/echo", "  /nowhere/vicinity lab load"}},
-	} {
-		cluster, err := lab.Open(test.lab, lab.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := goOn(test.program, cluster)
-		for _, want := range test.want {
-			if !strings.Contains(text, want) {
-				t.Errorf("%q is not in %q", want, text)
-			}
-		}
-	}
-}
-
-// What the API does not say is not said to be nothing.
-func TestStatusOfUnknownPods(t *testing.T) {
-	three := 3
-	for _, test := range []struct {
-		pods *int
-		want []string
-	}{{&three, []string{", 3 pods, ", " 3      Ready"}}, {nil, []string{", pods unknown, ", " unknown   Ready"}}} {
-		var out bytes.Buffer
-		if err := writeStatus(&out, lab.Status{Pods: test.pods, Nodes: []lab.NodeStatus{{Name: "a-1", State: "Ready", Pods: test.pods}}}); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range test.want {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%q is not in %q", want, &out)
-			}
-		}
+	fails = errors.New("no")
+	if code, said := run("lab"); code != 1 || said != "vicinity: running "+program+": no\n" {
+		t.Errorf("a program that cannot be run: exit code %d, %q", code, said)
 	}
 }

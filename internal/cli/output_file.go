@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
 // outputFile is a file that a flag may name. It appears, or replaces what was there,
@@ -27,14 +29,14 @@ func createOutput(flag, name string, input os.FileInfo) (*outputFile, error) {
 		return &outputFile{}, nil
 	}
 	if name == "-" {
-		return nil, usageErrorf("--%s - is not allowed; it must be the name of a file", flag)
+		return nil, command.UsageErrorf("--%s - is not allowed; it must be the name of a file", flag)
 	}
 	existing, err := os.Stat(name)
 	switch {
 	case err == nil && existing.IsDir():
-		return nil, usageErrorf("--%s %s is a directory; it must be the name of a file", flag, name)
+		return nil, command.UsageErrorf("--%s %s is a directory; it must be the name of a file", flag, name)
 	case err == nil && input != nil && os.SameFile(existing, input):
-		return nil, usageErrorf("--%s %s is the file that is read; it would be lost", flag, name)
+		return nil, command.UsageErrorf("--%s %s is the file that is read; it would be lost", flag, name)
 	}
 	if err == nil && !existing.Mode().IsRegular() {
 		// A device or a pipe cannot be replaced, only written to.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
 const goodCSV = "name,a,b\none,1 4,1 4\n"
@@ -40,12 +42,12 @@ func TestOutputNeverReplacesInput(t *testing.T) {
 	for _, flag := range []string{"cases", "report"} {
 		code, stderr := runIn(t, map[string]string{"w.csv": goodCSV}, "simulate", "--dataset", "w.csv", "--"+flag, "w.csv")
 		want := "--" + flag + " w.csv is the file that is read; it would be lost"
-		if code != exitUsage || !strings.Contains(stderr, want) || content(t, "w.csv") != goodCSV {
+		if code != command.ExitUsage || !strings.Contains(stderr, want) || content(t, "w.csv") != goodCSV {
 			t.Errorf("%s: exit code %d, %q, the file is now %q", flag, code, stderr, content(t, "w.csv"))
 		}
 	}
 	code, stderr := runIn(t, nil, "simulate", "--dataset", "representative", "--cases", "x", "--report", "x")
-	if code != exitUsage || !strings.Contains(stderr, "they must be two files") {
+	if code != command.ExitUsage || !strings.Contains(stderr, "they must be two files") {
 		t.Errorf("one file for both: exit code %d, %q", code, stderr)
 	}
 }
@@ -53,7 +55,7 @@ func TestOutputNeverReplacesInput(t *testing.T) {
 func TestFailedRunKeepsEarlierOutput(t *testing.T) {
 	code, stderr := runIn(t, map[string]string{"bad.csv": "name,a\none,x\n", "good.html": "earlier"},
 		"simulate", "--dataset", "bad.csv", "--report", "good.html", "--cases", "new.csv")
-	if code != exitFailure || content(t, "good.html") != "earlier" {
+	if code != command.ExitFailure || content(t, "good.html") != "earlier" {
 		t.Errorf("exit code %d, %q, the file is now %q", code, stderr, content(t, "good.html"))
 	}
 	if _, err := os.Stat("new.csv"); err == nil {

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 )
 
@@ -23,7 +24,7 @@ func formatOf[T any](output, allowed string, forms map[string]func(io.Writer, T)
 	case "yaml":
 		return func(w io.Writer, value T) error { return encodeYAML(w, value) }, nil
 	}
-	return nil, usageErrorf("--output %q is unknown; it must be %s", output, allowed)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be %s", output, allowed)
 }
 
 func encodeJSON(w io.Writer, document any) error {

@@ -18,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/cli/manifest"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/translate"
@@ -36,7 +37,7 @@ type planFlags struct {
 	full bool // with each section, not only the summary
 }
 
-func newPlanCommand(s streams) *cobra.Command {
+func newPlanCommand(s command.Streams) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE [SERVICE ...]",
@@ -79,7 +80,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	return cmd
 }
 
-func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
+func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) error {
 	question, note, err := f.question()
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.read(ctx, s.in, manifests); err != nil {
+	if err := f.read(ctx, s.In, manifests); err != nil {
 		return err
 	}
 	services, err := chooseServices(manifests, f.namespace, names)
@@ -108,13 +109,13 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 	}
 	cluster := capacity.NewCluster(manifests.Nodes)
 	if note != "" {
-		fmt.Fprintln(s.err, note)
+		fmt.Fprintln(s.Err, note)
 	}
 	for _, note := range manifests.Notes() {
-		fmt.Fprintln(s.err, note)
+		fmt.Fprintln(s.Err, note)
 	}
 	for _, warning := range cluster.Warnings() {
-		fmt.Fprintln(s.err, "warning: "+warning)
+		fmt.Fprintln(s.Err, "warning: "+warning)
 	}
 	p := inspect.Planner{Manifests: manifests, Policies: manifests.Policies, Cluster: cluster, Question: question, Groups: groups, Capacity: translate.CapacityType(f.capacity)}
 	sections := []inspect.Section{}
@@ -139,11 +140,11 @@ func (f *planFlags) run(ctx context.Context, s streams, names []string) error {
 			}
 		}
 	}
-	if err := write(s.out, sections); err != nil {
+	if err := write(s.Out, sections); err != nil {
 		return err
 	}
 	if !f.full {
-		fmt.Fprintln(s.err, "To see a Service in full, name it; to see all, give --details.")
+		fmt.Fprintln(s.Err, "To see a Service in full, name it; to see all, give --details.")
 	}
 	return nil
 }
@@ -156,14 +157,14 @@ const fewServices = 3
 func (f *planFlags) question() (q explain.Question, note string, err error) {
 	q.Delivery = allocate.Delivery(cmp.Or(f.delivery, string(allocate.DeliveryHints)))
 	if !slices.Contains(allocate.Deliveries(), q.Delivery) {
-		return q, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
+		return q, "", command.UsageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
 	if q.Algorithms, note, err = f.algorithmsFor(q.Delivery); err != nil {
 		return q, "", err
 	}
 	capacities := []translate.CapacityType{translate.CapacityNodes, translate.CapacityCPU}
 	if f.capacity != "" && !slices.Contains(capacities, translate.CapacityType(f.capacity)) {
-		return q, "", usageErrorf("--capacity %q is unknown; allowed are %s", f.capacity, joinNames(capacities))
+		return q, "", command.UsageErrorf("--capacity %q is unknown; allowed are %s", f.capacity, joinNames(capacities))
 	}
 	if q.Thresholds, err = f.thresholds.read(); err != nil {
 		return q, "", err
@@ -178,11 +179,11 @@ func (f *planFlags) algorithmsFor(delivery allocate.Delivery) (chosen []allocate
 		switch {
 		case name == "all":
 		case !slices.Contains(allocate.Algorithms(), a):
-			return nil, "", usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
+			return nil, "", command.UsageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
 		case !delivery.CanCarry(a):
-			return nil, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, delivery)
+			return nil, "", command.UsageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, delivery)
 		case slices.Contains(chosen, a):
-			return nil, "", usageErrorf("--algorithm %q is given twice", name)
+			return nil, "", command.UsageErrorf("--algorithm %q is given twice", name)
 		default:
 			chosen = append(chosen, a)
 		}
@@ -200,13 +201,13 @@ func (f *planFlags) algorithmsFor(delivery allocate.Delivery) (chosen []allocate
 // read reads all files and checks that there is what a plan needs.
 func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manifest.Set) error {
 	if len(f.files) == 0 {
-		return usageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")
+		return command.UsageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")
 	}
 	for i, name := range f.files {
 		var err error
 		if name == "-" {
 			if slices.Contains(f.files[:i], name) {
-				return usageErrorf("-f - is given twice; standard input can be read once")
+				return command.UsageErrorf("-f - is given twice; standard input can be read once")
 			}
 			err = manifests.Read("standard input", interruptible(ctx, stdin))
 		} else {

@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -27,7 +28,7 @@ type replanFlags struct {
 // replanPoll is how often the Service is looked at until it is planned.
 const replanPoll = 500 * time.Millisecond
 
-func newReplanCommand(s streams, reach connector) *cobra.Command {
+func newReplanCommand(s command.Streams, reach connector) *cobra.Command {
 	var f replanFlags
 	cmd := &cobra.Command{
 		Use:   "replan SERVICE",
@@ -45,9 +46,9 @@ allowed to patch the Service, beside what explain must be allowed to read.`, all
 		Args: explainArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.wait <= 0 {
-				return usageErrorf("--wait %s is not allowed; it must be above 0", f.wait)
+				return command.UsageErrorf("--wait %s is not allowed; it must be above 0", f.wait)
 			}
-			return f.run(cmd.Context(), s.out, reach, args)
+			return f.run(cmd.Context(), s.Out, reach, args)
 		},
 	}
 	flags := cmd.Flags()

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
 // probe is a program with the commands that a test needs beside the real ones.
 func probe(out, err *bytes.Buffer, commands ...*cobra.Command) *cobra.Command {
-	root := newRootCommand(streams{in: strings.NewReader(""), out: out, err: err})
+	root := newRootCommand(command.Streams{In: strings.NewReader(""), Out: out, Err: err})
 	root.AddCommand(commands...)
 	return root
 }
@@ -59,14 +61,14 @@ func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
 		},
 		{
 			name:    "a command chooses its code",
-			command: failing(fmt.Errorf("counting: %w", &exitError{code: 7, err: errors.New("seven")})),
+			command: failing(fmt.Errorf("counting: %w", &command.ExitError{Code: 7, Err: errors.New("seven")})),
 			args:    "probe",
 			code:    7,
 			message: "vicinity: counting: seven\n",
 		},
 		{
 			name:    "a command finds a usage error",
-			command: failing(usageErrorf("--zones %d is too few; it must be 1 or more", 0)),
+			command: failing(command.UsageErrorf("--zones %d is too few; it must be 1 or more", 0)),
 			args:    "probe",
 			code:    2,
 			message: "vicinity: --zones 0 is too few; it must be 1 or more (see \"vicinity probe --help\")\n",
@@ -137,7 +139,7 @@ func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := execute(t.Context(), probe(&stdout, &stderr, test.command), strings.Fields(test.args))
+			code := command.Execute(t.Context(), probe(&stdout, &stderr, test.command), strings.Fields(test.args))
 			if code != test.code || stderr.String() != test.message {
 				t.Errorf("exit code %d, message %q; want %d, %q", code, stderr.String(), test.code, test.message)
 			}
@@ -160,7 +162,7 @@ func TestInterruptedCommandExits130(t *testing.T) {
 		},
 	}
 	var stdout, stderr bytes.Buffer
-	code := execute(ctx, probe(&stdout, &stderr, waiting), []string{"wait"})
+	code := command.Execute(ctx, probe(&stdout, &stderr, waiting), []string{"wait"})
 	if code != 130 {
 		t.Errorf("exit code %d, want 130", code)
 	}
@@ -197,7 +199,7 @@ func TestGroupsPrintTheirHelp(t *testing.T) {
 // Every command of the program explains itself, in the same voice.
 func TestCommandsHaveHelp(t *testing.T) {
 	var names []string
-	walk(newRootCommand(streams{}), func(cmd *cobra.Command) {
+	command.Walk(newRootCommand(command.Streams{}), func(cmd *cobra.Command) {
 		names = append(names, cmd.CommandPath())
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
 			t.Errorf("%s: the short help must be a phrase without a full stop: %q", cmd.CommandPath(), cmd.Short)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
@@ -37,7 +38,7 @@ type simulateFlags struct {
 	progress           string
 }
 
-func newSimulateCommand(s streams) *cobra.Command {
+func newSimulateCommand(s command.Streams) *cobra.Command {
 	f := simulateFlags{weights: allocate.DefaultWeights()}
 	cmd := &cobra.Command{
 		Use:   "simulate",
@@ -69,7 +70,7 @@ local-weighted, local-opt and flow need.`,
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
   vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2
   vicinity simulate --dataset regions.csv --keep-going --cases scores.csv -o json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, cmd.Flags().Changed)
 		},
@@ -105,7 +106,7 @@ local-weighted, local-opt and flow need.`,
 const worstCases = 10
 
 // run is the command. given reports whether a flag was given.
-func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) bool) (err error) {
+func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(string) bool) (err error) {
 	options, note, err := f.options()
 	if err != nil {
 		return err
@@ -114,28 +115,28 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	if err != nil {
 		return err
 	}
-	bar, err := newProgress(s.err, f.progress)
+	bar, err := newProgress(s.Err, f.progress)
 	if err != nil {
 		return err
 	}
-	dataset, closeDataset, err := f.openDataset(ctx, s.in, given)
+	dataset, closeDataset, err := f.openDataset(ctx, s.In, given)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeDataset()) }()
 	options.Dataset = dataset
 	if err := options.Validate(); err != nil {
-		return usageErrorf("%w", err)
+		return command.UsageErrorf("%w", err)
 	}
 	if f.report != "" && f.report == f.cases {
-		return usageErrorf("--report and --cases are both %s; they must be two files", f.report)
+		return command.UsageErrorf("--report and --cases are both %s; they must be two files", f.report)
 	}
-	reportFile, err := createOutput("report", f.report, inputInfo(f.dataset, s.in))
+	reportFile, err := createOutput("report", f.report, inputInfo(f.dataset, s.In))
 	if err != nil {
 		return err
 	}
 	defer reportFile.discard()
-	cases, err := createOutput("cases", f.cases, inputInfo(f.dataset, s.in))
+	cases, err := createOutput("cases", f.cases, inputInfo(f.dataset, s.In))
 	if err != nil {
 		return err
 	}
@@ -147,21 +148,21 @@ func (f *simulateFlags) run(ctx context.Context, s streams, given func(string) b
 	options.Clock = func() time.Duration { return time.Since(begun) }
 	options.Progress = bar.start(dataset, options.Clock)
 	if note != "" {
-		fmt.Fprintln(s.err, note)
+		fmt.Fprintln(s.Err, note)
 	}
 
 	results, failure := simulate.Run(ctx, options)
 	bar.end()
 	if csv, ok := dataset.(*simulate.CSV); ok {
-		reportMalformed(s.err, csv)
+		reportMalformed(s.Err, csv)
 	}
 	if failure != nil && !results.Partial {
 		return failure
 	}
 	if results.Partial {
-		reportPartial(s.err, results, dataset)
+		reportPartial(s.Err, results, dataset)
 	}
-	if err := write(s.out, results); err != nil {
+	if err := write(s.Out, results); err != nil {
 		return err
 	}
 	if reportFile.wanted() {
@@ -185,9 +186,9 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 		switch {
 		case name == "all":
 		case !slices.Contains(allocate.Algorithms(), a):
-			return o, "", usageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
+			return o, "", command.UsageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
 		case slices.Contains(named, a):
-			return o, "", usageErrorf("--algorithm %q is given twice", name)
+			return o, "", command.UsageErrorf("--algorithm %q is given twice", name)
 		default:
 			named = append(named, a)
 		}
@@ -199,14 +200,14 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	case f.delivery == "":
 		o.Delivery = allocate.DeliveryHints
 	case !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return o, "", usageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
+		return o, "", command.UsageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
 	}
 	if all {
 		named, left = everyAlgorithm(o.Delivery, named)
 	}
 	for _, a := range named {
 		if !o.Delivery.CanCarry(a) {
-			return o, "", usageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
+			return o, "", command.UsageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
 		}
 	}
 	if len(left) > 0 {
@@ -217,10 +218,10 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	}
 	w := f.weights
 	if w.InZone+w.Overload+w.Deviation+w.Slices == 0 {
-		return o, "", usageErrorf("--weight-in-zone and the other weights are all 0; at least one must be greater")
+		return o, "", command.UsageErrorf("--weight-in-zone and the other weights are all 0; at least one must be greater")
 	}
 	if f.sliceSize < 1 {
-		return o, "", usageErrorf("--slice-size %d is not allowed; it must be 1 or more", f.sliceSize)
+		return o, "", command.UsageErrorf("--slice-size %d is not allowed; it must be 1 or more", f.sliceSize)
 	}
 	o.Weights, o.SliceSize, o.Workers, o.Picture = f.weights, f.sliceSize, f.workers, f.picture
 	o.Worst = worstCases

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -20,11 +21,11 @@ import (
 func (f *simulateFlags) variants(algorithms []allocate.Algorithm) ([]simulate.Variant, error) {
 	starts, err := parseEach(f.startingThresholds, parseStart)
 	if err != nil {
-		return nil, usageErrorf("--starting-threshold %w", err)
+		return nil, command.UsageErrorf("--starting-threshold %w", err)
 	}
 	overloads, err := parseEach(f.overloadThresholds, parsePercentage)
 	if err != nil {
-		return nil, usageErrorf("--overload-threshold %w", err)
+		return nil, command.UsageErrorf("--overload-threshold %w", err)
 	}
 	var variants []simulate.Variant
 	for _, a := range algorithms {
@@ -109,7 +110,7 @@ func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given 
 	if f.dataset != "grid" {
 		for _, flag := range gridFlags {
 			if given(flag) {
-				return nil, done, usageErrorf("--%s is only for --dataset grid", flag)
+				return nil, done, command.UsageErrorf("--%s is only for --dataset grid", flag)
 			}
 		}
 	}
@@ -130,7 +131,7 @@ func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given 
 	if f.dataset != "-" {
 		file, err := os.Open(f.dataset)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, done, usageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and -", f.dataset)
+			return nil, done, command.UsageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and -", f.dataset)
 		}
 		if err != nil {
 			return nil, done, err
@@ -148,14 +149,14 @@ func (f *simulateFlags) grid() (simulate.Dataset, error) {
 	g := simulate.Grid{Zones: f.zones, Ordered: f.ordered}
 	var err error
 	if g.Nodes, err = simulate.ParseRange(f.nodes); err != nil {
-		return nil, usageErrorf("--nodes: %w", err)
+		return nil, command.UsageErrorf("--nodes: %w", err)
 	}
 	if g.Endpoints, err = simulate.ParseRange(f.endpoints); err != nil {
-		return nil, usageErrorf("--endpoints: %w", err)
+		return nil, command.UsageErrorf("--endpoints: %w", err)
 	}
 	d, err := simulate.NewGrid(g)
 	if err != nil {
-		return nil, usageErrorf("--dataset grid: %w", err)
+		return nil, command.UsageErrorf("--dataset grid: %w", err)
 	}
 	return d, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -26,7 +27,7 @@ func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error
 	case "markdown":
 		return writeSimulateMarkdown, nil
 	}
-	return nil, usageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
 }
 
 // simulateTable is the results for people.

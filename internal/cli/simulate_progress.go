@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -30,7 +31,7 @@ func newProgress(w io.Writer, mode string) (*progress, error) {
 		}
 		return &progress{}, nil
 	}
-	return nil, usageErrorf("--progress %q is unknown; it must be auto, always or never", mode)
+	return nil, command.UsageErrorf("--progress %q is unknown; it must be auto, always or never", mode)
 }
 
 // redraw is the time from one picture of the bar to the next.

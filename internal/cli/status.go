@@ -16,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -27,7 +28,7 @@ type statusFlags struct {
 	output  string
 }
 
-func newStatusCommand(s streams, reach connector) *cobra.Command {
+func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -51,7 +52,7 @@ read is in docs/reference/permissions.md.`,
   vicinity status -n shop -o wide
   vicinity status --traffic
   vicinity status --traffic --for 5m --cost-per-gib 0.02`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, reach)
 		},
@@ -65,7 +66,7 @@ read is in docs/reference/permissions.md.`,
 	return cmd
 }
 
-func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error {
+func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connector) error {
 	if err := f.traffic.check(); err != nil {
 		return err
 	}
@@ -104,9 +105,9 @@ func (f *statusFlags) run(ctx context.Context, s streams, reach connector) error
 	status.NotKnown = r.missing
 	r.printMissing(s)
 	if len(status.Services) == 0 {
-		fmt.Fprintf(s.err, "no Service is in %s\n", where(namespace))
+		fmt.Fprintf(s.Err, "no Service is in %s\n", where(namespace))
 	}
-	return write(s.out, &status)
+	return write(s.Out, &status)
 }
 
 // namespace is that of the Services to list, empty for all.
@@ -117,9 +118,9 @@ func (f *statusFlags) namespace() string {
 	return f.cluster.namespace
 }
 
-func (r *clusterReader) printMissing(s streams) {
+func (r *clusterReader) printMissing(s command.Streams) {
 	for _, sentence := range r.missing {
-		fmt.Fprintln(s.err, "not known: "+sentence)
+		fmt.Fprintln(s.Err, "not known: "+sentence)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
@@ -32,11 +33,11 @@ func (f *trafficFlags) add(flags *pflag.FlagSet) {
 func (f *trafficFlags) check() error {
 	switch {
 	case f.over < 0:
-		return usageErrorf("--for %s is not allowed; it must not be negative", f.over)
+		return command.UsageErrorf("--for %s is not allowed; it must not be negative", f.over)
 	case f.perGiB < 0 || math.IsNaN(f.perGiB) || math.IsInf(f.perGiB, 0):
-		return usageErrorf("--cost-per-gib %v is not allowed; it must be a price that is not negative", f.perGiB)
+		return command.UsageErrorf("--cost-per-gib %v is not allowed; it must be a price that is not negative", f.perGiB)
 	case !f.wanted && (f.over > 0 || f.perGiB > 0):
-		return usageErrorf("--for and --cost-per-gib are about traffic; give --traffic too")
+		return command.UsageErrorf("--for and --cost-per-gib are about traffic; give --traffic too")
 	}
 	if f.perGiB > 0 && f.over == 0 {
 		f.over = defaultMeasure
@@ -45,7 +46,7 @@ func (f *trafficFlags) check() error {
 }
 
 // runTraffic lists what proxies have counted.
-func (f *statusFlags) runTraffic(ctx context.Context, s streams, reach connector) error {
+func (f *statusFlags) runTraffic(ctx context.Context, s command.Streams, reach connector) error {
 	write, err := statusTrafficFormat(f.output)
 	if err != nil {
 		return err
@@ -72,9 +73,9 @@ func (f *statusFlags) runTraffic(ctx context.Context, s streams, reach connector
 	traffic.NotKnown = r.missing
 	r.printMissing(s)
 	if len(traffic.Services) == 0 {
-		fmt.Fprintf(s.err, "no traffic of Services in %s was counted\n", where(f.namespace()))
+		fmt.Fprintf(s.Err, "no traffic of Services in %s was counted\n", where(f.namespace()))
 	}
-	return write(s.out, &traffic)
+	return write(s.Out, &traffic)
 }
 
 // trafficMeasure is what to measure: what proxies count from a first reading on.
@@ -85,8 +86,8 @@ type trafficMeasure struct {
 }
 
 // measure waits and reads again. The readings that it returns are those of a second.
-func (r *clusterReader) measure(ctx context.Context, s streams, m trafficMeasure) ([]inspect.ProxyReading, error) {
-	fmt.Fprintf(s.err, "measuring for %s\n", m.over)
+func (r *clusterReader) measure(ctx context.Context, s command.Streams, m trafficMeasure) ([]inspect.ProxyReading, error) {
+	fmt.Fprintf(s.Err, "measuring for %s\n", m.over)
 	timer := time.NewTimer(m.over)
 	defer timer.Stop()
 	select {

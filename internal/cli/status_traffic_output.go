@@ -4,6 +4,7 @@ import (
 	"io"
 	"strconv"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 )
@@ -73,7 +74,7 @@ func trafficTitle(s *inspect.ServiceTraffic) (namespace, service string) {
 func (t trafficTables) cells(s *inspect.ServiceTraffic) []string {
 	cells := []string{t.number(s.Connections), share(s.InZoneConnections), "-", share(s.InZoneBytes), "-"}
 	if s.Bytes > 0 {
-		cells[2], cells[4] = byteCount(s.Bytes), byteCount(s.CrossingBytes)
+		cells[2], cells[4] = command.ByteCount(s.Bytes), command.ByteCount(s.CrossingBytes)
 	}
 	switch {
 	case s.CostPerMonth != nil:
@@ -100,7 +101,7 @@ func (t trafficTables) routes() explain.Table {
 			r := &routes[i]
 			cells := []string{namespace, service, orDash(r.From), orDash(r.To), t.number(r.Connections), "-", "-"}
 			if r.Bytes() > 0 {
-				cells[5], cells[6] = byteCount(r.RequestBytes), byteCount(r.ReplyBytes)
+				cells[5], cells[6] = command.ByteCount(r.RequestBytes), command.ByteCount(r.ReplyBytes)
 			}
 			switch {
 			case t.CostPerGiB > 0 && r.Crosses() && r.Bytes() > 0:

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
@@ -128,7 +129,7 @@ func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]inspect
 		return nil, fmt.Errorf("no vicinity-proxy answers; the one on node %s: %w", silent[0], reason)
 	}
 	if len(silent) > 0 {
-		r.leaveOut(fmt.Sprintf("vicinity-proxy does not answer on %s (%s), so the traffic from there is missing", inspect.NodeNames(silent), oneLine(reason)))
+		r.leaveOut(fmt.Sprintf("vicinity-proxy does not answer on %s (%s), so the traffic from there is missing", inspect.NodeNames(silent), command.OneLine(reason)))
 	}
 	return answered, nil
 }

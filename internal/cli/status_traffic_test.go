@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
@@ -398,7 +399,7 @@ func TestMeasuringIsInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		code, stdout, stderr := countingCluster(t, counting()).run(ctx, "status", "--traffic", "--for", "1h")
-		if code != exitInterrupted || stdout != "" || stderr != "measuring for 1h0m0s\nvicinity: interrupted\n" {
+		if code != command.ExitInterrupted || stdout != "" || stderr != "measuring for 1h0m0s\nvicinity: interrupted\n" {
 			t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/command"
 )
 
 // thresholdFlags are the thresholds that a command asks of algorithms. What is not
@@ -32,27 +33,27 @@ func (f *thresholdFlags) read() (t allocate.Thresholds, err error) {
 	if f.overload != "" {
 		overload, err := parsePercentage(f.overload)
 		if err != nil {
-			return t, usageErrorf("--overload-threshold %q is not allowed; %w", f.overload, err)
+			return t, command.UsageErrorf("--overload-threshold %q is not allowed; %w", f.overload, err)
 		}
 		t.Overload = &overload
 	}
 	if f.start != "" {
 		start, err := parseStart(f.start)
 		if err != nil {
-			return t, usageErrorf("--starting-threshold %q is not allowed; %w", f.start, err)
+			return t, command.UsageErrorf("--starting-threshold %q is not allowed; %w", f.start, err)
 		}
 		t.Start = &start
 	}
 	if f.padding != "" {
 		padding, err := strconv.Atoi(f.padding)
 		if err != nil || padding < 0 {
-			return t, usageErrorf("--padding %q is not allowed; it must be 0 or more endpoints", f.padding)
+			return t, command.UsageErrorf("--padding %q is not allowed; it must be 0 or more endpoints", f.padding)
 		}
 		t.Padding = &padding
 	}
 	bound := t.Apply(allocate.DefaultBound(allocate.Optimal))
 	if err := bound.Validate(); err != nil {
-		return t, usageErrorf("%w", err)
+		return t, command.UsageErrorf("%w", err)
 	}
 	return t, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
 )
 
 // version is what the program knows about the way it was built.
@@ -20,15 +22,15 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-func newVersionCommand(s streams) *cobra.Command {
+func newVersionCommand(s command.Streams) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and how it was built",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			info, _ := debug.ReadBuildInfo()
-			return printVersion(s.out, versionOf(info), output)
+			return printVersion(s.Out, versionOf(info), output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "`FORMAT` of the output: text or json")
@@ -81,7 +83,7 @@ func printVersion(out io.Writer, v version, output string) error {
 	case "json":
 		return encodeJSON(out, v)
 	}
-	return usageErrorf("--output %q is unknown; it must be text or json", output)
+	return command.UsageErrorf("--output %q is unknown; it must be text or json", output)
 }
 
 // String is the version on one line.

@@ -53,7 +53,7 @@ func (o *Options) complete() error {
 		o.Images = images
 	}
 	if len(o.Keeper) == 0 {
-		o.Keeper = []string{o.Images.Program, "lab", "internal", "container"}
+		o.Keeper = []string{o.Images.Program, "internal", "container"}
 	}
 	if o.FirstBackoff == 0 {
 		o.FirstBackoff = 10 * time.Second

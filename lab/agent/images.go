@@ -31,7 +31,7 @@ func (i Images) Resolve(image string) ([]string, error) {
 	name := shape.Image(image)
 	switch program, own := strings.CutPrefix(name, "lab/"); {
 	case own && (program == "echo" || program == "client" || program == "sleep"):
-		return []string{i.Program, "lab", "program", program}, nil
+		return []string{i.Program, "program", program}, nil
 	case !own && (name == "vicinity" || strings.HasPrefix(name, "vicinity-")):
 		program := filepath.Join(i.Folder, name)
 		if err := executable(program); err != nil {

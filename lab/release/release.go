@@ -32,20 +32,6 @@ const history = 5
 // timeout limits how long Helm waits for removed objects to go.
 const timeout = time.Minute
 
-// CRDs are those of the chart, as YAML. Helm would install but never upgrade them, so the
-// caller applies them first.
-func CRDs() ([]string, error) {
-	c, err := load()
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, crd := range c.CRDObjects() {
-		all = append(all, string(crd.File.Data))
-	}
-	return all, nil
-}
-
 // Apply installs the chart without its CRDs, or upgrades the release to exactly these
 // values.
 func Apply(ctx context.Context, config *rest.Config, values Values) error {

@@ -18,9 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/rig"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 const (
@@ -32,7 +31,7 @@ const (
 
 // TestAPI shares one API server among all that is written.
 func TestAPI(t *testing.T) {
-	kubernetes := rig.Start(t, shape.Options{Name: "api"})
+	kubernetes := rig.Start(t, rig.Shape{Name: "api"})
 	kubernetes.Define()
 	config := kubernetes.Config()
 	said := &warnings{}
@@ -52,7 +51,7 @@ func TestAPI(t *testing.T) {
 
 // writer writes objects as a user does, and keeps what it is told.
 type writer struct {
-	*lab.Client
+	*kube.Client
 	objects dynamic.Interface
 	said    *warnings
 }

@@ -21,10 +21,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/service"
-	"vicinity.dev/vicinity/lab"
 )
 
 // listener serves a manager's webhooks from a server of the test.
@@ -109,7 +109,7 @@ func (w *writer) serve(t *testing.T) {
 		"routingpolicies":        routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
 		"clusterroutingpolicies": clusterRoutingPolicy("probe", `{namespaceSelector: {}, capacity: {type: Expression, expression: "zone"}}`),
 	} {
-		if err := lab.Wait(waiting, "the webhook of "+resource, func(ctx context.Context) (string, error) {
+		if err := kube.Wait(waiting, "the webhook of "+resource, func(ctx context.Context) (string, error) {
 			_, _, err := w.write(ctx, resource, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err == nil || !strings.Contains(err.Error(), "denied the request") {
 				return fmt.Sprintf("a bad object is answered by: %v", err), nil

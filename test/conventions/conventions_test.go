@@ -49,13 +49,32 @@ func ours(importPath string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/")
 }
 
+// modules are the folders of those whose packages are the project's.
+var modules = []string{".", "lab"}
+
 // list asks the go command for all packages of the project and all that they
 // depend on.
 func list(t *testing.T) []pkg {
 	t.Helper()
+	var packages []pkg
+	seen := map[string]bool{}
+	for _, module := range modules {
+		for _, p := range listModule(t, module) {
+			if !seen[p.ImportPath] {
+				seen[p.ImportPath] = true
+				packages = append(packages, p)
+			}
+		}
+	}
+	return packages
+}
+
+// listModule is list for one module.
+func listModule(t *testing.T, folder string) []pkg {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-deps",
 		"-json=Dir,ImportPath,Standard,Imports,Deps,GoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
-	cmd.Dir = root
+	cmd.Dir = filepath.Join(root, folder)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -11,8 +11,8 @@ import (
 // one layer do not know each other, so nothing imports a command and no shell
 // imports another.
 var layers = [][]string{
-	{"api", "charts", "hack"},
-	{"internal/topology", "internal/netset", "internal/kubeproxy"},
+	{"api", "charts", "hack", "internal/built", "internal/command"},
+	{"internal/topology", "internal/netset", "internal/kubeproxy", "internal/kube"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
 	{"internal/simulate"},
 	{"internal/explain"},
@@ -27,9 +27,9 @@ var layers = [][]string{
 	{"internal/proxy/compile", "internal/proxy/kernel"},
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/proxy/proxyflags"},
-	{"lab"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
+	{"lab"},
 }
 
 // place finds the part that a package belongs to, and its layer.

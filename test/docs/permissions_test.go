@@ -12,7 +12,7 @@ import (
 
 const (
 	// rendered is the chart as it is by default, which its own tests keep current.
-	rendered   = "charts/testdata/default.yaml"
+	rendered   = "lab/test/charts/testdata/default.yaml"
 	controller = "docs/reference/controller.md"
 )
 

@@ -17,7 +17,7 @@ const (
 	proxyGuide     = "docs/proxy.md"
 	proxyReference = "docs/reference/proxy.md"
 	// renderedProxy is the chart with vicinity-proxy beside kube-proxy.
-	renderedProxy = "charts/testdata/proxy.yaml"
+	renderedProxy = "lab/test/charts/testdata/proxy.yaml"
 )
 
 // proxyFolders are those whose code says things to users.

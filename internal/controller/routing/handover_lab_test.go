@@ -28,9 +28,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/rig"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 // vicinityNamespace is where proxies keep their Leases.
@@ -46,7 +44,7 @@ type groupLab struct {
 
 func startGroupLab(t *testing.T) *groupLab {
 	t.Helper()
-	g := &groupLab{ControlPlane: rig.Start(t, shape.Options{Name: "groups"})}
+	g := &groupLab{ControlPlane: rig.Start(t, rig.Shape{Name: "groups"})}
 	g.Define()
 	g.Make("", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+vicinityNamespace+"}\n")
 	var err error
@@ -274,12 +272,38 @@ func servesZone(groups map[string]*v1alpha1.EndpointGroup, family corev1.IPFamil
 	return false
 }
 
+// echo is a Service of twelve endpoints, spread over the zones.
+const echo = `
+apiVersion: v1
+kind: Service
+metadata: {name: echo}
+spec:
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: echo}
+  ports:
+  - {name: http, port: 80, targetPort: http}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: echo}
+spec:
+  replicas: 12
+  selector: {matchLabels: {app: echo}}
+  template:
+    metadata: {labels: {app: echo}}
+    spec:
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: echo}}}
+      containers:
+      - {name: echo, image: lab/echo, ports: [{name: http, containerPort: 8080}]}
+`
+
 // TestHandOverInACluster hands a Service over to proxies that the test plays, changes
 // what it asks for while each state is watched, hands it back and deletes it.
 func TestHandOverInACluster(t *testing.T) {
 	g := startGroupLab(t)
 	ctx := t.Context()
-	if err := g.Apply(ctx, g.space, lab.EchoManifests("echo", 12)); err != nil {
+	if err := g.Apply(ctx, g.space, echo); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.WaitEndpoints(ctx, g.space, "echo", 12); err != nil {

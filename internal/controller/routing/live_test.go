@@ -31,8 +31,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/lab/rig"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 // TestAgainstKubernetes runs the controller beside Kubernetes' own controllers, with a
@@ -61,8 +60,8 @@ func (c *cluster) on(t *testing.T) *cluster { return &cluster{c.For(t), c.object
 
 func live(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: rig.Start(t, shape.Options{
-		Name: "test-routing", Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, SingleStack: true,
+	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{
+		Name: "test-routing", Zones: []string{"a", "b", "c"}, SingleStack: true,
 	})}
 	log.SetLogger(logr.Discard())
 	var err error

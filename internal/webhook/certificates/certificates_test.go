@@ -28,9 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/rig"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 func TestOptions(t *testing.T) {
@@ -64,7 +63,7 @@ func TestOptions(t *testing.T) {
 // server for each replica.
 type scene struct {
 	*testing.T
-	*lab.Client
+	*kube.Client
 	options Options
 	// log is where replicas log; that of the test, if there is none.
 	log logr.Logger
@@ -82,7 +81,7 @@ const (
 // called by a webhook of its own, mutating or validating in turn, that fails closed.
 func start(t *testing.T, replicas int, o Options) *scene {
 	t.Helper()
-	s := &scene{T: t, Client: rig.Start(t, shape.Options{Name: "test-certificates", Zones: []string{"a"}, NodesPerZone: []int{1}}).Client}
+	s := &scene{T: t, Client: rig.Start(t, rig.Shape{Name: "test-certificates", Zones: []string{"a"}}).Client}
 	log.SetLogger(logr.Discard())
 	if err := s.Apply(t.Context(), namespace, `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
@@ -197,7 +196,7 @@ func (s *scene) replica(i, port int) func(context.Context) error {
 func (s *scene) wait(ctx context.Context, what string, condition func(context.Context) (string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return lab.Wait(ctx, what, condition)
+	return kube.Wait(ctx, what, condition)
 }
 
 // call makes the API server call all webhooks.

@@ -30,8 +30,7 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
-	"vicinity.dev/vicinity/lab/rig"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 // cluster is a control plane with the real controllers of Kubernetes, and the webhook
@@ -62,8 +61,8 @@ const (
 func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
-		ControlPlane: rig.Start(t, shape.Options{
-			Name: "test-slices", Zones: []string{"zone-a", "zone-b", "zone-c"}, NodesPerZone: []int{1}, SingleStack: true,
+		ControlPlane: rig.Start(t, rig.Shape{
+			Name: "test-slices", Zones: []string{"zone-a", "zone-b", "zone-c"}, SingleStack: true,
 		}),
 		registry: prometheus.NewRegistry(),
 	}

@@ -1,0 +1,33 @@
+// Package built finds the programs that make has built, for tests that run them.
+package built
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Program is the path of the first of some programs. It is an error if one of them is not in
+// the folder bin of the repository that the working directory is in.
+func Program(names ...string) (string, error) {
+	folder, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(folder, "charts", "vicinity")); err == nil {
+			break
+		}
+		if folder == filepath.Dir(folder) {
+			return "", errors.New("the working directory is not in the repository, whose folder bin has the programs")
+		}
+		folder = filepath.Dir(folder)
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(folder, "bin", name)); err != nil {
+			return "", fmt.Errorf("a lab needs %s: %w; build it by make build kubernetes", name, err)
+		}
+	}
+	return filepath.Join(folder, "bin", names[0]), nil
+}

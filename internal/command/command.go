@@ -1,0 +1,153 @@
+// Package command is what the programs for people have in common: how a command reports
+// errors, prints help and tables, and ends.
+//
+// Output goes to standard output and can be piped; everything said about it goes to
+// standard error. The exit code is 0 when the command did what was asked, 1 when it
+// failed, 2 when it was asked in a way that makes no sense, and 130 when it was
+// interrupted.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of the program.
+const (
+	ExitFailure     = 1
+	ExitUsage       = 2
+	ExitInterrupted = 130
+)
+
+// Streams are where a command reads from and writes to.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// ExitError is an error that chooses the exit code of the program.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// UsageErrorf is an error about how the command was called. Errors of flags and
+// arguments that cobra finds are usage errors without it; it is for what a command
+// finds in their values.
+func UsageErrorf(format string, args ...any) error {
+	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// Execute runs a program and turns its error, if any, into a message and a code.
+func Execute(ctx context.Context, root *cobra.Command, args []string) int {
+	started := finish(root)
+	root.SetArgs(append([]string{}, args...)) // of nil it would take what the process was started with
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+
+	code := ExitFailure
+	var chosen *ExitError
+	switch {
+	case errors.As(err, &chosen):
+		code = chosen.Code
+	case !*started:
+		code = ExitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		code, err = ExitInterrupted, errors.New("interrupted")
+	}
+	message := OneLine(err)
+	if code == ExitUsage {
+		message += fmt.Sprintf(" (see %q)", cmd.CommandPath()+" --help")
+	}
+	root.PrintErrln(root.DisplayName() + ": " + message)
+	return code
+}
+
+// finish gives all commands the behaviour that cobra leaves to each: a command that
+// does not say which arguments it takes takes none, and one that only groups others
+// prints its help. It reports whether a command's own code has started to run: an
+// error before that is one of usage.
+func finish(root *cobra.Command) (started *bool) {
+	started = new(bool)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = helpArgs
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// A mistyped command has none of the flags of the right one.
+		if argsErr := cmd.ValidateArgs(cmd.Flags().Args()); argsErr != nil {
+			return argsErr
+		}
+		return err
+	})
+	Walk(root, func(cmd *cobra.Command) {
+		if !cmd.Runnable() {
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+		if cmd.Args == nil {
+			cmd.Args = NoArgs
+		}
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				*started = true
+				return run(cmd, args)
+			}
+		}
+	})
+	return started
+}
+
+// Walk visits a command and all below it.
+func Walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, child := range cmd.Commands() {
+		Walk(child, visit)
+	}
+}
+
+// NoArgs refuses arguments. One given to a command that has commands of its own was
+// meant to be one of them.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !cmd.HasAvailableSubCommands() {
+		return fmt.Errorf("unexpected argument %q: %q takes none", args[0], cmd.CommandPath())
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("; did you mean %q?", strings.Join(near, `" or "`))
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+}
+
+// helpArgs takes the names of a command.
+func helpArgs(cmd *cobra.Command, args []string) error {
+	found, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return NoArgs(found, rest)
+}
+
+// OneLine is the message of an error, which may join several, on one line.
+func OneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,42 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// IsTerminal reports whether a stream is one.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// ByteCount writes a number of bytes with a unit.
+func ByteCount(bytes float64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB"}
+	unit := 0
+	for bytes >= 1000 && unit < len(units)-1 {
+		bytes /= 1000
+		unit++
+	}
+	if unit == 0 || bytes >= 100 {
+		return fmt.Sprintf("%.0f %s", bytes, units[unit])
+	}
+	return fmt.Sprintf("%.1f %s", bytes, units[unit])
+}
+
+// Pause waits for a time, or until the context ends, which is an error.
+func Pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,50 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"vicinity.dev/vicinity/charts"
+)
+
+// ApplyCRDs applies the chart's CRDs and waits until the API serves them.
+func (c *Client) ApplyCRDs(ctx context.Context) error {
+	crds, err := charts.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := c.Apply(ctx, "", crd); err != nil {
+			return fmt.Errorf("applying CRDs: %w", err)
+		}
+		if err := c.waitEstablished(ctx, crd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Client) waitEstablished(ctx context.Context, crd string) error {
+	return c.Each(crd, "", func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
+		return Wait(ctx, "CRD "+object.GetName()+" to be established", func(ctx context.Context) (string, error) {
+			found, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			conditions, _, err := unstructured.NestedSlice(found.Object, "status", "conditions")
+			if err != nil {
+				return "", err
+			}
+			for _, condition := range conditions {
+				if fields, ok := condition.(map[string]any); ok && fields["type"] == "Established" && fields["status"] == "True" {
+					return "", nil
+				}
+			}
+			return "it is not", nil
+		})
+	})
+}

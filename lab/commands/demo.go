@@ -1,0 +1,390 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// demoFlags are the flags of "vicinity lab demo" as they are given.
+type demoFlags struct {
+	*labFlags
+	rate     float64
+	duration time.Duration
+	price    float64
+	noTTY    bool
+	// given are the flags that say what the lab is to look like.
+	given []string
+}
+
+func newLabDemoCommand(s command.Streams, lf *labFlags) *cobra.Command {
+	f := demoFlags{labFlags: lf}
+	shaped := &shapeFlags{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See traffic between zones, what it costs, and what keeps it near",
+		Long: `Demo brings a lab up, unless it is, and runs an echo Service with endpoints and clients
+in each zone, which vicinity-proxy serves. It sends traffic and shows, zone by zone, who
+answers whom and how many bytes cross zones as the lab's fabric counts them. Then it asks
+Vicinity to keep the Service's traffic in its zone, by the annotation
+endpointslice.kubernetes.io/same-zone: Prefer, and shows the change, with what
+vicinity-proxy counted on the nodes and what that would cost in a month.
+
+The lab is up afterwards, to try more; "lab down" removes it. A lab that was up before
+stays as it is: flags that say what it is to look like are refused. Without
+vicinity-proxy, as with --proxy kube-proxy, the same is done by hints, and the fabric's
+bytes are what costs.`,
+		Example: `  vicinity lab demo
+  vicinity lab demo --no-tty --rate 500 --duration 20s
+  vicinity lab demo --zones a,b,c,d --price 0.02`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
+			wanted, err := shaped.shape(s, cmd, lf)
+			if err != nil {
+				return err
+			}
+			if wanted.ControlPlaneOnly {
+				return command.UsageErrorf("--control-plane-only gives no network to show")
+			}
+			f.given = shapeGiven(cmd)
+			return f.run(cmd.Context(), s, wanted)
+		},
+	}
+	shaped.register(cmd)
+	flags := cmd.Flags()
+	shaped.Proxy = string(shape.ProxyBoth)
+	flags.Lookup("proxy").DefValue = shaped.Proxy
+	flags.Float64Var(&f.rate, "rate", 300, "`NUMBER` of requests a second, from all clients together")
+	flags.DurationVar(&f.duration, "duration", 8*time.Second, "`TIME` to send traffic before and after the change")
+	flags.Float64Var(&f.price, "price", 0.02, "`PRICE` of 1 GiB between zones, in your currency")
+	flags.BoolVar(&f.noTTY, "no-tty", false, "print plain lines, as it does when the output is no terminal")
+	return cmd
+}
+
+func (f *demoFlags) validate() error {
+	switch {
+	case f.rate <= 0:
+		return command.UsageErrorf("--rate %v is not allowed; it must be above 0", f.rate)
+	case f.duration < time.Second:
+		return command.UsageErrorf("--duration %v is not allowed; it must be at least 1s", f.duration)
+	case f.price < 0:
+		return command.UsageErrorf("--price %v is not allowed; it must not be below 0", f.price)
+	}
+	return nil
+}
+
+// demoService is what the demo deploys, in a namespace of its own.
+const (
+	demoNamespace = "demo"
+	demoService   = "echo"
+)
+
+func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Shape) error {
+	cluster, err := f.cluster(ctx, s, wanted)
+	if err != nil {
+		return err
+	}
+	d := &demo{demoFlags: *f, cluster: cluster, screen: screen{out: s.Out, live: command.IsTerminal(s.Out) && !f.noTTY}}
+	for _, zone := range cluster.Shape().Zones {
+		d.zones = append(d.zones, zone.Name)
+	}
+	if d.client, err = cluster.Client(); err != nil {
+		return err
+	}
+	if cluster.Shape().Proxy.Vicinity() {
+		if d.counters, err = newCounters(cluster.Kubeconfig()); err != nil {
+			return err
+		}
+	}
+	if err := d.deploy(ctx); err != nil {
+		return err
+	}
+	d.screen.say("\nThe Service as Kubernetes makes it: every endpoint is as good as any other.\n")
+	before, err := d.measure(ctx)
+	if err != nil {
+		return err
+	}
+	d.screen.say("\nNow with the annotation endpointslice.kubernetes.io/same-zone: Prefer.\n")
+	if err := d.prefer(ctx); err != nil {
+		return err
+	}
+	// What was tried meanwhile counts as before, so that it does not count as after.
+	if before.counted, err = d.counters.counted(ctx, before); err != nil {
+		return err
+	}
+	after, err := d.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if after.counted, err = d.counters.counted(ctx, after); err != nil {
+		return err
+	}
+	d.screen.say("\n%s%s", d.compare(before, after), goOn(strings.TrimSuffix(os.Args[0], "-lab"), cluster))
+	return d.screen.err
+}
+
+// cluster is the lab that is up, or a new one.
+func (f *demoFlags) cluster(ctx context.Context, s command.Streams, wanted shape.Shape) (*lab.Cluster, error) {
+	options := f.options(s.Err)
+	cluster, err := lab.Open(wanted.Name, options)
+	if err == nil && len(f.given) > 0 {
+		return nil, command.UsageErrorf("lab %q is up already and stays as it is, so %s does nothing; leave it out, or take the lab down first",
+			wanted.Name, strings.Join(f.given, ", "))
+	}
+	if err != nil {
+		if cluster, err = lab.Up(ctx, wanted, options); err != nil {
+			return nil, err
+		}
+	}
+	installed, err := cluster.VicinityInstalled(ctx)
+	if err != nil || installed {
+		return cluster, err
+	}
+	return cluster, cluster.InstallVicinity(ctx)
+}
+
+// demo is one run of the demonstration.
+type demo struct {
+	demoFlags
+	cluster *lab.Cluster
+	client  *lab.Client
+	zones   []string
+	screen  screen
+	// counters are what the proxies of the nodes count, nil without vicinity-proxy.
+	counters *counters
+}
+
+// settleTime bounds how long what is deployed may take to work.
+const settleTime = time.Minute
+
+// deploy runs the Service and its clients, afresh if they are there.
+func (d *demo) deploy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	begun := time.Now()
+	err := d.client.Apply(ctx, demoNamespace, lab.DemoManifests(demoNamespace, len(d.zones)))
+	if err != nil {
+		return err
+	}
+	// Of an earlier demo the Service may still prefer the zone.
+	asked := map[string]any{v1alpha1.AnnotationSameZone: nil, v1alpha1.AnnotationProxy: nil}
+	if d.counters != nil {
+		asked[v1alpha1.AnnotationProxy] = "true"
+	}
+	if err := d.annotate(ctx, asked); err != nil {
+		return err
+	}
+	for _, deployment := range []string{"echo", "client"} {
+		if err := d.client.WaitDeployment(ctx, demoNamespace, deployment); err != nil {
+			return err
+		}
+	}
+	if err := d.client.WaitHints(ctx, demoNamespace, demoService, false); err != nil {
+		return err
+	}
+	by := "kube-proxy"
+	if d.counters != nil {
+		by = "vicinity-proxy"
+		if err := errors.Join(d.handedOver(ctx), d.counters.begin(ctx)); err != nil {
+			return err
+		}
+	}
+	if err := d.answers(ctx); err != nil {
+		return err
+	}
+	d.screen.say("Service %s in namespace %s: %d endpoints and 1 client in each of %s, served by %s after %.1f s.\n",
+		demoService, demoNamespace, lab.DemoEndpoints, strings.Join(d.zones, ", "), by, time.Since(begun).Seconds())
+	return nil
+}
+
+// annotate writes annotations of the Service, or takes those away that are nil.
+func (d *demo) annotate(ctx context.Context, annotations map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	return d.client.PatchService(ctx, demoNamespace, demoService, string(patch))
+}
+
+// handedOver waits until vicinity-proxy serves the Service on all nodes.
+func (d *demo) handedOver(ctx context.Context) error {
+	return kube.Wait(ctx, "vicinity-proxy to serve the Service", func(ctx context.Context) (string, error) {
+		service, err := d.client.CoreV1().Services(demoNamespace).Get(ctx, demoService, metav1.GetOptions{})
+		if err != nil || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
+			return "", err
+		}
+		if condition := routing.ConditionOf(service); condition != nil {
+			return condition.Message, nil
+		}
+		return "it has no condition yet", nil
+	})
+}
+
+// prefer switches the Service to its zone's endpoints.
+func (d *demo) prefer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	err := d.annotate(ctx, map[string]any{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
+	if err != nil {
+		return err
+	}
+	if d.counters == nil {
+		if err := d.client.WaitHints(ctx, demoNamespace, demoService, true); err != nil {
+			return err
+		}
+	}
+	// Kube-proxies look once a second. Where traffic does not stay near for another
+	// reason, the figures are what shows it.
+	ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err = kube.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
+		result, err := d.probe(ctx)
+		if err != nil || result.InZone() == 1 {
+			return "", err
+		}
+		return "it does not yet", nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// probe sends a little traffic: enough to see where it goes, and little beside what is
+// measured, since that is counted too.
+func (d *demo) probe(ctx context.Context) (load.Result, error) {
+	result, err := d.cluster.Load(ctx, lab.LoadOptions{
+		Namespace: demoNamespace, Service: demoService,
+		Plan: load.Plan{Rate: 20, Duration: 400 * time.Millisecond},
+	})
+	d.counters.expect(result.Connections)
+	return result, err
+}
+
+// answers waits until the Service answers the clients of all zones, from more than their
+// own: of an earlier demo it may still prefer that.
+func (d *demo) answers(ctx context.Context) error {
+	return kube.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
+		result, err := d.probe(ctx)
+		if err != nil {
+			return "", err
+		}
+		if failed := result.Failed(); failed > 0 {
+			return fmt.Sprintf("%d requests failed", failed), nil
+		}
+		if len(d.zones) > 1 && result.InZone() == 1 {
+			return "it answers from the client's zone alone", nil
+		}
+		return "", nil
+	})
+}
+
+// measure sends traffic and shows it as it comes.
+func (d *demo) measure(ctx context.Context) (measurement, error) {
+	before, err := d.cluster.Traffic()
+	if err != nil {
+		return measurement{}, err
+	}
+	last := before
+	var failed error
+	var shown time.Duration
+	job, err := d.cluster.PlanLoad(ctx, lab.LoadOptions{
+		Namespace: demoNamespace, Service: demoService,
+		Plan: load.Plan{Rate: d.rate, Duration: d.duration, Interval: time.Second},
+	})
+	if err != nil {
+		return measurement{}, err
+	}
+	result, err := job.Run(ctx, load.Watch{Progress: func(p load.Progress) {
+		// The rest at the end is too little to say anything.
+		if p.Elapsed-shown < job.Plan.Interval/2 {
+			return
+		}
+		shown = p.Elapsed
+		now, err := d.cluster.Traffic()
+		if err != nil {
+			failed = err
+			return
+		}
+		d.screen.draw(d.picture(measurement{result: p.Last, traffic: now.Since(last)}, p.Elapsed))
+		last = now
+	}})
+	if err := errors.Join(err, failed); err != nil {
+		return measurement{}, err
+	}
+	if ctx.Err() != nil {
+		return measurement{}, ctx.Err()
+	}
+	now, err := d.cluster.Traffic()
+	if err != nil {
+		return measurement{}, err
+	}
+	m := measurement{result: result, traffic: now.Since(before)}
+	d.counters.expect(result.Connections)
+	d.screen.settle(d.picture(m, m.took()))
+	return m, nil
+}
+
+// measurement is what clients, fabric and proxies say of the same time.
+type measurement struct {
+	result  load.Result
+	traffic lab.Traffic
+	// counted is what proxies have counted in a second, nil without vicinity-proxy.
+	counted *inspect.ServiceTraffic
+}
+
+func (m measurement) took() time.Duration { return m.result.End.Sub(m.result.Start) }
+
+// crossing is how many bytes a second cross zones.
+func (m measurement) crossing() float64 {
+	if m.took() <= 0 {
+		return 0
+	}
+	return float64(m.traffic.CrossZone().Bytes) / m.took().Seconds()
+}
+
+// shares is how the answers to each zone's clients divide among the zones.
+func (m measurement) shares(zones []string) [][]float64 {
+	counts := make([][]float64, len(zones))
+	for i := range counts {
+		counts[i] = make([]float64, len(zones))
+	}
+	for _, flow := range m.result.Flows {
+		from, to := slices.Index(zones, flow.Zone), slices.Index(zones, flow.To.Zone)
+		if from >= 0 && to >= 0 {
+			counts[from][to] += float64(flow.Answers)
+		}
+	}
+	for _, row := range counts {
+		sum := 0.0
+		for _, n := range row {
+			sum += n
+		}
+		for i := range row {
+			if sum > 0 {
+				row[i] /= sum
+			}
+		}
+	}
+	return counts
+}

@@ -1,0 +1,187 @@
+package commands
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// screen shows a picture that changes: in place on a terminal, elsewhere one line for
+// each change. After an error it shows nothing more.
+type screen struct {
+	out   io.Writer
+	live  bool
+	drawn int // lines of the picture that stands
+	err   error
+}
+
+// picture is what is shown of a moment: a table, and the same in a line.
+type picture struct {
+	table []string
+	line  string
+}
+
+func (s *screen) say(format string, args ...any) {
+	if s.err == nil {
+		_, s.err = fmt.Fprintf(s.out, format, args...)
+	}
+}
+
+// draw shows a moment, in place of the one before.
+func (s *screen) draw(p picture) {
+	if !s.live {
+		s.say("%s\n", p.line)
+		return
+	}
+	s.replace(p.table)
+}
+
+// settle shows the picture that stays.
+func (s *screen) settle(p picture) {
+	if !s.live {
+		s.say("\n")
+	}
+	s.replace(p.table)
+	s.drawn = 0
+}
+
+func (s *screen) replace(lines []string) {
+	if s.drawn > 0 {
+		// To the beginning of the first line, and clear all below.
+		s.say("\x1b[%dA\r\x1b[J", s.drawn)
+	}
+	s.say("%s\n", strings.Join(lines, "\n"))
+	s.drawn = len(lines)
+}
+
+// barWidth is how many characters show all of a zone's answers.
+const barWidth = 20
+
+// picture draws who answers whom, and what crosses zones.
+func (d *demo) picture(m measurement, elapsed time.Duration) picture {
+	width := len("from")
+	for _, zone := range d.zones {
+		width = max(width, len(zone))
+	}
+	shares := m.shares(d.zones)
+	header := fmt.Sprintf("  %-*s", width, "from")
+	for _, zone := range d.zones {
+		header += fmt.Sprintf("  %*s", max(len(zone)+3, 6), "to "+zone)
+	}
+	p := picture{table: []string{header + "   stays in its zone"}}
+	var parts []string
+	for i, zone := range d.zones {
+		row := fmt.Sprintf("  %-*s", width, zone)
+		for j, to := range d.zones {
+			row += fmt.Sprintf("  %*s", max(len(to)+3, 6), percent(shares[i][j]))
+		}
+		filled := int(shares[i][i]*barWidth + 0.5)
+		p.table = append(p.table, row+"   "+strings.Repeat("█", filled)+strings.Repeat("░", barWidth-filled))
+		parts = append(parts, fmt.Sprintf("%s %s", zone, percent(shares[i][i])))
+	}
+	p.table = append(p.table, "  "+d.sentence(m))
+	p.line = fmt.Sprintf("  %3.0f s: stays in zone: %s; %s", elapsed.Seconds(), strings.Join(parts, ", "), d.sentence(m))
+	return p
+}
+
+// sentence says what happened in words.
+func (d *demo) sentence(m measurement) string {
+	text := command.ByteCount(m.crossing()) + "/s cross zones"
+	if d.counters == nil {
+		text += fmt.Sprintf(", %s a month", d.money(m.crossing()))
+	}
+	if failed := m.result.Failed(); failed > 0 {
+		text += fmt.Sprintf(", %s", explain.Count(failed, "request failed", "requests failed"))
+	}
+	return text
+}
+
+// money is what bytes a second cost that go on to cross zones for a month.
+func (d *demo) money(bytesPerSecond float64) string {
+	return fmt.Sprintf("%.2f", inspect.MonthlyCost(bytesPerSecond, d.price))
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
+
+// compare is the outcome in a few lines.
+func (d *demo) compare(before, after measurement) string {
+	rows := [][3]string{
+		{"", "before", "after"},
+		{"requests", explain.Count(before.result.Answered, "answer", "answers"), explain.Count(after.result.Answered, "answer", "answers")},
+		{"failures", fmt.Sprint(before.result.Failed()), fmt.Sprint(after.result.Failed())},
+		{"answered in the client's zone", percent(before.result.InZone()), percent(after.result.InZone())},
+		{"latency, median", milliseconds(before), milliseconds(after)},
+	}
+	price := fmt.Sprintf("a month, at %g per GiB", d.price)
+	crossing := func(bytes float64) string { return command.ByteCount(bytes) + "/s" }
+	if b, a := before.counted, after.counted; b != nil && a != nil {
+		near := func(s *inspect.ServiceTraffic) string {
+			if s.InZoneConnections == nil {
+				return "-"
+			}
+			return fmt.Sprintf("%.1f %%", *s.InZoneConnections)
+		}
+		rows = append(rows,
+			[3]string{"counted by vicinity-proxy:", "", ""},
+			[3]string{"  connections in their zone", near(b), near(a)},
+			[3]string{"  across zones", crossing(b.CrossingBytes), crossing(a.CrossingBytes)},
+			[3]string{"  " + price, d.money(b.CrossingBytes), d.money(a.CrossingBytes)},
+		)
+	} else {
+		rows = append(rows,
+			[3]string{"across zones", crossing(before.crossing()), crossing(after.crossing())},
+			[3]string{price, d.money(before.crossing()), d.money(after.crossing())},
+		)
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-30s %14s %14s", row[0], row[1], row[2]), " ") + "\n")
+	}
+	return b.String()
+}
+
+func milliseconds(m measurement) string {
+	median := m.result.Latency().Quantile(0.5)
+	return fmt.Sprintf("%.2f ms", float64(median)/float64(time.Millisecond))
+}
+
+// goOn says what to try next. program is the name that vicinity was called by.
+func goOn(program string, cluster *lab.Cluster) string {
+	kubectl, name := "kubectl", ""
+	// With a path the program was not found in the PATH, so what is beside it is not.
+	if beside := filepath.Join(filepath.Dir(program), kubectl); strings.Contains(program, "/") && isFile(beside) {
+		kubectl = beside
+	}
+	if own := cluster.Shape().Name; own != shape.DefaultName {
+		name = " --name " + own
+	}
+	traffic := ""
+	if cluster.Shape().Proxy.Vicinity() {
+		traffic = fmt.Sprintf("  %s status --traffic --cost-per-gib 0.02\n", program)
+	}
+	return fmt.Sprintf(`
+The lab is up. To go on:
+
+  export KUBECONFIG=%[1]s
+  %[4]s explain svc/%[6]s -n %[3]s
+  %[4]s explain svc/%[6]s -n %[3]s --node %[8]s
+%[7]s  %[2]s scale deployment/%[6]s --replicas 7 -n %[3]s
+  %[4]s lab load %[6]s -n %[3]s --live%[5]s
+
+"%[4]s lab down%[5]s" removes it.
+`, cluster.Kubeconfig(), kubectl, demoNamespace, program, name, demoService, traffic, cluster.Shape().Nodes()[0].Name)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

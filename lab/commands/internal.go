@@ -1,0 +1,76 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/agent"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// newLabInternalCommand holds what a lab's own processes run. Their flags are the
+// lab's affair and may change with any version.
+func newLabInternalCommand(s command.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:    "internal",
+		Short:  "Run a process of a lab",
+		Hidden: true,
+	}
+	cmd.AddCommand(
+		newLabAgentCommand(),
+		newLabContainerCommand(),
+		labProcess("gateway", "Forward connections from the host to the API servers of a lab",
+			func(ctx context.Context, dir state.Dir) error { return lab.ServeGateway(ctx, dir, s.Err) }),
+	)
+	return cmd
+}
+
+// labProcess is a command that serves the lab of a state folder until it is ended,
+// which is no error.
+func labProcess(name, short string, serve func(context.Context, state.Dir) error) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if path == "" {
+				return command.UsageErrorf("--state is missing; it names the lab's folder")
+			}
+			err := serve(cmd.Context(), state.At(path))
+			if cmd.Context().Err() != nil {
+				return nil
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&path, "state", "", "`FOLDER` of the lab")
+	return cmd
+}
+
+func newLabAgentCommand() *cobra.Command {
+	var node string
+	cmd := labProcess("agent", "Stand in for the kubelets of a lab", func(ctx context.Context, dir state.Dir) error {
+		return agent.Run(ctx, agent.Options{State: dir, Node: node})
+	})
+	cmd.Flags().StringVar(&node, "node", "", "`NODE` to stand in for (default all)")
+	return cmd
+}
+
+func newLabContainerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "container FOLDER",
+		Short: "Keep a container of a pod",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%q takes one argument, a folder; there are %d", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return agent.RunContainer(args[0]) },
+	}
+}

@@ -1,0 +1,41 @@
+package commands
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+)
+
+func newLabKubeconfigCommand(s command.Streams, f *labFlags) *cobra.Command {
+	var raw bool
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print where the administrator's kubeconfig is",
+		Long: `Kubeconfig prints the path of the file with which kubectl and other clients reach the
+lab as its administrator, through a port on 127.0.0.1.`,
+		Example: `  export KUBECONFIG=$(vicinity lab kubeconfig)
+  vicinity lab kubeconfig --raw >lab.kubeconfig`,
+		Args: command.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cluster, err := f.open(s)
+			if err != nil {
+				return err
+			}
+			if !raw {
+				_, err := fmt.Fprintln(s.Out, cluster.Kubeconfig())
+				return err
+			}
+			text, err := os.ReadFile(cluster.Kubeconfig())
+			if err != nil {
+				return err
+			}
+			_, err = s.Out.Write(text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&raw, "raw", false, "print what the file holds")
+	return cmd
+}

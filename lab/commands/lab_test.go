@@ -1,0 +1,194 @@
+package commands
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// pretendUp writes down that labs are up of which nothing runs.
+func pretendUp(t *testing.T, names ...string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	t.Setenv("VICINITY_LAB_DIR", root)
+	t.Setenv("VICINITY_KUBERNETES", "/bin/sh")
+	for _, name := range names {
+		dir, err := state.Create(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := shape.Default()
+		s.Name = name
+		if err := dir.Save(state.Lab{Shape: s, Up: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// What a user says of the shape of a lab that is up is refused, and which lab that is
+// says the flag, or else the file, or else the environment.
+func TestDemoKeepsALabThatIsUp(t *testing.T) {
+	pretendUp(t, "flagged", "filed", "set")
+	t.Setenv("VICINITY_LAB_NAME", "set")
+	folder := t.TempDir()
+	named, unnamed := filepath.Join(folder, "named.yaml"), filepath.Join(folder, "unnamed.yaml")
+	for path, text := range map[string]string{named: "name: filed\nzones: [{name: a}]", unnamed: "zones: [{name: a}]"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--zones", "a", "--ha"}, `lab "set" is up already and stays as it is, so --zones, --ha does nothing`},
+		{[]string{"--file", unnamed}, `lab "set" is up already and stays as it is, so --file does nothing`},
+		{[]string{"--file", named}, `lab "filed" is up already and stays as it is, so --file does nothing`},
+		{[]string{"--file", named, "--name", "flagged"}, `lab "flagged" is up already and stays as it is, so --file does nothing`},
+	} {
+		var out, err bytes.Buffer
+		code := Main(t.Context(), append([]string{"demo"}, test.args...), strings.NewReader(""), &out, &err)
+		if code != command.ExitUsage || !strings.Contains(err.String(), test.want) {
+			t.Errorf("demo %q: exit code %d, %q, want %d and %q", test.args, code, &err, command.ExitUsage, test.want)
+		}
+	}
+}
+
+// What a variable that is not set gives must not stand for the default.
+func TestEmptyNamesAreRefused(t *testing.T) {
+	pretendUp(t, "default")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"down", "--name", ""}, "--name is empty"},
+		{[]string{"status", "--name", ""}, "--name is empty"},
+		{[]string{"up", "--name", "other", "--zones", ""}, "--zones is empty"},
+	} {
+		var out, err bytes.Buffer
+		code := Main(t.Context(), test.args, strings.NewReader(""), &out, &err)
+		if code != command.ExitUsage || !strings.Contains(err.String(), test.want) {
+			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, command.ExitUsage, test.want)
+		}
+	}
+}
+
+// What is wrong is said of the flag that says it, and of the field where a file does.
+func TestErrorsNameFlags(t *testing.T) {
+	pretendUp(t, "default")
+	file := filepath.Join(t.TempDir(), "shape.yaml")
+	if err := os.WriteFile(file, []byte("zones: [{name: a, nodes: [{name: fake-1}]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args     []string
+		variable string
+		code     int
+		want     string
+	}{
+		{args: []string{"up", "--fake-nodes", "-1"}, code: command.ExitUsage, want: "--fake-nodes -1: write a number from 0 to 20000"},
+		{args: []string{"up", "--cross-zone-latency", "1h"}, code: command.ExitUsage, want: "--cross-zone-latency 1h0m0s: write a duration from 0s to 10s"},
+		{args: []string{"up", "--proxy", "mine"}, code: command.ExitUsage, want: `--proxy "mine": write one of`},
+		{args: []string{"up", "--zones", "a,B"}, code: command.ExitUsage, want: `--zones "B": a zone's name is up to`},
+		{args: []string{"up", "--zones", "a,a"}, code: command.ExitUsage, want: `--zones "a": another zone has this name`},
+		{args: []string{"up", "--nodes-per-zone", "400"}, code: command.ExitUsage, want: "--zones: they have 1200 nodes in all, a lab has at most 500; fake nodes are for more"},
+		{args: []string{"up", "--nodes-per-zone", "-1"}, code: command.ExitUsage, want: "--nodes-per-zone -1: write a number from 0 to 500"},
+		{args: []string{"up", "--region", "R!"}, code: command.ExitUsage, want: `--region "R!": a region's name is up to`},
+		{args: []string{"up", "--cpu", "many"}, code: command.ExitUsage, want: `--cpu "many": write cores`},
+		{args: []string{"up", "--memory", "1,2"}, code: command.ExitUsage, want: "--memory: there are 2 values for 3 zones"},
+		{args: []string{"up", "--node-labels", "kubernetes.io/hostname=x"}, code: command.ExitUsage, want: `--node-labels: "kubernetes.io/hostname" is set by the lab`},
+		{args: []string{"up", "--name", "No!"}, code: command.ExitUsage, want: `--name "No!": a lab's name is up to`},
+		{args: []string{"up", "--file", file, "--cross-region-latency", "-1s"}, code: command.ExitUsage, want: "--cross-region-latency -1s: write a duration"},
+		{args: []string{"up", "--file", file, "--fake-nodes", "2"}, code: command.ExitFailure, want: `zones[0].nodes[0].name "fake-1": another node has this name`},
+		{args: []string{"down", "--name", "No!"}, code: command.ExitUsage, want: `--name "No!": a lab's name is up to`},
+		{args: []string{"down"}, variable: "No!", code: command.ExitUsage, want: `VICINITY_LAB_NAME "No!": a lab's name is up to`},
+		{args: []string{"status", "--name", "No!"}, code: command.ExitUsage, want: `--name "No!": a lab's name is up to`},
+		{args: []string{"node", "add", "--zone", "B", "--cpu", "x"}, code: command.ExitUsage, want: `--zone "B": a zone's name is up to`},
+		{args: []string{"node", "add", "--zone", "zone-a", "--cpu", "x"}, code: command.ExitUsage, want: `--cpu "x": write cores`},
+		{args: []string{"node", "add", "zone-b-1", "--zone", "zone-a"}, code: command.ExitUsage, want: `NODE "zone-b-1": another node has this name`},
+	} {
+		t.Setenv("VICINITY_LAB_NAME", test.variable)
+		var out, err bytes.Buffer
+		code := Main(t.Context(), test.args, strings.NewReader(""), &out, &err)
+		if code != test.code || !strings.HasPrefix(err.String(), "vicinity lab: "+test.want) {
+			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, test.code, test.want)
+		}
+	}
+}
+
+// Each flag of a shape is known as one.
+func TestFlagsOfAShape(t *testing.T) {
+	root := newRootCommand(command.Streams{})
+	up, _, err := root.Find([]string{"up"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
+		flags = append(flags, match[1])
+	}
+	want := slices.Concat(fileFlags, otherFlags, []string{"keep", "vicinity", "set"})
+	slices.Sort(flags)
+	slices.Sort(want)
+	if !slices.Equal(flags, want) {
+		t.Errorf("up has the flags %q, want %q", flags, want)
+	}
+}
+
+func TestGoOnNamesThePrograms(t *testing.T) {
+	root := pretendUp(t, "default", "other")
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "kubectl"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		lab, program string
+		want         []string
+	}{
+		{"default", "vicinity", []string{"  kubectl scale deployment/echo", "  vicinity explain svc/echo -n demo\n", `"vicinity lab down" removes it`}},
+		{"other", folder + "/vicinity", []string{
+			"=" + root + "/other/kubeconfig", "  " + folder + "/kubectl scale deployment/echo", "  " + folder + "/vicinity lab load echo -n demo --live --name other\n",
+		}},
+		{"default", "/nowhere/vicinity", []string{"  kubectl scale deployment/echo", "  /nowhere/vicinity lab load"}},
+	} {
+		cluster, err := lab.Open(test.lab, lab.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := goOn(test.program, cluster)
+		for _, want := range test.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in %q", want, text)
+			}
+		}
+	}
+}
+
+// What the API does not say is not said to be nothing.
+func TestStatusOfUnknownPods(t *testing.T) {
+	three := 3
+	for _, test := range []struct {
+		pods *int
+		want []string
+	}{{&three, []string{", 3 pods, ", " 3      Ready"}}, {nil, []string{", pods unknown, ", " unknown   Ready"}}} {
+		var out bytes.Buffer
+		if err := writeStatus(&out, lab.Status{Pods: test.pods, Nodes: []lab.NodeStatus{{Name: "a-1", State: "Ready", Pods: test.pods}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is not in %q", want, &out)
+			}
+		}
+	}
+}

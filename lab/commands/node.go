@@ -1,0 +1,121 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+func newLabNodeCommand(s command.Streams, f *labFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Stop, start, drain, add and remove nodes of a lab",
+		Long: `Node changes the nodes of a lab while it runs. A node that is stopped is like a machine
+whose cable was pulled: its heartbeats end, nothing reaches it or its pods, and what runs
+there runs on until the node is started and learns what became of it.`,
+		Example: `  vicinity lab node stop zone-a-1
+  vicinity lab node start zone-a-1
+  vicinity lab node add --zone zone-a --labels example.com/rack=r1`,
+	}
+	cmd.AddCommand(
+		labVerb{
+			name: "stop", short: "Stop a node as if its cable had been pulled", what: "node", done: "stopped",
+			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StopNode(ctx, name) },
+		}.command(s, f),
+		labVerb{
+			name: "start", short: "Start a node that was stopped, and wait until it is ready", what: "node", done: "started",
+			long: `Start joins a node that was stopped, and waits until it is ready. In a zone that is cut off
+from the control plane it does not wait: there the node gets ready when the zone is healed.`,
+			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StartNode(ctx, name) },
+		}.command(s, f),
+		labVerb{
+			name: "drain", short: "Cordon a node and evict its pods", what: "node", done: "drained",
+			long: `Drain keeps new pods from a node and evicts those on it but the pods of DaemonSets, as
+"kubectl drain --ignore-daemonsets --delete-emptydir-data --force" does, and waits until
+they are gone. What a PodDisruptionBudget refuses is tried again until it is interrupted,
+and told once of each pod.`,
+			do: func(ctx context.Context, c *lab.Cluster, name string) error {
+				client, err := c.Client()
+				if err != nil {
+					return err
+				}
+				return client.Drain(ctx, s.Err, name)
+			},
+		}.command(s, f),
+		labVerb{
+			name: "uncordon", short: "Let new pods come to a node again", what: "node", done: "uncordoned",
+			do: func(ctx context.Context, c *lab.Cluster, name string) error {
+				client, err := c.Client()
+				if err != nil {
+					return err
+				}
+				return client.Cordon(ctx, name, false)
+			},
+		}.command(s, f),
+		labVerb{
+			name: "remove", short: "Remove a node with its pods", what: "node", done: "removed",
+			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.RemoveNode(ctx, name) },
+		}.command(s, f),
+		newLabNodeAddCommand(s, f),
+	)
+	return cmd
+}
+
+// nodeFlags are the flags that say what a node has in the fields of a shape.
+var nodeFlags = map[string]string{
+	"zones.name":         "--zone",
+	"zones.region":       "--region",
+	"zones.nodes.name":   "NODE",
+	"zones.nodes.cpu":    "--cpu",
+	"zones.nodes.memory": "--memory",
+	"zones.nodes.labels": "--labels",
+}
+
+func newLabNodeAddCommand(s command.Streams, f *labFlags) *cobra.Command {
+	node := shape.Node{}
+	cmd := &cobra.Command{
+		Use:   "add [NODE]",
+		Short: "Add a node",
+		Long: `Add adds a node to a zone, or to a new zone. Without a name the node gets the zone's
+with the next number. It returns when the node is ready.`,
+		Example: `  vicinity lab node add --zone zone-a
+  vicinity lab node add big --zone zone-d --cpu 16 --labels example.com/rack=r1`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%q takes at most one argument, the name of the node; there are %d", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if node.Zone == "" {
+				return command.UsageErrorf("--zone is missing; it names the zone of the node")
+			}
+			if len(args) == 1 {
+				node.Name = args[0]
+			}
+			cluster, err := f.open(s)
+			if err != nil {
+				return err
+			}
+			added, err := cluster.AddNode(cmd.Context(), node)
+			if err != nil {
+				return byFlag(err, nodeFlags)
+			}
+			_, err = fmt.Fprintf(s.Out, "node %s added\n", added.Name)
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&node.Zone, "zone", "", "`ZONE` of the node")
+	flags.StringVar(&node.Region, "region", "", "`REGION` of a zone that is new")
+	flags.StringVar(&node.CPU, "cpu", "", "CPU that the node offers, a `QUANTITY` (default 4)")
+	flags.StringVar(&node.Memory, "memory", "", "memory that the node offers, a `QUANTITY` (default 8Gi)")
+	flags.StringToStringVar(&node.Labels, "labels", nil, "key=value `LIST` of labels")
+	return cmd
+}

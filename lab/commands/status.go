@@ -1,0 +1,106 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/lab"
+)
+
+func newLabStatusCommand(s command.Streams, f *labFlags) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the components and nodes of a lab",
+		Long: `Status shows how the components and the nodes of a lab fare, and how much memory all of
+it takes. It works also while the API does not; then the pods are unknown.`,
+		Example: `  vicinity lab status
+  vicinity lab status -o json`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, err := statusFormat(output)
+			if err != nil {
+				return err
+			}
+			cluster, err := f.open(s)
+			if err != nil {
+				return err
+			}
+			status, err := cluster.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return write(s.Out, status)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT` of the output: table or json")
+	return cmd
+}
+
+func statusFormat(output string) (func(io.Writer, lab.Status) error, error) {
+	switch output {
+	case "table":
+		return writeStatus, nil
+	case "json":
+		return func(w io.Writer, status lab.Status) error {
+			encoder := json.NewEncoder(w)
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(status)
+		}, nil
+	}
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table or json", output)
+}
+
+func writeStatus(w io.Writer, status lab.Status) error {
+	fmt.Fprintf(w, "lab %s, since %s, %s, %.0f MiB of memory\nkubeconfig %s\n\n",
+		status.Name, status.Created.Local().Format(time.DateTime), podsInAll(status.Pods),
+		mebibytes(status.Memory), status.Kubeconfig)
+	var rows [][]string
+	for _, c := range status.Components {
+		row := []string{c.Name, "", "", c.State}
+		if c.PID != 0 {
+			row[1], row[2] = strconv.Itoa(c.PID), fmt.Sprintf("%.0f MiB", mebibytes(c.Memory))
+		}
+		rows = append(rows, row)
+	}
+	if err := table(w, []string{"COMPONENT", "PID", "MEMORY", "STATE"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	rows = nil
+	for _, n := range status.Nodes {
+		rows = append(rows, []string{n.Name, n.Zone, n.Region, n.Address, podsOf(n.Pods), n.State})
+	}
+	if err := table(w, []string{"NODE", "ZONE", "REGION", "ADDRESS", "PODS", "STATE"}, rows); err != nil {
+		return err
+	}
+	if status.FakeNodes > 0 {
+		fmt.Fprintf(w, "and %s without network\n", explain.Count(int64(status.FakeNodes), "node", "nodes"))
+	}
+	return nil
+}
+
+// podsInAll is a number of pods in words, where it is known.
+func podsInAll(pods *int) string {
+	if pods == nil {
+		return "pods unknown"
+	}
+	return explain.Count(int64(*pods), "pod", "pods")
+}
+
+// podsOf is a number of pods in a table.
+func podsOf(pods *int) string {
+	if pods == nil {
+		return "unknown"
+	}
+	return strconv.Itoa(*pods)
+}
+
+func mebibytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }

@@ -1,0 +1,248 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// shapeFlags are a lab's shape as flags say it.
+type shapeFlags struct {
+	shape.Options
+	file string
+}
+
+// register adds the flags of a shape to a command.
+func (f *shapeFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&f.Zones, "zones", []string{"zone-a", "zone-b", "zone-c"}, "`LIST` of zones")
+	flags.IntSliceVar(&f.NodesPerZone, "nodes-per-zone", []int{2}, "`NUMBER` of nodes, one for all zones or a list with one for each")
+	flags.StringSliceVar(&f.Regions, "region", []string{shape.DefaultRegion}, "`REGION` of the zones, one for all or a list with one for each")
+	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU that a node offers, one `QUANTITY` for all zones or a list with one for each (default 4)")
+	flags.StringSliceVar(&f.Memory, "memory", nil, "memory that a node offers, one `QUANTITY` for all zones or a list with one for each (default 8Gi)")
+	flags.StringSliceVar(&f.NodeLabels, "node-labels", nil, "`LIST` of key=value labels of all nodes")
+	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
+	flags.DurationVar(&f.CrossZoneLatency, "cross-zone-latency", 0, "`TIME` added to each round trip between two zones, where the kernel can")
+	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
+	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
+	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
+	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
+	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
+	flags.BoolVar(&f.AgentPerNode, "agent-per-node", false, "run one agent for each node instead of one for all")
+	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network, which needs no root")
+}
+
+// fileFlags are those that a file says instead.
+var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels"}
+
+// otherFlags are the rest of the flags of a shape.
+var otherFlags = []string{
+	"file", "cross-zone-latency", "cross-region-latency", "proxy", "ha", "fake-nodes", "single-stack", "agent-per-node", "control-plane-only",
+}
+
+// shapeGiven are the flags of a shape that the user set.
+func shapeGiven(cmd *cobra.Command) []string {
+	var given []string
+	for _, name := range slices.Concat(fileFlags, otherFlags) {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	return given
+}
+
+// fieldFlags are the flags that say what a shape has in its fields.
+var fieldFlags = map[string]string{
+	"name":               "--name",
+	"proxy":              "--proxy",
+	"fakeNodes":          "--fake-nodes",
+	"crossZoneLatency":   "--cross-zone-latency",
+	"crossRegionLatency": "--cross-region-latency",
+	"zones":              "--zones",
+	"zones.name":         "--zones",
+	"zones.region":       "--region",
+	"zones.nodes.name":   "--zones",
+	"zones.nodes.cpu":    "--cpu",
+	"zones.nodes.memory": "--memory",
+	"zones.nodes.labels": "--node-labels",
+}
+
+// shape is what the flags ask for.
+func (f *shapeFlags) shape(s command.Streams, cmd *cobra.Command, named *labFlags) (shape.Shape, error) {
+	name, err := named.lab()
+	if err != nil {
+		return shape.Shape{}, err
+	}
+	f.Name = name
+	if cmd.Flags().Changed("zones") && len(f.Zones) == 0 {
+		return shape.Shape{}, command.UsageErrorf("--zones is empty; write names, such as a,b,c, or leave it out")
+	}
+	if f.file == "" {
+		wanted, err := shape.FromOptions(f.Options)
+		var wrong *shape.FieldError
+		if err != nil && !errors.As(err, &wrong) {
+			return shape.Shape{}, command.UsageErrorf("--%w", err) // it names the option
+		}
+		return wanted, byFlag(err, fieldFlags)
+	}
+	for _, flag := range fileFlags {
+		if cmd.Flags().Changed(flag) {
+			return shape.Shape{}, command.UsageErrorf("--%s and --file do not go together; the file says it", flag)
+		}
+	}
+	in := s.In
+	if f.file != "-" {
+		file, err := os.Open(f.file)
+		if err != nil {
+			return shape.Shape{}, err
+		}
+		defer file.Close()
+		in = file
+	}
+	wanted, err := shape.Read(in, name)
+	if err != nil {
+		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
+	}
+	f.override(cmd, &wanted)
+	// The file itself is right, and what it says of zones no flag changes.
+	flags := maps.Clone(fieldFlags)
+	maps.DeleteFunc(flags, func(field, _ string) bool { return strings.HasPrefix(field, "zones") })
+	return wanted, byFlag(wanted.Validate(), flags)
+}
+
+// override puts what flags say in place of what a file says.
+func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
+	given := cmd.Flags().Changed
+	if given("name") {
+		wanted.Name = f.Name
+	}
+	if given("cross-zone-latency") {
+		wanted.CrossZoneLatency = shape.Duration{Duration: f.CrossZoneLatency}
+	}
+	if given("cross-region-latency") {
+		wanted.CrossRegionLatency = shape.Duration{Duration: f.CrossRegionLatency}
+	}
+	if given("proxy") {
+		wanted.Proxy = shape.Proxy(f.Proxy)
+	}
+	if given("fake-nodes") {
+		*wanted = wanted.WithFakeNodes(f.FakeNodes)
+	}
+	wanted.HA = wanted.HA || f.HA
+	wanted.SingleStack = wanted.SingleStack || f.SingleStack
+	wanted.AgentPerNode = wanted.AgentPerNode || f.AgentPerNode
+	wanted.ControlPlaneOnly = wanted.ControlPlaneOnly || f.ControlPlaneOnly
+}
+
+func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
+	shaped := &shapeFlags{}
+	installed := &installFlags{}
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring a lab up",
+		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. The
+lab goes on when the command has ended. What an earlier run left behind is removed
+first; a lab that is up already is left alone, with an error.
+
+Vicinity is installed in it by the chart that its users have, and works when the command
+returns, if the program vicinity-controller is beside this one. --set says values of the
+chart; "lab vicinity" changes them later. With --proxy vicinity or both, its vicinity-proxy
+runs on every node.
+
+A shape is said by flags, or for more by a file:
+
+  zones:
+  - name: a
+    region: west
+    cpu: "8"
+    nodes: 3
+  - name: b
+    region: east
+    nodes:
+    - labels: {example.com/rack: r1}
+    - labels: {example.com/rack: r2}
+
+A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
+pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
+		Example: `  vicinity lab up
+  vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
+  vicinity lab up --name other --ha
+  vicinity lab up --proxy both
+  vicinity lab up --set routing.takeOverAuto=true
+  vicinity lab up --file shape.yaml
+  vicinity lab up --control-plane-only --fake-nodes 1000`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			wanted, err := shaped.shape(s, cmd, f)
+			if err != nil {
+				return err
+			}
+			options := f.options(s.Err)
+			options.Keep = keep
+			why, err := installed.whyNot(wanted, options)
+			if err != nil {
+				return err
+			}
+			return bringUp{shape: wanted, options: options, install: installed.installer(why)}.run(cmd.Context(), s)
+		},
+	}
+	shaped.register(cmd)
+	cmd.Flags().BoolVar(&installed.vicinity, "vicinity", true, "install Vicinity, where its program is built")
+	installed.register(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave what there is when it fails, to look at")
+	return cmd
+}
+
+// bringUp is a lab that is wanted, and what is done in it once it is up.
+type bringUp struct {
+	shape   shape.Shape
+	options lab.Options
+	install func(context.Context, *lab.Cluster) error
+}
+
+// run brings the lab up and says how to go on. A lab in which the installation fails
+// stays up, to be looked at.
+func (b bringUp) run(ctx context.Context, s command.Streams) error {
+	begun := time.Now()
+	cluster, err := lab.Up(ctx, b.shape, b.options)
+	if err != nil {
+		return err
+	}
+	failed := b.install(ctx, cluster)
+	// Whoever interrupts it here gets what an interruption before gives: nothing.
+	if failed != nil && ctx.Err() != nil && !b.options.Keep {
+		return errors.Join(failed, cluster.Down(context.WithoutCancel(ctx)))
+	}
+	_, err = fmt.Fprintf(s.Out, "lab %s is up after %.1f s: %s\n\n  export KUBECONFIG=%s\n",
+		b.shape.Name, time.Since(begun).Seconds(), describeShape(b.shape), cluster.Kubeconfig())
+	if failed != nil {
+		return fmt.Errorf("the lab is up, but Vicinity does not work in it: %w", failed)
+	}
+	return err
+}
+
+// describeShape is a shape in a few words.
+func describeShape(wanted shape.Shape) string {
+	text := fmt.Sprintf("%s in %s", explain.Count(int64(len(wanted.Nodes())), "node", "nodes"), explain.Count(int64(len(wanted.Zones)), "zone", "zones"))
+	if wanted.FakeNodes > 0 {
+		text += " and " + explain.Count(int64(wanted.FakeNodes), "node", "nodes") + " without network"
+	}
+	if wanted.ControlPlaneOnly {
+		text += ", no network at all"
+	}
+	return text
+}

@@ -1,0 +1,103 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// installFlags say whether and how Vicinity is installed in a lab.
+type installFlags struct {
+	vicinity bool
+	set      []string
+}
+
+// register adds the flag that says values of the chart.
+func (f *installFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.set, "set", nil, "`KEY=VALUE` of Vicinity's chart, such as routing.takeOverAuto=true; can be repeated")
+}
+
+// whyNot says why Vicinity is not to be installed in a lab of a shape; nothing if it is.
+// What makes no sense is an error before there is a lab.
+func (f *installFlags) whyNot(wanted shape.Shape, options lab.Options) (string, error) {
+	why := "as asked for by --vicinity=false"
+	if f.vicinity {
+		var err error
+		if why, err = lab.WhyNoVicinity(wanted, options); err != nil {
+			return "", err
+		}
+	}
+	if wanted.Proxy.Vicinity() && why != "" {
+		return "", command.UsageErrorf("--proxy %s has no effect: Vicinity is not installed, %s", wanted.Proxy, why)
+	}
+	if len(f.set) > 0 && why != "" {
+		return "", command.UsageErrorf("--set has no effect: Vicinity is not installed, %s", why)
+	}
+	return why, f.validate()
+}
+
+func (f *installFlags) validate() error {
+	if err := lab.CheckChartValues(f.set); err != nil {
+		return command.UsageErrorf("--set: %w", err)
+	}
+	return nil
+}
+
+// installer installs Vicinity, or says why it does not.
+func (f *installFlags) installer(why string) func(context.Context, *lab.Cluster) error {
+	return func(ctx context.Context, cluster *lab.Cluster) error {
+		if why != "" {
+			_, err := fmt.Fprintf(cluster.Options().Log, "Vicinity is not installed: %s\n", why)
+			return err
+		}
+		return cluster.InstallVicinity(ctx, f.set...)
+	}
+}
+
+func newLabVicinityCommand(s command.Streams, lf *labFlags) *cobra.Command {
+	f := &installFlags{}
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "vicinity",
+		Short: "Install Vicinity in a lab, or change how it is installed",
+		Long: `Vicinity installs Vicinity in a lab that is up, by the chart that its users have, and
+returns when its controller is available and its webhooks answer, and its vicinity-proxy
+is ready on every node of a lab that was brought up with --proxy vicinity or both. Where it
+is installed already it gets the values said here and the chart's own for all others, and
+pods are replaced whose program was built anew.
+
+With --remove it is uninstalled. Its CRDs stay, with all that is written in them.`,
+		Example: `  vicinity lab vicinity
+  vicinity lab vicinity --set routing.takeOverAuto=true
+  vicinity lab vicinity --remove`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if remove && len(f.set) > 0 {
+				return command.UsageErrorf("--remove and --set do not go together")
+			}
+			if err := f.validate(); err != nil {
+				return err
+			}
+			cluster, err := lf.open(s)
+			if err != nil {
+				return err
+			}
+			if remove {
+				if err := cluster.RemoveVicinity(cmd.Context()); err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(s.Out, "Vicinity is removed")
+				return err
+			}
+			return cluster.InstallVicinity(cmd.Context(), f.set...)
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&remove, "remove", false, "uninstall it")
+	return cmd
+}

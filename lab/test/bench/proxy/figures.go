@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+// figures are what was measured.
+type figures struct {
+	// machine is what it was measured on.
+	machine  string
+	contests []*contest
+	// own and all are what a proxy receives whose node sees its zone's groups alone, and
+	// that of a node that sees all, with so many zones; 0 if that was not measured.
+	own, all received
+	zones    int
+	// crowd is the number of endpoints that one Service got, crowdWritten the time until
+	// all of their slices were written, crowded that until they were programmed.
+	crowd                 int
+	crowdWritten, crowded time.Duration
+	crowdCPU              time.Duration
+	crowdMemory           int64
+	crowdLoad             string
+}
+
+// contest is what was measured of a proxy with a number of Services.
+type contest struct {
+	proxy    string
+	services int
+	// starts are the times from the start of the program to a first connection by its
+	// rules, one for each round.
+	starts []time.Duration
+	// changes are the times from a change of a slice, writes what of that the API server
+	// took to answer, groupChanges the times from a change of a group.
+	changes, writes, groupChanges []time.Duration
+	// cpu is what so many changes cost.
+	cpu    time.Duration
+	costed int
+	// memory is what the program held, the most of all rounds.
+	memory int64
+	// connects are the times to open a connection, direct those to open one to the
+	// endpoint itself.
+	connects, direct []time.Duration
+	// raced are the medians of connections by the rules of both proxies at the same time, one
+	// for each race, and racedDirect those to the endpoint itself meanwhile.
+	raced, racedDirect []time.Duration
+	// answered and failed count the connections of both kinds, races among them.
+	answered, failed int
+	// loads are those of the machine at the beginning and the end of each turn.
+	loads []string
+}
+
+// look notes the load of the machine.
+func (c *contest) look() { c.loads = append(c.loads, loadNow()) }
+
+// received is what a proxy got and holds.
+type received struct {
+	bytes, endpoints float64
+	memory           int64
+	load             string
+}
+
+// of finds the contest of a proxy with a number of Services.
+func (f *figures) of(proxy string, services int) *contest {
+	for _, c := range f.contests {
+		if c.proxy == proxy && c.services == services {
+			return c
+		}
+	}
+	c := &contest{proxy: proxy, services: services}
+	f.contests = append(f.contests, c)
+	return c
+}
+
+// String are tables in Markdown, and lines for programs.
+func (f *figures) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\n", f.machine)
+	f.tabulate(&text)
+	if f.zones > 0 {
+		fmt.Fprintf(&text, "\n| a node of %d zones sees | endpoints | bytes of groups received | memory | load |\n| --- | --- | --- | --- | --- |\n", f.zones)
+		for _, one := range []struct {
+			what string
+			received
+		}{{"its own zone", f.own}, {"all zones", f.all}} {
+			fmt.Fprintf(&text, "| %s | %.0f | %.1f MiB | %d MiB | %s |\n", one.what, one.endpoints, one.bytes/(1<<20), one.memory>>20, one.load)
+		}
+	}
+	if f.crowd > 0 {
+		fmt.Fprintf(&text, "\n%d endpoints in one Service: programmed %.1f s after the first slice was sent, %.1f s after the last was written; %.1f s of CPU in the proxy, %d MiB held; load %s\n",
+			f.crowd, f.crowded.Seconds(), (f.crowded - f.crowdWritten).Seconds(), f.crowdCPU.Seconds(), f.crowdMemory>>20, f.crowdLoad)
+	}
+	text.WriteByte('\n')
+	f.list(&text)
+	return text.String()
+}
+
+// tabulate writes the table of both proxies, each of whose rows is about one figure.
+func (f *figures) tabulate(text *strings.Builder) {
+	contests := slices.SortedStableFunc(slices.Values(f.contests), func(a, b *contest) int { return a.services - b.services })
+	rows := []struct {
+		name string
+		of   func(*contest) string
+	}{
+		{"start to first rule, median", func(c *contest) string { return fmt.Sprintf("%.2f s", meter.Quantile(c.starts, 0.5).Seconds()) }},
+		{"change of a slice to a connection reaching it: p50, p99", func(c *contest) string { return pair(c.changes) }},
+		{"changes measured", func(c *contest) string { return fmt.Sprint(len(c.changes)) }},
+		{"of that the API's answer: p50, p99", func(c *contest) string { return pair(c.writes) }},
+		{"change of a group to a connection reaching it: p50, p99", func(c *contest) string { return pair(c.groupChanges) }},
+		{"CPU of the proxy for a change", func(c *contest) string { return milliseconds(c.cpuPerChange()) }},
+		{"resident memory", func(c *contest) string { return fmt.Sprintf("%d MiB", c.memory>>20) }},
+		{"connect by the cluster IP: p50, p99", func(c *contest) string { return connected(c.connects) }},
+		{"connect to the endpoint itself: p50, p99", func(c *contest) string { return connected(c.direct) }},
+		{"connect by the cluster IP, both proxies in turns: p50 of each race", func(c *contest) string { return medians(c.raced) }},
+		{"connect to the endpoint itself from the same node", func(c *contest) string { return medians(c.racedDirect) }},
+		{"connections that failed", func(c *contest) string {
+			return fmt.Sprintf("%d of %d", c.failed, c.failed+c.answered)
+		}},
+		{"load of the machine, during it", func(c *contest) string { return strings.Join(c.loads, " ") }},
+	}
+	text.WriteString("| |")
+	for _, c := range contests {
+		fmt.Fprintf(text, " %d Services, %s |", c.services, c.proxy)
+	}
+	text.WriteString("\n| --- |" + strings.Repeat(" --- |", len(contests)) + "\n")
+	for _, row := range rows {
+		fmt.Fprintf(text, "| %s |", row.name)
+		for _, c := range contests {
+			fmt.Fprintf(text, " %s |", row.of(c))
+		}
+		text.WriteByte('\n')
+	}
+}
+
+// list writes the lines for programs.
+func (f *figures) list(text *strings.Builder) {
+	for _, c := range f.contests {
+		group := "-"
+		if len(c.groupChanges) > 0 {
+			group = fmt.Sprintf("%.2f", meter.Milliseconds(meter.Quantile(c.groupChanges, 0.5)))
+		}
+		fmt.Fprintf(text, "RESULT proxy=%s services=%d start_s=%.2f change_p50_ms=%.1f change_p99_ms=%.1f group_p50_ms=%s cpu_per_change_ms=%.2f rss_mib=%d connect_p50_us=%.1f\n",
+			c.proxy, c.services, meter.Quantile(c.starts, 0.5).Seconds(), meter.Milliseconds(meter.Quantile(c.changes, 0.5)), meter.Milliseconds(meter.Quantile(c.changes, 0.99)),
+			group, meter.Milliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(c.connect()))
+	}
+	if f.zones > 0 {
+		fmt.Fprintf(text, "RESULT subsetting zones=%d endpoints=%.0f bytes_mib=%.1f rss_mib=%d all_endpoints=%.0f all_bytes_mib=%.1f all_rss_mib=%d\n",
+			f.zones, f.own.endpoints, f.own.bytes/(1<<20), f.own.memory>>20, f.all.endpoints, f.all.bytes/(1<<20), f.all.memory>>20)
+	}
+	if f.crowd > 0 {
+		fmt.Fprintf(text, "RESULT crowd endpoints=%d written_s=%.1f programmed_s=%.1f cpu_s=%.1f rss_mib=%d\n",
+			f.crowd, f.crowdWritten.Seconds(), f.crowded.Seconds(), f.crowdCPU.Seconds(), f.crowdMemory>>20)
+	}
+}
+
+// connect is how long a connection takes: beside the other proxy if that was measured.
+func (c *contest) connect() time.Duration {
+	if len(c.raced) > 0 {
+		return meter.Quantile(c.raced, 0.5)
+	}
+	return meter.Quantile(c.connects, 0.5)
+}
+
+func (c *contest) cpuPerChange() time.Duration { return c.cpu / time.Duration(max(1, c.costed)) }
+
+// pair are the median of some times and what few of them exceed, if there are any.
+func pair(times []time.Duration) string {
+	if len(times) == 0 {
+		return "-"
+	}
+	return milliseconds(meter.Quantile(times, 0.5)) + ", " + milliseconds(meter.Quantile(times, 0.99))
+}
+
+// medians are some medians, if there are any.
+func medians(all []time.Duration) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	text := make([]string, len(all))
+	for i, one := range all {
+		text[i] = fmt.Sprintf("%.1f µs", inMicroseconds(one))
+	}
+	return strings.Join(text, ", ")
+}
+
+// connected is pair for times of another size, with how many connections took so long
+// that a packet must have been lost.
+func connected(times []time.Duration) string {
+	text := fmt.Sprintf("%.1f µs, %.1f µs", inMicroseconds(meter.Quantile(times, 0.5)), inMicroseconds(meter.Quantile(times, 0.99)))
+	late := 0
+	for _, took := range times {
+		if took >= sentAgain {
+			late++
+		}
+	}
+	if late > 0 {
+		text += fmt.Sprintf(" (%d of %d took a second and more)", late, len(times))
+	}
+	return text
+}
+
+// sentAgain is after how long a packet is sent again that opens a connection.
+const sentAgain = time.Second
+
+func inMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", meter.Milliseconds(d)) }

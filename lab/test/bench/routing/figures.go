@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+// The targets at full size.
+const (
+	aimCPU    = 2 * time.Minute
+	aimMemory = 1 << 30
+	aimChange = 250 * time.Millisecond
+)
+
+// figures are the measurements.
+type figures struct {
+	nodes, services, endpoints, slices int
+
+	// converged is the time until the last hint was written, hinted the number of Services
+	// with hints on all endpoints at that time.
+	converged time.Duration
+	hinted    int
+	// hintedCPU is the CPU time until then, convergeCPU that until conditions and events
+	// were written too, and convergeMemory the peak memory.
+	hintedCPU, convergeCPU                                     time.Duration
+	convergeMemory                                             int64
+	convergeWrites, convergeSliceWrites, convergeServiceWrites int
+
+	rate int
+	// added and removed are times until hints were written, own the times of the changes'
+	// own writes.
+	added, removed, own []time.Duration
+	// untouched counts removed endpoints that needed no new hints.
+	untouched    int
+	changeWrites int
+	changeCPU    time.Duration
+
+	// memory is the peak memory of the whole run.
+	memory int64
+}
+
+// measure adds the times of changes.
+func (f *figures) measure(all []*change) {
+	for _, c := range all {
+		f.own = append(f.own, c.wrote)
+		switch {
+		case c.adds:
+			f.added = append(f.added, c.answered.Sub(c.sent))
+		case c.answered.IsZero():
+			f.untouched++
+		default:
+			f.removed = append(f.removed, c.answered.Sub(c.sent))
+		}
+	}
+}
+
+// String is a table and a line for programs.
+func (f *figures) String() string {
+	var b, table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row := func(what, measured, aim string) {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", what, measured, aim)
+	}
+	row("figure", "measured", "aim at full size")
+	row("nodes, Services", fmt.Sprintf("%d, %d", f.nodes, f.services), "")
+	row("endpoints, slices", fmt.Sprintf("%d, %d", f.endpoints, f.slices), "")
+	row("from empty: until all hints are written", seconds(f.converged), "")
+	row("  Services with hints", fmt.Sprint(f.hinted), "")
+	row("  CPU until then", seconds(f.hintedCPU), "")
+	row("  CPU with conditions and events", seconds(f.convergeCPU), "under "+seconds(aimCPU))
+	row("  peak resident memory", mebibytes(f.convergeMemory), "")
+	row("  API writes", fmt.Sprintf("%d: %d slices, %d Services, %d others", f.convergeWrites, f.convergeSliceWrites,
+		f.convergeServiceWrites, f.convergeWrites-f.convergeSliceWrites-f.convergeServiceWrites), "")
+	answered := slices.Concat(f.added, f.removed) // the times until hints were written
+	row(fmt.Sprintf("changes, %d a second", f.rate), fmt.Sprintf("%d: %d endpoints more, %d less", len(f.own), len(f.added), len(f.removed)+f.untouched), "")
+	row("  until hints are written: p50", milliseconds(meter.Quantile(answered, 0.5)), "")
+	row("  until hints are written: p99", milliseconds(meter.Quantile(answered, 0.99)), "under "+milliseconds(aimChange))
+	row("  one endpoint more: p50, p99, most", spread(f.added), "")
+	row("  one endpoint less: p50, p99, most", spread(f.removed), "")
+	row("  of that the change's own write", spread(f.own), "")
+	row("  endpoints less that needed no hints", fmt.Sprint(f.untouched), "")
+	row("  CPU", fmt.Sprintf("%s, %s a change", seconds(f.changeCPU), milliseconds(f.changeCPU/time.Duration(max(1, len(f.own))))), "")
+	row("  API writes", fmt.Sprint(f.changeWrites), "")
+	row("peak resident memory", mebibytes(f.memory), "under "+mebibytes(aimMemory))
+	_ = w.Flush()
+	for line := range strings.Lines(table.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	fmt.Fprintf(&b, "RESULT nodes=%d services=%d endpoints=%d converge_s=%.1f cpu_s=%.1f rss_mib=%d change_p50_ms=%.1f change_p99_ms=%.1f writes=%d\n",
+		f.nodes, f.services, f.endpoints, f.converged.Seconds(), f.convergeCPU.Seconds(), f.memory>>20,
+		meter.Milliseconds(meter.Quantile(answered, 0.5)), meter.Milliseconds(meter.Quantile(answered, 0.99)), f.convergeWrites)
+	return b.String()
+}
+
+func spread(times []time.Duration) string {
+	return fmt.Sprintf("%s, %s, %s", milliseconds(meter.Quantile(times, 0.5)), milliseconds(meter.Quantile(times, 0.99)), milliseconds(meter.Quantile(times, 1)))
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", meter.Milliseconds(d)) }
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }

@@ -1,0 +1,197 @@
+package charts_test
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/strvals"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"vicinity.dev/vicinity/charts"
+)
+
+// update has the tests write what they would compare: "make generate".
+var update = flag.Bool("update", false, "write golden files and the table of values anew")
+
+const (
+	folder    = "../../../charts/vicinity"
+	namespace = "vicinity-system"
+)
+
+// oldest is the oldest Kubernetes that a chart is for.
+func oldest(t *testing.T, c *chart.Chart) *common.KubeVersion {
+	t.Helper()
+	version, err := common.ParseKubeVersion(strings.TrimPrefix(c.Metadata.KubeVersion, ">="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+// load reads the chart from its folder, as helm does.
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.LoadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// render is a release of the chart with the values that assignments like those of
+// helm's --set say, made without a cluster.
+func render(t *testing.T, assignments ...string) (*release.Release, error) {
+	t.Helper()
+	values := map[string]any{}
+	for _, assignment := range assignments {
+		if err := strvals.ParseInto(assignment, values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return renderValues(t, values)
+}
+
+func renderValues(t *testing.T, values map[string]any) (*release.Release, error) {
+	t.Helper()
+	return renderIn(t, namespace, values)
+}
+
+// renderIn is a release in a namespace.
+func renderIn(t *testing.T, namespace string, values map[string]any) (*release.Release, error) {
+	t.Helper()
+	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
+	install.ReleaseName, install.Namespace = "vicinity", namespace
+	c := load(t)
+	install.DryRunStrategy, install.KubeVersion = action.DryRunClient, oldest(t, c)
+	rendered, err := install.Run(c, values)
+	if err != nil {
+		return nil, err
+	}
+	r, ok := rendered.(*release.Release)
+	if !ok {
+		t.Fatalf("a release is a %T", rendered)
+	}
+	return r, nil
+}
+
+// rendered is render where nothing may fail.
+func rendered(t *testing.T, assignments ...string) *release.Release {
+	t.Helper()
+	r, err := render(t, assignments...)
+	if err != nil {
+		t.Fatalf("%s: %v", assignments, err)
+	}
+	return r
+}
+
+// objects are those of a release by kind and name. A field that Kubernetes does not
+// know fails the test.
+func objects(t *testing.T, r *release.Release) map[string]runtime.Object {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	all := map[string]runtime.Object{}
+	for document := range strings.SplitSeq(r.Manifest, "\n---\n") {
+		if strings.TrimSpace(strings.Trim(document, "-\n")) == "" {
+			continue
+		}
+		object, kind, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		accessor, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata, _ := accessor["metadata"].(map[string]any)
+		name := fmt.Sprintf("%s %s", kind.Kind, metadata["name"])
+		if all[name] != nil {
+			t.Errorf("%s is there twice", name)
+		}
+		all[name] = object
+	}
+	return all
+}
+
+// object is one of a release.
+func object[T runtime.Object](t *testing.T, r *release.Release, name string) T {
+	t.Helper()
+	all := objects(t, r)
+	found, ok := all[name].(T)
+	if !ok {
+		t.Fatalf("%s is not there, but %q", name, slices.Sorted(maps.Keys(all)))
+	}
+	return found
+}
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what the chart says now; look at it after \"make generate\"", file)
+	}
+}
+
+func TestLint(t *testing.T) {
+	lint := action.NewLint()
+	lint.Namespace, lint.Strict, lint.KubeVersion = namespace, true, oldest(t, load(t))
+	result := lint.Run([]string{folder}, nil)
+	for _, message := range result.Messages {
+		t.Log(message)
+	}
+	for _, err := range result.Errors {
+		t.Error(err)
+	}
+	if result.TotalChartsLinted != 1 {
+		t.Errorf("%d charts were looked at", result.TotalChartsLinted)
+	}
+}
+
+func TestDefaultsRenderAsBefore(t *testing.T) {
+	r := rendered(t)
+	golden(t, "testdata/default.yaml", r.Manifest)
+	golden(t, "testdata/notes.txt", r.Info.Notes+"\n")
+}
+
+func TestProxyRendersAsBefore(t *testing.T) {
+	r := rendered(t, "routing.enabled=false,proxy.enabled=true")
+	golden(t, "testdata/proxy.yaml", r.Manifest)
+	golden(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
+}
+
+// What the program holds is all that is in the folder.
+func TestEmbeddedChartIsWhole(t *testing.T) {
+	embedded, err := charts.Vicinity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range load(t).Raw {
+		got, err := fs.ReadFile(embedded, f.Name)
+		if err != nil || !slices.Equal(got, f.Data) {
+			t.Errorf("%s is not embedded as it is: %v", f.Name, err)
+		}
+	}
+}

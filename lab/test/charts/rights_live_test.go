@@ -1,0 +1,139 @@
+package charts_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"vicinity.dev/vicinity/test/rig"
+)
+
+// TestRightsInACluster has an API server judge what somebody with the controller's account
+// writes: what the controller does is allowed, and what it never does is refused.
+func TestRightsInACluster(t *testing.T) {
+	c := rig.Start(t, rig.Shape{Name: "test-rights", Zones: []string{"a"}, SingleStack: true})
+	ctx, r := t.Context(), rendered(t)
+	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n")
+	c.Make(namespace, "{apiVersion: v1, kind: Secret, metadata: {name: vicinity-webhook-certificate}}\n---\n{apiVersion: v1, kind: Secret, metadata: {name: other}}\n")
+	rbac, admission := c.RbacV1(), c.AdmissionregistrationV1()
+	for _, err := range []error{
+		second(rbac.ClusterRoles().Create(ctx, object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller"), metav1.CreateOptions{})),
+		second(rbac.ClusterRoleBindings().Create(ctx, object[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding vicinity-controller"), metav1.CreateOptions{})),
+		second(rbac.Roles(namespace).Create(ctx, object[*rbacv1.Role](t, r, "Role vicinity-controller"), metav1.CreateOptions{})),
+		second(rbac.RoleBindings(namespace).Create(ctx, object[*rbacv1.RoleBinding](t, r, "RoleBinding vicinity-controller"), metav1.CreateOptions{})),
+		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy vicinity-controller-writes"), metav1.CreateOptions{})),
+		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding vicinity-controller-writes"), metav1.CreateOptions{})),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: new(int32(80))}},
+	}
+	for i := range 1000 {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.9.%d.%d", i/250, i%250+1)}, NodeName: new(fmt.Sprintf("node-%d", i)), Zone: new("a"),
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("web-%d", i)},
+		})
+	}
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	if err := second(c.CoreV1().Services("shop").Create(ctx, service, metav1.CreateOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	if err := second(c.DiscoveryV1().EndpointSlices("shop").Create(ctx, slice, metav1.CreateOptions{})); err != nil {
+		t.Fatal(err)
+	}
+
+	config := rest.CopyConfig(c.Config())
+	config.Impersonate = rest.ImpersonationConfig{UserName: own, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	controller, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onService := func(sub ...string) func(context.Context, string) error {
+		return func(ctx context.Context, patch string) error {
+			return second(controller.CoreV1().Services("shop").Patch(ctx, "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, sub...))
+		}
+	}
+	onSlice := func(ctx context.Context, patch string) error {
+		return second(controller.DiscoveryV1().EndpointSlices("shop").Patch(ctx, "web-1", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}))
+	}
+	hints := []string{}
+	for i := range 1000 {
+		hints = append(hints, fmt.Sprintf(`{"op":"add","path":"/endpoints/%d/hints","value":{"forZones":[{"name":"a"}]}}`, i))
+	}
+	secrets := func(ctx context.Context, selector string) error {
+		return second(controller.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector}))
+	}
+	const policy, role = "vicinity-controller-writes", "cannot"
+	// The API server takes a moment to know of the roles and of the policy. Each try changes
+	// something, because the policy has nothing against a write that changes nothing.
+	tries := 0
+	c.Await("the rights to be known", func(ctx context.Context) (string, error) {
+		tries++
+		err := onService()(ctx, fmt.Sprintf(`{"spec":{"externalIPs":["198.51.100.%d"]}}`, tries%250+1))
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy) {
+			return "", nil
+		}
+		return fmt.Sprint(err), nil
+	})
+	for _, test := range []struct {
+		name, refused string
+		do            func(context.Context, string) error
+		what          string
+	}{
+		{"the label of routed Services", "", onService(), `{"metadata":{"labels":{"vicinity.dev/routed":"true"}}}`},
+		{"a Service is taken", "", onService(), `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"vicinity"}}}`},
+		{"it is given back", "", onService(), `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":null}}}`},
+		{"the outcome", "", onService("status"), `{"status":{"conditions":[{"type":"vicinity.dev/TopologyRouting","status":"True","reason":"Allocated","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`},
+		{"the outcome goes", "", onService("status"), `{"status":{"conditions":[{"$patch":"delete","type":"vicinity.dev/TopologyRouting"}]}}`},
+		{"hints of 1,000 endpoints", "", onSlice, "[" + strings.Join(hints, ",") + "]"},
+		{"what is held", "", onSlice, `[{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/held":"a"}}]`},
+		{"the Secret", "", secrets, "metadata.name=vicinity-webhook-certificate"},
+
+		{"another proxy", policy, onService(), `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"other"}}}`},
+		{"a foreign label", policy, onService(), `{"metadata":{"labels":{"app":"other"}}}`},
+		{"a foreign annotation", policy, onService(), `{"metadata":{"annotations":{"a":null}}}`},
+		{"the selector", policy, onService(), `{"spec":{"selector":{"app":"other"}}}`},
+		{"a port", policy, onService(), `{"spec":{"ports":[{"port":80,"targetPort":22}]}}`},
+		{"an external address", policy, onService(), `{"spec":{"externalIPs":["192.0.2.1"]}}`},
+		{"a load balancer", policy, onService("status"), `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`},
+		{"a foreign condition", policy, onService("status"), `{"status":{"conditions":[{"type":"Other","status":"True","reason":"A","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`},
+		{"an address", policy, onSlice, `[{"op":"replace","path":"/endpoints/999/addresses","value":["192.0.2.1"]}]`},
+		{"an endpoint less", policy, onSlice, `[{"op":"remove","path":"/endpoints/0"}]`},
+		{"the Service of a slice", policy, onSlice, `[{"op":"replace","path":"/metadata/labels/kubernetes.io~1service-name","value":"other"}]`},
+		{"all Secrets", role, secrets, ""},
+		{"another Secret", role, secrets, "metadata.name=other"},
+	} {
+		err := test.do(ctx, test.what)
+		switch {
+		case test.refused == "" && err != nil:
+			t.Errorf("%s: %v", test.name, err)
+		case test.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.refused)):
+			t.Errorf("%s: the answer is %v, want that %q refuses it", test.name, err, test.refused)
+		}
+	}
+	// The policy is in the way of nobody else.
+	if err := second(c.CoreV1().Services("shop").Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})); err != nil {
+		t.Errorf("an administrator: %v", err)
+	}
+}
+
+// second is the error of a call that gives an object too.
+func second[T any](_ T, err error) error { return err }

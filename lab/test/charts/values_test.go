@@ -1,0 +1,428 @@
+package charts_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v4/pkg/strvals"
+)
+
+// schema is as much of a JSON schema as the chart's has.
+type schema struct {
+	Description          string             `json:"description"`
+	Type                 any                `json:"type"`
+	Enum                 []string           `json:"enum"`
+	Pattern              string             `json:"pattern"`
+	Minimum              *int               `json:"minimum"`
+	Maximum              *int               `json:"maximum"`
+	Properties           map[string]*schema `json:"properties"`
+	AdditionalProperties any                `json:"additionalProperties"`
+}
+
+// value is one that users can set.
+type value struct {
+	path []string
+	schema
+	byDefault any
+}
+
+func (v value) name() string { return strings.Join(v.path, ".") }
+
+// global is what a chart hands to those that are part of it. Vicinity reads nothing of
+// it.
+const global = "global"
+
+// readSchema reads the chart's.
+func readSchema(t *testing.T) *schema {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &schema{}
+	if err := json.Unmarshal(text, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// values are all that the schema knows, by name.
+func values(t *testing.T) []value {
+	t.Helper()
+	var all []value
+	var walk func(s *schema, path []string, defaults any)
+	walk = func(s *schema, path []string, defaults any) {
+		// A part of values that is described is a value itself.
+		if s.Description != "" {
+			all = append(all, value{path: path, schema: *s, byDefault: defaults})
+			return
+		}
+		fields, _ := defaults.(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			if len(path) == 0 && name == global {
+				continue
+			}
+			if _, ok := fields[name]; !ok {
+				t.Errorf("%s is in values.schema.json and not in values.yaml", strings.Join(append(path, name), "."))
+			}
+			walk(s.Properties[name], append(slices.Clone(path), name), fields[name])
+		}
+		for name := range fields {
+			if s.Properties[name] == nil {
+				t.Errorf("%s is in values.yaml and not in values.schema.json", strings.Join(append(path, name), "."))
+			}
+		}
+	}
+	walk(readSchema(t), nil, load(t).Values)
+	if len(all) < 30 {
+		t.Fatalf("found %d values", len(all))
+	}
+	return all
+}
+
+var (
+	commentLine = regexp.MustCompile(`^ *# (.+)$`)
+	keyLine     = regexp.MustCompile(`^( *)([A-Za-z]+):`)
+)
+
+// comments are those right above the values of values.yaml, by name.
+func comments(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	var path []string
+	comment := ""
+	for line := range strings.Lines(string(text)) {
+		if match := commentLine.FindStringSubmatch(strings.TrimSuffix(line, "\n")); match != nil {
+			comment = match[1]
+			continue
+		}
+		if match := keyLine.FindStringSubmatch(line); match != nil {
+			path = append(path[:len(match[1])/2], match[2])
+			found[strings.Join(path, ".")] = comment
+		}
+		comment = ""
+	}
+	return found
+}
+
+func TestEveryValueIsCommented(t *testing.T) {
+	found := comments(t)
+	for _, v := range values(t) {
+		if found[v.name()] != v.Description {
+			t.Errorf("%s is described in values.schema.json by %q, and the line above it in values.yaml is %q", v.name(), v.Description, found[v.name()])
+		}
+	}
+}
+
+// other is a value that the schema allows and that is not the default.
+func (v value) other(t *testing.T) any {
+	t.Helper()
+	switch was := v.byDefault.(type) {
+	case bool:
+		return !was
+	case float64:
+		if v.Maximum != nil && int(was)+2 > *v.Maximum {
+			return int(was) - 2
+		}
+		return int(was) + 2 // the number behind a port is another's
+	case string:
+		for _, allowed := range v.Enum {
+			if allowed != was {
+				return allowed
+			}
+		}
+		for _, candidate := range []string{"other", "7s", "7%", "host:7", "sha256:" + strings.Repeat("0f", 32)} {
+			if candidate != was && regexp.MustCompile(v.Pattern).MatchString(candidate) {
+				return candidate
+			}
+		}
+	}
+	switch strings.TrimPrefix(v.name(), "proxy.") {
+	case "resources":
+		return map[string]any{"limits": map[string]any{"memory": "3Gi"}}
+	case "detectLocal.mode":
+		return "NodeCIDR"
+	case "healthPort", "metricsPort":
+		return 10300
+	case "conntrack.maxPerCore", "conntrack.min":
+		return 1 << 20
+	case "clusterCIDRs", "nodePortAddresses", "externalIPs":
+		return []any{"192.0.2.0/24"}
+	case "image.pullSecrets":
+		return []any{map[string]any{"name": "other"}}
+	case "tolerations":
+		return []any{map[string]any{"operator": "Exists"}, map[string]any{"key": "other", "operator": "Exists"}}
+	case "affinity":
+		return map[string]any{"nodeAffinity": map[string]any{"preferredDuringSchedulingIgnoredDuringExecution": []any{}}}
+	case "routing.excludedNamespaces":
+		return []any{"other"}
+	}
+	if v.Type == "object" {
+		return map[string]any{"other": "value"}
+	}
+	t.Fatalf("%s: nothing is known that it can be but %v", v.name(), v.byDefault)
+	return nil
+}
+
+// nested puts a value where its path says.
+func nested(path []string, leaf any) map[string]any {
+	for _, name := range slices.Backward(path[1:]) {
+		leaf = map[string]any{name: leaf}
+	}
+	return map[string]any{path[0]: leaf}
+}
+
+// put sets a value where its path says.
+func put(values map[string]any, path []string, leaf any) {
+	for _, name := range path[:len(path)-1] {
+		below, ok := values[name].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			values[name] = below
+		}
+		values = below
+	}
+	values[path[len(path)-1]] = leaf
+}
+
+// A value that changes nothing is a promise that is not kept.
+func TestEveryValueIsUsed(t *testing.T) {
+	// What is off by default shows nothing of its other values.
+	const on = "proxy.enabled=true"
+	before := rendered(t, on)
+	for _, v := range values(t) {
+		set := map[string]any{}
+		if v.name() == "proxy.enabled" {
+			set = nested(v.path, false)
+		} else {
+			if err := strvals.ParseInto(on, set); err != nil {
+				t.Fatal(err)
+			}
+			put(set, v.path, v.other(t))
+		}
+		r, err := renderValues(t, set)
+		if err != nil {
+			t.Errorf("%s: %v", v.name(), err)
+			continue
+		}
+		if r.Manifest == before.Manifest {
+			t.Errorf("%s: %v changes nothing", v.name(), v.other(t))
+		}
+		objects(t, r)
+	}
+}
+
+// What is misspelled must not be passed over in silence.
+func TestWhatIsUnknownIsRefused(t *testing.T) {
+	var walk func(s *schema, path []string)
+	walk = func(s *schema, path []string) {
+		if s.Type == "object" && len(s.Properties) > 0 {
+			wrong := append(slices.Clone(path), "mistake")
+			_, err := renderValues(t, nested(wrong, "x"))
+			where := fmt.Sprintf("at '%s': additional properties 'mistake' not allowed", strings.Join(append([]string{""}, path...), "/"))
+			if err == nil || !strings.Contains(err.Error(), where) {
+				t.Errorf("%s is not refused by name: %v", strings.Join(wrong, "."), err)
+			}
+			if s.AdditionalProperties != false {
+				t.Errorf("the schema of %q allows what it does not know", path)
+			}
+		}
+		for name, below := range s.Properties {
+			if name != global {
+				walk(below, append(slices.Clone(path), name))
+			}
+		}
+	}
+	walk(readSchema(t), nil)
+}
+
+func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+	for _, test := range []struct{ set, names string }{
+		{"replicas=0", "/replicas"},
+		{"replicas=two", "/replicas"},
+		{"routing.takeOverAuto=perhaps", "/routing/takeOverAuto"},
+		{"routing.groups.size=1001", "/routing/groups/size"},
+		{"routing.shrinkGrace=soon", "/routing/shrinkGrace"},
+		{"routing.shrinkGrace=10", "/routing/shrinkGrace"},
+		{"routing.shrinkGrace=2h", "/routing/shrinkGrace"},
+		{"routing.groups.handBackGrace=61m", "/routing/groups/handBackGrace"},
+		{"webhooks.port=443", "/webhooks/port"},
+		{"routing.excludedNamespaces={A_B}", "/routing/excludedNamespaces/0"},
+		{"image.digest=latest", "/image/digest"},
+		{"image.repository=", "/image/repository"},
+		{"log.level=loud", "/log/level"},
+		{"nodeSelector.a=1", "/nodeSelector/a"},
+		{"topologySpread.whenUnsatisfiable=Never", "/topologySpread/whenUnsatisfiable"},
+		{"proxy.apiServer=10.0.0.1", "/proxy/apiServer"},
+		{"proxy.apiServer=https://10.0.0.1:443", "/proxy/apiServer"},
+		{"proxy.apiServer=fd00::1:443", "/proxy/apiServer"},
+		{"proxy.clusterCIDRs={10.0.0.0}", "/proxy/clusterCIDRs/0"},
+		{"proxy.detectLocal.mode=bridge", "/proxy/detectLocal/mode"},
+		{"proxy.detectLocal.bridgeInterface=sixteen-letters-", "/proxy/detectLocal/bridgeInterface"},
+		{"proxy.detectLocal.interfaceNamePrefix=veth*", "/proxy/detectLocal/interfaceNamePrefix"},
+		{"proxy.nodePortAddresses={eth0}", "/proxy/nodePortAddresses/0"},
+		{"proxy.externalIPs={10.0.0.1}", "/proxy/externalIPs/0"},
+		{"proxy.externalIPs={All}", "/proxy/externalIPs/0"},
+		{"proxy.masquerade.bit=32", "/proxy/masquerade/bit"},
+		{"proxy.minSyncPeriod=2h", "/proxy/minSyncPeriod"},
+		{"proxy.maxElements=-1", "/proxy/maxElements"},
+		{"proxy.maxServiceElements=0.5", "/proxy/maxServiceElements"},
+		{"proxy.enabled=true,proxy.maxServiceElements=2000000,proxy.maxElements=1000000", "proxy.maxServiceElements: 2000000 is more than proxy.maxElements, which is 1000000"},
+		{"proxy.maxAffinityClients=0", "/proxy/maxAffinityClients"},
+		{"proxy.maxAffinityClients=65536", "/proxy/maxAffinityClients"},
+		{"proxy.healthPort=0", "/proxy/healthPort"},
+		{"proxy.metricsPort=65536", "/proxy/metricsPort"},
+		{"proxy.conntrack.maxPerCore=-1", "/proxy/conntrack/maxPerCore"},
+		{"proxy.conntrack.min=many", "/proxy/conntrack/min"},
+		{"proxy.conntrack.tcpEstablishedTimeout=90ms", "/proxy/conntrack/tcpEstablishedTimeout"},
+		{"proxy.conntrack.tcpCloseWaitTimeout=1d", "/proxy/conntrack/tcpCloseWaitTimeout"},
+		{"proxy.conntrack.udpTimeout=-1s", "/proxy/conntrack/udpTimeout"},
+		{"proxy.conntrack.udpStreamTimeout=90000h", "/proxy/conntrack/udpStreamTimeout"},
+		{"proxy.enabled=true,proxy.metricsPort=10266", "proxy.metricsPort: 10266 is the port of proxy.healthPort already; give another"},
+		{"proxy.enabled=true,proxy.allServices=true,proxy.healthPort=10249", "proxy.metricsPort: 10249 is the port of proxy.healthPort already; give another"},
+		{"proxy.maxUnavailable=0", "/proxy/maxUnavailable"},
+		{"proxy.maxUnavailable=101%", "/proxy/maxUnavailable"},
+		{"metrics.port=8081", "metrics.port: 8081 is the port of the health checks already; give another"},
+		{"webhooks.port=8081", "webhooks.port: 8081 is the port of the health checks already; give another"},
+		{"webhooks.port=8080", "webhooks.port: 8080 is the port of metrics.port already; give another"},
+		{"webhooks.port=6060,profiling.enabled=true", "webhooks.port: 6060 is the port of profiling already; give another"},
+		{"fullnameOverride=UPPER", `"UPPER", which names of objects begin with`},
+		{"nameOverride=Bad_Name", `"vicinity-Bad_Name", which names of objects begin with`},
+		{"fullnameOverride=1st", `"1st", which names of objects begin with`},
+	} {
+		if _, err := render(t, test.set); err == nil || !strings.Contains(err.Error(), test.names) {
+			t.Errorf("%s is not refused by name: %v", test.set, err)
+		}
+	}
+}
+
+// A port that nobody listens on is anybody's.
+func TestPortsOfWhatIsOffAreFree(t *testing.T) {
+	for _, set := range []string{
+		"webhooks.port=6060", "webhooks.port=8080,metrics.enabled=false",
+		"metrics.port=9443,webhooks.endpointSlices.enabled=false,webhooks.services.enabled=false,webhooks.policies.enabled=false",
+	} {
+		objects(t, rendered(t, set))
+	}
+}
+
+// Names and labels that YAML takes for numbers and truth values are text.
+func TestNamesThatLookLikeSomethingElse(t *testing.T) {
+	for _, test := range []struct {
+		namespace string
+		values    map[string]any
+	}{
+		{"123", nil},
+		{"1e5", map[string]any{"nameOverride": "on", "fullnameOverride": "vicinity", "priorityClassName": "1e3"}},
+		{"true", map[string]any{"fullnameOverride": "true"}},
+		{"vicinity-system", map[string]any{"nameOverride": "1e3"}},
+		{"456", map[string]any{"proxy": map[string]any{"enabled": true}}},
+	} {
+		r, err := renderIn(t, test.namespace, test.values)
+		if err != nil {
+			t.Errorf("namespace %s, %v: %v", test.namespace, test.values, err)
+			continue
+		}
+		objects(t, r)
+	}
+}
+
+// Null takes a default away and puts nothing in its place.
+func TestNullIsNothing(t *testing.T) {
+	for _, set := range []string{"resources=null", "resources.limits=null", "routing.excludedNamespaces=null", "nodeSelector=null", "tolerations=null", "podLabels=null"} {
+		objects(t, rendered(t, set))
+	}
+}
+
+// A duration that a program refuses would have it start and end again and again.
+func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
+	longest := map[string]time.Duration{"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "proxy.minSyncPeriod": time.Minute, "routing.replanAfter": 24 * time.Hour}
+	candidates := []string{
+		"0s", "0.5s", "500ms", "9999ms", "9s", "59.9s", "60s", "1m", "1m0s", "61s", "1m30s", "90s", "999s", "3599s", "3599.9s", "3600s", "5m0.5s",
+		"59m59s", "60m", "1h", "1h0m0s", "1h1s", "1h0m1s", "2h", "60m1s", "61m", "99m", "3600.5s", "3601s", "9999s", "36000s", "24h", "24h0m0s", "24h0m1s", "25h", "1440m", "1441m", "86400s", "86400.5s", "86401s", "1000000000ms",
+	}
+	found := 0
+	for _, v := range values(t) {
+		text, ok := v.byDefault.(string)
+		if _, err := time.ParseDuration(text); !ok || err != nil {
+			continue
+		}
+		found++
+		pattern, most := regexp.MustCompile(v.Pattern), longest[v.name()]
+		for _, text := range append(candidates, text) {
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if taken := pattern.MatchString(text); taken != (d <= most) {
+				t.Errorf("%s: %s is let pass: %t; at most %s is allowed", v.name(), text, taken, most)
+			}
+		}
+		for _, text := range []string{"", "10", "soon", "-1s", "s", "1d"} {
+			if pattern.MatchString(text) {
+				t.Errorf("%s: %s is let pass", v.name(), text)
+			}
+		}
+	}
+	if found != len(longest) {
+		t.Errorf("found %d durations", found)
+	}
+}
+
+const (
+	installDocument = "../../../docs/install.md"
+	tableBegin      = "<!-- values: written by make generate -->\n"
+	tableEnd        = "<!-- end of values -->\n"
+)
+
+// table are all values for people to read.
+func table(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| value | default | says |\n| --- | --- | --- |\n")
+	for _, v := range values(t) {
+		text, err := json.Marshal(v.byDefault)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.name(), text, v.said())
+	}
+	return b.String()
+}
+
+// said is a description with what is allowed.
+func (v value) said() string {
+	text := v.Description
+	if len(v.Enum) > 0 {
+		text += " One of " + strings.Join(v.Enum, ", ") + "."
+	}
+	if v.Minimum != nil && v.Maximum != nil {
+		text += fmt.Sprintf(" From %d to %d.", *v.Minimum, *v.Maximum)
+	}
+	return text
+}
+
+func TestDocumentedValuesAreCurrent(t *testing.T) {
+	text, err := os.ReadFile(installDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begun := strings.Cut(string(text), tableBegin)
+	_, after, ended := strings.Cut(rest, tableEnd)
+	if !begun || !ended {
+		t.Fatalf("%s has no place for the values: %q and %q", installDocument, tableBegin, tableEnd)
+	}
+	golden(t, installDocument, before+tableBegin+table(t)+tableEnd+after)
+}

@@ -1,0 +1,887 @@
+package e2e_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// labArea is the lab itself: that it behaves as a real cluster does, and what it
+// measures is true.
+func labArea() area {
+	return area{
+		name:  "lab",
+		shape: shape.Default,
+		promises: []promise{
+			{name: "spread", keep: spread},
+			{name: "prefer-same-zone", keep: preferSameZone},
+			{name: "local-policy", keep: localPolicy},
+			{name: "node-port", keep: nodePort},
+			{name: "headless", keep: headless},
+			{name: "dual-stack", keep: dualStack},
+			{name: "udp", keep: udp},
+			{name: "tcp", keep: tcp},
+			{name: "connections", keep: connections},
+			{name: "pod-start", keep: podStart},
+			{name: "memory", keep: memory},
+			{name: "api-server-killed", keep: apiServerKilled},
+			{name: "etcd-restarted", keep: etcdRestarted},
+			{name: "agent-killed", keep: agentKilled},
+			{name: "zone-cut", keep: zoneCut},
+			{name: "node-stopped", keep: nodeStopped, within: 4 * time.Minute},
+			{name: "node-added", keep: nodeAdded},
+			{name: "exec-attach-forward", keep: execAttachForward},
+			{name: "probes", keep: probes},
+			{name: "host-port", keep: hostPorts},
+			{name: "pod-dns", keep: podDNS},
+			{name: "volumes-update", keep: volumesUpdate},
+			{name: "agent-per-node", keep: agentPerNode},
+			{name: "high-availability", keep: highAvailability},
+			{name: "control-plane-only", keep: controlPlaneOnly},
+			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute},
+			{name: "node-removed", keep: nodeRemoved, within: 5 * time.Minute},
+			{name: "port-taken", keep: portTaken, within: 5 * time.Minute},
+			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute},
+			{name: "scale", keep: scale, within: time.Hour},
+			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute},
+		},
+	}
+}
+
+// The pods of most promises: two endpoints in each zone, and a client on each node.
+const (
+	echoes  = 6
+	clients = 6
+)
+
+// deploy runs an echo Service and clients, and waits until it answers.
+func (s *scene) deploy(ctx context.Context, spec ...string) error {
+	return s.serve(ctx, lab.EchoManifests("echo", echoes, spec...), echoes)
+}
+
+// serve runs an echo Service as manifests say, and clients, and waits until it has its
+// endpoints and answers.
+func (s *scene) serve(ctx context.Context, manifests string, endpoints int) error {
+	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
+		return err
+	}
+	if err := s.WaitDeployment(ctx, s.namespace, "client"); err != nil {
+		return err
+	}
+	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
+		return err
+	}
+	return s.settled(ctx, lab.LoadOptions{})
+}
+
+// settled waits until the Service answers all clients: proxies need a moment.
+func (s *scene) settled(ctx context.Context, o lab.LoadOptions) error {
+	o.Plan.Rate, o.Plan.Duration = 200, 250*time.Millisecond
+	return kube.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		return failures(result), nil
+	})
+}
+
+// allUsed waits until the clients of each node are answered by all endpoints: proxies may
+// know some of them a second before others.
+func (s *scene) allUsed(ctx context.Context, endpoints int) error {
+	return kube.Wait(ctx, "all endpoints to be used from every node", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}})
+		if err != nil {
+			return "", err
+		}
+		used := map[string]int{}
+		for _, flow := range result.Flows {
+			used[flow.Node]++
+		}
+		for node, number := range used {
+			if number < endpoints {
+				return fmt.Sprintf("%s uses %d of %d", node, number, endpoints), nil
+			}
+		}
+		return failures(result), nil
+	})
+}
+
+// load sends requests to the echo Service of the scene.
+func (s *scene) load(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
+	o.Namespace, o.Service = s.namespace, "echo"
+	return s.cluster.Load(ctx, o)
+}
+
+// planLoad is load to the echo Service that waits for answers with patience.
+func (s *scene) planLoad(ctx context.Context, o lab.LoadOptions) (lab.LoadJob, error) {
+	o.Namespace, o.Service = s.namespace, "echo"
+	o.Plan.Timeout = cmp.Or(o.Plan.Timeout, patience)
+	return s.cluster.PlanLoad(ctx, o)
+}
+
+// planLoadOf is load to another Service of the scene whose answers come from pods of the
+// echo Service.
+func (s *scene) planLoadOf(ctx context.Context, service string, plan load.Plan) (lab.LoadJob, error) {
+	plan.Timeout = cmp.Or(plan.Timeout, patience)
+	job, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{Namespace: s.namespace, Service: service, Plan: plan})
+	job.Plan.Service = "" // the pods say they are of echo
+	return job, err
+}
+
+// flawless is load of which nothing may fail.
+func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
+	job, err := s.planLoad(ctx, o)
+	if err != nil {
+		return load.Result{}, err
+	}
+	return s.runFlawless(ctx, job)
+}
+
+func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob) (result load.Result, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
+		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
+		return disturbed, err
+	})
+	return result, err
+}
+
+// runOnce is runFlawless that is not repeated, and says how the machine disturbed it.
+func (s *scene) runOnce(ctx context.Context, job lab.LoadJob, watch load.Watch) (result load.Result, disturbed string, err error) {
+	if result, err = job.Run(ctx, watch); err != nil {
+		return result, "", err
+	}
+	if disturbed = disturbance(result); disturbed != "" {
+		return result, disturbed, nil
+	}
+	if text := failures(result); text != "" {
+		return result, "", errors.Join(errors.New(text), s.keepConnections())
+	}
+	return result, "", nil
+}
+
+// keepConnections writes the tracked connections of each node to a file, since they are
+// gone when somebody looks for the cause. It returns the path as an error.
+func (s *scene) keepConnections() error {
+	kept, err := os.CreateTemp("", "vicinity-connections-*.json")
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	encoder := json.NewEncoder(kept)
+	for _, node := range s.cluster.Shape().Nodes() {
+		connections, err := s.cluster.Connections(node.Name)
+		if err != nil {
+			return err
+		}
+		for _, connection := range connections {
+			if err := encoder.Encode(map[string]any{"node": node.Name, "connection": connection}); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("the connections that the nodes track are in %s", kept.Name())
+}
+
+// patience is the timeout of answers. A slow machine delays them for seconds; what takes
+// longer is lost.
+const patience = 10 * time.Second
+
+// failures says what failed, or nothing. Requests during which the machine stood still
+// count as failed: callers repeat what was disturbed.
+func failures(r load.Result) string {
+	if r.Failed() == 0 && r.Answered > 0 && r.Stalled == 0 {
+		return lateness(r)
+	}
+	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
+	if r.Stalled+r.Unsent.Late > 0 {
+		text += fmt.Sprintf(" (and %d failed, %d were late while the machine stood still)", r.Stalled, r.Unsent.Late)
+	}
+	if len(r.Examples) > 0 {
+		first := r.Examples[0]
+		text += fmt.Sprintf(", the first after %.2f s from %s to %s: %s: %s", first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
+	}
+	return text
+}
+
+// lateness says that answers were so late that there was an outage of seconds, or nothing.
+func lateness(r load.Result) string {
+	if !tooLate(r, r.Slow) {
+		return ""
+	}
+	times := r.Latency().Quantiles(0.5, 0.99)
+	return fmt.Sprintf("%d of %d answers took over half of the time that is waited for them, up to %.1f s (half of all %.3f s, 99 of 100 %.3f s; %d were not sent since too many were under way)",
+		r.Slow, r.Answered, r.Latency().Max().Seconds(), times[0].Seconds(), times[1].Seconds(), r.Unsent.Busy)
+}
+
+// tooLate reports whether there are more late answers than by chance.
+func tooLate(r load.Result, late int64) bool { return late > max(2, r.Answered/2000) }
+
+// heavyPlan is enough to measure shares within one or two points.
+func heavyPlan() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
+
+// lightPlan is enough to see that something works.
+func lightPlan() load.Plan { return load.Plan{Rate: 200, Duration: 2 * time.Second} }
+
+// measured is load with what the fabric counted during it.
+func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Result, traffic lab.Traffic, err error) {
+	job, err := s.planLoad(ctx, o)
+	if err != nil {
+		return result, nil, err
+	}
+	err = undisturbed(ctx, func() (string, error) {
+		before, err := s.cluster.Traffic()
+		if err != nil {
+			return "", err
+		}
+		var disturbed string
+		if result, disturbed, err = s.runOnce(ctx, job, load.Watch{}); err != nil {
+			return "", err
+		}
+		after, err := s.cluster.Traffic()
+		traffic = after.Since(before)
+		return disturbed, err
+	})
+	return result, traffic, err
+}
+
+// crossings are the shares of traffic between nodes that crosses zones: by the clients'
+// answers, and by the fabric's bytes.
+func crossings(result load.Result, traffic lab.Traffic) (answers, bytes float64) {
+	var between, across float64
+	for _, flow := range result.Flows {
+		if flow.Node != flow.To.Node {
+			between += float64(flow.Answers)
+			if flow.Zone != flow.To.Zone {
+				across += float64(flow.Answers)
+			}
+		}
+	}
+	return ratio(across, between), ratio(float64(traffic.CrossZone().Bytes), float64(traffic.All().Bytes))
+}
+
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// points is the difference of two shares in percentage points.
+func points(a, b float64) float64 { return 100 * math.Abs(a-b) }
+
+// agreement is the allowed difference between clients and fabric in points.
+const agreement = 2
+
+func spread(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	if err := s.allUsed(ctx, echoes); err != nil {
+		return "", err
+	}
+	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	const most = 3
+	worst := 0.0
+	zones := s.cluster.Shape().Zones
+	for _, zone := range zones {
+		answers := 0.0
+		for _, flow := range result.Flows {
+			if flow.To.Zone == zone.Name {
+				answers += float64(flow.Answers)
+			}
+		}
+		worst = max(worst, points(answers/float64(result.Answered), 1/float64(len(zones))))
+	}
+	if worst > most {
+		return "", fmt.Errorf("a zone's share of answers is %.1f points from a third; at most %d are allowed", worst, most)
+	}
+	answers, bytes := crossings(result, traffic)
+	if points(answers, bytes) > agreement {
+		return "", fmt.Errorf("between nodes %.1f %% of answers cross zones but %.1f %% of bytes; at most %d points apart are allowed", 100*answers, 100*bytes, agreement)
+	}
+	return fmt.Sprintf("within %.1f points of a third per zone; clients and fabric %.1f points apart; %d requests, 0 failed",
+		worst, points(answers, bytes), result.Due), nil
+}
+
+func preferSameZone(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
+		return "", err
+	}
+	err := s.stays(ctx)
+	if err != nil {
+		return "", err
+	}
+	result, traffic, err := s.measured(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	if result.InZone() < 1 {
+		return "", fmt.Errorf("%.2f %% of answers came from the client's zone; all should", 100*result.InZone())
+	}
+	_, bytes := crossings(result, traffic)
+	if 100*bytes > agreement {
+		return "", fmt.Errorf("no answer crossed zones, but %.1f %% of the fabric's bytes did; at most %d are allowed", 100*bytes, agreement)
+	}
+	return fmt.Sprintf("100 %% in zone by %d answers, %.1f %% by the fabric's bytes", result.Answered, 100*(1-bytes)), nil
+}
+
+// stays waits until proxies use the hints.
+func (s *scene) stays(ctx context.Context) error {
+	o := lab.LoadOptions{Plan: load.Plan{Rate: 400, Duration: 250 * time.Millisecond}}
+	return kube.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		if result.InZone() < 1 {
+			return fmt.Sprintf("%.0f %% do", 100*result.InZone()), nil
+		}
+		return "", nil
+	})
+}
+
+func localPolicy(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "internalTrafficPolicy: Local"); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	if result.InNode() < 1 {
+		return "", fmt.Errorf("%.1f %% of answers came from the client's node; all should", 100*result.InNode())
+	}
+	return fmt.Sprintf("%d answers, all from the client's node", result.Answered), nil
+}
+
+func nodePort(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "type: NodePort"); err != nil {
+		return "", err
+	}
+	o := lab.LoadOptions{Via: lab.ViaNodePort}
+	if err := s.settled(ctx, o); err != nil {
+		return "", err
+	}
+	o.Plan = lightPlan()
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d answers by the ports of %d nodes", result.Answered, len(s.cluster.Shape().Nodes())), nil
+}
+
+func headless(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx, "clusterIP: None"); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	pods := map[string]bool{}
+	for _, flow := range result.Flows {
+		pods[flow.To.Pod] = true
+	}
+	if len(pods) != echoes {
+		return "", fmt.Errorf("%d endpoints answered; %d should", len(pods), echoes)
+	}
+	return fmt.Sprintf("%d answers by the addresses of %d endpoints", result.Answered, len(pods)), nil
+}
+
+func dualStack(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	o := lab.LoadOptions{IPv6: true}
+	if err := s.settled(ctx, o); err != nil {
+		return "", err
+	}
+	o.Plan = lightPlan()
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d answers by IPv6", result.Answered), nil
+}
+
+func udp(ctx context.Context, s *scene) (string, error) { return s.speaks(ctx, load.UDP) }
+
+func tcp(ctx context.Context, s *scene) (string, error) { return s.speaks(ctx, load.TCP) }
+
+func (s *scene) speaks(ctx context.Context, protocol load.Protocol) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	o := lab.LoadOptions{Plan: load.Plan{Protocol: protocol}}
+	if err := s.settled(ctx, o); err != nil {
+		return "", err
+	}
+	o.Plan = lightPlan()
+	o.Plan.Protocol = protocol
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d answers", result.Answered), nil
+}
+
+// connections checks the tracked connections of nodes against the load.
+func connections(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
+	if err != nil {
+		return "", err
+	}
+	var tracked int64
+	for _, node := range s.cluster.Shape().Nodes() {
+		all, err := s.cluster.Connections(node.Name)
+		if err != nil {
+			return "", err
+		}
+		for _, c := range all {
+			// The Service's address, not the endpoint's own, and seen where the client is.
+			if _, ok := endpoints[c.Endpoint.Addr().String()]; ok && c.To != c.Endpoint {
+				tracked++
+			}
+		}
+	}
+	// Ended connections are remembered for longer than the load takes.
+	if tracked < result.Answered {
+		return "", fmt.Errorf("nodes track %d connections of %d", tracked, result.Answered)
+	}
+	return fmt.Sprintf("%d of %d connections found on the nodes, each with its endpoint", tracked, result.Answered), nil
+}
+
+// podStart is the time from when a pod is bound to a node until it is ready.
+func podStart(ctx context.Context, s *scene) (string, error) {
+	const pods, most = 30, 200 * time.Millisecond
+	watched, err := s.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	defer watched.Stop()
+	// One after the other: this measures the start of a pod, not the throughput of the
+	// machine.
+	var times []time.Duration
+	for i := range pods {
+		name := fmt.Sprintf("pod-%d", i)
+		took, err := s.startOne(ctx, name, func() (*corev1.Pod, error) {
+			select {
+			case event, ok := <-watched.ResultChan():
+				pod, isPod := event.Object.(*corev1.Pod)
+				if !ok || !isPod {
+					return nil, errors.New("the watch ended")
+				}
+				return pod, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		if err != nil {
+			return "", err
+		}
+		times = append(times, took)
+	}
+	slices.Sort(times)
+	median := times[len(times)/2]
+	if median > most {
+		return "", fmt.Errorf("from bound to ready it takes %v, the median of %d pods; at most %v is allowed", median.Round(time.Millisecond), pods, most)
+	}
+	return fmt.Sprintf("bound to ready in %v, the median of %d pods; at most %v", median.Round(time.Millisecond), pods, times[len(times)-1].Round(time.Millisecond)), nil
+}
+
+// startOne starts a pod and measures the time from its being bound to its being ready.
+func (s *scene) startOne(ctx context.Context, name string, next func() (*corev1.Pod, error)) (time.Duration, error) {
+	_, err := s.CoreV1().Pods(s.namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: "lab/sleep"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	var bound time.Time
+	for {
+		pod, err := next()
+		switch {
+		case err != nil:
+			return 0, err
+		case pod.Name != name:
+		case kube.PodReady(pod):
+			return time.Since(bound), nil
+		case pod.Spec.NodeName != "" && bound.IsZero():
+			bound = time.Now()
+		}
+	}
+}
+
+func memory(ctx context.Context, s *scene) (string, error) {
+	const most = 1536 << 20
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	// Pods of earlier promises may still be terminating.
+	var status lab.Status
+	err := kube.Wait(ctx, "all other pods to go", func(ctx context.Context) (missing string, err error) {
+		if status, err = s.cluster.Status(ctx); err != nil {
+			return "", err
+		}
+		if status.Pods == nil || *status.Pods != echoes+clients {
+			return "some are left", nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if status.Memory > most {
+		return "", fmt.Errorf("the lab holds %d MiB; at most %d are allowed", status.Memory>>20, most>>20)
+	}
+	if status.Pods == nil {
+		return "", errors.New("the number of pods is unknown although the API answers")
+	}
+	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), *status.Pods), nil
+}
+
+// during sends traffic while something is done, and for a while after. It repeats both if
+// the machine disturbed them.
+func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (result load.Result, err error) {
+	// Before the action, which may take the API server away.
+	job, err := s.planLoad(ctx, o)
+	if err != nil {
+		return load.Result{}, err
+	}
+	type outcome struct {
+		result    load.Result
+		disturbed string
+		err       error
+	}
+	err = undisturbed(ctx, func() (string, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		done := make(chan outcome, 1)
+		go func() {
+			result, disturbed, err := s.runOnce(ctx, job, load.Watch{})
+			done <- outcome{result, disturbed, err}
+		}()
+		if err := do(ctx); err != nil {
+			return "", err
+		}
+		end := <-done
+		result = end.result
+		return end.disturbed, end.err
+	})
+	return result, err
+}
+
+// identities are the pods of the scene with what a restart changes.
+func (s *scene) identities(ctx context.Context) ([]string, error) {
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			all = append(all, fmt.Sprintf("%s %s %s %d", pod.Name, pod.UID, c.ContainerID, c.RestartCount))
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// survives makes a component fail and starts it again while traffic flows, and compares the
+// pods.
+func (s *scene) survives(ctx context.Context, component string, end func(context.Context, string) error) (load.Result, error) {
+	before, err := s.identities(ctx)
+	if err != nil {
+		return load.Result{}, err
+	}
+	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 10 * time.Second}}, func(ctx context.Context) error {
+		if err := end(ctx, component); err != nil {
+			return err
+		}
+		return s.cluster.StartComponent(ctx, component)
+	})
+	if err != nil {
+		return result, err
+	}
+	// The component must work again: scale a Deployment up and down.
+	if err := s.scale(ctx, "client", clients+1); err != nil {
+		return result, fmt.Errorf("after %s came back: %w", component, err)
+	}
+	if err := s.scale(ctx, "client", clients); err != nil {
+		return result, fmt.Errorf("after %s came back: %w", component, err)
+	}
+	after, err := s.identities(ctx)
+	if err != nil {
+		return result, err
+	}
+	// Which client went again is the controller's choice; the echoes stay.
+	return result, sameEchoes(before, after)
+}
+
+func sameEchoes(before, after []string) error {
+	isClient := func(identity string) bool { return len(identity) > 6 && identity[:6] == "client" }
+	before, after = slices.DeleteFunc(before, isClient), slices.DeleteFunc(after, isClient)
+	if !slices.Equal(before, after) {
+		return fmt.Errorf("pods were restarted: before %q, after %q", before, after)
+	}
+	return nil
+}
+
+func (s *scene) scale(ctx context.Context, name string, replicas int32) error {
+	return s.scaleIn(ctx, s.namespace, name, replicas)
+}
+
+// scaleIn does not read the Deployment first: it may change before that is written.
+func (s *scene) scaleIn(ctx context.Context, namespace, name string, replicas int32) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if _, err := s.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale"); err != nil {
+		return err
+	}
+	return s.WaitDeployment(ctx, namespace, name)
+}
+
+func apiServerKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, err := s.survives(ctx, "kube-apiserver", s.cluster.KillComponent)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d requests during it, 0 failed; pods as before", result.Due), nil
+}
+
+func etcdRestarted(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	const objects = 200
+	for i := range objects {
+		_, err := s.CoreV1().ConfigMaps(s.namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i), Labels: map[string]string{"kept": "yes"}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return "", err
+		}
+	}
+	result, err := s.survives(ctx, "etcd", s.cluster.KillComponent)
+	if err != nil {
+		return "", err
+	}
+	list, err := s.CoreV1().ConfigMaps(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kept=yes"})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Items) != objects {
+		return "", fmt.Errorf("of %d objects %d are left", objects, len(list.Items))
+	}
+	return fmt.Sprintf("%d of %d objects kept; %d requests during it, 0 failed", len(list.Items), objects, result.Due), nil
+}
+
+func agentKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	before, err := s.identities(ctx)
+	if err != nil {
+		return "", err
+	}
+	result, err := s.survives(ctx, "agent", s.cluster.KillComponent)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d pods adopted, none restarted; %d requests during it, 0 failed", len(before), result.Due), nil
+}
+
+// zoneCut cuts a zone off from the others: traffic inside goes on. With the control plane
+// cut off too, its nodes go silent until that is healed.
+func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
+		return "", err
+	}
+	if err := s.stays(ctx); err != nil {
+		return "", err
+	}
+	zone := s.cluster.Shape().Zones[0].Name
+	if err := s.cluster.CutZone(ctx, zone, true); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.cluster.HealZone(context.WithoutCancel(ctx), zone)) }()
+	inside := lab.LoadOptions{Zones: []string{zone}, Plan: load.Plan{Rate: 200, Duration: 3 * time.Second}}
+	result, err := s.flawless(ctx, inside)
+	if err != nil {
+		return "", fmt.Errorf("inside the zone that is cut off: %w", err)
+	}
+	// Nothing outside reaches its endpoints.
+	outside := lab.LoadOptions{Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond}}
+	all, err := s.load(ctx, outside)
+	if err != nil {
+		return "", err
+	}
+	var within, beyond int64
+	for _, flow := range all.Flows {
+		switch {
+		case (flow.Zone == zone) != (flow.To.Zone == zone):
+			return "", fmt.Errorf("%d answers went from %s to %s although %s is cut off", flow.Answers, flow.To.Zone, flow.Zone, zone)
+		case flow.Zone == zone:
+			within += flow.Answers
+		case flow.Zone != flow.To.Zone:
+			beyond += flow.Answers
+		}
+	}
+	if within == 0 || beyond == 0 {
+		return "", fmt.Errorf("by the endpoints' addresses there were %d answers inside %s and %d from one to another of the other zones; there should be some of both",
+			within, zone, beyond)
+	}
+	if err := s.cluster.CutZone(ctx, zone, false); err != nil {
+		return "", err
+	}
+	if err := s.heard(ctx, zone); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border", result.Due), nil
+}
+
+// heard waits until all nodes of a zone have renewed their leases.
+func (s *scene) heard(ctx context.Context, name string) error {
+	begun := time.Now()
+	zone, _ := s.cluster.Shape().Zone(name)
+	return kube.Wait(ctx, "the nodes of "+name+" to be heard", func(ctx context.Context) (string, error) {
+		for _, node := range zone.Nodes {
+			lease, err := s.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(begun) {
+				return node.Name + " is silent", nil
+			}
+		}
+		return "", nil
+	})
+}
+
+// nodeStopped stops a node: its pods leave the slices after the grace period, traffic goes
+// on without failures, and the node comes back.
+func nodeStopped(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	node := s.cluster.Shape().Zones[0].Nodes[0].Name
+	begun := time.Now()
+	if err := s.cluster.StopNode(ctx, node); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.cluster.StartNode(context.WithoutCancel(ctx), node)) }()
+	err = kube.Wait(ctx, "the node's pods to leave the slices", func(ctx context.Context) (string, error) {
+		endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
+		if err != nil {
+			return "", err
+		}
+		for address, endpoint := range endpoints {
+			ready := endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready
+			if endpoint.NodeName != nil && *endpoint.NodeName == node && ready {
+				return address + " is still there", nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	timing := s.cluster.Shape().Timing
+	// Besides the grace: a renewal may be due, and the controllers take their time.
+	most := timing.MonitorGrace.Duration + timing.MonitorPeriod.Duration + 5*time.Second
+	if took > most {
+		return "", fmt.Errorf("its pods left the slices after %.1f s; at most %.1f are allowed", took.Seconds(), most.Seconds())
+	}
+	others := s.otherNodes(node)
+	if err := s.settled(ctx, lab.LoadOptions{Nodes: others}); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Nodes: others, Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("its pods left the slices after %.1f s; then %d requests, 0 failed", took.Seconds(), result.Due), nil
+}
+
+func (s *scene) otherNodes(not string) []string {
+	var names []string
+	for _, node := range s.cluster.Shape().Nodes() {
+		if node.Name != not {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
+// nodeAdded adds a node in a zone of its own, runs a pod there that answers through
+// the Service and by its log, drains the node and removes it.
+func nodeAdded(ctx context.Context, s *scene) (figure string, err error) {
+	begun := time.Now()
+	node, err := s.cluster.AddNode(ctx, shape.Node{Zone: "zone-new", Region: shape.DefaultRegion})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	defer func() { err = errors.Join(err, s.cluster.RemoveNode(context.WithoutCancel(ctx), node.Name)) }()
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	there := int64(0)
+	for _, flow := range result.Flows {
+		if flow.To.Node == node.Name {
+			there += flow.Answers
+		}
+	}
+	if there == 0 {
+		return "", errors.New("no answer came from the new node")
+	}
+	if err := s.Drain(ctx, io.Discard, node.Name); err != nil {
+		return "", err
+	}
+	if err := s.WaitDeployment(ctx, s.namespace, "echo"); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("ready after %.1f s, %d answers from it, drained", took.Seconds(), there), nil
+}

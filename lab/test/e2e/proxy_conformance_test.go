@@ -1,0 +1,646 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// The pods behind the Services of the table, one in each zone on the first node, and
+// those that ask, on the two nodes of the first zone: one with an endpoint of each
+// Service, one without.
+const tablePods = `apiVersion: v1
+kind: Pod
+metadata: {name: client-with, labels: {app: client}}
+spec: {nodeName: zone-a-1, terminationGracePeriodSeconds: 1, containers: [{name: client, image: lab/client}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client-without, labels: {app: client}}
+spec: {nodeName: zone-a-2, terminationGracePeriodSeconds: 1, containers: [{name: client, image: lab/client}]}
+`
+
+// backends are the pods behind, by the letters by which the table calls them.
+var backends = map[string]string{"a": "zone-a-1", "b": "zone-b-1", "c": "zone-c-1"}
+
+func backendPod(letter string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: be-%[1]s, labels: {app: be, letter: %[1]s}}
+spec:
+  nodeName: %[2]s
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: echo
+    image: lab/echo
+    ports: [{name: http, containerPort: 8080}, {name: tcp, containerPort: 8081}, {name: udp, containerPort: 8082, protocol: UDP}]
+    env: [{name: POD_NAME, value: %[1]s}]
+    readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: host-%[1]s, labels: {app: host, letter: %[1]s}}
+spec:
+  nodeName: %[2]s
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: echo
+    image: lab/echo
+    args: [--http-port=18080, --tcp-port=18081, --udp-port=18082]
+    env: [{name: POD_NAME, value: %[1]s}]
+    readinessProbe: {httpGet: {path: /readyz, port: 18080}, periodSeconds: 1}
+`, letter, backends[letter])
+}
+
+// server is a proxy that the table is tried with.
+type server struct {
+	name, suffix, annotations string
+}
+
+// serves reports whether the proxy can be had for the Service of a row.
+func (s server) serves(r *row) bool { return s.annotations == "" || !r.ungrouped }
+
+var servers = []server{
+	{name: "kube-proxy", suffix: "k"},
+	{name: "vicinity-proxy", suffix: "v", annotations: `vicinity.dev/proxy: "true"`},
+}
+
+// row is a Service of the table, with what is tried of it.
+type row struct {
+	name string
+	// annotations are YAML besides who serves it.
+	annotations string
+	// spec are lines of YAML besides the defaults: all backends, and the ports tcp, http
+	// and udp, of both families.
+	spec string
+	// selector and ports stand in place of the defaults. A selector "none" is none.
+	selector, ports string
+	// ingress says that the Service has addresses of a load balancer.
+	ingress, proxyMode bool
+	// external says that it has external IPs.
+	external bool
+	// ungrouped says that it has nothing to plan, and so no groups: kube-proxy keeps it
+	// unless vicinity-proxy serves all Services.
+	ungrouped bool
+	// endpoints are those of hand-made slices, in place of a selector.
+	endpoints []handmade
+	tries     []try
+}
+
+// handmade is an endpoint of a hand-made slice.
+type handmade struct {
+	letter     string
+	conditions string
+	// slice tells endpoints of several slices apart.
+	slice string
+	// name is a domain name in place of an address.
+	name string
+}
+
+// try is a number of connections of a kind, with what comes of them.
+type try struct {
+	from, to string
+	port     string // tcp unless said otherwise
+	want     string
+	// but is what vicinity-proxy does otherwise, and why.
+	but, why string
+	// only is a family, if not both.
+	only string
+}
+
+// What often comes of a try.
+const (
+	all      = "a b c as itself"
+	refused  = "refused"
+	noAnswer = "no answer"
+)
+
+// table is the whole surface of Services.
+func table() []row {
+	return []row{
+		{name: "plain", tries: []try{
+			{from: "pod-with", to: "cluster", want: all},
+			{from: "pod-without", to: "cluster", want: all},
+			{from: "pod-with", to: "cluster", port: "http", want: all},
+			{from: "pod-without", to: "cluster", port: "udp", want: all},
+			{from: "pod-with", to: "cluster", port: "numbered", want: all},
+			{from: "node-with", to: "cluster", want: all},
+			{from: "node-without", to: "cluster", want: all},
+			{from: "node-without", to: "cluster", port: "udp", want: all},
+			{from: "pod-with", to: "cluster", port: "unused-tcp", want: refused},
+			{from: "pod-with", to: "cluster", port: "unused-udp", want: refused},
+			{from: "node-with", to: "cluster", port: "unused-tcp", want: refused},
+		}},
+		{name: "same-number", ports: "[{name: tcp, port: 53, targetPort: tcp}, {name: udp, port: 53, targetPort: udp, protocol: UDP}]", tries: []try{
+			{from: "pod-with", to: "cluster", want: all},
+			{from: "pod-with", to: "cluster", port: "udp", want: all},
+		}},
+		{name: "no-endpoints", selector: "{app: nobody}", spec: "type: NodePort", tries: []try{
+			{from: "pod-with", to: "cluster", want: refused},
+			{from: "pod-with", to: "cluster", port: "udp", want: refused},
+			{from: "node-with", to: "cluster", want: refused},
+			{from: "outside", to: "node-port@with", want: refused},
+			{from: "pod-with", to: "node-port@without", want: refused},
+			{from: "node-with", to: "node-port@with", want: refused},
+		}},
+		{name: "node-port", spec: "type: NodePort", tries: []try{
+			{from: "outside", to: "node-port@with", want: "a b c as zone-a-1"},
+			{from: "outside", to: "node-port@without", want: "a b c as zone-a-2"},
+			{from: "outside", to: "node-port@without", port: "udp", want: "a b c as zone-a-2"},
+			{from: "pod-with", to: "node-port@with", want: "a b c as zone-a-1"},
+			// It leaves its node as it is, and is translated where it arrives.
+			{from: "pod-with", to: "node-port@without", want: "a b c as zone-a-2"},
+			{from: "node-with", to: "node-port@with", want: all},
+			{from: "node-with", to: "node-port@without", want: "a b c as zone-a-2"},
+			{from: "node-with", to: "node-port@localhost", want: refused},
+			{from: "pod-with", to: "cluster", want: all},
+		}},
+		{name: "external-ip", external: true, tries: []try{
+			{from: "outside", to: "external@with", want: "a b c as zone-a-1"},
+			{from: "outside", to: "external@without", want: "a b c as zone-a-2"},
+			{from: "pod-with", to: "external@without", want: "a b c as zone-a-1"},
+			{from: "node-with", to: "external@without", want: all},
+			{from: "pod-with", to: "cluster", want: all},
+		}},
+		{name: "load-balancer", spec: "type: LoadBalancer", ingress: true, tries: []try{
+			{from: "outside", to: "load-balancer@with", want: "a b c as zone-a-1"},
+			{from: "outside", to: "load-balancer@without", want: "a b c as zone-a-2"},
+			{from: "outside", to: "load-balancer@without", port: "udp", want: "a b c as zone-a-2"},
+			{from: "pod-without", to: "load-balancer@with", want: "a b c as zone-a-2"},
+			{from: "node-with", to: "load-balancer@without", want: all},
+			{from: "outside", to: "node-port@without", want: "a b c as zone-a-2"},
+		}},
+		{name: "no-node-ports", spec: "type: LoadBalancer\n  allocateLoadBalancerNodePorts: false", ingress: true, tries: []try{
+			{from: "outside", to: "load-balancer@with", want: "a b c as zone-a-1"},
+		}},
+		{name: "ip-mode-proxy", spec: "type: LoadBalancer", ingress: true, proxyMode: true, tries: []try{
+			{from: "outside", to: "load-balancer@with", want: noAnswer},
+			{from: "pod-with", to: "load-balancer@with", want: noAnswer},
+			{from: "outside", to: "node-port@with", want: "a b c as zone-a-1"},
+		}},
+		{name: "ranges-allow", spec: "type: LoadBalancer\n  loadBalancerSourceRanges: [172.30.0.1/32, \"fd00:172:30::1/128\"]", ingress: true, tries: []try{
+			{from: "outside", to: "load-balancer@with", want: "a b c as zone-a-1"},
+			{from: "pod-with", to: "load-balancer@with", want: noAnswer},
+			{from: "node-with", to: "load-balancer@with", want: noAnswer},
+			{from: "pod-with", to: "cluster", want: all},
+			{from: "outside", to: "node-port@with", want: "a b c as zone-a-1"},
+		}},
+		{name: "ranges-deny", spec: "type: LoadBalancer\n  loadBalancerSourceRanges: [192.0.2.0/24, \"2001:db8::/32\"]", ingress: true, tries: []try{
+			{from: "outside", to: "load-balancer@with", want: noAnswer},
+			{from: "outside", to: "load-balancer@with", port: "udp", want: noAnswer},
+			{from: "outside", to: "node-port@with", want: "a b c as zone-a-1"},
+		}},
+		{name: "internal-local", spec: "internalTrafficPolicy: Local", ungrouped: true, tries: []try{
+			{from: "pod-with", to: "cluster", want: "a as itself"},
+			{from: "node-with", to: "cluster", want: "a as itself"},
+			{from: "pod-without", to: "cluster", want: noAnswer},
+			{from: "pod-without", to: "cluster", port: "udp", want: noAnswer},
+			{from: "node-without", to: "cluster", want: noAnswer},
+		}},
+		{name: "internal-local-none", spec: "internalTrafficPolicy: Local", selector: "{app: nobody}", ungrouped: true, tries: []try{
+			{from: "pod-with", to: "cluster", want: refused},
+		}},
+		{name: "external-local", spec: "type: NodePort\n  externalTrafficPolicy: Local", tries: []try{
+			{from: "outside", to: "node-port@with", want: "a as itself"},
+			{from: "outside", to: "node-port@with", port: "udp", want: "a as itself"},
+			{from: "outside", to: "node-port@without", want: noAnswer},
+			{from: "pod-with", to: "node-port@with", want: all},
+			{from: "pod-without", to: "node-port@without", want: all},
+			// Endpoints answer it past the node that translated it.
+			{from: "pod-with", to: "node-port@without", want: noAnswer},
+			{from: "node-without", to: "node-port@without", want: all},
+			{from: "node-with", to: "node-port@with", want: all},
+			{from: "pod-without", to: "cluster", want: all},
+		}},
+		{name: "external-local-none", spec: "type: NodePort\n  externalTrafficPolicy: Local", selector: "{app: nobody}", tries: []try{
+			{from: "outside", to: "node-port@with", want: refused},
+			{from: "pod-with", to: "node-port@with", want: refused},
+		}},
+		{name: "load-balancer-local", spec: "type: LoadBalancer\n  externalTrafficPolicy: Local", ingress: true, tries: []try{
+			{from: "outside", to: "load-balancer@with", want: "a as itself"},
+			{from: "outside", to: "load-balancer@without", want: noAnswer},
+			{from: "pod-without", to: "load-balancer@without", want: all},
+			{from: "pod-with", to: "load-balancer@without", want: all},
+			{from: "outside", to: "health@with", want: "200: 1 local"},
+			{from: "outside", to: "health@without", want: "503: 0 local"},
+		}},
+		{name: "affinity", spec: "type: NodePort\n  sessionAffinity: ClientIP", tries: []try{
+			{from: "pod-with", to: "cluster", want: "always the same as itself"},
+			{from: "pod-without", to: "cluster", port: "udp", want: "always the same as itself"},
+			{from: "node-with", to: "cluster", want: "always the same as itself"},
+			{from: "outside", to: "node-port@without", want: "always the same as zone-a-2"},
+		}},
+		{name: "affinity-local", spec: "type: NodePort\n  sessionAffinity: ClientIP\n  externalTrafficPolicy: Local", tries: []try{
+			{from: "outside", to: "node-port@with", want: "a as itself"},
+			{from: "outside", to: "node-port@without", want: noAnswer},
+			{from: "pod-without", to: "node-port@without", want: "always the same as itself"},
+		}},
+		{name: "hairpin", selector: "{letter: a, app: be}", tries: []try{
+			{from: "endpoint", to: "cluster", want: "a as zone-a-1"},
+			{from: "endpoint", to: "cluster", port: "udp", want: "a as zone-a-1"},
+			{from: "pod-with", to: "cluster", want: "a as itself"},
+		}},
+		{name: "host-network", selector: "{app: host}", ports: "[{name: tcp, port: 81, targetPort: 18081}, {name: udp, port: 82, targetPort: 18082, protocol: UDP}]", spec: "type: NodePort", tries: []try{
+			{from: "pod-without", to: "cluster", want: all},
+			{from: "node-with", to: "cluster", want: all},
+			{from: "outside", to: "node-port@without", want: "a b c as zone-a-2"},
+			{from: "pod-without", to: "cluster", port: "udp", want: all},
+		}},
+		{name: "one-family", spec: "ipFamilyPolicy: SingleStack\n  ipFamilies: [IPv6]", tries: []try{
+			{from: "pod-with", to: "cluster", want: all, only: "IPv6"},
+		}},
+		{name: "terminating", endpoints: []handmade{
+			{letter: "a", conditions: "{ready: false, serving: true, terminating: true}"},
+			{letter: "b", conditions: "{ready: false, serving: true, terminating: true}"},
+			{letter: "c", conditions: "{ready: false, serving: false, terminating: true}"},
+		}, tries: []try{{from: "pod-with", to: "cluster", want: "a b as itself"}}},
+		{name: "ready-beside-terminating", endpoints: []handmade{
+			{letter: "a", conditions: "{ready: true, serving: true}"},
+			{letter: "b", conditions: "{ready: false, serving: true, terminating: true}"},
+		}, tries: []try{{from: "pod-with", to: "cluster", want: "a as itself"}}},
+		{name: "terminating-local", spec: "type: NodePort\n  externalTrafficPolicy: Local", endpoints: []handmade{
+			{letter: "a", conditions: "{ready: false, serving: true, terminating: true}"},
+			{letter: "b", conditions: "{ready: true}"},
+		}, tries: []try{
+			{from: "outside", to: "node-port@with", want: "a as itself"},
+			{from: "pod-with", to: "cluster", want: "b as itself"},
+		}},
+		{name: "readiness-unknown", endpoints: []handmade{{letter: "a", conditions: "{}"}, {letter: "b", conditions: "{ready: false}"}}, tries: []try{
+			{from: "pod-with", to: "cluster", want: "a as itself"},
+		}},
+		{name: "not-ready", endpoints: []handmade{{letter: "a", conditions: "{ready: false, serving: false}"}}, tries: []try{
+			{from: "pod-with", to: "cluster", want: refused},
+		}},
+		{name: "ready-not-serving", endpoints: []handmade{{letter: "a", conditions: "{ready: true, serving: false, terminating: true}"}, {letter: "b", conditions: "{ready: true}"}}, tries: []try{
+			{from: "pod-with", to: "cluster", want: "a b as itself"},
+		}},
+		{name: "address-twice", endpoints: []handmade{
+			{letter: "a", conditions: "{ready: true}"},
+			{letter: "b", conditions: "{ready: true}"},
+			{letter: "a", conditions: "{ready: true}", slice: "two"},
+		}, tries: []try{{from: "pod-with", to: "cluster", want: "a b as itself"}}},
+		{name: "domain-names", endpoints: []handmade{
+			{letter: "a", conditions: "{ready: true}"}, {name: "example.com", conditions: "{ready: true}", slice: "names"},
+		}, tries: []try{{from: "pod-with", to: "cluster", want: "a as itself"}}},
+		{name: "sctp", ports: "[{name: sctp, port: 84, targetPort: 9084, protocol: SCTP}]", tries: []try{
+			{from: "pod-with", to: "cluster", port: "sctp", want: all},
+		}},
+	}
+}
+
+// names of the families, as objects have them.
+var families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+
+// stage is where a table is tried.
+type stage struct {
+	*scene
+	rows    []row
+	servers []server
+	pods    map[string]*corev1.Pod
+	// given counts addresses that were given to Services.
+	given int
+	// addresses are those given to each Service for an end, such as external@with.
+	addresses map[string]map[string][]netip.Addr
+	services  map[string]*corev1.Service
+}
+
+// conformance tries all of the table with Services of each proxy. Both do the same, but
+// for what the table says.
+func conformance(ctx context.Context, s *scene) (string, error) {
+	rows := table()
+	if err := s.tryAll(ctx, rows, servers); err != nil {
+		return "", err
+	}
+	return described(rows), nil
+}
+
+// described is a table that both proxies kept, in words.
+func described(rows []row) string {
+	tries, left, differing := 0, 0, map[string]bool{}
+	for i := range rows {
+		r := &rows[i]
+		if r.ungrouped {
+			left++
+		}
+		for _, t := range r.tries {
+			for _, family := range families {
+				if t.only == "" || t.only == string(family) {
+					tries++
+				}
+			}
+			if t.but != "" {
+				differing[t.why] = true
+			}
+		}
+	}
+	text := "no difference"
+	if len(differing) > 0 {
+		text = "different: " + strings.Join(slices.Sorted(maps.Keys(differing)), ", ")
+	}
+	return fmt.Sprintf("%d kinds of Services (%d of which are kube-proxy's unless vicinity-proxy serves all) and %d kinds of connections over IPv4 and IPv6: %s",
+		len(rows), left, tries, text)
+}
+
+// tryAll tries a table with Services of some proxies.
+func (s *scene) tryAll(ctx context.Context, rows []row, with []server) error {
+	st := &stage{scene: s, rows: rows, servers: with, addresses: map[string]map[string][]netip.Addr{}, services: map[string]*corev1.Service{}}
+	if err := st.prepare(ctx); err != nil {
+		return err
+	}
+	// Once until everything is programmed, and once more for good.
+	if wrong := st.all(ctx, 45*time.Second); len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	if wrong := st.all(ctx, 0); len(wrong) > 0 {
+		return fmt.Errorf("tried again: %s", strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// prepare makes the pods and the Services of the table, and waits until each Service has
+// who is to serve it.
+func (st *stage) prepare(ctx context.Context) error {
+	text := tablePods
+	for _, letter := range slices.Sorted(maps.Keys(backends)) {
+		text += backendPod(letter)
+	}
+	if err := st.Apply(ctx, st.namespace, text); err != nil {
+		return err
+	}
+	err := kube.Wait(ctx, "the pods of the table", func(ctx context.Context) (string, error) {
+		list, err := st.CoreV1().Pods(st.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		st.pods = map[string]*corev1.Pod{}
+		for i := range list.Items {
+			if !kube.PodReady(&list.Items[i]) {
+				return list.Items[i].Name + " is not ready", nil
+			}
+			st.pods[list.Items[i].Name] = &list.Items[i]
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range st.rows {
+		for _, by := range st.servers {
+			if !by.serves(&st.rows[i]) {
+				continue
+			}
+			if err := st.make(ctx, &st.rows[i], by); err != nil {
+				return fmt.Errorf("%s: %w", st.rows[i].name, err)
+			}
+		}
+	}
+	for i := range st.rows {
+		r := &st.rows[i]
+		for _, by := range st.servers {
+			if !by.serves(r) {
+				continue
+			}
+			name := r.name + "-" + by.suffix
+			if by.annotations != "" {
+				if err := st.servedBy(ctx, name, true); err != nil {
+					return err
+				}
+			}
+			object, err := st.CoreV1().Services(st.namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			st.services[name] = object
+		}
+	}
+	return nil
+}
+
+// make makes one Service of a row.
+func (st *stage) make(ctx context.Context, r *row, by server) error {
+	name := r.name + "-" + by.suffix
+	st.addresses[name] = map[string][]netip.Addr{}
+	extra := r.spec
+	if r.external {
+		external, err := st.give(name, "external")
+		if err != nil {
+			return err
+		}
+		extra += "\n  externalIPs: [" + strings.Join(external, ", ") + "]"
+	}
+	if !strings.Contains(extra, "ipFamilyPolicy") {
+		extra += "\n  ipFamilyPolicy: RequireDualStack"
+	}
+	ports := r.ports
+	if ports == "" {
+		ports = "[{name: tcp, port: 81, targetPort: tcp}, {name: http, port: 80, targetPort: http}, {name: udp, port: 82, targetPort: udp, protocol: UDP}, {name: numbered, port: 83, targetPort: 8081}]"
+	}
+	selector := r.selector
+	if selector == "" {
+		selector = "{app: be}"
+	}
+	if r.endpoints != nil {
+		selector = ""
+		ports = "[{name: tcp, port: 81, targetPort: 8081}]"
+	}
+	annotations := strings.TrimPrefix(by.annotations+", "+r.annotations, ", ")
+	manifest := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec:\n  ports: %s\n", name, strings.TrimSuffix(annotations, ", "), ports)
+	if selector != "" {
+		manifest += "  selector: " + selector + "\n"
+	}
+	manifest += "  " + strings.TrimSpace(extra) + "\n" + st.slices(r, name)
+	if err := st.Apply(ctx, st.namespace, manifest); err != nil {
+		return err
+	}
+	if !r.ingress {
+		return nil
+	}
+	balancers, err := st.give(name, "load-balancer")
+	if err != nil {
+		return err
+	}
+	var ingress []string
+	for _, address := range balancers {
+		mode := "VIP"
+		if r.proxyMode {
+			mode = "Proxy"
+		}
+		ingress = append(ingress, fmt.Sprintf(`{"ip":%s,"ipMode":%q}`, address, mode))
+	}
+	status := fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[%s]}}}`, strings.Join(ingress, ","))
+	_, err = st.CoreV1().Services(st.namespace).Patch(ctx, name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+	return err
+}
+
+// give gives a Service addresses from outside: of each family one that the fabric brings
+// to the node with an endpoint and one to the node without. They are none of the cluster's
+// own, which no Service may claim.
+func (st *stage) give(name, end string) ([]string, error) {
+	st.given++
+	var quoted []string
+	for i, where := range []string{"with", "without"} {
+		node, _ := st.cluster.Shape().Node(nodeOf[where])
+		for _, via := range st.cluster.Shape().NodeAddrs(node) {
+			address := netip.AddrFrom4([4]byte{198, byte(18 + i), byte(st.given >> 8), byte(st.given)})
+			if via.Is6() {
+				address = netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(i), 14: byte(st.given >> 8), 15: byte(st.given)})
+			}
+			if err := st.bring(address, via); err != nil {
+				return nil, err
+			}
+			st.addresses[name][end+"@"+where] = append(st.addresses[name][end+"@"+where], address)
+			quoted = append(quoted, fmt.Sprintf("%q", address))
+		}
+	}
+	return quoted, nil
+}
+
+// bring has the fabric bring what is sent to an address to a node.
+func (st *stage) bring(address, node netip.Addr) error {
+	err := fabric.InNamespace(shape.FabricNamespace(st.cluster.Shape().Name), func() error {
+		known, err := netlink.RouteGet(node.AsSlice())
+		if err != nil {
+			return err
+		}
+		if len(known) == 0 {
+			return errors.New("there is no route to the node")
+		}
+		made := &netlink.Route{
+			LinkIndex: known[0].LinkIndex, Src: known[0].Src, Gw: node.AsSlice(),
+			Dst: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(address.BitLen(), address.BitLen())},
+		}
+		made.SetFlag(netlink.FLAG_ONLINK)
+		return netlink.RouteReplace(made)
+	})
+	if err != nil {
+		return fmt.Errorf("routing %s to node %s: %w", address, node, err)
+	}
+	return nil
+}
+
+// slices are the hand-made slices of a row.
+func (st *stage) slices(r *row, service string) string {
+	text := ""
+	for _, family := range families {
+		byName := map[string][]handmade{}
+		for _, e := range r.endpoints {
+			byName[e.slice] = append(byName[e.slice], e)
+		}
+		for _, slice := range slices.Sorted(maps.Keys(byName)) {
+			kind := string(family)
+			if byName[slice][0].name != "" {
+				kind = "FQDN"
+			}
+			text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-%s-%s, labels: {kubernetes.io/service-name: %s, endpointslice.kubernetes.io/managed-by: table}}\naddressType: %s\nports: [{name: tcp, port: 8081, protocol: TCP}]\nendpoints:\n",
+				service, strings.ToLower(string(family)), "x"+slice, service, kind)
+			for _, e := range byName[slice] {
+				address, node := e.name, ""
+				if e.letter != "" {
+					address = podAddress(st.pods["be-"+e.letter], family).String()
+					node = fmt.Sprintf(", nodeName: %s, zone: %s", backends[e.letter], strings.TrimSuffix(backends[e.letter], "-1"))
+				}
+				text += fmt.Sprintf("- {addresses: [%q], conditions: %s%s}\n", address, e.conditions, node)
+			}
+		}
+	}
+	return text
+}
+
+// podAddress is a pod's address of a family.
+func podAddress(pod *corev1.Pod, family corev1.IPFamily) netip.Addr {
+	for _, ip := range pod.Status.PodIPs {
+		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() == (family == corev1.IPv4Protocol) {
+			return address
+		}
+	}
+	return netip.Addr{}
+}
+
+// triesAtOnce is how many tries are under way.
+const triesAtOnce = 6
+
+// all tries all rows, each try again until it is as it should be or the patience is
+// over, and says what is not.
+func (st *stage) all(ctx context.Context, patience time.Duration) []string {
+	var mu sync.Mutex
+	var wrong []string
+	slots := make(chan struct{}, triesAtOnce)
+	var running sync.WaitGroup
+	deadline := time.Now().Add(patience)
+	for i := range st.rows {
+		for _, t := range st.rows[i].tries {
+			for _, family := range families {
+				for _, by := range st.servers {
+					if t.only != "" && t.only != string(family) || !by.serves(&st.rows[i]) {
+						continue
+					}
+					slots <- struct{}{}
+					running.Go(func() {
+						defer func() { <-slots }()
+						if text := st.settle(ctx, &st.rows[i], attempt{t, by, family}, deadline); text != "" {
+							mu.Lock()
+							defer mu.Unlock()
+							wrong = append(wrong, text)
+						}
+					})
+				}
+			}
+		}
+	}
+	running.Wait()
+	slices.Sort(wrong)
+	return wrong
+}
+
+// attempt is a try with one proxy over one family.
+type attempt struct {
+	try
+	by     server
+	family corev1.IPFamily
+}
+
+// settle tries until it comes out as it should, and says how it does not.
+func (st *stage) settle(ctx context.Context, r *row, a attempt, deadline time.Time) string {
+	t, by, family := a.try, a.by, a.family
+	want := t.want
+	if t.but != "" && by.annotations != "" {
+		want = t.but
+	}
+	for {
+		got, err := st.do(ctx, r.name+"-"+by.suffix, t, family, want)
+		if err != nil {
+			got = err.Error()
+		}
+		if got == want {
+			return ""
+		}
+		if ctx.Err() != nil || !time.Now().Before(deadline) {
+			return fmt.Sprintf("%s: %s of %s from %s to %s %s: %q, want %q", by.name, family, r.name, t.from, t.to, t.portName(), got, want)
+		}
+	}
+}
+
+func (t try) portName() string {
+	if t.port == "" {
+		return "tcp"
+	}
+	return t.port
+}

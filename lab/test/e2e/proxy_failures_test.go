@@ -1,0 +1,660 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// proxySwitches turns a Service from one mode to another and back under load, once and
+// again.
+func proxySwitches(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, ""); err != nil {
+		return "", err
+	}
+	steps := []struct {
+		patch string
+		inZone,
+		all bool
+	}{
+		{annotated(zoneAnnotation, "Require"), true, false},
+		{annotated(zoneAnnotation, "Balanced"), false, true},
+		{annotated(zoneAnnotation, "Prefer"), true, false},
+		{annotated(zoneAnnotation, "Require"), true, false},
+		{annotated(zoneAnnotation, "", keysAnnotation, zoneKey+",*"), true, false},
+		{annotated(keysAnnotation, zoneKey), true, false},
+		{annotated(keysAnnotation, hostnameKey+","+zoneKey+",*"), true, false},
+		{annotated(keysAnnotation, ""), false, true},
+		{annotated(zoneAnnotation, "Prefer"), true, false},
+		{annotated(zoneAnnotation, ""), false, true},
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		for i, step := range steps {
+			if err := s.PatchService(ctx, s.namespace, "echo", step.patch); err != nil {
+				return err
+			}
+			err := kube.Wait(ctx, fmt.Sprintf("traffic to follow step %d", i+1), func(ctx context.Context) (string, error) {
+				result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 300 * time.Millisecond}})
+				if err != nil {
+					return "", err
+				}
+				if near := result.InZone(); step.inZone && near < 1 || step.all && near > 0.6 {
+					return fmt.Sprintf("%.0f %% stays in its zone", 100*near), nil
+				}
+				return failures(result), nil
+			})
+			if err != nil {
+				return err
+			}
+			if err := t.more(ctx, newRate); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("switched %d times between Balanced, Prefer, Require and keys; %s", len(steps), u), nil
+}
+
+// handOverUnderLoad gives a Service from proxy to proxy.
+func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
+	times := 2 // each takes the grace of 10 s
+	if soaking() {
+		times = 20
+	}
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		for range times {
+			for _, vicinity := range []bool{true, false} {
+				patch := byKubeProxy
+				if vicinity {
+					patch = byVicinity
+				}
+				if err := s.PatchService(ctx, s.namespace, "echo", patch); err != nil {
+					return err
+				}
+				if err := s.servedBy(ctx, "echo", vicinity); err != nil {
+					return err
+				}
+				if err := t.more(ctx, newRate); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("handed over %d times there and back; %s", times, u), nil
+}
+
+// handOverCordoned has a Service ask for vicinity-proxy while that of a cordoned node, whose
+// pods go on making connections, does not run. The Service stays kube-proxy's and says which
+// node it waits for; it is handed over when the proxy runs again.
+func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) {
+	const waits = 10 * time.Second
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	node := s.cluster.Shape().Nodes()[0].Name
+	proxy := "vicinity-proxy-" + node
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.Cordon(ctx, node, false), s.cluster.StartComponent(ctx, proxy))
+	}()
+	if err := s.Cordon(ctx, node, true); err != nil {
+		return "", err
+	}
+	resume := func() error { return s.cluster.ResumeComponent(context.WithoutCancel(ctx), proxy) }
+	defer func() { err = errors.Join(err, resume()) }()
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		// A measurement that was disturbed handed it over already.
+		if err := s.PatchService(ctx, s.namespace, "echo", byKubeProxy); err != nil {
+			return err
+		}
+		if err := s.servedBy(ctx, "echo", false); err != nil {
+			return err
+		}
+		if err := s.cluster.PauseComponent(ctx, proxy); err != nil {
+			return err
+		}
+		if err := s.PatchService(ctx, s.namespace, "echo", byVicinity); err != nil {
+			return err
+		}
+		named := "until vicinity-proxy is ready on node " + node
+		if err := kube.Wait(ctx, "the Service to say that it waits for node "+node, func(ctx context.Context) (string, error) {
+			service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if said := s.whyNotServed(ctx, service); !strings.Contains(said, named) {
+				return said, nil
+			}
+			return "", nil
+		}); err != nil {
+			return err
+		}
+		if err := t.more(ctx, int64(newRate*waits.Seconds())); err != nil {
+			return err
+		}
+		service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if said := s.whyNotServed(ctx, service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(said, named) {
+			return fmt.Errorf("the Service does not wait for node %s any more: its labels are %v, %s", node, service.Labels, said)
+		}
+		if err := resume(); err != nil {
+			return err
+		}
+		if err := s.servedBy(ctx, "echo", true); err != nil {
+			return err
+		}
+		return t.more(ctx, newRate)
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("kube-proxy's for %s, and handed over when the proxy of the cordoned node was back; %s", waits, u), nil
+}
+
+// answersFrom waits until so many pods answer.
+func (s *scene) answersFrom(ctx context.Context, pods int) error {
+	return kube.Wait(ctx, fmt.Sprintf("%d pods to answer", pods), func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 800, Duration: 500 * time.Millisecond}})
+		if err != nil {
+			return "", err
+		}
+		seen := map[string]bool{}
+		for _, flow := range result.Flows {
+			seen[flow.To.Pod] = true
+		}
+		if len(seen) != pods {
+			return fmt.Sprintf("%d do", len(seen)), nil
+		}
+		return failures(result), nil
+	})
+}
+
+// ruleHandles are the tables of all nodes with the kernel's handles, which change when
+// something is made again.
+func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	for _, node := range s.cluster.Shape().Nodes() {
+		for _, family := range []string{"ip", "ip6"} {
+			text, err := s.nft(ctx, node, "-a", "list", "table", family, "vicinity")
+			if err != nil {
+				return nil, err
+			}
+			all[node.Name+" "+family] = text
+		}
+	}
+	return all, nil
+}
+
+// rulesRest waits until the rules of all nodes have not changed for a while and nothing of
+// earlier promises is left.
+func (s *scene) rulesRest(ctx context.Context) error {
+	namespaces, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range namespaces.Items {
+		if namespaces.Items[i].DeletionTimestamp != nil {
+			if err := s.WaitGone(ctx, namespaces.Items[i].Name); err != nil {
+				return err
+			}
+		}
+	}
+	last, err := s.ruleHandles(ctx)
+	if err != nil {
+		return err
+	}
+	since := time.Now()
+	return kube.Wait(ctx, "rules to be left alone", func(ctx context.Context) (string, error) {
+		now, err := s.ruleHandles(ctx)
+		if err != nil {
+			return "", err
+		}
+		for name, text := range now {
+			if text != last[name] {
+				last, since = now, time.Now()
+			}
+		}
+		if time.Since(since) < 2*time.Second {
+			return "they changed just now", nil
+		}
+		return "", nil
+	})
+}
+
+// proxyReplaced has the DaemonSet replace all proxies.
+func proxyReplaced(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, ""); err != nil {
+		return "", err
+	}
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
+		if _, err := s.AppsV1().DaemonSets(vicinityNamespace).Patch(ctx, proxyDaemonSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return s.WaitDaemonSet(ctx, vicinityNamespace, proxyDaemonSet)
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("all pods of the DaemonSet replaced in turn; %s", u), nil
+}
+
+// proxyDaemonSet is what the chart calls it.
+const proxyDaemonSet = "vicinity-proxy"
+
+// zoneChanged moves a node to another zone by its label, and back.
+func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
+	const node = "zone-a-2"
+	// None on the node itself, which would be in the zone as the node is.
+	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
+	if err := s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...); err != nil {
+		return "", err
+	}
+	if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.setZone(context.WithoutCancel(ctx), node, "zone-a")) }()
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
+			if err := s.setZone(ctx, node, zone); err != nil {
+				return err
+			}
+			if err := s.answersOnlyFrom(ctx, node, zone); err != nil {
+				return err
+			}
+			if err := t.more(ctx, newRate); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a node in three zones, one after the other, and served by each; %s", u), nil
+}
+
+// answersOnlyFrom waits until the clients of a node are answered from one zone, and by
+// more than one endpoint of it.
+func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
+	return kube.Wait(ctx, fmt.Sprintf("%s to be answered from %s", node, zone), func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
+		if err != nil {
+			return "", err
+		}
+		pods := map[string]bool{}
+		for _, flow := range result.Flows {
+			pods[flow.To.Pod] = true
+			if flow.To.Zone != zone {
+				return "it is answered from " + flow.To.Zone, nil
+			}
+		}
+		if len(pods) < 2 {
+			return fmt.Sprintf("it is answered by %d endpoints", len(pods)), nil
+		}
+		return failures(result), nil
+	})
+}
+
+// maxBehind is how late proxies may follow a change after an outage of an API server:
+// watches are retried with pauses of up to half a minute.
+const maxBehind = time.Minute
+
+// apiServerAway takes the API server away for a minute. When it is back the next change is
+// followed in time.
+func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
+		return "", err
+	}
+	const component, away = "kube-apiserver", time.Minute
+	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		if err := s.cluster.KillComponent(ctx, component); err != nil {
+			return err
+		}
+		if err := t.more(ctx, int64(newRate*away.Seconds())); err != nil {
+			return err
+		}
+		return s.cluster.StartComponent(ctx, component)
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := s.WaitNodes(ctx, true); err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	follow, cancel := context.WithTimeout(ctx, maxBehind)
+	defer cancel()
+	if err := errors.Join(s.scale(follow, "echo", 15), s.answersFrom(follow, 15)); err != nil {
+		return "", fmt.Errorf("a change after the API server was away was not followed within %s: %w", maxBehind, err)
+	}
+	took := time.Since(begun)
+	for _, node := range s.cluster.Shape().Nodes() {
+		if err := s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("for a minute no API server: %s; a change after it was followed within %.1f s", u, took.Seconds()), nil
+}
+
+// foreignFlush removes rules in several ways, as another program may, and measures how long
+// connections of that node fail.
+func foreignFlush(ctx context.Context, s *scene) (string, error) {
+	if err := s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"); err != nil {
+		return "", err
+	}
+	if _, err := s.reaches(ctx, reach{"zone-a-1": {"zone-a-1", "zone-b-1", "zone-c-1"}}); err != nil {
+		return "", err
+	}
+	node, _ := s.cluster.Shape().Node("zone-a-1")
+	if err := s.rulesRest(ctx); err != nil {
+		return "", err
+	}
+	if _, err := s.nft(ctx, node, "add table ip other; add chain ip other kept; add rule ip other kept counter drop"); err != nil {
+		return "", err
+	}
+	other, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other")
+	if err != nil {
+		return "", err
+	}
+	before, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
+	if err != nil {
+		return "", err
+	}
+	attacks := []string{
+		"flush table ip vicinity", "delete table ip vicinity", "flush chain ip vicinity nat-prerouting",
+		"flush map ip vicinity services", "flush map ip vicinity slots", "delete table ip vicinity; add table ip vicinity",
+		"delete chain ip vicinity nat-prerouting",
+	}
+	const most = time.Second
+	worst, how := time.Duration(0), ""
+	for _, attack := range attacks {
+		took, err := s.recovery(ctx, node, most, func() error {
+			_, err := s.nft(ctx, node, attack)
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", attack, err)
+		}
+		if took > worst {
+			worst, how = took, attack
+		}
+	}
+	if err := s.rulesRest(ctx); err != nil {
+		return "", err
+	}
+	after, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
+	if err != nil {
+		return "", err
+	}
+	if sortedLines(before) != sortedLines(after) {
+		return "", fmt.Errorf("the rules are not as before: %s", changedLines(sortedLines(before), sortedLines(after)))
+	}
+	if kept, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other"); err != nil || kept != other {
+		return "", errors.Join(err, fmt.Errorf("the table of somebody else is not as before: %s", changedLines(other, kept)))
+	}
+	if _, err := s.nft(ctx, node, "delete table ip other"); err != nil {
+		return "", err
+	}
+	if worst > most {
+		return "", fmt.Errorf("after %q connections failed for %d ms; at most %d are allowed", how, worst.Milliseconds(), most.Milliseconds())
+	}
+	return fmt.Sprintf("%d ways to take rules away: connections failed for %d ms at most (%s); the rules are as before, and the table of somebody else was left alone",
+		len(attacks), worst.Milliseconds(), how), nil
+}
+
+// sortedLines is a text whose lines are in an order of their own: sets are listed in any.
+func sortedLines(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' || r == '\t' || r == '{' || r == '}' })
+	for i := range words {
+		words[i] = strings.TrimSpace(words[i])
+	}
+	return strings.Join(sortedCopy(words), "\n")
+}
+
+// changedLines are the lines that only one of two texts has.
+func changedLines(before, after string) string {
+	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
+	var all []string
+	for _, line := range was {
+		if !slices.Contains(is, line) {
+			all = append(all, "-"+strings.TrimSpace(line))
+		}
+	}
+	for _, line := range is {
+		if !slices.Contains(was, line) {
+			all = append(all, "+"+strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(all, " | ")
+}
+
+// maxStall is how long the machine may stand still during a valid measurement.
+const maxStall = 50 * time.Millisecond
+
+// recovery measures how long connections of a node fail after an action, as a client sees
+// it. A measurement that takes too long because the machine stands still is repeated.
+func (s *scene) recovery(ctx context.Context, node shape.Node, most time.Duration, do func() error) (took time.Duration, err error) {
+	err = undisturbed(ctx, func() (string, error) {
+		var missed time.Duration
+		if took, missed, err = s.recoveryOnce(ctx, node, do); err != nil || took <= most || missed <= maxStall {
+			return "", err
+		}
+		return fmt.Sprintf("%d ms of the %d ms in which connections failed", missed.Milliseconds(), took.Milliseconds()), nil
+	})
+	return took, err
+}
+
+// recoveryOnce measures once, and tells how long the machine stood still meanwhile.
+func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() error) (took, missed time.Duration, err error) {
+	service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return 0, 0, err
+	}
+	client, err := s.CoreV1().Pods(s.namespace).Get(ctx, "client-"+node.Name, metav1.GetOptions{})
+	if err != nil {
+		return 0, 0, err
+	}
+	p := probe{
+		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
+		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: 250 * time.Millisecond,
+	}
+	stalls, still, err := load.DetectStalls()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer still()
+	if err := do(); err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	last := begun
+	// It has recovered if nothing failed for the time that it may take to notice.
+	err = kube.Wait(ctx, "connections to work again", func(ctx context.Context) (string, error) {
+		sent := time.Now()
+		if _, _, err := exchange(ctx, p); err != nil {
+			last = sent
+			return err.Error(), nil
+		}
+		if time.Since(last) < 3*time.Second {
+			return "they work since a moment", nil
+		}
+		return "", nil
+	})
+	return last.Sub(begun), stalls.Stalled(begun, last), err
+}
+
+// affinityTimeout checks that a client keeps its endpoint if it returns within the timeout,
+// and may get another one afterwards.
+func affinityTimeout(ctx context.Context, s *scene) (string, error) {
+	const stay = 2 * time.Second
+	text := tablePods
+	for _, letter := range []string{"a", "b", "c"} {
+		text += backendPod(letter)
+	}
+	for _, by := range servers {
+		text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: sticky-%s, annotations: {%s}}\nspec:\n  selector: {app: be}\n  ports: [{name: tcp, port: 81, targetPort: tcp}]\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n",
+			by.suffix, by.annotations, int(stay.Seconds()))
+	}
+	if err := s.Apply(ctx, s.namespace, text); err != nil {
+		return "", err
+	}
+	if err := s.podsReady(ctx, 8); err != nil {
+		return "", err
+	}
+	client, err := s.CoreV1().Pods(s.namespace).Get(ctx, "client-with", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	ended := make(chan error, len(servers))
+	for _, by := range servers {
+		go func() {
+			if err := s.staysAndLeaves(ctx, client, by, stay); err != nil {
+				ended <- fmt.Errorf("%s: %w", by.name, err)
+				return
+			}
+			ended <- nil
+		}()
+	}
+	for range servers {
+		err = errors.Join(err, <-ended)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not; with both proxies", nil
+}
+
+// staysAndLeaves tries the affinity of a Service that one of the proxies serves.
+func (s *scene) staysAndLeaves(ctx context.Context, client *corev1.Pod, by server, stay time.Duration) error {
+	name := "sticky-" + by.suffix
+	if by.annotations != "" {
+		if err := s.servedBy(ctx, name, true); err != nil {
+			return err
+		}
+	}
+	service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	p := probe{
+		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
+		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
+	}
+	if err := comesBack(ctx, p, stay); err != nil {
+		return err
+	}
+	return leaves(ctx, p, stay)
+}
+
+// comesBack connects repeatedly within the timeout, for longer than it in all. It is an
+// error if another endpoint answers.
+func comesBack(ctx context.Context, p probe, stay time.Duration) error {
+	var first string
+	var begun time.Time
+	var left error
+	err := kube.Wait(ctx, "the client to come back often enough", func(ctx context.Context) (string, error) {
+		answer, _, err := exchange(ctx, p)
+		switch {
+		case err != nil && first == "":
+			return err.Error(), nil // not programmed yet
+		case err != nil:
+			left = err
+			return "", nil
+		case first == "":
+			first, begun = answer.Pod, time.Now()
+		case first != answer.Pod:
+			left = fmt.Errorf("after %.1f s %s answers in place of %s, although the client came back all the time", time.Since(begun).Seconds(), answer.Pod, first)
+			return "", nil
+		}
+		if time.Since(begun) < 2*stay {
+			return "it has not yet", nil
+		}
+		return "", nil
+	})
+	return errors.Join(err, left)
+}
+
+// leaves connects after the timeout until another endpoint answers.
+func leaves(ctx context.Context, p probe, stay time.Duration) error {
+	var first string
+	var last time.Time
+	return kube.Wait(ctx, "another endpoint to answer after the affinity has ended", func(ctx context.Context) (string, error) {
+		if time.Since(last) < stay+500*time.Millisecond {
+			return "the time is not over", nil
+		}
+		answer, _, err := exchange(ctx, p)
+		last = time.Now()
+		if err != nil {
+			return "", err
+		}
+		if first == "" {
+			first = answer.Pod
+		}
+		if answer.Pod == first {
+			return "it was the same", nil
+		}
+		return "", nil
+	})
+}
+
+// confined checks that the proxies may only change the network of their node.
+func confined(ctx context.Context, s *scene) (string, error) {
+	status, err := s.cluster.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := 0
+	for _, component := range status.Components {
+		if !strings.HasPrefix(component.Name, "vicinity-proxy-") {
+			continue
+		}
+		found++
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(component.PID) + "/status")
+		if err != nil {
+			return "", err
+		}
+		const netAdmin = 1 << 12
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(line, ":")
+			if name != "CapPrm" && name != "CapEff" && name != "CapBnd" {
+				continue
+			}
+			if mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err != nil || mask != netAdmin {
+				return "", errors.Join(err, fmt.Errorf("%s has %s", component.Name, strings.TrimSpace(line)))
+			}
+		}
+	}
+	if want := len(s.cluster.Shape().Nodes()); found != want {
+		return "", fmt.Errorf("%d proxies are there, want %d", found, want)
+	}
+	return fmt.Sprintf("%d proxies work with NET_ADMIN and no other capability", found), nil
+}

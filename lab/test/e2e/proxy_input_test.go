@@ -1,0 +1,584 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// inhabited are the zones that have nodes: an earlier promise may have left another.
+func (s *scene) inhabited() []shape.Zone {
+	return slices.DeleteFunc(slices.Clone(s.cluster.Shape().Zones), func(z shape.Zone) bool { return len(z.Nodes) == 0 })
+}
+
+// wide is a Service with as many hand-made endpoints in each zone, which no pod has.
+func (s *scene) wide(name, annotations string, each int) string {
+	text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv4], ports: [{name: tcp, port: 81, targetPort: 8081}]}\n", name, annotations)
+	for z, zone := range s.inhabited() {
+		text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-%s, labels: {kubernetes.io/service-name: %s, endpointslice.kubernetes.io/managed-by: test}}\naddressType: IPv4\nports: [{name: tcp, port: 8081, protocol: TCP}]\nendpoints:\n", name, zone.Name, name)
+		for i := range each {
+			text += fmt.Sprintf("- {addresses: [10.%d.%d.%d], nodeName: %s, zone: %s, conditions: {ready: true}}\n",
+				60+z, i/250, i%250+1, zone.Nodes[i%len(zone.Nodes)].Name, zone.Name)
+		}
+	}
+	return text
+}
+
+// subsetting has a Service with as many endpoints in each of three zones stay in them,
+// and measures what the proxies of a zone get of it, and of a change in another.
+func subsetting(ctx context.Context, s *scene) (string, error) {
+	const each = 300
+	before, err := s.allReceived(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)); err != nil {
+		return "", err
+	}
+	if err := s.servedBy(ctx, "wide", true); err != nil {
+		return "", err
+	}
+	groups, err := s.settledGroups(ctx, "wide", 3*each)
+	if err != nil {
+		return "", err
+	}
+	size := func(seen func(*v1alpha1.EndpointGroup) bool) (objects, endpoints, bytes int, err error) {
+		for i := range groups {
+			if !seen(&groups[i]) {
+				continue
+			}
+			text, err := json.Marshal(groups[i])
+			if err != nil {
+				return 0, 0, 0, err
+			}
+			objects, endpoints, bytes = objects+1, endpoints+len(groups[i].Spec.Endpoints), bytes+len(text)
+		}
+		return objects, endpoints, bytes, nil
+	}
+	objects, endpoints, bytes, err := size(func(*v1alpha1.EndpointGroup) bool { return true })
+	if err != nil {
+		return "", err
+	}
+	worst := 0.0
+	for _, zone := range s.inhabited() {
+		own, ownEndpoints, ownBytes, err := size(func(g *v1alpha1.EndpointGroup) bool {
+			_, not := g.Labels[v1alpha1.LabelNotForPrefix+zone.Name]
+			return !not
+		})
+		if err != nil {
+			return "", err
+		}
+		worst = max(worst, ratio(float64(own), float64(objects)), ratio(float64(ownEndpoints), float64(endpoints)), ratio(float64(ownBytes), float64(bytes)))
+	}
+	const most = 0.36
+	if worst > most {
+		return "", fmt.Errorf("a zone is sent %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
+	}
+	// A change of one zone is no news for the others.
+	quiet, err := s.quietReceived(ctx)
+	if err != nil {
+		return "", err
+	}
+	gone := strings.Replace(s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each),
+		"- {addresses: [10.60.0.1], nodeName: zone-a-1, zone: zone-a, conditions: {ready: true}}\n", "", 1)
+	if err := s.Apply(ctx, s.namespace, gone); err != nil {
+		return "", err
+	}
+	if _, err := s.settledGroups(ctx, "wide", 3*each-1); err != nil {
+		return "", err
+	}
+	var news, noNews float64
+	err = kube.Wait(ctx, "the zone's proxies to hear of the change", func(ctx context.Context) (string, error) {
+		after, err := s.allReceived(ctx)
+		if err != nil {
+			return "", err
+		}
+		news, noNews = math.Inf(1), 0
+		for node, received := range after {
+			if strings.HasPrefix(node, "zone-a-") {
+				news = min(news, received-quiet[node])
+			} else {
+				noNews = max(noNews, received-quiet[node])
+			}
+		}
+		if news == 0 {
+			return "not all have", nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if noNews > news/10 {
+		return "", fmt.Errorf("a change in one zone brought its proxies %.0f bytes, and those of another zone %.0f", news, noNews)
+	}
+	got := 0.0
+	for node, received := range quiet {
+		got = max(got, received-before[node])
+	}
+	return fmt.Sprintf("%d endpoints in 3 zones: a zone is sent %.0f %% at most of %d groups with %d kB; a proxy received %.0f kB of them at most; a change in another zone brings %.0f bytes, in its own %.0f",
+		3*each, 100*worst, objects, bytes>>10, got/1024, noNews, news), nil
+}
+
+// settledGroups waits until the groups of a Service have so many endpoints, and none is
+// in hand-over any more.
+func (s *scene) settledGroups(ctx context.Context, service string, endpoints int) (groups []v1alpha1.EndpointGroup, err error) {
+	err = kube.Wait(ctx, fmt.Sprintf("groups with %d endpoints", endpoints), func(ctx context.Context) (string, error) {
+		if groups, err = s.groupsOf(ctx, service); err != nil {
+			return "", err
+		}
+		n := 0
+		for i := range groups {
+			if _, passing := groups[i].Labels[v1alpha1.LabelHandOver]; passing {
+				return "the hand-over is not over", nil
+			}
+			n += len(groups[i].Spec.Endpoints)
+		}
+		if n != endpoints {
+			return fmt.Sprintf("they have %d", n), nil
+		}
+		return "", nil
+	})
+	return groups, err
+}
+
+// allReceived is how many bytes of groups each proxy has received, by node.
+func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
+	all := map[string]float64{}
+	for _, node := range s.cluster.Shape().Nodes() {
+		metrics, err := s.proxyMetrics(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		all[node.Name] = metrics.sum("vicinity_proxy_received_bytes_total", `resource="endpointgroups"`)
+	}
+	return all, nil
+}
+
+// quietReceived is allReceived when no proxy has received anything for two seconds: what
+// is left of earlier promises goes away in its own time, and every proxy hears of that.
+func (s *scene) quietReceived(ctx context.Context) (received map[string]float64, err error) {
+	var since time.Time
+	err = kube.Wait(ctx, "the proxies to receive nothing more", func(ctx context.Context) (string, error) {
+		now, err := s.allReceived(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !maps.Equal(now, received) {
+			received, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Sprintf("quiet for %s", quiet.Round(100*time.Millisecond)), nil
+		}
+		return "", nil
+	})
+	return received, err
+}
+
+// group is a hand-made group.
+func group(name, service, family, rest string) string {
+	return fmt.Sprintf("---\napiVersion: vicinity.dev/v1alpha1\nkind: EndpointGroup\nmetadata: {name: %s, labels: {vicinity.dev/service-name: %s}}\nspec: {service: %s, addressType: %s, anyReady: true, %s}\n",
+		name, service, service, family, rest)
+}
+
+// proxyBadInput writes all that is wrong or odd, and then a Service that is right: it is
+// served at once, and so are those of before.
+func proxyBadInput(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 6, ""); err != nil {
+		return "", err
+	}
+	refused := []struct{ what, manifest, names string }{
+		{"a weight of 0", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a, weight: 0}]`), "weight"},
+		{"a weight of 1001", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a, weight: 1001}]`), "weight"},
+		{"a zone twice", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a}, {zone: zone-a}]`), "zone"},
+		{"a family that is none", group("bad", "echo", "FQDN", ``), "addressType"},
+		{"an address that is none", group("bad", "echo", "IPv4", `endpoints: [{address: example.com}]`), "address"},
+		{"a port of 0", group("bad", "echo", "IPv4", `ports: [{name: tcp, port: 0}]`), "port"},
+		{"a node port out of range", "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 80}]}\n", "nodePort"},
+	}
+	for _, r := range refused {
+		if err := s.Apply(ctx, s.namespace, r.manifest); err == nil || !strings.Contains(err.Error(), r.names) {
+			return "", errors.Join(err, fmt.Errorf("%s is not refused by name", r.what))
+		}
+	}
+	odd := s.oddities()
+	for _, manifest := range odd {
+		if err := s.Apply(ctx, s.namespace, manifest); err != nil {
+			return "", err
+		}
+	}
+	begun := time.Now()
+	good := "apiVersion: v1\nkind: Service\nmetadata: {name: good, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  selector: {app: echo}\n  ports: [{name: http, port: 80, targetPort: http}]\n"
+	if err := s.Apply(ctx, s.namespace, good); err != nil {
+		return "", err
+	}
+	if err := s.servedBy(ctx, "good", true); err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	for _, service := range []string{"good", "echo"} {
+		job, err := s.planLoadOf(ctx, service, lightPlan())
+		if err != nil {
+			return "", err
+		}
+		if _, err := s.runFlawless(ctx, job); err != nil {
+			return "", fmt.Errorf("%s: %w", service, err)
+		}
+	}
+	if err := s.crowdIsServed(ctx); err != nil {
+		return "", err
+	}
+	status, err := s.cluster.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, component := range status.Components {
+		if strings.HasPrefix(component.Name, "vicinity-proxy-") && component.State != "ready" {
+			return "", fmt.Errorf("%s is %s", component.Name, component.State)
+		}
+	}
+	pods, err := s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"})
+	if err != nil {
+		return "", err
+	}
+	// An earlier promise may have killed some: what counts is that none ended since.
+	for i := range pods.Items {
+		for _, container := range pods.Items[i].Status.ContainerStatuses {
+			if running := container.State.Running; running == nil || running.StartedAt.After(begun) {
+				return "", fmt.Errorf("the proxy of %s ended", pods.Items[i].Spec.NodeName)
+			}
+		}
+	}
+	return fmt.Sprintf("%d mistakes refused by name, %d oddities taken; a Service that came after them was served after %.1f s, no proxy ended", len(refused), len(odd), took.Seconds()), nil
+}
+
+// oddities are objects that the API accepts, but that are useless or too large.
+func (s *scene) oddities() []string {
+	annotated := `vicinity.dev/proxy: "true"`
+	service := func(name, spec string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {%s}\n", name, annotated, spec)
+	}
+	const port = "ports: [{name: tcp, port: 81, targetPort: 8081}]"
+	endpoint := func(addresses ...string) string {
+		var all []string
+		for _, address := range addresses {
+			all = append(all, fmt.Sprintf("{address: %q}", address))
+		}
+		return "ports: [{name: tcp, port: 8081}], endpoints: [" + strings.Join(all, ", ") + "]"
+	}
+	odd := []string{
+		s.wide("crowd", annotated, 1000),
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: crowd-names, labels: {kubernetes.io/service-name: crowd}}\naddressType: FQDN\nports: [{name: tcp, port: 8081}]\nendpoints: [{addresses: [example.com]}]\n",
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: crowd-empty, labels: {kubernetes.io/service-name: crowd}}\naddressType: IPv4\nports: []\nendpoints: []\n",
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: crowd-again, labels: {kubernetes.io/service-name: crowd}}\naddressType: IPv4\nports: [{name: tcp, port: 8081}]\nendpoints: [{addresses: [10.60.0.1]}, {addresses: [10.60.0.1]}, {addresses: [10.60.0.2]}]\n",
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: crowd-other-port, labels: {kubernetes.io/service-name: crowd}}\naddressType: IPv4\nports: [{name: other, port: 1}]\nendpoints: [{addresses: [10.60.0.3]}]\n",
+		service("headless", "clusterIP: None, selector: {app: echo}, "+port),
+		service("elsewhere", "type: ExternalName, externalName: example.com"),
+		service("sticky", "sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86400}}, selector: {app: nobody}, "+port),
+		service("no-selector", port),
+		// Two want the same address and port.
+		service("first", "externalIPs: [192.0.2.7], selector: {app: echo}, "+port),
+		service("second", "externalIPs: [192.0.2.7], selector: {app: echo}, "+port),
+		service("bad-port-name", "selector: {app: echo}, ports: [{name: tcp, port: 81, targetPort: nowhere}]"),
+		group("of-nothing", "nothing", "IPv4", endpoint("10.60.0.1")),
+		group("of-headless", "headless", "IPv4", endpoint("10.60.0.1")),
+		group("of-elsewhere", "elsewhere", "IPv4", endpoint("10.60.0.1")),
+		group("wrong-family", "no-selector", "IPv4", endpoint("fd00::1", "10.60.0.1")),
+		group("not-an-address", "no-selector", "IPv4", endpoint("999.1.1.1", "1.1", "::::", "10.60.0.2")),
+		group("not-a-host", "no-selector", "IPv4", endpoint("127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.60.0.3")),
+		group("no-ports", "no-selector", "IPv4", "endpoints: [{address: 10.60.0.4}]"),
+		group("no-endpoints", "no-selector", "IPv4", "ports: [{name: tcp, port: 8081}]"),
+		group("nothing-at-all", "no-selector", "IPv6", "tiers: []"),
+		group("same-address", "no-selector", "IPv4", endpoint("10.60.0.3", "10.60.0.3")),
+		group("odd-tiers", "no-selector", "IPv4", `tiers: ["*", "kubernetes.io/hostname", "no such label"], `+endpoint("10.60.0.5")),
+	}
+	// Ports of the largest number that the API takes.
+	var ports []string
+	for i := range 100 {
+		ports = append(ports, fmt.Sprintf("{name: p%d, port: %d, targetPort: 8081}", i, 1000+i))
+	}
+	return append(odd, service("ports", "selector: {app: echo}, ports: ["+strings.Join(ports, ", ")+"]"))
+}
+
+// crowdIsServed waits until each node has slots for all of the 3,000 endpoints.
+func (s *scene) crowdIsServed(ctx context.Context) error {
+	return kube.Wait(ctx, "3,000 endpoints of one Service to be programmed", func(ctx context.Context) (string, error) {
+		for _, node := range s.cluster.Shape().Nodes() {
+			metrics, err := s.proxyMetrics(ctx, node)
+			if err != nil {
+				return "", err
+			}
+			if n := metrics.sum("vicinity_proxy_endpoints", `family="IPv4"`); n < 3000 {
+				return fmt.Sprintf("%s has %.0f endpoints in all", node.Name, n), nil
+			}
+		}
+		return "", nil
+	})
+}
+
+// accountingRest is longer than the time between two readings of all connections.
+const accountingRest = 20 * time.Second
+
+// proxyAccounting compares what proxies count with what clients and endpoints did.
+func proxyAccounting(ctx context.Context, s *scene) (string, error) {
+	if err := s.deployed(ctx, 12, ""); err != nil {
+		return "", err
+	}
+	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+		return "", err
+	}
+	own := fmt.Sprintf("namespace=%q", s.namespace)
+	count := func(ctx context.Context) (connections map[[2]string]float64, bytes float64, err error) {
+		connections = map[[2]string]float64{}
+		for _, node := range s.cluster.Shape().Nodes() {
+			metrics, err := s.proxyMetrics(ctx, node)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, from := range s.cluster.Shape().Zones {
+				for _, to := range s.cluster.Shape().Zones {
+					connections[[2]string{from.Name, to.Name}] += metrics.sum("vicinity_proxy_connections_total", own, `service="echo"`,
+						fmt.Sprintf("source_zone=%q", from.Name), fmt.Sprintf("destination_zone=%q", to.Name))
+				}
+			}
+			bytes += metrics.sum("vicinity_proxy_bytes_total", own, `service="echo"`)
+		}
+		return connections, bytes, nil
+	}
+	total := func(m map[[2]string]float64) (sum float64) {
+		for _, n := range m {
+			sum += n
+		}
+		return sum
+	}
+	var before map[[2]string]float64
+	var bytesBefore float64
+	// What was before must have been counted before it can be taken away.
+	rest := func() error {
+		var since time.Time
+		return kube.Wait(ctx, "the counters to rest", func(ctx context.Context) (string, error) {
+			now, bytes, err := count(ctx)
+			if err != nil {
+				return "", err
+			}
+			if since.IsZero() || total(now) != total(before) || bytes != bytesBefore {
+				before, bytesBefore, since = now, bytes, time.Now()
+			}
+			if time.Since(since) < accountingRest {
+				return "they changed just now", nil
+			}
+			return "", nil
+		})
+	}
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	var result load.Result
+	err = undisturbed(ctx, func() (disturbed string, err error) {
+		if err := rest(); err != nil {
+			return "", err
+		}
+		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
+		return disturbed, err
+	})
+	if err != nil {
+		return "", err
+	}
+	want := map[[2]string]float64{}
+	for _, flow := range result.Flows {
+		want[[2]string{flow.Zone, flow.To.Zone}] += float64(flow.Answers)
+	}
+	var bytes float64
+	err = kube.Wait(ctx, "proxies to have counted all", func(ctx context.Context) (string, error) {
+		now, b, err := count(ctx)
+		if err != nil {
+			return "", err
+		}
+		bytes = b - bytesBefore
+		for pair, n := range want {
+			if got := now[pair] - before[pair]; got != n {
+				return fmt.Sprintf("from %s to %s %.0f connections are counted of %.0f", pair[0], pair[1], got, n), nil
+			}
+		}
+		// A request and its answer have some hundred bytes.
+		if bytes < 500*float64(result.Answered) {
+			return fmt.Sprintf("%.0f bytes are counted", bytes), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d connections between 3 zones counted to the one, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
+}
+
+// failuresWithoutCause counts connections that fail although their endpoints are healthy,
+// during churn and after it: as many through either proxy.
+func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
+	each := int64(20_000)
+	if soaking() {
+		each = 100_000
+	}
+	if err := s.deployPatient(ctx, echoes); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, twin("twin", `vicinity.dev/proxy: "true"`)); err != nil {
+		return "", err
+	}
+	if err := s.servedBy(ctx, "twin", true); err != nil {
+		return "", err
+	}
+	var text string
+	err := undisturbed(ctx, func() (string, error) {
+		results, replaced, err := s.duringRestarts(ctx, time.Duration(float64(each)/newRate*float64(time.Second)), "echo", "twin")
+		if err != nil {
+			return "", err
+		}
+		text = fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
+			echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
+		if disturbed := disturbance(results["twin"]); disturbed != "" {
+			return disturbed, nil
+		}
+		if failed := failures(results["twin"]); failed != "" {
+			return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
+		}
+		return "", nil
+	})
+	return text, err
+}
+
+// duringRestarts has Services asked for a while, and replaces all endpoints again and again
+// in the first half of it.
+func (s *scene) duringRestarts(ctx context.Context, duration time.Duration, services ...string) (results map[string]load.Result, replaced int, err error) {
+	type ended struct {
+		service string
+		result  load.Result
+		err     error
+	}
+	done := make(chan ended, len(services))
+	for _, service := range services {
+		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: newRate, Duration: duration})
+		if err != nil {
+			return nil, 0, err
+		}
+		go func() {
+			result, err := job.Run(ctx, load.Watch{})
+			done <- ended{service, result, err}
+		}()
+	}
+	for begun := time.Now(); time.Since(begun) < duration/2; replaced++ {
+		if err := s.restartPods(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	results = map[string]load.Result{}
+	for range services {
+		end := <-done
+		results[end.service], err = end.result, errors.Join(err, end.err)
+	}
+	return results, replaced, err
+}
+
+// howFailed says how many requests failed, and how.
+func howFailed(r load.Result) string {
+	text := fmt.Sprintf("%d failed", r.Failed())
+	kinds := map[load.Kind]int64{}
+	for _, f := range r.Failures {
+		kinds[f.Kind] += f.Count
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		text += fmt.Sprintf(", %d %s", kinds[kind], kind)
+	}
+	return text
+}
+
+// withoutKubeProxy has a lab of its own in which vicinity-proxy serves all Services, and
+// tries the table there, too.
+func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) {
+	wanted := shape.Default()
+	wanted.Name, wanted.Proxy = s.cluster.Shape().Name+"-alone", shape.ProxyVicinity
+	begun := time.Now()
+	cluster, err := lab.Up(ctx, wanted, s.options)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
+	if err := cluster.InstallVicinity(ctx); err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	client, err := cluster.Client()
+	if err != nil {
+		return "", err
+	}
+	alone := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
+	status, err := cluster.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, component := range status.Components {
+		if strings.HasPrefix(component.Name, "kube-proxy") || component.State != "ready" {
+			return "", fmt.Errorf("%s is %s", component.Name, component.State)
+		}
+	}
+	rows := table()
+	tried := &scene{Client: client, cluster: cluster, options: s.options}
+	if tried.namespace, err = client.MakeNamespace(ctx, "table"); err != nil {
+		return "", err
+	}
+	if err := tried.tryAll(ctx, rows, []server{{name: "vicinity-proxy alone", suffix: "s"}}); err != nil {
+		return "", err
+	}
+	if err := alone.deployPatient(ctx, echoes, "trafficDistribution: PreferSameZone", "type: NodePort"); err != nil {
+		return "", err
+	}
+	if err := alone.WaitHints(ctx, alone.namespace, "echo", true); err != nil {
+		return "", err
+	}
+	if err := alone.stays(ctx); err != nil {
+		return "", err
+	}
+	near, err := alone.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	if near.InZone() < 1 {
+		return "", fmt.Errorf("with hints for zones %.1f %% stays in its zone", 100*near.InZone())
+	}
+	by, err := alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	dropped, err := alone.dropsUnallocated(ctx)
+	if err != nil {
+		return "", err
+	}
+	// The controller works too: it has the API by its Service.
+	if err := alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`); err != nil {
+		return "", err
+	}
+	if err := alone.handOverEcho(ctx, ""); err != nil {
+		return "", err
+	}
+	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.restartPods(ctx) })
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a lab without kube-proxy is up after %.1f s; the table without groups: %s; by hints %d answers, by node ports over IPv6 %d; %s; and by groups %s",
+		took.Seconds(), described(rows), near.Answered, by.Answered, dropped, u), nil
+}

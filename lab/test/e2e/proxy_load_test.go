@@ -1,0 +1,313 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+)
+
+const (
+	// newRate is how many connections a second are opened while something is done to the
+	// proxies, and longNumber how many are open all the time.
+	newRate    = 500
+	longNumber = 200
+	// alsoRate is how many connections a second are opened to each other Service.
+	alsoRate = 100
+	// longBeat is how often each of these asks.
+	longBeat = 250 * time.Millisecond
+	// longest is longer than anything that is done meanwhile takes.
+	longest = 20 * time.Minute
+)
+
+// under is what went on while something was done.
+type under struct {
+	answered int64
+	// ended are the long connections that their endpoints ended.
+	ended int
+}
+
+func (u under) String() string {
+	text := fmt.Sprintf("%d new and %d long connections, 0 lost", u.answered, longNumber)
+	if u.ended > 0 {
+		text += fmt.Sprintf(" (%d long ones ended in order with their endpoints, and were opened again)", u.ended)
+	}
+	return text
+}
+
+// unharmed has 500 new connections a second and 200 long ones to the echo Service while
+// something is done, and for a while before and after it. None may be lost, and no long one
+// may end before its endpoint. All of it is done again if the machine disturbs it.
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (under, error) {
+	return s.unharmedWithin(ctx, 0, do)
+}
+
+// unharmedWithin is unharmed while endpoints end that serve on for a time: in it all nodes
+// have to lead new connections elsewhere, for which the machine must not stand still. Other
+// Services for the same pods are asked, too.
+func (s *scene) unharmedWithin(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
+	err = undisturbed(ctx, func() (disturbed string, err error) {
+		u, disturbed, err = s.unharmedOnce(ctx, notice, do, also)
+		return disturbed, err
+	})
+	return u, err
+}
+
+// unharmedOnce says how the machine disturbed it.
+func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also []string) (u under, disturbed string, err error) {
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
+	if err != nil {
+		return u, "", err
+	}
+	jobs := []lab.LoadJob{job}
+	for _, service := range also {
+		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: alsoRate, Duration: longest})
+		if err != nil {
+			return u, "", err
+		}
+		jobs = append(jobs, job)
+	}
+	held, err := s.holdLong(ctx)
+	if err != nil {
+		return u, "", err
+	}
+	flow, stop := context.WithCancel(ctx)
+	defer stop()
+	t := &traffic{}
+	type outcome struct {
+		result    load.Result
+		disturbed string
+		err       error
+	}
+	ended := make(chan outcome, len(jobs))
+	for i, job := range jobs {
+		watch := load.Watch{Stalls: held.stalls, Notice: notice}
+		if i == 0 {
+			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
+		}
+		go func() {
+			result, disturbed, err := s.runOnce(flow, job, watch)
+			ended <- outcome{result, disturbed, err}
+		}()
+	}
+	err = t.more(ctx, 2*newRate)
+	if err == nil {
+		err = do(ctx, t)
+	}
+	if err == nil {
+		// What is lost in the end shows when nobody waits for it any more.
+		err = t.more(ctx, newRate*int64(patience/time.Second+1))
+	}
+	stop()
+	for range jobs {
+		one := <-ended
+		u.answered += one.result.Answered
+		disturbed, err = max(disturbed, one.disturbed), errors.Join(err, one.err)
+	}
+	if err = errors.Join(err, held.end()); err != nil {
+		return u, "", err
+	}
+	for _, number := range held.ended {
+		u.ended += number
+	}
+	if held.stalled > 0 {
+		disturbed = fmt.Sprintf("%d of %d long connections were not answered in time", held.stalled, longNumber)
+	}
+	return u, disturbed, s.haveEnded(ctx, held.ended)
+}
+
+// haveEnded is an error if one of the pods that ended connections goes on: those that are to
+// end are asked to before their connections end.
+func (s *scene) haveEnded(ctx context.Context, ended map[string]int) error {
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if number := ended[pod.Name]; number > 0 && pod.DeletionTimestamp == nil {
+			return fmt.Errorf("%d long connections were ended by %s, which did not end", number, pod.Name)
+		}
+	}
+	return nil
+}
+
+// answering are the pods that answer clients of a Service, by the nodes of these, in order.
+// No request may fail.
+func (s *scene) answering(ctx context.Context, service string, plan load.Plan) (map[string][]string, error) {
+	job, err := s.planLoadOf(ctx, service, plan)
+	if err != nil {
+		return nil, err
+	}
+	result, err := s.runFlawless(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string][]string{}
+	for _, flow := range result.Flows {
+		pods[flow.Node] = append(pods[flow.Node], flow.To.Pod)
+	}
+	for _, all := range pods {
+		slices.Sort(all)
+	}
+	return pods, nil
+}
+
+// traffic is what goes on meanwhile.
+type traffic struct{ answered atomic.Int64 }
+
+// more waits until so many more connections were answered.
+func (t *traffic) more(ctx context.Context, number int64) error {
+	goal := t.answered.Load() + number
+	return kube.Wait(ctx, fmt.Sprintf("%d more answers", number), func(context.Context) (string, error) {
+		if missing := goal - t.answered.Load(); missing > 0 {
+			return fmt.Sprintf("%d are missing", missing), nil
+		}
+		return "", nil
+	})
+}
+
+// long are connections that stay open.
+type long struct {
+	stop    func()
+	running sync.WaitGroup
+	mu      sync.Mutex
+	lost    int
+	first   error
+	// ended is how many ended in order, by the pods that ended them.
+	ended map[string]int
+	// stalled were not answered in time since the machine stood still.
+	stalled int
+	stalls  *load.StallDetector
+}
+
+// holdLong opens long connections from all clients in turn, each of which asks again and
+// again.
+func (s *scene) holdLong(ctx context.Context) (*long, error) {
+	job, err := s.planLoad(ctx, lab.LoadOptions{Port: "tcp", Plan: load.Plan{Protocol: load.TCP, Rate: 1, Duration: time.Second}})
+	if err != nil {
+		return nil, err
+	}
+	target := job.Plan.Targets[0].String()
+	stalls, still, err := load.DetectStalls()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l := &long{ended: map[string]int{}, stalls: stalls, stop: func() {
+		cancel()
+		still()
+	}}
+	opened := make(chan error, longNumber)
+	for i := range longNumber {
+		source := job.Sources[i%len(job.Sources)]
+		dial := func() (net.Conn, error) { return source.Dial(ctx, "tcp", target) }
+		l.running.Go(func() {
+			conn, err := dial()
+			opened <- err
+			for err == nil {
+				if err = l.converse(ctx, conn); err == nil {
+					conn, err = dial()
+				}
+			}
+			l.note(ctx, source.Pod, err)
+		})
+	}
+	for range longNumber {
+		if failed := <-opened; failed != nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening long connections: %w", errors.Join(err, l.end()))
+	}
+	return l, nil
+}
+
+// excuse has a connection opened again that was not answered in time since the machine
+// stood still, which shows nothing about the others either.
+func (l *long) excuse(ctx context.Context, sent time.Time, err error) error {
+	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) || !l.stalls.Excuses(sent, patience) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stalled++
+	return nil
+}
+
+// converse asks until the other side closes the connection in order, for which there is
+// no error.
+func (l *long) converse(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	lines := bufio.NewReader(conn)
+	beat := time.NewTicker(longBeat)
+	defer beat.Stop()
+	for {
+		sent := time.Now()
+		if err := conn.SetDeadline(sent.Add(patience)); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, err := io.WriteString(conn, "x\n"); err != nil {
+			return l.excuse(ctx, sent, err)
+		}
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return l.excuse(ctx, sent, err)
+		}
+		answer, err := load.ParseAnswer(line)
+		if err != nil {
+			return err
+		}
+		if answer.Last {
+			l.mu.Lock()
+			l.ended[answer.Pod]++
+			l.mu.Unlock()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-beat.C:
+		}
+	}
+}
+
+// note notes a connection that ended, unless that was meant.
+func (l *long) note(ctx context.Context, pod string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost++; l.first == nil {
+		l.first = fmt.Errorf("from %s: %w", pod, err)
+	}
+}
+
+// end ends the connections. It is an error if one was lost before.
+func (l *long) end() error {
+	l.stop()
+	l.running.Wait()
+	if l.lost > 0 {
+		return fmt.Errorf("%d of %d long connections were lost, the first %w", l.lost, longNumber, l.first)
+	}
+	return nil
+}

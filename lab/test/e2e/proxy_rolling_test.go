@@ -1,0 +1,109 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// shortDrain is for how long an endpoint that is to end has to serve on at least, for no
+// connection to be lost: until then all nodes have to lead new ones elsewhere.
+const shortDrain = 5 * time.Second
+
+// proxyRollingUpdate replaces all endpoints twice: the first time by such that serve on for
+// a short time when they are to end, and then these. Beside a Service without affinity one is
+// asked whose clients stay with their endpoints: they lose nothing when these end, and stay
+// with others then.
+func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
+	const endpoints = 12
+	if err := s.deployed(ctx, endpoints, annotated(zoneAnnotation, "Prefer")); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, twin("sticky", `vicinity.dev/proxy: "true"`)+"  sessionAffinity: ClientIP\n"); err != nil {
+		return "", err
+	}
+	if err := s.servedBy(ctx, "sticky", true); err != nil {
+		return "", err
+	}
+	u, err := s.unharmedWithin(ctx, shortDrain, func(ctx context.Context, _ *traffic) error {
+		for _, drain := range []time.Duration{shortDrain, patientDrain} {
+			if err := s.redeploy(ctx, drain); err != nil {
+				return err
+			}
+			if err := s.clientsStay(ctx, "sticky"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, "sticky")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d endpoints replaced that serve on for %s, and then as many for %s, also of a Service with affinity; %s",
+		endpoints, patientDrain, shortDrain, u), nil
+}
+
+// redeploy replaces all pods of the echo Deployment by such that serve on for a time when they
+// are to end, and waits until those of before have ended.
+func (s *scene) redeploy(ctx context.Context, drain time.Duration) error {
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q}]}]}}}}`, drain)
+	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	if err := s.WaitDeployment(ctx, s.namespace, "echo"); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, "the pods of before to have ended", func(ctx context.Context) (string, error) {
+		pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+		if err != nil {
+			return "", err
+		}
+		if i := slices.IndexFunc(pods.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil }); i >= 0 {
+			return pods.Items[i].Name + " has not", nil
+		}
+		return "", nil
+	})
+}
+
+// clientsStay is an error if a client of a Service with affinity is answered by two pods.
+func (s *scene) clientsStay(ctx context.Context, service string) error {
+	object, err := s.CoreV1().Services(s.namespace).Get(ctx, service, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		client := &list.Items[i]
+		p := probe{
+			namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp", http: true,
+			to: netip.AddrPortFrom(netip.MustParseAddr(object.Spec.ClusterIP), 80), timeout: patience,
+		}
+		first := ""
+		// That all would go to the same one by chance is as likely as one in 20,000.
+		for range 5 {
+			answer, _, err := exchange(ctx, p)
+			if err != nil {
+				return fmt.Errorf("from %s: %w", client.Name, err)
+			}
+			if first == "" {
+				first = answer.Pod
+			}
+			if answer.Pod != first {
+				return fmt.Errorf("%s is answered by %s and then by %s, although it should stay", client.Name, first, answer.Pod)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// proxyArea is the data plane of the nodes, vicinity-proxy, beside kube-proxy.
+func proxyArea() area {
+	return area{
+		name:    "proxy",
+		shape:   proxyShape,
+		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
+		promises: []promise{
+			{name: "hand-over", keep: handOver, within: 3 * time.Minute},
+			{name: "hand-over-cordoned", keep: handOverCordoned, within: 4 * time.Minute},
+			{name: "hand-over-affinity", keep: handOverSticky, within: 3 * time.Minute},
+			{name: "probe", keep: proxyProbed, within: 4 * time.Minute},
+			{name: "conformance", keep: conformance, within: 10 * time.Minute},
+			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute},
+			{name: "udp-follows", keep: udpFollows, within: 3 * time.Minute},
+			{name: "confined", keep: confined},
+			{name: "keys", keep: proxyKeys, within: 4 * time.Minute},
+			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byGroups), within: 4 * time.Minute},
+			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute},
+			{name: "racks", keep: proxyRacks, within: 4 * time.Minute},
+			{name: "require", keep: proxyRequire, within: 4 * time.Minute},
+			{name: "hostname-beside-local", keep: hostnameBesideLocal, within: 4 * time.Minute},
+			{name: "local-shared", keep: planKept("local-shared"), within: 4 * time.Minute},
+			{name: "local-weighted", keep: planKept("local-weighted"), within: 4 * time.Minute},
+			{name: "flow", keep: proxyFlow, within: 5 * time.Minute},
+			{name: "new-zone", keep: newZone, within: 4 * time.Minute},
+			{name: "switches", keep: proxySwitches, within: 5 * time.Minute},
+			{name: "hand-over-under-load", keep: handOverUnderLoad, within: 5 * time.Minute},
+			{name: "rolling-update", keep: proxyRollingUpdate, within: 5 * time.Minute},
+			{name: "killed", keep: proxyKilled, within: 4 * time.Minute},
+			{name: "replaced", keep: proxyReplaced, within: 4 * time.Minute},
+			{name: "zone-changed", keep: zoneChanged, within: 4 * time.Minute},
+			{name: "api-server-away", keep: apiServerAway, within: 7 * time.Minute},
+			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
+			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
+			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
+			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute},
+			{name: "too-large", keep: tooLarge, within: 4 * time.Minute},
+			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
+			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
+			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute},
+			{name: "churn", keep: endpointChurn, within: 2*churnTime() + 5*time.Minute},
+			{name: "no-cause", keep: failuresWithoutCause, within: 15 * time.Minute},
+			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute},
+			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute},
+		},
+	}
+}
+
+// rackLabel is the label of racks, some of which reach over zones.
+const rackLabel = "example.com/rack"
+
+// racks are those of the nodes. The last node is in none.
+var racks = map[string]string{
+	"zone-a-1": "r1", "zone-a-2": "r2", "zone-b-1": "r1", "zone-b-2": "r2", "zone-c-1": "r3",
+}
+
+// proxyShape is a lab of three zones whose nodes have both proxies.
+func proxyShape() shape.Shape {
+	s := shape.Default()
+	s.Name, s.Proxy = "proxy", shape.ProxyBoth
+	for z := range s.Zones {
+		for n := range s.Zones[z].Nodes {
+			node := &s.Zones[z].Nodes[n]
+			if rack := racks[node.Name]; rack != "" {
+				node.Labels = map[string]string{rackLabel: rack}
+			}
+		}
+	}
+	return s
+}
+
+// What Services say about who serves them.
+const (
+	byVicinity  = `{"metadata":{"annotations":{"vicinity.dev/proxy":"true"}}}`
+	byKubeProxy = `{"metadata":{"annotations":{"vicinity.dev/proxy":null}}}`
+)
+
+// annotated is a patch of a Service's annotations. An empty value takes one away.
+func annotated(pairs ...string) string {
+	text := ""
+	for i := 0; i < len(pairs); i += 2 {
+		value := "null"
+		if pairs[i+1] != "" {
+			value = fmt.Sprintf("%q", pairs[i+1])
+		}
+		if text != "" {
+			text += ","
+		}
+		text += fmt.Sprintf("%q:%s", pairs[i], value)
+	}
+	return `{"metadata":{"annotations":{` + text + `}}}`
+}
+
+const (
+	keysAnnotation = "vicinity.dev/topology-keys"
+	zoneAnnotation = "endpointslice.kubernetes.io/same-zone"
+	nodeAnnotation = "endpointslice.kubernetes.io/same-node"
+	hostnameKey    = corev1.LabelHostname
+	zoneKey        = corev1.LabelTopologyZone
+)
+
+// servedBy waits until a Service is vicinity-proxy's alone, or kube-proxy's alone and
+// without groups.
+func (s *scene) servedBy(ctx context.Context, service string, vicinity bool) error {
+	what := "Service " + service + " to be served by kube-proxy"
+	if vicinity {
+		what = "Service " + service + " to be served by vicinity-proxy"
+	}
+	return kube.Wait(ctx, what, func(ctx context.Context) (string, error) {
+		object, err := s.CoreV1().Services(s.namespace).Get(ctx, service, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if got := object.Labels["service.kubernetes.io/service-proxy-name"]; (got == "vicinity") != vicinity {
+			return s.whyNotServed(ctx, object), nil
+		}
+		slices, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+		if err != nil {
+			return "", err
+		}
+		managed := 0
+		for i := range slices.Items {
+			slice := &slices.Items[i]
+			if slice.Labels[discoveryv1.LabelManagedBy] != "endpointslice-controller.k8s.io" {
+				continue
+			}
+			managed++
+			if got := slice.Labels["service.kubernetes.io/service-proxy-name"]; (got == "vicinity") != vicinity {
+				return fmt.Sprintf("EndpointSlice %s has the proxy name %q", slice.Name, got), nil
+			}
+		}
+		if object.Spec.Selector != nil && managed == 0 {
+			return "it has no EndpointSlices", nil
+		}
+		groups, err := s.groupsOf(ctx, service)
+		if err != nil {
+			return "", err
+		}
+		if !vicinity && len(groups) > 0 {
+			return fmt.Sprintf("it still has %d groups", len(groups)), nil
+		}
+		return "", nil
+	})
+}
+
+// whyNotServed is what the condition of a Service says, or that it has none.
+func (s *scene) whyNotServed(_ context.Context, service *corev1.Service) string {
+	for _, condition := range service.Status.Conditions {
+		if condition.Type == "vicinity.dev/TopologyRouting" {
+			return "its condition is " + string(condition.Status) + ", " + condition.Message
+		}
+	}
+	return fmt.Sprintf("its labels are %v, and it has no condition", service.Labels)
+}
+
+// deployed runs an echo Service of so many endpoints, and clients on all nodes, has the
+// Service say what a patch says, and waits until vicinity-proxy serves it.
+func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error {
+	if err := s.deployPatient(ctx, endpoints); err != nil {
+		return err
+	}
+	return s.handOverEcho(ctx, patch)
+}
+
+// patientDrain is how long endpoints of deployPatient serve on when they are to end: longer
+// than the news of it takes to all nodes, also on a machine that does much else.
+const patientDrain = 10 * time.Second
+
+// deployPatient is deploy with endpoints that serve on for long when they are to end.
+func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
+	manifests := strings.NewReplacer(
+		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 20",
+		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", patientDrain),
+	).Replace(lab.EchoManifests("echo", endpoints, spec...))
+	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
+		return err
+	}
+	for _, name := range []string{"echo", "client"} {
+		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
+			return err
+		}
+	}
+	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
+		return err
+	}
+	return s.settled(ctx, lab.LoadOptions{})
+}
+
+// handOverEcho has the echo Service served by vicinity-proxy and say what a patch says.
+func (s *scene) handOverEcho(ctx context.Context, patch string) error {
+	for _, p := range []string{byVicinity, patch} {
+		if p == "" {
+			continue
+		}
+		if err := s.PatchService(ctx, s.namespace, "echo", p); err != nil {
+			return err
+		}
+	}
+	return s.servedBy(ctx, "echo", true)
+}
+
+// handOver has a Service given to vicinity-proxy and back: all the time one of the two
+// serves it, and the acknowledgement is there before the label.
+func handOver(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	if err := s.handOverEcho(ctx, ""); err != nil {
+		return "", err
+	}
+	there := time.Since(begun)
+	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	holder, err := s.onlyIn(ctx, "echo", "vicinity")
+	if err != nil {
+		return "", err
+	}
+	begun = time.Now()
+	if err := s.PatchService(ctx, s.namespace, "echo", byKubeProxy); err != nil {
+		return "", err
+	}
+	if err := s.servedBy(ctx, "echo", false); err != nil {
+		return "", err
+	}
+	back := time.Since(begun)
+	if _, err := s.onlyIn(ctx, "echo", "kube-proxy"); err != nil {
+		return "", err
+	}
+	again, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("there after %.1f s, back after %.1f s with the grace of 10 s; the rules of %d nodes say so; %d requests, 0 failed",
+		there.Seconds(), back.Seconds(), holder, result.Due+again.Due), nil
+}

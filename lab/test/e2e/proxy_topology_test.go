@@ -1,0 +1,549 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// placedPod is a pod of an image on a node.
+func placedPod(name, node, image string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, labels: {app: %[3]s}}
+spec:
+  nodeName: %[2]s
+  terminationGracePeriodSeconds: 5
+  containers:
+  - name: %[3]s
+    image: lab/%[3]s
+    ports: [{name: http, containerPort: 8080}, {name: tcp, containerPort: 8081}, {name: udp, containerPort: 8082, protocol: UDP}]
+    env:
+    - {name: POD_NAME, value: %[1]s}
+    - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+    - {name: NODE_NAME, value: %[2]s}
+    - {name: ZONE, valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}}}
+    - {name: SERVICE, value: echo}
+`, name, node, image)
+}
+
+// echoOf is the Service of the pods that placed makes.
+const echoOf = `apiVersion: v1
+kind: Service
+metadata: {name: echo}
+spec:
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: echo}
+  ports:
+  - {name: http, port: 80, targetPort: http}
+  - {name: tcp, port: 81, targetPort: tcp}
+  - {name: udp, port: 82, targetPort: udp, protocol: UDP}
+`
+
+// placed runs an echo Service with endpoints on the nodes named, one for each mention,
+// and a client on every node, and has vicinity-proxy serve it as a patch says.
+func (s *scene) placed(ctx context.Context, patch string, nodes ...string) error {
+	if err := s.place(ctx, nodes...); err != nil {
+		return err
+	}
+	return s.handOverEcho(ctx, patch)
+}
+
+// place is the part of placed that runs the pods.
+func (s *scene) place(ctx context.Context, nodes ...string) error {
+	manifests := echoOf
+	for i, node := range nodes {
+		manifests += placedPod(fmt.Sprintf("echo-%s-%d", node, i), node, "echo")
+	}
+	for _, node := range s.cluster.Shape().Nodes() {
+		manifests += placedPod("client-"+node.Name, node.Name, "client")
+	}
+	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
+		return err
+	}
+	if err := s.podsReady(ctx, len(nodes)+len(s.cluster.Shape().Nodes())); err != nil {
+		return err
+	}
+	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
+}
+
+// podsReady waits until there are so many pods, all ready.
+func (s *scene) podsReady(ctx context.Context, number int) error {
+	return kube.Wait(ctx, fmt.Sprintf("%d pods to be ready", number), func(ctx context.Context) (string, error) {
+		list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		ready := 0
+		for i := range list.Items {
+			if kube.PodReady(&list.Items[i]) && list.Items[i].DeletionTimestamp == nil {
+				ready++
+			}
+		}
+		if ready != number {
+			return fmt.Sprintf("%d are", ready), nil
+		}
+		return "", nil
+	})
+}
+
+// reach is which nodes' endpoints answer the clients of each node. Of a node without
+// any, connections are refused.
+type reach map[string][]string
+
+// reaches waits until clients reach what they should and nothing else, and then sends
+// more to be sure, from all nodes at once.
+func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err error) {
+	for _, plan := range []load.Plan{
+		{Rate: 100, Duration: 500 * time.Millisecond, Timeout: 2 * time.Second},
+		{Rate: 200, Duration: 3 * time.Second, Timeout: 5 * time.Second},
+	} {
+		err := kube.Wait(ctx, "clients to reach what they should", func(ctx context.Context) (string, error) {
+			type ended struct {
+				due     int64
+				missing string
+				err     error
+			}
+			done := make(chan ended, len(want))
+			for node, endpoints := range want {
+				go func() {
+					result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: plan})
+					done <- ended{result.Due, differs(node, result, endpoints), err}
+				}()
+			}
+			connections = 0
+			missing := ""
+			var failed error
+			for range want {
+				one := <-done
+				connections, failed = connections+one.due, errors.Join(failed, one.err)
+				missing = max(missing, one.missing)
+			}
+			return missing, failed
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return connections, nil
+}
+
+// differs says how what answered the clients of a node differs from what should.
+func differs(node string, result load.Result, want []string) string {
+	got := map[string]bool{}
+	for _, flow := range result.Flows {
+		got[flow.To.Node] = true
+	}
+	answered := slices.Sorted(maps.Keys(got))
+	if !slices.Equal(answered, want) {
+		return fmt.Sprintf("%s is answered from %q, want %q (%d refused of %d)", node, answered, want, result.FailedAs(load.Refused), result.Due)
+	}
+	if len(want) == 0 && result.FailedAs(load.Refused) != result.Due-result.Unsent.Total() {
+		return fmt.Sprintf("of %d connections from %s %d were refused; all should be: %s", result.Due, node, result.FailedAs(load.Refused), failures(result))
+	}
+	if len(want) > 0 && result.Failed() > 0 {
+		return node + ": " + failures(result)
+	}
+	return ""
+}
+
+// proxyKeys has clients use the node, then the zone, then any endpoint.
+func proxyKeys(ctx context.Context, s *scene) (string, error) {
+	keys := annotated(keysAnnotation, hostnameKey+","+zoneKey+",*")
+	if err := s.placed(ctx, keys, "zone-a-1", "zone-b-1", "zone-b-2"); err != nil {
+		return "", err
+	}
+	all := []string{"zone-a-1", "zone-b-1", "zone-b-2"}
+	n, err := s.reaches(ctx, reach{
+		"zone-a-1": {"zone-a-1"}, "zone-a-2": {"zone-a-1"}, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-2"},
+		"zone-c-1": all, "zone-c-2": all,
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-a-1-0", metav1.DeleteOptions{}); err != nil {
+		return "", err
+	}
+	rest := []string{"zone-b-1", "zone-b-2"}
+	more, err := s.reaches(ctx, reach{"zone-a-1": rest, "zone-a-2": rest, "zone-b-1": {"zone-b-1"}, "zone-c-2": rest})
+	if err != nil {
+		return "", fmt.Errorf("after the endpoint of a zone has gone: %w", err)
+	}
+	return fmt.Sprintf("node, zone, then anywhere; without the zone's endpoint anywhere; %d connections", n+more), nil
+}
+
+// nodesWithinTheBound has nodes prefer their own endpoints. Zone-a-1 would load its single
+// endpoint to twice the even share, so it uses those of its zone; all others use their own.
+// deliver writes the Service's annotations.
+func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch string) error) func(context.Context, *scene) (string, error) {
+	return func(ctx context.Context, s *scene) (string, error) {
+		if err := s.place(ctx, "zone-a-1", "zone-a-2", "zone-a-2", "zone-a-2", "zone-b-1", "zone-b-1", "zone-b-2", "zone-b-2",
+			"zone-c-1", "zone-c-1", "zone-c-2", "zone-c-2"); err != nil {
+			return "", err
+		}
+		if err := deliver(ctx, s, annotated(zoneAnnotation, "Prefer", nodeAnnotation, "Prefer")); err != nil {
+			return "", err
+		}
+		if _, err := s.reaches(ctx, reach{
+			"zone-a-1": {"zone-a-1", "zone-a-2"}, "zone-a-2": {"zone-a-2"}, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-2"},
+			"zone-c-1": {"zone-c-1"}, "zone-c-2": {"zone-c-2"},
+		}); err != nil {
+			return "", err
+		}
+		result, err := s.load(ctx, lab.LoadOptions{Plan: heavyPlan()})
+		if err != nil {
+			return "", err
+		}
+		answers, all := map[string]float64{}, 0.0
+		for _, flow := range result.Flows {
+			answers[flow.To.Node] += float64(flow.Answers)
+			all += float64(flow.Answers)
+		}
+		// A sixth of the traffic is from zone-a-1, and a quarter of that stays there.
+		if alone := answers["zone-a-1"] / all; points(alone, 1.0/24) > agreement {
+			return "", fmt.Errorf("the endpoint on zone-a-1 gets %.1f %% of the traffic, want %.1f %%", 100*alone, 100.0/24)
+		}
+		each := answers["zone-a-2"] / all / 3
+		if points(each, 7.0/72) > agreement {
+			return "", fmt.Errorf("an endpoint on zone-a-2 gets %.1f %% of the traffic, want %.1f %%", 100*each, 700.0/72)
+		}
+		return fmt.Sprintf("alone on its node: %.2f times the even share, would be 2; the busiest %.2f times, predicted 1.17; %d requests",
+			12*answers["zone-a-1"]/all, 12*each, result.Due), nil
+	}
+}
+
+// byHints leaves a Service to kube-proxy, and byGroups hands it over to vicinity-proxy.
+func byHints(ctx context.Context, s *scene, patch string) error {
+	return s.PatchService(ctx, s.namespace, "echo", patch)
+}
+
+func byGroups(ctx context.Context, s *scene, patch string) error { return s.handOverEcho(ctx, patch) }
+
+// proxyHardKeys has clients use their node and nothing else.
+func proxyHardKeys(ctx context.Context, s *scene) (string, error) {
+	if err := s.placed(ctx, annotated(keysAnnotation, hostnameKey), "zone-a-1", "zone-b-2"); err != nil {
+		return "", err
+	}
+	n, err := s.reaches(ctx, reach{
+		"zone-a-1": {"zone-a-1"}, "zone-b-2": {"zone-b-2"}, "zone-a-2": {}, "zone-b-1": {}, "zone-c-1": {}, "zone-c-2": {},
+	})
+	if err != nil {
+		return "", err
+	}
+	told, err := s.unreachableReported(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the node or nothing: refused on 4 of 6 nodes; %d connections; %s", n, told), nil
+}
+
+// proxyRacks has clients use their rack, which may reach over zones, then their zone, and
+// nothing else.
+func proxyRacks(ctx context.Context, s *scene) (string, error) {
+	if err := s.placed(ctx, annotated(keysAnnotation, rackLabel+","+zoneKey), "zone-a-1", "zone-b-2", "zone-c-2"); err != nil {
+		return "", err
+	}
+	n, err := s.reaches(ctx, reach{
+		"zone-a-1": {"zone-a-1"}, "zone-b-1": {"zone-a-1"}, // rack r1
+		"zone-a-2": {"zone-b-2"}, "zone-b-2": {"zone-b-2"}, // rack r2
+		"zone-c-1": {"zone-c-2"}, "zone-c-2": {"zone-c-2"}, // rack r3 has none, and no rack
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-c-2-2", metav1.DeleteOptions{}); err != nil {
+		return "", err
+	}
+	more, err := s.reaches(ctx, reach{"zone-b-1": {"zone-a-1"}, "zone-a-2": {"zone-b-2"}, "zone-c-1": {}, "zone-c-2": {}})
+	if err != nil {
+		return "", fmt.Errorf("after the last endpoint of a zone has gone: %w", err)
+	}
+	return fmt.Sprintf("rack over zones, then zone, then refused; %d connections", n+more), nil
+}
+
+// proxyRequire has clients use their zone, and refuses those of a zone without endpoints.
+func proxyRequire(ctx context.Context, s *scene) (string, error) {
+	if err := s.placed(ctx, annotated(zoneAnnotation, "Require"), "zone-a-1", "zone-a-2", "zone-b-1"); err != nil {
+		return "", err
+	}
+	own := []string{"zone-a-1", "zone-a-2"}
+	n, err := s.reaches(ctx, reach{
+		"zone-a-1": own, "zone-a-2": own, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-1"}, "zone-c-1": {}, "zone-c-2": {},
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, placedPod("echo-zone-c-2-9", "zone-c-2", "echo")); err != nil {
+		return "", err
+	}
+	more, err := s.reaches(ctx, reach{"zone-a-1": own, "zone-b-2": {"zone-b-1"}, "zone-c-1": {"zone-c-2"}, "zone-c-2": {"zone-c-2"}})
+	if err != nil {
+		return "", fmt.Errorf("after the zone got an endpoint: %w", err)
+	}
+	return fmt.Sprintf("each zone its own; a zone without endpoints refused until it has one; %d connections", n+more), nil
+}
+
+// hostnameBesideLocal tries a Service whose traffic must stay on the node beside one with
+// externalTrafficPolicy: Local, which is another thing.
+func hostnameBesideLocal(ctx context.Context, s *scene) (string, error) {
+	rows := []row{
+		{name: "hard", annotations: fmt.Sprintf("%s: %q", keysAnnotation, hostnameKey), spec: "type: LoadBalancer", ingress: true, tries: []try{
+			{from: "pod-with", to: "cluster", want: "a as itself"},
+			{from: "pod-without", to: "cluster", want: refused},
+			{from: "outside", to: "node-port@with", want: "a as zone-a-1"},
+			{from: "outside", to: "node-port@without", want: refused},
+			{from: "outside", to: "load-balancer@with", want: "a as zone-a-1"},
+			{from: "outside", to: "load-balancer@without", want: refused},
+			{from: "pod-without", to: "load-balancer@with", want: refused},
+		}},
+		{name: "local", spec: "type: LoadBalancer\n  externalTrafficPolicy: Local", ingress: true, tries: []try{
+			{from: "pod-with", to: "cluster", want: all},
+			{from: "pod-without", to: "cluster", want: all},
+			{from: "outside", to: "node-port@with", want: "a as itself"},
+			{from: "outside", to: "node-port@without", want: noAnswer},
+			{from: "outside", to: "load-balancer@with", want: "a as itself"},
+			{from: "outside", to: "load-balancer@without", want: noAnswer},
+			{from: "pod-without", to: "load-balancer@with", want: all},
+			{from: "outside", to: "health@with", want: "200: 1 local"},
+			{from: "outside", to: "health@without", want: "503: 0 local"},
+		}},
+	}
+	if err := s.tryAll(ctx, rows, servers[1:]); err != nil {
+		return "", err
+	}
+	hard, err := s.CoreV1().Services(s.namespace).Get(ctx, "hard-v", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if port := hard.Spec.HealthCheckNodePort; port != 0 {
+		return "", fmt.Errorf("the Service with a hard key has a health port, %d", port)
+	}
+	return "hard hostname key: pods too, elsewhere refused, source address the node's, no health port; externalTrafficPolicy Local: from outside only, elsewhere dropped, source address kept, health port answers", nil
+}
+
+// planKept has an algorithm that lends endpoints from zone to zone divide uneven ones, and
+// measures that traffic follows the plan.
+func planKept(algorithm string) func(context.Context, *scene) (string, error) {
+	return func(ctx context.Context, s *scene) (string, error) {
+		policy := fmt.Sprintf("apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\nspec: {selector: {}, mode: Prefer, algorithm: %s}\n", algorithm)
+		if err := s.Apply(ctx, s.namespace, policy); err != nil {
+			return "", err
+		}
+		if err := s.routeUneven(ctx, byVicinity, 7, 5, 2); err != nil {
+			return "", err
+		}
+		if err := s.servedBy(ctx, "echo", true); err != nil {
+			return "", err
+		}
+		if _, err := s.converged(ctx, "echo", 14); err != nil {
+			return "", err
+		}
+		want, lent, err := s.plannedShares(ctx)
+		if err != nil {
+			return "", err
+		}
+		if lent == 0 {
+			return "", fmt.Errorf("the plan of %s lends nothing, and would show nothing: %v", algorithm, want)
+		}
+		if err := s.followsPlan(ctx, want); err != nil {
+			return "", err
+		}
+		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 15 * time.Second}})
+		if err != nil {
+			return "", err
+		}
+		const most = 3
+		far, where := farthest(result, want)
+		if far > most {
+			return "", fmt.Errorf("%s; at most %d points are allowed", where, most)
+		}
+		return fmt.Sprintf("7, 5 and 2 endpoints: shares at most %.1f points from the plan, which sends %.0f %% of a zone's traffic to another at most; %d connections, 0 failed",
+			far, 100*lent, result.Answered), nil
+	}
+}
+
+// followsPlan waits until the traffic of each node goes about where the plan has it.
+func (s *scene) followsPlan(ctx context.Context, want map[[2]string]float64) error {
+	return kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: time.Second}})
+		if err != nil {
+			return "", err
+		}
+		// Each node has a proxy of its own that is to know the plan.
+		byNode := map[string]load.Result{}
+		for _, flow := range result.Flows {
+			one := byNode[flow.Node]
+			one.Flows = append(one.Flows, flow)
+			byNode[flow.Node] = one
+		}
+		for node, one := range byNode {
+			ofZone := maps.Clone(want)
+			maps.DeleteFunc(ofZone, func(pair [2]string, _ float64) bool { return pair[0] != one.Flows[0].Zone })
+			if far, where := farthest(one, ofZone); far > 15 {
+				return node + ": " + where, nil
+			}
+		}
+		return failures(result), nil
+	})
+}
+
+// plannedShares are the shares of each zone's traffic that the endpoints of each zone get
+// by the plan, and the greatest of those that leave the zone.
+func (s *scene) plannedShares(ctx context.Context) (shares map[[2]string]float64, lent float64, err error) {
+	output, err := s.vicinity(ctx, "explain", "svc/echo", "-n", s.namespace, "-o", "json")
+	if err != nil {
+		return nil, 0, err
+	}
+	var explained struct {
+		Families []struct {
+			Plan struct {
+				Groups []struct {
+					Members []struct {
+						Zone      string
+						Endpoints int
+					}
+					Consumers []struct {
+						Zone   string
+						Weight float64
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(output, &explained); err != nil {
+		return nil, 0, err
+	}
+	if len(explained.Families) == 0 {
+		return nil, 0, errors.New("explain knows no address family of the Service")
+	}
+	shares = map[[2]string]float64{}
+	sums := map[string]float64{}
+	for _, group := range explained.Families[0].Plan.Groups {
+		for _, consumer := range group.Consumers {
+			for _, member := range group.Members {
+				part := consumer.Weight * float64(member.Endpoints)
+				shares[[2]string{consumer.Zone, member.Zone}] += part
+				sums[consumer.Zone] += part
+			}
+		}
+	}
+	for pair := range shares {
+		shares[pair] /= sums[pair[0]]
+		if pair[0] != pair[1] {
+			lent = max(lent, shares[pair])
+		}
+	}
+	return shares, lent, nil
+}
+
+// farthest is by how many points measured shares of the traffic of zones are from what was
+// planned, at most, and where.
+func farthest(result load.Result, want map[[2]string]float64) (far float64, where string) {
+	got, sums := map[[2]string]float64{}, map[string]float64{}
+	for _, flow := range result.Flows {
+		got[[2]string{flow.Zone, flow.To.Zone}] += float64(flow.Answers)
+		sums[flow.Zone] += float64(flow.Answers)
+	}
+	pairs := maps.Clone(want)
+	maps.Copy(pairs, got)
+	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
+		share := ratio(got[pair], sums[pair[0]])
+		if p := points(share, want[pair]); p > far {
+			far, where = p, fmt.Sprintf("%.1f %% of the traffic of %s goes to %s, planned are %.1f %%", 100*share, pair[0], pair[1], 100*want[pair])
+		}
+	}
+	return far, where
+}
+
+// newZone adds a node in a zone that no group knows, and takes the zone from another: a
+// Service that prefers is reached from both, one that requires from neither.
+func newZone(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), "zone-a-1", "zone-b-1", "zone-c-1"); err != nil {
+		return "", err
+	}
+	all := []string{"zone-a-1", "zone-b-1", "zone-c-1"}
+	node, err := s.cluster.AddNode(ctx, shape.Node{Zone: "zone-d"})
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		err = errors.Join(err, s.cluster.RemoveNode(context.WithoutCancel(ctx), node.Name),
+			s.setZone(context.WithoutCancel(ctx), "zone-c-2", "zone-c"))
+	}()
+	if err := s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, placedPod("client-"+node.Name, node.Name, "client")); err != nil {
+		return "", err
+	}
+	if err := s.podsReady(ctx, len(all)+len(s.cluster.Shape().Nodes())); err != nil {
+		return "", err
+	}
+	if err := s.setZone(ctx, "zone-c-2", ""); err != nil {
+		return "", err
+	}
+	soft, err := s.reaches(ctx, reach{node.Name: all, "zone-c-2": all, "zone-c-1": {"zone-c-1"}, "zone-a-2": {"zone-a-1"}})
+	if err != nil {
+		return "", err
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, zoneKey)); err != nil {
+		return "", err
+	}
+	hard, err := s.reaches(ctx, reach{node.Name: {}, "zone-c-2": {}, "zone-c-1": {"zone-c-1"}, "zone-a-2": {"zone-a-1"}})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("from a new zone and from a node without a zone: reached where zones are preferred, refused where they are required; %d connections", soft+hard), nil
+}
+
+// setZone changes the zone of a node, or takes it away.
+func (s *scene) setZone(ctx context.Context, node, zone string) error {
+	value := "null"
+	if zone != "" {
+		value = fmt.Sprintf("%q", zone)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, zoneKey, value)
+	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// unreachableReported waits until each proxy reports by an event and a metric that nodes
+// cannot reach the Service.
+func (s *scene) unreachableReported(ctx context.Context) (string, error) {
+	var events *corev1.EventList
+	err := kube.Wait(ctx, "proxies to tell that the Service is out of reach", func(ctx context.Context) (missing string, err error) {
+		events, err = s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=echo,type=Warning"})
+		if err != nil {
+			return "", err
+		}
+		nodes := map[string]int{}
+		for _, event := range events.Items {
+			if event.ReportingController == "vicinity-proxy" {
+				nodes[event.ReportingInstance]++
+			}
+		}
+		if len(nodes) < 4 {
+			return fmt.Sprintf("events are from %v", nodes), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return "each of them told once", nil
+}

@@ -1,0 +1,589 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+)
+
+// ledger counts events of the slices of a namespace by Service, as a proxy sees them.
+type ledger struct {
+	mu       sync.Mutex
+	events   map[string]int
+	moves    map[string]int // endpoints that stayed, and changed the zones that use them
+	slices   map[string]*discoveryv1.EndpointSlice
+	watching chan struct{}
+	stop     context.CancelFunc
+}
+
+// watchSlices begins a ledger.
+func (s *scene) watchSlices(ctx context.Context) (*ledger, error) {
+	ctx, stop := context.WithCancel(ctx)
+	l := &ledger{
+		events: map[string]int{}, moves: map[string]int{}, slices: map[string]*discoveryv1.EndpointSlice{},
+		watching: make(chan struct{}), stop: stop,
+	}
+	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	for i := range list.Items {
+		l.slices[list.Items[i].Name] = &list.Items[i]
+	}
+	w, err := s.DiscoveryV1().EndpointSlices(s.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	go func() {
+		defer close(l.watching)
+		for event := range w.ResultChan() {
+			l.take(event)
+		}
+	}()
+	return l, nil
+}
+
+func (l *ledger) take(event watch.Event) {
+	slice, ok := event.Object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	service := slice.Labels[discoveryv1.LabelServiceName]
+	l.events[service]++
+	before := hintsOf(l.slices[slice.Name])
+	if event.Type == watch.Deleted {
+		delete(l.slices, slice.Name)
+		return
+	}
+	for address, zones := range hintsOf(slice) {
+		if had, ok := before[address]; ok && had != "" && zones != "" && had != zones {
+			l.moves[service]++
+		}
+	}
+	l.slices[slice.Name] = slice
+}
+
+// hintsOf are the zones that hints name, by address.
+func hintsOf(slice *discoveryv1.EndpointSlice) map[string]string {
+	hints := map[string]string{}
+	if slice == nil {
+		return hints
+	}
+	for _, endpoint := range slice.Endpoints {
+		var zones []string
+		if endpoint.Hints != nil {
+			for _, zone := range endpoint.Hints.ForZones {
+				zones = append(zones, zone.Name)
+			}
+		}
+		slices.Sort(zones)
+		for _, address := range endpoint.Addresses {
+			hints[address] = strings.Join(zones, ",")
+		}
+	}
+	return hints
+}
+
+// end stops the ledger. Its counts can be read then.
+func (l *ledger) end() {
+	l.stop()
+	<-l.watching
+}
+
+// count is the number of events of a Service so far.
+func (l *ledger) count(service string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events[service]
+}
+
+// quiet waits until a Service's slices have not changed for a while: no two controllers
+// revert each other's writes.
+func (l *ledger) quiet(ctx context.Context, service string) error {
+	last, since := l.count(service), time.Now()
+	return kube.Wait(ctx, fmt.Sprintf("the slices of %s to be left alone for %s", service, settleTime), func(context.Context) (string, error) {
+		if now := l.count(service); now != last {
+			last, since = now, time.Now()
+		}
+		if rest := settleTime - time.Since(since); rest > 0 {
+			return fmt.Sprintf("for %s more", rest.Round(time.Millisecond)), nil
+		}
+		return "", nil
+	})
+}
+
+// settleTime is longer than the pauses of upstream's controller and ours.
+const settleTime = 4 * time.Second
+
+// twin is a Service for the same pods as "echo", which says something else.
+func twin(name, annotations string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, annotations: {%s}}
+spec:
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: echo}
+  ports: [{name: http, port: 80, targetPort: http}]
+`, name, annotations)
+}
+
+// rollingUpdate restarts all pods, and counts the effect on a Service routed by Vicinity,
+// one routed by upstream, and one that is not routed.
+func rollingUpdate(ctx context.Context, s *scene) (string, error) {
+	if err := s.route(ctx, 12, preferZone); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	l, err := s.watchSlices(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer l.end()
+	if err := s.restartPods(ctx); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	if err := l.quiet(ctx, "echo"); err != nil {
+		return "", err
+	}
+	l.end()
+	return fmt.Sprintf("12 pods replaced: slices written %d times (Auto %d, nobody %d), endpoints moved %d (Auto %d)",
+		l.events["echo"], l.events["auto"], l.events["plain"], l.moves["echo"], l.moves["auto"]), nil
+}
+
+// restartPods replaces all pods of the echo Deployment, as kubectl rollout restart does.
+func (s *scene) restartPods(ctx context.Context) error {
+	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
+	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	return s.WaitDeployment(ctx, s.namespace, "echo")
+}
+
+// churn kills pods for a while, of a balanced Service and then of one that prefers its
+// zone. The latter's slices do not change more often, and come to rest.
+func churn(ctx context.Context, s *scene) (string, error) {
+	during := 20 * time.Second
+	if soaking() {
+		during = 10 * time.Minute
+	}
+	if err := s.route(ctx, 12, balancedZone); err != nil {
+		return "", err
+	}
+	without, err := s.churned(ctx, during)
+	if err != nil {
+		return "", err
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
+		return "", err
+	}
+	with, err := s.churned(ctx, during)
+	if err != nil {
+		return "", err
+	}
+	// How upstream batches the kills is chance.
+	const chance = 1.1
+	if with.events > chance*without.events {
+		return "", fmt.Errorf("each killed pod changed the slices %.2f times, and %.2f times balanced", with.events, without.events)
+	}
+	return fmt.Sprintf("for each killed pod %.2f watch events and %.2f writes (%.2f and %.2f when balanced), %d endpoints moved by %d kills, at rest after it",
+		with.events, with.writes, without.events, without.writes, with.moves, with.kills), nil
+}
+
+// unrest is what killing pods did to the slices of the Service: events and writes for
+// each kill.
+type unrest struct {
+	kills, moves   int
+	events, writes float64
+}
+
+func (s *scene) churned(ctx context.Context, during time.Duration) (unrest, error) {
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return unrest{}, err
+	}
+	l, err := s.watchSlices(ctx)
+	if err != nil {
+		return unrest{}, err
+	}
+	defer l.end()
+	if err := l.quiet(ctx, "echo"); err != nil {
+		return unrest{}, err
+	}
+	events := l.count("echo")
+	before, err := s.sliceWrites(ctx)
+	if err != nil {
+		return unrest{}, err
+	}
+	u := unrest{}
+	for begun := time.Now(); time.Since(begun) < during; u.kills++ {
+		if err := s.killPod(ctx, u.kills); err != nil {
+			return u, err
+		}
+		if err := s.WaitEndpoints(ctx, s.namespace, "echo", 12); err != nil {
+			return u, err
+		}
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return u, err
+	}
+	if err := l.quiet(ctx, "echo"); err != nil {
+		return u, err
+	}
+	after, err := s.sliceWrites(ctx)
+	if err != nil {
+		return u, err
+	}
+	l.end()
+	u.moves = l.moves["echo"]
+	u.events = float64(l.events["echo"]-events) / float64(u.kills)
+	u.writes = (after - before) / float64(u.kills)
+	return u, nil
+}
+
+// sliceWrites is how many writes of EndpointSlices the API server has taken, of all
+// Services.
+func (s *scene) sliceWrites(ctx context.Context) (float64, error) {
+	text, err := s.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `resource="endpointslices"`) || !strings.Contains(line, `code="20`) {
+			continue
+		}
+		for _, verb := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+			if strings.Contains(line, `verb="`+verb+`"`) {
+				fields := strings.Fields(line)
+				count, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+				if err != nil {
+					return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+				}
+				sum += count
+			}
+		}
+	}
+	return sum, nil
+}
+
+// atOnce deletes without a grace period.
+func atOnce() metav1.DeleteOptions {
+	none := int64(0)
+	return metav1.DeleteOptions{GracePeriodSeconds: &none}
+}
+
+// killPod ends one of the echo pods at once, another each time.
+func (s *scene) killPod(ctx context.Context, turn int) error {
+	return s.deletePod(ctx, turn, atOnce())
+}
+
+// deletePod deletes one of the echo pods, another each time.
+func (s *scene) deletePod(ctx context.Context, turn int, how metav1.DeleteOptions) error {
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return err
+	}
+	var alive []string
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			alive = append(alive, list.Items[i].Name)
+		}
+	}
+	if len(alive) == 0 {
+		return errors.New("no echo pod is there")
+	}
+	slices.Sort(alive)
+	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], how)
+}
+
+// vicinityWorks waits until two pods of Vicinity are ready.
+func (s *scene) vicinityWorks(ctx context.Context) error {
+	return kube.Wait(ctx, "Vicinity to work", func(ctx context.Context) (string, error) {
+		pods, err := controllers(ctx, s.Client)
+		if err != nil {
+			return "", err
+		}
+		if len(pods) < 2 {
+			return fmt.Sprintf("%d pods are ready", len(pods)), nil
+		}
+		return "", nil
+	})
+}
+
+// allHints are those of all endpoints of the Service.
+func (s *scene) allHints(ctx context.Context, service string) (map[string]string, error) {
+	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for i := range list.Items {
+		maps.Copy(all, hintsOf(&list.Items[i]))
+	}
+	return all, nil
+}
+
+// controllerKilled kills all of Vicinity's pods. No endpoint moves, and what changed
+// meanwhile is planned afterwards.
+func controllerKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.routeUneven(ctx, preferZone, 6, 4, 2); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	// Upstream looks again at what was just written, which without a webhook costs hints.
+	settling, err := s.watchSlices(ctx)
+	if err != nil {
+		return "", err
+	}
+	err = settling.quiet(ctx, "echo")
+	settling.end()
+	if err != nil {
+		return "", err
+	}
+	before, err := s.allHints(ctx, "echo")
+	if err != nil {
+		return "", err
+	}
+	l, err := s.watchSlices(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer l.end()
+	pods, err := controllers(ctx, s.Client)
+	if err != nil {
+		return "", err
+	}
+	for i := range pods {
+		if err := s.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, atOnce()); err != nil {
+			return "", err
+		}
+	}
+	if err := s.vicinityWorks(ctx); err != nil {
+		return "", err
+	}
+	if err := s.leads(ctx); err != nil {
+		return "", err
+	}
+	if err := l.quiet(ctx, "echo"); err != nil {
+		return "", err
+	}
+	after, err := s.allHints(ctx, "echo")
+	if err != nil {
+		return "", err
+	}
+	l.end()
+	if !maps.Equal(before, after) || l.events["echo"] > 0 {
+		return "", fmt.Errorf("a restart wrote slices %d times: hints were %v and are %v", l.events["echo"], before, after)
+	}
+	if err := s.scale(ctx, "echo-"+s.cluster.Shape().Zones[2].Name, 6); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 16); err != nil {
+		return "", err
+	}
+	return "all pods of the controller killed: no slice written, no endpoint moved, and the next change was planned", nil
+}
+
+// replicas sets the number of Vicinity's pods, and waits until it is so.
+func (s *scene) replicas(ctx context.Context, number int) error {
+	list, err := s.AppsV1().Deployments(vicinityNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if len(list.Items) != 1 {
+		return fmt.Errorf("Vicinity has %d Deployments, want 1", len(list.Items))
+	}
+	return s.scaleIn(ctx, vicinityNamespace, list.Items[0].Name, int32(number))
+}
+
+// webhookAway takes all of Vicinity away. Traffic goes on, upstream's updates are not
+// held up, and all is planned again when it is back.
+func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.route(ctx, 12, preferZone); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	if err := s.replicas(ctx, 0); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.replicas(context.WithoutCancel(ctx), 2)) }()
+	took, err := s.replaced(ctx)
+	if err != nil {
+		return "", err
+	}
+	// Proxies look once a second.
+	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+		return "", err
+	}
+	if _, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
+		return "", err
+	}
+	if err := s.replicas(ctx, 2); err != nil {
+		return "", err
+	}
+	if err := s.vicinityWorks(ctx); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	if hinted, err := s.hinted(ctx, "echo"); err != nil || !hinted {
+		return "", errors.Join(err, errors.New("hints did not come back"))
+	}
+	return fmt.Sprintf("without Vicinity a killed pod left the slices after %.1f s and traffic went on; with it all was near again", took.Seconds()), nil
+}
+
+// replaced kills an echo pod and measures until it has left the slices.
+func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
+	before, err := s.allHints(ctx, "echo")
+	if err != nil {
+		return 0, err
+	}
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return 0, err
+	}
+	// Not on a node whose network is cut: its agent would not hear of it.
+	var victim *corev1.Pod
+	for i := range list.Items {
+		node, err := s.CoreV1().Nodes().Get(ctx, list.Items[i].Spec.NodeName, metav1.GetOptions{})
+		if err != nil {
+			return 0, err
+		}
+		if _, listed := before[list.Items[i].Status.PodIP]; listed && kube.NodeReady(node) && !slices.Contains(s.cutOff, node.Name) {
+			victim = &list.Items[i]
+			break
+		}
+	}
+	if victim == nil {
+		return 0, errors.New("no echo pod is on a node that works")
+	}
+	begun := time.Now()
+	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, victim.Name, atOnce()); err != nil {
+		return 0, err
+	}
+	err = kube.Wait(ctx, "the pod to leave the slices", func(ctx context.Context) (string, error) {
+		after, err := s.allHints(ctx, "echo")
+		if err != nil {
+			return "", err
+		}
+		if _, there := after[victim.Status.PodIP]; there {
+			return "still there", nil
+		}
+		return "", nil
+	})
+	return time.Since(begun), err
+}
+
+// webhookHanging cuts the nodes of Vicinity's pods off, so that the API server's calls
+// of the webhook are lost without an error. Upstream's updates wait a second at most.
+func webhookHanging(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.route(ctx, 12, preferZone); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	usual, err := s.replaced(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	pods, err := controllers(ctx, s.Client)
+	if err != nil {
+		return "", err
+	}
+	for i := range pods {
+		s.cutOff = append(s.cutOff, pods[i].Spec.NodeName)
+	}
+	defer func() {
+		for _, node := range s.cutOff {
+			err = errors.Join(err, s.cluster.StartNode(context.WithoutCancel(ctx), node))
+		}
+		err = errors.Join(err, s.WaitNodes(context.WithoutCancel(ctx), true), s.vicinityWorks(context.WithoutCancel(ctx)))
+	}()
+	for _, node := range s.cutOff {
+		if err := s.cluster.StopNode(ctx, node); err != nil {
+			return "", err
+		}
+	}
+	hanging, err := s.replaced(ctx)
+	if err != nil {
+		return "", err
+	}
+	// Each of upstream's writes waits a second, one after the other: those of two families,
+	// and those for the pod that takes the place, which may come before.
+	const most = 8 * time.Second
+	if hanging > usual+most {
+		return "", fmt.Errorf("with the webhook hanging a killed pod left the slices after %.1f s, usually after %.1f s; at most %.1f more are allowed",
+			hanging.Seconds(), usual.Seconds(), most.Seconds())
+	}
+	return fmt.Sprintf("a killed pod left the slices after %.1f s with the webhook hanging, %.1f s usually", hanging.Seconds(), usual.Seconds()), nil
+}
+
+// controlPlaneRestarted kills the API server, and restarts etcd, while pods come and go.
+func controlPlaneRestarted(ctx context.Context, s *scene) (string, error) {
+	if err := s.route(ctx, 12, preferZone); err != nil {
+		return "", err
+	}
+	for turn, restart := range []func() error{
+		func() error {
+			return errors.Join(s.cluster.KillComponent(ctx, "kube-apiserver"), s.cluster.StartComponent(ctx, "kube-apiserver"))
+		},
+		func() error {
+			return errors.Join(s.cluster.StopComponent(ctx, "etcd"), s.cluster.StartComponent(ctx, "etcd"))
+		},
+	} {
+		if err := s.killPod(ctx, turn); err != nil {
+			return "", err
+		}
+		if err := restart(); err != nil {
+			return "", err
+		}
+		if err := kube.Wait(ctx, "a pod to be killed", func(ctx context.Context) (string, error) { return "", s.killPod(ctx, turn+1) }); err != nil {
+			return "", err
+		}
+		if _, err := s.converged(ctx, "echo", 12); err != nil {
+			return "", err
+		}
+		if hinted, err := s.hinted(ctx, "echo"); err != nil || !hinted {
+			return "", errors.Join(err, errors.New("hints are not there"))
+		}
+	}
+	return "API server killed and etcd restarted amid changes: the slices say what a fresh computation gives", nil
+}

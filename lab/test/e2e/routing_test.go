@@ -1,0 +1,452 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// routingArea is topology-aware routing by the controller, delivered as hints to stock
+// proxies.
+func routingArea() area {
+	return area{
+		name:    "routing",
+		shape:   routingShape,
+		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
+		promises: []promise{
+			{name: "install", keep: installed, within: 4 * time.Minute},
+			{name: "prefer", keep: preferNear},
+			{name: "uneven", keep: uneven},
+			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byHints), within: 4 * time.Minute},
+			{name: "nearest-region", keep: nearestRegion},
+			{name: "live-switch", keep: liveSwitch},
+			{name: "thresholds", keep: thresholds, within: 4 * time.Minute},
+			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute},
+			{name: "groups", keep: groups, within: 5 * time.Minute},
+			{name: "cluster-policy", keep: clusterPolicy},
+			{name: "replan", keep: replan},
+			{name: "churn", keep: churn, within: 40 * time.Minute},
+			{name: "controller-killed", keep: controllerKilled, within: 4 * time.Minute},
+			{name: "leader-changed", keep: leaderChanged, within: 5 * time.Minute},
+			{name: "webhook-away", keep: webhookAway, within: 4 * time.Minute},
+			{name: "webhook-hanging", keep: webhookHanging, within: 5 * time.Minute},
+			{name: "control-plane-restarted", keep: controlPlaneRestarted, within: 4 * time.Minute},
+			{name: "bad-input", keep: badInput},
+			{name: "host-names", keep: hostNames},
+			{name: "zones-without-labels", keep: zonesWithoutLabels, within: 6 * time.Minute},
+			{name: "node-without-cpu", keep: nodeWithoutCPU, within: 6 * time.Minute},
+			{name: "documentation", keep: documentation("docs/routing.md"), within: 8 * time.Minute},
+		},
+	}
+}
+
+// routingShape is a lab of three zones in two regions.
+func routingShape() shape.Shape {
+	s, err := shape.FromOptions(shape.Options{Name: "routing", Regions: []string{"west", "west", "east"}})
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return s
+}
+
+// What Services say.
+const (
+	preferZone   = `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`
+	balancedZone = `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Balanced"}}}`
+)
+
+// explained is what "vicinity explain -o json" says, as far as promises look at it.
+type explained struct {
+	Source        string
+	ClusterPolicy string
+	Written       *bool
+	Pending       []string
+	Warnings      []string
+	Condition     *struct{ Status, Reason, Message string }
+	Families      []struct {
+		Family   string
+		State    string
+		Expected struct{ InZone, MaxOverload float64 }
+		Zones    []struct {
+			Zone    string
+			Traffic float64
+		}
+		Endpoints map[string][]string
+	}
+}
+
+// vicinity runs the command line as a user does.
+func (s *scene) vicinity(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, s.options.Program, append(args, "--kubeconfig", s.cluster.Kubeconfig())...)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("vicinity %s: %w: %s", strings.Join(args, " "), err, &complaint)
+	}
+	return output, nil
+}
+
+func (s *scene) explain(ctx context.Context, service string) (explained, error) {
+	output, err := s.vicinity(ctx, "explain", "svc/"+service, "-n", s.namespace, "-o", "json")
+	if err != nil {
+		return explained{}, err
+	}
+	var e explained
+	if err := json.Unmarshal(output, &e); err != nil {
+		return e, fmt.Errorf("reading what explain says: %w", err)
+	}
+	return e, nil
+}
+
+// converged waits until the slices say what is planned for the endpoints as they are,
+// and as many endpoints as wanted are ready.
+func (s *scene) converged(ctx context.Context, service string, endpoints int) (e explained, err error) {
+	if err := s.WaitEndpoints(ctx, s.namespace, service, endpoints); err != nil {
+		return e, err
+	}
+	err = kube.Wait(ctx, "the plan to be written", func(ctx context.Context) (string, error) {
+		if e, err = s.explain(ctx, service); err != nil {
+			return "", err
+		}
+		switch {
+		case len(e.Families) == 0:
+			return "explain knows no address family of the Service", nil
+		case e.Written != nil && !*e.Written:
+			return "pending: " + strings.Join(e.Pending, ", "), nil
+		}
+		return "", nil
+	})
+	return e, err
+}
+
+// warns waits for a warning of explain and, if given, a text in the Service's condition.
+func (s *scene) warns(ctx context.Context, service, warning, condition string) error {
+	return kube.Wait(ctx, "what is wrong to be said of "+service, func(ctx context.Context) (string, error) {
+		e, err := s.explain(ctx, service)
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains(strings.Join(e.Warnings, "; "), warning) {
+			return fmt.Sprintf("explain warns %q, and not %q", e.Warnings, warning), nil
+		}
+		if condition != "" && (e.Condition == nil || !strings.Contains(e.Condition.Message, condition)) {
+			return fmt.Sprintf("the condition is %+v, without %q", e.Condition, condition), nil
+		}
+		return "", nil
+	})
+}
+
+// route runs an echo Service of so many endpoints, and clients, and says how it is to
+// be routed.
+func (s *scene) route(ctx context.Context, endpoints int, patch string) error {
+	if err := s.serve(ctx, lab.EchoManifests("echo", endpoints), endpoints); err != nil {
+		return err
+	}
+	return s.PatchService(ctx, s.namespace, "echo", patch)
+}
+
+// preferNear is a Service of twelve endpoints before and after it prefers its zone.
+func preferNear(ctx context.Context, s *scene) (string, error) {
+	if err := s.route(ctx, 12, balancedZone); err != nil {
+		return "", err
+	}
+	if err := s.allUsed(ctx, 12); err != nil {
+		return "", err
+	}
+	before, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	if points(before.InZone(), 1.0/3) > 4 {
+		return "", fmt.Errorf("balanced, %.1f %% of traffic stayed in its zone; a third should", 100*before.InZone())
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	if err := s.stays(ctx); err != nil {
+		return "", err
+	}
+	after, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	if after.InZone() < 1 {
+		return "", fmt.Errorf("%.2f %% of traffic stayed in its zone; all should", 100*after.InZone())
+	}
+	return fmt.Sprintf("in zone %.1f %% before, %.1f %% after, %d requests, 0 failed",
+		100*before.InZone(), 100*after.InZone(), before.Due+after.Due), nil
+}
+
+// routeUneven runs an echo Service with its own number of endpoints in each zone, and
+// clients, and says how it is to be routed.
+func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) error {
+	inZones, all := map[string]int{}, 0
+	for i, zone := range s.cluster.Shape().Zones {
+		inZones[zone.Name] = numbers[i]
+		all += numbers[i]
+	}
+	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", inZones), all); err != nil {
+		return err
+	}
+	return s.PatchService(ctx, s.namespace, "echo", patch)
+}
+
+// predictedLoads are the loads of endpoints, relative to the even share, that follow
+// from the zones that use them, by address.
+func predictedLoads(e explained) map[string]float64 {
+	family := e.Families[0]
+	uses := map[string]int{} // endpoints, by the zone that uses them
+	for _, zones := range family.Endpoints {
+		for _, zone := range zones {
+			uses[zone]++
+		}
+	}
+	loads := map[string]float64{}
+	for address, zones := range family.Endpoints {
+		for _, zone := range family.Zones {
+			if slices.Contains(zones, zone.Zone) {
+				loads[address] += zone.Traffic / 100 / float64(uses[zone.Zone]) * float64(len(family.Endpoints))
+			}
+		}
+	}
+	return loads
+}
+
+// addresses are those of the echo pods, by name.
+func (s *scene) addresses(ctx context.Context) (map[string]string, error) {
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return nil, err
+	}
+	addresses := map[string]string{}
+	for i := range list.Items {
+		addresses[list.Items[i].Name] = list.Items[i].Status.PodIP
+	}
+	return addresses, nil
+}
+
+// uneven has six, four and two endpoints in three equal zones: what is measured is what
+// was predicted, and no endpoint is overloaded.
+func uneven(ctx context.Context, s *scene) (string, error) {
+	if err := s.routeUneven(ctx, preferZone, 6, 4, 2); err != nil {
+		return "", err
+	}
+	e, err := s.converged(ctx, "echo", 12)
+	if err != nil {
+		return "", err
+	}
+	addresses, err := s.addresses(ctx)
+	if err != nil {
+		return "", err
+	}
+	usable := func(result load.Result) string {
+		for _, flow := range result.Flows {
+			if !slices.Contains(e.Families[0].Endpoints[addresses[flow.To.Pod]], flow.Zone) {
+				return fmt.Sprintf("%s was answered by %s, which the plan does not give it", flow.Zone, flow.To.Pod)
+			}
+		}
+		return ""
+	}
+	// Each node's proxy knows the plan when its clients use all that they may, and only that.
+	err = kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: time.Second}})
+		if err != nil {
+			return "", err
+		}
+		used, zones := map[string]int{}, map[string]string{}
+		for _, flow := range result.Flows {
+			used[flow.Node]++
+			zones[flow.Node] = flow.Zone
+		}
+		for node, number := range used {
+			allowed := 0
+			for _, forZones := range e.Families[0].Endpoints {
+				if slices.Contains(forZones, zones[node]) {
+					allowed++
+				}
+			}
+			if number < allowed {
+				return fmt.Sprintf("%s uses %d endpoints of %d", node, number, allowed), nil
+			}
+		}
+		return usable(result), nil
+	})
+	if err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 2000, Duration: 12 * time.Second}})
+	if err != nil {
+		return "", err
+	}
+	if text := usable(result); text != "" {
+		return "", errors.New(text)
+	}
+	expected := e.Families[0].Expected
+	if points(result.InZone(), expected.InZone/100) > 5 {
+		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone; explain predicts %.1f %%", 100*result.InZone(), expected.InZone)
+	}
+	// Shares are of each zone's own traffic, since zones do not send equally much.
+	sent, shares := map[string]float64{}, map[string]float64{}
+	for _, flow := range result.Flows {
+		sent[flow.Zone] += float64(flow.Answers)
+	}
+	for _, zone := range e.Families[0].Zones {
+		if sent[zone.Zone] == 0 {
+			return "", fmt.Errorf("no client of %s was answered", zone.Zone)
+		}
+		for _, flow := range result.Flows {
+			if flow.Zone == zone.Zone {
+				shares[addresses[flow.To.Pod]] += zone.Traffic / 100 * float64(flow.Answers) / sent[flow.Zone]
+			}
+		}
+	}
+	// Endpoints that the same zones use have the same load but for chance, which is less
+	// for all of them together.
+	loads := predictedLoads(e)
+	highest := 0.0
+	measured, predicted, members := map[string]float64{}, map[string]float64{}, map[string]float64{}
+	for address, zones := range e.Families[0].Endpoints {
+		share, set := shares[address]*float64(len(loads)), strings.Join(zones, ",")
+		highest = max(highest, share)
+		measured[set] += share
+		predicted[set] += loads[address]
+		members[set]++
+	}
+	furthest := 0.0
+	for set, n := range members {
+		furthest = max(furthest, points(measured[set]/n, predicted[set]/n))
+	}
+	const most = 5
+	if highest-1 >= 0.5 || furthest > most {
+		return "", fmt.Errorf("the highest load is %.0f %% of the even share, and loads are up to %.1f points from what explain predicts; less than 150 %% and %d are allowed",
+			100*highest, furthest, most)
+	}
+	return fmt.Sprintf("6, 4 and 2 endpoints: in zone %.1f %% (predicted %.1f %%), highest load %.0f %% of the even share (predicted %.0f %%), loads at most %.1f points from the prediction",
+		100*result.InZone(), expected.InZone, 100*highest, 100+expected.MaxOverload, furthest), nil
+}
+
+// nearestRegion has a zone without endpoints use those of its region, by hints alone.
+func nearestRegion(ctx context.Context, s *scene) (string, error) {
+	const keys = `{"metadata":{"annotations":{"vicinity.dev/topology-keys":"topology.kubernetes.io/zone,topology.kubernetes.io/region,*"}}}`
+	if err := s.routeUneven(ctx, keys, 0, 4, 4); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 8); err != nil {
+		return "", err
+	}
+	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+		return "", err
+	}
+	zones := s.cluster.Shape().Zones
+	empty, near := zones[0].Name, zones[1].Name // both in the west
+	var result load.Result
+	err := kube.Wait(ctx, "traffic to stay in its region", func(ctx context.Context) (string, error) {
+		var err error
+		result, err = s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: 2 * time.Second}})
+		if err != nil {
+			return "", err
+		}
+		for _, flow := range result.Flows {
+			if flow.Zone == empty && flow.To.Zone != near || flow.Zone != empty && flow.Zone != flow.To.Zone {
+				return fmt.Sprintf("%s is answered by %s", flow.Zone, flow.To.Zone), nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s without endpoints is served by %s of its region, the others by themselves; %d requests", empty, near, result.Answered), nil
+}
+
+// liveSwitch turns a Service from balanced to near and back under load.
+func liveSwitch(ctx context.Context, s *scene) (string, error) {
+	if err := s.route(ctx, 12, balancedZone); err != nil {
+		return "", err
+	}
+	const switches = 6
+	o := lab.LoadOptions{Plan: load.Plan{Rate: 500, Duration: 20 * time.Second}}
+	result, err := s.during(ctx, o, func(ctx context.Context) error {
+		for i := range switches {
+			patch, near := preferZone, true
+			if i%2 == 1 {
+				patch, near = balancedZone, false
+			}
+			if err := s.PatchService(ctx, s.namespace, "echo", patch); err != nil {
+				return err
+			}
+			if err := s.WaitHints(ctx, s.namespace, "echo", near); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Due), nil
+}
+
+// thresholds walk through the table of starting threshold 9 and padding 3: on from 12,
+// off at 6, and in between as it was. They are those of local.
+func thresholds(ctx context.Context, s *scene) (string, error) {
+	const policy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {algorithm: local}\n"
+	if err := s.Apply(ctx, s.namespace, policy); err != nil {
+		return "", err
+	}
+	if err := s.route(ctx, 3, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/local"}}}`); err != nil {
+		return "", err
+	}
+	steps := []struct {
+		endpoints int
+		hinted    bool
+	}{{3, false}, {9, false}, {11, false}, {12, true}, {15, true}, {9, true}, {7, true}, {6, false}, {9, false}, {11, false}, {12, true}}
+	var walked []string
+	for _, step := range steps {
+		if err := s.scale(ctx, "echo", int32(step.endpoints)); err != nil {
+			return "", err
+		}
+		e, err := s.converged(ctx, "echo", step.endpoints)
+		if err != nil {
+			return "", err
+		}
+		if hinted, err := s.hinted(ctx, "echo"); err != nil || hinted != step.hinted {
+			return "", errors.Join(err, fmt.Errorf("after %s, with %d endpoints, hints are there: %t; want %t (state %s)",
+				strings.Join(walked, " "), step.endpoints, hinted, step.hinted, e.Families[0].State))
+		}
+		walked = append(walked, fmt.Sprintf("%d:%s", step.endpoints, map[bool]string{true: "near", false: "balanced"}[step.hinted]))
+	}
+	return strings.Join(walked, " "), nil
+}
+
+// hinted reports whether all endpoints of a Service carry hints for zones.
+func (s *scene) hinted(ctx context.Context, service string) (bool, error) {
+	endpoints, err := s.Endpoints(ctx, s.namespace, service, discoveryv1.AddressTypeIPv4)
+	if err != nil {
+		return false, err
+	}
+	for _, endpoint := range endpoints {
+		if endpoint.Hints == nil || len(endpoint.Hints.ForZones) == 0 {
+			return false, nil
+		}
+	}
+	return len(endpoints) > 0, nil
+}
