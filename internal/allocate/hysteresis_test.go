@@ -193,7 +193,8 @@ func TestHysteresis(t *testing.T) {
 func TestPlanWithoutTheUnknownZoneIsTheSame(t *testing.T) {
 	region := allocate.Region{Zones: []allocate.Zone{
 		{Name: "", Endpoints: 2},
-		{Name: "ea", Region: "e", Capacity: 2, Endpoints: 3}, {Name: "eb", Region: "e", Capacity: 2},
+		{Name: "ea", Region: "e", Capacity: 2, Endpoints: 3},
+		{Name: "eb", Region: "e", Capacity: 2},
 		{Name: "wc", Region: "w", Capacity: 2, Endpoints: 2},
 	}}
 	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: &allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5}}
