@@ -33,7 +33,7 @@ import (
 type Options struct {
 	// Root is the folder of all labs; empty means state.DefaultRoot.
 	Root string
-	// Program is the vicinity program, which runs a lab's own processes; empty means this
+	// Program is the vicinity-lab program, which runs a lab's own processes; empty means this
 	// one.
 	Program string
 	// Kubernetes is the built lab/kubernetes; empty means the one that the lab was brought
@@ -55,7 +55,7 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Program == "" {
 		if o.Program, err = os.Executable(); err != nil {
-			return o, fmt.Errorf("finding the vicinity program: %w", err)
+			return o, fmt.Errorf("finding the vicinity-lab program: %w", err)
 		}
 	}
 	if o.Log == nil {

@@ -35,7 +35,7 @@ type Test interface {
 // appended to its name, so that it is none of the user's. If the test fails, the end of the
 // components' logs is printed.
 //
-// The lab runs bin/vicinity of the test's repository, or the program that VICINITY names.
+// The lab runs bin/vicinity-lab of the test's repository, or the program that VICINITY_LAB names.
 func Start(t Test, s shape.Shape) *Cluster {
 	t.Helper()
 	program, err := testProgram()

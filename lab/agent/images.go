@@ -11,7 +11,7 @@ import (
 
 // Images maps the names of container images to programs of this machine.
 type Images struct {
-	// Program is the vicinity program, which runs the images lab/NAME.
+	// Program is the vicinity-lab program, which runs the images lab/NAME.
 	Program string
 	// Folder holds the programs of the images vicinity and vicinity-NAME.
 	Folder string

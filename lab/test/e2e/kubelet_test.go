@@ -616,10 +616,10 @@ func copyPrograms(program, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, path := range map[string]string{"vicinity": program, "vicinity-kubernetes": kubernetes} {
+	for name, path := range map[string]string{"vicinity-lab": program, "vicinity-kubernetes": kubernetes} {
 		if text, err := exec.Command("cp", path, filepath.Join(folder, name)).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("copying %s: %w: %s", path, err, text)
 		}
 	}
-	return filepath.Join(folder, "vicinity"), nil
+	return filepath.Join(folder, "vicinity-lab"), nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +92,7 @@ type explained struct {
 
 // vicinity runs the command line as a user does.
 func (s *scene) vicinity(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, s.options.Program, append(args, "--kubeconfig", s.cluster.Kubeconfig())...)
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), append(args, "--kubeconfig", s.cluster.Kubeconfig())...)
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	output, err := cmd.Output()

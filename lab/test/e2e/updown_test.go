@@ -280,7 +280,7 @@ func (s *scene) second() second {
 }
 
 func (p second) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.options.Program, append([]string{"lab"}, args...)...)
+	cmd := exec.CommandContext(ctx, p.options.Program, args...)
 	cmd.Args = append(cmd.Args, "--name", p.name)
 	cmd.Env = append(append(os.Environ(), p.environment...), "VICINITY_LAB_DIR="+p.options.Root)
 	return cmd

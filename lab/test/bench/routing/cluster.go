@@ -38,7 +38,7 @@ func (b *bench) bringUp(ctx context.Context, folder string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	up, err := lab.Up(ctx, labShape, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity")})
+	up, err := lab.Up(ctx, labShape, lab.Options{Root: folder, Program: filepath.Join(b.bin, "vicinity-lab")})
 	if err != nil {
 		return nil, fmt.Errorf("bringing a lab up: %w", err)
 	}
