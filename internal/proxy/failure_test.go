@@ -3,7 +3,9 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,14 +24,18 @@ type refusedError struct{}
 func (refusedError) Error() string     { return "invalid argument" }
 func (refusedError) NothingDone() bool { return true }
 
-// many is a world with Services s0 to s(n-1), at 10.96.0.n with an endpoint 10.1.1.n.
+// many is a world with Services s0 to s(n-1), at 10.96.0.n with an endpoint 10.1.1.n; after 250
+// at 10.96.1.0 with 10.1.2.0, and so on.
 func many(t *testing.T, n int) *world {
 	w := newWorld(t)
 	for i := range n {
-		w.put(aService(fmt.Sprintf("s%d", i), fmt.Sprintf("10.96.0.%d", i)), aGroup(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d-1", i), fmt.Sprintf("10.1.1.%d", i)))
+		w.put(aService(fmt.Sprintf("s%d", i), fmt.Sprintf("10.96.%d.%d", i/250, i%250)), aGroup(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d-1", i), manyEndpoint(i)))
 	}
 	return w
 }
+
+// manyEndpoint is the endpoint of a Service of many.
+func manyEndpoint(i int) string { return fmt.Sprintf("10.1.%d.%d", 1+i/250, i%250) }
 
 // refusing makes the kernel refuse what touches addresses.
 func (w *world) refusing(addresses ...string) {
@@ -170,33 +176,57 @@ type tellingError struct {
 
 func (e tellingError) Refused() (change, element int) { return e.change, e.element }
 
+// word is what a kernel says of an element that it refuses.
+type word string
+
+const (
+	rightWord word = "the element"
+	noWord    word = "nothing"
+	wrongWord word = "another element"
+	firstWord word = "the first element"
+)
+
+// refusingElements refuses elements that lead to addresses, and says a word of the first.
+func refusingElements(word word, addresses ...string) func(ruleset.Transaction) error {
+	bad := map[string]bool{}
+	for _, address := range addresses {
+		bad[string(netip.MustParseAddr(address).AsSlice())] = true
+	}
+	return func(t ruleset.Transaction) error {
+		for i, c := range t.Changes {
+			for j, e := range c.Elements {
+				// A verdict of a port with one endpoint has its address in it.
+				if !slices.ContainsFunc(slices.Collect(maps.Keys(bad)), func(raw string) bool { return strings.Contains(e.Data, raw) }) {
+					continue
+				}
+				switch word {
+				case rightWord:
+					return tellingError{change: i, element: j}
+				case wrongWord:
+					return tellingError{change: i, element: (j + len(c.Elements)/2) % len(c.Elements)}
+				case firstWord:
+					return tellingError{change: i}
+				}
+				return errRefused
+			}
+		}
+		return nil
+	}
+}
+
 // Where the kernel says which element it refuses the search takes a transaction or two for each
 // port that is bad, and else some for each time that it halves what is left.
 func TestSearchGoesByTheKernelsWord(t *testing.T) {
-	for _, tells := range []bool{true, false} {
+	for _, word := range []word{rightWord, noWord} {
 		w := many(t, 200)
-		w.kernel.refuses = func(tr ruleset.Transaction) error {
-			for i, c := range tr.Changes {
-				for j, e := range c.Elements {
-					for _, bad := range []string{"10.1.1.7", "10.1.1.99", "10.1.1.150"} {
-						if strings.Contains(e.Data, string(netip.MustParseAddr(bad).AsSlice())) {
-							if tells {
-								return tellingError{change: i, element: j}
-							}
-							return errRefused
-						}
-					}
-				}
-			}
-			return nil
-		}
+		w.kernel.refuses = refusingElements(word, "10.1.1.7", "10.1.1.99", "10.1.1.150")
 		w.run(time.Second)
 		if got := w.counter("refused", "IPv4"); got != 3 {
 			t.Errorf("%g ports are set aside", got)
 		}
 		// Two before the search, one more for each that is found, and one of each alone.
-		if got := w.counter("transactions", "IPv4", "error"); tells && got > 2+3+3 || !tells && got < 2+3*6 {
-			t.Errorf("%g transactions failed until they were found, where the kernel tells: %t", got, tells)
+		if got := w.counter("transactions", "IPv4", "error"); word == rightWord && got > 2+3+3 || word == noWord && got < 2+3*6 {
+			t.Errorf("%g transactions failed until they were found, where the kernel tells %s", got, word)
 		}
 		w.refusing()
 		w.run(asideMost)
@@ -204,9 +234,65 @@ func TestSearchGoesByTheKernelsWord(t *testing.T) {
 	}
 }
 
-// A word of the kernel that is wrong costs transactions, and blames nobody.
+// Searches that a bound ends come to an end together, whatever the kernel says and however long
+// its transactions take: all that is good is programmed, and all that is bad set aside.
+func TestSearchesConverge(t *testing.T) {
+	for _, history := range []struct {
+		name      string
+		ports     int
+		isBad     func(i int) bool
+		bad       int
+		each      time.Duration // that an element takes
+		converges time.Duration
+		change    time.Duration // takes at most that, when all has converged
+	}{
+		{name: "most are bad", ports: 320, isBad: func(i int) bool { return i%3 != 0 }, bad: 213, converges: 10 * time.Second, change: time.Second},
+		{name: "a transaction takes long", ports: 240, isBad: func(i int) bool { return i%12 == 5 }, bad: 20, each: 600 * time.Microsecond, converges: time.Minute, change: 2 * longestSearch},
+		{name: "one is longer than a search", ports: 240, isBad: func(i int) bool { return i%120 == 5 }, bad: 2, each: 10 * time.Millisecond, converges: 5 * time.Minute, change: time.Minute},
+		{name: "one is bad", ports: 300, isBad: func(i int) bool { return i == 150 }, bad: 1, converges: time.Second, change: time.Second},
+	} {
+		for _, word := range []word{rightWord, noWord, wrongWord, firstWord} {
+			t.Run(history.name+", the kernel tells "+string(word), func(t *testing.T) {
+				t.Parallel()
+				w := many(t, history.ports)
+				var bad []string
+				for i := range history.ports {
+					if history.isBad(i) {
+						bad = append(bad, manyEndpoint(i))
+					}
+				}
+				w.kernel.refuses = refusingElements(word, bad...)
+				w.kernel.costs = func(tr ruleset.Transaction) { w.clock.Step(time.Duration(sizeOf(tr)) * history.each) }
+				began := w.clock.Now()
+				good, aside := func() int { return len(w.families[0].table.Programmed()) }, func() int { return len(w.families[0].aside) }
+				for good() != history.ports-history.bad && w.clock.Since(began) < history.converges {
+					w.run(time.Second)
+				}
+				t.Logf("%s, %g transactions failed", w.clock.Since(began), w.counter("transactions", "IPv4", "error"))
+				if good() != history.ports-history.bad || aside() != history.bad || history.bad != len(bad) {
+					t.Errorf("%d ports are programmed, %d set aside; want %d, %d", good(), aside(), history.ports-history.bad, history.bad)
+				}
+				// What is set aside is tried again at times, and holds up no change.
+				w.run(time.Minute)
+				began = w.clock.Now()
+				w.put(aGroup("s0", "s0-1", "10.1.9.1"))
+				for !w.kernel.leads("10.1.9.1") && w.clock.Since(began) < time.Minute {
+					w.run(time.Second)
+				}
+				if took := w.clock.Since(began); took > history.change {
+					t.Errorf("a change took %s", took)
+				}
+				w.refusing()
+				w.run(asideMost)
+				w.right("when the kernel takes them")
+			})
+		}
+	}
+}
+
+// A word of the kernel that is wrong costs transactions, and blames no port that is good.
 func TestAWrongWordBlamesNobody(t *testing.T) {
-	w := many(t, 50)
+	w := many(t, 300)
 	bad := refusingAddresses("10.1.1.7")
 	w.kernel.refuses = func(tr ruleset.Transaction) error {
 		if bad(tr) == nil {
@@ -222,6 +308,13 @@ func TestAWrongWordBlamesNobody(t *testing.T) {
 	w.run(time.Second)
 	if got := w.counter("refused", "IPv4"); got != 1 || w.families[0].aside["shop/s7"] == nil {
 		t.Errorf("%g ports are set aside: %v", got, w.families[0].aside)
+	}
+	if got := len(w.families[0].table.Programmed()); got != 299 {
+		t.Errorf("%d ports are programmed", got)
+	}
+	// A search by halves, and two transactions until the word is known to be wrong.
+	if got := w.counter("transactions", "IPv4", "error"); got > 2+2+10 {
+		t.Errorf("%g transactions failed", got)
 	}
 	w.refusing()
 	w.run(asideMost)

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,8 +71,9 @@ const (
 	refusedRepairs = 3
 	mostTries      = 200 // transactions to find what the kernel refuses
 	mostRefused    = 20  // ServicePorts, of which each has its own cause
-	// longestSearch bounds how long changes wait for a search. The next one goes on with
-	// what is left.
+	mostRestaged   = 10  // ServicePorts set aside that are tried again at once
+	// longestSearch bounds how long changes wait for a search that has learnt something. The
+	// next one goes on with what is left.
 	longestSearch = 5 * time.Second
 )
 
@@ -223,11 +226,23 @@ func (f *family) waits(port *ruleset.ServicePort, now time.Time) bool {
 	return true
 }
 
-// restage asks again for what the kernel refused, as far as it is time.
+// restage asks again for what the kernel refused, as far as it is time: first what is due
+// longest. While a search for what is refused is not done nothing is added to it, and otherwise
+// so little that it has room for what is newly bad.
 func (f *family) restage(now time.Time) {
+	if f.failures > 0 {
+		return
+	}
+	var due []string
 	for name, one := range f.aside {
 		if !f.table.IsPending(name) && !one.retry.After(now) {
-			_ = f.stage(name, one.port) // what is wrong with it was said when it came
+			due = append(due, name)
 		}
+	}
+	slices.SortFunc(due, func(a, b string) int {
+		return cmp.Or(f.aside[a].retry.Compare(f.aside[b].retry), cmp.Compare(a, b))
+	})
+	for _, name := range due[:min(len(due), mostRestaged)] {
+		_ = f.stage(name, f.aside[name].port) // what is wrong with it was said when it came
 	}
 }

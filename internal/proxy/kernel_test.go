@@ -18,6 +18,8 @@ type fakeKernel struct {
 	tables map[ruleset.Family]*fakeTable
 	// refuses says what is wrong with a transaction, besides what a kernel finds.
 	refuses func(ruleset.Transaction) error
+	// costs is called for each transaction, also one that is refused, for as long as that takes.
+	costs func(ruleset.Transaction)
 	// unreadable is why nothing can be read.
 	unreadable error
 	// takes is called while a transaction is carried out, for as long as that takes.
@@ -45,7 +47,7 @@ type fakeSet struct {
 }
 
 func newFakeKernel() *fakeKernel {
-	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }, takes: func() {}}
+	return &fakeKernel{tables: map[ruleset.Family]*fakeTable{}, refuses: func(ruleset.Transaction) error { return nil }, costs: func(ruleset.Transaction) {}, takes: func() {}}
 }
 
 func (t *fakeTable) clone() *fakeTable {
@@ -62,6 +64,7 @@ func (t *fakeTable) clone() *fakeTable {
 func (k *fakeKernel) Apply(_ context.Context, t ruleset.Transaction) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.costs(t)
 	if err := k.refuses(t); err != nil {
 		return err
 	}

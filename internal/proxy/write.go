@@ -162,7 +162,8 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	for name := range all {
 		f.table.Withdraw(name)
 	}
-	s := &search{writer: w, family: f, now: now, tries: mostTries, until: w.clock.Now().Add(longestSearch)}
+	began := w.clock.Now()
+	s := &search{writer: w, family: f, now: now, tries: mostTries, began: began, until: began.Add(longestSearch)}
 	stuck := cause
 	if len(all) > 0 {
 		stuck = s.try(ctx)
@@ -174,7 +175,9 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	switch {
 	case stuck != nil || w.answers(ctx, f) != nil:
 	case len(all) > 0:
-		cause = s.among(ctx, all)
+		if cause = s.among(ctx, all); s.learnt() {
+			f.failures = 0 // the next look has less to do, and need not wait for long
+		}
 	default:
 		cause = nil
 	}
@@ -195,8 +198,13 @@ type search struct {
 	family   *family
 	now      time.Time
 	tries    int
+	began    time.Time
 	until    time.Time
 	refusals []refusal
+	// written reports whether the search has had something written that was not blamed.
+	written bool
+	// misled reports that what the kernel blamed could be written: its word is not used again.
+	misled bool
 	// listing is what the kernel holds, nil if that is not known.
 	listing *ruleset.Listing
 }
@@ -211,25 +219,39 @@ type refusal struct {
 var errTooMany = errors.New("the kernel refuses more ports of Services than can be told apart at once")
 
 // among writes ServicePorts until each that fails by itself is known. It leaves those that are
-// not written. Where the kernel says whose rules it refuses, those are tried apart from the
-// rest. It does not always say: it names a message and not an element where elements make a
-// loop, none where it lacks memory or refuses only when all is done, and what all ports have
-// in common is of nobody; then the ports are tried in halves, and halves of these.
+// not written. Where the kernel names what it refuses, the ServicePorts that need it are tried
+// first and the rest after them. It does not always name it: it names a message and no element
+// where elements make a loop, and nothing where it lacks memory or refuses only when all is done.
+// Then the ports are tried in halves, and halves of these.
+//
+// A bound ends the search only once it has learnt something. That takes as many transactions as
+// there are halvings, since what is tried next after a failure is at most half of what failed.
+// What is learnt is kept, so that searches that are ended come to an end together.
 func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
-	queue := [][]string{slices.Sorted(maps.Keys(all))}
-	for len(queue) > 0 {
-		if s.tries == 0 || len(s.refusals) == mostRefused || s.clock.Now().After(s.until) {
+	type attempt struct {
+		names  []string
+		blamed bool // by the kernel's word
+	}
+	stack := []attempt{{names: slices.Sorted(maps.Keys(all))}}
+	for len(stack) > 0 {
+		if s.ended() {
 			return errTooMany
 		}
-		names := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		for _, name := range names {
+		tried := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, name := range tried.names {
 			_ = s.family.stage(name, all[name]) // what is wrong with it was said when it came
 		}
 		err := s.try(ctx)
 		if err == nil {
 			s.family.settled()
-			for _, name := range names {
+			if tried.blamed {
+				s.misled = true // and little is learnt, so the search goes on
+			} else {
+				s.extend()
+				s.written = true
+			}
+			for _, name := range tried.names {
 				delete(all, name)
 			}
 			continue
@@ -237,36 +259,60 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 		if ctx.Err() != nil || s.family.doubtful {
 			return err
 		}
-		for _, name := range names {
+		for _, name := range tried.names {
 			s.family.table.Withdraw(name)
 		}
-		if len(names) == 1 {
-			s.refusals = append(s.refusals, refusal{names[0], err})
+		if len(tried.names) == 1 {
+			s.extend()
+			s.refusals = append(s.refusals, refusal{tried.names[0], err})
 			continue
 		}
-		first, last := divide(names, err)
-		queue = append(queue, last, first)
+		var blames []string
+		if known := (*blamed)(nil); errors.As(err, &known) && !s.misled {
+			blames = known.names
+		}
+		first, rest, byBlame := divide(tried.names, blames)
+		// Blamed ports that are tried after the rest would have the rest fail for each bad port
+		// in it, and nothing be learnt from it.
+		stack = append(stack, attempt{names: rest}, attempt{first, byBlame})
 	}
 	return nil
 }
 
-// divide divides names of ServicePorts, none of them all, so that those come last whom an
-// error blames, and in halves if it does not.
-func divide(names []string, err error) (first, last []string) {
-	var known *blamed
-	if errors.As(err, &known) {
-		for _, name := range names {
-			if slices.Contains(known.names, name) {
-				last = append(last, name)
-			} else {
-				first = append(first, name)
-			}
+// ended reports whether the search has used up what it may take, and has learnt something.
+func (s *search) ended() bool {
+	if len(s.refusals) == mostRefused {
+		return true
+	}
+	return s.learnt() && (s.tries <= 0 || s.clock.Now().After(s.until))
+}
+
+// extend gives a search that learns something for the first time as long again as that took:
+// halving led it to little, and as much time leads it back to all.
+func (s *search) extend() {
+	now := s.clock.Now()
+	if until := now.Add(now.Sub(s.began)); !s.learnt() && until.After(s.until) {
+		s.until = until
+	}
+}
+
+// learnt reports whether the next search has less to do than this one had.
+func (s *search) learnt() bool { return s.written || len(s.refusals) > 0 }
+
+// divide divides names of ServicePorts, two or more, in those to try first, at most half of
+// them, and the rest: by which of them are blamed, else in halves.
+func divide(names, blames []string) (first, rest []string, byBlame bool) {
+	for _, name := range names {
+		if slices.Contains(blames, name) {
+			first = append(first, name)
+		} else {
+			rest = append(rest, name)
 		}
 	}
-	if len(first) == 0 || len(last) == 0 {
-		return names[:len(names)/2], names[len(names)/2:]
+	if len(first) == 0 || len(first) > len(names)/2 {
+		return names[:len(names)/2], names[len(names)/2:], false
 	}
-	return first, last
+	return first, rest, true
 }
 
 // try writes what is staged. If that fails, it finds out what the kernel holds: what it held
