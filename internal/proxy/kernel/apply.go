@@ -73,7 +73,7 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 
 // applySome has the kernel do some of a transaction's changes.
 func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transaction, changes []int) error {
-	m := &c.Messages
+	m := &c.asker.Messages
 	m.Reset()
 	reserve(m, t)
 	defer m.Release()

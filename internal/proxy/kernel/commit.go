@@ -28,17 +28,17 @@ func (p partly) Unwrap() error { return p.error }
 // last ends it: at once if it takes them at once, else in parts. The error is a *netlink.Failure
 // if it has not done them.
 func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
-	if err := c.Socket.Widen(len(m.Bytes)); err != nil {
+	if err := c.asker.Socket.Widen(len(m.Bytes)); err != nil {
 		return err
 	}
-	if len(m.Bytes) <= c.Socket.Limit() {
+	if len(m.Bytes) <= c.asker.Socket.Limit() {
 		return c.commitBatch(ctx, m)
 	}
 	var part netlink.Messages
 	for at := 1; at < len(m.Starts)-1; {
-		end := fill(&part, m, at, c.Socket.Limit())
+		end := fill(&part, m, at, c.asker.Socket.Limit())
 		if end == at {
-			return fmt.Errorf("a message of %d bytes is longer than the %d bytes that the kernel permits", len(m.Message(at)), c.Socket.Limit())
+			return fmt.Errorf("a message of %d bytes is longer than the %d bytes that the kernel permits", len(m.Message(at)), c.asker.Socket.Limit())
 		}
 		if err := c.commitBatch(ctx, &part); err != nil {
 			var f *netlink.Failure
@@ -86,7 +86,7 @@ func (c *Conn) attempt(m *netlink.Messages) ([]*netlink.Failure, error) {
 	last := len(m.Starts) - 2
 	var failures []*netlink.Failure
 	done := false
-	err := c.Socket.Exchange(m, func(r netlink.Reply) {
+	err := c.asker.Socket.Exchange(m, func(r netlink.Reply) {
 		if f := r.Failure(); f != nil {
 			failures = append(failures, f)
 		} else {

@@ -20,7 +20,7 @@ import (
 // Conn is a connection to nftables. It can be used by several goroutines at once.
 type Conn struct {
 	mutex sync.Mutex
-	netlink.Asker
+	asker netlink.Asker // under mutex
 	// At others the kernel tells what others change.
 	others *netlink.Socket
 	// commits is how often the kernel did what it was sent.
@@ -47,17 +47,17 @@ func Open() (*Conn, error) {
 
 func open() (*Conn, error) {
 	c := &Conn{}
-	for _, s := range []**netlink.Socket{&c.Socket, &c.others, &c.lists.Socket} {
+	for _, s := range []**netlink.Socket{&c.asker.Socket, &c.others, &c.lists.Socket} {
 		var err error
 		if *s, err = netlink.Dial(); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
 	// That nftables is there is seen by this.
-	if _, err := readGeneration(&c.Asker); err != nil {
+	if _, err := readGeneration(&c.asker); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if err := listen(c.others, c.Socket.Port()); err != nil {
+	if err := listen(c.others, c.asker.Socket.Port()); err != nil {
 		return nil, errors.Join(fmt.Errorf("asking for notices of changes: %w", err), c.Close())
 	}
 	return c, nil
@@ -71,7 +71,7 @@ func (c *Conn) Close() error {
 	c.lists.Lock()
 	defer c.lists.Unlock()
 	c.lists.closed = true
-	return errors.Join(c.Socket.Close(), c.others.Close(), c.lists.Socket.Close())
+	return errors.Join(c.asker.Socket.Close(), c.others.Close(), c.lists.Socket.Close())
 }
 
 // Cleanup deletes the tables of both families.

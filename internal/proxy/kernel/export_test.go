@@ -10,7 +10,7 @@ import (
 // sparing.
 func (c *Conn) ForbidLong() {
 	const most = 100 << 10
-	c.Socket.SetOption = func(fd, level, option, value int) error {
+	c.asker.Socket.SetOption = func(fd, level, option, value int) error {
 		if option == unix.SO_SNDBUFFORCE {
 			return unix.EPERM
 		}

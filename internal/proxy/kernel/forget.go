@@ -99,7 +99,7 @@ func (c *Conn) deleteClients(family ruleset.Family, name string, clients []rules
 func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	m := &c.Messages
+	m := &c.asker.Messages
 	m.Reset()
 	e := encoder{messages: m, name: ruleset.TableName, family: family}
 	beginBatch(m)

@@ -71,14 +71,14 @@ const bulk = 1000
 // meanwhile is known by the generation of the rules.
 func (c *Conn) unnoticed(do func()) {
 	commits := c.commits
-	before, err := readGeneration(&c.Asker)
+	before, err := readGeneration(&c.asker)
 	if err != nil || c.others.Leave(unix.NFNLGRP_NFTABLES) != nil {
 		do()
 		return
 	}
 	do()
 	joined := c.others.Join(unix.NFNLGRP_NFTABLES)
-	after, err := readGeneration(&c.Asker)
+	after, err := readGeneration(&c.asker)
 	c.unheard = c.unheard || joined != nil || err != nil || after-before != c.commits-commits
 }
 
