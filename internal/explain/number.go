@@ -13,13 +13,16 @@ func Count(n int64, one, many string) string {
 	return Thousands(n) + " " + many
 }
 
-// Thousands writes a number that is not negative with separators.
+// Thousands writes a number with separators.
 func Thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
+	s, sign := strconv.FormatInt(n, 10), ""
+	if n < 0 {
+		s, sign = s[1:], "-"
+	}
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
-	return s
+	return sign + s
 }
 
 // Rounded leaves as many digits of a percentage as mean something.
