@@ -39,7 +39,8 @@ next.
 
 With --all it shows as tables how the endpoints are divided among the zones and by which
 rule, who serves whom, what other algorithms would give, what stock kube-proxies make of
-the hints as they are stored, and where no plan can help. JSON and YAML have all of it.
+the hints as they are stored, and where no plan can help. JSON and YAML have all of it,
+and in "next" what to do, what matters most first; it is missing if there is nothing.
 
 With --node it says what the rules of one node do for the Service: who serves it there,
 the addresses that clients connect to and what becomes of their connections, and the

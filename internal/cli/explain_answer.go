@@ -18,17 +18,21 @@ func writeAnswer(p *page, e *inspect.Explanation) error {
 	if none := cmp.Or(e.NoPlan, e.NoAddresses); none != "" {
 		lines = append(lines, "no plan: "+none)
 	}
-	var parts [][]string
+	type part struct {
+		family string // the first of those that it is about
+		lines  []string
+	}
+	var parts []part
 	for i := range e.Families {
-		part := familyAnswer(e, &e.Families[i])
-		if !slices.ContainsFunc(parts, func(other []string) bool { return slices.Equal(other, part) }) {
-			parts = append(parts, part)
+		said := familyAnswer(e, &e.Families[i])
+		if !slices.ContainsFunc(parts, func(other part) bool { return slices.Equal(other.lines, said) }) {
+			parts = append(parts, part{e.Families[i].Family, said})
 		}
 	}
-	for i, part := range parts {
-		for _, line := range part {
+	for _, part := range parts {
+		for _, line := range part.lines {
 			if len(parts) > 1 {
-				line = e.Families[i].Family + " " + line
+				line = part.family + " " + line
 			}
 			lines = append(lines, line)
 		}
@@ -71,7 +75,7 @@ func familyAnswer(e *inspect.Explanation, f *inspect.Family) []string {
 	}
 	served := e.Served(f)
 	for _, s := range served[:min(mostServed, len(served))] {
-		lines = append(lines, fmt.Sprintf("clients in %s %s: %s", strings.Join(s.Zones, ", "), verb, s.By))
+		lines = append(lines, fmt.Sprintf("clients in %s %s: %s", strings.Join(s.Clients, ", "), verb, s.By))
 	}
 	if more := len(served) - mostServed; more > 0 {
 		lines = append(lines, count(int64(more), "more group", "more groups")+" of clients use others")

@@ -9,9 +9,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
@@ -56,6 +58,33 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 		{
 			name: "hints cannot say it", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require}, slice: even(),
 			want: []string{`annotate the Service with vicinity.dev/proxy: "true", where vicinity-proxy runs on every node`},
+		},
+		{
+			name: "hints cannot say it, and groups are off", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require}, slice: even(),
+			prepare: func(c *fakeCluster) {
+				if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), aController("--groups=false"), "vicinity-system"); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{"switch delivery by groups on (--groups of vicinity-controller), where vicinity-proxy runs on every node, or prefer what the Service requires"},
+		},
+		{
+			name: "groups are left of a Service without a plan", slice: aSlice("shop", "soon"),
+			prepare: func(c *fakeCluster) {
+				service := aService("shop", "soon", nil)
+				service.Spec.Type, service.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
+				if err := c.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("services"), service, "shop"); err != nil {
+					panic(err)
+				}
+				group := &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": v1alpha1.GroupVersion.String(), "kind": "EndpointGroup",
+					"metadata": map[string]any{"namespace": "shop", "name": "soon-1", "labels": map[string]any{v1alpha1.LabelService: "soon"}},
+				}}
+				if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("endpointgroups"), group, "shop"); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{"wait some seconds; if it is not written then, look at the controller (docs/runbooks/controller-down.md)"},
 		},
 		{
 			name: "a node has no proxy", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"}, slice: hinted(),
@@ -113,4 +142,21 @@ func TestExplainSaysWhichPort(t *testing.T) {
 	c.add(t, aService("shop", "ports", nil), first, second)
 	_, stdout, _ := c.run(t.Context(), "explain", "ports")
 	wants(t, stdout, "  clients in zone-a, zone-b, zone-c use: all 2\n  that is for port http TCP; other ports differ\n")
+}
+
+// What is said of a family has its name, also where another says the same.
+func TestExplainNamesTheFamily(t *testing.T) {
+	e := &inspect.Explanation{Namespace: "shop", Service: "three", Blind: true}
+	for _, family := range []struct {
+		name string
+		uses int
+	}{{"first", 1}, {"second", 1}, {"third", 2}} {
+		row := inspect.StockZone{Zone: "zone-a", Uses: map[string]int{"zone-a": family.uses}}
+		e.Families = append(e.Families, inspect.Family{Family: family.name, Stock: []inspect.Stock{{Zones: []inspect.StockZone{row}, Ready: 3}}})
+	}
+	var out strings.Builder
+	if err := writeAnswer(&page{w: &out}, e); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, out.String(), "  first clients in zone-a use: 1 own\n", "  third clients in zone-a use: 2 own\n")
 }

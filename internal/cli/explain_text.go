@@ -17,8 +17,9 @@ import (
 // explainFormats are the forms of --output.
 const explainFormats = "text, json or yaml"
 
+// explainFormat is how to write an explanation. What to do next is found only where it is shown.
 func explainFormat(output string, all bool) (func(io.Writer, *inspect.Explanation) error, error) {
-	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.Explanation) error{
+	write, err := formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.Explanation) error{
 		"text": func(w io.Writer, e *inspect.Explanation) error {
 			p := &page{w: w}
 			if all {
@@ -27,6 +28,15 @@ func explainFormat(output string, all bool) (func(io.Writer, *inspect.Explanatio
 			return writeAnswer(p, e)
 		},
 	})
+	if err != nil || all && output == "text" {
+		return write, err
+	}
+	return func(w io.Writer, e *inspect.Explanation) error {
+		if err := e.Advise(); err != nil {
+			return fmt.Errorf("looking for what Service %s/%s could do better: %w", e.Namespace, e.Service, err)
+		}
+		return write(w, e)
+	}, nil
 }
 
 // askedText says what is asked for and how it is delivered.
@@ -97,6 +107,10 @@ func deliveryText(e *inspect.Explanation) string {
 		return "Hints, for any proxy"
 	case e.AwaitsProxy:
 		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groups)
+	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0 && e.Written != nil && !*e.Written:
+		return "Groups, for vicinity-proxy; none is written yet"
+	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0:
+		return "Groups, for vicinity-proxy"
 	case e.Delivery == allocate.DeliveryGroups:
 		return "Groups, for vicinity-proxy, which serves the Service from " + groups
 	case e.LeftAlone != "":

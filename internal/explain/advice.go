@@ -35,6 +35,8 @@ const (
 	adviceAdded = 4
 	// adviceGain is the least gain, in points of the score, that is worth a change.
 	adviceGain = 1.0
+	// mostTotal is the score of a plan without a flaw.
+	mostTotal = 100.0
 )
 
 // Advise looks for changes of the region that make the option better: one pod moved, a few
@@ -51,6 +53,9 @@ func Advise(q Question, option Option) ([]Advice, error) {
 	// The nodes of moved pods are unknown: before and after are compared by zone.
 	option.Nodes = nil
 	q.rate(&option, q.Region)
+	if option.Figures.Unreached == 0 && option.Total >= mostTotal-adviceGain {
+		return nil, nil // nothing can gain enough
+	}
 	var found []Advice
 	for _, moves := range candidates(q.Region, zones, names, option.Outcome) {
 		after, err := q.option(planner, changed(q.Region, zones, moves), changed(q.CPU, cpu, moves), option.Intent)

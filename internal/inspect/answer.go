@@ -23,10 +23,10 @@ const (
 	runbookProxy      = "docs/runbooks/proxy.md"
 )
 
-// Served says which endpoints serve the clients of some zones, as it is in force.
+// Served says which endpoints serve some clients, as it is in force.
 type Served struct {
-	Zones []string
-	By    string // as in "3 own + 1 of zone-b"
+	Clients []string // zones, or as in "1 node of zone-a" where the nodes of a zone differ
+	By      string   // as in "3 own + 1 of zone-b"
 }
 
 // Served is who is served from where in a family: by the hints as they are stored where
@@ -36,15 +36,12 @@ func (e *Explanation) Served(f *Family) []Served {
 	var uses []explain.Use
 	switch {
 	case len(f.Stock) > 0:
-		for _, row := range f.Stock[0].Zones {
-			by := explain.Uses(row.Uses, row.Zone, f.Stock[0].Ready)
-			if row.Mode == kubeproxy.SameNode {
-				by += ", of their node"
-			}
-			uses = append(uses, explain.Use{Zone: row.Zone, Uses: by})
-		}
+		uses = stockUses(&f.Stock[0])
 	case e.Delivery == allocate.DeliveryGroups && !e.Blind:
 		uses = explain.PlanUses(f.Question.Region, f.Asked().Plan)
+		for i := range uses {
+			uses[i].Zone = explain.ZoneName(uses[i].Zone)
+		}
 	}
 	var served []Served
 	for _, use := range uses {
@@ -53,13 +50,48 @@ func (e *Explanation) Served(f *Family) []Served {
 			same = len(served)
 			served = append(served, Served{By: use.Uses})
 		}
-		served[same].Zones = append(served[same].Zones, explain.ZoneName(use.Zone))
+		served[same].Clients = append(served[same].Clients, use.Zone)
 	}
 	return served
 }
 
-// next is what to do, what matters most first. There is nothing to do about most Services.
-func (e *Explanation) next(in *Reading, d *routing.Decision) ([]string, error) {
+// stockUses are what the clients of stock proxies use: by zone, or by how many nodes of it
+// where those of a zone differ.
+func stockUses(s *Stock) []explain.Use {
+	type part struct {
+		zone, uses string
+		nodes      int
+	}
+	var parts []part
+	ofZone := map[string]int{} // parts
+	for _, row := range s.Zones {
+		text := explain.Uses(row.Uses, row.Zone, s.Ready)
+		if row.Mode == kubeproxy.SameNode {
+			text += ", of their node"
+		}
+		same := slices.IndexFunc(parts, func(p part) bool { return p.zone == row.Zone && p.uses == text })
+		if same < 0 {
+			same = len(parts)
+			parts = append(parts, part{zone: row.Zone, uses: text})
+			ofZone[row.Zone]++
+		}
+		parts[same].nodes += row.Nodes
+	}
+	var uses []explain.Use
+	for _, p := range parts {
+		clients := explain.ZoneName(p.zone)
+		if ofZone[p.zone] > 1 {
+			clients = explain.Count(int64(p.nodes), "node", "nodes") + " of " + clients
+		}
+		uses = append(uses, explain.Use{Zone: clients, Uses: p.uses})
+	}
+	return uses
+}
+
+// Advise finds what to do, what matters most first: Next. There is nothing to do about most
+// Services. It plans for many changes of the places of pods, which takes long in a large region.
+func (e *Explanation) Advise() error {
+	in, d := &e.reading, &e.decision
 	var next []string
 	add := func(format string, args ...any) { next = append(next, fmt.Sprintf(format, args...)) }
 	if in.Stopped != "" {
@@ -70,40 +102,57 @@ func (e *Explanation) next(in *Reading, d *routing.Decision) ([]string, error) {
 			add("get the right to read %s (%s)", kind, PermissionsDocument)
 		}
 	}
-	if e.Blind || e.NoPlan != "" || slices.Contains(in.Unread, KindSlices) {
-		return next, nil
+	if e.Blind || slices.Contains(in.Unread, KindSlices) {
+		e.Next = next
+		return nil
 	}
-	if !slices.ContainsFunc(e.Families, func(f Family) bool { return f.Question.Region.Endpoints() > 0 }) {
+	ready := slices.ContainsFunc(e.Families, func(f Family) bool { return f.Question.Region.Endpoints() > 0 })
+	switch {
+	case e.NoPlan != "":
+	case !ready:
 		add("run ready pods that the Service selects")
-		return next, nil
-	}
-	if e.Undelivered && !in.Settings.WithoutGroups {
+	case !e.Undelivered:
+	case in.Settings.WithoutGroups:
+		add("switch delivery by groups on (--groups of vicinity-controller), where vicinity-proxy runs on every node, or prefer what the Service requires")
+	default:
 		add("annotate the Service with %s: \"true\", where vicinity-proxy runs on every node", v1alpha1.AnnotationProxy)
 	}
-	if e.AwaitsProxy {
+	if ready && e.AwaitsProxy {
 		add("look at the nodes that the condition names, with --node NODE (%s)", runbookProxy)
 	}
-	switch held := len(e.Held) > 0; {
-	case in.Stopped != "" || len(e.Pending) == 0:
-	case routing.DroppedHints(in.Service) || routing.LostHints(in.Service):
-		add("find out what takes the hints away (%s)", runbookHints)
-	case routing.NotWritten(in.Service):
-		add("find out what refuses the writes of the controller (%s)", runbookRefused)
-	case held:
-		add("wait some seconds, until zones let go of endpoints")
-	default:
-		add("wait some seconds; if it is not written then, look at the controller (%s)", runbookController)
+	if sentence := e.writes(); sentence != "" {
+		next = append(next, sentence)
 	}
 	for i := range e.Families {
+		if !ready {
+			break // no place for pods is better while there are none
+		}
 		sentence, err := e.improvement(&e.Families[i], d)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if sentence != "" && !slices.Contains(next, sentence) {
 			next = append(next, sentence)
 		}
 	}
-	return next, nil
+	e.Next = next
+	return nil
+}
+
+// writes is what to do about what of the decision is not written.
+func (e *Explanation) writes() string {
+	in := &e.reading
+	switch {
+	case in.Stopped != "" || len(e.Pending) == 0:
+		return ""
+	case routing.DroppedHints(in.Service) || routing.LostHints(in.Service):
+		return "find out what takes the hints away (" + runbookHints + ")"
+	case routing.NotWritten(in.Service):
+		return "find out what refuses the writes of the controller (" + runbookRefused + ")"
+	case len(e.Held) > 0:
+		return "wait some seconds, until zones let go of endpoints"
+	}
+	return "wait some seconds; if it is not written then, look at the controller (" + runbookController + ")"
 }
 
 // improvement is what would keep more of the traffic near, if something small does: to ask

@@ -43,7 +43,7 @@ type Explanation struct {
 	Warnings []string            `json:"warnings,omitempty"`
 	Limits   []Limit             `json:"limits,omitempty"`
 	NotKnown []string            `json:"notKnown,omitempty"`
-	// Next is what to do, what matters most first; nothing for most.
+	// Next is what to do, what matters most first; nothing for most, and before Advise.
 	Next []string `json:"next,omitempty"`
 
 	// Blind says that the nodes are not known, so that no plan is.
@@ -53,6 +53,9 @@ type Explanation struct {
 	AwaitsProxy bool `json:"-"`
 	// NoAddresses is why there is no family.
 	NoAddresses string `json:"-"`
+
+	reading  Reading
+	decision routing.Decision
 }
 
 // Interim is a decision that holds for a while.
@@ -129,13 +132,13 @@ func Explain(in Reading) (*Explanation, error) {
 		Meanwhile: interimOf(d.Meanwhile), NoPlan: request.NoPlan, Families: []Family{}, NoProxy: stockLeaves(service),
 		Pending: in.pending(d), Held: hints.Held(in.Slices), Warnings: in.warnings(&d),
 		Blind: in.blind(), AwaitsProxy: awaitsProxy(service, d.Delivery),
+		reading: in, decision: d,
 	}
 	if c := routing.ConditionOf(service); c != nil {
 		e.Condition = &Condition{c.Type, string(c.Status), c.Reason, c.Message, c.LastTransitionTime.UTC().Format(time.RFC3339)}
 	}
 	if request.NoPlan != "" {
-		e.Next, err = e.next(&in, &d)
-		return e, err
+		return e, nil
 	}
 	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -159,8 +162,7 @@ func Explain(in Reading) (*Explanation, error) {
 		all := len(e.Pending) == 0
 		e.Written = &all
 	}
-	e.Next, err = e.next(&in, &d)
-	return e, err
+	return e, nil
 }
 
 // family explains one family.
