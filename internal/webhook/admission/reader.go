@@ -11,8 +11,9 @@ import (
 )
 
 // Reader reads a review from its beginning to its end, in place: the values that it
-// returns are parts of the text. It takes strict JSON alone, whose objects have no member
-// twice.
+// returns are parts of the text. It takes strict JSON alone, also in members that are skipped:
+// an object with a member twice, or text that is not UTF-8, makes all of a review unread. That
+// assumes an API server, which encodes its reviews from objects and never sends such text.
 type Reader struct {
 	text    []byte
 	decoder jsontext.Decoder
