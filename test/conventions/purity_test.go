@@ -176,6 +176,67 @@ func loggers(packages []pkg) []string {
 	return logs
 }
 
+// bareClusters finds in a file of a shell clusters that are made without package capacity: they
+// cannot read expressions, and so answer each CEL capacity with a fault.
+func bareClusters(s source) []string {
+	var violations []string
+	name := ""
+	for _, spec := range s.file.Imports {
+		if spec.Path.Value == strconv.Quote(module+"/internal/translate") {
+			if name = "translate"; spec.Name != nil {
+				name = spec.Name.Name
+			}
+		}
+	}
+	ast.Inspect(s.file, func(node ast.Node) bool {
+		if n, ok := node.(*ast.SelectorExpr); ok && n.Sel.Name == "NewCluster" && name != "" {
+			if of, ok := n.X.(*ast.Ident); ok && of.Name == name {
+				violations = append(violations, fmt.Sprintf("%s: it uses %s.NewCluster, whose clusters read no expressions: use capacity.NewCluster", s.at(node), name))
+			}
+		}
+		return true
+	})
+	return violations
+}
+
+func TestShellsMakeClustersThatReadExpressions(t *testing.T) {
+	for _, p := range list(t) {
+		if !ours(p.ImportPath) || ringOf(p.path()) >= 0 || p.path() == "internal/capacity" {
+			continue
+		}
+		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
+			report(t, bareClusters(s))
+		}
+	}
+}
+
+func TestBareClustersAreFound(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"one of translate": {
+			text: `package p
+import "vicinity.dev/vicinity/internal/translate"
+var cluster = translate.NewCluster(nil)`,
+			want: []string{"p.go:3:15: it uses translate.NewCluster"},
+		},
+		"by another name": {
+			text: `package p
+import api "vicinity.dev/vicinity/internal/translate"
+var cluster = api.NewCluster(nil)`,
+			want: []string{"it uses api.NewCluster"},
+		},
+		"one of capacity": {
+			text: `package p
+import ("vicinity.dev/vicinity/internal/capacity"; "vicinity.dev/vicinity/internal/translate")
+var cluster *translate.Cluster = capacity.NewCluster(nil)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) { expect(t, bareClusters(parse(t, "p.go", test.text)), test.want...) })
+	}
+}
+
 func TestRingsArePure(t *testing.T) {
 	packages := list(t)
 	logs := loggers(packages)
