@@ -1,6 +1,9 @@
 package allocate
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Delivery is how a plan reaches the proxies.
 type Delivery string
@@ -33,6 +36,17 @@ func (d Delivery) Title() string {
 // MarshalText writes the Title.
 func (d Delivery) MarshalText() ([]byte, error) {
 	return []byte(d.Title()), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (d *Delivery) UnmarshalText(text []byte) error {
+	for _, known := range []Delivery{"", DeliveryNone, DeliveryHints, DeliveryGroups} {
+		if string(text) == known.Title() {
+			*d = known
+			return nil
+		}
+	}
+	return fmt.Errorf("delivery %q is unknown", text)
 }
 
 // DefaultSliceSize is the number of endpoints that an EndpointSlice holds unless a cluster

@@ -21,3 +21,23 @@ func TestDeliveriesCanCarry(t *testing.T) {
 		}
 	}
 }
+
+// What is written of a delivery is read as the same, and nothing else is.
+func TestDeliveryIsReadAsWritten(t *testing.T) {
+	for delivery, text := range map[allocate.Delivery]string{"": `""`, allocate.DeliveryNone: `"None"`, allocate.DeliveryHints: `"Hints"`, allocate.DeliveryGroups: `"Groups"`} {
+		written, err := json.Marshal(delivery)
+		if err != nil || string(written) != text {
+			t.Errorf("%q is written %s, want %s: %v", delivery, written, text, err)
+		}
+		read := allocate.Delivery("other")
+		if err := json.Unmarshal(written, &read); err != nil || read != delivery {
+			t.Errorf("%s is read as %q: %v", written, read, err)
+		}
+	}
+	for _, text := range []string{`"hints"`, `"Both"`} {
+		var read allocate.Delivery
+		if err := json.Unmarshal([]byte(text), &read); err == nil {
+			t.Errorf("%s is read as %q", text, read)
+		}
+	}
+}
