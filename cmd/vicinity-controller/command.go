@@ -90,8 +90,8 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 
 func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	o := &c.routing
-	o.Settings, o.LeftAlone.Namespaces = routing.DefaultSettings(), translate.DefaultExcluded()
-	routingflags.Add(flags, &o.Settings, &o.LeftAlone)
+	o.Settings, o.Exclusion.Namespaces = routing.DefaultSettings(), translate.DefaultExcluded()
+	routingflags.Add(flags, &o.Settings, &o.Exclusion)
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
 	o.ProxyNodes = controller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
@@ -148,7 +148,7 @@ func (c *config) check() error {
 	case c.serviceAccount == "" && c.webhooks.endpointSlices:
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}
-	o.LeftAlone.Own = c.namespace
+	o.Exclusion.Own = c.namespace
 	return c.log.check()
 }
 

@@ -68,7 +68,7 @@ func TestFlagsReachTheController(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := c.routing
-	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || !o.Settings.WithoutHints || o.LeftAlone.Own != "system" || len(o.LeftAlone.Namespaces) != 2 {
+	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || !o.Settings.WithoutHints || o.Exclusion.Own != "system" || len(o.Exclusion.Namespaces) != 2 {
 		t.Errorf("options %+v", o)
 	}
 	if got := c.user(); got != "system:serviceaccount:system:routing" {

@@ -54,7 +54,7 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	if c.webhooks.endpointSlices {
 		if err := endpointslice.Register(mgr, endpointslice.Options{
 			User:      c.user(),
-			LeftAlone: c.routing.LeftAlone,
+			Exclusion: c.routing.Exclusion,
 			Metrics:   answered,
 		}); err != nil {
 			return fmt.Errorf("adding the webhook of EndpointSlices: %w", err)

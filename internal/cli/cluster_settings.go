@@ -25,21 +25,21 @@ const controllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io
 // controllerSettings are those of a cluster's controller that decisions depend on.
 type controllerSettings struct {
 	routing.Settings
-	// leftAlone are the Services that it leaves alone.
-	leftAlone translate.LeftAlone
+	// exclusion says which Services it leaves alone.
+	exclusion translate.Exclusion
 	// stopped is why no controller runs; it is empty if one does, or if that is not known.
 	stopped string
 }
 
 func defaultSettings() controllerSettings {
-	return controllerSettings{Settings: routing.DefaultSettings(), leftAlone: translate.LeftAlone{Namespaces: translate.DefaultExcluded()}}
+	return controllerSettings{Settings: routing.DefaultSettings(), exclusion: translate.Exclusion{Namespaces: translate.DefaultExcluded()}}
 }
 
 // reading is what was read for the decision about a Service.
 func (r *clusterReader) reading(s *controllerSettings, in routing.Input) inspect.Reading {
 	in.Settings = s.Settings
 	return inspect.Reading{
-		Input: in, LeftAlone: s.leftAlone.Why(in.Service.Namespace, in.Service.Name), Stopped: s.stopped, Unread: r.unread, Now: r.now,
+		Input: in, LeftAlone: s.exclusion.Reason(in.Service.Namespace, in.Service.Name), Stopped: s.stopped, Unread: r.unread, Now: r.now,
 	}
 }
 
@@ -65,7 +65,7 @@ func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error
 		settings.stopped = fmt.Sprintf("Deployment %s/%s has no ready pod", first.Namespace, first.Name)
 		r.leaveOut(settings.stopped + ", so nothing is written")
 	}
-	settings.leftAlone.Own = first.Namespace
+	settings.exclusion.Own = first.Namespace
 	for _, container := range first.Spec.Template.Spec.Containers {
 		if err := settings.apply(container.Args); err != nil {
 			r.leaveOut(fmt.Sprintf("Deployment %s/%s has a flag that makes no sense (%v); its default flags are assumed",
@@ -79,8 +79,8 @@ func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error
 func (s *controllerSettings) apply(args []string) error {
 	given := *s
 	flags := flagsOf("vicinity-controller")
-	routingflags.Add(flags, &given.Settings, &given.leftAlone)
-	routingflags.AddNamespace(flags, &given.leftAlone.Own)
+	routingflags.Add(flags, &given.Settings, &given.exclusion)
+	routingflags.AddNamespace(flags, &given.exclusion.Own)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

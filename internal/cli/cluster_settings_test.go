@@ -49,19 +49,19 @@ func chartController(t *testing.T, values string) *appsv1.Deployment {
 // its objects are called.
 func TestSettingsAreThoseOfTheChart(t *testing.T) {
 	want := defaultSettings()
-	want.leftAlone.Own = "vicinity-system"
+	want.exclusion.Own = "vicinity-system"
 	if got, missing := settingsOf(t, chartController(t, "default")); !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("by default got %+v, want %+v; missing %q", got, want, missing)
 	}
 	got, missing := settingsOf(t, chartController(t, "changed"))
 	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
-	want.ShrinkGrace, want.leftAlone.Namespaces = 90*time.Second, []string{"a", "b"}
+	want.ShrinkGrace, want.exclusion.Namespaces = 90*time.Second, []string{"a", "b"}
 	want.WithoutGroups, want.WithoutHints = true, true
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
 	}
-	if got, _ := settingsOf(t, chartController(t, "nothing-excluded")); len(got.leftAlone.Namespaces) > 0 {
-		t.Errorf("%q are excluded", got.leftAlone.Namespaces)
+	if got, _ := settingsOf(t, chartController(t, "nothing-excluded")); len(got.exclusion.Namespaces) > 0 {
+		t.Errorf("%q are excluded", got.exclusion.Namespaces)
 	}
 }
 
@@ -79,9 +79,9 @@ func TestFlagsAsUsersWriteThem(t *testing.T) {
 		},
 		{
 			name: "a list in parts", args: []string{"--exclude-namespaces=a", "--exclude-namespaces=b,c"},
-			want: func(s *controllerSettings) { s.leftAlone.Namespaces = []string{"a", "b", "c"} },
+			want: func(s *controllerSettings) { s.exclusion.Namespaces = []string{"a", "b", "c"} },
 		},
-		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *controllerSettings) { s.leftAlone.Own = "own" }},
+		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *controllerSettings) { s.exclusion.Own = "own" }},
 		{
 			name: "nonsense", args: []string{"--slice-limit=7", "--shrink-grace=soon", "--group-size=7"},
 			want: func(*controllerSettings) {},
@@ -91,7 +91,7 @@ func TestFlagsAsUsersWriteThem(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := defaultSettings()
-			want.leftAlone.Own = "vicinity-system"
+			want.exclusion.Own = "vicinity-system"
 			test.want(&want)
 			got, missing := settingsOf(t, aController(test.args...))
 			if !reflect.DeepEqual(got, want) {

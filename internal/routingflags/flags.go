@@ -20,8 +20,8 @@ func AddNamespace(flags *pflag.FlagSet, namespace *string) {
 }
 
 // Add declares the others. What a flag does not say stays as it is.
-func Add(flags *pflag.FlagSet, s *routing.Settings, alone *translate.LeftAlone) {
-	flags.StringSliceVar(&alone.Namespaces, "exclude-namespaces", alone.Namespaces, "namespaces whose Services are left alone, beside Vicinity's own")
+func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *translate.Exclusion) {
+	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services are left alone, beside Vicinity's own")
 	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "do what topology-mode: Auto asks of Kubernetes, too")
 	flags.IntVar(&s.SliceLimit, "slice-limit", s.SliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")

@@ -33,7 +33,7 @@ func CacheOptions(options Options) cache.Options {
 		},
 	}
 	if !options.Settings.WithoutGroups {
-		cached.ByObject[&coordinationv1.Lease{}] = leaseCache(options.LeftAlone.Own)
+		cached.ByObject[&coordinationv1.Lease{}] = leaseCache(options.Exclusion.Own)
 	}
 	return cached
 }

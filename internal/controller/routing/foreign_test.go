@@ -87,7 +87,7 @@ func TestForeignSlicesAreLetGo(t *testing.T) {
 		},
 		"the namespace is excluded": func(_ *testing.T, w *world) {
 			options := testOptions()
-			options.LeftAlone.Namespaces = append(options.LeftAlone.Namespaces, "shop")
+			options.Exclusion.Namespaces = append(options.Exclusion.Namespaces, "shop")
 			w.start(options)
 		},
 	} {

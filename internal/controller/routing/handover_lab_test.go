@@ -67,7 +67,7 @@ func startGroupLab(t *testing.T) *groupLab {
 func (g *groupLab) control() {
 	g.Helper()
 	options := Options{
-		Settings: routing.DefaultSettings(), LeftAlone: translate.LeftAlone{Own: vicinityNamespace, Namespaces: translate.DefaultExcluded()},
+		Settings: routing.DefaultSettings(), Exclusion: translate.Exclusion{Own: vicinityNamespace, Namespaces: translate.DefaultExcluded()},
 		Workers: 2, TopServices: 1, HandBackGrace: time.Second,
 	}
 	options.Settings.ShrinkGrace = time.Second

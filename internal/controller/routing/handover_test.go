@@ -189,7 +189,7 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 		"hints deliver the plan": edit(func(s *corev1.Service) {
 			s.Annotations = map[string]string{v1alpha1.AnnotationTopologyKeys: "topology.kubernetes.io/region,*"}
 		}),
-		"the namespace is excluded": func(w *world) { w.reconciler.options.LeftAlone.Namespaces = []string{"shop"} },
+		"the namespace is excluded": func(w *world) { w.reconciler.options.Exclusion.Namespaces = []string{"shop"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newServedWorld(t)

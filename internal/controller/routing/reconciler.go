@@ -209,7 +209,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 
 // decide decides. Excluded Services get nothing.
 func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
-	if s.options.LeftAlone.Why(key.Namespace, key.Name) != "" {
+	if s.options.Exclusion.Reason(key.Namespace, key.Name) != "" {
 		return routing.Decision{Delivery: allocate.DeliveryNone}, nil
 	}
 	return routing.Decide(s.in)

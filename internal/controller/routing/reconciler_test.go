@@ -364,7 +364,7 @@ func TestExcludedLater(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
 	options := testOptions()
-	options.LeftAlone.Namespaces = []string{"shop"}
+	options.Exclusion.Namespaces = []string{"shop"}
 	w.start(options)
 	w.settle("web")
 	service := w.service("web")

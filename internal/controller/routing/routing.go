@@ -38,8 +38,8 @@ import (
 // Options are the choices of an administrator.
 type Options struct {
 	Settings routing.Settings
-	// LeftAlone are the Services that are not routed, and Vicinity's own namespace.
-	LeftAlone translate.LeftAlone
+	// Exclusion says which Services are not routed.
+	Exclusion translate.Exclusion
 	Workers   int // Services that are synced at a time
 	// TopServices is the number of Services, those with the most endpoints, that
 	// have metrics of their own.

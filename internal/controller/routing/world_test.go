@@ -58,7 +58,7 @@ func testScheme(t testing.TB) *runtime.Scheme {
 }
 
 func testOptions() Options {
-	return Options{Settings: routing.DefaultSettings(), LeftAlone: translate.LeftAlone{Own: "vicinity", Namespaces: translate.DefaultExcluded()}, Workers: 1, TopServices: 2}
+	return Options{Settings: routing.DefaultSettings(), Exclusion: translate.Exclusion{Own: "vicinity", Namespaces: translate.DefaultExcluded()}, Workers: 1, TopServices: 2}
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {

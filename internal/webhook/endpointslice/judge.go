@@ -76,7 +76,7 @@ func (j *judge) isConcerned(r *admission.Request) bool {
 	case j.User != "" && r.User == j.User:
 	default:
 		// The slice of the API server has the name of its Service, whatever its labels say.
-		return j.LeftAlone.Why(r.Namespace, string(unquoted(o.service))) == "" && j.LeftAlone.Why(r.Namespace, r.Name) == ""
+		return j.Exclusion.Reason(r.Namespace, string(unquoted(o.service))) == "" && j.Exclusion.Reason(r.Namespace, r.Name) == ""
 	}
 	return false
 }

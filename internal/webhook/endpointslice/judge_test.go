@@ -57,16 +57,16 @@ func (k *known) find(_ context.Context, f family) ([]discoveryv1.EndpointSlice, 
 
 // testHandler is a handler with metrics of its own.
 func testHandler(t testing.TB, s siblings) (http.Handler, *prometheus.Registry) {
-	return chosenHandler(t, s, translate.LeftAlone{Own: "vicinity-system", Namespaces: translate.DefaultExcluded()})
+	return chosenHandler(t, s, translate.Exclusion{Own: "vicinity-system", Namespaces: translate.DefaultExcluded()})
 }
 
-func chosenHandler(t testing.TB, s siblings, alone translate.LeftAlone) (http.Handler, *prometheus.Registry) {
+func chosenHandler(t testing.TB, s siblings, alone translate.Exclusion) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := admission.NewMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{User: controllerUser, LeftAlone: alone, Metrics: metrics}
+	o := Options{User: controllerUser, Exclusion: alone, Metrics: metrics}
 	return admission.New(newJudge(o, s), admissionOptions(o)), registry
 }
 
@@ -589,7 +589,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 }
 
 func TestNamespacesCanBeChosen(t *testing.T) {
-	chosen, _ := chosenHandler(t, &known{}, translate.LeftAlone{Namespaces: []string{"shop"}})
+	chosen, _ := chosenHandler(t, &known{}, translate.Exclusion{Namespaces: []string{"shop"}})
 	stored := aSlice("cart-1", "10.0.0.1 a >a,b")
 	a := ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(stored), stored: stored}
 	if patch := answer(t, chosen, a.review(t)); patch != nil {

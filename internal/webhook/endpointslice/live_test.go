@@ -114,7 +114,7 @@ func (c *cluster) serve() {
 	if err := c.certs.Register(mgr); err != nil {
 		c.Fatal(err)
 	}
-	if err := Register(mgr, Options{User: controllerUser, LeftAlone: translate.LeftAlone{Own: system, Namespaces: translate.DefaultExcluded()}, Metrics: c.metrics}); err != nil {
+	if err := Register(mgr, Options{User: controllerUser, Exclusion: translate.Exclusion{Own: system, Namespaces: translate.DefaultExcluded()}, Metrics: c.metrics}); err != nil {
 		c.Fatal(err)
 	}
 	c.configure(port)

@@ -20,9 +20,9 @@ type Options struct {
 	// User is the name of the user that the routing controller writes as,
 	// system:serviceaccount:NAMESPACE:NAME.
 	User string
-	// LeftAlone are the Services whose slices are left alone, as the routing controller
+	// Exclusion says whose slices are left alone, as the routing controller
 	// has it.
-	LeftAlone translate.LeftAlone
+	Exclusion translate.Exclusion
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
 }

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LeftAlone are the Services whose slices Vicinity never touches. The zero value is that of
+// Exclusion says which Services' slices Vicinity never touches. The zero value is that of
 // the API server alone.
-type LeftAlone struct {
+type Exclusion struct {
 	// Own is Vicinity's own namespace, empty if none is known.
 	Own string
 	// Namespaces are those that the administrator excludes.
@@ -22,14 +22,14 @@ func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
 // apiService is the Service of the API server, which rewrites its slices itself.
 const apiService = "kubernetes"
 
-// Why is why a Service is left alone, empty for most.
-func (l LeftAlone) Why(namespace, service string) string {
+// Reason is why a Service is left alone, empty for most.
+func (e Exclusion) Reason(namespace, service string) string {
 	switch {
 	case namespace == metav1.NamespaceDefault && service == apiService:
 		return "the API server writes its slices"
-	case namespace == l.Own && l.Own != "":
+	case namespace == e.Own && e.Own != "":
 		return fmt.Sprintf("namespace %s is Vicinity's own", namespace)
-	case slices.Contains(l.Namespaces, namespace):
+	case slices.Contains(e.Namespaces, namespace):
 		return fmt.Sprintf("namespace %s is excluded by --exclude-namespaces", namespace)
 	}
 	return ""

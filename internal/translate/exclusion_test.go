@@ -3,9 +3,9 @@ package translate
 import "testing"
 
 func TestLeftAlone(t *testing.T) {
-	excluding := LeftAlone{Own: "vicinity", Namespaces: DefaultExcluded()}
+	excluding := Exclusion{Own: "vicinity", Namespaces: DefaultExcluded()}
 	for _, test := range []struct {
-		left               LeftAlone
+		left               Exclusion
 		namespace, service string
 		want               string
 	}{
@@ -15,12 +15,12 @@ func TestLeftAlone(t *testing.T) {
 		{excluding, "default", "kubernetes", "the API server writes its slices"},
 		{excluding, "vicinity", "web", "namespace vicinity is Vicinity's own"},
 		{excluding, "kube-system", "dns", "namespace kube-system is excluded by --exclude-namespaces"},
-		{LeftAlone{}, "default", "kubernetes", "the API server writes its slices"},
-		{LeftAlone{}, "kube-system", "dns", ""},
-		{LeftAlone{}, "", "web", ""},
-		{LeftAlone{Namespaces: []string{"a", "b"}}, "b", "web", "namespace b is excluded by --exclude-namespaces"},
+		{Exclusion{}, "default", "kubernetes", "the API server writes its slices"},
+		{Exclusion{}, "kube-system", "dns", ""},
+		{Exclusion{}, "", "web", ""},
+		{Exclusion{Namespaces: []string{"a", "b"}}, "b", "web", "namespace b is excluded by --exclude-namespaces"},
 	} {
-		if got := test.left.Why(test.namespace, test.service); got != test.want {
+		if got := test.left.Reason(test.namespace, test.service); got != test.want {
 			t.Errorf("%+v of %s/%s: %q, want %q", test.left, test.namespace, test.service, got, test.want)
 		}
 	}
