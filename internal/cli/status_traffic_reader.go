@@ -64,7 +64,7 @@ func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
 		pods = append(pods, found...)
 	}
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("no pod of DaemonSet %s/%s runs and has a port %q, so nobody can be asked", sets[0].Namespace, sets[0].Name, portMetrics)
+		return nil, fmt.Errorf("no pod of DaemonSet %s/%s runs and has a port %q, so none can be asked", sets[0].Namespace, sets[0].Name, portMetrics)
 	}
 	return pods, nil
 }

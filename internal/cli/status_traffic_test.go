@@ -349,7 +349,7 @@ func TestTrafficFails(t *testing.T) {
 				return c.typed.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "vicinity-system", "proxy-node-a1")
 			},
 			answer{},
-			nil, 1, `no pod of DaemonSet vicinity-system/vicinity-proxy runs and has a port "metrics", so nobody can be asked`,
+			nil, 1, `no pod of DaemonSet vicinity-system/vicinity-proxy runs and has a port "metrics", so none can be asked`,
 		},
 		{
 			"DaemonSets that may not be read",
