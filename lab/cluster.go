@@ -5,8 +5,9 @@
 // Down removes a lab, even an incomplete one.
 //
 // The packages below: shape describes a lab, state keeps its files, process runs its
-// processes, fabric is its network, controlplane runs etcd and Kubernetes, agent stands in
-// for the kubelets, program implements the images of containers, and load sends requests.
+// processes, fabric is its network, controlplane runs etcd and Kubernetes, cri runs
+// containers, agent stands in for nodes without network, program implements the images of
+// containers, and load sends requests.
 package lab
 
 import (
@@ -219,6 +220,7 @@ func (c *Cluster) controlPlane() (*controlplane.ControlPlane, error) {
 		Port:    now.Port,
 		Program: c.kubernetes,
 		Gateway: c.internal("gateway"),
+		Runtime: c.internal("runtime"),
 	})
 }
 

@@ -17,13 +17,13 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
+	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// agentName is the component that stands in for the kubelets. With an agent per node, the
-// node's name is appended.
-const agentName = "agent"
+// agentName is the component that stands in for nodes without network.
+const agentName = controlplane.Agent
 
 const agentGrace = 5 * time.Second
 
@@ -33,32 +33,29 @@ func (c *Cluster) Components() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := c.Shape().Nodes()
-	return slices.Concat(plane.Components(), c.agents(nodes...), c.proxies(nodes...)), nil
+	return slices.Concat(plane.Components(), c.agents(), c.proxies(c.Shape().Nodes()...)), nil
 }
 
-func (c *Cluster) agents(nodes ...shape.Node) []string {
-	if !c.Shape().AgentPerNode {
+// agents is the agent, if the lab has nodes without network.
+func (c *Cluster) agents() []string {
+	if c.Shape().ControlPlaneOnly || c.Shape().FakeNodes > 0 {
 		return []string{agentName}
 	}
-	var names []string
-	for _, node := range nodes {
-		names = append(names, agentName+"-"+node.Name)
-	}
-	return names
+	return nil
 }
 
 func (c *Cluster) isAgent(component string) bool {
-	return slices.Contains(c.agents(c.Shape().Nodes()...), component)
+	return slices.Contains(c.agents(), component)
 }
 
-func (c *Cluster) startAgents(nodes ...shape.Node) error {
-	for _, name := range c.agents(nodes...) {
+// startNodes starts what is missing of the nodes: the kubelets, and the agent.
+func (c *Cluster) startNodes(ctx context.Context, plane *controlplane.ControlPlane) error {
+	for _, name := range c.agents() {
 		if err := c.startAgent(name); err != nil {
 			return err
 		}
 	}
-	return nil
+	return plane.StartNodes(ctx)
 }
 
 func (c *Cluster) startAgent(name string) error {
@@ -66,9 +63,6 @@ func (c *Cluster) startAgent(name string) error {
 		return nil
 	}
 	spec := process.Spec{Name: name, Args: c.internal("agent"), Env: controlplane.Environment()}
-	if node, ok := strings.CutPrefix(name, agentName+"-"); ok {
-		spec.Args = append(spec.Args, "--node", node)
-	}
 	if !c.Shape().ControlPlaneOnly {
 		spec.Namespace = shape.FabricNamespace(c.Shape().Name)
 	}
@@ -97,9 +91,12 @@ func (c *Cluster) agentReady(ctx context.Context, running *process.Process) erro
 		ready[list.Items[i].Name] = heartbeatSince(&list.Items[i], running.Started)
 	}
 	var missing []string
-	for _, node := range c.Shape().Nodes() {
-		own := running.Name == agentName || running.Name == agentName+"-"+node.Name
-		if own && !ready[node.Name] && !slices.Contains(stopped, node.Name) {
+	nodes := c.Shape().FakeNodeList()
+	if c.Shape().ControlPlaneOnly {
+		nodes = append(nodes, c.Shape().Nodes()...)
+	}
+	for _, node := range nodes {
+		if !ready[node.Name] && !slices.Contains(stopped, node.Name) {
 			missing = append(missing, node.Name)
 		}
 	}
@@ -281,7 +278,7 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 
 func (c *Cluster) componentLog(name string) ([]byte, error) {
 	if node, ok := c.proxyNode(name); ok {
-		return agent.ContainerLog(c.dir, proxyImage, node.Name)
+		return cri.ContainerLog(c.dir, proxyImage, node.Name)
 	}
 	return os.ReadFile(c.dir.Log(name))
 }

@@ -23,33 +23,6 @@ func (c *Cluster) cuts() (fabric.Cuts, error) {
 	return network.Cuts()
 }
 
-// changeCuts cuts or heals, and stops or starts nodes in the agents accordingly, which do
-// not use the nodes' links. All cuts go through it: a node that is cut off by itself and
-// with its zone starts again only when both are healed.
-func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {
-	network, err := c.network()
-	if err != nil {
-		return err
-	}
-	if err := change(network); err != nil {
-		return err
-	}
-	cuts, err := network.Cuts()
-	if err != nil {
-		return err
-	}
-	for _, node := range c.Shape().Nodes() {
-		setNode := agent.StartNode
-		if isCutOff(node, cuts) {
-			setNode = agent.StopNode
-		}
-		if err := setNode(c.dir, node.Name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func isCutOff(node shape.Node, cuts fabric.Cuts) bool {
 	reach, cut := cuts.Zones[node.Zone]
 	return cut && reach == fabric.Everything || slices.Contains(cuts.Nodes, node.Name)
@@ -75,4 +48,13 @@ func (c *Cluster) waitUnlessCutOff(ctx context.Context, names ...string) error {
 		return err
 	}
 	return client.WaitNodes(ctx, true, heard...)
+}
+
+// changeCuts cuts or heals.
+func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {
+	network, err := c.network()
+	if err != nil {
+		return err
+	}
+	return change(network)
 }

@@ -39,7 +39,7 @@ type ExitError struct {
 func (e *ExitError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.Code) }
 
 // Exec runs a command in a container and waits for its end, through the API server and the
-// node's agent as kubectl does.
+// node's kubelet as kubectl does.
 func (c *Client) Exec(ctx context.Context, options ExecOptions) error {
 	request := c.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(options.Namespace).Name(options.Pod).SubResource("exec").

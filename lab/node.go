@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
+	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
@@ -98,15 +101,15 @@ func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Nod
 			return err
 		}
 	}
-	// The agent learns of the node from the file.
+	// The runtime and the agent learn of the node from the file.
 	if err := c.save(now); err != nil {
-		return err
-	}
-	if err := c.startAgents(node); err != nil {
 		return err
 	}
 	plane, err := c.controlPlane()
 	if err != nil {
+		return err
+	}
+	if err := c.startNodes(ctx, plane); err != nil {
 		return err
 	}
 	if err := plane.StartProxies(); err != nil {
@@ -137,20 +140,21 @@ func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape.Shape) error {
 	now := c.current()
 	with := now.Shape
+	plane, err := c.controlPlane()
+	if err != nil {
+		return err
+	}
+	// The kubelet first: it would start again what the runtime ends.
+	failed := []error{c.kill(ctx, cri.KubeletOf(node.Name)), c.kill(ctx, controlplane.KubeProxy+"-"+node.Name), plane.RemoveNode(node)}
 	now.Shape = after
 	if err := c.save(now); err != nil {
 		return err
 	}
-	failed := []error{c.kill(ctx, controlplane.KubeProxy+"-"+node.Name)}
 	client, err := c.Client()
 	if err != nil {
 		return errors.Join(append(failed, err)...)
 	}
-	// An agent with other nodes ends the pods of this one. An agent of this node alone ends
-	// first.
-	if with.AgentPerNode {
-		failed = append(failed, c.kill(ctx, agentName+"-"+node.Name), c.endPods(ctx, client, node))
-	}
+	failed = append(failed, c.waitForRuntime(ctx, node), client.deletePods(ctx, node.Name))
 	err = client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		failed = append(failed, fmt.Errorf("deleting node %s: %w", node.Name, err))
@@ -166,33 +170,37 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 	return errors.Join(append(failed, agent.StartNode(c.dir, node.Name))...)
 }
 
-// endPods removes the pods of a node without agent: their processes, networks and folders.
-func (c *Cluster) endPods(ctx context.Context, client *Client, node shape.Node) error {
-	if c.Shape().ControlPlaneOnly {
-		return nil // there they are names and nothing else
-	}
-	pods, err := client.podsOn(ctx, node.Name)
-	if err != nil {
+// waitForRuntime waits until the runtime has ended the containers of a node that was
+// removed. One that does not run does so when it starts.
+func (c *Cluster) waitForRuntime(ctx context.Context, node shape.Node) error {
+	running, err := process.Find(c.dir, controlplane.Runtime)
+	if errors.Is(err, process.ErrNotFound) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	// Pods in the host's network are in the node's namespace.
-	namespaces := []string{shape.NodeNamespace(c.dir.Name(), node.Index)}
-	var folders []string
-	for i := range pods {
-		id := string(pods[i].UID)
-		namespaces = append(namespaces, shape.PodNamespace(c.dir.Name(), id))
-		folders = append(folders, c.dir.Pod(id))
-	}
-	if err := process.KillIn(c.dir, folders, namespaces...); err != nil {
-		return err
-	}
-	network, err := c.network()
+	return kube.Wait(ctx, "the containers of "+node.Name+" to end", func(context.Context) (string, error) {
+		if _, err := os.Stat(c.dir.Node(node.Name)); errors.Is(err, fs.ErrNotExist) || !running.Alive() || running.Paused() {
+			return "", nil
+		}
+		return "some are left", nil
+	})
+}
+
+// deletePods deletes the pods of a node without kubelet.
+func (c *Client) deletePods(ctx context.Context, node string) error {
+	pods, err := c.podsOn(ctx, node)
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for i := range pods {
-		failed = append(failed, network.RemovePod(node.Name, string(pods[i].UID)), os.RemoveAll(folders[i]))
+		err := c.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pods[i].UID)),
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			failed = append(failed, fmt.Errorf("deleting pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
+		}
 	}
 	return errors.Join(failed...)
 }

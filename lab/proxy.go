@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab/agent"
+	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
@@ -59,7 +59,7 @@ func (c *Cluster) proxyNode(component string) (shape.Node, bool) {
 // findProxy finds the process of a node's vicinity-proxy. The error is process.ErrNotFound
 // if none runs.
 func (c *Cluster) findProxy(node shape.Node) (*process.Process, error) {
-	return process.FindContained(c.dir, proxyImage+"-"+node.Name, proxyImage, agent.NodeVariable(node.Name))
+	return process.FindContained(c.dir, proxyImage+"-"+node.Name, proxyImage, cri.NodeVariable(node.Name))
 }
 
 // proxyReady returns an error until a node's vicinity-proxy is ready.

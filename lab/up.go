@@ -193,7 +193,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	c.logf("control plane answers after %.1f s", time.Since(begun).Seconds())
 
 	begun = time.Now()
-	if err := c.startAgents(c.Shape().Nodes()...); err != nil {
+	if err := c.startNodes(ctx, plane); err != nil {
 		return err
 	}
 	if err := plane.StartProxies(); err != nil {

@@ -11,17 +11,12 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	broadcast "k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"vicinity.dev/vicinity/lab/controlplane"
-	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -30,56 +25,16 @@ import (
 type Options struct {
 	// State is the lab's state folder.
 	State state.Dir
-	// Node is the only node to run pods for; empty means all nodes of the lab.
-	Node string
-	// Images maps images to programs. The default is DefaultImages.
-	Images Images
-	// Keeper is the command that runs RunContainer; the folder is appended. The default is
-	// "vicinity lab internal container".
-	Keeper []string
-	// FirstBackoff and MostBackoff bound the back-off of containers that end and of unknown
-	// images. The defaults are a kubelet's: 10 s and 5 min.
-	FirstBackoff, MostBackoff time.Duration
 	// Log is the standard error by default.
 	Log *slog.Logger
 }
 
-func (o *Options) complete() error {
-	if o.Images == (Images{}) {
-		images, err := DefaultImages()
-		if err != nil {
-			return err
-		}
-		o.Images = images
-	}
-	if len(o.Keeper) == 0 {
-		o.Keeper = []string{o.Images.Program, "internal", "container"}
-	}
-	if o.FirstBackoff == 0 {
-		o.FirstBackoff = 10 * time.Second
-	}
-	if o.MostBackoff == 0 {
-		o.MostBackoff = 5 * time.Minute
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	return nil
-}
-
 type agent struct {
 	Options
-	marker  string
-	backoff backoff
 	client  kubernetes.Interface
 	version string
-	events  broadcast.EventBroadcaster
-	exits   *exits
-	objects *objects
 	pods    *pods
 	now     func() time.Time
-	// starts limits how many containers start at the same time.
-	starts  chan struct{}
 	refuser refuser
 
 	mu    sync.Mutex
@@ -88,11 +43,10 @@ type agent struct {
 	leaseRenewal
 }
 
-// Run stands in for the kubelets of a lab until the context ends. Pods go on running, and
-// the next Run adopts them.
+// Run stands in for the nodes of a lab that have no network, until the context ends.
 func Run(ctx context.Context, o Options) error {
-	if err := o.complete(); err != nil {
-		return err
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	lab, err := o.State.Load()
 	if err != nil {
@@ -102,22 +56,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	exits, err := watchExits()
-	if err != nil {
-		return err
-	}
-	defer exits.close()
-	a := newAgent(o, client, exits)
-	defer a.events.Shutdown()
+	a := newAgent(o, client)
 	if a.version, err = a.serverVersion(ctx); err != nil {
 		return err
 	}
-	records, err := a.readRecords()
-	if err != nil {
-		return err
-	}
 	a.setNodes(ctx, lab.Shape)
-	a.pods.restore(records)
 	var work sync.WaitGroup
 	for _, f := range []func(context.Context){a.renewLeases, a.watchPods, a.watchNodes, a.watchControl} {
 		work.Go(func() { f(ctx) })
@@ -127,19 +70,8 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-func newAgent(o Options, client kubernetes.Interface, e *exits) *agent {
-	a := &agent{
-		Options: o,
-		marker:  process.Marker(o.State),
-		backoff: backoff{First: o.FirstBackoff, Most: o.MostBackoff},
-		client:  client,
-		events:  newEvents(client),
-		exits:   e,
-		objects: newObjects(client),
-		now:     time.Now,
-		starts:  make(chan struct{}, 8),
-		nodes:   map[string]*node{},
-	}
+func newAgent(o Options, client kubernetes.Interface) *agent {
+	a := &agent{Options: o, client: client, now: time.Now, nodes: map[string]*node{}}
 	a.pods = newPods(a)
 	return a
 }
@@ -196,15 +128,17 @@ func (a *agent) allNodes() []*node {
 	return nodes
 }
 
-// setNodes starts to serve nodes that are new in the shape, and stops serving those that
-// are no longer in it.
+// setNodes registers nodes that are new in the shape, and forgets those that are no longer
+// in it.
 func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	want := map[string]shape.Node{}
-	for _, n := range append(s.Nodes(), s.FakeNodeList()...) {
-		n.Fake = n.Fake || s.ControlPlaneOnly
-		if a.Node == "" || a.Node == n.Name {
-			want[n.Name] = n
-		}
+	nodes := s.FakeNodeList()
+	if s.ControlPlaneOnly {
+		nodes = append(nodes, s.Nodes()...)
+	}
+	for _, n := range nodes {
+		n.Fake = true
+		want[n.Name] = n
 	}
 	stopped, err := StoppedNodes(a.State)
 	if err != nil {
@@ -221,7 +155,7 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if a.nodes[name] == nil {
-			n := newNode(ctx, a, s, want[name])
+			n := &node{Node: want[name], agent: a, shape: s, ctx: ctx}
 			n.stopped.Store(slices.Contains(stopped, name))
 			a.nodes[name] = n
 			came = append(came, n)
@@ -230,7 +164,7 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	a.mu.Unlock()
 	for _, n := range left {
 		n.leave()
-		a.pods.removeNode(n.Name)
+		a.pods.fakes.removeNode(n.Name)
 	}
 	go workqueue.ParallelizeUntil(ctx, 16, len(came), func(i int) { came[i].join() })
 	a.setLeaseNodes(a.allNodes(), s.Timing)
@@ -246,24 +180,10 @@ func (a *agent) setStopped(names []string) {
 			continue
 		}
 		a.Log.Info("node", "node", n.Name, "stopped", is)
-		if is {
-			n.unserve()
-		} else {
-			n.serve()
+		if !is {
 			n.reportReady()
 		}
-		a.pods.wake(n.Name)
 	}
-}
-
-func newEvents(client kubernetes.Interface) broadcast.EventBroadcaster {
-	b := broadcast.NewBroadcaster(broadcast.WithCorrelatorOptions(broadcast.CorrelatorOptions{BurstSize: 100, QPS: 1}))
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(corev1.NamespaceAll)})
-	return b
-}
-
-func (a *agent) recorder(node string) broadcast.EventRecorder {
-	return a.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: node})
 }
 
 type uid = types.UID

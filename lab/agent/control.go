@@ -12,16 +12,14 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// stoppedFolder holds an empty file for each stopped node, by its name. StopNode makes the
-// file before the node is cut off in the fabric. Agents read the folder, and lab.json for
-// nodes that were added or removed, every controlPeriod.
+// stoppedFolder holds an empty file for each stopped node, by its name. The agent reads the
+// folder, and lab.json for nodes that were added or removed, every controlPeriod.
 const (
 	stoppedFolder = "stopped"
 	controlPeriod = 100 * time.Millisecond
 )
 
-// StopNode makes the agent of a node silent: no heartbeats, kubelet API or statuses, and no
-// pods started or stopped. Its processes go on, as when the node's network fails.
+// StopNode makes a node without network silent: no heartbeats or statuses.
 func StopNode(d state.Dir, node string) error {
 	folder := filepath.Join(d.Path(), stoppedFolder)
 	if err := os.MkdirAll(folder, 0o700); err != nil {

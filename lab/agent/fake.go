@@ -105,10 +105,10 @@ func podFinished(pod *corev1.Pod) bool {
 func assignSlot(n *node, pod *corev1.Pod) uint8 {
 	if addr, err := netip.ParseAddr(pod.Status.PodIP); err == nil {
 		bytes := addr.AsSlice()
-		n.slots.hold(int(bytes[len(bytes)-1]))
+		n.slots.Hold(int(bytes[len(bytes)-1]))
 		return bytes[len(bytes)-1]
 	}
-	slot, err := n.slots.take()
+	slot, err := n.slots.Take()
 	if err != nil {
 		return 0
 	}
@@ -127,7 +127,7 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 	defer cancel()
 	var err error
 	if w.pod.DeletionTimestamp != nil {
-		err = f.agent.deletePod(short, w.pod.Namespace, w.pod.Name, w.pod.UID)
+		err = f.agent.deletePod(short, w.pod)
 	} else {
 		pod := *w.pod
 		pod.Status = fakeStatus(w, f.agent.now())
@@ -140,27 +140,15 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 	}
 }
 
-func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
-	r := &record{Node: w.node.Name, Started: now, Network: string(w.pod.UID), Hosts: w.node.shape.NodeAddrs(w.node.Node)}
-	if w.slot != 0 {
-		r.Addresses = w.node.shape.PodAddrs(w.node.Node, int(w.slot))
+// deletePod deletes a pod's object at once, unless another pod has its name by now.
+func (a *agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
 	}
-	for i := range w.pod.Spec.InitContainers {
-		spec := &w.pod.Spec.InitContainers[i]
-		c := r.container(spec.Name)
-		c.Current = &attempt{ID: attemptID(w.pod.UID, spec.Name, 0), Begun: now}
-		c.Started, c.Passing = true, true
-		if !isSidecar(spec) {
-			c.Current.Ended = now
-		}
-	}
-	for i := range w.pod.Spec.Containers {
-		name := w.pod.Spec.Containers[i].Name
-		c := r.container(name)
-		c.Current = &attempt{ID: attemptID(w.pod.UID, name, 0), Begun: now}
-		c.Started, c.Passing = true, true
-	}
-	return podStatus(w.pod, r, backoff{}, now)
+	return err
 }
 
 func (f *fakes) remove(id uid) {
@@ -173,7 +161,7 @@ func (f *fakes) drop(id uid) {
 	if have, ok := f.pods[id]; ok {
 		delete(f.pods, id)
 		if have.slot != 0 {
-			have.node.slots.free(int(have.slot))
+			have.node.slots.Free(int(have.slot))
 		}
 	}
 }

@@ -1,11 +1,9 @@
-package agent
+package agent_test
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 var (
@@ -24,12 +23,12 @@ var (
 // TestFakeNodes fills nodes without network with pods.
 func TestFakeNodes(t *testing.T) {
 	began := time.Now()
-	l := live(t, shape.Options{Name: "test-fake", Zones: []string{"a"}, NodesPerZone: []int{0}, FakeNodes: *fakeNodes, Proxy: "none"})
+	l := rig.Start(t, rig.Shape{Name: "test-fake", Zones: []string{"a"}, FakeNodes: *fakeNodes})
 	t.Logf("%d nodes are ready after %v", *fakeNodes, time.Since(began).Round(time.Millisecond))
 	began = time.Now()
 	automount := false
-	pods := l.client.CoreV1().Pods("default")
-	l.eachFakePod(func(i int, name string) error {
+	pods := l.CoreV1().Pods("default")
+	eachFakePod(t, func(i int, name string) error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		pod.Spec.NodeName = fmt.Sprintf("fake-%d", i%*fakeNodes+1)
 		pod.Spec.AutomountServiceAccountToken = &automount
@@ -39,51 +38,45 @@ func TestFakeNodes(t *testing.T) {
 	})
 	t.Logf("%d pods are created after %v", *fakePods, time.Since(began).Round(time.Millisecond))
 	addresses := map[string]bool{}
-	l.wait("pods are ready", func(ctx context.Context) (bool, string) {
+	l.Await("pods are ready", func(ctx context.Context) (string, error) {
 		list, err := pods.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
-			return false, err.Error()
+			return "", err
 		}
 		ready := 0
 		for i := range list.Items {
-			if isReady(&list.Items[i]) {
+			if kube.PodReady(&list.Items[i]) {
 				ready++
 				addresses[list.Items[i].Status.PodIP] = true
 			}
 		}
-		return ready == *fakePods, fmt.Sprint(ready)
+		return missing(ready, *fakePods), nil
 	})
 	t.Logf("and ready after %v", time.Since(began).Round(time.Millisecond))
 	if len(addresses) != *fakePods {
 		t.Errorf("%d pods have %d addresses", *fakePods, len(addresses))
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.agent.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if strings.HasPrefix(line, "VmRSS") || strings.HasPrefix(line, "VmHWM") {
-			t.Logf("the agent's memory: %s", strings.Join(strings.Fields(line), " "))
-		}
-	}
 	// Not all by one request: on a machine that is busy it may take longer than the API
 	// server lets it.
-	l.eachFakePod(func(_ int, name string) error { return pods.Delete(t.Context(), name, metav1.DeleteOptions{}) })
-	l.wait("pods are gone", func(ctx context.Context) (bool, string) {
+	eachFakePod(t, func(_ int, name string) error { return pods.Delete(t.Context(), name, metav1.DeleteOptions{}) })
+	l.Await("pods are gone", func(ctx context.Context) (string, error) {
 		list, err := pods.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		return err == nil && len(list.Items) == 0, fmt.Sprint(err)
+		if err != nil {
+			return "", err
+		}
+		return missing(-len(list.Items), 0), nil
 	})
 }
 
 // eachFakePod does something to each pod, to many at a time.
-func (l *lab) eachFakePod(do func(i int, name string) error) {
+func eachFakePod(t *testing.T, do func(i int, name string) error) {
 	indices := make(chan int)
 	var work sync.WaitGroup
 	for range 16 {
 		work.Go(func() {
 			for i := range indices {
 				if err := do(i, fmt.Sprintf("p-%d", i)); err != nil {
-					l.t.Error(err)
+					t.Error(err)
 				}
 			}
 		})
@@ -93,4 +86,12 @@ func (l *lab) eachFakePod(do func(i int, name string) error) {
 	}
 	close(indices)
 	work.Wait()
+}
+
+// missing tells how many there are if they are not as many as wanted.
+func missing(have, want int) string {
+	if have == want {
+		return ""
+	}
+	return fmt.Sprintf("there are %d, not %d", max(have, -have), want)
 }

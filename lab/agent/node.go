@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	broadcast "k8s.io/client-go/tools/record"
 
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/shape"
@@ -23,56 +20,22 @@ type node struct {
 	shape.Node
 	agent   *agent
 	shape   shape.Shape
-	events  broadcast.EventRecorder
-	network network
-	slots   slots
+	slots   fabric.Slots
 	stopped atomic.Bool
-	// ports guards reading and changing the rules of host ports.
-	ports sync.Mutex
-	ctx   context.Context
+	ctx     context.Context
 
-	mu          sync.Mutex
-	object      *corev1.Node
-	server      *http.Server
-	connections *connections
-	gone        bool
+	mu     sync.Mutex
+	object *corev1.Node
+	gone   bool
 }
 
-type network interface {
-	AddPod(node, id string, addrs []netip.Addr) (path string, err error)
-	RemovePod(node, id string) error
-}
-
-func newNode(ctx context.Context, a *agent, s shape.Shape, n shape.Node) *node {
-	return &node{
-		Node: n, agent: a, shape: s, ctx: ctx,
-		events: a.recorder(n.Name),
-	}
-}
-
-func (n *node) namespace() string { return shape.NodeNamespace(n.shape.Name, n.Index) }
-
-func (n *node) fabric() (network, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.network == nil {
-		f, err := fabric.Open(n.shape)
-		if err != nil {
-			return nil, err
-		}
-		n.network = f
-	}
-	return n.network, nil
-}
-
-// join registers the node and serves its kubelet API. It retries until it succeeds, the
+// join registers the node. It retries until it succeeds, the
 // node is removed, or the agent ends. A stopped node joins when it is started.
 func (n *node) join() {
 	for wait := 50 * time.Millisecond; !n.hasLeft(); wait = min(2*wait, 2*time.Second) {
 		if n.stopped.Load() {
 			wait = controlPeriod
 		} else if err := n.register(n.ctx); err == nil {
-			n.serve()
 			return
 		} else if n.ctx.Err() == nil {
 			n.agent.Log.Error("node cannot be registered", "node", n.Name, "error", err)
@@ -88,10 +51,8 @@ func (n *node) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.Fake {
-		if err := n.referToRefuser(want); err != nil {
-			return err
-		}
+	if err := n.referToRefuser(want); err != nil {
+		return err
 	}
 	api := n.agent.client.CoreV1().Nodes()
 	have, err := api.Create(ctx, want, metav1.CreateOptions{})
@@ -141,12 +102,11 @@ func (n *node) reportReady() {
 	}()
 }
 
-// leave stops serving a node that was removed from the lab.
+// leave ends a node that was removed from the lab.
 func (n *node) leave() {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.gone = true
-	n.mu.Unlock()
-	n.unserve()
 }
 
 func (n *node) hasLeft() bool {
@@ -163,4 +123,16 @@ func (n *node) uid() uid {
 		return ""
 	}
 	return n.object.UID
+}
+
+// sleep reports false if the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }

@@ -13,8 +13,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-const kubeletPort = 10250
-
 // nodeObject is a node as it is registered, with its status: without one, the node would be
 // tainted until a second write.
 func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*corev1.Node, error) {
@@ -47,11 +45,6 @@ func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*co
 			OSImage:                 "Vicinity lab",
 		},
 	}
-	for _, addr := range s.NodeAddrs(n) {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
-	}
-	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 	return node, nil
 }
 

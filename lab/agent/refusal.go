@@ -3,14 +3,18 @@ package agent
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/lab/controlplane"
 )
 
 // refused answers requests for logs and streams of a node without network.
@@ -60,4 +64,44 @@ func (n *node) serveRefusal() (int, error) {
 	}()
 	context.AfterFunc(n.ctx, func() { _ = server.Close() })
 	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// apiServerName is the only client that may use a node's kubelet API. The API server
+// authorizes the users that it forwards requests for.
+const apiServerName = "kube-apiserver-kubelet-client"
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// tls returns a configuration with a certificate of the node, which accepts only the API
+// server.
+func (n *node) tls() (*tls.Config, error) {
+	ca, err := controlplane.OpenAuthority(n.agent.State.PKI(""))
+	if err != nil {
+		return nil, err
+	}
+	id := controlplane.Identity{Name: "system:node:" + n.Name, Groups: []string{"system:nodes"}, DNS: []string{n.Name}, IPs: []netip.Addr{loopback}}
+	pair, err := ca.Issue(id)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		return nil, err
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(ca.PEM)
+	return &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    clients,
+		MinVersion:   tls.VersionTLS12,
+		// Streams take over the connection, which HTTP/2 does not allow.
+		NextProtos: []string{"http/1.1"},
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if name := s.PeerCertificates[0].Subject.CommonName; name != apiServerName {
+				return fmt.Errorf("client %q: only %q may ask a node", name, apiServerName)
+			}
+			return nil
+		},
+	}, nil
 }

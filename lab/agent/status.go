@@ -1,237 +1,99 @@
 package agent
 
 import (
-	"net/netip"
+	"crypto/sha256"
+	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podStatus is the status to report for a pod. It starts from the reported one: conditions
-// of others, and a final phase, are kept.
-func podStatus(pod *corev1.Pod, r *record, b backoff, now time.Time) corev1.PodStatus {
-	s := *pod.Status.DeepCopy()
-	s.ObservedGeneration = pod.Generation
-	started := apiTime(r.Started)
-	s.StartTime = &started
-	s.HostIP, s.HostIPs, s.PodIP, s.PodIPs = "", nil, "", nil
-	for _, addr := range r.Hosts {
+// fakeStatus is the status of a pod that runs as it should. Conditions of others are kept.
+func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
+	s := *w.pod.Status.DeepCopy()
+	at := apiTime(now)
+	s.ObservedGeneration, s.Phase, s.StartTime = w.pod.Generation, corev1.PodRunning, &at
+	s.HostIPs, s.PodIPs = nil, nil
+	for _, addr := range w.node.shape.NodeAddrs(w.node.Node) {
 		s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: addr.String()})
-	}
-	if r.Network != "" {
-		for _, addr := range podAddresses(pod, r) {
+		if w.pod.Spec.HostNetwork {
 			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: addr.String()})
 		}
 	}
-	if len(s.HostIPs) > 0 {
-		s.HostIP = s.HostIPs[0].IP
+	if w.slot != 0 && !w.pod.Spec.HostNetwork {
+		for _, addr := range w.node.shape.PodAddrs(w.node.Node, int(w.slot)) {
+			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: addr.String()})
+		}
 	}
+	s.HostIP, s.PodIP = s.HostIPs[0].IP, ""
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP
 	}
-	v := podState{pod: pod, record: r, backoff: b, now: now}
-	s.InitContainerStatuses = v.containers(pod.Spec.InitContainers, true)
-	s.ContainerStatuses = v.containers(pod.Spec.Containers, false)
-	s.EphemeralContainerStatuses = v.containers(ephemeralContainers(pod), false)
-	for i := range s.EphemeralContainerStatuses {
-		s.EphemeralContainerStatuses[i].Ready = false // nobody waits for one
-	}
-	if s.Phase != corev1.PodFailed && s.Phase != corev1.PodSucceeded {
-		s.Phase = v.phase()
-	}
-	if r.Failure != nil {
-		s.Reason, s.Message = r.Failure.Reason, r.Failure.Message
-	}
-	s.Conditions = conditions(pod, r, &s, now)
+	s.InitContainerStatuses = containerStatuses(w.pod, w.pod.Spec.InitContainers, true, at)
+	s.ContainerStatuses = containerStatuses(w.pod, w.pod.Spec.Containers, false, at)
+	s.Conditions = conditions(w.pod, at)
 	return s
 }
 
-// podAddresses are a pod's own addresses, or those of its node in the host's network.
-func podAddresses(pod *corev1.Pod, r *record) []netip.Addr {
-	if pod.Spec.HostNetwork {
-		return r.Hosts
-	}
-	return r.Addresses
-}
+// apiTime is a time with the precision of the API.
+func apiTime(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// apiTime is a time with the precision of the API, so that a written value equals the one
-// read.
-func apiTime(t time.Time) metav1.Time {
-	return metav1.NewTime(t.Truncate(time.Second))
-}
-
-type podState struct {
-	pod     *corev1.Pod
-	record  *record
-	backoff backoff
-	now     time.Time
-}
-
-// isFinal reports whether nothing of the pod will start again.
-func (v podState) isFinal() bool {
-	return v.pod.DeletionTimestamp != nil || hasReachedEnd(v.pod, v.record)
-}
-
-func (v podState) containers(specs []corev1.Container, init bool) []corev1.ContainerStatus {
-	if len(specs) == 0 {
-		return nil
-	}
-	statuses := make([]corev1.ContainerStatus, len(specs))
+func containerStatuses(pod *corev1.Pod, specs []corev1.Container, init bool, at metav1.Time) []corev1.ContainerStatus {
+	var statuses []corev1.ContainerStatus
 	for i := range specs {
-		statuses[i] = v.container(&specs[i], init)
-	}
-	return statuses
-}
-
-func (v podState) container(spec *corev1.Container, init bool) corev1.ContainerStatus {
-	s := corev1.ContainerStatus{
-		Name:         spec.Name,
-		Image:        spec.Image,
-		VolumeMounts: mountStatuses(spec),
-	}
-	c := v.record.Containers[spec.Name]
-	started := c.isRunning() && c.Started
-	s.Started = &started
-	if c == nil || c.Current == nil {
-		s.State.Waiting = v.waiting(c)
-		return s
-	}
-	s.ContainerID = containerID(c.Current)
-	if c.Current.Image != "" {
-		s.Image = c.Current.Image
-	}
-	s.ImageID = imageID(s.Image)
-	s.RestartCount = int32(c.Current.Number)
-	if c.Previous != nil {
-		s.LastTerminationState.Terminated = terminated(c.Previous)
-	}
-	switch {
-	case c.isRunning():
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: apiTime(c.Current.Begun)}
-		s.Ready = c.Started && c.Passing && (!init || isSidecar(spec))
-		s.AllocatedResources = spec.Resources.Requests.DeepCopy()
-		s.Resources = spec.Resources.DeepCopy()
-	case !v.isFinal() && c.Waiting != nil && shouldRestart(v.pod, spec, init, c.Current):
-		s.State.Waiting = v.waiting(c)
-		s.LastTerminationState.Terminated = terminated(c.Current)
-	case !v.isFinal() && c.Current.Replaced:
-		// Not Terminated, which most restart policies take as final.
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
-		s.LastTerminationState.Terminated = terminated(c.Current)
-	case !v.isFinal() && v.now.Before(c.NextStart) && shouldRestart(v.pod, spec, init, c.Current):
-		s.State.Waiting = &corev1.ContainerStateWaiting{
-			Reason:  "CrashLoopBackOff",
-			Message: backOffMessage(v.pod, spec.Name, v.backoff.after(c.Failures-1)),
-		}
-		s.LastTerminationState.Terminated = terminated(c.Current)
-	default:
-		s.State.Terminated = terminated(c.Current)
-		s.Ready = init && !isSidecar(spec) && c.Current.ExitCode == 0
-	}
-	return s
-}
-
-func (v podState) waiting(c *container) *corev1.ContainerStateWaiting {
-	switch {
-	case c != nil && c.Waiting != nil:
-		return &corev1.ContainerStateWaiting{Reason: c.Waiting.Reason, Message: c.Waiting.Message}
-	case len(v.pod.Spec.InitContainers) > 0:
-		return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
-	default:
-		return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
-	}
-}
-
-func terminated(a *attempt) *corev1.ContainerStateTerminated {
-	t := &corev1.ContainerStateTerminated{
-		ExitCode:    a.ExitCode,
-		Reason:      a.Outcome,
-		Message:     a.Message,
-		FinishedAt:  apiTime(a.Ended),
-		ContainerID: containerID(a),
-	}
-	if !a.Begun.IsZero() {
-		t.StartedAt = apiTime(a.Begun)
-	}
-	if t.Reason == "" {
-		t.Reason = "Error"
-		if a.ExitCode == 0 {
-			t.Reason = "Completed"
-		}
-	}
-	return t
-}
-
-func containerID(a *attempt) string { return "vicinity://" + a.ID }
-
-// imageID stands in for a digest, which a program does not have.
-func imageID(image string) string { return "vicinity://" + image }
-
-func mountStatuses(spec *corev1.Container) []corev1.VolumeMountStatus {
-	var statuses []corev1.VolumeMountStatus
-	for _, m := range spec.VolumeMounts {
-		s := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
-		if m.ReadOnly {
-			disabled := corev1.RecursiveReadOnlyDisabled
-			s.RecursiveReadOnly = &disabled
+		spec := &specs[i]
+		id := fmt.Sprintf("vicinity://%x", sha256.Sum256(fmt.Appendf(nil, "%s/%s", pod.UID, spec.Name)))
+		s := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, ImageID: "vicinity://" + spec.Image, ContainerID: id, Ready: true}
+		if init && (spec.RestartPolicy == nil || *spec.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
+			s.Started = new(false)
+			s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: at, FinishedAt: at, ContainerID: id}
+		} else {
+			s.Started = new(true)
+			s.State.Running = &corev1.ContainerStateRunning{StartedAt: at}
 		}
 		statuses = append(statuses, s)
 	}
 	return statuses
 }
 
-func (v podState) phase() corev1.PodPhase {
-	if v.record.Failure != nil {
-		return corev1.PodFailed
-	}
-	for i := range v.pod.Spec.InitContainers {
-		spec := &v.pod.Spec.InitContainers[i]
-		c := v.record.Containers[spec.Name]
-		if isInitDone(spec, c) || anyMainStarted(v.pod, v.record) {
+// conditions are those that a kubelet sets, all met unless a readiness gate is closed, then
+// those of others.
+func conditions(pod *corev1.Pod, at metav1.Time) []corev1.PodCondition {
+	var own []corev1.PodCondition
+	for _, t := range []corev1.PodConditionType{
+		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	} {
+		was := slices.IndexFunc(pod.Status.Conditions, ofType(t))
+		if t == corev1.PodScheduled && was >= 0 {
 			continue
 		}
-		if c.hasEnded() && !isSidecar(spec) && (v.isFinal() || !shouldRestart(v.pod, spec, true, c.Current)) {
-			return corev1.PodFailed
+		c := corev1.PodCondition{Type: t, Status: corev1.ConditionTrue, ObservedGeneration: pod.Generation, LastTransitionTime: at}
+		if t == corev1.PodReady && !gatesOpen(pod) {
+			c.Status, c.Reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
 		}
-		return corev1.PodPending
+		if was >= 0 && pod.Status.Conditions[was].Status == c.Status {
+			c.LastTransitionTime = pod.Status.Conditions[was].LastTransitionTime
+		}
+		own = append(own, c)
 	}
-	running, ended, failed := 0, 0, 0
-	for i := range v.pod.Spec.Containers {
-		spec := &v.pod.Spec.Containers[i]
-		switch c := v.record.Containers[spec.Name]; {
-		case c.isRunning():
-			running++
-		case c.hasEnded() && !v.isFinal() && shouldRestart(v.pod, spec, false, c.Current):
-			running++ // between two attempts
-		case c.hasEnded():
-			ended++
-			if c.Current.ExitCode != 0 {
-				failed++
-			}
-		default:
-			return corev1.PodPending
+	for _, c := range pod.Status.Conditions {
+		if !slices.ContainsFunc(own, ofType(c.Type)) {
+			own = append(own, c)
 		}
 	}
-	switch {
-	case running > 0 || v.sidecarRuns():
-		return corev1.PodRunning
-	case failed > 0:
-		return corev1.PodFailed
-	case ended > 0:
-		return corev1.PodSucceeded
-	default:
-		return corev1.PodPending
-	}
+	return own
 }
 
-// sidecarRuns reports whether a sidecar runs, which keeps the pod in the phase Running.
-func (v podState) sidecarRuns() bool {
-	for i := range v.pod.Spec.InitContainers {
-		c := &v.pod.Spec.InitContainers[i]
-		if isSidecar(c) && v.record.Containers[c.Name].isRunning() {
-			return true
-		}
-	}
-	return false
+func ofType(t corev1.PodConditionType) func(corev1.PodCondition) bool {
+	return func(c corev1.PodCondition) bool { return c.Type == t }
+}
+
+// gatesOpen reports whether all readiness gates of a pod are open.
+func gatesOpen(pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(pod.Spec.ReadinessGates, func(gate corev1.PodReadinessGate) bool {
+		at := slices.IndexFunc(pod.Status.Conditions, ofType(gate.ConditionType))
+		return at < 0 || pod.Status.Conditions[at].Status != corev1.ConditionTrue
+	})
 }

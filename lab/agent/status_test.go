@@ -1,148 +1,71 @@
 package agent
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
-var testBackoff = backoff{First: 10 * time.Second, Most: 5 * time.Minute}
-
-func conditionOf(s corev1.PodStatus, t corev1.PodConditionType) corev1.PodCondition {
-	for _, c := range s.Conditions {
-		if c.Type == t {
-			return c
+func TestFakeStatus(t *testing.T) {
+	always, now := corev1.ContainerRestartPolicyAlways, time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	before := metav1.NewTime(now.Add(-time.Hour))
+	w := fakeWork{
+		node: &node{Node: shape.Node{Name: "fake-1", Index: 7, Fake: true}},
+		slot: 9,
+		pod: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 3},
+			Spec: corev1.PodSpec{
+				InitContainers: []corev1.Container{{Name: "first"}, {Name: "beside", RestartPolicy: &always}},
+				Containers:     []corev1.Container{{Name: "c", Image: "lab/echo"}},
+				ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.org/gate"}},
+			},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: before},
+				{Type: "example.org/other", Status: corev1.ConditionFalse, LastTransitionTime: before},
+			}},
+		},
+	}
+	conditionOf := func(s corev1.PodStatus, kind corev1.PodConditionType) corev1.PodCondition {
+		t.Helper()
+		for _, c := range s.Conditions {
+			if c.Type == kind {
+				return c
+			}
 		}
+		t.Fatalf("there is no condition %s", kind)
+		return corev1.PodCondition{}
 	}
-	return corev1.PodCondition{}
-}
-
-func TestPodStatus(t *testing.T) {
-	type m = map[string]*container
-	crashing := endedContainer(1, 5)
-	crashing.NextStart, crashing.Failures = at(25), 2
-	refused := &container{Waiting: &reason{"ErrImagePull", "no such image"}}
-	replaced := endedContainer(0, 5)
-	replaced.Current.Replaced = true
-	unready := runningContainer()
-	unready.Passing = false
-	for _, c := range []struct {
-		name       string
-		pod        *corev1.Pod
-		containers m
-		phase      corev1.PodPhase
-		ready      string // the reason if it is not
-		state      string // of the first container: running, waiting reason, or terminated reason
-	}{
-		{"new", testPod("Always", "a"), nil, "Pending", "ContainersNotReady", "ContainerCreating"},
-		{"before init", withInit(testPod("Always", "a"), "i", false), nil, "Pending", "ContainersNotReady", "PodInitializing"},
-		{"running", testPod("Always", "a"), m{"a": runningContainer()}, "Running", "", "running"},
-		{"unready", testPod("Always", "a"), m{"a": unready}, "Running", "ContainersNotReady", "running"},
-		{"no image", testPod("Always", "a"), m{"a": refused}, "Pending", "ContainersNotReady", "ErrImagePull"},
-		{"crashing", testPod("Always", "a"), m{"a": crashing}, "Running", "ContainersNotReady", "CrashLoopBackOff"},
-		{"failed", testPod("Never", "a"), m{"a": endedContainer(1, 5)}, "Failed", "PodFailed", "Error"},
-		{"succeeded", testPod("OnFailure", "a"), m{"a": endedContainer(0, 5)}, "Succeeded", "PodCompleted", "Completed"},
-		{"deleted", deleted(testPod("Always", "a"), 5), m{"a": endedContainer(0, 5)}, "Succeeded", "PodCompleted", "Completed"},
-		{"init failed", withInit(testPod("Never", "a"), "i", false), m{"i": endedContainer(1, 5)}, "Failed", "PodFailed", "PodInitializing"},
-		{"replaced", testPod("Never", "a"), m{"a": replaced}, "Running", "ContainersNotReady", "ContainerCreating"},
-		{"sidecar runs on", withInit(testPod("Never", "a"), "s", true), m{"s": runningContainer(), "a": endedContainer(0, 5)}, "Running", "ContainersNotReady", "Completed"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := &record{Network: "u", Started: at(0), Containers: c.containers, Addresses: []netip.Addr{netip.MustParseAddr("10.128.1.2")}}
-			before := c.pod.DeepCopy()
-			s := podStatus(c.pod, r, testBackoff, at(10))
-			if !equality.Semantic.DeepEqual(before, c.pod) {
-				t.Error("the pod was changed")
-			}
-			if s.Phase != c.phase {
-				t.Errorf("phase is %s, want %s", s.Phase, c.phase)
-			}
-			ready := conditionOf(s, corev1.PodReady)
-			if ready.Reason != c.ready || (ready.Status == corev1.ConditionTrue) != (c.ready == "") {
-				t.Errorf("ready is %+v, want reason %q", ready, c.ready)
-			}
-			if got := stateOf(s.ContainerStatuses[0]); got != c.state {
-				t.Errorf("state is %s, want %s", got, c.state)
-			}
-			if s.PodIP != "10.128.1.2" {
-				t.Errorf("address is %q", s.PodIP)
-			}
-			// What was said need not be said again.
-			again := c.pod.DeepCopy()
-			again.Status = s
-			if later := podStatus(again, r, testBackoff, at(12)); !equality.Semantic.DeepEqual(s, later) {
-				t.Errorf("it changes on its own from %+v to %+v", s, later)
-			}
-		})
+	s := fakeStatus(w, now)
+	if s.Phase != corev1.PodRunning || s.PodIP != "10.128.7.9" || len(s.PodIPs) != 2 || len(s.HostIPs) != 2 || s.ObservedGeneration != 3 {
+		t.Errorf("got %+v", s)
 	}
-}
-
-func stateOf(c corev1.ContainerStatus) string {
-	switch {
-	case c.State.Running != nil:
-		return "running"
-	case c.State.Waiting != nil:
-		return c.State.Waiting.Reason
-	default:
-		return c.State.Terminated.Reason
+	if first, beside := s.InitContainerStatuses[0], s.InitContainerStatuses[1]; first.State.Terminated == nil || beside.State.Running == nil || !*beside.Started {
+		t.Errorf("the init containers are %+v", s.InitContainerStatuses)
 	}
-}
-
-func TestReadinessGates(t *testing.T) {
-	pod := testPod("Always", "a")
-	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
-	r := &record{Network: "u", Started: at(0), Containers: map[string]*container{"a": runningContainer()}}
-	if c := conditionOf(podStatus(pod, r, testBackoff, at(1)), corev1.PodReady); c.Reason != "ReadinessGatesNotReady" {
-		t.Errorf("without the gate's condition: %+v", c)
+	if c := s.ContainerStatuses[0]; !c.Ready || c.State.Running == nil || c.Image != "lab/echo" {
+		t.Errorf("the container is %+v", c)
 	}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: "example.com/gate", Status: corev1.ConditionTrue}}
-	s := podStatus(pod, r, testBackoff, at(1))
-	if c := conditionOf(s, corev1.PodReady); c.Status != corev1.ConditionTrue {
-		t.Errorf("with it: %+v", c)
+	if c := conditionOf(s, corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" {
+		t.Errorf("with a closed gate it is %+v", c)
 	}
-	if c := conditionOf(s, "example.com/gate"); c.Status != corev1.ConditionTrue {
-		t.Error("the condition of others is lost")
+	if c := conditionOf(s, "example.org/other"); c.LastTransitionTime != before {
+		t.Errorf("a condition of others is %+v", c)
 	}
-}
-
-func TestProbeState(t *testing.T) {
-	spec := &corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3, SuccessThreshold: 1}
-	p := probeState{begun: at(0)}
-	v, again := p.observe(spec, false, at(0.02))
-	if v != undecided || p.failures != 0 || !again.Before(at(0.05)) {
-		t.Errorf("a first failure: %v, again at %v, %d failures", v, again.Sub(epoch), p.failures)
+	w.pod.Status = s
+	w.pod.Status.Conditions = append(w.pod.Status.Conditions, corev1.PodCondition{Type: "example.org/gate", Status: corev1.ConditionTrue})
+	s = fakeStatus(w, now.Add(time.Hour))
+	if c := conditionOf(s, corev1.PodReady); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.After(now) {
+		t.Errorf("with an open gate it is %+v", c)
 	}
-	if v, again = p.observe(spec, true, at(0.1)); v != passing || !again.Equal(at(10.1)) {
-		t.Errorf("a success: %v, again at %v", v, again.Sub(epoch))
+	if c := conditionOf(s, corev1.ContainersReady); c.LastTransitionTime.After(now) {
+		t.Errorf("a condition that did not change is %+v", c)
 	}
-	for i, want := range []verdict{undecided, undecided, failing, failing} {
-		if v, _ = p.observe(spec, false, at(float64(20+i))); v != want {
-			t.Errorf("failure %d: %v, want %v", i+1, v, want)
-		}
-	}
-}
-
-// A success below the threshold does not count.
-func TestProbeWantsSuccessesInARow(t *testing.T) {
-	p := probeState{begun: at(0)}
-	spec := &corev1.Probe{PeriodSeconds: 10, SuccessThreshold: 2}
-	for i, answer := range []struct {
-		ok   bool
-		want verdict
-	}{{true, undecided}, {false, undecided}, {true, undecided}, {true, passing}} {
-		if got, _ := p.observe(spec, answer.ok, at(0.1)); got != answer.want {
-			t.Errorf("answer %d: verdict is %d, want %d", i+1, got, answer.want)
-		}
-	}
-}
-
-// The status names what runs, not what is to run.
-func TestStatusNamesTheImageThatRuns(t *testing.T) {
-	s := podStatus(testPod("Always", "a"), &record{Network: "u", Containers: map[string]*container{"a": otherImage()}}, testBackoff, at(10))
-	if got := s.ContainerStatuses[0]; got.Image != "lab/echo:before" || got.ImageID != imageID("lab/echo:before") {
-		t.Errorf("image is %q, its id %q", got.Image, got.ImageID)
+	w.pod.Spec.HostNetwork = true
+	if s = fakeStatus(w, now); s.PodIP != s.HostIP {
+		t.Errorf("in the host's network its address is %s, that of the node %s", s.PodIP, s.HostIP)
 	}
 }

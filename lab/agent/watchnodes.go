@@ -14,9 +14,6 @@ import (
 // only the node itself can revert that.
 func (a *agent) watchNodes(ctx context.Context) {
 	selector := fields.Everything()
-	if a.Node != "" {
-		selector = fields.OneTermEqualSelector(metav1.ObjectNameField, a.Node)
-	}
 	list := cache.NewFilteredListWatchFromClient(a.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll,
 		func(o *metav1.ListOptions) { o.FieldSelector = selector.String() })
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(list, a.client), &corev1.Node{}, nodeStore{a},

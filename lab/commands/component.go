@@ -14,9 +14,10 @@ func newLabComponentCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "component",
 		Short: "Stop, start, kill and pause components of a lab",
 		Long: `Component makes a component of the lab fail, and mends it again. "lab status" lists
-the components: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, agent,
-gateway, and on each node kube-proxy and vicinity-proxy, as far as the lab has them. A
-vicinity-proxy is a pod: its node starts it again when it was stopped or killed.`,
+the components: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, gateway,
+runtime, which runs the containers of all nodes, agent, which stands in for nodes without
+network, and on each node kubelet, kube-proxy and vicinity-proxy, as far as the lab has
+them. A vicinity-proxy is a pod: its node starts it again when it was stopped or killed.`,
 		Example: `  vicinity lab component kill kube-apiserver
   vicinity lab component start kube-apiserver`,
 	}

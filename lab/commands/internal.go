@@ -9,6 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/agent"
+	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/state"
 )
 
@@ -21,8 +22,10 @@ func newLabInternalCommand(s command.Streams) *cobra.Command {
 		Hidden: true,
 	}
 	cmd.AddCommand(
-		newLabAgentCommand(),
 		newLabContainerCommand(),
+		labProcess("agent", "Stand in for the nodes of a lab that have no network",
+			func(ctx context.Context, dir state.Dir) error { return agent.Run(ctx, agent.Options{State: dir}) }),
+		labProcess("runtime", "Run the containers of a lab's nodes", lab.ServeRuntime),
 		labProcess("gateway", "Forward connections from the host to the API servers of a lab",
 			func(ctx context.Context, dir state.Dir) error { return lab.ServeGateway(ctx, dir, s.Err) }),
 	)
@@ -52,15 +55,6 @@ func labProcess(name, short string, serve func(context.Context, state.Dir) error
 	return cmd
 }
 
-func newLabAgentCommand() *cobra.Command {
-	var node string
-	cmd := labProcess("agent", "Stand in for the kubelets of a lab", func(ctx context.Context, dir state.Dir) error {
-		return agent.Run(ctx, agent.Options{State: dir, Node: node})
-	})
-	cmd.Flags().StringVar(&node, "node", "", "`NODE` to stand in for (default all)")
-	return cmd
-}
-
 func newLabContainerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "container FOLDER",
@@ -71,6 +65,6 @@ func newLabContainerCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return agent.RunContainer(args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return cri.RunContainer(args[0]) },
 	}
 }

@@ -41,7 +41,6 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
-	flags.BoolVar(&f.AgentPerNode, "agent-per-node", false, "run one agent for each node instead of one for all")
 	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network, which needs no root")
 }
 
@@ -50,7 +49,7 @@ var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "
 
 // otherFlags are the rest of the flags of a shape.
 var otherFlags = []string{
-	"file", "cross-zone-latency", "cross-region-latency", "proxy", "ha", "fake-nodes", "single-stack", "agent-per-node", "control-plane-only",
+	"file", "cross-zone-latency", "cross-region-latency", "proxy", "ha", "fake-nodes", "single-stack", "control-plane-only",
 }
 
 // shapeGiven are the flags of a shape that the user set.
@@ -143,7 +142,6 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 	}
 	wanted.HA = wanted.HA || f.HA
 	wanted.SingleStack = wanted.SingleStack || f.SingleStack
-	wanted.AgentPerNode = wanted.AgentPerNode || f.AgentPerNode
 	wanted.ControlPlaneOnly = wanted.ControlPlaneOnly || f.ControlPlaneOnly
 }
 

@@ -30,6 +30,8 @@ type component struct {
 	// args are the command line including the program.
 	args      []string
 	namespace string
+	// mounts, if any, returns the path of the mount namespace that the component runs in.
+	mounts func() (string, error)
 	// ready returns an error until the component works.
 	ready func(ctx context.Context) error
 	// missedZone, if any, reports whether the component missed an event while it started,
@@ -71,7 +73,7 @@ func (c *ControlPlane) components() []component {
 		namespace: c.namespace,
 		ready:     c.readyAt(c.anonymous, "https://"+c.addrs.scheduler.String()+"/readyz"),
 	})
-	return append(all, c.proxies()...)
+	return slices.Concat(all, c.runtimes(), c.kubelets(), c.proxies())
 }
 
 func (c *ControlPlane) proxies() []component {
@@ -123,7 +125,7 @@ func (c *ControlPlane) find(name string) (component, error) {
 	return all[i], nil
 }
 
-// Start starts the control plane without the kube-proxies, which need nodes, and returns
+// Start starts the control plane without what runs on nodes, and returns
 // when the API is ready; Wait waits for the rest. What already runs is left alone.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	etcd, servers := c.ofKinds(Etcd), c.ofKinds(KubeAPIServer)
@@ -149,6 +151,17 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 
 func (c *ControlPlane) ofKinds(kinds ...string) []component {
 	return slices.DeleteFunc(c.components(), func(component component) bool { return !slices.Contains(kinds, component.kind) })
+}
+
+// StartNodes starts missing kubelets, and what runs their containers.
+func (c *ControlPlane) StartNodes(ctx context.Context) error {
+	if err := c.startAll(c.runtimes()...); err != nil {
+		return err
+	}
+	if err := c.waitAll(ctx, c.runtimes()...); err != nil {
+		return err
+	}
+	return c.startAll(c.kubelets()...)
 }
 
 // StartProxies starts missing kube-proxies. Each waits for its Node to appear in the API.
@@ -247,12 +260,14 @@ func (c *ControlPlane) startAll(components ...component) error {
 		if running, err := process.Find(c.config.Dir, component.name); err == nil && running.Alive() {
 			continue
 		}
-		if _, err := process.Start(c.config.Dir, process.Spec{
-			Name:      component.name,
-			Args:      component.args,
-			Env:       Environment(),
-			Namespace: component.namespace,
-		}); err != nil {
+		spec := process.Spec{Name: component.name, Args: component.args, Env: Environment(), Namespace: component.namespace}
+		if component.mounts != nil {
+			var err error
+			if spec.Mounts, err = component.mounts(); err != nil {
+				return err
+			}
+		}
+		if _, err := process.Start(c.config.Dir, spec); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// The names of components. The second API server and each kube-proxy have a suffix.
+// The names of components. The second API server, each kubelet and each kube-proxy have
+// a suffix.
 const (
 	Etcd              = "etcd"
 	KubeAPIServer     = "kube-apiserver"
@@ -37,6 +38,8 @@ const (
 	Scheduler         = "kube-scheduler"
 	KubeProxy         = "kube-proxy"
 	Gateway           = "gateway"
+	Runtime           = "runtime"
+	Kubelet           = "kubelet"
 
 	// Agent is no component of this package, but has a kubeconfig.
 	Agent = "agent"
@@ -53,6 +56,8 @@ type Config struct {
 	Program string
 	// Gateway is the command that runs ServeGateway.
 	Gateway []string
+	// Runtime is the command that runs the containers of all nodes, cri.Run.
+	Runtime []string
 }
 
 // ControlPlane is the control plane of a lab.
@@ -99,6 +104,7 @@ func (c *ControlPlane) prepare() error {
 		{dir.ComponentKubeconfig(ControllerManager), inside, Identity{Name: userControllerManager}},
 		{dir.ComponentKubeconfig(Scheduler), inside, Identity{Name: userScheduler}},
 		{dir.ComponentKubeconfig(KubeProxy), inside, Identity{Name: userProxy}},
+		{dir.ComponentKubeconfig(Kubelet), inside, Identity{Name: userKubelet, Groups: []string{groupNodes}}},
 		{dir.ComponentKubeconfig(Agent), inside, Identity{Name: userAgent, Groups: []string{groupNodes}}},
 	} {
 		if err := c.writeKubeconfig(file.path, file.server, ca, file.identity); err != nil {
@@ -106,6 +112,9 @@ func (c *ControlPlane) prepare() error {
 		}
 	}
 	if err := state.WriteFile(dir.Conf(schedulerConfigFile), c.flags.schedulerConfig(), 0o600); err != nil {
+		return err
+	}
+	if err := c.flags.prepareKubelets(ca); err != nil {
 		return err
 	}
 	return c.connect(ca)

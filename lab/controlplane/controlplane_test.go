@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -17,17 +18,28 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files of command lines")
 
 // The argument that makes this program the gateway of a test.
-const gatewayArgument = "serve-gateway"
+const (
+	gatewayArgument = "serve-gateway"
+	runtimeArgument = "serve-runtime"
+)
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == gatewayArgument {
-		if err := serveGateway(context.Background(), os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	if len(os.Args) != 3 {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	serve := map[string]func(context.Context, string) error{gatewayArgument: serveGateway, runtimeArgument: serveRuntime}[os.Args[1]]
+	if serve == nil {
+		os.Exit(m.Run())
+	}
+	if err := serve(context.Background(), os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serveRuntime(ctx context.Context, folder string) error {
+	dir := state.At(folder)
+	return cri.Run(ctx, cri.Options{State: dir, Kubeconfig: dir.ComponentKubeconfig(Kubelet)})
 }
 
 func serveGateway(ctx context.Context, folder string) error {
@@ -82,6 +94,13 @@ func TestCommandLines(t *testing.T) {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(&text, "%s\n%s", schedulerConfigFile, config)
+			if kubelets := c.ofKinds(Kubelet); len(kubelets) > 0 {
+				file := kubeletConfigFile(s.Nodes()[0])
+				if config, err = os.ReadFile(c.config.Dir.Conf(file)); err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(&text, "%s\n%s", file, config)
+			}
 			got := strings.ReplaceAll(text.String(), c.config.Dir.Path(), "STATE")
 
 			golden := filepath.Join("testdata", name+".golden")
@@ -107,7 +126,7 @@ func newTestControlPlane(t *testing.T, s shape.Shape) *ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(Config{Dir: dir, Shape: s, Port: firstPort, Program: "kubernetes", Gateway: []string{"gateway", "serve"}})
+	c, err := New(Config{Dir: dir, Shape: s, Port: firstPort, Program: "kubernetes", Gateway: []string{"gateway", "serve"}, Runtime: []string{"runtime", "serve"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +135,7 @@ func newTestControlPlane(t *testing.T, s shape.Shape) *ControlPlane {
 
 func TestComponents(t *testing.T) {
 	c := newTestControlPlane(t, shapes(t)["ha"])
-	want := []string{"etcd", "kube-apiserver", "kube-apiserver-2", "gateway", "kube-controller-manager", "kube-scheduler", "kube-proxy-a-1"}
+	want := []string{"etcd", "kube-apiserver", "kube-apiserver-2", "gateway", "kube-controller-manager", "kube-scheduler", "runtime", "kubelet-a-1", "kube-proxy-a-1"}
 	if got := c.Components(); !slices.Equal(got, want) {
 		t.Errorf("components are %v, want %v", got, want)
 	}

@@ -2,19 +2,14 @@ package controlplane
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
@@ -25,8 +20,8 @@ import (
 // startPatience is how long a control plane may take on a machine that is busy.
 const startPatience = 3 * time.Minute
 
-// live brings up a control plane of real processes, with Nodes but without agents, and
-// takes it down with the test.
+// live brings up a control plane of real processes with its nodes, and takes it down with the
+// test.
 func live(t *testing.T, options shape.Options) *ControlPlane {
 	t.Helper()
 	if testing.Short() {
@@ -73,7 +68,10 @@ func live(t *testing.T, options shape.Options) *ControlPlane {
 	if err := dir.Save(state.Lab{Shape: s, Port: port}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(Config{Dir: dir, Shape: s, Port: port, Program: program, Gateway: []string{os.Args[0], gatewayArgument, dir.Path()}})
+	c, err := New(Config{
+		Dir: dir, Shape: s, Port: port, Program: program,
+		Gateway: []string{os.Args[0], gatewayArgument, dir.Path()}, Runtime: []string{os.Args[0], runtimeArgument, dir.Path()},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +86,8 @@ func bringUp(ctx context.Context, t *testing.T, c *ControlPlane) {
 		t.Fatal(err)
 	}
 	api := time.Since(begin)
-	for _, node := range c.config.Shape.Nodes() {
-		addNode(ctx, t, c, node)
+	if err := c.StartNodes(ctx); err != nil {
+		t.Fatal(err)
 	}
 	if err := c.StartProxies(); err != nil {
 		t.Fatal(err)
@@ -99,26 +97,6 @@ func bringUp(ctx context.Context, t *testing.T, c *ControlPlane) {
 	}
 	t.Logf("the API is ready after %.1f s, all components after %.1f s", api.Seconds(), time.Since(begin).Seconds())
 	reportMemory(t, c)
-}
-
-// addNode registers a Node unless there is one, as an agent does.
-func addNode(ctx context.Context, t *testing.T, c *ControlPlane, node shape.Node) {
-	t.Helper()
-	nodes := apiOf(c) + "/api/v1/nodes"
-	if c.admin.get(ctx, nodes+"/"+node.Name) == nil {
-		return
-	}
-	object := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-	for _, addr := range c.config.Shape.NodeAddrs(node) {
-		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
-	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.admin.do(ctx, http.MethodPost, nodes, text); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func apiOf(c *ControlPlane) string { return "https://" + c.addrs.inside.String() }

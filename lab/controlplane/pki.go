@@ -38,6 +38,7 @@ const (
 	userControllerManager = "system:kube-controller-manager"
 	userScheduler         = "system:kube-scheduler"
 	userProxy             = "system:kube-proxy"
+	userKubelet           = "vicinity:lab-kubelet"
 	userAgent             = "vicinity:lab-agent"
 	userKubeletClient     = "kube-apiserver-kubelet-client"
 

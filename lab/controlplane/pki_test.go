@@ -106,6 +106,7 @@ func TestKubeconfigs(t *testing.T) {
 		dir.ComponentKubeconfig(ControllerManager): {"https://172.30.0.1:7443", "system:kube-controller-manager", nil},
 		dir.ComponentKubeconfig(Scheduler):         {"https://172.30.0.1:7443", "system:kube-scheduler", nil},
 		dir.ComponentKubeconfig(KubeProxy):         {"https://172.30.0.1:7443", "system:kube-proxy", nil},
+		dir.ComponentKubeconfig(Kubelet):           {"https://172.30.0.1:7443", "vicinity:lab-kubelet", []string{"system:nodes"}},
 		dir.ComponentKubeconfig(Agent):             {"https://172.30.0.1:7443", "vicinity:lab-agent", []string{"system:nodes"}},
 	} {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
@@ -177,7 +178,7 @@ func contents(t *testing.T, folder string) map[string][]byte {
 	return all
 }
 
-// TestIssue issues a certificate for a node that serves, as an agent does.
+// TestIssue issues a certificate for a node that serves, as a kubelet does.
 func TestIssue(t *testing.T) {
 	c := newTestControlPlane(t, shape.Default())
 	ca, err := OpenAuthority(c.config.Dir.PKI(""))

@@ -13,10 +13,11 @@ type grant struct {
 // components.
 func grants() []grant {
 	return []grant{
-		// An agent acts for many nodes. The node authorizer does not support that, so it
-		// gets a kubelet's role.
+		// All kubelets of a lab are one user, and an agent acts for many nodes. The node
+		// authorizer does not support that, so they get a kubelet's role.
+		{name: "vicinity:lab-kubelet", role: "system:node", user: userKubelet},
 		{name: "vicinity:lab-agent", role: "system:node", user: userAgent},
-		// Logs, exec and port forwarding: the API server's requests to an agent.
+		// Logs, exec and port forwarding: the API server's requests to a kubelet.
 		{name: "vicinity:kubelet-api", role: "system:kubelet-api-admin", user: userKubeletClient},
 	}
 }

@@ -1,8 +1,8 @@
-// Command kubernetes is the control plane of a lab, its kube-proxy and its kubectl, in one
+// Command kubernetes is the control plane of a lab, its kube-proxy, kubelet and kubectl, in one
 // program: the real etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
-// kube-proxy and kubectl, built from their published Go modules. The first argument says
+// kube-proxy, kubelet and kubectl, built from their published Go modules. The first argument says
 // which of them a process is, what follows are the flags of that one; under the name
-// kubectl the program is kubectl. One program links what the six share once, and is one
+// kubectl the program is kubectl. One program links what the seven share once, and is one
 // file to build, keep and find.
 //
 // It is a Go module of its own, so that what Kubernetes pins and replaces stays here.
@@ -40,6 +40,7 @@ func components() map[string]func() int {
 		"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 		"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
+		"kubelet":                 func() int { return cli.Run(newKubeletCommand()) },
 		kubectlName:               runKubectl,
 	}
 }

@@ -43,6 +43,8 @@ type Spec struct {
 	Env []string
 	// Namespace is the network namespace to run in; empty is that of this process.
 	Namespace string
+	// Mounts is the path of the mount namespace to run in; empty is that of this process.
+	Mounts string
 }
 
 // Process is a process of a lab. Its exported fields are its record.
@@ -88,7 +90,7 @@ func Start(d state.Dir, spec Spec) (*Process, error) {
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := start(cmd, spec.Namespace); err != nil {
+	if err := start(cmd, spec); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	p := &Process{

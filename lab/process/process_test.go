@@ -258,30 +258,6 @@ func TestStraysWithoutRecord(t *testing.T) {
 	}
 }
 
-func TestKillIn(t *testing.T) {
-	d, other := newDir(t), newDir(t)
-	script := []string{"/bin/sh", "-c", "sleep 1000 & wait", "keeper"}
-	started := map[string]*process.Process{}
-	for name, where := range map[string]struct {
-		dir    state.Dir
-		folder string
-	}{"meant": {d, d.Pod("a") + "/container"}, "longer": {d, d.Pod("a-b")}, "other": {other, d.Pod("a")}} {
-		p, err := process.Start(where.dir, process.Spec{Name: name, Args: append(slices.Clone(script), where.folder)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		started[name] = p
-	}
-	if err := process.KillIn(d, []string{d.Pod("a")}, "vl-none-p1"); err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range started {
-		if p.Alive() != (name != "meant") {
-			t.Errorf("process %s is alive: %t", name, p.Alive())
-		}
-	}
-}
-
 func TestStartErrors(t *testing.T) {
 	d := newDir(t)
 	if err := os.Mkdir(d.Log("b"), 0o700); err != nil {

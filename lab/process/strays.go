@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 
 	"vicinity.dev/vicinity/lab/shape"
@@ -98,37 +97,6 @@ func StopAll(d state.Dir, namespaces ...string) error {
 		}
 	}
 	return nil
-}
-
-// KillIn kills the processes in the given network namespaces, and those of a lab that have
-// a path in one of the folders among their arguments.
-func KillIn(d state.Dir, folders []string, namespaces ...string) error {
-	inside, err := insideOf(namespaces)
-	if err != nil {
-		return err
-	}
-	self := os.Getpid()
-	err = killAll(func(pid int) bool {
-		return pid != self && (inside(pid) || hasMarker(d, pid) && hasArgumentIn(pid, folders))
-	})
-	if err != nil {
-		return fmt.Errorf("ending processes of lab %q: %w", d.Name(), err)
-	}
-	return nil
-}
-
-// hasArgumentIn reports whether an argument of a process is a path in one of the folders.
-func hasArgumentIn(pid int, folders []string) bool {
-	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return false
-	}
-	for argument := range strings.SplitSeq(string(command), "\x00") {
-		if slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(argument+"/", folder+"/") }) {
-			return true
-		}
-	}
-	return false
 }
 
 // killAll kills processes until there are none, since one may start another before it is

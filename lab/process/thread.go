@@ -13,17 +13,24 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// start starts a command in a network namespace, or in that of this process if it is empty.
-func start(cmd *exec.Cmd, namespace string) error {
-	if namespace == "" {
+// start starts a command in the namespaces of its specification.
+func start(cmd *exec.Cmd, spec Spec) error {
+	if spec.Namespace == "" && spec.Mounts == "" {
 		return cmd.Start()
 	}
 	return OnThread(func() error {
-		err := Enter(shape.NamespacePath(namespace), unix.CLONE_NEWNET)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w; bring the lab up again", err)
-		} else if err != nil {
-			return err
+		if spec.Namespace != "" {
+			err := Enter(shape.NamespacePath(spec.Namespace), unix.CLONE_NEWNET)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w; bring the lab up again", err)
+			} else if err != nil {
+				return err
+			}
+		}
+		if spec.Mounts != "" {
+			if err := EnterMounts(spec.Mounts); err != nil {
+				return err
+			}
 		}
 		return cmd.Start()
 	})
@@ -60,6 +67,15 @@ func Enter(path string, kind int) error {
 		return fmt.Errorf("entering namespace %s: %w; %s", path, err, remedy(err))
 	}
 	return nil
+}
+
+// EnterMounts moves this thread into the mount namespace of a file. Call it within OnThread.
+func EnterMounts(path string) error {
+	// Threads share their root otherwise, which a mount namespace does not allow.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("entering namespace %s: %w", path, err)
+	}
+	return Enter(path, unix.CLONE_NEWNS)
 }
 
 func remedy(err error) string {

@@ -29,6 +29,19 @@ func families[T any](s Shape, both []T) []T {
 // ServiceCIDRs are the ranges of cluster IPs.
 func (s Shape) ServiceCIDRs() []netip.Prefix { return families(s, serviceCIDRs) }
 
+// DNSAddrs are the addresses at which kubelets are told that the cluster's DNS server is.
+func (s Shape) DNSAddrs() []netip.Addr {
+	const tenth = 10
+	var addrs []netip.Addr
+	for _, cidr := range s.ServiceCIDRs() {
+		bytes := cidr.Addr().AsSlice()
+		bytes[len(bytes)-1] = tenth
+		addr, _ := netip.AddrFromSlice(bytes)
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
+
 // PodCIDRs contain the pod CIDRs of all nodes.
 func (s Shape) PodCIDRs() []netip.Prefix { return families(s, podCIDRs) }
 

@@ -25,7 +25,6 @@ type Options struct {
 	ControlPlaneOnly bool
 	FakeNodes        int
 	SingleStack      bool
-	AgentPerNode     bool
 }
 
 // FromOptions returns the shape that options describe.
@@ -39,7 +38,6 @@ func FromOptions(o Options) (Shape, error) {
 		ControlPlaneOnly:   o.ControlPlaneOnly,
 		FakeNodes:          o.FakeNodes,
 		SingleStack:        o.SingleStack,
-		AgentPerNode:       o.AgentPerNode,
 	}
 	labels, err := parseLabels(o.NodeLabels)
 	if err != nil {

@@ -33,10 +33,8 @@ type Shape struct {
 	// are spread over the zones.
 	FakeNodes int `json:"fakeNodes,omitempty"`
 	// SingleStack omits IPv6.
-	SingleStack bool `json:"singleStack,omitempty"`
-	// AgentPerNode runs an agent for each node instead of one for all.
-	AgentPerNode bool   `json:"agentPerNode,omitempty"`
-	Timing       Timing `json:"timing,omitzero"`
+	SingleStack bool   `json:"singleStack,omitempty"`
+	Timing      Timing `json:"timing,omitzero"`
 }
 
 // Zone is a zone of the lab with its nodes.

@@ -58,9 +58,10 @@ const (
 	runFolder      = "run"
 	etcdFolder     = "etcd"
 	podsFolder     = "pods"
+	nodesFolder    = "nodes"
 )
 
-var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder}
+var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder, nodesFolder}
 
 // DefaultRoot is $VICINITY_LAB_DIR, or vicinity/lab in the system's folder for the state of
 // programs.
@@ -196,11 +197,17 @@ func (d Dir) Record(process string) string { return d.join(runFolder, process+".
 // Etcd is the folder of etcd's data.
 func (d Dir) Etcd() string { return d.join(etcdFolder) }
 
-// Pods is the folder of the pods' folders.
+// Pods is the folder of the folders of pod sandboxes.
 func (d Dir) Pods() string { return d.join(podsFolder) }
 
-// Pod is the folder of the volumes, logs and records of a pod.
-func (d Dir) Pod(uid string) string { return d.join(podsFolder, uid) }
+// Pod is the folder of the records of a pod sandbox and its containers.
+func (d Dir) Pod(id string) string { return d.join(podsFolder, id) }
+
+// Nodes is the folder of the nodes' folders.
+func (d Dir) Nodes() string { return d.join(nodesFolder) }
+
+// Node is the folder of a node: the state, volumes and logs of its kubelet.
+func (d Dir) Node(name string) string { return d.join(nodesFolder, name) }
 
 func (d Dir) join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)

@@ -26,6 +26,7 @@ type Shape struct {
 	// Zones have one node each. The default is that of "vicinity lab up".
 	Zones       []string
 	SingleStack bool // without IPv6
+	FakeNodes   int  // nodes whose pods are ready at once, and run nothing
 }
 
 // ControlPlane belongs to a test or subtest.
@@ -47,6 +48,9 @@ func Start(t testing.TB, s Shape) ControlPlane {
 	}
 	l := lab{program: program, name: fmt.Sprintf("%s-%d", s.Name, os.Getpid()), folder: t.TempDir()}
 	up := []string{"up", "--control-plane-only", "--vicinity=false", fmt.Sprintf("--single-stack=%t", s.SingleStack)}
+	if s.FakeNodes > 0 {
+		up = append(up, fmt.Sprintf("--fake-nodes=%d", s.FakeNodes))
+	}
 	if len(s.Zones) > 0 {
 		up = append(up, "--nodes-per-zone=1", "--zones="+strings.Join(s.Zones, ","))
 	}

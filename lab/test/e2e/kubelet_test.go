@@ -335,29 +335,31 @@ containers:
 			}
 		}
 	}
-	// A pod that is bound by hand to a port in use is told so, and gets the port later.
-	if _, err := s.run(ctx, "waiting", spec, func(*corev1.Pod) bool { return true }); err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "an event that says what is wrong", func(ctx context.Context) (string, error) {
-		events, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=waiting"})
-		if err != nil {
-			return "", err
-		}
-		for _, event := range events.Items {
-			if event.Reason == "FailedCreatePodSandBox" && strings.Contains(event.Message, ":18081 is another pod's") {
-				return "", nil
-			}
-		}
-		return fmt.Sprintf("there are %d others", len(events.Items)), nil
-	})
+	// A pod that is bound by hand to a port in use is refused, and another gets the port later.
+	refused, err := s.run(ctx, "refused", spec, func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
 	if err != nil {
 		return "", err
+	}
+	if refused.Status.Reason != "NodePorts" {
+		return "", fmt.Errorf("a pod that asks for a port in use failed for reason %q: %s", refused.Status.Reason, refused.Status.Message)
 	}
 	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, "bound", metav1.DeleteOptions{}); err != nil {
 		return "", err
 	}
-	if _, err := s.until(ctx, "waiting", kube.PodReady); err != nil {
+	err = kube.Wait(ctx, "pod bound to go", func(ctx context.Context) (string, error) {
+		_, err := s.CoreV1().Pods(s.namespace).Get(ctx, "bound", metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return "it is still there", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.run(ctx, "next", spec, kube.PodReady); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d answers by TCP and UDP, both families, from another node, the node and the pod itself", asked), nil
@@ -468,11 +470,11 @@ func (s *scene) another(ctx context.Context, program second, args ...string) (*s
 	return &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: program.options}, nil
 }
 
-// agentPerNode kills the agent of one node: others go on, and it finds its pods again.
-func agentPerNode(ctx context.Context, s *scene) (figure string, err error) {
+// kubeletKilled kills the kubelet of one node: others go on, and it finds its pods again.
+func kubeletKilled(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
-	s, err = s.another(ctx, program, "--agent-per-node", "--zones", "a,b", "--nodes-per-zone", "1", "--proxy", "none")
+	s, err = s.another(ctx, program, "--zones", "a,b", "--nodes-per-zone", "1", "--proxy", "none")
 	if err != nil {
 		return "", err
 	}
@@ -483,17 +485,17 @@ func agentPerNode(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.cluster.KillComponent(ctx, "agent-a-1"); err != nil {
+	if err := s.cluster.KillComponent(ctx, "kubelet-a-1"); err != nil {
 		return "", err
 	}
 	if _, err := s.run(ctx, "second", on("b-1"), kube.PodReady); err != nil {
-		return "", fmt.Errorf("without the agent of a-1: %w", err)
+		return "", fmt.Errorf("without the kubelet of a-1: %w", err)
 	}
-	if err := s.cluster.StartComponent(ctx, "agent-a-1"); err != nil {
+	if err := s.cluster.StartComponent(ctx, "kubelet-a-1"); err != nil {
 		return "", err
 	}
 	if _, err := s.run(ctx, "third", on("a-1"), kube.PodReady); err != nil {
-		return "", fmt.Errorf("with the agent of a-1 again: %w", err)
+		return "", fmt.Errorf("with the kubelet of a-1 again: %w", err)
 	}
 	after, err := s.until(ctx, "first", kube.PodReady)
 	if err != nil {
@@ -505,7 +507,7 @@ func agentPerNode(ctx context.Context, s *scene) (figure string, err error) {
 	if _, err := s.exec(ctx, lab.ExecOptions{Pod: "first", Command: []string{"true"}}); err != nil {
 		return "", err
 	}
-	return "one agent of two killed: the other goes on, its own pod was adopted", nil
+	return "one kubelet of two killed: the other goes on, its own pod was adopted", nil
 }
 
 // highAvailability kills each API server in turn: the cluster works by the other.

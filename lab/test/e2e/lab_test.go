@@ -43,7 +43,7 @@ func labArea() area {
 			{name: "memory", keep: memory},
 			{name: "api-server-killed", keep: apiServerKilled},
 			{name: "etcd-restarted", keep: etcdRestarted},
-			{name: "agent-killed", keep: agentKilled},
+			{name: "runtime-killed", keep: runtimeKilled},
 			{name: "zone-cut", keep: zoneCut},
 			{name: "node-stopped", keep: nodeStopped, within: 4 * time.Minute},
 			{name: "node-added", keep: nodeAdded},
@@ -52,7 +52,7 @@ func labArea() area {
 			{name: "host-port", keep: hostPorts},
 			{name: "pod-dns", keep: podDNS},
 			{name: "volumes-update", keep: volumesUpdate},
-			{name: "agent-per-node", keep: agentPerNode},
+			{name: "kubelet-killed", keep: kubeletKilled},
 			{name: "high-availability", keep: highAvailability},
 			{name: "control-plane-only", keep: controlPlaneOnly},
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute},
@@ -482,9 +482,10 @@ func connections(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d of %d connections found on the nodes, each with its endpoint", tracked, result.Answered), nil
 }
 
-// podStart is the time from when a pod is bound to a node until it is ready.
+// podStart is the time from when a pod is bound to a node until it is ready. A kubelet looks
+// every 300 ms whether the volumes of a pod are mounted.
 func podStart(ctx context.Context, s *scene) (string, error) {
-	const pods, most = 30, 200 * time.Millisecond
+	const pods, most = 30, time.Second
 	watched, err := s.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
@@ -710,7 +711,7 @@ func etcdRestarted(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d of %d objects kept; %d requests during it, 0 failed", len(list.Items), objects, result.Due), nil
 }
 
-func agentKilled(ctx context.Context, s *scene) (string, error) {
+func runtimeKilled(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
@@ -718,7 +719,7 @@ func agentKilled(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	result, err := s.survives(ctx, "agent", s.cluster.KillComponent)
+	result, err := s.survives(ctx, "runtime", s.cluster.KillComponent)
 	if err != nil {
 		return "", err
 	}

@@ -58,7 +58,7 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	moments := []string{"run/etcd.json", "run/kube-apiserver.json", "run/agent.json"}
+	moments := []string{"run/etcd.json", "run/kube-apiserver.json", "run/runtime.json"}
 	for _, moment := range moments {
 		if err := program.killAt(ctx, moment); err != nil {
 			return "", err
@@ -86,14 +86,14 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("killed %d times on the way up; up works after it, down leaves nothing", len(moments)+1), nil
 }
 
-// nodeRemoved brings a lab up with an agent per node, for a user with an HTTP proxy set,
-// which the lab must not use. A removed node leaves nothing behind, although its own agent
-// managed its pods, and a later node of its name inherits nothing, although the first one
+// nodeRemoved brings a lab up for a user with an HTTP proxy set, which the lab must not use.
+// A removed node leaves nothing behind, although its own kubelet managed its pods, and a
+// later node of its name inherits nothing, although the first one
 // was stopped.
 func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
-	if err := program.run(ctx, "up", "--vicinity=false", "--zones", "a,b", "--nodes-per-zone", "1", "--agent-per-node"); err != nil {
+	if err := program.run(ctx, "up", "--vicinity=false", "--zones", "a,b", "--nodes-per-zone", "1"); err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()

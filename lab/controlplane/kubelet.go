@@ -1,0 +1,187 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/lab/cri"
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// runtimes is the container runtime of all nodes, in a lab with a network.
+func (c *ControlPlane) runtimes() []component {
+	if c.config.Shape.ControlPlaneOnly {
+		return nil
+	}
+	return []component{{name: Runtime, kind: Runtime, args: c.config.Runtime, namespace: c.namespace, ready: c.runtimeReady}}
+}
+
+// runtimeReady connects with the runtime of each node.
+func (c *ControlPlane) runtimeReady(ctx context.Context) error {
+	for _, node := range c.config.Shape.Nodes() {
+		if err := cri.Dial(ctx, c.config.Dir, node.Name); err != nil {
+			return fmt.Errorf("it does not serve %s: %w", node.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *ControlPlane) kubelets() []component {
+	if c.config.Shape.ControlPlaneOnly {
+		return nil
+	}
+	var all []component
+	for _, node := range c.config.Shape.Nodes() {
+		namespace := shape.NodeNamespace(c.config.Shape.Name, node.Index)
+		all = append(all, component{
+			name:      cri.KubeletOf(node.Name),
+			kind:      Kubelet,
+			args:      c.command(Kubelet, c.flags.kubelet(node)),
+			namespace: namespace,
+			mounts:    c.kubeletMounts,
+			ready:     func(ctx context.Context) error { return c.kubeletReady(ctx, namespace) },
+		})
+	}
+	return all
+}
+
+// kubeletMounts is the mount namespace of the kubelets, which the runtime holds.
+func (c *ControlPlane) kubeletMounts() (string, error) {
+	runtime, err := process.Find(c.config.Dir, Runtime)
+	if err == nil && !runtime.Alive() {
+		err = c.ended(Runtime)
+	}
+	if err != nil {
+		return "", fmt.Errorf("a kubelet needs component %s: %w", Runtime, err)
+	}
+	return cri.MountsOf(runtime.PID), nil
+}
+
+func (c *ControlPlane) kubeletReady(ctx context.Context, namespace string) error {
+	node, err := c.clientIn(namespace)
+	if err != nil {
+		return err
+	}
+	return node.get(ctx, "http://127.0.0.1:10248/healthz")
+}
+
+func (f flags) kubelet(node shape.Node) []string {
+	folder := path.Join(cri.KubeletFolder, node.Name)
+	labels := map[string]string{
+		zoneLabel:                       node.Zone,
+		"topology.kubernetes.io/region": node.Region,
+	}
+	maps.Copy(labels, node.Labels)
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, name+"="+labels[name])
+	}
+	return []string{
+		"--config=" + f.dir.Conf(kubeletConfigFile(node)),
+		"--kubeconfig=" + f.dir.ComponentKubeconfig(Kubelet),
+		"--hostname-override=" + node.Name,
+		"--node-ip=" + list(f.shape.NodeAddrs(node)),
+		"--node-labels=" + strings.Join(pairs, ","),
+		"--root-dir=" + folder,
+		"--cert-dir=" + path.Join(folder, "pki"),
+		"--capacity=cpu=" + node.CPU + ",memory=" + node.Memory + ",ephemeral-storage=100Gi",
+	}
+}
+
+func kubeletConfigFile(node shape.Node) string { return cri.KubeletOf(node.Name) + ".yaml" }
+
+// prepareKubelets writes the configuration files and certificates of the kubelets that have
+// none.
+func (f flags) prepareKubelets(ca *Authority) error {
+	if f.shape.ControlPlaneOnly {
+		return nil
+	}
+	for _, node := range f.shape.Nodes() {
+		id := Identity{Name: "system:node:" + node.Name, Groups: []string{groupNodes}, DNS: []string{node.Name}}
+		id.IPs = append(f.shape.NodeAddrs(node), netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+		if err := ensureLeaf(f.pki(cri.KubeletOf(node.Name)), ca, id); err != nil {
+			return err
+		}
+		text, err := f.kubeletConfig(node)
+		if err != nil {
+			return err
+		}
+		if err := state.WriteFile(f.dir.Conf(kubeletConfigFile(node)), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveNode removes the configuration and the certificate of a node's kubelet: a later node
+// of its name has other addresses.
+func (c *ControlPlane) RemoveNode(node shape.Node) error {
+	var failed []error
+	pki := c.config.Dir.PKI(cri.KubeletOf(node.Name))
+	for _, file := range []string{c.config.Dir.Conf(kubeletConfigFile(node)), pki + ".crt", pki + ".key"} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// kubeletConfig turns off what concerns the machine: control groups, its own disk and
+// memory, and rules of iptables.
+func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
+	folder := path.Join(cri.KubeletFolder, node.Name)
+	dns := make([]string, 0, 2)
+	for _, addr := range f.shape.DNSAddrs() {
+		dns = append(dns, addr.String())
+	}
+	certificate := f.pki(cri.KubeletOf(node.Name))
+	config := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+
+		"containerRuntimeEndpoint": "unix://" + path.Join(folder, cri.Socket),
+		"podLogsDir":               path.Join(folder, "logs"),
+		"volumePluginDir":          path.Join(folder, "volume-plugins"),
+
+		"tlsCertFile": certificate + ".crt", "tlsPrivateKeyFile": certificate + ".key",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": false},
+			"x509":      map[string]any{"clientCAFile": f.pki(caName + ".crt")},
+		},
+		"authorization": map[string]any{"mode": "Webhook"},
+
+		"clusterDomain": "cluster.local", "clusterDNS": dns,
+		"maxPods":                     node.Pods,
+		"serializeImagePulls":         false,
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard":                map[string]string{"memory.available": "0%"},
+
+		"cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
+		"failSwapOn": false, "failCgroupV1": false, "localStorageCapacityIsolation": false, "makeIPTablesUtilChains": false, "oomScoreAdj": 0,
+
+		// A quarter of the lease's duration is the period of its renewal.
+		"nodeLeaseDurationSeconds": int(f.shape.Timing.LeaseDuration.Seconds()),
+		// How soon a node is ready again that the control plane has lost sight of.
+		"nodeStatusUpdateFrequency": "2s", "nodeStatusReportFrequency": "1m",
+		// How soon volumes follow their objects.
+		"syncFrequency": "10s",
+	}
+	if _, err := os.Stat(machineResolver); err != nil {
+		config["resolvConf"] = ""
+	}
+	return yaml.Marshal(config)
+}
+
+const machineResolver = "/etc/resolv.conf"

@@ -1,0 +1,407 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// container is a container of a sandbox. The node's lock guards what changes.
+type container struct {
+	containerRecord
+	sandbox *sandbox
+	folder  string
+	// ended is closed when the container has ended, or could not be started.
+	ended chan struct{}
+
+	begun, finished time.Time
+	process, keeper processID
+	input           int
+	exitCode        int32
+	// failure is why the container could not be started.
+	failure string
+}
+
+// containerRecord is what a later runtime reads, beside what the keeper records.
+type containerRecord struct {
+	ID      string                      `json:"id"`
+	Created time.Time                   `json:"created"`
+	Config  *runtimeapi.ContainerConfig `json:"config"`
+}
+
+const containerFile = "container.json"
+
+func (s *sandbox) newContainer(record containerRecord) *container {
+	return &container{
+		containerRecord: record, sandbox: s, ended: make(chan struct{}),
+		folder: filepath.Join(s.folder, containersFolder, record.ID),
+	}
+}
+
+func (c *container) logPath() string {
+	return filepath.Join(c.sandbox.Config.LogDirectory, c.Config.LogPath)
+}
+
+// imageName is the name in the pod's specification. The kubelet otherwise names an image by
+// its identity.
+func (c *container) imageName() string {
+	return cmp.Or(c.Config.GetImage().GetUserSpecifiedImage(), c.Config.GetImage().GetImage())
+}
+
+// CreateContainer records a container, without starting it.
+func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	s, err := n.findSandbox(r.PodSandboxId)
+	if err != nil {
+		return nil, err
+	}
+	c := s.newContainer(containerRecord{ID: newID(), Created: time.Now(), Config: r.Config})
+	if err := os.MkdirAll(c.folder, 0o700); err != nil {
+		return nil, err
+	}
+	spec, err := n.specOf(c)
+	if err == nil {
+		err = errors.Join(writeJSON(filepath.Join(c.folder, specFile), spec), writeJSON(filepath.Join(c.folder, containerFile), c.containerRecord))
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(c.folder))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.containers[c.ID] = c
+	n.announce(s, c.ID, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return &runtimeapi.CreateContainerResponse{ContainerId: c.ID}, nil
+}
+
+// specOf translates the kubelet's configuration of a container.
+func (n *node) specOf(c *container) (containerSpec, error) {
+	config, s := c.Config, c.sandbox
+	program, err := n.runtime.Images.Resolve(c.imageName())
+	if err != nil {
+		return containerSpec{}, err
+	}
+	program, image := mountProgram(program)
+	spec := containerSpec{
+		Image: c.imageName(), Args: program, Env: n.environmentOf(c), Dir: cmp.Or(config.WorkingDir, "/"),
+		Network: shape.NamespacePath(n.namespaceOf(s)), MountSpace: ownMounts(), Hostname: s.Config.Hostname,
+		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty,
+	}
+	if s.inHostNetwork() {
+		spec.Hostname = n.Name
+	}
+	// A command replaces the image's.
+	if len(config.Command) > 0 {
+		spec.Args = config.Command
+	}
+	spec.Args = append(spec.Args[:len(spec.Args):len(spec.Args)], config.Args...)
+	resolver := filepath.Join(s.folder, resolverFile)
+	if _, err := os.Stat(resolver); err == nil {
+		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: "/etc/resolv.conf"})
+	}
+	for _, m := range config.Mounts {
+		spec.Mounts = append(spec.Mounts, mount{Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly})
+	}
+	spec.Mounts = append(spec.Mounts, image)
+	security := config.GetLinux().GetSecurityContext()
+	if security.GetRunAsUser() != nil {
+		spec.User = new(uint32(security.RunAsUser.Value))
+	}
+	if security.GetRunAsGroup() != nil {
+		spec.Group = new(uint32(security.RunAsGroup.Value))
+	}
+	spec.Forbidden, err = droppedCapabilities(security.GetCapabilities())
+	return spec, err
+}
+
+// environmentOf is that of a container: the image's, what tells the lab's own programs
+// where they run, and the pod's. A later entry replaces an earlier one.
+func (n *node) environmentOf(c *container) []string {
+	pod := c.sandbox.Config.GetMetadata()
+	addrs := c.sandbox.Addresses
+	if c.sandbox.inHostNetwork() {
+		addrs = n.shape.NodeAddrs(n.Node)
+	}
+	texts := make([]string, len(addrs))
+	for i, addr := range addrs {
+		texts[i] = addr.String()
+	}
+	entries := []string{
+		"PATH=" + systemPath, "HOME=/root", "HOSTNAME=" + cmp.Or(c.sandbox.Config.Hostname, n.Name),
+		"VICINITY_POD=" + pod.GetName(), "VICINITY_NAMESPACE=" + pod.GetNamespace(), NodeVariable(n.Name),
+		"VICINITY_ZONE=" + n.Zone, "VICINITY_REGION=" + n.Region, "VICINITY_POD_IPS=" + strings.Join(texts, ","),
+	}
+	if c.Config.Tty {
+		entries = append(entries, terminalKind)
+	}
+	for _, v := range c.Config.Envs {
+		entries = append(entries, v.Key+"="+string(v.Value))
+	}
+	index := map[string]int{}
+	var list []string
+	for _, entry := range append(entries, n.runtime.marker) {
+		name, _, _ := strings.Cut(entry, "=")
+		if at, ok := index[name]; ok {
+			list[at] = entry
+			continue
+		}
+		index[name] = len(list)
+		list = append(list, entry)
+	}
+	return list
+}
+
+func (n *node) findContainer(id string) (*container, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c := n.containers[id]; c != nil {
+		return c, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "container %q: there is none", id)
+}
+
+func (n *node) containersOf(s *sandbox) []*container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var found []*container
+	for _, c := range n.containers {
+		if c.sandbox == s {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// StartContainer starts a container. One that cannot be started has ended.
+func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	c, err := n.findContainer(r.ContainerId)
+	if err != nil {
+		return nil, err
+	}
+	n.runtime.starts <- struct{}{}
+	b, keeper, err := n.runtime.startKeeper(c.folder)
+	<-n.runtime.starts
+	if err == nil && b.Error != "" {
+		err = errors.New(b.Error)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		if keeper != nil {
+			go func() { _ = keeper.Wait() }()
+		}
+		c.begun, c.finished, c.exitCode, c.failure = time.Now(), time.Now(), startFailed, err.Error()
+		close(c.ended)
+		return nil, err
+	}
+	c.begun, c.process, c.keeper, c.input = b.At, b.Process, b.Keeper, b.Input
+	n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	n.watch(c, func() {
+		// The keeper's own exit says nothing about the container.
+		_ = keeper.Wait()
+	})
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// watch waits for the end of a container's keeper, which records how the container ended.
+func (n *node) watch(c *container, reap func()) {
+	n.runtime.exits.watch(c.keeper, func() {
+		reap()
+		e, err := readExit(c.folder, c.process)
+		if err != nil {
+			n.runtime.Log.Error("end of a container cannot be read", "container", c.ID, "error", err)
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		c.finished, c.exitCode = e.At, e.ExitCode
+		close(c.ended)
+		n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	})
+}
+
+// readExit reads how a container ended whose keeper has ended.
+func readExit(folder string, process processID) (exitReport, error) {
+	var e exitReport
+	err := readJSON(filepath.Join(folder, endFile), &e)
+	if err == nil {
+		return e, nil
+	}
+	// Without its keeper a container has neither log nor exit code: kill it.
+	if process.isAlive() {
+		if killed := killContainer(process.ID); killed != nil {
+			err = errors.Join(err, killed)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return exitReport{At: time.Now(), ExitCode: 137}, err
+}
+
+// StopContainer asks a container to end, and kills it after the timeout.
+func (n *node) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	c, err := n.findContainer(r.ContainerId)
+	if err != nil {
+		return &runtimeapi.StopContainerResponse{}, nil // it was removed
+	}
+	return &runtimeapi.StopContainerResponse{}, n.stopContainer(ctx, c, time.Duration(r.Timeout)*time.Second)
+}
+
+func (n *node) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
+	n.mu.Lock()
+	process, runs := c.process, c.state() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	n.mu.Unlock()
+	if !runs {
+		return nil
+	}
+	if grace > 0 {
+		if err := process.signal(stopSignal(c.Config)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-c.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+	if err := process.killGroup(); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	select {
+	case <-c.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func stopSignal(config *runtimeapi.ContainerConfig) unix.Signal {
+	if config.StopSignal != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		if s := unix.SignalNum(config.StopSignal.String()); s != 0 {
+			return s
+		}
+	}
+	return unix.SIGTERM
+}
+
+// RemoveContainer removes a container, which is killed if it runs.
+func (n *node) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	c, err := n.findContainer(r.ContainerId)
+	if err != nil {
+		return &runtimeapi.RemoveContainerResponse{}, nil
+	}
+	return &runtimeapi.RemoveContainerResponse{}, n.removeContainer(ctx, c)
+}
+
+func (n *node) removeContainer(ctx context.Context, c *container) error {
+	if err := n.stopContainer(ctx, c, 0); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(c.folder); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.containers, c.ID)
+	n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	return nil
+}
+
+func (c *container) state() runtimeapi.ContainerState {
+	switch {
+	case !c.finished.IsZero():
+		return runtimeapi.ContainerState_CONTAINER_EXITED
+	case !c.begun.IsZero():
+		return runtimeapi.ContainerState_CONTAINER_RUNNING
+	}
+	return runtimeapi.ContainerState_CONTAINER_CREATED
+}
+
+// status is what the kubelet reads; the node's lock is held.
+func (c *container) status() *runtimeapi.ContainerStatus {
+	image := c.imageName()
+	result := &runtimeapi.ContainerStatus{
+		Id: c.ID, Metadata: c.Config.Metadata, State: c.state(), CreatedAt: c.Created.UnixNano(), ExitCode: c.exitCode,
+		Image: &runtimeapi.ImageSpec{Image: image}, ImageRef: imageID(image), ImageId: imageID(image),
+		Labels: c.Config.Labels, Annotations: c.Config.Annotations, Mounts: c.Config.Mounts, LogPath: c.logPath(),
+		Message: c.failure, StopSignal: c.Config.StopSignal,
+	}
+	if !c.begun.IsZero() {
+		result.StartedAt = c.begun.UnixNano()
+	}
+	if !c.finished.IsZero() {
+		result.FinishedAt = c.finished.UnixNano()
+		switch {
+		case c.failure != "":
+			result.Reason = "StartError"
+		case c.exitCode == 0:
+			result.Reason = "Completed"
+		default:
+			result.Reason = "Error"
+		}
+	}
+	return result
+}
+
+// ContainerStatus returns the state of a container.
+func (n *node) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	c, err := n.findContainer(r.ContainerId)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
+}
+
+// ListContainers lists the containers that a filter names.
+func (n *node) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	filter := r.GetFilter()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	answer := &runtimeapi.ListContainersResponse{}
+	for _, c := range n.containers {
+		if filter.GetId() != "" && filter.GetId() != c.ID || filter.GetPodSandboxId() != "" && filter.GetPodSandboxId() != c.sandbox.ID ||
+			filter.GetState() != nil && filter.State.State != c.state() || !hasLabels(c.Config.Labels, filter.GetLabelSelector()) {
+			continue
+		}
+		s := c.status()
+		answer.Containers = append(answer.Containers, &runtimeapi.Container{
+			Id: c.ID, PodSandboxId: c.sandbox.ID, Metadata: s.Metadata, Image: s.Image, ImageRef: s.ImageRef, ImageId: s.ImageId,
+			State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels, Annotations: s.Annotations,
+		})
+	}
+	return answer, nil
+}
+
+// ReopenContainerLog begins a new log, after the kubelet has renamed the old one.
+func (n *node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	c, err := n.findContainer(r.ContainerId)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.keeper.signal(reopenLog); err != nil {
+		return nil, fmt.Errorf("container %q: beginning a new log: %w", c.ID, err)
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, nil
+}
+
+// UpdateContainerResources has nothing to limit.
+func (n *node) UpdateContainerResources(context.Context, *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}

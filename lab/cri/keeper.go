@@ -1,0 +1,315 @@
+package cri
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/process"
+)
+
+// The files of an attempt's folder.
+const (
+	specFile  = "spec.json"
+	beginFile = "begin.json"
+	endFile   = "end.json"
+)
+
+// reportDescriptor is the pipe by which a keeper reports the start to the runtime.
+const reportDescriptor = 3
+
+// startFailed is the exit code of a container whose program could not be started.
+const startFailed = 128
+
+type containerSpec struct {
+	// Image is the image that Args run.
+	Image string   `json:"image,omitempty"`
+	Args  []string `json:"args"`
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
+	// Network is the path of the network namespace; empty means that of the keeper.
+	Network string `json:"network,omitempty"`
+	// MountSpace is the path of the mount namespace that the container's begins as a copy
+	// of; empty means that of the keeper.
+	MountSpace string  `json:"mountSpace,omitempty"`
+	Hostname   string  `json:"hostname,omitempty"`
+	Mounts     []mount `json:"mounts,omitempty"`
+	User       *uint32 `json:"user,omitempty"`
+	Group      *uint32 `json:"group,omitempty"`
+	// Forbidden are the numbers of capabilities that the container must not have.
+	Forbidden []int  `json:"forbidden,omitempty"`
+	Log       string `json:"log"`
+	// Input gives the process an input that others can write to, Terminal gives it a
+	// terminal.
+	Input    bool `json:"input,omitempty"`
+	Terminal bool `json:"terminal,omitempty"`
+}
+
+// startReport is what a keeper records and reports when its container started or failed to.
+type startReport struct {
+	Process processID `json:"process"`
+	Keeper  processID `json:"keeper"`
+	// Input is the keeper's descriptor of the container's input; 0 if it has none.
+	Input int       `json:"input,omitempty"`
+	At    time.Time `json:"at"`
+	Error string    `json:"error,omitempty"`
+}
+
+// exitReport is what a keeper records when its container ended.
+type exitReport struct {
+	At       time.Time `json:"at"`
+	ExitCode int32     `json:"exitCode"`
+}
+
+// RunContainer is the keeper of one container: it starts the process that the spec in the
+// folder describes, writes its output to a log, and records how it ended. It is what
+// "vicinity lab internal container FOLDER" runs.
+func RunContainer(folder string) error {
+	// The container does not inherit it.
+	unix.CloseOnExec(reportDescriptor)
+	var spec containerSpec
+	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
+		return fmt.Errorf("reading the container's specification: %w", err)
+	}
+	// A hangup or an interrupt of a terminal is meant for the runtime, not for its
+	// containers.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
+	log, err := openLog(spec.Log)
+	if err != nil {
+		return report(folder, startReport{At: time.Now(), Error: err.Error()})
+	}
+	defer log.Close()
+	k := keeper{spec: spec, folder: folder, log: log, signals: make(chan os.Signal, 4)}
+	signal.Notify(k.signals, unix.SIGTERM, closeInput, reopenLog)
+	// On another thread: this one keeps the machine's mounts, since a volume may cover the
+	// state folder.
+	if err := process.OnThread(k.start); err != nil {
+		return errors.Join(
+			writeJSON(filepath.Join(folder, endFile), exitReport{At: time.Now(), ExitCode: startFailed}),
+			report(folder, startReport{At: time.Now(), Error: err.Error()}))
+	}
+	started, err := findProcess(k.cmd.Process.Pid)
+	if err != nil {
+		// It has ended already, and keeps its process ID until it is waited for.
+		started = processID{ID: k.cmd.Process.Pid}
+	}
+	err = report(folder, startReport{Process: started, Input: k.input, At: time.Now()})
+	if err != nil {
+		// Without a record no runtime would ever find the process.
+		_ = unix.Kill(-k.cmd.Process.Pid, unix.SIGKILL)
+	}
+	return errors.Join(err, writeJSON(filepath.Join(folder, endFile), k.wait()))
+}
+
+// report records how the start went, and tells the runtime.
+func report(folder string, b startReport) error {
+	var err error
+	if b.Keeper, err = findProcess(os.Getpid()); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(folder, beginFile), b); err != nil {
+		return err
+	}
+	line, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	pipe := os.NewFile(reportDescriptor, "report")
+	defer pipe.Close()
+	// If the runtime is gone, the next one reads the record.
+	if _, err := pipe.Write(append(line, '\n')); err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("reporting the start: %w", err)
+	}
+	return nil
+}
+
+type keeper struct {
+	spec      containerSpec
+	folder    string
+	log       *logWriter
+	cmd       *exec.Cmd
+	copied    sync.WaitGroup
+	namespace string
+	// input is the descriptor of the process' input, for attempt.openInput.
+	input   int
+	signals chan os.Signal
+}
+
+func (k *keeper) start() error {
+	if err := k.enterNamespaces(); err != nil {
+		return err
+	}
+	if len(k.spec.Args) == 0 {
+		return errors.New("the container has no program")
+	}
+	path, err := lookPath(k.spec.Args[0], k.spec.Env)
+	if err != nil {
+		return err
+	}
+	k.cmd = &exec.Cmd{
+		Path:        path,
+		Args:        k.spec.Args,
+		Env:         k.spec.Env,
+		Dir:         k.spec.Dir,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec.User, k.spec.Group)},
+	}
+	ends, err := k.connectStreams()
+	if err == nil {
+		err = dropCapabilities(k.spec.Forbidden)
+	}
+	if err == nil {
+		err = k.cmd.Start()
+	}
+	closeAll(ends)
+	return err
+}
+
+// connectStreams connects the process' streams. It returns the ends that only the process
+// needs.
+func (k *keeper) connectStreams() (ends []*os.File, err error) {
+	if k.spec.Terminal {
+		terminal, end, err := openTerminal()
+		if err != nil {
+			return nil, err
+		}
+		k.cmd.Stdin, k.cmd.Stdout, k.cmd.Stderr = end, end, end
+		k.cmd.SysProcAttr.Setctty = true
+		ends = append(ends, end)
+		if k.spec.Input {
+			// A duplicate, which stays open when the copy below ends.
+			if k.input, err = unix.FcntlInt(terminal.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+				return ends, err
+			}
+		}
+		k.copy("stdout", terminal)
+		return ends, nil
+	}
+	if k.spec.Input {
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			return nil, err
+		}
+		end := os.NewFile(uintptr(pipe[0]), "stdin")
+		ends = append(ends, end)
+		k.cmd.Stdin, k.input = end, pipe[1]
+	}
+	for stream, to := range map[string]*io.Writer{"stdout": &k.cmd.Stdout, "stderr": &k.cmd.Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return ends, err
+		}
+		ends = append(ends, w)
+		*to = w
+		k.copy(stream, r)
+	}
+	return ends, nil
+}
+
+func (k *keeper) copy(stream string, from *os.File) {
+	k.copied.Go(func() {
+		defer from.Close()
+		k.log.copy(stream, from, k.spec.Input || k.spec.Terminal)
+	})
+}
+
+func (k *keeper) enterNamespaces() error {
+	if k.spec.Network != "" {
+		if err := process.Enter(k.spec.Network, unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+	}
+	if k.spec.MountSpace != "" {
+		if err := process.EnterMounts(k.spec.MountSpace); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
+		return fmt.Errorf("making namespaces: %w", err)
+	}
+	var err error
+	if k.namespace, err = mountNamespace("thread-self"); err != nil {
+		return err
+	}
+	if k.spec.Hostname != "" {
+		if err := unix.Sethostname([]byte(k.spec.Hostname)); err != nil {
+			return fmt.Errorf("setting the host name: %w", err)
+		}
+	}
+	return makeRoot(filepath.Join(k.folder, "root"), k.spec.Mounts)
+}
+
+// wait waits for the process, kills what it left behind, and returns how it ended.
+func (k *keeper) wait() exitReport {
+	pid := k.cmd.Process.Pid
+	go func() {
+		for s := range k.signals {
+			switch s {
+			case closeInput:
+				k.endInput()
+			case reopenLog:
+				k.log.reopen()
+			default:
+				// The lab goes down: the log and the exit code are of no use any more.
+				_ = unix.Kill(-pid, unix.SIGKILL)
+			}
+		}
+	}()
+	awaitEnd(pid)
+	e := exitReport{At: time.Now()}
+	_ = unix.Kill(-pid, unix.SIGKILL)
+	killRemains(k.namespace)
+	copied := make(chan struct{})
+	go func() { k.copied.Wait(); close(copied) }()
+	select {
+	case <-copied:
+	case <-time.After(time.Second):
+		// A process that left the container's namespaces may hold the streams open.
+	}
+	// Only now, since the process ID may be reused from here on. The state says more than
+	// the error.
+	_ = k.cmd.Wait()
+	e.ExitCode = exitCode(k.cmd.ProcessState)
+	return e
+}
+
+// awaitEnd waits until a child has ended, without reaping it.
+func awaitEnd(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// exitCode is a process' exit code, or 128 plus the signal that killed it, as in a shell.
+func exitCode(s *os.ProcessState) int32 {
+	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int32(status.Signal())
+	}
+	return int32(s.ExitCode())
+}
+
+func credential(user, group *uint32) *syscall.Credential {
+	if user == nil && group == nil {
+		return nil
+	}
+	c := &syscall.Credential{}
+	if user != nil {
+		c.Uid = *user
+	}
+	if group != nil {
+		c.Gid = *group
+	}
+	return c
+}

@@ -1,0 +1,324 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// kept is a container whose keeper runs, without a pod.
+type kept struct {
+	t         *testing.T
+	folder    string
+	container container
+	ended     chan error
+}
+
+// itsFolder stands for the container's folder as the target of a mount.
+const itsFolder = "its folder"
+
+func keepContainer(t *testing.T, spec containerSpec) *kept {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes mount namespaces, which needs root")
+	}
+	k := &kept{t: t, folder: t.TempDir(), ended: make(chan error, 1)}
+	spec.Env, spec.Dir, spec.Log = os.Environ(), "/", filepath.Join(k.folder, "log")
+	for i := range spec.Mounts {
+		if spec.Mounts[i].Target == itsFolder {
+			spec.Mounts[i].Target = k.folder
+		}
+	}
+	if err := writeJSON(filepath.Join(k.folder, specFile), spec); err != nil {
+		t.Fatal(err)
+	}
+	a := &host{Options: Options{Keeper: []string{os.Args[0], keeperArgument}, Log: slog.Default()}}
+	b, cmd, err := a.startKeeper(k.folder)
+	if err != nil || b.Error != "" {
+		t.Fatal(err, b.Error)
+	}
+	k.container = container{process: b.Process, keeper: b.Keeper, input: b.Input}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		k.ended <- cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = b.Process.killGroup() // most have ended
+		<-gone
+	})
+	return k
+}
+
+func (k *kept) write(text string) *os.File {
+	k.t.Helper()
+	input, err := k.container.openInput()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if _, err := io.WriteString(input, text); err != nil {
+		k.t.Fatal(err)
+	}
+	return input
+}
+
+// printed waits until the log's text is as wanted.
+func (k *kept) printed(want string) {
+	k.t.Helper()
+	k.log(func(text string) bool { return text == want })
+}
+
+// printedProcess waits until a process printed its number.
+func (k *kept) printedProcess() processID {
+	k.t.Helper()
+	var pid int
+	k.log(func(text string) bool {
+		n, err := fmt.Sscanf(text, "%d\n", &pid)
+		return n == 1 && err == nil
+	})
+	return k.find(pid)
+}
+
+func (k *kept) find(pid int) processID {
+	k.t.Helper()
+	p, err := findProcess(pid)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return p
+}
+
+// log waits until the log's text will do.
+func (k *kept) log(met func(string) bool) {
+	k.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		var b strings.Builder
+		s := logStream{path: filepath.Join(k.folder, "log"), to: &b}
+		if err := s.copy(k.t.Context()); err == nil && met(b.String()) {
+			return
+		}
+		if time.Now().After(deadline) {
+			k.t.Fatalf("it printed %q", b.String())
+		}
+	}
+}
+
+func (k *kept) ends(code int32) {
+	k.t.Helper()
+	select {
+	case err := <-k.ended:
+		if err != nil {
+			k.t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		k.t.Fatal("it does not end")
+	}
+	var e exitReport
+	if err := readJSON(filepath.Join(k.folder, endFile), &e); err != nil || e.ExitCode != code {
+		k.t.Errorf("ended with %d, %v; want %d", e.ExitCode, err, code)
+	}
+}
+
+// The input stays open when a writer closes it, until the keeper closes it.
+func TestContainerReadsItsInput(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "cat; exit 5"}, Input: true})
+	for _, text := range []string{"one\n", "two"} {
+		if err := k.write(text).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.printed("one\ntwo")
+	if !k.container.process.isAlive() {
+		t.Fatal("it ended although its input did not")
+	}
+	if err := k.container.keeper.signal(closeInput); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(5)
+	if _, err := k.container.openInput(); err == nil {
+		t.Error("the input of a container that ended can be opened")
+	}
+}
+
+// The kubelet renames a log that is full.
+func TestContainerBeginsANewLog(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "echo one; read x; echo two; exit 4"}, Input: true})
+	k.printed("one\n")
+	log := filepath.Join(k.folder, "log")
+	if err := os.Rename(log, log+".full"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.container.keeper.signal(reopenLog); err != nil {
+		t.Fatal(err)
+	}
+	k.printed("")
+	if err := k.write("go\n").Close(); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(4)
+	k.printed("two\n")
+}
+
+func TestContainerHasNoInput(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "cat; echo none"}})
+	if k.container.input != 0 {
+		t.Errorf("its input is %d", k.container.input)
+	}
+	k.ends(0)
+	k.printed("none\n")
+}
+
+func TestContainerHasATerminal(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "stty -echo; tty -s && printf 'size? '; read x; stty size; exit 3"}, Input: true, Terminal: true})
+	k.printed("size? ")
+	input := k.write("")
+	defer input.Close()
+	if err := setSize(input, 40, 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(input, "go\n"); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(3)
+	k.printed("size? 40 100\r\n")
+}
+
+// A volume may be mounted wherever the lab keeps its state.
+func TestContainerWithAVolumeOverItsFolder(t *testing.T) {
+	k := keepContainer(t, containerSpec{
+		Args:   []string{"sh", "-c", "ls -A $0; exit 6", itsFolder},
+		Mounts: []mount{{Source: t.TempDir(), Target: itsFolder}},
+	})
+	k.ends(6)
+}
+
+func TestContainerDoesNotGetTheReport(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "test ! -e /proc/$$/fd/3"}})
+	k.ends(0)
+}
+
+// When a container ends, all its processes end, in whatever session.
+func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
+	forbid, err := droppedCapabilities(&runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := keepContainer(t, containerSpec{
+		Args:      []string{"grep", "-E", "^Cap(Prm|Eff|Bnd)", "/proc/self/status"},
+		Forbidden: forbid,
+	})
+	mask := fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN)
+	k.printed("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
+}
+
+func TestContainerEndsWhole(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait`}})
+	daemon := k.printedProcess()
+	beside := make(chan error, 1)
+	r, w := io.Pipe()
+	go func() {
+		beside <- command{process: k.container.process, folder: k.folder, args: []string{"sh", "-c", "echo $$; exec sleep 1000"}, out: w}.run(t.Context())
+	}()
+	var pid int
+	if _, err := fmt.Fscanln(r, &pid); err != nil {
+		t.Fatal(err)
+	}
+	other := k.find(pid)
+	if err := k.container.process.signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(137)
+	select {
+	case err := <-beside:
+		if exit, ok := errors.AsType[exitError](err); !ok || exit.code != 137 {
+			t.Errorf("exec says %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("exec does not end with its container")
+	}
+	waitGone(t, "the container's own process", daemon)
+	waitGone(t, "that of exec", other)
+}
+
+// waitGone waits for a process that was killed, which takes the kernel a moment.
+func waitGone(t *testing.T, what string, p processID) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); p.isAlive(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("left is %s", what)
+		}
+	}
+}
+
+// An exec ends with its client, even if processes still use the terminal.
+func TestExecEndsWithWhoAsks(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sleep", "1000"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	input, _ := io.Pipe()
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- command{
+			process: k.container.process, folder: k.folder, terminal: true, in: input, out: w,
+			args: []string{"sh", "-c", `trap '' HUP; setsid sleep 1000 & echo $$; wait`},
+		}.run(ctx)
+	}()
+	var pid int
+	if _, err := fmt.Fscan(r, &pid); err != nil {
+		t.Fatal(err)
+	}
+	shell := k.find(pid)
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+	waitGone(t, "its shell", shell)
+}
+
+// A keeper with an invalid report leaves nothing behind.
+func TestKeeperThatDoesNotReport(t *testing.T) {
+	folder := t.TempDir()
+	script := `setsid sh -c 'echo $$ > "$0/next"; mv "$0/next" "$0/pid"; exec sleep 1000' "$0" &
+while [ ! -e "$0/pid" ]; do sleep 0.01; done; echo nonsense >&3; wait`
+	a := &host{Options: Options{Keeper: []string{"sh", "-c", script}, Log: slog.Default()}}
+	_, cmd, err := a.startKeeper(folder)
+	if err == nil {
+		t.Fatal("its report is believed")
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was not killed")
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err := findProcess(pid); err != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what it started is left")
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+type mount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+// oldRoot is where the machine's root is while the container's is being made.
+const oldRoot = "/.machine"
+
+// makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
+// like the machine's and has the mounts. The new root is an empty file system into which
+// the machine's folders are bound one by one, as is every folder that lacks a mount point:
+// nothing is created in the machine's folders.
+func makeRoot(scratch string, mounts []mount) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("making mounts private: %w", err)
+	}
+	// A mount inside another comes after it.
+	mounts = slices.SortedStableFunc(slices.Values(mounts), func(a, b mount) int {
+		return strings.Count(filepath.Clean(a.Target), "/") - strings.Count(filepath.Clean(b.Target), "/")
+	})
+	sources, err := openSources(mounts)
+	if err != nil {
+		return err
+	}
+	defer closeAll(sources)
+	if err := os.MkdirAll(scratch, 0o755); err != nil {
+		return err
+	}
+	r := root{writable: map[string]bool{"/": true, "/dev": true}}
+	if err := r.assemble(scratch); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(scratch, scratch+oldRoot); err != nil {
+		return fmt.Errorf("changing the root: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return err
+	}
+	for i, m := range mounts {
+		if err := r.mount(sources[i], m.Target); err != nil {
+			return fmt.Errorf("mounting %s: %w", m.Target, err)
+		}
+	}
+	for _, m := range mounts {
+		if m.ReadOnly {
+			if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+				return fmt.Errorf("making %s read-only: %w", m.Target, err)
+			}
+		}
+	}
+	if err := unix.Unmount(oldRoot, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leaving the machine's root: %w", err)
+	}
+	return os.Remove(oldRoot)
+}
+
+// openSources opens the sources of mounts before a mount can cover them.
+func openSources(mounts []mount) ([]*os.File, error) {
+	var files []*os.File
+	for _, m := range mounts {
+		fd, err := unix.Open(m.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("opening %s to mount it: %w", m.Source, err)
+		}
+		files = append(files, os.NewFile(uintptr(fd), m.Source))
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// root is a container's root in the making.
+type root struct {
+	// writable are the folders in which names may be created.
+	writable map[string]bool
+}
+
+func (r *root) assemble(scratch string) error {
+	if err := mountMemory(scratch, 0o755); err != nil {
+		return err
+	}
+	// Without this a recursive bind would put the new root inside itself.
+	if err := unix.Mount("", scratch, "", unix.MS_UNBINDABLE, ""); err != nil {
+		return err
+	}
+	machine, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer machine.Close()
+	if err := mirror(machine, scratch, "dev"); err != nil {
+		return err
+	}
+	if err := os.Mkdir(scratch+oldRoot, 0o700); err != nil {
+		return err
+	}
+	return makeDevices(scratch + "/dev")
+}
+
+func makeDevices(dev string) error {
+	if err := os.Mkdir(dev, 0o755); err != nil {
+		return err
+	}
+	if err := mountMemory(dev, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		if err := bindFile("/dev/"+name, filepath.Join(dev, name)); err != nil {
+			return err
+		}
+	}
+	if err := bindFolder("/dev/pts", filepath.Join(dev, "pts")); err != nil {
+		return err
+	}
+	// The kernel looks for terminals beside ptmx, so it has to be a link into pts.
+	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
+			return err
+		}
+	}
+	shm := filepath.Join(dev, "shm")
+	if err := os.Mkdir(shm, 0o1777); err != nil {
+		return err
+	}
+	return mountMemory(shm, 0o1777)
+}
+
+func (r *root) mount(source *os.File, target string) error {
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	target = filepath.Clean(target)
+	if err := r.makeMountPoint(target, info.IsDir()); err != nil {
+		return err
+	}
+	if folder, err := filepath.EvalSymlinks(target); err == nil {
+		r.writable[folder] = true
+	}
+	return unix.Mount(descriptorPath(source, ""), target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+func (r *root) makeMountPoint(target string, folder bool) error {
+	at := "/"
+	for part := range strings.SplitSeq(strings.Trim(target, "/"), "/") {
+		path := filepath.Join(at, part)
+		_, err := os.Stat(path)
+		switch {
+		case err == nil:
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		default:
+			within, err := filepath.EvalSymlinks(at)
+			if err != nil {
+				return err
+			}
+			if err := r.makeWritable(within); err != nil {
+				return err
+			}
+			if path == target && !folder {
+				err = os.WriteFile(path, nil, 0o644)
+			} else {
+				err = os.Mkdir(path, 0o755)
+			}
+			if err != nil {
+				return err
+			}
+			r.writable[filepath.Join(within, part)] = true
+		}
+		at = path
+	}
+	return nil
+}
+
+// makeWritable covers a folder with a mirror of itself, in which names may be created.
+func (r *root) makeWritable(folder string) error {
+	if r.writable[folder] {
+		return nil
+	}
+	below, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer below.Close()
+	info, err := below.Stat()
+	if err != nil {
+		return err
+	}
+	if err := mountMemory(folder, info.Mode().Perm()); err != nil {
+		return err
+	}
+	r.writable[folder] = true
+	return mirror(below, folder)
+}
+
+// mirror binds all entries of a folder into another, under the same names.
+func mirror(from *os.File, to string, but ...string) error {
+	entries, err := from.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if slices.Contains(but, entry.Name()) {
+			continue
+		}
+		source, target := descriptorPath(from, entry.Name()), filepath.Join(to, entry.Name())
+		switch {
+		case entry.IsDir():
+			err = bindFolder(source, target)
+		case entry.Type()&fs.ModeSymlink != 0:
+			var link string
+			if link, err = os.Readlink(source); err == nil {
+				err = os.Symlink(link, target)
+			}
+		default:
+			err = bindFile(source, target)
+		}
+		// An entry may have been removed in the meantime.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("mirroring %s: %w", target, err)
+		}
+	}
+	return nil
+}
+
+func bindFolder(source, target string) error {
+	if err := os.Mkdir(target, 0o755); err != nil {
+		return err
+	}
+	return unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+func bindFile(source, target string) error {
+	if err := os.WriteFile(target, nil, 0o644); err != nil {
+		return err
+	}
+	return unix.Mount(source, target, "", unix.MS_BIND, "")
+}
+
+func mountMemory(folder string, mode fs.FileMode) error {
+	if err := unix.Mount("vicinity", folder, "tmpfs", unix.MS_NOSUID, fmt.Sprintf("mode=%o", mode)); err != nil {
+		return fmt.Errorf("mounting a file system in memory: %w", err)
+	}
+	return nil
+}
+
+// descriptorPath is the path of an entry of an open folder, even if a mount covers the
+// folder.
+func descriptorPath(folder *os.File, name string) string {
+	return filepath.Join(fmt.Sprintf("/proc/self/fd/%d", folder.Fd()), name)
+}

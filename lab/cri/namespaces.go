@@ -1,0 +1,100 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/process"
+)
+
+func inContainer(p processID, f func() error) error {
+	return process.OnThread(func() error {
+		if !p.isAlive() {
+			return fmt.Errorf("process %d: it ended", p.ID)
+		}
+		for _, ns := range []struct {
+			name string
+			kind int
+		}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}} {
+			if err := process.Enter(fmt.Sprintf("/proc/%d/ns/%s", p.ID, ns.name), ns.kind); err != nil {
+				return err
+			}
+		}
+		if err := process.EnterMounts(fmt.Sprintf("/proc/%d/ns/mnt", p.ID)); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// mountNamespace identifies the mount namespace of a process, or of "thread-self". Each
+// container has its own, which all its processes are in, whatever started them.
+func mountNamespace(of string) (string, error) {
+	return os.Readlink(filepath.Join("/proc", of, "ns/mnt"))
+}
+
+// remainsTimeout is how long killed processes may take to end.
+const remainsTimeout = time.Second
+
+// killRemains kills the processes in a mount namespace until there are none.
+func killRemains(namespace string) {
+	for deadline := time.Now().Add(remainsTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		found, err := filepath.Glob("/proc/[0-9]*/ns/mnt")
+		if err != nil {
+			return
+		}
+		none := true
+		for _, path := range found {
+			if link, err := os.Readlink(path); err != nil || link != namespace {
+				continue
+			}
+			none = false
+			killIfInside(path, namespace)
+		}
+		if none {
+			return
+		}
+	}
+}
+
+// killIfInside kills the process that a path in /proc belongs to, if it is still in the
+// namespace once its descriptor is open.
+func killIfInside(path, namespace string) {
+	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	if err != nil {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if link, err := os.Readlink(path); err == nil && link == namespace {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// killContainer kills the process of a container without keeper, and all others in it.
+func killContainer(pid int) error {
+	own, err := mountNamespace("self")
+	if err != nil {
+		return err
+	}
+	namespace, inside := mountNamespace(strconv.Itoa(pid))
+	if err = unix.Kill(-pid, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
+		err = unix.Kill(pid, unix.SIGKILL) // it leads no group yet
+	}
+	if inside == nil && namespace != own {
+		killRemains(namespace)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,50 @@
+package cri
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/lab/process"
+)
+
+// findProcess identifies the process that has a number now. One that has ended is an error.
+func findProcess(pid int) (processID, error) {
+	stat, err := process.ReadStat(pid)
+	if err == nil && stat.Ended() {
+		err = fmt.Errorf("process %d: it ended", pid)
+	}
+	return processID{ID: pid, Start: stat.StartTicks}, err
+}
+
+// isAlive reports whether the process runs. A zombie does not.
+func (p processID) isAlive() bool {
+	found, err := findProcess(p.ID)
+	return err == nil && found == p
+}
+
+// exists reports whether the process runs or is a zombie.
+func (p processID) exists() bool {
+	stat, err := process.ReadStat(p.ID)
+	return err == nil && stat.StartTicks == p.Start
+}
+
+func (p processID) signal(s unix.Signal) error {
+	if !p.isAlive() {
+		return unix.ESRCH
+	}
+	return unix.Kill(p.ID, s)
+}
+
+func (p processID) killGroup() error {
+	if !p.isAlive() {
+		return unix.ESRCH
+	}
+	return unix.Kill(-p.ID, unix.SIGKILL)
+}
+
+// processID identifies a process: a number is reused, but with another start time.
+type processID struct {
+	ID    int    `json:"pid"`
+	Start uint64 `json:"start"`
+}

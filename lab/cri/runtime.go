@@ -1,0 +1,180 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// Options configure a runtime.
+type Options struct {
+	// State is the lab's state folder.
+	State state.Dir
+	// Kubeconfig is that of a client that may read Services.
+	Kubeconfig string
+	// Images maps images to programs. The default is DefaultImages.
+	Images Images
+	// Keeper is the command that runs RunContainer; the folder is appended. The default is
+	// "vicinity lab internal container".
+	Keeper []string
+	// Log is the standard error by default.
+	Log *slog.Logger
+}
+
+func (o *Options) complete() error {
+	if o.Images == (Images{}) {
+		images, err := DefaultImages()
+		if err != nil {
+			return err
+		}
+		o.Images = images
+	}
+	if len(o.Keeper) == 0 {
+		o.Keeper = []string{o.Images.Program, "internal", "container"}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	return nil
+}
+
+type host struct {
+	Options
+	marker string
+	client kubernetes.Interface
+	exits  *exits
+	// starts limits how many containers start at the same time.
+	starts chan struct{}
+
+	nodes map[string]*node
+}
+
+// reloadPeriod is how often lab.json is read for nodes that were added or removed.
+const reloadPeriod = 100 * time.Millisecond
+
+// Run serves the kubelets of a lab until the context ends. Containers go on running, and
+// the next Run adopts them.
+func Run(ctx context.Context, o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	client, err := newClient(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	exits, err := watchExits()
+	if err != nil {
+		return err
+	}
+	defer exits.close()
+	r := &host{
+		Options: o, marker: process.Marker(o.State), client: client, exits: exits,
+		starts: make(chan struct{}, 8), nodes: map[string]*node{},
+	}
+	lab, err := o.State.Load()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.State.Nodes(), 0o700); err != nil {
+		return err
+	}
+	if err := r.holdMounts(lab.Shape); err != nil {
+		return err
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	return r.follow(ctx, &work)
+}
+
+// newClient returns a client that reads the address of the cluster's DNS server.
+func newClient(path string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the runtime's kubeconfig: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the runtime's client: %w", err)
+	}
+	return client, nil
+}
+
+// follow serves the nodes that lab.json has, until the context ends.
+func (r *host) follow(ctx context.Context, work *sync.WaitGroup) error {
+	ticker := time.NewTicker(reloadPeriod)
+	defer ticker.Stop()
+	var read time.Time
+	for {
+		info, err := os.Stat(filepath.Join(r.State.Path(), "lab.json"))
+		if err == nil && !info.ModTime().Equal(read) {
+			lab, err := r.State.Load()
+			if err != nil {
+				r.Log.Error("the lab's shape cannot be read", "error", err)
+			} else {
+				read = info.ModTime()
+				r.setNodes(ctx, lab.Shape, work)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// setNodes serves nodes that are new in the shape, and ends the containers of those that
+// are no longer in it.
+func (r *host) setNodes(ctx context.Context, s shape.Shape, work *sync.WaitGroup) {
+	for name, n := range r.nodes {
+		if _, ok := s.Node(name); !ok {
+			delete(r.nodes, name)
+			n.leave()
+		}
+	}
+	for _, one := range s.Nodes() {
+		if r.nodes[one.Name] != nil {
+			continue
+		}
+		n, err := newNode(r, s, one)
+		if err == nil {
+			err = n.serve(ctx, work)
+		}
+		if err != nil {
+			r.Log.Error("node cannot be served", "node", one.Name, "error", err)
+			continue
+		}
+		r.nodes[one.Name] = n
+	}
+	r.removeOrphans(s)
+}
+
+// removeOrphans removes what is left of nodes that went while no runtime ran.
+func (r *host) removeOrphans(s shape.Shape) {
+	records, err := readSandboxes(r.State)
+	if err != nil {
+		r.Log.Error("records of sandboxes cannot be read", "error", err)
+	}
+	for _, record := range records {
+		if _, ok := s.Node(record.Node.Name); ok {
+			continue
+		}
+		n, err := newNode(r, s, record.Node)
+		if err != nil {
+			r.Log.Error("node that was removed cannot be cleaned up", "node", record.Node.Name, "error", err)
+			return
+		}
+		n.leave()
+	}
+}

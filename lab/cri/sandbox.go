@@ -1,0 +1,294 @@
+package cri
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// sandbox is the network of a pod, with what its containers share.
+type sandbox struct {
+	sandboxRecord
+	folder string
+	// stopping guards stopping: the kubelet may ask for it twice.
+	stopping sync.Mutex
+}
+
+// sandboxRecord is what a later runtime reads.
+type sandboxRecord struct {
+	ID        string                       `json:"id"`
+	Node      shape.Node                   `json:"node"`
+	Created   time.Time                    `json:"created"`
+	Config    *runtimeapi.PodSandboxConfig `json:"config"`
+	Slot      int                          `json:"slot,omitempty"`
+	Addresses []netip.Addr                 `json:"addresses,omitempty"`
+	// Stopped means that the network was removed.
+	Stopped bool `json:"stopped,omitempty"`
+}
+
+// The files of a sandbox's folder.
+const (
+	sandboxFile      = "sandbox.json"
+	resolverFile     = "resolv.conf"
+	containersFolder = "containers"
+)
+
+func newID() string {
+	var id [32]byte
+	_, _ = rand.Read(id[:]) // it does not fail
+	return hex.EncodeToString(id[:])
+}
+
+func (r *sandboxRecord) uid() string { return r.Config.GetMetadata().GetUid() }
+
+func (r *sandboxRecord) inHostNetwork() bool {
+	return r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+}
+
+// namespace is the network namespace of the pod's containers.
+func (n *node) namespaceOf(s *sandbox) string {
+	if s.inHostNetwork() {
+		return n.namespace()
+	}
+	return shape.PodNamespace(n.shape.Name, s.uid())
+}
+
+func (s *sandbox) save() error {
+	return writeJSON(filepath.Join(s.folder, sandboxFile), s.sandboxRecord)
+}
+
+// readSandboxes reads the records of a lab's sandboxes.
+func readSandboxes(d state.Dir) ([]*sandboxRecord, error) {
+	folders, err := os.ReadDir(d.Pods())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading the records of sandboxes: %w", err)
+	}
+	var records []*sandboxRecord
+	for _, folder := range folders {
+		record := &sandboxRecord{}
+		err := readJSON(filepath.Join(d.Pods(), folder.Name(), sandboxFile), record)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the runtime ended before it recorded anything
+		} else if err != nil {
+			return records, err
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+// RunPodSandbox makes the network of a pod.
+func (n *node) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+	id := newID()
+	s := &sandbox{
+		sandboxRecord: sandboxRecord{ID: id, Node: n.Node, Created: time.Now(), Config: r.Config},
+		folder:        n.runtime.State.Pod(id),
+	}
+	if err := n.makeSandbox(ctx, s); err != nil {
+		return nil, errors.Join(err, n.endNetwork(s), os.RemoveAll(s.folder))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sandboxes[id] = s
+	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
+	if err := os.MkdirAll(filepath.Join(s.folder, containersFolder), 0o700); err != nil {
+		return err
+	}
+	if s.Config.LogDirectory != "" {
+		if err := os.MkdirAll(onMachine(n.runtime.State, s.Config.LogDirectory), 0o755); err != nil {
+			return err
+		}
+	}
+	if !s.inHostNetwork() {
+		var err error
+		if s.Slot, err = n.slots.Take(); err != nil {
+			return err
+		}
+		s.Addresses = n.shape.PodAddrs(n.Node, s.Slot)
+	}
+	// Before the network: a runtime that ends in between leaves a record of it.
+	if err := s.save(); err != nil {
+		return err
+	}
+	if !s.inHostNetwork() {
+		// Remove what an earlier try may have made.
+		if err := n.network.RemovePod(n.Name, s.uid()); err != nil {
+			return err
+		}
+		if _, err := n.network.AddPod(n.Name, s.uid(), s.Addresses); err != nil {
+			return err
+		}
+		if err := n.openPorts(s); err != nil {
+			return err
+		}
+	}
+	return n.writeResolver(ctx, s)
+}
+
+// endNetwork removes the network of a sandbox and frees its addresses.
+func (n *node) endNetwork(s *sandbox) error {
+	if s.Slot == 0 || s.Stopped {
+		return nil
+	}
+	if err := errors.Join(n.closePorts(s), n.network.RemovePod(n.Name, s.uid())); err != nil {
+		return err
+	}
+	n.slots.Free(s.Slot)
+	return nil
+}
+
+func (n *node) findSandbox(id string) (*sandbox, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s := n.sandboxes[id]; s != nil {
+		return s, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "pod sandbox %q: there is none", id)
+}
+
+// StopPodSandbox kills what runs in a sandbox, and removes its network.
+func (n *node) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+	return &runtimeapi.StopPodSandboxResponse{}, n.stopSandbox(ctx, r.PodSandboxId)
+}
+
+func (n *node) stopSandbox(ctx context.Context, id string) error {
+	s, err := n.findSandbox(id)
+	if err != nil {
+		return nil // it was removed
+	}
+	s.stopping.Lock()
+	defer s.stopping.Unlock()
+	for _, c := range n.containersOf(s) {
+		if err := n.stopContainer(ctx, c, 0); err != nil {
+			return err
+		}
+	}
+	if s.Stopped {
+		return nil
+	}
+	if err := n.endNetwork(s); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.Stopped = true
+	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	return s.save()
+}
+
+// RemovePodSandbox removes a sandbox with its containers.
+func (n *node) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+	return &runtimeapi.RemovePodSandboxResponse{}, n.removeSandbox(ctx, r.PodSandboxId)
+}
+
+func (n *node) removeSandbox(ctx context.Context, id string) error {
+	if err := n.stopSandbox(ctx, id); err != nil {
+		return err
+	}
+	s, err := n.findSandbox(id)
+	if err != nil {
+		return nil
+	}
+	for _, c := range n.containersOf(s) {
+		if err := n.removeContainer(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(s.folder); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sandboxes, id)
+	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	return nil
+}
+
+func (s *sandbox) state() runtimeapi.PodSandboxState {
+	if s.Stopped {
+		return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_READY
+}
+
+// status is what the kubelet reads; the node's lock is held.
+func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
+	result := &runtimeapi.PodSandboxStatus{
+		Id: s.ID, Metadata: s.Config.Metadata, State: s.state(), CreatedAt: s.Created.UnixNano(),
+		Labels: s.Config.Labels, Annotations: s.Config.Annotations, Network: &runtimeapi.PodSandboxNetworkStatus{},
+		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: s.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
+	}
+	for i, addr := range s.Addresses {
+		if i == 0 {
+			result.Network.Ip = addr.String()
+			continue
+		}
+		result.Network.AdditionalIps = append(result.Network.AdditionalIps, &runtimeapi.PodIP{Ip: addr.String()})
+	}
+	return result
+}
+
+// PodSandboxStatus returns the state and the addresses of a sandbox.
+func (n *node) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	s, err := n.findSandbox(r.PodSandboxId)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &runtimeapi.PodSandboxStatusResponse{Status: s.status()}, nil
+}
+
+// ListPodSandbox lists the sandboxes that a filter names.
+func (n *node) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	filter := r.GetFilter()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	answer := &runtimeapi.ListPodSandboxResponse{}
+	for _, s := range n.sandboxes {
+		if filter.GetId() != "" && filter.GetId() != s.ID || filter.GetState() != nil && filter.State.State != s.state() ||
+			!hasLabels(s.Config.Labels, filter.GetLabelSelector()) {
+			continue
+		}
+		answer.Items = append(answer.Items, &runtimeapi.PodSandbox{
+			Id: s.ID, Metadata: s.Config.Metadata, State: s.state(), CreatedAt: s.Created.UnixNano(),
+			Labels: s.Config.Labels, Annotations: s.Config.Annotations,
+		})
+	}
+	return answer, nil
+}
+
+func hasLabels(labels, wanted map[string]string) bool {
+	for name, value := range wanted {
+		if have, ok := labels[name]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+// UpdatePodSandboxResources has nothing to limit.
+func (n *node) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	kubeletpkg "k8s.io/kubernetes/pkg/kubelet"
+	"k8s.io/kubernetes/pkg/kubelet/cadvisor"
+	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
+	"k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/configfiles"
+	utilfs "k8s.io/kubernetes/pkg/util/filesystem"
+	"k8s.io/kubernetes/pkg/util/oom"
+	"k8s.io/kubernetes/pkg/volume/util/hostutil"
+	"k8s.io/kubernetes/pkg/volume/util/subpath"
+	"k8s.io/mount-utils"
+)
+
+// newKubeletCommand is the kubelet with its own flags. A lab's nodes share the machine, so
+// it manages no control groups, adjusts nothing of the machine, and does not measure it:
+// what the node offers is the flag --capacity.
+func newKubeletCommand() *cobra.Command {
+	flags := options.NewKubeletFlags()
+	capacity := map[string]string{}
+	cmd := &cobra.Command{
+		Use:          "kubelet",
+		SilenceUsage: true,
+		Args:         cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return runKubelet(genericapiserver.SetupSignalContext(), flags, capacity)
+		},
+	}
+	flags.AddFlags(cmd.Flags())
+	cmd.Flags().StringToStringVar(&capacity, "capacity", nil, "`RESOURCES` that the node offers, such as cpu=4,memory=8Gi")
+	return cmd
+}
+
+func runKubelet(ctx context.Context, flags *options.KubeletFlags, capacity map[string]string) error {
+	resources := corev1.ResourceList{}
+	for name, text := range capacity {
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil {
+			return fmt.Errorf("capacity of %s, %q: %w", name, text, err)
+		}
+		resources[corev1.ResourceName(name)] = quantity
+	}
+	server, err := readKubeletConfig(ctx, flags)
+	if err != nil {
+		return err
+	}
+	deps, err := kubelet.UnsecuredDependencies(ctx, server, utilfeature.DefaultFeatureGate)
+	if err != nil {
+		return err
+	}
+	// systemd would mount in the machine's mount namespace.
+	deps.Mounter = mount.NewWithoutSystemd("")
+	deps.HostUtil = hostutil.NewHostUtil()
+	deps.Subpather = subpath.New(deps.Mounter)
+	deps.OOMAdjuster = oom.NewFakeOOMAdjuster()
+	deps.OSInterface = noLinks{}
+	// Resources of device plugins replace those that were measured.
+	deps.ContainerManager = cm.NewStubContainerManagerWithDevicePluginResource(resources)
+	if deps.CAdvisorInterface, err = describeMachine(flags.HostnameOverride); err != nil {
+		return err
+	}
+	kubeletpkg.ContainerLogsDir = filepath.Join(flags.RootDirectory, "container-logs")
+	return kubelet.Run(ctx, server, deps, utilfeature.DefaultFeatureGate)
+}
+
+// readKubeletConfig reads the file that the flag --config names.
+func readKubeletConfig(ctx context.Context, flags *options.KubeletFlags) (*options.KubeletServer, error) {
+	loader, err := configfiles.NewFsLoader(&utilfs.DefaultFs{}, flags.KubeletConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	config, err := loader.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Where events of the runtime only make the kubelet look, it hears of an end at once.
+	if _, ok := utilfeature.DefaultMutableFeatureGate.GetAll()["PLEGOnDemandRelist"]; ok && config.FeatureGates == nil {
+		config.FeatureGates = map[string]bool{"EventedPLEG": true}
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(config.FeatureGates); err != nil {
+		return nil, err
+	}
+	if err := logsapi.ValidateAndApply(&config.Logging, utilfeature.DefaultFeatureGate); err != nil {
+		return nil, err
+	}
+	return &options.KubeletServer{KubeletFlags: *flags, KubeletConfiguration: *config}, nil
+}
+
+// noLinks is the system without symbolic links: the kubelet would link each log in a folder
+// of the machine.
+type noLinks struct{ container.RealOS }
+
+// Symlink does nothing.
+func (noLinks) Symlink(string, string) error { return nil }
+
+// describeMachine measures nothing, and tells the kernel's release.
+func describeMachine(node string) (cadvisor.Interface, error) {
+	base := &cadvisortest.Fake{NodeName: node}
+	version, err := base.VersionInfo()
+	if err != nil {
+		return nil, err
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return nil, fmt.Errorf("reading the kernel's release: %w", err)
+	}
+	version.KernelVersion = unix.ByteSliceToString(name.Release[:])
+	version.ContainerOsVersion = "Vicinity lab"
+	return withVersion(base, version)
+}
+
+// machine is generic because the version's package differs between releases of Kubernetes.
+type machine[V any] struct {
+	cadvisor.Interface
+	version *V
+}
+
+// VersionInfo returns the versions that the node reports.
+func (m machine[V]) VersionInfo() (*V, error) { return m.version, nil }
+
+func withVersion[V any](base cadvisor.Interface, version *V) (cadvisor.Interface, error) {
+	var described any = machine[V]{base, version}
+	result, ok := described.(cadvisor.Interface)
+	if !ok {
+		return nil, fmt.Errorf("%T is not what describes a machine", version)
+	}
+	return result, nil
+}
