@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
+	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // watching starts watches of an API in the background.
@@ -38,15 +39,22 @@ func groupNames(c *Catalogue) []string {
 	return names
 }
 
+// forDNS marks a group of a headless Service.
+func forDNS(group *v1alpha1.EndpointGroup) *v1alpha1.EndpointGroup {
+	group.Labels = map[string]string{corev1.IsHeadlessService: ""}
+	return group
+}
+
 // Nothing is ready before everything is known, and then what watches tell is.
 func TestWatches(t *testing.T) {
 	a := clustertest.NewAPI()
 	held := make(chan struct{})
-	a.Hold["!not-for.vicinity.dev/a"] = held
+	a.Hold[view.GroupSelector("a")] = held
 	web := aService("web", "10.96.0.1")
 	a.Sources[ResourceServices].Put(web)
 	a.Sources[ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1"))
 	a.Sources[ResourceGroups].Put(notFor(aGroup("web", "web-b", "10.1.2.1"), "a"))
+	a.Sources[ResourceGroups].Put(forDNS(aGroup("db", "db-1", "10.1.3.1")))
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-x", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
 	a.Sources[ResourceSlices].Put(slice)
 	nodes := make(chan *corev1.Node, 100)
@@ -75,6 +83,10 @@ func TestWatches(t *testing.T) {
 	eventually(t, "the new group is known", func() bool { return slices.Equal(groupNames(known), []string{"web-1", "web-2"}) })
 	a.Sources[ResourceGroups].Put(notFor(aGroup("web", "web-2", "10.1.1.2"), "a"))
 	eventually(t, "the group is kept from the zone", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
+	a.Sources[ResourceGroups].Put(aGroup("web", "web-2", "10.1.1.2"))
+	eventually(t, "the zone has it again", func() bool { return slices.Equal(groupNames(known), []string{"web-1", "web-2"}) })
+	a.Sources[ResourceGroups].Put(forDNS(aGroup("web", "web-2", "10.1.1.2")))
+	eventually(t, "the group is of a headless Service now", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
 	a.Sources[ResourceSlices].Remove(slice)
 	eventually(t, "the slice is gone", func() bool { return known.Count(ResourceSlices) == 0 })
 	a.Sources[ResourceServices].Remove(web)
@@ -103,7 +115,7 @@ func TestZoneChanges(t *testing.T) {
 	groups.Put(notFor(aGroup("web", "web-c", "10.1.3.1"), "a", "b"))
 	a.Sources[ResourceNodes].Put(aNode("a"))
 	heldB, heldC := make(chan struct{}), make(chan struct{})
-	a.Hold["!not-for.vicinity.dev/b"], a.Hold["!not-for.vicinity.dev/c"] = heldB, heldC
+	a.Hold[view.GroupSelector("b")], a.Hold[view.GroupSelector("c")] = heldB, heldC
 	w, known := watching(t, a, nil)
 	eventually(t, "all is ready", func() bool { return w.AreReady() })
 	asked := func(n int) {
@@ -152,7 +164,7 @@ func TestZoneChanges(t *testing.T) {
 	eventually(t, "all groups are known", func() bool { return len(groupNames(known)) == 6 })
 	a.Lock()
 	defer a.Unlock()
-	if got := a.Selectors[len(a.Selectors)-1]; got != "" {
+	if got := a.Selectors[len(a.Selectors)-1]; got != view.GroupSelector("") {
 		t.Errorf("the selector is %q", got)
 	}
 }

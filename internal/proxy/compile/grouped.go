@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
@@ -51,7 +53,11 @@ const unused = -1
 func groupsOf(in Input) []*v1alpha1.EndpointGroup {
 	list := make([]*v1alpha1.EndpointGroup, 0, len(in.Groups))
 	for _, g := range in.Groups {
-		if g != nil && g.Namespace == in.Service.Namespace && g.Spec.Service == in.Service.Name {
+		if g == nil || g.Namespace != in.Service.Namespace || g.Spec.Service != in.Service.Name {
+			continue
+		}
+		// A group for DNS may be left of a headless Service that had the same name.
+		if _, headless := g.Labels[corev1.IsHeadlessService]; !headless {
 			list = append(list, g)
 		}
 	}

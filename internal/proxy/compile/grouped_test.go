@@ -334,6 +334,7 @@ func TestStrangeGroups(t *testing.T) {
 		{},
 		groupOf("other", "3@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Spec.Service = "other" }),
 		groupOf("foreign", "4@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Namespace = "foreign" }),
+		groupOf("headless", "7@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Labels[corev1.IsHeadlessService] = "" }),
 		groupOf("names", "5@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Spec.AddressType = "FQDN" }),
 		groupOf("ports", "6@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Spec.Ports = nil }),
 	}}

@@ -91,9 +91,11 @@ func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) c
 }
 
 // GroupSelector selects the groups that nodes of a zone see. Those without a zone see all.
+// Groups of headless Services are for DNS.
 func GroupSelector(zone string) string {
-	if zone == "" {
-		return ""
+	selector := "!" + corev1.IsHeadlessService
+	if zone != "" {
+		selector += ",!" + v1alpha1.LabelNotForPrefix + zone
 	}
-	return "!" + v1alpha1.LabelNotForPrefix + zone
+	return selector
 }

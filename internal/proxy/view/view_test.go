@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -104,5 +105,26 @@ func TestTableSaysWhatNoRuleCanBeMadeOf(t *testing.T) {
 	odd.Ports[0].Fronts[0].Port = 0
 	if _, errs := view.Table(ruleset.Config{Family: ruleset.IPv4}, []compile.Family{odd}); len(errs) != 1 {
 		t.Errorf("got %v", errs)
+	}
+}
+
+// A node sees all groups but those that its zone need not see, and those for DNS.
+func TestGroupSelector(t *testing.T) {
+	for _, test := range []struct {
+		zone   string
+		labels labels.Set
+		seen   bool
+	}{
+		{"a", nil, true},
+		{"a", labels.Set{"not-for.vicinity.dev/b": "true"}, true},
+		{"a", labels.Set{"not-for.vicinity.dev/a": "true"}, false},
+		{"a", labels.Set{"service.kubernetes.io/headless": ""}, false},
+		{"", labels.Set{"not-for.vicinity.dev/a": "true"}, true},
+		{"", labels.Set{"service.kubernetes.io/headless": ""}, false},
+	} {
+		selector, err := labels.Parse(view.GroupSelector(test.zone))
+		if err != nil || selector.Matches(test.labels) != test.seen {
+			t.Errorf("zone %q sees %v: %t, %v", test.zone, test.labels, !test.seen, err)
+		}
 	}
 }

@@ -134,7 +134,7 @@ func VersionText(n int) string {
 	return string(rune('0'+n/100%10)) + string(rune('0'+n/10%10)) + string(rune('0'+n%10))
 }
 
-// Lister lists and watches the objects that a selector selects, which says which label
+// Lister lists and watches the objects that a selector selects, which says which labels
 // they do not have.
 type Lister struct {
 	source   *Source
@@ -143,8 +143,12 @@ type Lister struct {
 }
 
 func (l *Lister) selects(object runtime.Object) bool {
-	_, has := object.(metav1.Object).GetLabels()[strings.TrimPrefix(l.selector, "!")]
-	return l.selector == "" || !has
+	for label := range strings.SplitSeq(l.selector, ",") {
+		if _, has := object.(metav1.Object).GetLabels()[strings.TrimPrefix(label, "!")]; label != "" && has {
+			return false
+		}
+	}
+	return true
 }
 
 // IsWatchListSemanticsUnSupported has the client library list before it watches.
