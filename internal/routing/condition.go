@@ -25,7 +25,7 @@ const HintsLost = "the hints do not stay: something removes them, as Kubernetes 
 // it: each write to a Service wakes all proxies, and a policy may choose a whole cluster.
 func (d Decision) IsReported() bool {
 	return d.Delivery != allocate.DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
-		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected
+		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && !(d.Request.Headless && d.Request.AsksNothing())
 }
 
 // Condition keeps the outcome in the Service's status. The next decision reads its Reason
@@ -64,6 +64,9 @@ func (d Decision) Condition() metav1.Condition {
 		case allocated:
 			condition.Status = metav1.ConditionTrue
 		}
+		if allocated && d.Request.Headless {
+			sentences = append(sentences, answered)
+		}
 		if condition.Status == metav1.ConditionTrue && inForce.leavesZones() {
 			sentences = append(sentences, unreached)
 		}
@@ -78,6 +81,10 @@ const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints ca
 
 // awaitsProxyAlone is the same where there are no hints at all.
 const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + translate.HintsAreOff + ": until then all zones use all endpoints"
+
+// answered is what the condition says of a headless Service: the controller cannot see
+// which DNS server clients ask.
+const answered = "vicinity-dns answers by that; any other DNS server gives all endpoints to every client"
 
 // unreached is what the condition says of zones that what is asked for keeps from all
 // endpoints.

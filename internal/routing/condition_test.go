@@ -18,8 +18,8 @@ import (
 
 func TestCondition(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
-	headless := routedService(sameZone, "Prefer")
-	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	external := routedService(sameZone, "Prefer")
+	external.Spec.Type, external.Spec.ExternalName = corev1.ServiceTypeExternalName, "old.example.com"
 	for _, test := range []struct {
 		name            string
 		service         *corev1.Service
@@ -75,9 +75,9 @@ func TestCondition(t *testing.T) {
 			message: `annotation endpointslice.kubernetes.io/same-zone: "Prefre" is unknown; allowed are Balanced, Prefer and Require`,
 		},
 		{
-			name: "no plan can be made", service: headless, endpoints: "a",
+			name: "no plan can be made", service: external, endpoints: "a",
 			reported: true, status: "False", reason: "NotRouted",
-			message: "headless (clusterIP: None): clients connect to the addresses that DNS gives them, so there is nothing to route",
+			message: `type ExternalName: the Service is a name for "old.example.com" and has no endpoints`,
 		},
 		{name: "nothing is asked for", service: routedService(), endpoints: "a"},
 		{name: "Kubernetes does it", service: routedService(mode, "Auto"), endpoints: "a"},
@@ -149,11 +149,10 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	also := everywhere.DeepCopy()
 	also.Name = "near-too"
 	for name, change := range map[string]func(*Input){
-		"headless":     func(in *Input) { in.Service.Spec.ClusterIP = corev1.ClusterIPNone },
 		"ExternalName": func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName },
 		"Local":        func(in *Input) { in.Service.Spec.InternalTrafficPolicy = &local },
 		"keys for Local": func(in *Input) {
-			in.Service.Spec.ClusterIP = corev1.ClusterIPNone
+			in.Service.Spec.InternalTrafficPolicy = &local
 			in.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		},
 		"hints are off": func(in *Input) {
@@ -192,18 +191,21 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 func TestDeclinedPolicyIsQuiet(t *testing.T) {
 	everywhere := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
 	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	for value, want := range map[string]string{
-		"Disabled":          "opts out of it",
-		"example.com/other": "leaves the hints to another controller",
+	early := headlessService()
+	early.Spec.PublishNotReadyAddresses = true
+	for want, service := range map[string]*corev1.Service{
+		"opts out of it":                         routedService(mode, "Disabled"),
+		"leaves the hints to another controller": routedService(mode, "example.com/other"),
+		"since publishNotReadyAddresses is true; DNS gives all of them, unless the Service itself asks for a plan": early,
 	} {
-		in := inputOf(routedService(mode, value), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
+		in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
 		in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere}
 		d := decided(t, in)
 		if d.Delivery != allocate.DeliveryNone || d.IsReported() || len(d.Request.Warnings) > 0 {
-			t.Errorf("%s: by %s, reported: %t, warnings %q", value, d.Delivery, d.IsReported(), d.Request.Warnings)
+			t.Errorf("%s: by %s, reported: %t, warnings %q", want, d.Delivery, d.IsReported(), d.Request.Warnings)
 		}
 		if notes := strings.Join(d.Notes, "; "); !strings.HasPrefix(notes, "ClusterRoutingPolicy near selects the Service") || !strings.HasSuffix(notes, want) {
-			t.Errorf("%s: notes %q", value, notes)
+			t.Errorf("%s: notes %q", want, notes)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func decide(in Input) (Decision, error) {
 	d := Decision{
 		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{
 			TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults,
+			GivesNames: translate.GivesNames(in.Slices),
 		}),
 	}
 	if d.Request.Groups && in.Settings.WithoutGroups {
@@ -53,6 +54,9 @@ func decide(in Input) (Decision, error) {
 			d.unreported++
 		}
 	}
+	if d.Request.Headless {
+		d.byNames(in)
+	}
 	if d.Request.Declined != "" {
 		d.note("%s", d.Request.Declined)
 		d.unreported++
@@ -64,6 +68,9 @@ func decide(in Input) (Decision, error) {
 	case allocate.DeliveryHints:
 		in.Last = in.Last.Hinted()
 	case allocate.DeliveryGroups:
+		if d.Request.Headless {
+			break
+		}
 		if d.Meanwhile, err = meanwhile(in, d.Request); err != nil {
 			return Decision{}, err
 		}
@@ -81,7 +88,7 @@ func decide(in Input) (Decision, error) {
 		d.note("zone %q of an endpoint is none that a node can have, and counts as unknown", zones[0])
 	}
 	if slices.ContainsFunc(in.Slices, isOfNames) {
-		d.note("EndpointSlices of host names (addressType FQDN) are left out: proxies need addresses")
+		d.note("EndpointSlices of host names (addressType FQDN) are left out: %s addresses", d.needing())
 	}
 	return d, nil
 }
@@ -89,6 +96,14 @@ func decide(in Input) (Decision, error) {
 // isOfNames reports whether the slice has host names, which nobody balances load over.
 func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 	return slice.AddressType == discoveryv1.AddressTypeFQDN
+}
+
+// needing is who needs addresses.
+func (d *Decision) needing() string {
+	if d.Request.Headless {
+		return "the records are"
+	}
+	return "proxies need"
 }
 
 // plan makes the plans of all families that there is a slice of.
@@ -132,18 +147,14 @@ func deliveryOf(service *corev1.Service, request translate.Request) allocate.Del
 	switch {
 	case request.NoPlan != "":
 		return allocate.DeliveryNone
-	case request.Groups:
+	case request.Groups || request.Headless:
 		return allocate.DeliveryGroups
 	case request.Source == "" || request.Upstream:
 		return allocate.DeliveryNone
-	case asksNothing(request.Intent) && !translate.HintedUpstream(service):
+	case request.AsksNothing() && !translate.HintedUpstream(service):
 		return allocate.DeliveryNone
 	}
 	return allocate.DeliveryHints
-}
-
-func asksNothing(intent allocate.Intent) bool {
-	return len(intent.Tiers) == 0 && intent.Bound == nil
 }
 
 // NothingToChoose reports whether nothing has to be delivered, because one zone has all

@@ -323,7 +323,7 @@ func clusterPolicy(from written) (request Request, warnings []string) {
 
 // selected is the request of the first policy that selects the Service.
 func selected(from written, policies []anyPolicy) (request Request) {
-	declined := declines(from.service)
+	declined := declines(from)
 	var first *anyPolicy
 	var faults, others []string
 	for i := range policies {
@@ -375,6 +375,13 @@ func policyRequest(from written, policy *anyPolicy, source string) Request {
 	read := policy.read()
 	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source}
 	request.unnamed = read.unnamed && read.Intent.Bound != nil
+	if bound := read.Intent.Bound; bound != nil && IsHeadless(from.service) {
+		plain, warning := withoutWeights(*bound)
+		request.Intent.Bound = &plain
+		if warning != "" {
+			request.Warnings = append(request.Warnings, policy.String()+": "+warning)
+		}
+	}
 	if policy.kind == kindClusterPolicy {
 		request.ClusterPolicy = policy.name
 	} else {

@@ -45,6 +45,12 @@ type Request struct {
 	Upstream bool
 	// Groups says that the Service is for vicinity-proxy.
 	Groups bool
+	// Headless says that clients find the endpoints by DNS. What it answers is read from
+	// groups, and no proxy has to do with it.
+	Headless bool
+	// Hides is what clients miss of a headless Service whose members may find each other by
+	// it, since the Service itself asks for a plan. It is empty for most.
+	Hides string
 	// NoPlan is why no plan can be made for the Service, empty for most.
 	NoPlan string
 	// Warnings are sentences about what is written and has no effect.
@@ -79,6 +85,8 @@ type Options struct {
 	TakeOverAuto bool
 	// Defaults are the policies of the Service's namespace: see ForNamespace.
 	Defaults []*v1alpha1.ClusterRoutingPolicy
+	// GivesNames says that pods have names under that of the Service, as far as that is known.
+	GivesNames bool
 }
 
 // RequestOf reads what a Service asks for. Of several ways to ask, the first in the list of
@@ -111,11 +119,21 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 		request.Warnings = append(request.Warnings, warning)
 	}
 	request.NoPlan = unroutable(service)
+	if IsHeadless(service) {
+		request.byNames(from)
+	}
 	return request.WithGroups(request.Groups)
 }
 
-// WithGroups is the request for delivery by groups, or by hints.
+// AsksNothing reports whether all clients are to use all endpoints.
+func (r *Request) AsksNothing() bool {
+	return len(r.Intent.Tiers) == 0 && r.Intent.Bound == nil
+}
+
+// WithGroups is the request for vicinity-proxy, or for hints. For a headless Service it is
+// the same: DNS has no weights.
 func (r Request) WithGroups(groups bool) Request {
+	groups = groups && !r.Headless
 	r.Groups = groups
 	if r.unnamed {
 		bound := *r.Intent.Bound
@@ -139,6 +157,8 @@ func groups(service *corev1.Service) (wanted bool, warning string) {
 	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
 	case !given || value == "false":
+	case IsHeadless(service) && value == "true":
+		warning = fmt.Sprintf("annotation %s: true has no effect: the Service is headless (clusterIP: None), so no proxy serves it", v1alpha1.AnnotationProxy)
 	case value != "true":
 		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", v1alpha1.AnnotationProxy, value)
 	case proxy != "" && proxy != v1alpha1.ServiceProxyName:
@@ -196,13 +216,14 @@ func (r *Request) FromPolicy() string {
 	return ""
 }
 
-// unroutable is why proxies do not choose among the Service's endpoints, empty if they do.
+// unroutable is why neither proxies nor DNS choose among the Service's endpoints, empty if
+// they do. Local policies are for proxies, so that they mean nothing to a headless Service.
 func unroutable(service *corev1.Service) string {
 	switch {
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return fmt.Sprintf("type ExternalName: the Service is a name for %q and has no endpoints", service.Spec.ExternalName)
-	case service.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "headless (clusterIP: None): clients connect to the addresses that DNS gives them, so there is nothing to route"
+	case IsHeadless(service):
+		return ""
 	case service.Spec.InternalTrafficPolicy != nil && *service.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal:
 		return "internalTrafficPolicy: Local: each node uses its own endpoints only, so there is nothing to divide"
 	}
@@ -322,7 +343,9 @@ func auto(from written) (request Request, warnings []string) {
 		Approach: ApproachAuto,
 		Capacity: AutoCapacity(),
 		Source:   annotation(name, value),
-		Upstream: !from.options.TakeOverAuto,
+		// Kubernetes does nothing about it where the Service is headless: to take it over
+		// must not hide members from each other.
+		Upstream: !from.options.TakeOverAuto || from.peers() != "",
 	}, nil
 }
 
@@ -345,14 +368,17 @@ func HintedUpstream(service *corev1.Service) bool {
 	return isAuto(value) || service.Spec.TrafficDistribution != nil
 }
 
-// declines is why policies cannot select the Service, empty for most: it wants no hints, or
-// another controller writes them.
-func declines(service *corev1.Service) string {
-	switch name, value := heuristic(service); {
+// declines is why policies cannot select the Service, empty for most: it wants no hints,
+// another controller writes them, or clients need all of its members.
+func declines(from written) string {
+	switch name, value := heuristic(from.service); {
 	case disabled(value):
 		return annotation(name, value) + " opts out of it"
 	case strings.Contains(value, "/") && !strings.HasPrefix(value, v1alpha1.PolicyPrefix):
 		return annotation(name, value) + " leaves the hints to another controller"
+	}
+	if peers := from.peers(); peers != "" {
+		return peers + "; DNS gives all of them, unless the Service itself asks for a plan"
 	}
 	return ""
 }

@@ -302,10 +302,6 @@ func TestRequestOfServicesWithoutAPlan(t *testing.T) {
 			`type ExternalName: the Service is a name for "old.example.com" and has no endpoints`,
 		},
 		{
-			corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone},
-			"headless (clusterIP: None): clients connect to the addresses that DNS gives them, so there is nothing to route",
-		},
-		{
 			corev1.ServiceSpec{InternalTrafficPolicy: &local},
 			"internalTrafficPolicy: Local: each node uses its own endpoints only, so there is nothing to divide",
 		},

@@ -93,24 +93,25 @@ func (s *groupSync) requeueAfter(wait time.Duration) {
 func (s *groupSync) run(ctx context.Context) error {
 	name := s.in.Service.Labels[v1alpha1.LabelServiceProxyName]
 	wanted := s.d.Delivery == allocate.DeliveryGroups
+	unproxied := routing.Unproxied(s.in, s.d)
 	written := false
-	if !wanted {
+	if !wanted && !unproxied {
 		var err error
 		if s.d, err = routing.Leaving(s.in, s.d); err != nil {
 			return err
 		}
 	}
-	if wanted || len(s.in.Groups) > 0 {
+	if wanted || len(s.in.Groups) > 0 && !unproxied {
 		var err error
-		if written, err = s.write(ctx, routing.GroupState{Now: s.now, HandOver: wanted && name == ""}); err != nil {
+		if written, err = s.write(ctx, routing.GroupState{Now: s.now, HandOver: wanted && name == "" && !unproxied}); err != nil {
 			return err
 		}
 	}
 	hand := handover.State{
-		Service: s.key.String(), Wanted: wanted, ProxyName: name, Hidden: s.hidden(), Unsliced: s.unsliced(), Groups: s.in.Groups, Written: written,
+		Service: s.key.String(), Wanted: wanted, Headless: unproxied, ProxyName: name, Hidden: s.hidden(), Unsliced: s.unsliced(), Groups: s.in.Groups, Written: written,
 		Grace: s.grace, Memory: s.record.groups.memory,
 	}
-	if wanted {
+	if wanted && !unproxied {
 		var err error
 		if hand.Proxies, err = s.proxies.nodes(ctx); err != nil {
 			return fmt.Errorf("reading which proxies are ready: %w", err)

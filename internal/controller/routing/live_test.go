@@ -44,6 +44,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	t.Run("hints that Kubernetes removes", func(t *testing.T) { c.on(t).stripped(t) })
 	t.Run("hints that a webhook drops", func(t *testing.T) { c.on(t).dropped(t) })
 	t.Run("policies have a status", func(t *testing.T) { c.on(t).policies() })
+	t.Run("a headless Service has groups", func(t *testing.T) { c.on(t).headless(t) })
 	stop()
 	t.Run("a restart writes nothing", func(t *testing.T) { c.on(t).restart(t) })
 	t.Run("what is not asked for any more goes", func(t *testing.T) { c.on(t).goes(t) })
@@ -288,6 +289,67 @@ func (c *cluster) policies() {
 		}
 		return "", err
 	})
+}
+
+// headless makes a headless Service without ports, and then one with an address that has its
+// name. The API server takes what is written of both, and its garbage collector deletes the
+// groups of the first one.
+func (c *cluster) headless(t *testing.T) {
+	c.Make("shop", `
+{apiVersion: v1, kind: Service, metadata: {name: ring, annotations: {"endpointslice.kubernetes.io/same-zone": Require}}, spec: {clusterIP: None, publishNotReadyAddresses: true}}
+`)
+	slice := aSlice("ring", 0, "a a b")
+	slice.Labels[discoveryv1.LabelManagedBy], slice.Labels[corev1.IsHeadlessService] = "example.com", ""
+	slice.Ports = nil
+	if err := c.objects.Create(t.Context(), slice); err != nil {
+		t.Fatal(err)
+	}
+	service := c.waitReason(t, "ring", "Allocated")
+	condition := routing.ConditionOf(service)
+	if len(service.Labels) > 0 || condition.Status != metav1.ConditionTrue || !strings.Contains(condition.Message, "hides from each client those that are not near it") {
+		t.Errorf("labels %v, condition %+v", service.Labels, condition)
+	}
+	groups := func(ctx context.Context) (list v1alpha1.EndpointGroupList, err error) {
+		err = c.objects.List(ctx, &list, client.InNamespace("shop"), client.MatchingLabels{v1alpha1.LabelService: "ring", corev1.IsHeadlessService: ""})
+		return list, err
+	}
+	list, err := groups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, group := range list.Items {
+		text := ""
+		for _, consumer := range group.Spec.Consumers {
+			text += consumer.Zone
+		}
+		said = append(said, fmt.Sprintf("%s:%d", text, len(group.Spec.Endpoints)))
+	}
+	if slices.Sort(said); !slices.Equal(said, []string{"a:2", "b:1", "c:0"}) {
+		t.Errorf("groups %v", said)
+	}
+	eps, err := c.slices(t.Context(), "ring")
+	if err != nil || eps[0].ResourceVersion != slice.ResourceVersion {
+		t.Errorf("the slice is written: %+v, %v", eps, err)
+	}
+	c.waitTold(t, "ring", "TopologyAllocated")
+
+	if err := c.objects.Delete(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	c.Make("shop", `
+{apiVersion: v1, kind: Service, metadata: {name: ring, annotations: {"endpointslice.kubernetes.io/same-zone": Prefer}}, spec: {ports: [{port: 80}]}}
+`)
+	c.Await("the groups to go with their Service", func(ctx context.Context) (string, error) {
+		list, err := groups(ctx)
+		if n := len(list.Items); err == nil && n > 0 {
+			return fmt.Sprintf("%d are left", n), nil
+		}
+		return "", err
+	})
+	if service = c.waitReason(t, "ring", "Allocated"); service.Labels[v1alpha1.LabelRouted] != "true" {
+		t.Errorf("labels %v", service.Labels)
+	}
 }
 
 // restart runs another controller, which finds all as it should be. That it has

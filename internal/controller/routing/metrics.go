@@ -175,9 +175,10 @@ func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *ro
 	return d
 }
 
-// isServed reports whether vicinity-proxy serves a Service, so that its hints do not matter.
+// isServed reports whether groups are in force for a Service: vicinity-proxy serves it, or
+// it is headless.
 func isServed(d *routing.Decision, service *corev1.Service) bool {
-	return d.Delivery == allocate.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
+	return d.Delivery == allocate.DeliveryGroups && (d.Request.Headless || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName)
 }
 
 // figuresOf are the figures of a family by the decision in force. Without one, all zones use

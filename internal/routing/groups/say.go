@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // write is a group as it is and as it is to be.
@@ -126,6 +127,10 @@ func (w *want) content(object *v1alpha1.EndpointGroup, hidden []string) content 
 	}
 	c.labels[v1alpha1.LabelService] = w.Service.Name
 	delete(c.labels, v1alpha1.LabelHandOver)
+	delete(c.labels, corev1.IsHeadlessService)
+	if translate.IsHeadless(w.Service) {
+		c.labels[corev1.IsHeadlessService] = ""
+	}
 	if w.HandOver {
 		c.labels[v1alpha1.LabelHandOver] = "true"
 	}

@@ -26,6 +26,8 @@ type State struct {
 	// Wanted says that groups are to deliver the Service's plan, which another proxy's
 	// never asks for.
 	Wanted bool
+	// Headless says that only DNS reads the groups.
+	Headless bool
 	// ProxyName is the name of the proxy that the Service's label gives it to, empty
 	// for kube-proxy.
 	ProxyName string
@@ -83,7 +85,7 @@ type Phase string
 
 // The phases.
 const (
-	// PhaseIdle is kube-proxy's alone, without groups.
+	// PhaseIdle is kube-proxy's alone, without groups, or no proxy's, with any.
 	PhaseIdle Phase = "Idle"
 	// PhaseTaking is kube-proxy's, while proxies program the groups as well.
 	PhaseTaking Phase = "Taking"
@@ -118,6 +120,8 @@ type Step struct {
 func (h State) Next(now time.Time) Step {
 	ours := h.ProxyName == v1alpha1.ServiceProxyName
 	switch {
+	case h.Headless:
+		return h.unproxied(ours)
 	case h.Wanted && ours:
 		return h.served(now)
 	case h.Wanted:
@@ -129,6 +133,18 @@ func (h State) Next(now time.Time) Step {
 		}
 	}
 	return h.returning(now)
+}
+
+// unproxied is the step of a Service that no proxy serves. DNS gives all endpoints as soon as
+// there are no groups, so that these have to stay for nobody.
+func (h State) unproxied(ours bool) Step {
+	switch {
+	case ours:
+		return Step{Phase: PhaseIdle, Release: true}
+	case !h.Wanted && len(h.Groups) > 0:
+		return Step{Phase: PhaseLeft}
+	}
+	return Step{Phase: PhaseIdle}
 }
 
 func (h State) served(now time.Time) Step {

@@ -34,6 +34,13 @@ func TestHandOverNext(t *testing.T) {
 		note  string // part of the notes
 	}{
 		{name: "nothing", state: State{}, want: "Idle"},
+		{name: "headless, and nothing", state: State{Headless: true}, want: "Idle"},
+		{name: "headless: no proxy is waited for", state: State{Headless: true, Wanted: true, Groups: groups, Written: true}, want: "Idle"},
+		{name: "headless: no grace", state: State{Headless: true, Groups: groups, Written: true, Grace: time.Minute}, want: "Left"},
+		{
+			name:  "headless, with the label of vicinity-proxy",
+			state: State{Headless: true, Wanted: true, ProxyName: v1alpha1.ServiceProxyName, Groups: groups, Written: true}, want: "Idle release",
+		},
 		{
 			name:  "not all groups are written",
 			state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: versions(groups)}},

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,16 +47,16 @@ type Options struct {
 // Register has a manager serve the webhook. The manager's scheme must have the policies;
 // its cache has them from the start then.
 func Register(mgr manager.Manager, o Options) {
-	j := judge{Options: o, policies: mgr.GetClient()}
+	j := judge{Options: o, objects: mgr.GetClient()}
 	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
 		Webhook: "service", OnFailure: admission.FailOpen, Metrics: o.Metrics,
 	})
 }
 
-// judge judges Services by the policies that there are.
+// judge judges Services by the policies, and by the slices that there are.
 type judge struct {
 	Options
-	policies client.Reader
+	objects client.Reader
 }
 
 func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service]) (admission.Verdict, error) {
@@ -77,8 +78,28 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service])
 		return admission.Verdict{}, err // what a Service asks for may be in a policy
 	}
 	return admission.Verdict{Warnings: j.warnings(translate.RequestOf(named, policies, translate.Options{
-		TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults,
+		TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
 	}))}, nil
+}
+
+// givesNames reports whether pods are known to have names under a headless Service. Where
+// that cannot be read a warning less is given.
+func (j judge) givesNames(ctx context.Context, service *corev1.Service) bool {
+	if !translate.IsHeadless(service) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var list discoveryv1.EndpointSliceList
+	if err := j.objects.List(ctx, &list, client.InNamespace(service.Namespace),
+		client.MatchingLabels{discoveryv1.LabelServiceName: service.Name}); err != nil {
+		return false
+	}
+	eps := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i := range list.Items {
+		eps[i] = &list.Items[i]
+	}
+	return translate.GivesNames(eps)
 }
 
 // inNamespace is the Service with its namespace, which a review's object may lack.
@@ -102,14 +123,14 @@ func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var list v1alpha1.RoutingPolicyList
-	if err := j.policies.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := j.objects.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, nil, fmt.Errorf("listing RoutingPolicies of %s: %w", namespace, err)
 	}
 	for i := range list.Items {
 		policies = append(policies, &list.Items[i])
 	}
 	var all v1alpha1.ClusterRoutingPolicyList
-	if err := j.policies.List(ctx, &all); err != nil {
+	if err := j.objects.List(ctx, &all); err != nil {
 		return policies, nil, fmt.Errorf("listing ClusterRoutingPolicies: %w", err)
 	}
 	for i := range all.Items {
@@ -120,7 +141,7 @@ func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1
 	}
 	found := new(metav1.PartialObjectMetadata)
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err = j.policies.Get(ctx, client.ObjectKey{Name: namespace}, found)
+	err = j.objects.Get(ctx, client.ObjectKey{Name: namespace}, found)
 	switch {
 	case apierrors.IsNotFound(err):
 		return policies, nil, nil // it is newer than what is in memory
@@ -139,6 +160,13 @@ func (j judge) warnings(request translate.Request) []string {
 	}
 	switch {
 	case request.Source == "" || request.Upstream:
+	case request.Headless && request.AsksNothing():
+	case request.Headless && j.WithoutGroups:
+		said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, translate.GroupsAreOff))
+	case request.Headless:
+		if request.Hides != "" {
+			said = append(said, request.Hides)
+		}
 	case request.NoPlan != "":
 		// A policy is for many Services, of which some have no use for it.
 		if request.FromPolicy() == "" {

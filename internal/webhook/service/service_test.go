@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,10 +16,11 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// reader lists policies.
+// reader lists policies, and the slices of the Service web.
 type reader struct {
 	client.Reader
 	policies []v1alpha1.RoutingPolicy
+	slices   []discoveryv1.EndpointSlice
 	// defaults are for namespaces such as shop, which is labelled near=yes.
 	defaults []v1alpha1.ClusterRoutingPolicy
 	err      error
@@ -40,6 +42,13 @@ func (r reader) List(_ context.Context, list client.ObjectList, options ...clien
 	}
 	if all, ok := list.(*v1alpha1.ClusterRoutingPolicyList); ok {
 		all.Items = slices.Clone(r.defaults)
+		return r.err
+	}
+	if eps, ok := list.(*discoveryv1.EndpointSliceList); ok {
+		if o.Namespace != "shop" || o.LabelSelector.String() != "kubernetes.io/service-name=web" {
+			return errors.New("only slices of the Service are expected")
+		}
+		eps.Items = slices.Clone(r.slices)
 		return r.err
 	}
 	policies, ok := list.(*v1alpha1.RoutingPolicyList)
@@ -70,6 +79,16 @@ const (
 func with(s *corev1.Service, change func(*corev1.Service)) *corev1.Service {
 	change(s)
 	return s
+}
+
+func headless(s *corev1.Service) {
+	s.Spec.ClusterIP = corev1.ClusterIPNone
+}
+
+// early has a headless Service publish addresses that are not ready.
+func early(s *corev1.Service) {
+	headless(s)
+	s.Spec.PublishNotReadyAddresses = true
 }
 
 func local(s *corev1.Service) {
@@ -116,9 +135,19 @@ func TestJudge(t *testing.T) {
 			name: "a policy that is not there", object: of(mode + "vicinity.dev/hadr"),
 			warnings: []string{`annotation service.kubernetes.io/topology-mode: no RoutingPolicy "hadr" is known in namespace "shop"`},
 		},
+		{name: "headless", object: with(of(sameZone+"Require"), headless)},
+		{name: "headless, all endpoints", object: with(of(sameZone+"Balanced"), headless)},
 		{
-			name: "headless", object: with(of(sameZone+"Require"), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }),
-			warnings: []string{"annotation endpointslice.kubernetes.io/same-zone: Require has no effect: headless"},
+			name: "headless, for a proxy", object: with(of(sameZone+"Require", proxy), headless),
+			warnings: []string{"annotation vicinity.dev/proxy: true has no effect: the Service is headless (clusterIP: None)"},
+		},
+		{
+			name: "headless, by weights", object: with(of(mode+"vicinity.dev/weighted"), headless),
+			warnings: []string{"RoutingPolicy weighted: the algorithm local-opt weighs endpoints, which the DNS records of a headless Service cannot; optimal holds"},
+		},
+		{
+			name: "members of their own", object: with(of(sameZone+"Require"), early),
+			warnings: []string{"its members may find each other by its name, since publishNotReadyAddresses is true: annotation endpointslice.kubernetes.io/same-zone: Require hides from each client those that are not near it, and all where none is near; names"},
 		},
 		{
 			name: "impossible keys", object: of(keys + "*,zone"),
@@ -164,7 +193,7 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			j := judge{policies: reader{policies: []v1alpha1.RoutingPolicy{hard, racks, weighted}}}
+			j := judge{objects: reader{policies: []v1alpha1.RoutingPolicy{hard, racks, weighted}}}
 			before := test.object.DeepCopy()
 			said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
 			begin(t, "faults", said.Faults, test.faults)
@@ -190,7 +219,7 @@ func begin(t *testing.T, what string, got, want []string) {
 // Without the policies it is not known what a Service asks for, but what is impossible
 // is so whatever they say.
 func TestJudgeWithoutPolicies(t *testing.T) {
-	j := judge{policies: reader{err: errors.New("no connection")}}
+	j := judge{objects: reader{err: errors.New("no connection")}}
 	said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
 	if len(said.Faults)+len(said.Warnings) > 0 || err == nil || err.Error() != "listing RoutingPolicies of shop: no connection" {
 		t.Errorf("%+v", said)
@@ -210,7 +239,7 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 		"no":  nil,
 	} {
 		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
-		j := judge{policies: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
+		j := judge{objects: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
 		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
 		begin(t, "warnings", said.Warnings, want)
 		if err != nil {
@@ -221,11 +250,37 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 
 // Auto is upstream's, who does it where hints are enough, or Vicinity's.
 func TestJudgeTakesOverAuto(t *testing.T) {
-	headless := with(of(mode+"Auto"), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone })
+	inside := corev1.ServiceInternalTrafficPolicyLocal
+	object := with(of(mode+"Auto"), func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &inside })
 	for takeOver, want := range map[bool]int{false: 0, true: 1} {
-		j := judge{Options: Options{TakeOverAuto: takeOver}, policies: reader{}}
-		if said, _ := j.judge(t.Context(), admission.Write[corev1.Service]{Object: headless, Namespace: "shop"}); len(said.Warnings) != want {
+		j := judge{Options: Options{TakeOverAuto: takeOver}, objects: reader{}}
+		if said, _ := j.judge(t.Context(), admission.Write[corev1.Service]{Object: object, Namespace: "shop"}); len(said.Warnings) != want {
 			t.Errorf("taken over %t: %q", takeOver, said.Warnings)
+		}
+	}
+}
+
+// The pods of a StatefulSet are known once there are any: who annotates their governing
+// Service then is warned.
+func TestJudgeMembers(t *testing.T) {
+	named := []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Hostname: new("web-0")}}}}
+	hidden := []string{"its members may find each other by its name, since pods have names under it, as those of a StatefulSet: annotation"}
+	for _, test := range []struct {
+		name           string
+		object, stored *corev1.Service
+		slices         []discoveryv1.EndpointSlice
+		want           []string
+	}{
+		{name: "new", object: with(of(sameZone+"Prefer"), headless), slices: named},
+		{name: "annotated later", object: with(of(sameZone+"Prefer"), headless), stored: with(of(), headless), slices: named, want: hidden},
+		{name: "pods without names", object: with(of(sameZone+"Prefer"), headless), stored: with(of(), headless), slices: make([]discoveryv1.EndpointSlice, 2)},
+		{name: "with an address", object: of(sameZone + "Prefer"), stored: of(), slices: named},
+	} {
+		j := judge{objects: reader{slices: test.slices}}
+		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
+		begin(t, test.name, said.Warnings, test.want)
+		if err != nil || len(said.Faults) > 0 {
+			t.Errorf("%s: %+v, %v", test.name, said, err)
 		}
 	}
 }
@@ -233,7 +288,7 @@ func TestJudgeTakesOverAuto(t *testing.T) {
 // TestSwitchedOff warns of what has no effect in a cluster whose administrator has switched
 // a delivery off.
 func TestSwitchedOff(t *testing.T) {
-	const prefer, require = sameZone + "Prefer", sameZone + "Require"
+	const prefer, require, none = sameZone + "Prefer", sameZone + "Require", "headless=yes"
 	const hintsOff, groupsOff = "has no effect: delivery by hints is switched off", "annotation vicinity.dev/proxy has no effect: delivery by groups is switched off"
 	noHints, noGroups, neither := Options{WithoutHints: true, TakeOverAuto: true}, Options{WithoutGroups: true}, Options{WithoutHints: true, WithoutGroups: true}
 	for _, test := range []struct {
@@ -249,9 +304,16 @@ func TestSwitchedOff(t *testing.T) {
 		{noGroups, []string{prefer, proxy}, []string{groupsOff}},
 		{noGroups, []string{require}, []string{"and delivery by groups is switched off in this cluster"}},
 		{neither, []string{prefer, proxy}, []string{groupsOff, hintsOff}},
+		{noHints, []string{none, require}, nil},
+		{noGroups, []string{none, require}, []string{"same-zone: Require has no effect: delivery by groups is switched off"}},
+		{noGroups, []string{none, sameZone + "Balanced"}, nil},
 	} {
-		j := judge{Options: test.options, policies: reader{}}
-		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(test.lines...), Namespace: "shop"})
+		j := judge{Options: test.options, objects: reader{}}
+		object := of(test.lines...)
+		if test.lines[0] == none {
+			headless(object)
+		}
+		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: object, Namespace: "shop"})
 		if len(said.Warnings) != len(test.want) || len(said.Faults) > 0 || err != nil {
 			t.Errorf("%+v, %q: %+v, want %q", test.options, test.lines, said, test.want)
 			continue

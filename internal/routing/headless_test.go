@@ -1,0 +1,273 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// headlessService has annotations given as key and value in turn.
+func headlessService(annotations ...string) *corev1.Service {
+	service := routedService(annotations...)
+	service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	return service
+}
+
+// hostnames gives all endpoints names, as the pods of a StatefulSet have them.
+func hostnames(eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	n := 0
+	for _, slice := range eps {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].Hostname = new(fmt.Sprintf("web-%d", n))
+			n++
+		}
+	}
+	return eps
+}
+
+// selectingAll is a policy of the cluster that requires the zone of all Services.
+func selectingAll() *v1alpha1.ClusterRoutingPolicy {
+	policy := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
+	policy.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	policy.Spec.Mode, policy.Spec.Level = v1alpha1.Require, v1alpha1.Zone
+	return policy
+}
+
+// A headless Service is planned as one that vicinity-proxy serves, step by step, and its
+// groups say the same but for the label by which no proxy sees them.
+func TestHeadlessIsPlannedAsGroups(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := newGroupScene(rt)
+		s.in.Policies[0].Spec.Algorithm = "optimal"
+		served, dns := s.clone(), s.clone()
+		for range rapid.IntRange(1, 4).Draw(rt, "steps") {
+			s.change()
+			for _, w := range []*groupWorld{served, dns} {
+				w.in.Slices, w.in.Cluster, w.now = s.in.Slices, s.in.Cluster, s.now
+				w.in.Service = s.in.Service.DeepCopy()
+				// The default of proxies has weights.
+				if _, near := w.in.Service.Annotations[sameZone]; near {
+					w.in.Service.Annotations = map[string]string{mode: "vicinity.dev/weighted", v1alpha1.AnnotationProxy: "true"}
+				}
+				w.in.Service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
+			}
+			if dns.in.Service.Spec.ClusterIP = corev1.ClusterIPNone; len(dns.in.Service.Annotations) == 1 {
+				continue // only vicinity-proxy is asked for
+			}
+			delete(dns.in.Service.Annotations, v1alpha1.AnnotationProxy)
+			delete(dns.in.Service.Labels, v1alpha1.LabelServiceProxyName)
+			want, got := served.decide(), dns.decide()
+			if !reflect.DeepEqual(got.Families, want.Families) || got.Delivery != want.Delivery || got.Meanwhile != nil {
+				rt.Fatalf("got\n%+v\nwant\n%+v", got, want)
+			}
+			served.sync(want)
+			dns.sync(got)
+			if got, want := dns.text(), served.text(); got != want {
+				rt.Fatalf("got\n%swant\n%s", got, want)
+			}
+			for name, g := range dns.groups {
+				labels := maps.Clone(g.Labels)
+				if _, marked := labels[corev1.IsHeadlessService]; !marked {
+					rt.Fatalf("%s has the labels %v", name, labels)
+				}
+				delete(labels, corev1.IsHeadlessService)
+				if !maps.Equal(labels, served.groups[name].Labels) {
+					rt.Fatalf("%s has the labels %v, want %v", name, labels, served.groups[name].Labels)
+				}
+			}
+		}
+	})
+}
+
+// headlessWorld has a headless Service with its groups.
+func headlessWorld(t *testing.T, eps []*discoveryv1.EndpointSlice, annotations ...string) *groupWorld {
+	t.Helper()
+	return newGroupWorld(t, inputOf(headlessService(annotations...), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
+}
+
+// A headless Service may have no ports, or pods with different ones, and slices that
+// somebody wrote.
+func TestGroupsOfHeadlessServices(t *testing.T) {
+	portless := slicesOf("a b c")
+	portless[0].Ports = nil
+	differing := slicesOf("a b", "a c")
+	differing[1].Ports[0].Port = new(int32(8080))
+	foreign := slicesOf("a b c")
+	foreign[0].Labels[discoveryv1.LabelManagedBy] = "example.com"
+	for i := range foreign[0].Endpoints {
+		foreign[0].Endpoints[i].NodeName = nil
+	}
+	both := slicesOf("a b c", "a b c")
+	both[1].AddressType = discoveryv1.AddressTypeIPv6
+	for i := range both[1].Endpoints {
+		both[1].Endpoints[i].Addresses[0] = fmt.Sprintf("fd00::%d", i+1)
+	}
+	own := func(family string, more ...string) []string {
+		const tiers = " tiers topology.kubernetes.io/zone"
+		return append([]string{family + " a1 -> a not b c" + tiers, family + " b2 -> b not a c" + tiers, family + " c3 -> c not a b" + tiers}, more...)
+	}
+	const http = "http TCP 80"
+	for _, test := range []struct {
+		name  string
+		eps   []*discoveryv1.EndpointSlice
+		want  []string
+		ports string // that groups have, in order
+	}{
+		{name: "no ports", eps: portless, want: own("IPv4")},
+		{name: "ports that differ", eps: differing, ports: "http TCP 80, http TCP 8080", want: []string{
+			"IPv4 a1 -> a not b c tiers topology.kubernetes.io/zone", "IPv4 a3 -> a not b c tiers topology.kubernetes.io/zone",
+			"IPv4 b2 -> b not a c tiers topology.kubernetes.io/zone", "IPv4 c4 -> c not a b tiers topology.kubernetes.io/zone",
+		}},
+		{name: "slices by hand", eps: foreign, ports: http, want: own("IPv4")},
+		{name: "both families", eps: both, ports: http, want: own("IPv4", own("IPv6")...)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := headlessWorld(t, test.eps, sameZone, "Require")
+			w.settle(w.decide(), GroupState{})
+			w.expectGroups(t, test.want...)
+			var ports []string
+			for _, g := range w.groups {
+				for _, p := range g.Spec.Ports {
+					ports = append(ports, fmt.Sprintf("%s %s %d", p.Name, p.Protocol, p.Port))
+				}
+				if _, marked := g.Labels[corev1.IsHeadlessService]; !marked {
+					t.Errorf("%s has the labels %v", g.Name, g.Labels)
+				}
+			}
+			slices.Sort(ports)
+			if got := strings.Join(slices.Compact(ports), ", "); got != test.ports {
+				t.Errorf("ports %s, want %s", got, test.ports)
+			}
+		})
+	}
+}
+
+func TestConditionOfHeadlessServices(t *testing.T) {
+	const answers = ". vicinity-dns answers by that; any other DNS server gives all endpoints to every client"
+	const members = "its members may find each other by its name, since pods have names under it, as those of a StatefulSet: annotation endpointslice.kubernetes.io/same-zone: Prefer hides from each client those that are not near it; names of single pods stay"
+	for _, test := range []struct {
+		name            string
+		in              Input
+		delivery        allocate.Delivery
+		reported        bool
+		reason, message string
+	}{
+		{
+			name: "divided", in: inputOf(headlessService(sameZone, "Prefer"), nil, slicesOf("a a b b c c")), delivery: allocate.DeliveryGroups, reported: true,
+			reason: "Allocated", message: "endpoints are divided among zones by optimal, the overload stays below 50 %" + answers,
+		},
+		{
+			name: "hard", in: inputOf(headlessService(sameZone, "Require"), nil, slicesOf("a b")), delivery: allocate.DeliveryGroups, reported: true,
+			reason: "Allocated", message: "each zone uses its nearest endpoints" + answers + ". there are zones that reach no endpoint, since what is asked for allows no farther one",
+		},
+		{
+			name: "no endpoint", in: inputOf(headlessService(sameZone, "Prefer"), nil, slicesOf("")), delivery: allocate.DeliveryGroups, reported: true,
+			reason: "Waiting", message: "balanced: no endpoint is ready",
+		},
+		{
+			name: "members", in: inputOf(headlessService(sameZone, "Prefer"), nil, hostnames(slicesOf("a b c"))), delivery: allocate.DeliveryGroups, reported: true,
+			reason: "Allocated", message: "endpoints are divided among zones by optimal, the overload stays below 50 %" + answers + ". " + members,
+		},
+		{name: "members and a policy", in: withPolicy(inputOf(headlessService(), nil, hostnames(slicesOf("a b c")))), delivery: allocate.DeliveryNone},
+		{name: "members that are asleep and a policy", in: withPolicy(inputOf(headlessService(), nil, slicesOf(""))), delivery: allocate.DeliveryNone},
+		{
+			name: "a policy", in: withPolicy(inputOf(headlessService(), nil, slicesOf("a b c"))), delivery: allocate.DeliveryGroups, reported: true,
+			reason: "Allocated", message: "each zone uses its nearest endpoints" + answers,
+		},
+		{
+			name: "hints are off", in: without(inputOf(headlessService(sameZone, "Require"), nil, slicesOf("a b c")), func(s *Settings) { s.WithoutHints = true }), delivery: allocate.DeliveryGroups, reported: true,
+			reason: "Allocated", message: "each zone uses its nearest endpoints" + answers,
+		},
+		{
+			name: "groups are off", in: without(inputOf(headlessService(sameZone, "Require"), nil, slicesOf("a b c")), func(s *Settings) { s.WithoutGroups = true }), delivery: allocate.DeliveryNone, reported: true,
+			reason:  "NotRouted",
+			message: "annotation endpointslice.kubernetes.io/same-zone: Require has no effect: delivery by groups is switched off in this cluster, and DNS reads the plan of a headless Service from groups",
+		},
+		{
+			name: "groups are off and a policy", in: without(withPolicy(inputOf(headlessService(), nil, slicesOf("a b c"))), func(s *Settings) { s.WithoutGroups = true }), delivery: allocate.DeliveryNone,
+		},
+		{
+			name: "for vicinity-proxy", in: inputOf(headlessService(v1alpha1.AnnotationProxy, "true"), nil, slicesOf("a b c")), delivery: allocate.DeliveryNone, reported: true,
+			reason:  "NotRouted",
+			message: "headless (clusterIP: None): nothing is asked for, so DNS gives all endpoints to every client. annotation vicinity.dev/proxy: true has no effect: the Service is headless (clusterIP: None), so no proxy serves it",
+		},
+		{
+			name: "Kubernetes' heuristic", in: inputOf(headlessService(mode, "Auto"), nil, slicesOf("a b c")), delivery: allocate.DeliveryNone, reported: true,
+			reason:  "NotRouted",
+			message: "headless (clusterIP: None): Kubernetes does nothing about annotation service.kubernetes.io/topology-mode: Auto there, and Vicinity leaves it alone, so DNS gives all endpoints to every client",
+		},
+		{name: "all endpoints", in: inputOf(headlessService(sameZone, "Balanced"), nil, slicesOf("a b c")), delivery: allocate.DeliveryNone},
+		{name: "nothing", in: inputOf(headlessService(), nil, slicesOf("a b c")), delivery: allocate.DeliveryNone},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.in.Cluster = inputOf(nil, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), nil).Cluster
+			d := decided(t, test.in)
+			if d.Delivery != test.delivery || d.IsReported() != test.reported || d.Meanwhile != nil {
+				t.Fatalf("by %s, reported: %t, notes %q, meanwhile %+v", d.Delivery, d.IsReported(), d.Notes, d.Meanwhile)
+			}
+			if !test.reported {
+				return
+			}
+			if got := d.Condition(); got.Reason != test.reason || got.Message != test.message {
+				t.Errorf("got\n%s %q\nwant\n%s %q", got.Reason, got.Message, test.reason, test.message)
+			}
+		})
+	}
+}
+
+func withPolicy(in Input) Input {
+	in.Defaults = []*v1alpha1.ClusterRoutingPolicy{selectingAll()}
+	return in
+}
+
+func without(in Input, change func(*Settings)) Input {
+	change(&in.Settings)
+	return in
+}
+
+// A policy that planned for a Service goes on when its last pod is gone: otherwise the next
+// pod would be everybody's for a moment.
+func TestPolicyKeepsAHeadlessServiceWithoutEndpoints(t *testing.T) {
+	w := headlessWorld(t, slicesOf("a b c"))
+	w.in = withPolicy(w.in)
+	w.settle(w.decide(), GroupState{})
+	w.in.Slices = slicesOf("")
+	w.settle(w.decide(), GroupState{})
+	if len(w.groups) == 0 {
+		t.Error("there are no groups")
+	}
+}
+
+func TestUnproxied(t *testing.T) {
+	dns := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.IsHeadlessService: ""}}}
+	for _, test := range []struct {
+		name     string
+		service  *corev1.Service
+		groups   []*v1alpha1.EndpointGroup
+		delivery allocate.Delivery
+		want     bool
+	}{
+		{"headless", headlessService(), nil, allocate.DeliveryGroups, true},
+		{"headless, with groups for proxies", headlessService(), []*v1alpha1.EndpointGroup{{}}, allocate.DeliveryNone, true},
+		{"with an address", routedService(), nil, allocate.DeliveryNone, false},
+		{"headless before", routedService(), []*v1alpha1.EndpointGroup{dns}, allocate.DeliveryHints, true},
+		{"headless before, for a proxy now", routedService(), []*v1alpha1.EndpointGroup{dns}, allocate.DeliveryGroups, false},
+		{"some for proxies", routedService(), []*v1alpha1.EndpointGroup{dns, {}}, allocate.DeliveryNone, false},
+	} {
+		if got := Unproxied(Input{Service: test.service, Groups: test.groups}, Decision{Delivery: test.delivery}); got != test.want {
+			t.Errorf("%s: %t", test.name, got)
+		}
+	}
+}
