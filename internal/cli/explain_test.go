@@ -66,6 +66,12 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	named := aService("shop", "elsewhere", nil)
 	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "shop.example.com"
 	objects = append(objects,
+		headless(aService("data", "db", prefer)),
+		headless(aService("data", "feed", map[string]string{v1alpha1.AnnotationTopologyKeys: "kubernetes.io/hostname,topology.kubernetes.io/zone"})),
+		headless(aService("data", "log", nil)),
+		aSlice("data", "db", "a=1", "b=1", "c=1"),
+		aSlice("data", "feed", "a=3", "b=3"),
+		aSlice("data", "log", "a=1", "b=1"),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "attic"}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"near": "true"}}},
 		aService("team", "api", nil),
@@ -100,6 +106,10 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 			continue
 		}
 		switch slice.Labels[discoveryv1.LabelServiceName] {
+		case "db":
+			for i := range slice.Endpoints {
+				slice.Endpoints[i].Hostname = new(fmt.Sprintf("db-%d", i))
+			}
 		case "near":
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
@@ -174,6 +184,11 @@ func aService(namespace, name string, annotations map[string]string) *corev1.Ser
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 		},
 	}
+}
+
+func headless(service *corev1.Service) *corev1.Service {
+	service.Spec.ClusterIP = corev1.ClusterIPNone
+	return service
 }
 
 // aSlice has numbers of ready endpoints by the letter of their zone, on its nodes in
@@ -321,6 +336,11 @@ func TestExplainGolden(t *testing.T) {
 		{"elsewhere-answer.txt", []string{"elsewhere"}},
 		{"both-answer.txt", []string{"both", "-n", "ops"}},
 		{"opted-out-answer.txt", []string{"out", "-n", "team"}},
+		{"members-answer.txt", []string{"db", "-n", "data"}},
+		{"headless-answer.txt", []string{"feed", "-n", "data"}},
+		{"headless-plain-answer.txt", []string{"log", "-n", "data"}},
+		{"headless.txt", []string{"feed", "-n", "data", "--all"}},
+		{"headless-plain.yaml", []string{"log", "-n", "data", "-o", "yaml"}},
 		{"web.txt", []string{"svc/web", "--all"}},
 		{"web.json", []string{"service/web", "-o", "json"}},
 		{"near.txt", []string{"near", "--all"}},

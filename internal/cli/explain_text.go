@@ -107,6 +107,8 @@ func deliveryText(e *inspect.Explanation) string {
 		return "Hints, for any proxy"
 	case e.AwaitsProxy:
 		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groups)
+	case e.Delivery == allocate.DeliveryGroups && e.Headless:
+		return "Groups, for vicinity-dns, which answers from " + groups
 	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0 && e.Written != nil && !*e.Written:
 		return "Groups, for vicinity-proxy; none is written yet"
 	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0:
@@ -115,7 +117,7 @@ func deliveryText(e *inspect.Explanation) string {
 		return "Groups, for vicinity-proxy, which serves the Service from " + groups
 	case e.LeftAlone != "":
 		return "None: vicinity-controller leaves the Service alone, since " + e.LeftAlone
-	case e.Upstream:
+	case e.Upstream && !e.Headless:
 		return "None by Vicinity: Kubernetes does itself what is asked for"
 	}
 	return "None: nothing is to be delivered"

@@ -70,7 +70,7 @@ func writePlanSection(p *page, s *inspect.Section) {
 	if s.Source != "" {
 		lines = append(lines, "written as: "+s.Source)
 	}
-	if s.Upstream {
+	if s.Upstream && !s.Request.Headless {
 		lines = append(lines, "done by: Kubernetes itself, unless Vicinity is told to take it over")
 	}
 	for _, warning := range s.Warnings {

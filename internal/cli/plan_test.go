@@ -60,6 +60,7 @@ func TestPlanGolden(t *testing.T) {
 		{"pods.txt", []string{"-f", planPods}},
 		{"policies.txt", []string{"-f", "testdata/plan/policies.yaml"}},
 		{"policies-flags.txt", []string{"-f", "testdata/plan/policies.yaml", "--overload-threshold", "10%", "shop/web"}},
+		{"headless.txt", []string{"-f", "testdata/plan/headless.yaml", "--details"}},
 		{"kube-system.txt", []string{"-f", planCluster, "-n", "kube-system"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

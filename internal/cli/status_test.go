@@ -19,6 +19,7 @@ func TestStatusGolden(t *testing.T) {
 	}{
 		{"all.txt", nil},
 		{"wide.txt", []string{"-A", "-o", "wide"}},
+		{"data.txt", []string{"-n", "data"}},
 		{"ops.json", []string{"-n", "ops", "-o", "json"}},
 		{"ops.yaml", []string{"-n", "ops", "-o", "yaml"}},
 	} {

@@ -27,6 +27,7 @@ type Explanation struct {
 	ClusterPolicy string            `json:"clusterPolicy,omitempty"`
 	Tiers         topology.Tiers    `json:"tiers,omitempty"`
 	Upstream      bool              `json:"upstream,omitempty"`
+	Headless      bool              `json:"headless,omitempty"` // DNS delivers the plan, and no proxy
 	Delivery      allocate.Delivery `json:"delivery"`
 	Undelivered   bool              `json:"undelivered,omitempty"` // the plan cannot be expressed, so it is not in force
 	LeftAlone     string            `json:"leftAlone,omitempty"`   // why, if Vicinity does nothing whatever is asked for
@@ -127,7 +128,7 @@ func Explain(in Reading) (*Explanation, error) {
 	e := &Explanation{
 		Namespace: service.Namespace, Service: service.Name,
 		AsksFor: explain.Intent(request.Intent), Approach: string(request.Approach), Source: request.Source,
-		Policy: request.Policy, ClusterPolicy: request.ClusterPolicy, Tiers: request.Intent.Tiers, Upstream: request.Upstream,
+		Policy: request.Policy, ClusterPolicy: request.ClusterPolicy, Tiers: request.Intent.Tiers, Upstream: request.Upstream, Headless: request.Headless,
 		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: in.LeftAlone, Groups: len(in.Groups),
 		Meanwhile: interimOf(d.Meanwhile), NoPlan: request.NoPlan, Families: []Family{}, NoProxy: stockLeaves(service),
 		Pending: in.pending(d), Held: hints.Held(in.Slices), Warnings: in.warnings(&d),
@@ -225,7 +226,9 @@ func (in *Reading) question(d *routing.Decision, ready []translate.Endpoint) exp
 	if d.Delivery == allocate.DeliveryGroups {
 		q.Delivery = allocate.DeliveryGroups
 	}
-	q.Algorithms = carried(q.Delivery)
+	if q.Algorithms = carried(q.Delivery); request.Headless {
+		q.Algorithms = withoutWeights(q.Algorithms)
+	}
 	q.Nodes, _ = routing.NodeTiers(cluster, request, d.Delivery, ready)
 	return q
 }

@@ -43,6 +43,11 @@ func carried(d allocate.Delivery) []allocate.Algorithm {
 	return slices.DeleteFunc(slices.Clone(allocate.Algorithms()), func(a allocate.Algorithm) bool { return !d.CanCarry(a) })
 }
 
+// withoutWeights are the algorithms whose plans DNS can carry, as hints can.
+func withoutWeights(algorithms []allocate.Algorithm) []allocate.Algorithm {
+	return slices.DeleteFunc(slices.Clone(algorithms), func(a allocate.Algorithm) bool { return a.Weighted() })
+}
+
 // mostNamed is how many things of many a sentence names.
 const mostNamed = 3
 

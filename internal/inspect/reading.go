@@ -60,7 +60,7 @@ func (in *Reading) abandoned() string {
 // awaitsProxy reports whether stock proxies serve a Service whose plan is for
 // vicinity-proxy.
 func awaitsProxy(service *corev1.Service, delivery allocate.Delivery) bool {
-	return delivery == allocate.DeliveryGroups && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
+	return delivery == allocate.DeliveryGroups && !translate.IsHeadless(service) && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
 }
 
 // withoutAddresses says why there is no family to plan for.

@@ -68,6 +68,8 @@ type Manifests interface {
 	Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy
 	// Endpoints are those of a Service, by family.
 	Endpoints(service *corev1.Service, cluster *translate.Cluster) translate.Families
+	// GivesNames reports whether pods have names under that of a Service.
+	GivesNames(service *corev1.Service) bool
 }
 
 // Planner plans for the Services of manifests.
@@ -83,7 +85,9 @@ type Planner struct {
 
 // Sections are those of one Service: one, or one for each of its families.
 func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
-	request := translate.RequestOf(service, p.Policies, translate.Options{Defaults: p.Manifests.Defaults(service.Namespace)})
+	request := translate.RequestOf(service, p.Policies, translate.Options{
+		Defaults: p.Manifests.Defaults(service.Namespace), GivesNames: p.Manifests.GivesNames(service),
+	})
 	section := Section{Namespace: service.Namespace, Service: service.Name, NoPlan: request.NoPlan}
 	section.ask(request)
 	if section.NoPlan != "" {
@@ -121,7 +125,12 @@ const noEndpoint = "no endpoint is ready"
 func (s *Section) ask(request translate.Request) {
 	s.Request = request
 	s.AsksFor, s.Source, s.Tiers = explain.Intent(request.Intent), request.Source, request.Intent.Tiers
-	s.Upstream, s.Warnings = request.Upstream, request.Warnings
+	s.Upstream, s.Warnings = request.Upstream, slices.Clone(request.Warnings)
+	for _, sentence := range []string{request.Declined, request.Hides} {
+		if sentence != "" {
+			s.Warnings = append(s.Warnings, sentence)
+		}
+	}
 }
 
 // compare compares the plans for the endpoints of one family.
@@ -131,7 +140,11 @@ func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
 		return nil
 	}
 	q := p.Question
-	if s.Request.Groups {
+	switch {
+	case s.Request.Headless:
+		q = p.Groups
+		q.Delivery, q.Algorithms = allocate.DeliveryGroups, withoutWeights(q.Algorithms)
+	case s.Request.Groups:
 		q = p.Groups
 	}
 	s.ask(s.Request.WithGroups(q.Delivery == allocate.DeliveryGroups))
@@ -156,10 +169,8 @@ func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
 		return err
 	}
 	s.Warnings = slices.Concat(s.Warnings, explain.Warnings(q.Region), hintWarnings(&s.Plans))
-	for _, sentence := range []string{s.Request.Declined, fault} {
-		if sentence != "" {
-			s.Warnings = append(s.Warnings, sentence)
-		}
+	if fault != "" {
+		s.Warnings = append(s.Warnings, fault)
 	}
 	s.AsksFor, s.Capacity, s.Delivery = explain.Intent(q.Asked), string(capacity.Type), string(q.Delivery)
 	s.Zones, s.Algorithms, s.Plan = s.zones(), s.algorithms(), s.groups()

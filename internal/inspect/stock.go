@@ -44,6 +44,9 @@ type StockZone struct {
 
 // stockLeaves is why stock proxies do not serve a Service.
 func stockLeaves(service *corev1.Service) string {
+	if translate.IsHeadless(service) {
+		return "the Service is headless: its clients connect to addresses from DNS"
+	}
 	if name, found := service.Labels[v1alpha1.LabelServiceProxyName]; found {
 		return fmt.Sprintf("the label %s leaves the Service to %s", v1alpha1.LabelServiceProxyName, cmp.Or(name, "another proxy"))
 	}

@@ -324,14 +324,30 @@ func (m *Set) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
 // Endpoints are the ready endpoints of one of the Services: those in its slices or,
 // if it has none, those of the pods that it selects.
 func (m *Set) Endpoints(service *corev1.Service, cluster *translate.Cluster) translate.Families {
+	if eps := m.slicesOf(service); len(eps) > 0 {
+		return translate.SliceEndpoints(eps, cluster)
+	}
+	return translate.PodEndpoints(service, m.Pods, cluster)
+}
+
+// GivesNames reports whether pods have names under that of a Service: its slices say so or,
+// if it has none, the pods.
+func (m *Set) GivesNames(service *corev1.Service) bool {
+	if eps := m.slicesOf(service); len(eps) > 0 {
+		return translate.GivesNames(eps)
+	}
+	return slices.ContainsFunc(m.Pods, func(pod *corev1.Pod) bool {
+		return pod.Namespace == service.Namespace && pod.Spec.Hostname != "" && pod.Spec.Subdomain == service.Name
+	})
+}
+
+// slicesOf are those of a Service.
+func (m *Set) slicesOf(service *corev1.Service) []*discoveryv1.EndpointSlice {
 	var eps []*discoveryv1.EndpointSlice
 	for _, slice := range m.Slices {
 		if slice.Namespace == service.Namespace && slice.Labels[discoveryv1.LabelServiceName] == service.Name {
 			eps = append(eps, slice)
 		}
 	}
-	if len(eps) > 0 {
-		return translate.SliceEndpoints(eps, cluster)
-	}
-	return translate.PodEndpoints(service, m.Pods, cluster)
+	return eps
 }
