@@ -19,8 +19,8 @@ const (
 )
 
 // EndpointGroup holds endpoints of a Service with the zones whose traffic
-// they take. The controller writes it for vicinity-proxy; it is not for
-// people to write.
+// they take. The controller writes it for vicinity-proxy, or for
+// vicinity-dns if the Service is headless; it is not for people to write.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=eg

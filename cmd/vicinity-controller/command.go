@@ -51,7 +51,7 @@ func newCommand() *cobra.Command {
 		Use:   "vicinity-controller",
 		Short: "Route the traffic of Services by topology",
 		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each
-zone use, and write that to EndpointSlices and EndpointGroups, where proxies read it.
+zone use, and write that to EndpointSlices and EndpointGroups, where proxies and DNS read it.
 
 Of several that run, one leads and writes; all of them serve the webhooks.`,
 		Args:              cobra.NoArgs,

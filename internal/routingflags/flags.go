@@ -26,7 +26,7 @@ func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *translate.Exclusi
 	flags.IntVar(&s.SliceLimit, "slice-limit", s.SliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
 	switchOff(flags, &s.WithoutHints, "hints", "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
-	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy")
+	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy, and for headless ones")
 	flags.IntVar(&s.GroupSize, "group-size", s.GroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", groups.MaxSize))
 }
 

@@ -10,6 +10,10 @@
 // only an empty one. Among groups with the same tiers a node uses the nearest tier. What
 // groups with different tiers give it adds up, which happens only while tiers change.
 //
+// Groups of a headless Service are for DNS, and have a label by which no proxy sees them. DNS
+// answers a client by what a node at its place would use, without what is for local traffic
+// policies only.
+//
 // An endpoint is in one group. It stays there while its consumers are those of the group,
 // or become those of the group as a whole. When consumers change, what zones gain is
 // written at once; what they lose, as far as it is still ready, is held for Input.Grace.
