@@ -25,7 +25,7 @@ const HintsLost = "the hints do not stay: something removes them, as Kubernetes 
 // it: each write to a Service wakes all proxies, and a policy may choose a whole cluster.
 func (d Decision) IsReported() bool {
 	return d.Delivery != allocate.DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
-		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && !(d.Request.Headless && d.Request.AsksNothing())
+		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && (!d.Request.Headless || !d.Request.AsksNothing())
 }
 
 // Condition keeps the outcome in the Service's status. The next decision reads its Reason

@@ -12,10 +12,10 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// headlessService is aService without a cluster IP.
-func headlessService(name string, annotations ...string) *corev1.Service {
-	service := aService(name, annotations...)
-	service.UID = types.UID("headless-" + name)
+// headlessService is the Service web without a cluster IP.
+func headlessService(annotations ...string) *corev1.Service {
+	service := aService("web", annotations...)
+	service.UID = "headless"
 	service.Spec.ClusterIP, service.Spec.IPFamilies = corev1.ClusterIPNone, []corev1.IPFamily{corev1.IPv4Protocol}
 	return service
 }
@@ -67,7 +67,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(threeZones(), headlessService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require), aSlice("web", 0, "a b c"))...)
+			w := newWorld(t, append(threeZones(), headlessService(v1alpha1.AnnotationSameZone, v1alpha1.Require), aSlice("web", 0, "a b c"))...)
 			w.settle("web")
 			w.expectGroups(3, corev1.IsHeadlessService, true)
 			w.expectGroups(3, v1alpha1.LabelHandOver, false)
@@ -101,7 +101,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 // The label of vicinity-proxy, as the manifest of a Service that had an address may have
 // it, is taken off. The groups stay.
 func TestHeadlessServiceLosesTheLabelOfTheProxy(t *testing.T) {
-	service := headlessService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require)
+	service := headlessService(v1alpha1.AnnotationSameZone, v1alpha1.Require)
 	service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, "a b c"))...)
 	w.settle("web")
@@ -121,7 +121,7 @@ func TestPolicyLeavesMembersWhole(t *testing.T) {
 		slice.Endpoints[i].Hostname = new("web-" + string(rune('0'+i)))
 	}
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
-	w := newWorld(t, append(threeZones(), space, policy, headlessService("web"), slice)...)
+	w := newWorld(t, append(threeZones(), space, policy, headlessService(), slice)...)
 	w.settle("web")
 	w.expectGroups(0, "", false)
 	if sent, told := w.sent(), w.told(); len(sent)+len(told) > 0 {
@@ -159,7 +159,7 @@ func TestHeadlessServiceIsReplaced(t *testing.T) {
 		w.settle("web")
 		return w
 	}
-	headless := func() *corev1.Service { return headlessService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require) }
+	headless := func() *corev1.Service { return headlessService(v1alpha1.AnnotationSameZone, v1alpha1.Require) }
 	proxied := func() *corev1.Service {
 		return addressed(v1alpha1.AnnotationSameZone, v1alpha1.Require, v1alpha1.AnnotationProxy, "true")
 	}
