@@ -40,6 +40,10 @@ var rings = []ring{
 // workers are the folders of rings whose packages may start goroutines.
 var workers = []string{"internal/simulate"}
 
+// shared are the folders of rings whose packages are read while they are changed, and may
+// have locks for that; they start no goroutines.
+var shared = map[string][]string{"internal/locate": {"sync", "sync/atomic"}}
+
 // workersOnly are packages that only workers may import, and shellOnly those that no package
 // of a ring may, each with what to do instead.
 var (
@@ -92,7 +96,7 @@ func importFault(folder, imported string, logs []string) string {
 	standard := !strings.Contains(strings.Split(imported, "/")[0], ".")
 	own, of := strings.CutPrefix(imported, module+"/")
 	instead, ofShells := shellOnly[imported]
-	if !ofShells && !inAny(folder, workers) {
+	if !ofShells && !inAny(folder, workers) && !slices.Contains(shared[folder], imported) {
 		instead, ofShells = workersOnly[imported]
 	}
 	at := ringOf(folder)
@@ -326,6 +330,14 @@ func f() { go f() }`,
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 var now, then = metav1.Now(), metav1.Time{}`,
 			want: []string{"it uses metav1.Now"},
+		},
+		{
+			name: "locks of what is read while it is changed",
+			file: "internal/locate/p.go",
+			text: `package p
+import ("context"; "sync"; "sync/atomic")
+func f() { go f() }`,
+			want: []string{"it imports context", "it starts a goroutine"},
 		},
 		{
 			name: "ring one in ring one",
