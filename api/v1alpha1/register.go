@@ -15,6 +15,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&RoutingPolicy{}, &RoutingPolicyList{},
 		&ClusterRoutingPolicy{}, &ClusterRoutingPolicyList{},
 		&EndpointGroup{}, &EndpointGroupList{},
+		&PodLocator{}, &PodLocatorList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -45,6 +45,7 @@ func TestAPI(t *testing.T) {
 	t.Run("ClusterRoutingPolicy", w.testClusterRoutingPolicy)
 	t.Run("Defaults", w.testDefaults)
 	t.Run("EndpointGroup", w.testEndpointGroup)
+	t.Run("PodLocator", w.testPodLocator)
 	t.Run("UnknownFields", w.testUnknownFields)
 	t.Run("Webhooks", w.testWebhooks)
 }
@@ -264,6 +265,26 @@ func (w *writer) testEndpointGroup(t *testing.T) {
 		t.Run(test.spec[:min(len(test.spec), 60)], func(t *testing.T) {
 			object := fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: EndpointGroup, metadata: {name: web-1}, spec: %s}", test.spec)
 			refused(t, w.try(t, "endpointgroups", object), test.want...)
+		})
+	}
+}
+
+func (w *writer) testPodLocator(t *testing.T) {
+	for _, test := range []struct {
+		fields string
+		want   []string
+	}{
+		{`ips: [10.0.0.1, "fd00::1"], nodeName: n1, nodeLabels: {topology.kubernetes.io/zone: a}`, nil},
+		{`ips: [10.0.0.1]`, nil}, // its node is gone
+		{`ips: [web.example]`, []string{"ips[0]", `"web.example"`}},
+		{`ips: [""]`, []string{"ips[0]", "at least 2"}},
+		{`nodeName: ` + strings.Repeat("n", 254), []string{"nodeName", "Too long"}},
+		{`nodeLabels: {a: 1}`, []string{"nodeLabels.a", "string"}},
+		{`ips: [` + strings.Repeat("10.0.0.1, ", 17) + `]`, []string{"ips", "17", "16"}},
+	} {
+		t.Run(test.fields[:min(len(test.fields), 60)], func(t *testing.T) {
+			object := fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: web-1}, %s}", test.fields)
+			refused(t, w.try(t, "podlocators", object), test.want...)
 		})
 	}
 }

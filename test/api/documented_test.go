@@ -67,7 +67,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	fields := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatalf("%d resources, %v", len(files), err)
 	}
 	for _, file := range files {

@@ -33,6 +33,7 @@ func TestColumnsShowAllOfWhatTheySay(t *testing.T) {
 	}
 	object := map[string]any{
 		"metadata": map[string]any{"creationTimestamp": "2026-11-01T12:00:00Z"},
+		"ips":      []any{"10.0.0.1", "fd00::1"}, "nodeName": "n1", "nodeLabels": map[string]any{"topology.kubernetes.io/zone": "a"},
 		"spec": map[string]any{
 			"service": "web", "addressType": "IPv4",
 			"consumers": list("zone", "a", "b"), "endpoints": list("address", "10.0.0.1", "10.0.0.2"),
@@ -43,7 +44,7 @@ func TestColumnsShowAllOfWhatTheySay(t *testing.T) {
 		}},
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "crds", "*.yaml"))
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatalf("found %q: %v", files, err)
 	}
 	for _, file := range files {

@@ -1,0 +1,50 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PodLocator says where a pod is, for who knows no more of a client than its
+// address, as a DNS server. It has the name of its pod. The controller writes
+// it; it is not for people to write.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=pl
+// +kubebuilder:printcolumn:name="IPs",type=string,JSONPath=`.ips`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.nodeName`
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.nodeLabels.topology\.kubernetes\.io/zone`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PodLocator struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// ips are the addresses of the pod, of one family or of two.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=2
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f.:]+$`
+	// +listType=atomic
+	// +optional
+	IPs []string `json:"ips,omitempty"`
+
+	// nodeName is the node that the pod runs on, empty if there is no such
+	// node any more.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+
+	// nodeLabels are labels of the node, those that Services ask for or that
+	// an administrator chose.
+	//
+	// +optional
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+}
+
+// PodLocatorList is a list of PodLocators.
+//
+// +kubebuilder:object:root=true
+type PodLocatorList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodLocator `json:"items"`
+}

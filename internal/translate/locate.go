@@ -1,0 +1,188 @@
+package translate
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/locate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Annotations in which networks say which addresses of a node are its own besides those in its
+// status. Packets of a node to pods of others, and those of its pods where they are masqueraded,
+// come from there.
+//
+//   - Calico has each node's addresses, some with the length of their network, and those of its
+//     tunnels, which are of IP pools and in no range of the node (calico/node, "startup" and
+//     "allocateip"; docs.tigera.io, resource "Node").
+//   - Cilium has the router's address on cilium_host, and the address of its health endpoint, which
+//     with other IPAM than that of Kubernetes are in no range of the node (docs.cilium.io, "Kubernetes
+//     host-scope IPAM"). Releases before 1.13 wrote the names that begin with io.cilium.
+//   - Flannel has the address that its tunnels end at. The tunnel's own is the first of the node's
+//     range (github.com/flannel-io/flannel, Documentation/kubernetes.md, "Annotations").
+//   - OVN-Kubernetes masquerades to the address of the gateway router, in JSON.
+var ownAddresses = []string{
+	"projectcalico.org/IPv4Address", "projectcalico.org/IPv6Address",
+	"projectcalico.org/IPv4IPIPTunnelAddr",
+	"projectcalico.org/IPv4VXLANTunnelAddr", "projectcalico.org/IPv6VXLANTunnelAddr",
+	"projectcalico.org/IPv4WireguardInterfaceAddr", "projectcalico.org/IPv6WireguardInterfaceAddr",
+	"network.cilium.io/ipv4-cilium-host", "network.cilium.io/ipv6-cilium-host",
+	"network.cilium.io/ipv4-health-ip", "network.cilium.io/ipv6-health-ip",
+	"io.cilium.network.ipv4-cilium-host", "io.cilium.network.ipv6-cilium-host",
+	"io.cilium.network.ipv4-health-ip", "io.cilium.network.ipv6-health-ip",
+	"flannel.alpha.coreos.com/public-ip", "flannel.alpha.coreos.com/public-ipv6",
+	"k8s.ovn.org/node-gateway-router-lrp-ifaddr",
+}
+
+// ownRanges are annotations in which networks say which ranges the pods of a node have, where
+// that is not in spec.podCIDRs: Cilium; kube-router, separated by commas (its user guide);
+// OVN-Kubernetes, in JSON by network.
+var ownRanges = []string{
+	"network.cilium.io/ipv4-pod-cidr", "network.cilium.io/ipv6-pod-cidr",
+	"io.cilium.network.ipv4-pod-cidr", "io.cilium.network.ipv6-pod-cidr",
+	"kube-router.io/pod-cidr", "kube-router.io/pod-cidrs",
+	"k8s.ovn.org/node-subnets",
+}
+
+// LocatingAnnotations are those of a node that say where its addresses are, for a cache that
+// keeps no others. It is nil if there are none.
+func LocatingAnnotations(node *corev1.Node) map[string]string {
+	var kept map[string]string
+	for _, name := range slices.Concat(ownAddresses, ownRanges) {
+		if value, found := node.Annotations[name]; found {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
+// LocationOfNode is what locates clients by a node. What cannot be read is left out. The labels
+// are shared with the node.
+func LocationOfNode(node *corev1.Node) locate.Node {
+	n := locate.Node{Labels: node.Labels, Created: node.CreationTimestamp.Time}
+	for _, address := range node.Status.Addresses {
+		if address.Type != corev1.NodeInternalIP && address.Type != corev1.NodeExternalIP {
+			continue
+		}
+		n.Addresses = appendAddress(n.Addresses, address.Address)
+	}
+	for _, name := range ownAddresses {
+		for _, text := range annotated(node.Annotations[name]) {
+			n.Addresses = appendAddress(n.Addresses, text)
+		}
+	}
+	n.PodRanges = PodRangesOf(node)
+	return n
+}
+
+// PodRangesOf are the ranges that the pods of a node have their addresses from.
+func PodRangesOf(node *corev1.Node) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, text := range node.Spec.PodCIDRs {
+		ranges = appendRange(ranges, text)
+	}
+	if len(node.Spec.PodCIDRs) == 0 {
+		ranges = appendRange(ranges, node.Spec.PodCIDR)
+	}
+	for _, name := range ownRanges {
+		for _, text := range annotated(node.Annotations[name]) {
+			ranges = appendRange(ranges, text)
+		}
+	}
+	return ranges
+}
+
+// annotated are the texts in the value of an annotation: one, some with commas between them,
+// or all strings of a value in JSON, in the order of names.
+func annotated(value string) []string {
+	if !strings.HasPrefix(value, "{") {
+		return strings.Split(value, ",")
+	}
+	var parsed map[string]any
+	if json.Unmarshal([]byte(value), &parsed) != nil {
+		return nil
+	}
+	return texts(parsed)
+}
+
+func texts(value any) []string {
+	var all []string
+	switch v := value.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, one := range v {
+			all = append(all, texts(one)...)
+		}
+	case map[string]any:
+		for _, one := range v {
+			all = append(all, texts(one)...)
+		}
+		slices.Sort(all)
+	}
+	return all
+}
+
+// appendAddress adds an address, which may be written with the length of its network, once.
+func appendAddress(all []netip.Addr, text string) []netip.Addr {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "/")
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return all
+	}
+	if address = address.Unmap().WithZone(""); address.IsUnspecified() || address.IsLoopback() || slices.Contains(all, address) {
+		return all
+	}
+	return append(all, address)
+}
+
+// appendRange adds a prefix, but not one of all addresses, once.
+func appendRange(all []netip.Prefix, text string) []netip.Prefix {
+	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+	if err != nil || prefix.Bits() == 0 {
+		return all
+	}
+	if prefix = prefix.Masked(); slices.Contains(all, prefix) {
+		return all
+	}
+	return append(all, prefix)
+}
+
+// LocationOfPod is what locates clients by a PodLocator. Addresses that cannot be read are left
+// out. The labels are shared with the locator.
+func LocationOfPod(locator *v1alpha1.PodLocator) locate.Pod {
+	p := locate.Pod{Node: locator.NodeName, Labels: locator.NodeLabels, Created: locator.CreationTimestamp.Time}
+	for _, text := range locator.IPs {
+		p.IPs = appendAddress(p.IPs, text)
+	}
+	return p
+}
+
+// KeysOfService are the topology keys that a Service names itself, but Anywhere. Values that are
+// not allowed name none.
+func KeysOfService(service *corev1.Service) []string {
+	value, found := service.Annotations[v1alpha1.AnnotationTopologyKeys]
+	if !found {
+		return nil
+	}
+	tiers, err := ParseTopologyKeys(value)
+	if err != nil {
+		return nil
+	}
+	return keysOf(tiers)
+}
+
+// Keys are the topology keys that a policy names, but Anywhere.
+func (p *Policy) Keys() []string { return keysOf(p.Intent.Tiers) }
+
+func keysOf(tiers topology.Tiers) []string {
+	return slices.DeleteFunc(slices.Clone([]string(tiers)), func(key string) bool { return key == topology.Anywhere })
+}
