@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 
+	"vicinity.dev/vicinity/internal/controller/locator"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
@@ -31,6 +34,7 @@ type config struct {
 	pprof          string
 	log            logConfig
 	routing        controller.Options
+	locators       locator.Options
 	webhooks       webhookConfig
 }
 
@@ -52,6 +56,8 @@ func newCommand() *cobra.Command {
 		Short: "Route the traffic of Services by topology",
 		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each
 zone use, and write that to EndpointSlices and EndpointGroups, where proxies and DNS read it.
+
+With --locators it also keeps PodLocators, by which a DNS server knows where its clients are.
 
 Of several that run, one leads and writes; all of them serve the webhooks.`,
 		Args:              cobra.NoArgs,
@@ -85,6 +91,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
 	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 	c.addRoutingFlags(flags)
+	c.addLocatorFlags(flags)
 	c.addWebhookFlags(flags)
 }
 
@@ -99,6 +106,12 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.ReplanRate, "replan-rate", controller.DefaultReplanRate, "endpoints that may move for better plans in a minute in the long run, of all Services together")
 	flags.IntVar(&o.Workers, "workers", controller.DefaultWorkers, "Services that are synced at a time")
 	flags.IntVar(&o.TopServices, "top-services", controller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
+}
+
+func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
+	o := &c.locators
+	flags.StringVar((*string)(&o.Mode), "locators", string(locator.Off), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off")
+	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "labels of nodes that PodLocators have, separated by commas, or * for all; without any the hostname, the zone, the region, and every key that a Service or a policy names")
 }
 
 func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
@@ -149,7 +162,31 @@ func (c *config) check() error {
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}
 	o.Exclusion.Own = c.namespace
+	if err := c.checkLocators(); err != nil {
+		return err
+	}
 	return c.log.check()
+}
+
+func (c *config) checkLocators() error {
+	o := &c.locators
+	if modes := locator.Modes(); !slices.Contains(modes, o.Mode) {
+		return fmt.Errorf("--locators: %q is unknown; allowed are all, auto, off", o.Mode)
+	}
+	for _, key := range o.Labels {
+		if key == locator.AllLabels {
+			if len(o.Labels) > 1 {
+				return fmt.Errorf("--locator-labels: %q is not allowed; * is all labels and must be the only one", strings.Join(o.Labels, ","))
+			}
+			continue
+		}
+		if reasons := content.IsLabelKey(key); len(reasons) > 0 {
+			return fmt.Errorf("--locator-labels: %q is not a label key: %s", key, strings.Join(reasons, "; "))
+		}
+	}
+	// Routing has the other half of the requests at any time.
+	o.Workers, o.Rate, o.Burst = c.routing.Workers, c.qps/2, max(1, c.burst/2)
+	return nil
 }
 
 // user is the controller's name at the API server.

@@ -26,19 +26,23 @@ func TestFlagsAreChecked(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	for flags, want := range map[string]string{
-		"":                     "--namespace: it is empty",
-		"--slice-limit 0":      "--slice-limit: 0 is not allowed",
-		"--group-size 1001":    "--group-size: 1001 is not allowed; it must be from 1 to 1000",
-		"--shrink-grace -1s":   "--shrink-grace: -1s is not allowed",
-		"--replan-after -1s":   "--replan-after: -1s is not allowed",
-		"--replan-rate 0":      "--replan-rate: 0 is not allowed",
-		"--hand-back-grace 2h": "--hand-back-grace: 2h0m0s is not allowed",
-		"--workers 0":          "--workers: 0 is not allowed",
-		"--top-services -1":    "--top-services: -1 is not allowed",
-		"--kube-api-qps 0":     "--kube-api-qps: 0 is not allowed",
-		"--kube-api-burst 0":   "--kube-api-burst: 0 is not allowed",
-		"--leader-elect=false --webhook-policies":                                  "--namespace: it is empty",
-		"--leader-elect=false":                                                     "--namespace: it is empty, and only leases of proxies there count",
+		"":                                        "--namespace: it is empty",
+		"--slice-limit 0":                         "--slice-limit: 0 is not allowed",
+		"--group-size 1001":                       "--group-size: 1001 is not allowed; it must be from 1 to 1000",
+		"--shrink-grace -1s":                      "--shrink-grace: -1s is not allowed",
+		"--replan-after -1s":                      "--replan-after: -1s is not allowed",
+		"--replan-rate 0":                         "--replan-rate: 0 is not allowed",
+		"--hand-back-grace 2h":                    "--hand-back-grace: 2h0m0s is not allowed",
+		"--workers 0":                             "--workers: 0 is not allowed",
+		"--top-services -1":                       "--top-services: -1 is not allowed",
+		"--kube-api-qps 0":                        "--kube-api-qps: 0 is not allowed",
+		"--kube-api-burst 0":                      "--kube-api-burst: 0 is not allowed",
+		"--namespace v --locators=false":          `--locators: "false" is unknown; allowed are all, auto, off`,
+		"--namespace v --locator-labels a,*":      `--locator-labels: "a,*" is not allowed`,
+		"--namespace v --locator-labels a,b/c/d":  `--locator-labels: "b/c/d" is not a label key`,
+		"--namespace v --locator-labels a,,b":     `--locator-labels: "" is not a label key`,
+		"--leader-elect=false --webhook-policies": "--namespace: it is empty",
+		"--leader-elect=false":                    "--namespace: it is empty, and only leases of proxies there count",
 		"--leader-elect=false --groups=false --publish-node-addresses":             "--namespace: it is empty, and the addresses of nodes are published there",
 		"--leader-elect=false --groups=false":                                      "--kubeconfig: it is needed outside of a cluster",
 		"--namespace v --webhook-endpointslices":                                   "--service-account: it is empty",
@@ -61,7 +65,7 @@ func TestFlagsReachTheController(t *testing.T) {
 	c := &config{}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.addFlags(flags)
-	if err := flags.Parse([]string{"--take-over-auto", "--groups=false", "--hints=false", "--exclude-namespaces", "kube-system,other", "--webhook-services"}); err != nil {
+	if err := flags.Parse([]string{"--take-over-auto", "--groups=false", "--hints=false", "--exclude-namespaces", "kube-system,other", "--webhook-services", "--locators=auto", "--locator-labels=a,b.example/c", "--kube-api-qps=50"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.check(); err != nil {
@@ -70,6 +74,9 @@ func TestFlagsReachTheController(t *testing.T) {
 	o := c.routing
 	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || !o.Settings.WithoutHints || o.Exclusion.Own != "system" || len(o.Exclusion.Namespaces) != 2 {
 		t.Errorf("options %+v", o)
+	}
+	if l := c.locators; l.Mode != "auto" || len(l.Labels) != 2 || l.Rate != 25 || l.Burst != 200 || l.Workers != o.Workers {
+		t.Errorf("options of PodLocators %+v", l)
 	}
 	if got := c.user(); got != "system:serviceaccount:system:routing" {
 		t.Errorf("the user is %s", got)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -50,6 +51,16 @@ func (c *config) run(ctx context.Context) error {
 	options.Syncs = shell.NewSyncs(clock.RealClock{})
 	if err := controller.Add(ctx, mgr, options); err != nil {
 		return err
+	}
+	if c.locators.Mode != locator.Off {
+		locators := c.locators
+		locators.Syncs = options.Syncs
+		if err := locator.Add(ctx, mgr, locators); err != nil {
+			return err
+		}
+		if err := mgr.AddReadyzCheck("locators", locator.Synced(mgr.GetCache())); err != nil {
+			return err
+		}
 	}
 	if c.nodeAddresses {
 		if err := nodeaddresses.Add(mgr, c.namespace); err != nil {
@@ -87,6 +98,9 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 	cached := controller.CacheOptions(c.routing)
 	if c.nodeAddresses {
 		nodeaddresses.CacheOptions(&cached, c.namespace)
+	}
+	if c.locators.Mode != locator.Off {
+		locator.CacheOptions(&cached)
 	}
 	grace := stopTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/locator"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/webhook/admission"
@@ -145,6 +146,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 		Settings: routing.DefaultSettings(), Workers: controller.DefaultWorkers, TopServices: controller.DefaultTopServices,
 	}
 	if err := controller.Add(t.Context(), mgr, options); err != nil {
+		t.Fatal(err)
+	}
+	if err := locator.Add(t.Context(), mgr, locator.Options{Mode: locator.All, Workers: 1, Rate: 1, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}

@@ -38,7 +38,7 @@ func CacheOptions(options Options) cache.Options {
 	return cached
 }
 
-// trimNode keeps of a node what decisions, the hand-over and the published addresses need.
+// trimNode keeps of a node what decisions, the hand-over, PodLocators and the published addresses need.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -48,7 +48,7 @@ func trimNode(object any) (any, error) {
 		TypeMeta: node.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
-			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp,
+			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp, Annotations: translate.LocatingAnnotations(node),
 		},
 		Spec: corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node), PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
 		Status: corev1.NodeStatus{Addresses: node.Status.Addresses, NodeInfo: corev1.NodeSystemInfo{

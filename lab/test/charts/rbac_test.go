@@ -147,6 +147,27 @@ func TestControllerMayPublishForTheProxy(t *testing.T) {
 	}
 }
 
+// With PodLocators the controller sees all pods, and is told which get one.
+func TestControllerMayLocatePods(t *testing.T) {
+	more := maps.Clone(granted)
+	more["pods"] = "list watch"
+	more["podlocators.vicinity.dev"] = "list watch create update delete"
+	for set, want := range map[string]string{
+		"locators.enabled=true": "--locators=auto",
+		"locators.enabled=true,locators.all=true,locators.labels={a,b.example/c}": "--locators=all --locator-labels=a,b.example/c",
+	} {
+		r := rendered(t, set)
+		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, more) {
+			t.Errorf("%s: in the cluster the controller %s", set, wrong)
+		}
+		args := object[*appsv1.Deployment](t, r, "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args
+		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--locator") })
+		if got := strings.Join(args, " "); got != want {
+			t.Errorf("%s: the controller has %q, want %q", set, got, want)
+		}
+	}
+}
+
 // A proxy reads: the only thing that it writes beside events is its own lease.
 func TestProxyMayDoWhatItNeeds(t *testing.T) {
 	all := maps.Clone(grantedProxy)
@@ -213,7 +234,8 @@ func TestPermissionsGoWithTheirFeatures(t *testing.T) {
 	}
 }
 
-// A tenant who may write an EndpointGroup can claim the address of another's pod.
+// A tenant who may write an EndpointGroup or a PodLocator can claim the address of another's
+// pod.
 func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 	r := rendered(t)
 	const label = "rbac.authorization.k8s.io/aggregate-to-"
@@ -225,7 +247,7 @@ func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 		{"view", map[string]string{
 			"routingpolicies.vicinity.dev": "get list watch", "routingpolicies.vicinity.dev/status": "get list watch",
 			"clusterroutingpolicies.vicinity.dev": "get list watch", "clusterroutingpolicies.vicinity.dev/status": "get list watch",
-			"endpointgroups.vicinity.dev": "get list watch",
+			"endpointgroups.vicinity.dev": "get list watch", "podlocators.vicinity.dev": "get list watch",
 		}, []string{"view", "edit", "admin"}},
 		{"edit", map[string]string{
 			"routingpolicies.vicinity.dev": "create update patch delete deletecollection",

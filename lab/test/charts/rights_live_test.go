@@ -12,10 +12,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/test/rig"
 )
 
@@ -23,7 +26,7 @@ import (
 // writes: what the controller does is allowed, and what it never does is refused.
 func TestRightsInACluster(t *testing.T) {
 	c := rig.Start(t, rig.Shape{Name: "test-rights", Zones: []string{"a"}, SingleStack: true})
-	ctx, r := t.Context(), rendered(t)
+	ctx, r := t.Context(), rendered(t, "locators.enabled=true")
 	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n")
 	c.Make(namespace, "{apiVersion: v1, kind: Secret, metadata: {name: vicinity-webhook-certificate}}\n---\n{apiVersion: v1, kind: Secret, metadata: {name: other}}\n")
 	rbac, admission := c.RbacV1(), c.AdmissionregistrationV1()
@@ -34,6 +37,8 @@ func TestRightsInACluster(t *testing.T) {
 		second(rbac.RoleBindings(namespace).Create(ctx, object[*rbacv1.RoleBinding](t, r, "RoleBinding vicinity-controller"), metav1.CreateOptions{})),
 		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy vicinity-controller-writes"), metav1.CreateOptions{})),
 		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding vicinity-controller-writes"), metav1.CreateOptions{})),
+		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy vicinity-podlocators"), metav1.CreateOptions{})),
+		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding vicinity-podlocators"), metav1.CreateOptions{})),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -129,9 +134,76 @@ func TestRightsInACluster(t *testing.T) {
 			t.Errorf("%s: the answer is %v, want that %q refuses it", test.name, err, test.refused)
 		}
 	}
+	t.Run("PodLocators", func(t *testing.T) { locators(t, c.For(t)) })
 	// The policy is in the way of nobody else.
 	if err := second(c.CoreV1().Services("shop").Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})); err != nil {
 		t.Errorf("an administrator: %v", err)
+	}
+}
+
+// locators sees who may write PodLocators: the controller, and who may do everything in the
+// cluster; not who may do everything in a namespace, but for what does not move an address.
+func locators(t *testing.T, c rig.ControlPlane) {
+	c.Define()
+	c.Make("shop", `
+{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: all}, rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: all}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: all}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: tenant}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everything}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: operator}]}
+`)
+	resource := v1alpha1.GroupVersion.WithResource("podlocators")
+	as := func(user string) dynamic.ResourceInterface {
+		config := rest.CopyConfig(c.Config())
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Resource(resource).Namespace("shop")
+	}
+	create := func(user, name string) error {
+		return second(as(user).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "vicinity.dev/v1alpha1", "kind": "PodLocator", "metadata": map[string]any{"name": name},
+			"ips": []any{"10.0.0.1"}, "nodeName": "n1", "nodeLabels": map[string]any{"topology.kubernetes.io/zone": "a"},
+		}}, metav1.CreateOptions{}))
+	}
+	patch := func(user, name, patch string) error {
+		return second(as(user).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+	}
+	const policy = "vicinity-podlocators"
+	tries := 0
+	c.Await("the policy to be known", func(context.Context) (string, error) {
+		tries++
+		err := create("tenant", fmt.Sprint("try-", tries))
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy) {
+			return "", nil
+		}
+		return fmt.Sprint(err), nil
+	})
+	for _, test := range []struct {
+		name    string
+		refused bool
+		err     error
+	}{
+		{"the controller makes one", false, create(own, "web")},
+		{"it changes one", false, patch(own, "web", `{"nodeName":"n2"}`)},
+		{"an operator makes one", false, create("operator", "vm")},
+		{"an operator changes one", false, patch("operator", "web", `{"nodeName":"n1"}`)},
+		{"a tenant makes one", true, create("tenant", "mine")},
+		{"a tenant changes an address", true, patch("tenant", "web", `{"ips":["10.0.0.2"]}`)},
+		{"a tenant takes the addresses away", true, patch("tenant", "web", `{"ips":null}`)},
+		{"a tenant changes the node", true, patch("tenant", "web", `{"nodeName":"n9"}`)},
+		{"a tenant changes a label of the node", true, patch("tenant", "web", `{"nodeLabels":{"topology.kubernetes.io/zone":"b"}}`)},
+		{"who deletes a pod alone changes owners", false, patch("tenant", "web", `{"metadata":{"ownerReferences":[],"labels":{"a":"b"}}}`)},
+		{"a tenant deletes one", false, as("tenant").Delete(t.Context(), "web", metav1.DeleteOptions{})},
+	} {
+		switch {
+		case !test.refused && test.err != nil:
+			t.Errorf("%s: %v", test.name, test.err)
+		case test.refused && (!apierrors.IsForbidden(test.err) || !strings.Contains(test.err.Error(), policy)):
+			t.Errorf("%s: the answer is %v, want that %s refuses it", test.name, test.err, policy)
+		}
 	}
 }
 

@@ -50,6 +50,7 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 		{name: "budget", set: "podDisruptionBudget.enabled=false", gone: []string{"PodDisruptionBudget vicinity-controller"}},
 		{name: "guard of writes", set: "rbac.guardWrites=false", gone: []string{
 			"ValidatingAdmissionPolicy vicinity-controller-writes", "ValidatingAdmissionPolicyBinding vicinity-controller-writes",
+			"ValidatingAdmissionPolicy vicinity-podlocators", "ValidatingAdmissionPolicyBinding vicinity-podlocators",
 		}},
 		{name: "roles of users", set: "rbac.aggregate=false", gone: []string{"ClusterRole vicinity-edit", "ClusterRole vicinity-view"}},
 	} {

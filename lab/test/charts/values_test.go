@@ -166,7 +166,7 @@ func (v value) other(t *testing.T) any {
 		return []any{map[string]any{"operator": "Exists"}, map[string]any{"key": "other", "operator": "Exists"}}
 	case "affinity":
 		return map[string]any{"nodeAffinity": map[string]any{"preferredDuringSchedulingIgnoredDuringExecution": []any{}}}
-	case "routing.excludedNamespaces":
+	case "routing.excludedNamespaces", "locators.labels":
 		return []any{"other"}
 	}
 	if v.Type == "object" {
@@ -200,7 +200,7 @@ func put(values map[string]any, path []string, leaf any) {
 // A value that changes nothing is a promise that is not kept.
 func TestEveryValueIsUsed(t *testing.T) {
 	// What is off by default shows nothing of its other values.
-	const on = "proxy.enabled=true"
+	const on = "proxy.enabled=true,locators.enabled=true"
 	before := rendered(t, on)
 	for _, v := range values(t) {
 		set := map[string]any{}
@@ -210,7 +210,11 @@ func TestEveryValueIsUsed(t *testing.T) {
 			if err := strvals.ParseInto(on, set); err != nil {
 				t.Fatal(err)
 			}
-			put(set, v.path, v.other(t))
+			leaf := v.other(t)
+			if v.name() == "locators.enabled" {
+				leaf = false
+			}
+			put(set, v.path, leaf)
 		}
 		r, err := renderValues(t, set)
 		if err != nil {

@@ -1,0 +1,198 @@
+package locator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// DefaultLabels are the keys that are copied besides those that Services and policies name.
+func DefaultLabels() []string {
+	return []string{topology.Hostname, topology.Region, topology.Zone}
+}
+
+// labelKeys are the keys of node labels to copy.
+type labelKeys struct {
+	all   bool
+	names []string // sorted
+}
+
+// of are the labels of a node to copy, nil if there are none.
+func (k labelKeys) of(node *corev1.Node) map[string]string {
+	if k.all {
+		return maps.Clone(node.Labels)
+	}
+	var copied map[string]string
+	for _, name := range k.names {
+		if value, found := node.Labels[name]; found {
+			if copied == nil {
+				copied = make(map[string]string, len(k.names))
+			}
+			copied[name] = value
+		}
+	}
+	return copied
+}
+
+// gatherTime is how long changes of Services and policies are collected.
+const gatherTime = time.Second
+
+// labelWatcher keeps the keys, and requeues all pods when there are new ones.
+type labelWatcher struct {
+	client  client.Client
+	given   []string
+	keys    atomic.Pointer[labelKeys]
+	changed chan struct{}
+	gather  time.Duration
+}
+
+func newLabelWatcher(c client.Client, given []string) *labelWatcher {
+	return &labelWatcher{client: c, given: given, changed: make(chan struct{}, 1), gather: gatherTime}
+}
+
+// derived reports whether Services and policies say which keys there are.
+func (w *labelWatcher) derived() bool { return len(w.given) == 0 }
+
+func (w *labelWatcher) current(ctx context.Context) (labelKeys, error) {
+	if keys := w.keys.Load(); keys != nil {
+		return *keys, nil
+	}
+	keys, err := w.read(ctx)
+	if err != nil {
+		return labelKeys{}, err
+	}
+	w.keys.CompareAndSwap(nil, &keys)
+	return *w.keys.Load(), nil
+}
+
+func (w *labelWatcher) read(ctx context.Context) (labelKeys, error) {
+	if !w.derived() {
+		return labelKeys{slices.Contains(w.given, AllLabels), slices.Sorted(slices.Values(w.given))}, nil
+	}
+	names := DefaultLabels()
+	var services corev1.ServiceList
+	if err := w.client.List(ctx, &services); err != nil {
+		return labelKeys{}, err
+	}
+	for i := range services.Items {
+		names = append(names, translate.KeysOfService(&services.Items[i])...)
+	}
+	var policies v1alpha1.RoutingPolicyList
+	if err := w.client.List(ctx, &policies); err != nil {
+		return labelKeys{}, err
+	}
+	for i := range policies.Items {
+		names = append(names, keysNamedBy(&policies.Items[i])...)
+	}
+	var clusterPolicies v1alpha1.ClusterRoutingPolicyList
+	if err := w.client.List(ctx, &clusterPolicies); err != nil {
+		return labelKeys{}, err
+	}
+	for i := range clusterPolicies.Items {
+		names = append(names, keysNamedBy(&clusterPolicies.Items[i])...)
+	}
+	slices.Sort(names)
+	return labelKeys{names: slices.Compact(names)}, nil
+}
+
+// keysNamedBy are the topology keys that a Service or a policy names.
+func keysNamedBy(object client.Object) []string {
+	var policy translate.Policy
+	switch o := object.(type) {
+	case *corev1.Service:
+		return translate.KeysOfService(o)
+	case *v1alpha1.RoutingPolicy:
+		policy = translate.ReadPolicy(o)
+	case *v1alpha1.ClusterRoutingPolicy:
+		policy = translate.ReadClusterPolicy(o)
+	}
+	return policy.Keys()
+}
+
+// handler notes Services and policies that name other keys than before.
+func (w *labelWatcher) handler() handler.EventHandler {
+	notice := func(object client.Object) {
+		if len(keysNamedBy(object)) > 0 {
+			w.notice()
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) { notice(e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
+			if !slices.Equal(keysNamedBy(e.ObjectOld), keysNamedBy(e.ObjectNew)) {
+				w.notice()
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { notice(e.Object) },
+	}
+}
+
+func (w *labelWatcher) notice() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run follows the keys until the context ends.
+func (w *labelWatcher) run(ctx context.Context, q queue) error {
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.changed:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(w.gather):
+			}
+			if err := w.refresh(ctx, q); err != nil {
+				log.FromContext(ctx).Error(err, "reading the topology keys of Services and policies")
+				w.notice()
+			}
+		}
+	}()
+	return nil
+}
+
+// refresh reads the keys anew and requeues all pods if there are more than before.
+func (w *labelWatcher) refresh(ctx context.Context, q queue) error {
+	keys, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	before := w.keys.Swap(&keys)
+	if before == nil {
+		return nil // no sync has used any
+	}
+	more := slices.DeleteFunc(slices.Clone(keys.names), func(name string) bool {
+		_, known := slices.BinarySearch(before.names, name)
+		return known
+	})
+	if len(more) == 0 {
+		return nil
+	}
+	log.FromContext(ctx).Info("PodLocators get labels that Services or policies name now", "labels", strings.Join(more, ","))
+	var pods corev1.PodList
+	if err := w.client.List(ctx, &pods); err != nil {
+		w.keys.Store(before)
+		return err
+	}
+	enqueueBulk(q, pods.Items)
+	return nil
+}

@@ -1,0 +1,195 @@
+// Package locator keeps PodLocators: for each pod that its address alone does not locate, an
+// object of its name with its addresses, its node, and labels of that node. It does not say
+// who is near whom; a DNS server does, by these objects.
+//
+// What it does follows from pods, nodes and the labels to copy, so a restart writes nothing.
+// A PodLocator that a pod owns is the controller's: it is put right, and goes with the pod.
+// One that no pod owns is somebody else's, and is left alone unless a pod of its name needs it.
+package locator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+)
+
+// Mode says which pods have a PodLocator.
+type Mode string
+
+// The modes.
+const (
+	// Off is none, and no controller.
+	Off Mode = "off"
+	// Auto is those whose addresses do not all lie in the ranges of their node.
+	Auto Mode = "auto"
+	// All is all but pods on the host network, which their node's address locates.
+	All Mode = "all"
+)
+
+// Modes are all of them.
+func Modes() []Mode { return []Mode{Off, Auto, All} }
+
+// Options are the choices of an administrator.
+type Options struct {
+	Mode Mode
+	// Labels are the keys of node labels to copy, AllLabels for all of them. Without any they
+	// are DefaultLabels and every key that a Service or a policy names.
+	Labels  []string
+	Workers int // pods that are synced at a time
+	// Rate and Burst bound writes, in a second and at once, so that those for many pods leave
+	// room for the rest of the program.
+	Rate  float32
+	Burst int
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// AllLabels stands for all labels of nodes.
+const AllLabels = "*"
+
+// indexNode is the cache's index of pods by their node.
+const indexNode = "node"
+
+// CacheOptions adds the pods that may need a PodLocator, and PodLocators, to a manager's cache,
+// which must have nodes with their labels and the ranges of their pods, Services and policies.
+func CacheOptions(options *cache.Options) {
+	shared := true
+	options.ByObject[&corev1.Pod{}] = cache.ByObject{
+		// A pod that finishes is as one that is deleted: it has given its addresses back.
+		Field: fields.AndSelectors(
+			fields.OneTermEqualSelector("spec.hostNetwork", "false"),
+			fields.OneTermNotEqualSelector("spec.nodeName", ""),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+		),
+		Transform: trimPod, UnsafeDisableDeepCopy: &shared,
+	}
+	options.ByObject[&v1alpha1.PodLocator{}] = cache.ByObject{UnsafeDisableDeepCopy: &shared}
+}
+
+// trimPod keeps of a pod what a PodLocator says.
+func trimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
+		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
+	}, nil
+}
+
+// Synced is a readiness check that fails until the cache has all pods and PodLocators.
+func Synced(informers cache.Informers) func(*http.Request) error {
+	return func(request *http.Request) error {
+		for _, object := range []client.Object{&corev1.Pod{}, &v1alpha1.PodLocator{}} {
+			informer, err := informers.GetInformer(request.Context(), object, cache.BlockUntilSynced(false))
+			if err != nil {
+				return fmt.Errorf("watching %T: %w", object, err)
+			}
+			if !informer.HasSynced() {
+				return fmt.Errorf("%T: not all are known yet", object)
+			}
+		}
+		return nil
+	}
+}
+
+// Add adds the controller to a manager, whose cache must have CacheOptions.
+func Add(ctx context.Context, mgr manager.Manager, options Options) error {
+	if err := addIndex(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of PodLocators: %w", err)
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controller of PodLocators: %w", err)
+	}
+	return nil
+}
+
+func addIndex(ctx context.Context, indexer client.FieldIndexer) error {
+	err := indexer.IndexField(ctx, &corev1.Pod{}, indexNode, nodeOf)
+	if err != nil {
+		return fmt.Errorf("indexing Pods: %w", err)
+	}
+	return nil
+}
+
+func nodeOf(object client.Object) []string {
+	if pod, ok := object.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}
+	}
+	return nil
+}
+
+// reconciler syncs the PodLocator of a pod.
+type reconciler struct {
+	client   client.Client
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	labels   *labelWatcher
+	limiter  flowcontrol.RateLimiter
+	written  written
+	arrivals arrivals
+	metrics  *metrics
+	syncs    *shell.Syncs
+}
+
+func newReconciler(c client.Client, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
+	r := &reconciler{
+		client: c, recorder: recorder, clock: now, options: options,
+		labels:   newLabelWatcher(c, options.Labels),
+		limiter:  flowcontrol.NewTokenBucketRateLimiter(options.Rate, options.Burst),
+		written:  written{notes: map[types.NamespacedName]note{}},
+		arrivals: arrivals{since: map[types.NamespacedName]time.Time{}},
+		metrics:  newMetrics(),
+	}
+	if r.syncs = options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(now)
+	}
+	return r
+}
+
+func (r *reconciler) add(mgr manager.Manager) error {
+	warm := true
+	b := builder.ControllerManagedBy(mgr).
+		Named("locator").
+		Watches(&corev1.Pod{}, r.podHandler()).
+		Watches(&v1alpha1.PodLocator{}, r.locatorHandler()).
+		Watches(&corev1.Node{}, r.nodeHandler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
+	if r.labels.derived() {
+		b = b.Watches(&corev1.Service{}, r.labels.handler()).
+			Watches(&v1alpha1.RoutingPolicy{}, r.labels.handler()).
+			Watches(&v1alpha1.ClusterRoutingPolicy{}, r.labels.handler()).
+			WatchesRawSource(source.Func(r.labels.run))
+	}
+	return b.Complete(r)
+}

@@ -1,0 +1,429 @@
+package locator
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+func TestLifeOfAPod(t *testing.T) {
+	w := newWorld(t, aNode("n1", "a"))
+	pod := aPod("web", "")
+	w.make(pod)
+	w.sync("web")
+	pod.Spec.NodeName = "n1"
+	w.update(pod)
+	w.sync("web") // no address yet
+	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.9.0.1"}}
+	w.update(pod)
+	w.sync("web", "create web")
+	w.says("web", "10.9.0.1 on n1: zone=a")
+	owner := w.locator("web").OwnerReferences
+	if len(owner) != 1 || owner[0].UID != pod.UID || owner[0].Kind != "Pod" || owner[0].BlockOwnerDeletion != nil {
+		t.Errorf("the owner is %+v", owner)
+	}
+	w.sync("web")
+	pod.Labels = map[string]string{"a": "b"}
+	w.update(pod)
+	w.sync("web")
+	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "fd00::1"})
+	w.update(pod)
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 fd00::1 on n1: zone=a")
+	w.start(testOptions())
+	w.sync("web")
+	pod.Status.Phase = corev1.PodSucceeded
+	w.update(pod)
+	w.sync("web", "delete web")
+	pod.Status.Phase = corev1.PodRunning
+	w.update(pod)
+	w.sync("web", "create web")
+	w.remove(pod)
+	w.sync("web", "delete web")
+	w.sync("web")
+}
+
+func TestNodes(t *testing.T) {
+	node := aNode("n1", "a")
+	w := newWorld(t, aPod("web", "n1", "10.9.0.1"))
+	w.sync("web", "create web")
+	w.says("web", "10.9.0.1 on : ")
+	w.make(node) // created after its pod
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on n1: zone=a")
+	node.Labels["other"] = "y"
+	w.update(node)
+	w.sync("web")
+	node.Labels[topology.Zone] = "b"
+	w.update(node)
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on n1: zone=b")
+	delete(node.Labels, topology.Zone)
+	w.update(node)
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on n1: ")
+	w.remove(node)
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on : ")
+	w.make(aNode("n1", "c")) // recreated
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on n1: zone=c")
+}
+
+func TestModes(t *testing.T) {
+	host := aPod("host", "n1", "192.0.2.1")
+	host.Spec.HostNetwork = true
+	failed := aPod("failed", "n1", "10.9.0.4")
+	failed.Status.Phase = corev1.PodFailed
+	virtual := aNode("virtual", "v")
+	virtual.Spec.PodCIDRs = nil
+	older := aNode("older", "o")
+	older.Spec = corev1.NodeSpec{PodCIDR: "10.1.0.0/24"}
+	objects := []client.Object{
+		aNode("n1", "a"), virtual, older, host, failed,
+		aPod("near", "n1", "10.1.0.1", "fd00:1::1"),
+		aPod("half", "n1", "10.1.0.2", "fd00:2::1"),
+		aPod("elsewhere", "virtual", "10.1.0.3"),
+		aPod("old", "older", "10.1.0.4"),
+		aPod("lost", "unknown", "10.1.0.5"),
+	}
+	for _, test := range []struct {
+		mode Mode
+		want string
+	}{
+		{All, "near half elsewhere old lost"},
+		{Auto, "half elsewhere lost"},
+	} {
+		t.Run(string(test.mode), func(t *testing.T) {
+			w := newWorld(t, objects...)
+			options := testOptions()
+			options.Mode = test.mode
+			w.start(options)
+			for _, name := range strings.Fields("near half elsewhere old lost host failed none") {
+				if strings.Contains(test.want, name) {
+					w.sync(name, "create "+name)
+				} else {
+					w.sync(name)
+				}
+			}
+		})
+	}
+	t.Run("from all to auto", func(t *testing.T) {
+		w := newWorld(t, objects...)
+		w.sync("near", "create near")
+		w.sync("half", "create half")
+		options := testOptions()
+		options.Mode = Auto
+		w.start(options)
+		w.sync("near", "delete near")
+		w.sync("half")
+	})
+}
+
+func TestOwnership(t *testing.T) {
+	owned := func(name string, uid types.UID) *v1alpha1.PodLocator {
+		return &v1alpha1.PodLocator{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: name, UID: types.UID("locator-" + name),
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: uid}},
+			},
+			IPs: []string{"10.9.9.9"}, NodeName: "n9", NodeLabels: map[string]string{topology.Zone: "z", "bad key": "x"},
+		}
+	}
+	foreign := owned("foreign", "")
+	foreign.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "x", UID: "1"}}
+	host := aPod("host", "n1", "192.0.2.1")
+	host.Spec.HostNetwork = true
+	foreignToHost := foreign.DeepCopy()
+	foreignToHost.Name = "host"
+	taken := foreign.DeepCopy()
+	taken.Name = "taken"
+	w := newWorld(t, aNode("n1", "a"), host,
+		owned("malformed", "uid-malformed"), aPod("malformed", "n1", "10.9.0.1"),
+		owned("again", "uid-before"), aPod("again", "n1", "10.9.0.2"),
+		owned("orphan", "uid-gone"),
+		foreign, foreignToHost,
+		taken, aPod("taken", "n1", "10.9.0.3"),
+	)
+	w.sync("malformed", "update malformed")
+	w.says("malformed", "10.9.0.1 on n1: zone=a")
+	w.sync("again", "delete again", "create again")
+	w.says("again", "10.9.0.2 on n1: zone=a")
+	w.sync("orphan", "delete orphan")
+	w.sync("foreign")
+	w.sync("host")
+	if told := w.told(); len(told) > 0 {
+		t.Errorf("told is %q", told)
+	}
+	w.sync("taken", "delete taken", "create taken")
+	w.says("taken", "10.9.0.3 on n1: zone=a")
+	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodLocatorReplaced PodLocator taken was not made for this pod") {
+		t.Errorf("told is %q", told)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s", Annotations: map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}}}
+	policy := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "p"}, Spec: v1alpha1.RoutingPolicySpec{Keys: []string{rack, "*"}}}
+	clusterPolicy := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	clusterPolicy.Spec.Keys = []string{rack, "*"}
+	for _, test := range []struct {
+		name   string
+		object client.Object
+		labels []string
+		want   string
+	}{
+		{"by default", nil, nil, "zone=a"},
+		{"a Service names one", service, nil, "name=r1 zone=a"},
+		{"a policy names one", policy, nil, "name=r1 zone=a"},
+		{"a policy of the cluster names one", clusterPolicy, nil, "name=r1 zone=a"},
+		{"an administrator names one", service, []string{"other"}, "other=x"},
+		{"all", nil, []string{"*"}, "name=r1 other=x zone=a"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			objects := []client.Object{aNode("n1", "a"), aPod("web", "n1", "10.9.0.1")}
+			if test.object != nil {
+				objects = append(objects, test.object.DeepCopyObject().(client.Object))
+			}
+			w := newWorld(t, objects...)
+			options := testOptions()
+			options.Labels = test.labels
+			w.start(options)
+			w.sync("web", "create web")
+			w.says("web", "10.9.0.1 on n1: "+test.want)
+		})
+	}
+}
+
+// A key that nothing names any more costs no write; one that is copied and has another value does.
+func TestLabelsTooMany(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s", Annotations: map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}}}
+	node := aNode("n1", "a")
+	w := newWorld(t, node, aPod("web", "n1", "10.9.0.1"))
+	w.sync("web", "create web")
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	queued := func(want int) {
+		t.Helper()
+		if err := w.reconciler.labels.refresh(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		for range want {
+			if _, priority, _ := q.GetWithPriority(); priority >= 0 {
+				t.Errorf("the priority is %d", priority)
+			}
+		}
+		if q.Len() != 0 {
+			t.Errorf("%d more pods are queued", q.Len())
+		}
+	}
+	queued(0)
+	w.make(service)
+	queued(1)
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on n1: name=r1 zone=a")
+	w.remove(service)
+	queued(0)
+	w.sync("web")
+	w.start(testOptions())
+	w.sync("web")
+	w.says("web", "10.9.0.1 on n1: name=r1 zone=a")
+	node.Labels[rack] = "r2"
+	w.update(node)
+	w.sync("web", "update web")
+	w.says("web", "10.9.0.1 on n1: zone=a")
+}
+
+func TestKeysAreNoticed(t *testing.T) {
+	named := func(keys string) *corev1.Service {
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", Annotations: map[string]string{}}}
+		if keys != "" {
+			service.Annotations[v1alpha1.AnnotationTopologyKeys] = keys
+		}
+		return service
+	}
+	w := newLabelWatcher(nil, nil)
+	noticed := func() bool {
+		select {
+		case <-w.changed:
+			return true
+		default:
+			return false
+		}
+	}
+	h := w.handler()
+	for _, test := range []struct {
+		before, after string
+		want          bool
+	}{{"", "", false}, {rack, rack, false}, {"", rack, true}, {rack, rack + ",*", false}, {rack, "", true}} {
+		h.Update(t.Context(), event.UpdateEvent{ObjectOld: named(test.before), ObjectNew: named(test.after)}, nil)
+		if got := noticed(); got != test.want {
+			t.Errorf("from %q to %q: noticed is %t", test.before, test.after, got)
+		}
+	}
+	h.Create(t.Context(), event.CreateEvent{Object: named("")}, nil)
+	if noticed() {
+		t.Error("a Service without keys is noticed")
+	}
+	h.Delete(t.Context(), event.DeleteEvent{Object: named(rack)}, nil)
+	if !noticed() {
+		t.Error("a Service that goes with its keys is not noticed")
+	}
+}
+
+func TestEventsThatMatter(t *testing.T) {
+	pod, node := aPod("web", "n1", "10.9.0.1"), aNode("n1", "a")
+	w := newWorld(t, node, pod, aPod("far", "n2", "10.9.0.2"))
+	if _, err := w.reconciler.labels.current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pods, nodes := w.reconciler.podHandler(), w.reconciler.nodeHandler()
+	changedPod := func(change func(*corev1.Pod)) event.UpdateEvent {
+		after := pod.DeepCopy()
+		change(after)
+		return event.UpdateEvent{ObjectOld: pod, ObjectNew: after}
+	}
+	changedNode := func(change func(*corev1.Node)) event.UpdateEvent {
+		after := node.DeepCopy()
+		change(after)
+		return event.UpdateEvent{ObjectOld: node, ObjectNew: after}
+	}
+	for _, test := range []struct {
+		name string
+		send func(q priorityqueue.PriorityQueue[reconcile.Request])
+		want int
+		low  bool
+	}{
+		{"a pod's status", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.Status.Message = "x" }), q)
+		}, 0, false},
+		{"a pod's address", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.Status.PodIPs = nil }), q)
+		}, 1, false},
+		{"a pod of the same name", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.UID = "other" }), q)
+		}, 1, false},
+		{"a node's heartbeat", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{}} }), q)
+		}, 0, false},
+		{"a node's label that is not copied", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Labels["other"] = "y" }), q)
+		}, 0, false},
+		{"a node's zone", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Labels[topology.Zone] = "b" }), q)
+		}, 1, true},
+		{"a node's ranges", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Spec.PodCIDRs = nil }), q)
+		}, 1, true},
+		{"a node that goes", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Delete(t.Context(), event.DeleteEvent{Object: node}, q)
+		}, 1, true},
+		{"a node that comes", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Create(t.Context(), event.CreateEvent{Object: node}, q)
+		}, 1, true},
+		{"a node of the first list", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
+			nodes.Create(t.Context(), event.CreateEvent{Object: node, IsInInitialList: true}, q)
+		}, 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			q := priorityqueue.New[reconcile.Request]("test")
+			defer q.ShutDown()
+			test.send(q)
+			for range test.want {
+				request, priority, _ := q.GetWithPriority()
+				if request.Name != "web" || (priority < 0) != test.low {
+					t.Errorf("queued is %s with the priority %d", request, priority)
+				}
+			}
+			if q.Len() != 0 {
+				t.Errorf("%d more are queued", q.Len())
+			}
+		})
+	}
+}
+
+func TestFailedWrites(t *testing.T) {
+	w := newWorld(t, aNode("n1", "a"), aPod("web", "n1", "10.9.0.1"))
+	resource := schema.GroupResource{Group: "vicinity.dev", Resource: "podlocators"}
+	ending := apierrors.NewForbidden(resource, "web", errors.New("is being terminated"))
+	ending.ErrStatus.Details.Causes = append(ending.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
+	answer := error(apierrors.NewAlreadyExists(resource, "web"))
+	w.refuse = func(string) error { return answer }
+	if result := w.sync("web", "create web"); result.RequeueAfter != shell.ConflictWait {
+		t.Errorf("after a conflict: %+v", result)
+	}
+	answer = ending
+	if result := w.sync("web", "create web"); result.RequeueAfter != 0 {
+		t.Errorf("in a namespace that is being deleted: %+v", result)
+	}
+	answer = apierrors.NewInternalError(errors.New("overloaded"))
+	if _, err := w.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err == nil {
+		t.Error("a failure is no error")
+	}
+	w.writes, w.refuse = nil, nil
+	w.sync("web", "create web")
+}
+
+func TestCacheBehind(t *testing.T) {
+	w := newWorld(t)
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	of := func(uid types.UID, version string) *v1alpha1.PodLocator {
+		return &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, ResourceVersion: version}}
+	}
+	now := w.clock.Now()
+	pending := func(cached *v1alpha1.PodLocator, want bool) {
+		t.Helper()
+		if got := w.reconciler.written.pending(key, cached, now); got != want {
+			t.Errorf("with %+v: pending is %t", cached, got)
+		}
+	}
+	pending(nil, false)
+	w.reconciler.written.wrote(of("1", "10"), now)
+	pending(nil, true)
+	pending(of("1", "9"), true)
+	if result := w.sync("web"); result.RequeueAfter != shell.BehindWait {
+		t.Errorf("behind its cache: %+v", result)
+	}
+	pending(of("1", "10"), false)
+	pending(of("1", "9"), false) // it has been seen
+	w.reconciler.written.wrote(of("1", "10"), now)
+	w.reconciler.written.gone(of("2", "12"))
+	pending(nil, true)
+	w.reconciler.written.gone(of("1", "11"))
+	pending(nil, false)
+	w.reconciler.written.wrote(of("1", "10"), now)
+	now = now.Add(shell.TrustFor)
+	pending(nil, false)
+	if n := len(w.reconciler.written.notes); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}
+
+func TestTrim(t *testing.T) {
+	pod := aPod("web", "n1", "10.9.0.1")
+	pod.Labels = map[string]string{"app": "web"}
+	pod.Spec.Containers = []corev1.Container{{Name: "main"}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady}}
+	trimmed, err := trimPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := trimmed.(*corev1.Pod)
+	if got.Labels != nil || got.Spec.Containers != nil || got.Status.Conditions != nil || !samePod(got, pod) || got.Name != "web" {
+		t.Errorf("kept is %+v", got)
+	}
+}

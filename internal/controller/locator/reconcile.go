@@ -1,0 +1,145 @@
+package locator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+)
+
+// Reconcile has the PodLocator of a pod be what it should.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer r.syncs.Begin("PodLocator " + request.String())()
+	after, err := r.sync(ctx, request.NamespacedName)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+// sync returns after how long to look again, zero for never.
+func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	locator, err := read(ctx, r.client, key, &v1alpha1.PodLocator{})
+	if err != nil {
+		return 0, fmt.Errorf("reading PodLocator %s: %w", key, err)
+	}
+	if r.written.pending(key, locator, r.clock.Now()) {
+		return shell.BehindWait, nil
+	}
+	pod, err := read(ctx, r.client, key, &corev1.Pod{})
+	if err != nil {
+		return 0, fmt.Errorf("reading Pod %s: %w", key, err)
+	}
+	var node *corev1.Node
+	if pod != nil && pod.Spec.NodeName != "" {
+		if node, err = read(ctx, r.client, types.NamespacedName{Name: pod.Spec.NodeName}, &corev1.Node{}); err != nil {
+			return 0, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+		}
+	}
+	keys, err := r.labels.current(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the topology keys of Services and policies: %w", err)
+	}
+	err = r.write(ctx, pod, locator, wanted(pod, node, keys, r.options.Mode), node)
+	if err == nil {
+		r.arrivals.take(key)
+	}
+	return 0, err
+}
+
+// read is an object that the cache has, nil if it has none.
+func read[T client.Object](ctx context.Context, c client.Reader, key types.NamespacedName, object T) (T, error) {
+	err := c.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		var none T
+		return none, nil
+	}
+	return object, err
+}
+
+// write makes one of what there is the other that is wanted. Either may be nil.
+func (r *reconciler) write(ctx context.Context, pod *corev1.Pod, locator, want *v1alpha1.PodLocator, node *corev1.Node) error {
+	switch {
+	case locator == nil && want == nil:
+		return nil
+	case locator == nil:
+		return r.create(ctx, want)
+	case want == nil && !ownedByPod(locator, nil):
+		return nil // somebody else's
+	case want == nil:
+		return r.delete(ctx, locator)
+	case !ownedByPod(locator, pod):
+		// Of an earlier pod of the name, or of somebody else. What replaces it is as new as the
+		// pod, which counts where addresses are used again.
+		if !ownedByPod(locator, nil) {
+			r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "PodLocatorReplaced", "Locate",
+				"PodLocator %s was not made for this pod and is replaced; only vicinity-controller may write PodLocators of pods", locator.Name)
+		}
+		if err := r.delete(ctx, locator); err != nil {
+			return err
+		}
+		return r.create(ctx, want)
+	case says(locator, want, node):
+		return nil
+	}
+	return r.update(ctx, updated(locator, want))
+}
+
+func (r *reconciler) create(ctx context.Context, locator *v1alpha1.PodLocator) error {
+	err := r.count(ctx, operationCreate, func() error {
+		if err := r.client.Create(ctx, locator); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return shell.ErrChanged
+	})
+	if err != nil {
+		return fmt.Errorf("creating PodLocator %s: %w", client.ObjectKeyFromObject(locator), err)
+	}
+	now := r.clock.Now()
+	r.written.wrote(locator, now)
+	if since, found := r.arrivals.take(client.ObjectKeyFromObject(locator)); found {
+		r.metrics.delay.Observe(now.Sub(since).Seconds())
+	}
+	log.FromContext(ctx).V(1).Info("located", "ips", locator.IPs, "node", locator.NodeName)
+	return nil
+}
+
+func (r *reconciler) update(ctx context.Context, locator *v1alpha1.PodLocator) error {
+	err := r.count(ctx, operationUpdate, func() error { return shell.Changed(r.client.Update(ctx, locator)) })
+	if err != nil {
+		return fmt.Errorf("updating PodLocator %s: %w", client.ObjectKeyFromObject(locator), err)
+	}
+	r.written.wrote(locator, r.clock.Now())
+	log.FromContext(ctx).V(1).Info("located anew", "ips", locator.IPs, "node", locator.NodeName)
+	return nil
+}
+
+func (r *reconciler) delete(ctx context.Context, locator *v1alpha1.PodLocator) error {
+	err := r.count(ctx, operationDelete, func() error {
+		uid := locator.UID
+		// The cache's object is shared; the client is given one of its own.
+		return shell.Changed(client.IgnoreNotFound(r.client.Delete(ctx, locator.DeepCopy(), client.Preconditions{UID: &uid})))
+	})
+	if err != nil {
+		return fmt.Errorf("deleting PodLocator %s: %w", client.ObjectKeyFromObject(locator), err)
+	}
+	return nil
+}
+
+// count waits until the write may be sent, and counts it by how it ended.
+func (r *reconciler) count(ctx context.Context, operation string, write func() error) error {
+	if err := r.limiter.Wait(ctx); err != nil {
+		return err
+	}
+	err := write()
+	r.metrics.wrote(operation, err)
+	return err
+}
