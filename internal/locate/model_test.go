@@ -182,11 +182,13 @@ func agrees(t *rapid.T) {
 				check(netip.AddrFrom16(v4.As16()))
 				check(netip.AddrFrom16([16]byte{0xfd, 7: n & 1, 15: n}))
 			}
-			for _, p := range m.pods {
-				check(p.IPs[0])
-			}
 		},
 	})
+	for name, p := range m.pods {
+		if at, ok := x.Lookup(p.IPs[0]); !ok || at.Source == PodRange {
+			t.Fatalf("%s, at %v, is at %+v, %t", name, p.IPs[0], at, ok)
+		}
+	}
 	// What is deleted leaves nothing behind.
 	for name := range m.nodes {
 		x.DeleteNode(name)

@@ -44,7 +44,7 @@ func TestReaders(t *testing.T) {
 			}
 		})
 	}
-	for i := range 5000 {
+	for i := range 2000 {
 		x.SetPod("other", fmt.Sprint(i), Pod{IPs: []netip.Addr{address(12, i)}, Node: fmt.Sprint("n", i%7), Labels: zone("o")})
 		// A pod takes the address over before the one that had it is deleted.
 		x.SetPod("moving", fmt.Sprint(i+1), Pod{IPs: addrs("11.0.0.1"), Node: fmt.Sprint("m", i%3)})

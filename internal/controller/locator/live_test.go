@@ -96,9 +96,13 @@ func TestAgainstKubernetes(t *testing.T) {
 	if err := c.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.awaitLocator("other", func(l *v1alpha1.PodLocator) bool { return l.NodeName == "" && len(l.NodeLabels) == 0 && len(l.IPs) == 1 })
+	c.awaitLocator("other", func(l *v1alpha1.PodLocator) bool {
+		return l.NodeName == "" && len(l.NodeLabels) == 0 && len(l.IPs) == 1
+	})
 	c.Make("", "{apiVersion: v1, kind: Node, metadata: {name: n2, labels: {topology.kubernetes.io/zone: d}}}")
-	c.awaitLocator("other", func(l *v1alpha1.PodLocator) bool { return l.NodeName == "n2" && l.NodeLabels["topology.kubernetes.io/zone"] == "d" })
+	c.awaitLocator("other", func(l *v1alpha1.PodLocator) bool {
+		return l.NodeName == "n2" && l.NodeLabels["topology.kubernetes.io/zone"] == "d"
+	})
 
 	// What anybody else makes of a PodLocator is put right.
 	forged := &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web-2"}}

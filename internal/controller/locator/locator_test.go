@@ -106,7 +106,7 @@ func TestModes(t *testing.T) {
 		want string
 	}{
 		{All, "near half elsewhere old lost"},
-		{Auto, "half elsewhere lost"},
+		{Auto, "half elsewhere"},
 	} {
 		t.Run(string(test.mode), func(t *testing.T) {
 			w := newWorld(t, objects...)
@@ -131,6 +131,10 @@ func TestModes(t *testing.T) {
 		w.start(options)
 		w.sync("near", "delete near")
 		w.sync("half")
+		w.remove(aNode("n1", ""))
+		w.sync("near")
+		w.sync("half", "update half")
+		w.says("half", "10.1.0.2 fd00:2::1 on : ")
 	})
 }
 

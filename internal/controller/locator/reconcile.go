@@ -70,6 +70,10 @@ func (r *reconciler) write(ctx context.Context, pod *corev1.Pod, locator, want *
 	switch {
 	case locator == nil && want == nil:
 		return nil
+	case locator == nil && node == nil && r.options.Mode == Auto:
+		// It would locate nothing, and the node's ranges may do when it comes. A node that is
+		// deleted takes its pods along.
+		return nil
 	case locator == nil:
 		return r.create(ctx, want)
 	case want == nil && !ownedByPod(locator, nil):

@@ -168,8 +168,17 @@ func locators(t *testing.T, c rig.ControlPlane) {
 			"ips": []any{"10.0.0.1"}, "nodeName": "n1", "nodeLabels": map[string]any{"topology.kubernetes.io/zone": "a"},
 		}}, metav1.CreateOptions{}))
 	}
-	patch := func(user, name, patch string) error {
-		return second(as(user).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+	patch := func(user, patch string) error {
+		return second(as(user).Patch(t.Context(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+	}
+	// The controller may not patch: it writes all of a PodLocator.
+	update := func() error {
+		made, err := as("operator").Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		made.Object["nodeName"] = "n2"
+		return second(as(own).Update(t.Context(), made, metav1.UpdateOptions{}))
 	}
 	const policy = "vicinity-podlocators"
 	tries := 0
@@ -187,15 +196,15 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		err     error
 	}{
 		{"the controller makes one", false, create(own, "web")},
-		{"it changes one", false, patch(own, "web", `{"nodeName":"n2"}`)},
+		{"it changes one", false, update()},
 		{"an operator makes one", false, create("operator", "vm")},
-		{"an operator changes one", false, patch("operator", "web", `{"nodeName":"n1"}`)},
+		{"an operator changes one", false, patch("operator", `{"nodeName":"n1"}`)},
 		{"a tenant makes one", true, create("tenant", "mine")},
-		{"a tenant changes an address", true, patch("tenant", "web", `{"ips":["10.0.0.2"]}`)},
-		{"a tenant takes the addresses away", true, patch("tenant", "web", `{"ips":null}`)},
-		{"a tenant changes the node", true, patch("tenant", "web", `{"nodeName":"n9"}`)},
-		{"a tenant changes a label of the node", true, patch("tenant", "web", `{"nodeLabels":{"topology.kubernetes.io/zone":"b"}}`)},
-		{"who deletes a pod alone changes owners", false, patch("tenant", "web", `{"metadata":{"ownerReferences":[],"labels":{"a":"b"}}}`)},
+		{"a tenant changes an address", true, patch("tenant", `{"ips":["10.0.0.2"]}`)},
+		{"a tenant takes the addresses away", true, patch("tenant", `{"ips":null}`)},
+		{"a tenant changes the node", true, patch("tenant", `{"nodeName":"n9"}`)},
+		{"a tenant changes a label of the node", true, patch("tenant", `{"nodeLabels":{"topology.kubernetes.io/zone":"b"}}`)},
+		{"who deletes a pod alone changes owners", false, patch("tenant", `{"metadata":{"ownerReferences":[],"labels":{"a":"b"}}}`)},
 		{"a tenant deletes one", false, as("tenant").Delete(t.Context(), "web", metav1.DeleteOptions{})},
 	} {
 		switch {
