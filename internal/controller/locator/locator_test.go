@@ -4,7 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -429,5 +431,35 @@ func TestTrim(t *testing.T) {
 	got := trimmed.(*corev1.Pod)
 	if got.Labels != nil || got.Spec.Containers != nil || got.Status.Conditions != nil || !samePod(got, pod) || got.Name != "web" {
 		t.Errorf("kept is %+v", got)
+	}
+}
+
+// The delay runs from a pod's first address, not from its creation, and not for pods of the first list.
+func TestDelay(t *testing.T) {
+	pod := aPod("web", "n1")
+	w := newWorld(t, aNode("n1", "a"), pod, aPod("old", "n1", "10.9.0.2"))
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	h := w.reconciler.podHandler()
+	h.Create(t.Context(), event.CreateEvent{Object: aPod("old", "n1", "10.9.0.2"), IsInInitialList: true}, q)
+	w.sync("old", "create old")
+	h.Create(t.Context(), event.CreateEvent{Object: pod}, q)
+	w.sync("web")
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	before := pod.DeepCopy()
+	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.9.0.1"}}
+	w.update(pod)
+	h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: pod}, q)
+	w.clock.SetTime(w.clock.Now().Add(2 * time.Second))
+	w.sync("web", "create web")
+	var sample dto.Metric
+	if err := w.reconciler.metrics.delay.Write(&sample); err != nil {
+		t.Fatal(err)
+	}
+	if h := sample.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 2 {
+		t.Errorf("the delays are %d of %v s in all", h.GetSampleCount(), h.GetSampleSum())
+	}
+	if n := len(w.reconciler.arrivals.since); n != 0 {
+		t.Errorf("%d arrivals are left", n)
 	}
 }
