@@ -22,8 +22,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/lab/rig"
-	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/rig"
 )
 
 const livePods = 200
@@ -39,7 +38,7 @@ type cluster struct {
 // TestAgainstKubernetes runs the controller with a real API server and Kubernetes' own
 // controllers, which delete what a pod owns.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{ControlPlane: rig.Start(t, shape.Options{Name: "test-locator", Zones: []string{"a"}, NodesPerZone: []int{1}, SingleStack: true})}
+	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-locator", Zones: []string{"a"}, SingleStack: true})}
 	log.SetLogger(logr.Discard())
 	var err error
 	if c.objects, err = client.New(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
