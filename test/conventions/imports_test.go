@@ -22,8 +22,8 @@ var layers = [][]string{
 	{"internal/routing"},
 	{"internal/routingflags"},
 	// What a node's rules are, as the proxy makes them and as the command line explains
-	// them.
-	{"internal/proxy/ruleset", "internal/proxy/netlink"},
+	// them, and what the DNS server answers.
+	{"internal/nearest", "internal/proxy/ruleset", "internal/proxy/netlink"},
 	{"internal/proxy/compile", "internal/proxy/kernel"},
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/proxy/proxyflags"},

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/nearest"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // fullWeight is the weight of an endpoint that is used by the zone alone.
@@ -22,32 +22,18 @@ type grouped struct {
 	node     *Node
 	groups   []*v1alpha1.EndpointGroup
 	hasPorts []bool
-	uses     []use
-	// tiers are the different ones of the groups that the node uses. The node uses the
-	// nearest endpoints of each.
-	tiers []nodeTiers
-	// nearest is scratch: the nearest rank with an endpoint, for each of tiers.
-	nearest []int
+	uses     []nearest.Use
+	// weights are those of the endpoints by group.
+	weights []int
+	// choice is the node's among the endpoints of the groups.
+	choice nearest.Choice
 	// anyReady says that an endpoint is ready somewhere.
 	anyReady bool
-	// hard says that the node must not use endpoints that no tier reaches.
-	hard bool
 	// view is the node's zone if some group is not for all zones, or else empty.
 	view string
 	// weighted says that not all weights are the same.
 	weighted bool
 }
-
-// use is what the node does with a group.
-type use struct {
-	// tiers is an index of grouped.tiers, or unused.
-	tiers  int
-	weight int
-}
-
-// unused is for a group from which the node uses only endpoints on the node, for traffic
-// that must stay there.
-const unused = -1
 
 // groupsOf are the groups of the Service, in the order of names.
 func groupsOf(in Input) []*v1alpha1.EndpointGroup {
@@ -81,9 +67,16 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 	d.rows = make([]row, 0, n)
 	d.ports = make([]uint16, len(d.groups))
 	d.hasPorts = make([]bool, len(d.groups))
-	d.uses = make([]use, len(d.groups))
+	d.uses = make([]nearest.Use, len(d.groups))
+	d.weights = make([]int, len(d.groups))
+	d.choice = nearest.NewChoice(nearest.Client{Node: node.Name, Zone: node.Zone, Labels: node.Labels})
 	for i, g := range d.groups {
-		d.uses[i] = d.use(g, notes)
+		d.uses[i] = d.choice.Read(g)
+		d.anyReady = d.anyReady || d.uses[i].Visible && g.Spec.AnyReady
+		if d.uses[i].Used() {
+			d.weights[i] = d.weight(g, d.uses[i].Weight, notes)
+			d.weighted = d.weighted || d.weights[i] != fullWeight
+		}
 		for label := range g.Labels {
 			if strings.HasPrefix(label, v1alpha1.LabelNotForPrefix) {
 				d.view = node.Zone
@@ -100,7 +93,6 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 		strange.note(notes, "EndpointGroup", g.Name, "ports", "a protocol and number that a Service can have")
 		d.readEndpoints(i, g, notes)
 	}
-	d.nearest = make([]int, len(d.tiers))
 	d.close()
 	return d
 }
@@ -125,11 +117,7 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 		if e.Zone != d.node.Zone {
 			state |= away
 		}
-		rank := none
-		if tiers := d.uses[i].tiers; tiers != unused {
-			rank = d.tiers[tiers].rank(e)
-		}
-		state |= uint64(rank) << rankShift
+		state |= uint64(d.choice.Rank(d.uses[i], e)) << rankShift
 		d.add(e.Address, state, i, j, &strange)
 	}
 	strange.note(notes, "EndpointGroup", g.Name, d.family)
@@ -143,37 +131,6 @@ func groupPort(p *v1alpha1.GroupPort) (key portKey, number uint16, ok bool) {
 	}
 	number, ok = portOf(p.Port)
 	return key, number, ok
-}
-
-// use decides what the node does with a group: it uses it unless the group is not for its
-// zone, or is there for local traffic only.
-func (d *grouped) use(g *v1alpha1.EndpointGroup, notes *[]string) use {
-	zone := d.node.Zone
-	if zone != "" {
-		if _, hidden := g.Labels[v1alpha1.LabelNotForPrefix+zone]; hidden {
-			return use{tiers: unused}
-		}
-	}
-	d.anyReady = d.anyReady || g.Spec.AnyReady
-	d.hard = d.hard || topology.Tiers(g.Spec.Tiers).Hard()
-
-	u := use{weight: fullWeight}
-	named := slices.IndexFunc(g.Spec.Consumers, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
-	switch {
-	case zone == "":
-		// Weights are by zone. A node without a zone uses all endpoints alike.
-	case named >= 0:
-		u.weight = d.weight(g, g.Spec.Consumers[named].Weight, notes)
-	case g.Spec.LocalOnly && slices.ContainsFunc(g.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return e.Zone == zone }):
-		return use{tiers: unused}
-	}
-	d.weighted = d.weighted || u.weight != fullWeight
-	u.tiers = slices.IndexFunc(d.tiers, func(t nodeTiers) bool { return slices.Equal(t.keys, g.Spec.Tiers) })
-	if u.tiers < 0 {
-		u.tiers = len(d.tiers)
-		d.tiers = append(d.tiers, d.node.tiers(g.Spec.Tiers))
-	}
-	return u
 }
 
 // weight is the weight of a group for the node's zone, full if the group has none.
@@ -225,7 +182,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 		if len(got.cluster) == 0 && seen.leaving > 0 {
 			d.cluster(&got, true, seen.leaving)
 		}
-		got.beyond = d.hard && got.exists && len(got.cluster) == 0
+		got.beyond = d.choice.Hard() && got.exists && len(got.cluster) == 0
 	}
 	if n.local {
 		d.visit(func(run []row, number uint16) {
@@ -240,7 +197,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 
 // cluster finds the endpoints for traffic that may go anywhere, at most so many.
 func (d *grouped) cluster(got *supply, lastResort bool, most int) {
-	if d.findNearest() {
+	if d.choice.Begin() {
 		most = 0
 		d.visit(func(run []row, _ uint16) {
 			if run[0].taking(lastResort) {
@@ -273,29 +230,13 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	}
 }
 
-// findNearest resets the nearest ranks. It reports whether approach has to find them.
-func (d *grouped) findNearest() bool {
-	constrained := false
-	for i := range d.tiers {
-		d.nearest[i] = 0
-		if len(d.tiers[i].keys) > 0 {
-			d.nearest[i], constrained = none-1, true
-		}
-	}
-	return constrained
-}
-
 // approach notes the rank of an endpoint. It returns how many endpoints it adds at most to
 // those of the nearest ranks.
 func (d *grouped) approach(run []row) int {
 	more := 0
 	for _, r := range run {
-		rank := r.rank()
-		if rank == none || !d.same(r, run[0]) {
-			continue
-		}
-		if tiers := d.uses[r.object()].tiers; rank <= d.nearest[tiers] {
-			d.nearest[tiers], more = rank, 1
+		if d.same(r, run[0]) && d.choice.Consider(d.uses[r.object()], r.rank()) {
+			more = 1
 		}
 	}
 	return more
@@ -306,16 +247,14 @@ func (d *grouped) approach(run []row) int {
 func (d *grouped) weightOf(run []row) int {
 	weight := 0
 	for _, r := range run {
-		u, rank := d.uses[r.object()], r.rank()
-		if rank != none && rank == d.nearest[u.tiers] && u.weight > weight && d.same(r, run[0]) {
-			weight = u.weight
+		if i := r.object(); d.weights[i] > weight && d.choice.Takes(d.uses[i], r.rank()) && d.same(r, run[0]) {
+			weight = d.weights[i]
 		}
 	}
 	return weight
 }
 
-// same reports whether two rows of one address are about the same endpoint. An address that
-// passes to another pod is in the groups of both for a while.
+// same reports whether two rows of one address are about the same endpoint.
 func (d *grouped) same(a, b row) bool {
-	return a == b || d.at(a).Node == d.at(b).Node
+	return a == b || nearest.Same(d.at(a), d.at(b))
 }

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/nearest"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -148,46 +150,90 @@ func (r groupReader) taken(all map[string][]said, takes func(said) bool) map[str
 // whatever groups say, and however little of it makes sense together.
 func TestAsGroupsDocument(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := groupReader{Node: testNodeA()}
-		r.Zone = rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "zone")
-		r.Labels = map[string]string{
-			topology.Hostname: rapid.SampledFrom([]string{"a1", "host"}).Draw(t, "hostname"),
-			"rack":            rapid.SampledFrom([]string{"r1", ""}).Draw(t, "rack"),
-		}
-		tiers := []string{"", "", "kubernetes.io/hostname,*", "topology.kubernetes.io/zone", "rack,topology.kubernetes.io/zone,*", "kubernetes.io/hostname"}
-		domains := []string{"", "", "%rack=r1", "%rack=r2", "%kubernetes.io/hostname=host", "%kubernetes.io/hostname=a1"}
-		few := rapid.IntRange(1, 2).Draw(t, "kinds of tiers")
-		for i := range rapid.IntRange(1, 6).Draw(t, "groups") {
-			text := ""
-			for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
-				text += fmt.Sprintf("%d@%s%s%s ", rapid.IntRange(1, 9).Draw(t, "address"),
-					rapid.SampledFrom([]string{"a1", "a2", "b1", "c1"}).Draw(t, "node"),
-					rapid.SampledFrom([]string{"", "", "!", "-", "~"}).Draw(t, "state"),
-					rapid.SampledFrom(domains).Draw(t, "domain"))
-			}
-			text += "->"
-			for _, zone := range anyOf(t, "consumer", "a", "b") {
-				text += fmt.Sprintf(" %s*%d", zone, rapid.SampledFrom([]int{1000, 1000, 500, 333, 77}).Draw(t, "weight"))
-			}
-			for _, zone := range anyOf(t, "not for", "a", "b") {
-				text += " not " + zone
-			}
-			if keys := tiers[rapid.IntRange(0, len(tiers)-1).Draw(t, "tiers")%(few*3)]; keys != "" {
-				text += " tiers " + keys
-			}
-			for _, word := range anyOf(t, "says", "local", "none-ready") {
-				text += " " + word
-			}
-			g := groupOf(fmt.Sprintf("g%d", i), text)
-			g.Spec.Ports[0].Port = rapid.SampledFrom([]int32{8080, 8080, 8080, 9090}).Draw(t, "port")
-			r.groups = append(r.groups, g)
-		}
-
+		r := drawReader(t)
 		got := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})
 		want, beyond := r.cluster()
 		checkShares(t, &got.Families[0].Ports[0], want)
 		if unreachable := len(got.Families[0].Unreachable) > 0; unreachable != beyond {
 			t.Fatalf("unreachable is %t, it should be %t", unreachable, beyond)
+		}
+	})
+}
+
+// drawReader draws a node and the groups that it reads.
+func drawReader(t *rapid.T) groupReader {
+	r := groupReader{Node: testNodeA()}
+	r.Zone = rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "zone")
+	r.Labels = map[string]string{
+		topology.Hostname: rapid.SampledFrom([]string{"a1", "host"}).Draw(t, "hostname"),
+		"rack":            rapid.SampledFrom([]string{"r1", ""}).Draw(t, "rack"),
+	}
+	tiers := []string{"", "", "kubernetes.io/hostname,*", "topology.kubernetes.io/zone", "rack,topology.kubernetes.io/zone,*", "kubernetes.io/hostname"}
+	domains := []string{"", "", "%rack=r1", "%rack=r2", "%kubernetes.io/hostname=host", "%kubernetes.io/hostname=a1"}
+	few := rapid.IntRange(1, 2).Draw(t, "kinds of tiers")
+	for i := range rapid.IntRange(1, 6).Draw(t, "groups") {
+		text := ""
+		for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
+			text += fmt.Sprintf("%d@%s%s%s ", rapid.IntRange(1, 9).Draw(t, "address"),
+				rapid.SampledFrom([]string{"a1", "a2", "b1", "c1"}).Draw(t, "node"),
+				rapid.SampledFrom([]string{"", "", "!", "-", "~"}).Draw(t, "state"),
+				rapid.SampledFrom(domains).Draw(t, "domain"))
+		}
+		text += "->"
+		for _, zone := range anyOf(t, "consumer", "a", "b") {
+			text += fmt.Sprintf(" %s*%d", zone, rapid.SampledFrom([]int{1000, 1000, 500, 333, 77}).Draw(t, "weight"))
+		}
+		for _, zone := range anyOf(t, "not for", "a", "b") {
+			text += " not " + zone
+		}
+		if keys := tiers[rapid.IntRange(0, len(tiers)-1).Draw(t, "tiers")%(few*3)]; keys != "" {
+			text += " tiers " + keys
+		}
+		for _, word := range anyOf(t, "says", "local", "none-ready") {
+			text += " " + word
+		}
+		g := groupOf(fmt.Sprintf("g%d", i), text)
+		g.Spec.Ports[0].Port = rapid.SampledFrom([]int32{8080, 8080, 8080, 9090}).Draw(t, "port")
+		r.groups = append(r.groups, g)
+	}
+	return r
+}
+
+// What the DNS server says to a client on a node, by package nearest, is what the rules of the
+// node use of the endpoints that are ready.
+func TestNamesAgreeWithRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawReader(t)
+		for _, g := range r.groups {
+			g.Spec.Ports[0].Port = 8080
+		}
+		var ready []netip.Addr
+		for at, said := range r.endpoints() {
+			if !said[0].NotReady {
+				ready = append(ready, netip.MustParseAddrPort(at).Addr())
+			}
+		}
+		slices.SortFunc(ready, netip.Addr.Compare)
+		chosen := nearest.NewEndpoints(corev1.IPv4Protocol, r.groups, nil).Choose(nearest.Client{Node: r.Name, Zone: r.Zone, Labels: r.Labels}, ready)
+
+		var want, got []netip.Addr
+		for i, address := range ready {
+			if chosen.Takes[i] && !chosen.All {
+				want = append(want, address)
+			}
+		}
+		rules := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})
+		for _, target := range rules.Families[0].Ports[0].Cluster {
+			// As a last resort the rules use what terminates, which has no record.
+			if slices.Contains(ready, target.Addr()) {
+				got = append(got, target.Addr())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("the rules use %v, names give %v", got, want)
+		}
+		if len(want) == 0 && len(ready) > 0 && chosen.Hard == chosen.All {
+			t.Fatalf("nothing is near: hard is %t, and all is %t", chosen.Hard, chosen.All)
 		}
 	})
 }

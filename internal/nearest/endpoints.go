@@ -1,0 +1,193 @@
+package nearest
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Endpoints are those of a Service in one address family, by address. They do not change.
+type Endpoints struct {
+	groups []*v1alpha1.EndpointGroup // in the order of names
+	// divided says that some group is kept from a zone: zones have different endpoints.
+	divided bool
+	// entries are what groups say, for each address in a row.
+	entries []entry
+	known   map[netip.Addr]span
+	// others are endpoints that no group has, as their slices say.
+	others map[netip.Addr]*v1alpha1.GroupEndpoint
+}
+
+// entry is one endpoint of one group.
+type entry struct{ group, index int32 }
+
+// span is a part of the entries.
+type span struct{ first, end int32 }
+
+// NewEndpoints reads the groups of a Service of one family. Endpoints of its slices count if
+// no group has their address yet. Neither may be changed afterwards. Without a group of the
+// family it returns nil: then nothing is chosen.
+func NewEndpoints(family corev1.IPFamily, groups []*v1alpha1.EndpointGroup, sliced map[netip.Addr]*v1alpha1.GroupEndpoint) *Endpoints {
+	s := &Endpoints{known: map[netip.Addr]span{}, others: map[netip.Addr]*v1alpha1.GroupEndpoint{}}
+	for _, g := range groups {
+		if g.Spec.AddressType == family {
+			s.groups = append(s.groups, g)
+		}
+	}
+	if len(s.groups) == 0 {
+		return nil
+	}
+	slices.SortFunc(s.groups, func(a, b *v1alpha1.EndpointGroup) int { return strings.Compare(a.Name, b.Name) })
+	type row struct {
+		address netip.Addr
+		entry
+	}
+	var rows []row
+	for i, g := range s.groups {
+		s.divided = s.divided || g.Spec.LocalOnly
+		for label := range g.Labels {
+			s.divided = s.divided || strings.HasPrefix(label, v1alpha1.LabelNotForPrefix)
+		}
+		for j := range g.Spec.Endpoints {
+			if address, err := netip.ParseAddr(g.Spec.Endpoints[j].Address); err == nil {
+				rows = append(rows, row{address.Unmap(), entry{int32(i), int32(j)}})
+			}
+		}
+	}
+	// Of two pods that have an address one after the other the one that stays counts.
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(a.address.Compare(b.address), compareState(s.at(a.entry), s.at(b.entry)))
+	})
+	s.entries = make([]entry, 0, len(rows))
+	for i := 0; i < len(rows); {
+		address, counts := rows[i].address, s.at(rows[i].entry)
+		first := len(s.entries)
+		for ; i < len(rows) && rows[i].address == address; i++ {
+			if Same(s.at(rows[i].entry), counts) {
+				s.entries = append(s.entries, rows[i].entry)
+			}
+		}
+		s.known[address] = span{int32(first), int32(len(s.entries))}
+	}
+	for address, e := range sliced {
+		if _, known := s.known[address]; !known {
+			s.others[address] = e
+		}
+	}
+	return s
+}
+
+func compareState(a, b *v1alpha1.GroupEndpoint) int {
+	return cmp.Or(compareBool(a.Terminating, b.Terminating), compareBool(a.NotReady, b.NotReady), compareBool(a.NotServing, b.NotServing))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (s *Endpoints) at(e entry) *v1alpha1.GroupEndpoint {
+	return &s.groups[e.group].Spec.Endpoints[e.index]
+}
+
+// Chosen says what a client uses of some addresses.
+type Chosen struct {
+	// Takes says for each address whether it is used.
+	Takes []bool
+	// Count is the number of those that are.
+	Count int
+	// Tier is the tier that reaches them, empty without tiers. While tiers of a Service change
+	// there may be several, and it is one of them.
+	Tier string
+	// Hard says that the tiers leave the client nothing rather than an endpoint elsewhere.
+	Hard bool
+	// All says that the client has nothing of what its zone may use, and so gets everything.
+	All bool
+}
+
+// Choose says which of some addresses a client uses, all of which are endpoints that can be
+// used. An address that is in no group and no slice is like an endpoint without a node and
+// zone. With hard tiers it may be none, with others it is all if no one is left.
+func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
+	choice := NewChoice(client)
+	uses := make([]Use, len(s.groups))
+	visible := false
+	newcomer := Use{}
+	for i, g := range s.groups {
+		uses[i] = choice.Read(g)
+		visible = visible || uses[i].Visible
+		if !newcomer.Used() {
+			newcomer = uses[i]
+		}
+	}
+	if !newcomer.Used() {
+		newcomer.tiers = choice.withTiers(s.groups[0].Spec.Tiers)
+	}
+	chosen := Chosen{Takes: make([]bool, len(addresses)), Hard: choice.Hard()}
+	if !visible {
+		chosen.Hard = topology.Tiers(s.groups[0].Spec.Tiers).Hard()
+	}
+	if choice.Begin() {
+		for _, address := range addresses {
+			s.visit(&choice, client.Zone, uses, newcomer, address, choice.Consider)
+		}
+	}
+	for i, address := range addresses {
+		if s.visit(&choice, client.Zone, uses, newcomer, address, choice.Takes) {
+			chosen.Takes[i] = true
+			chosen.Count++
+		}
+	}
+	if chosen.Count > 0 {
+		chosen.Tier = choice.tier()
+	} else if !chosen.Hard {
+		chosen.All, chosen.Count = true, len(addresses)
+		for i := range chosen.Takes {
+			chosen.Takes[i] = true
+		}
+	}
+	return chosen
+}
+
+// visit calls do with what is known of an address. It reports whether a call did.
+func (s *Endpoints) visit(choice *Choice, zone string, uses []Use, newcomer Use, address netip.Addr, do func(Use, Rank) bool) bool {
+	did := false
+	if in, ok := s.known[address]; ok {
+		for _, e := range s.entries[in.first:in.end] {
+			if u := uses[e.group]; u.Used() {
+				did = do(u, choice.Rank(u, s.at(e))) || did
+			}
+		}
+		return did
+	}
+	e := s.others[address]
+	switch {
+	case e == nil:
+		e = &v1alpha1.GroupEndpoint{}
+	case s.divided && zone != "" && e.Zone != "" && e.Zone != zone:
+		// Until the plan has it, an endpoint is for its own zone.
+		return false
+	}
+	return do(newcomer, choice.Rank(newcomer, e))
+}
+
+// tier is the first of the tiers with an endpoint.
+func (c *Choice) tier() string {
+	for i, t := range c.tiers {
+		if len(t.keys) > 0 && c.nearest[i] < Rank(len(t.keys)) {
+			return t.keys[c.nearest[i]]
+		}
+	}
+	return ""
+}
