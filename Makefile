@@ -56,7 +56,7 @@ help: ## List the targets
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
-build: ## Build bin/vicinity, bin/vicinity-controller, bin/vicinity-proxy and bin/vicinity-lab
+build: ## Build bin/vicinity and bin/vicinity-controller, -proxy, -dns and -lab
 	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
 

@@ -20,6 +20,12 @@ var unlinked = map[string][]string{
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/events",
 		"lab", "helm.sh/helm/v4",
 	},
+	"cmd/vicinity-dns": {
+		"internal/simulate", "internal/explain", "internal/routing", "internal/capacity", "internal/proxy", "internal/controller", "internal/cli",
+		"github.com/google/cel-go", "lab", "helm.sh/helm/v4",
+		// The providers of clouds.
+		"github.com/Azure", "cloud.google.com/go", "github.com/aws/aws-sdk-go-v2/service/route53",
+	},
 	"internal/inspect":        {"k8s.io/client-go", "github.com/spf13", "github.com/prometheus"},
 	"cmd/vicinity":            {"lab", "helm.sh/helm/v4"},
 	"cmd/vicinity-controller": {"lab", "helm.sh/helm/v4"},

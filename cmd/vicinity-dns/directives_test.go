@@ -1,0 +1,52 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+)
+
+// upstream is the order that CoreDNS itself has. The test package sets ours.
+var upstream = slices.Clone(dnsserver.Directives)
+
+func init() {
+	if err := dnsserver.SetDirectives(directives); err != nil {
+		panic(err)
+	}
+}
+
+// The order is that of CoreDNS, but that cache stands after dnssec, and vicinity in between.
+func TestOrderIsThatOfCoreDNS(t *testing.T) {
+	without := func(list []string, names ...string) []string {
+		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(names, name) })
+	}
+	theirs := slices.DeleteFunc(without(upstream, "cache"), func(name string) bool { return !slices.Contains(directives, name) })
+	if ours := without(directives, "cache", "vicinity"); !slices.Equal(ours, theirs) {
+		t.Errorf("the order is\n%v\nCoreDNS has\n%v", ours, theirs)
+	}
+	at := slices.Index(directives, "vicinity")
+	if want := []string{"dnssec", "vicinity", "cache"}; !slices.Equal(directives[at-1:at+2], want) {
+		t.Errorf("got %v, want %v", directives[at-1:at+2], want)
+	}
+}
+
+// A directive without a plugin would be accepted and do nothing.
+func TestDirectivesHavePlugins(t *testing.T) {
+	registered := caddy.ListPlugins()["others"]
+	for _, name := range directives {
+		if !slices.Contains(registered, "dns."+name) && !slices.Contains(registered, name) {
+			t.Errorf("there is no plugin for the directive %s: %v", name, registered)
+		}
+	}
+}
+
+// What a cluster's Corefile names is here.
+func TestPluginsOfClusters(t *testing.T) {
+	for _, name := range []string{"errors", "health", "ready", "kubernetes", "prometheus", "forward", "cache", "loop", "reload", "loadbalance", "autopath", "rewrite", "hosts", "file", "template", "dnssec", "acl", "bind", "log", "dns64", "whoami"} {
+		if !slices.Contains(directives, name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package vicinity
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/coredns/coredns/plugin/pkg/dnsutil"
+	"github.com/miekg/dns"
+
+	"vicinity.dev/vicinity/internal/nearest"
+)
+
+// subject is a name in an answer that has the records of a Service with groups.
+type subject struct {
+	name    string
+	zone    string
+	service *service
+}
+
+// filter is what the client gets of a message: the same one if there is nothing to filter,
+// or a copy. It changes neither the message nor its records, which a cache may hold.
+func (w *writer) filter(m *dns.Msg) *dns.Msg {
+	if len(m.Answer) == 0 && w.asked == "" {
+		return m
+	}
+	subjects, unknown := w.plugin.subjects(m)
+	switch {
+	case unknown:
+		// What a Service asks for is not known yet.
+		answerCount.WithLabelValues(w.server, outcomeUnsynced).Inc()
+		failed := new(dns.Msg)
+		failed.SetRcode(w.request, dns.RcodeServerFailure)
+		return failed
+	case len(subjects) == 0 && w.asked == "":
+		return m
+	}
+	out := *m
+	outcome := outcomeWhole
+	if len(subjects) > 0 {
+		f := filter{w: w, answer: m.Answer, extra: m.Extra}
+		for _, s := range subjects {
+			f.apply(s)
+		}
+		out.Answer, out.Extra = f.answer, f.extra
+		outcome = f.outcome()
+		if !slices.ContainsFunc(out.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == w.request.Question[0].Qtype }) {
+			outcome = outcomeNone
+			out.Ns = []dns.RR{w.plugin.soa(subjects[len(subjects)-1].zone)}
+			out.Extra = slices.DeleteFunc(slices.Clone(out.Extra), func(rr dns.RR) bool { return rr.Header().Rrtype != dns.TypeOPT })
+		}
+		answerCount.WithLabelValues(w.server, outcome).Inc()
+	}
+	if w.asked != "" {
+		w.rename(&out)
+	}
+	if w.subnet != nil {
+		w.answerSubnet(&out)
+	}
+	return &out
+}
+
+// subjects are the names in a message whose records depend on the client. Before all is known
+// that decides about them it reports any name of a Service as unknown.
+func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
+	synced := v.cluster.synced()
+	last := ""
+	for _, section := range [][]dns.RR{m.Answer, m.Extra} {
+		for _, rr := range section {
+			h := rr.Header()
+			if h.Rrtype != dns.TypeA && h.Rrtype != dns.TypeAAAA && h.Rrtype != dns.TypeSRV || h.Name == last {
+				continue
+			}
+			last = h.Name
+			o, ok := v.parse(h.Name)
+			if !ok || !o.isService() {
+				continue
+			}
+			if !synced {
+				return nil, true
+			}
+			s := v.cluster.service(o.service)
+			if s == nil || slices.ContainsFunc(found, func(f subject) bool { return sameName(f.name, h.Name) }) {
+				continue
+			}
+			found = append(found, subject{h.Name, o.zone, s})
+		}
+	}
+	return found, false
+}
+
+// filter has the sections of an answer, as far as they are filtered.
+type filter struct {
+	w             *writer
+	answer, extra []dns.RR
+	// removed says that records are gone, and all that a client was given everything since
+	// nothing is meant for it.
+	removed, all bool
+}
+
+func (f *filter) outcome() string {
+	switch {
+	case f.all:
+		return outcomeFallback
+	case f.removed:
+		return outcomeNearest
+	}
+	return outcomeWhole
+}
+
+// apply keeps of a name's records those of the endpoints that the client uses.
+func (f *filter) apply(s subject) {
+	f.answer = f.addresses(f.answer, s)
+	f.extra = f.addresses(f.extra, s)
+	if slices.ContainsFunc(f.answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeSRV && sameName(ownerOf(rr), s.name) }) {
+		f.services(s)
+	}
+}
+
+// choose says which of some addresses of one family the client uses.
+func (f *filter) choose(e *nearest.Endpoints, addresses []netip.Addr) nearest.Chosen {
+	chosen := e.Choose(f.w.locate(), addresses)
+	f.all = f.all || chosen.All
+	f.removed = f.removed || chosen.Count < len(addresses)
+	return chosen
+}
+
+// addresses filters the A and AAAA records of a name.
+func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
+	for family, rrtype := range [...]uint16{v4: dns.TypeA, v6: dns.TypeAAAA} {
+		endpoints := s.service.endpoints[family]
+		if endpoints == nil {
+			continue
+		}
+		belongs := func(rr dns.RR) bool { return rr.Header().Rrtype == rrtype && sameName(ownerOf(rr), s.name) }
+		var addresses []netip.Addr
+		for _, rr := range section {
+			if belongs(rr) {
+				addresses = append(addresses, addressOf(rr))
+			}
+		}
+		if len(addresses) == 0 {
+			continue
+		}
+		chosen := f.choose(endpoints, addresses)
+		kept, i := make([]dns.RR, 0, len(section)-len(addresses)+chosen.Count), 0
+		for _, rr := range section {
+			switch {
+			case belongs(rr):
+				if chosen.Takes[i] {
+					kept = append(kept, f.w.bounded(rr))
+				}
+				i++
+			case chosen.Count < len(addresses) && signs(rr, rrtype, s.name):
+			default:
+				kept = append(kept, rr)
+			}
+		}
+		section = kept
+	}
+	return section
+}
+
+// services filters the SRV records of a name: one stays if the client uses an address of its
+// target, and of the additional records those addresses.
+func (f *filter) services(s subject) {
+	targets := make(map[string][]netip.Addr)
+	for _, rr := range f.answer {
+		if srv, ok := rr.(*dns.SRV); ok && sameName(srv.Hdr.Name, s.name) {
+			targets[strings.ToLower(srv.Target)] = nil
+		}
+	}
+	for _, rr := range f.extra {
+		if address := addressOf(rr); address.IsValid() {
+			name := strings.ToLower(ownerOf(rr))
+			if addresses, ok := targets[name]; ok {
+				targets[name] = append(addresses, address)
+			}
+		}
+	}
+	var families [2][]netip.Addr
+	for name, addresses := range targets {
+		if addresses == nil { // a plugin below left the additional records out
+			addresses = s.service.hosts[firstLabel(name)]
+			targets[name] = addresses
+		}
+		for _, address := range addresses {
+			families[familyOf(address)] = append(families[familyOf(address)], address)
+		}
+	}
+	takes := make(map[netip.Addr]bool)
+	for family, addresses := range families {
+		slices.SortFunc(addresses, netip.Addr.Compare)
+		addresses = slices.Compact(addresses)
+		if endpoints := s.service.endpoints[family]; endpoints != nil && len(addresses) > 0 {
+			chosen := f.choose(endpoints, addresses)
+			for i, address := range addresses {
+				takes[address] = chosen.Takes[i]
+			}
+			continue
+		}
+		for _, address := range addresses {
+			takes[address] = true
+		}
+	}
+	uses := func(address netip.Addr) bool { return takes[address] }
+	kept := make([]dns.RR, 0, len(f.answer))
+	for _, rr := range f.answer {
+		srv, ok := rr.(*dns.SRV)
+		switch {
+		case ok && sameName(srv.Hdr.Name, s.name):
+			if slices.ContainsFunc(targets[strings.ToLower(srv.Target)], uses) {
+				kept = append(kept, f.w.bounded(rr))
+			}
+		case f.removed && signs(rr, dns.TypeSRV, s.name):
+		default:
+			kept = append(kept, rr)
+		}
+	}
+	f.answer = kept
+	extra := make([]dns.RR, 0, len(f.extra))
+	for _, rr := range f.extra {
+		address := addressOf(rr)
+		_, ofTarget := targets[strings.ToLower(ownerOf(rr))]
+		switch {
+		case address.IsValid() && ofTarget:
+			if takes[address] {
+				extra = append(extra, f.w.bounded(rr))
+			}
+		case f.removed && ofTarget && rr.Header().Rrtype == dns.TypeRRSIG:
+		default:
+			extra = append(extra, rr)
+		}
+	}
+	f.extra = extra
+}
+
+// signs reports whether a record signs the records of a type and name, which are others now.
+func signs(rr dns.RR, rrtype uint16, name string) bool {
+	sig, ok := rr.(*dns.RRSIG)
+	return ok && sig.TypeCovered == rrtype && sameName(sig.Hdr.Name, name)
+}
+
+// bounded is a record whose TTL is not above the bound.
+func (w *writer) bounded(rr dns.RR) dns.RR {
+	if rr.Header().Ttl <= w.plugin.ttl {
+		return rr
+	}
+	rr = dns.Copy(rr)
+	rr.Header().Ttl = w.plugin.ttl
+	return rr
+}
+
+// addressOf is the address in a record, invalid if it has none.
+func addressOf(rr dns.RR) netip.Addr {
+	var ip net.IP
+	switch rr := rr.(type) {
+	case *dns.A:
+		ip = rr.A
+	case *dns.AAAA:
+		ip = rr.AAAA
+	}
+	address, _ := netip.AddrFromSlice(ip)
+	return address.Unmap()
+}
+
+// soa is the record of a zone that says for how long there is nothing, like that of the plugin
+// kubernetes.
+func (v *Vicinity) soa(zone string) dns.RR {
+	return &dns.SOA{
+		Hdr: dns.RR_Header{Name: zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: v.ttl},
+		Ns:  dnsutil.Join("ns.dns", zone), Mbox: dnsutil.Join("hostmaster", zone),
+		Serial: v.cluster.serial(), Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: v.ttl,
+	}
+}
+
+// rename gives the question its name back, and the records of the name that was asked for
+// instead.
+func (w *writer) rename(m *dns.Msg) {
+	if len(m.Question) != 1 {
+		return
+	}
+	if m.Rcode == dns.RcodeNameError { // the Service exists
+		m.Rcode = dns.RcodeSuccess
+	}
+	plain := m.Question[0].Name
+	m.Question = slices.Clone(m.Question)
+	m.Question[0].Name = w.asked
+	m.Answer = slices.Clone(m.Answer)
+	for i, rr := range m.Answer {
+		if sameName(ownerOf(rr), plain) {
+			rr = dns.Copy(rr)
+			rr.Header().Name = w.asked
+			m.Answer[i] = rr
+		}
+	}
+}
+
+// answerSubnet says that the answer is for the client of the query's subnet only.
+func (w *writer) answerSubnet(m *dns.Msg) {
+	opt := new(dns.OPT)
+	opt.Hdr.Name, opt.Hdr.Rrtype = ".", dns.TypeOPT
+	if had := m.IsEdns0(); had != nil {
+		opt = dns.Copy(had).(*dns.OPT)
+	} else if asked := w.request.IsEdns0(); asked != nil {
+		opt.SetUDPSize(asked.UDPSize())
+	}
+	subnet := *w.subnet
+	subnet.SourceScope = subnet.SourceNetmask
+	opt.Option = slices.DeleteFunc(opt.Option, func(o dns.EDNS0) bool { return o.Option() == dns.EDNS0SUBNET })
+	opt.Option = append(opt.Option, &subnet)
+	m.Extra = slices.DeleteFunc(slices.Clone(m.Extra), func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT })
+	m.Extra = append(m.Extra, opt)
+}

@@ -1,0 +1,547 @@
+package vicinity
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/kubernetes/object"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+const (
+	webName   = "web.shop.svc.cluster.local."
+	portName  = "_http._tcp." + webName
+	onA1      = "10.1.0.200"
+	onC1      = "10.4.0.200"
+	elsewhere = "203.0.113.7"
+)
+
+// TestAnswers asks for names of all kinds in a cluster with a headless Service web.
+func TestAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		question string
+		qtype    uint16 // A unless it is said
+		client   string // on the node a1 unless it is said
+		want     string
+	}{
+		{name: "nearest", question: webName, want: "a1/1 a1/2"},
+		{name: "in any case", question: "WEB.shop.SVC.Cluster.Local.", want: "a1/1 a1/2"},
+		{name: "the zone's", question: webName, client: "10.2.0.9", want: "a1/1 a1/2"},
+		{name: "elsewhere", question: webName, client: onC1, want: "a1/1 a1/2 b1/1"},
+		{name: "the node's own address", question: webName, client: "192.168.0.1", want: "a1/1 a1/2"},
+		{name: "by the other family", question: webName, client: "fd01::99", want: "a1/1 a1/2"},
+		{name: "mapped into IPv6", question: webName, client: "::ffff:10.1.0.200", want: "a1/1 a1/2"},
+		{name: "from outside", question: webName, client: elsewhere, want: "a1/1 a1/2 b1/1"},
+		{name: "of the other family, which the Service does not have", question: webName, qtype: dns.TypeAAAA, want: "soa"},
+		{name: "SRV of a port", question: portName, qtype: dns.TypeSRV, want: "10-1-0-2 db-0 +a1/1 +a1/2"},
+		{name: "SRV of the Service", question: webName, qtype: dns.TypeSRV, want: "10-1-0-2 db-0 +a1/1 +a1/2"},
+		{name: "SRV elsewhere", question: portName, qtype: dns.TypeSRV, client: onC1, want: "10-1-0-2 10-3-0-1 db-0 +a1/1 +a1/2 +b1/1"},
+		{name: "addresses of a port", question: portName, want: "a1/1 a1/2"},
+		{name: "an endpoint elsewhere", question: "10-3-0-1." + webName, want: "b1/1"},
+		{name: "an endpoint by hostname", question: "db-0." + webName, client: onC1, want: "a1/1"},
+		{name: "both families", question: "dual.shop.svc.cluster.local.", want: "a1/1"},
+		{name: "both families, IPv6", question: "dual.shop.svc.cluster.local.", qtype: dns.TypeAAAA, want: "a1/1"},
+		{name: "both families, SRV", question: "dual.shop.svc.cluster.local.", qtype: dns.TypeSRV, want: "10-1-0-1 fd01--1 +a1/1 +a1/1"},
+		{name: "hard, none near", question: "hard.shop.svc.cluster.local.", client: onC1, want: "soa"},
+		{name: "hard, none near, SRV", question: "_http._tcp.hard.shop.svc.cluster.local.", qtype: dns.TypeSRV, client: onC1, want: "soa"},
+		{name: "of no such Service", question: "no.shop.svc.cluster.local.", want: "NXDOMAIN soa"},
+		{name: "of no such port", question: "_ftp._tcp." + webName, qtype: dns.TypeSRV, want: "NXDOMAIN soa"},
+		{name: "a headless Service without groups", question: "whole.shop.svc.cluster.local.", want: "a1/1 b1/1"},
+		{name: "a cluster IP", question: "vip.shop.svc.cluster.local.", want: "10.96.0.1"},
+		{name: "an external name", question: "ext.shop.svc.cluster.local.", want: "->" + webName + " a1/1 a1/2"},
+		{name: "an external name of a hard one", question: "exthard.shop.svc.cluster.local.", client: onC1, want: "->hard.shop.svc.cluster.local. soa"},
+		{name: "a wildcard", question: "*.shop.svc.cluster.local.", want: "NXDOMAIN soa"},
+		{name: "a wildcard of endpoints", question: "*." + webName, want: "NXDOMAIN soa"},
+		{name: "reverse", question: "1.0.3.10.in-addr.arpa.", qtype: dns.TypePTR, want: "10-3-0-1." + webName},
+		{name: "pinned to a zone", question: "b.pin._zone." + webName, want: "b1/1"},
+		{name: "that prefers a zone", question: "b.prefer._zone." + webName, want: "b1/1"},
+		{name: "that prefers a zone without any", question: "c.prefer._zone." + webName, want: "a1/1 a1/2 b1/1"},
+		{name: "text", question: webName, qtype: dns.TypeTXT, want: "soa"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.headless("web", zone+",*", "db-0=1@a1 2@a1 1@b1")
+			w.headless("hard", zone, "1@a1 1@b1")
+			w.headless("dual", zone, "1@a1 1@b1", v4, v6)
+			w.headless("whole", "", "1@a1 1@b1")
+			w.cluster.deleteGroup("shop", "whole", "whole0")
+			ports := []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}
+			w.service(&object.Service{Name: "vip", ClusterIPs: []string{"10.96.0.1"}, Ports: ports})
+			w.service(&object.Service{Name: "ext", Type: corev1.ServiceTypeExternalName, ExternalName: strings.TrimSuffix(webName, ".")})
+			w.service(&object.Service{Name: "exthard", Type: corev1.ServiceTypeExternalName, ExternalName: "hard.shop.svc.cluster.local"})
+			client := tt.client
+			if client == "" {
+				client = onA1
+			}
+			qtype := tt.qtype
+			if qtype == 0 {
+				qtype = dns.TypeA
+			}
+			m := w.ask(client, tt.question, qtype)
+			got := brief(m)
+			if qtype == dns.TypePTR {
+				got = m.Answer[0].(*dns.PTR).Ptr
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q:\n%v", got, tt.want, m)
+			}
+			if m.Question[0].Name != tt.question {
+				t.Errorf("the question is %q", m.Question[0].Name)
+			}
+		})
+	}
+}
+
+// With plan the name that prefers a zone gives what a client in that zone gets.
+func TestPlan(t *testing.T) {
+	w := newWorld(t, "plan")
+	w.headless("web", zone+",*", "1@a1 1@b1 2@b1")
+	w.headless("hard", zone, "1@a1")
+	w.headless("empty", zone, "")
+	given := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web0", Labels: map[string]string{v1alpha1.LabelNotForPrefix + "Zone-D.eu": ""}}}
+	given.Spec = v1alpha1.EndpointGroupSpec{Service: "web", AddressType: corev1.IPv4Protocol, Consumers: []v1alpha1.GroupConsumer{{Zone: "a"}}, Endpoints: []v1alpha1.GroupEndpoint{{Address: "10.1.0.1", Node: "a1", Zone: "a"}, {Address: "10.3.0.1", Node: "b1", Zone: "b"}}}
+	w.cluster.setGroup(given)
+	other := given.DeepCopy()
+	other.Name, other.Labels = "web1", map[string]string{v1alpha1.LabelNotForPrefix + "a": "", v1alpha1.LabelNotForPrefix + "b": ""}
+	other.Spec.Consumers = []v1alpha1.GroupConsumer{{Zone: "Zone-D.eu"}}
+	other.Spec.Endpoints = []v1alpha1.GroupEndpoint{{Address: "10.3.0.2", Node: "b1", Zone: "b"}}
+	w.cluster.setGroup(other)
+	for question, want := range map[string]string{
+		"a.prefer._zone." + webName:                            "a1/1 b1/1",
+		"zone-d.EU.Prefer._zone." + webName:                    "b1/2",
+		"a.pin._zone." + webName:                               "a1/1",
+		"a.prefer._zone.hard.shop.svc.cluster.local.":          "a1/1",
+		"b.prefer._zone.hard.shop.svc.cluster.local.":          "soa",
+		"b.prefer._zone.empty.shop.svc.cluster.local.":         "soa",
+		"b.prefer._zone.no.shop.svc.cluster.local.":            "NXDOMAIN soa",
+		"prefer._zone." + webName:                              "NXDOMAIN soa",
+		"b.hope._zone." + webName:                              "NXDOMAIN soa",
+		"b.prefer._zone.web.shop.svc.elsewhere.":               "",
+		strings.Repeat("x", 63) + ".prefer._zone." + webName:   "a1/1 b1/1 b1/2",
+		"c.prefer._zone." + "1-2-3-4." + webName:               "NXDOMAIN soa",
+		"a.prefer._zone." + strings.Repeat("y", 63) + ".shop.": "",
+	} {
+		if want == "" { // not in the zone of the plugin below, which fails
+			continue
+		}
+		m := w.ask(elsewhere, question, dns.TypeA)
+		if got := brief(m); got != want {
+			t.Errorf("%s: got %q, want %q", question, got, want)
+		}
+		if m.Question[0].Name != question {
+			t.Errorf("%s: the question is %s", question, m.Question[0].Name)
+		}
+		for _, rr := range m.Answer {
+			if rr.Header().Name != question {
+				t.Errorf("%s: the answer has a record of %s", question, rr.Header().Name)
+			}
+		}
+	}
+}
+
+// canned answers with the same message each time, as a cache that does not copy.
+func canned(m *dns.Msg) plugin.Handler {
+	return test.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+		m.Id = r.Id
+		return dns.RcodeSuccess, w.WriteMsg(m)
+	})
+}
+
+func record(text string) dns.RR {
+	rr, err := dns.NewRR(text)
+	if err != nil {
+		panic(err)
+	}
+	return rr
+}
+
+func message(question string, qtype uint16, answer ...string) *dns.Msg {
+	m := new(dns.Msg)
+	m.SetQuestion(question, qtype)
+	m.Response = true
+	for _, text := range answer {
+		if extra, ok := strings.CutPrefix(text, "+"); ok {
+			m.Extra = append(m.Extra, record(extra))
+		} else {
+			m.Answer = append(m.Answer, record(text))
+		}
+	}
+	return m
+}
+
+// TestForeignMessages has answers that plugins below may give besides those of kubernetes. Each
+// message stays what it was.
+func TestForeignMessages(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		client string
+		m      *dns.Msg
+		want   string
+	}{
+		{
+			name: "an alias of another zone", client: onA1,
+			m:    message("www.example.org.", dns.TypeA, "www.example.org. 60 IN CNAME "+webName, webName+" 60 IN A 10.1.0.1", webName+" 5 IN A 10.3.0.1"),
+			want: "->" + webName + " a1/1",
+		},
+		{
+			name: "an alias of what is nowhere near", client: onC1,
+			m:    message("www.example.org.", dns.TypeA, "www.example.org. 60 IN CNAME hard.shop.svc.cluster.local.", "hard.shop.svc.cluster.local. 5 IN A 10.1.0.1"),
+			want: "->hard.shop.svc.cluster.local. soa",
+		},
+		{
+			name: "a chain", client: onA1,
+			m: message("a.example.org.", dns.TypeA, "a.example.org. 60 IN CNAME b.example.org.", "b.example.org. 60 IN CNAME "+webName,
+				webName+" 5 IN A 10.3.0.1", webName+" 5 IN A 10.1.0.1"),
+			want: "->b.example.org. ->" + webName + " a1/1",
+		},
+		{
+			name: "SRV without additional records", client: onA1,
+			m:    message(portName, dns.TypeSRV, portName+" 5 IN SRV 0 50 80 db-0."+webName, portName+" 5 IN SRV 0 50 80 10-3-0-1."+webName),
+			want: "db-0",
+		},
+		{
+			name: "SRV of another zone to the Service", client: onA1,
+			m: message("_x._tcp.example.org.", dns.TypeSRV, "_x._tcp.example.org. 5 IN SRV 0 50 80 "+webName,
+				"+"+webName+" 5 IN A 10.1.0.1", "+"+webName+" 5 IN A 10.3.0.1"),
+			want: "web +a1/1",
+		},
+		{
+			name: "signatures of what is not all there", client: onA1,
+			m: message(webName, dns.TypeA, webName+" 5 IN A 10.1.0.1", webName+" 5 IN A 10.3.0.1",
+				webName+" 5 IN RRSIG A 13 5 5 20300101000000 20200101000000 1 cluster.local. AAAA"),
+			want: "a1/1",
+		},
+		{
+			name: "an address that is in no group and no slice", client: onA1,
+			m: message(webName, dns.TypeA, webName+" 5 IN A 10.1.0.1", webName+" 5 IN A 10.99.0.1"), want: "a1/1",
+		},
+		{name: "nothing", client: onA1, m: message(webName, dns.TypeA), want: ""},
+		{name: "a name that is longer than names of Services", client: onA1, m: message(webName, dns.TypeA, strings.Repeat(strings.Repeat("x", 63)+".", 3)+"svc.cluster.local. 5 IN A 10.3.0.1"), want: "b1/1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.headless("web", zone+",*", "db-0=1@a1 1@b1")
+			w.headless("hard", zone, "1@a1 1@b1")
+			w.Next = canned(tt.m)
+			m := new(dns.Msg)
+			m.SetQuestion(tt.m.Question[0].Name, tt.m.Question[0].Qtype)
+			tt.m.Id = m.Id
+			before := tt.m.String()
+			if got := brief(ask(t, w, tt.client, m)); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if after := tt.m.String(); after != before {
+				t.Errorf("the message was\n%s\nand is\n%s", before, after)
+			}
+		})
+	}
+}
+
+// The TTL of records that are chosen for a client has a bound, and so has nothing.
+func TestTTL(t *testing.T) {
+	w := newWorld(t, "ttl 3")
+	w.headless("web", zone, "1@a1 1@b1")
+	m := message(webName, dns.TypeA, webName+" 30 IN A 10.1.0.1", webName+" 2 IN A 10.3.0.1")
+	w.Next = canned(m)
+	for client, want := range map[string]uint32{onA1: 3, "10.3.0.9": 2} {
+		if got := w.ask(client, webName, dns.TypeA).Answer[0].Header().Ttl; got != want {
+			t.Errorf("client %s: TTL %d, want %d", client, got, want)
+		}
+	}
+	soa := w.ask(onC1, webName, dns.TypeA).Ns[0].(*dns.SOA)
+	if soa.Hdr.Ttl != 3 || soa.Minttl != 3 || soa.Hdr.Name != "cluster.local." || soa.Ns != "ns.dns.cluster.local." || soa.Mbox != "hostmaster.cluster.local." || soa.Serial == 0 {
+		t.Errorf("got %v", soa)
+	}
+}
+
+// The client subnet counts only if it comes from an address that the Corefile names, and is one
+// whole address.
+func TestClientSubnet(t *testing.T) {
+	const resolver = "10.4.0.53"
+	for _, tt := range []struct {
+		name    string
+		lines   []string
+		client  string
+		address string
+		bits    uint8
+		want    string
+		scope   int // -1 if the answer has no subnet
+	}{
+		{"off", nil, resolver, "10.1.0.7", 32, "soa", -1},
+		{"from another", []string{"client_subnet 10.4.0.54"}, resolver, "10.1.0.7", 32, "soa", -1},
+		{"from this one", []string{"client_subnet 10.4.0.54 " + resolver}, resolver, "10.1.0.7", 32, "a1/1", 32},
+		{"from its range", []string{"client_subnet 10.4.0.0/16"}, resolver, "10.1.0.7", 32, "a1/1", 32},
+		{"IPv6", []string{"client_subnet 10.4.0.0/16"}, resolver, "fd01::7", 128, "a1/1", 128},
+		{"a part of an address", []string{"client_subnet " + resolver}, resolver, "10.1.0.0", 24, "soa", -1},
+		{"of one that is not known", []string{"client_subnet " + resolver}, resolver, elsewhere, 32, "soa", 32},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, tt.lines...)
+			w.headless("web", zone, "1@a1 1@b1")
+			m := w.ask(tt.client, webName, dns.TypeA, func(m *dns.Msg) {
+				m.SetEdns0(1232, false)
+				subnet := &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: tt.bits, Address: net.ParseIP(tt.address)}
+				if tt.bits == 128 {
+					subnet.Family = 2
+				}
+				m.IsEdns0().Option = append(m.IsEdns0().Option, subnet)
+			})
+			if got := brief(m); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			scope := -1
+			if subnet := clientSubnet(m); subnet != nil {
+				scope = int(subnet.SourceScope)
+			}
+			if scope != tt.scope {
+				t.Errorf("the scope is %d, want %d", scope, tt.scope)
+			}
+		})
+	}
+}
+
+// A PodLocator says more than ranges of nodes; what is malformed in one does not count.
+func TestLocators(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 1@b1")
+	locator := func(name, node string, created int64, ips ...string) *v1alpha1.PodLocator {
+		l := &v1alpha1.PodLocator{IPs: ips, NodeName: node, NodeLabels: map[string]string{zone: node[:1]}}
+		l.Namespace, l.Name, l.CreationTimestamp = "shop", name, metav1.Unix(created, 0)
+		return l
+	}
+	ask := func(client, want string) {
+		t.Helper()
+		if got := brief(w.ask(client, webName, dns.TypeA)); got != want {
+			t.Errorf("%s: got %q, want %q", client, got, want)
+		}
+	}
+	ask("172.16.0.1", "soa")
+	w.cluster.setLocator(locator("p", "a1", 1, "172.16.0.1", "fd99::1", "none", "", "10.0.0.0/8"))
+	ask("172.16.0.1", "a1/1")
+	ask("fd99::1", "a1/1")
+	ask("10.77.0.1", "soa")
+	// A pod of another network than its node's ranges.
+	w.cluster.setLocator(locator("q", "b1", 1, "10.1.0.50"))
+	ask("10.1.0.50", "b1/1")
+	// Two pods with one address: the newer counts, until it goes.
+	w.cluster.setLocator(locator("r", "b1", 2, "172.16.0.1"))
+	ask("172.16.0.1", "b1/1")
+	w.cluster.where.DeletePod("shop", "r")
+	ask("172.16.0.1", "a1/1")
+	w.cluster.where.DeletePod("shop", "p")
+	ask("172.16.0.1", "soa")
+}
+
+// Two pods with one address are one record. The one that stays decides where that is.
+func TestTwoPodsWithOneAddress(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1")
+	moved := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-new"}}
+	moved.Spec = v1alpha1.EndpointGroupSpec{Service: "web", AddressType: corev1.IPv4Protocol, Tiers: []string{zone}, Endpoints: []v1alpha1.GroupEndpoint{{Address: "10.1.0.1", Node: "b1", Zone: "b"}}}
+	w.cluster.setGroup(moved)
+	old := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web0"}}
+	old.Spec = moved.Spec
+	old.Spec.Endpoints = []v1alpha1.GroupEndpoint{{Address: "10.1.0.1", Node: "a1", Zone: "a", NotReady: true, Terminating: true}}
+	w.cluster.setGroup(old)
+	for client, want := range map[string]string{onA1: "soa", "10.3.0.9": "a1/1"} {
+		if got := brief(w.ask(client, webName, dns.TypeA)); got != want {
+			t.Errorf("%s: got %q, want %q", client, got, want)
+		}
+	}
+}
+
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	w := newWorld(t)
+	w.headless(long, zone, long+"=1@a1 1@b1")
+	if got := brief(w.ask(onA1, long+".shop.svc.cluster.local.", dns.TypeA)); got != "a1/1" {
+		t.Errorf("got %q", got)
+	}
+	if got := brief(w.ask(onA1, long+".shop.svc.cluster.local.", dns.TypeSRV)); got != long+" +a1/1" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// An answer of 1,000 endpoints is cut to what the client takes, and whole over TCP. What is left
+// of it for a client near few of them fits.
+func TestLargeAnswers(t *testing.T) {
+	w := newWorld(t)
+	var endpoints []string
+	for i := range 1000 {
+		endpoints = append(endpoints, fmt.Sprintf("%d@b1", i+1))
+	}
+	w.headless("web", zone+",*", strings.Join(endpoints, " ")+" 1@a1")
+	for _, tt := range []struct {
+		client    string
+		tcp       bool
+		size      uint16
+		records   int // -1 for some
+		truncated bool
+	}{
+		{"10.3.0.9", true, 0, 1000, false},
+		{"10.3.0.9", false, 0, -1, true},
+		{"10.3.0.9", false, 1232, -1, true},
+		{onA1, false, 0, 1, false},
+	} {
+		m := new(dns.Msg)
+		m.SetQuestion(webName, dns.TypeA)
+		if tt.size > 0 {
+			m.SetEdns0(tt.size, false)
+		}
+		var got *dns.Msg
+		client := &test.ResponseWriter{RemoteIP: tt.client, TCP: tt.tcp}
+		// The server fits answers to clients before they leave.
+		if _, err := w.ServeDNS(context.Background(), request.NewScrubWriter(m, &recorder{client, &got}), m); err != nil {
+			t.Fatal(err)
+		}
+		packed, err := got.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := max(int(tt.size), dns.MinMsgSize)
+		if got.Truncated != tt.truncated || tt.records >= 0 && len(got.Answer) != tt.records || !tt.tcp && len(packed) > limit {
+			t.Errorf("%+v: %d records in %d bytes, truncated is %t", tt, len(got.Answer), len(packed), got.Truncated)
+		}
+	}
+}
+
+type recorder struct {
+	dns.ResponseWriter
+	got **dns.Msg
+}
+
+func (r *recorder) WriteMsg(m *dns.Msg) error {
+	*r.got = m
+	return nil
+}
+
+// Plugins below that look up more, as for an alias, receive whole answers, which they may keep
+// for all.
+func TestLookupsWithinStayWhole(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 1@b1")
+	backend := w.Next
+	within := ""
+	w.Next = test.HandlerFunc(func(ctx context.Context, rw dns.ResponseWriter, r *dns.Msg) (int, error) {
+		w.Next = backend
+		var got *dns.Msg
+		if code, err := w.ServeDNS(ctx, &recorder{rw, &got}, r); err != nil {
+			return code, err
+		}
+		within = brief(got)
+		return dns.RcodeSuccess, rw.WriteMsg(got)
+	})
+	if got := brief(w.ask(onA1, webName, dns.TypeA)); got != "a1/1" || within != "a1/1 b1/1" {
+		t.Errorf("the client gets %q, the plugin within %q", got, within)
+	}
+}
+
+// Before all is known, answers that depend on it fail and others do not.
+func TestUnsynced(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 1@b1")
+	w.cluster.missing.Store(1)
+	if w.Ready() {
+		t.Error("it is ready")
+	}
+	for name, want := range map[string]string{webName: "SERVFAIL", "10-1-0-1." + webName: "a1/1", "no.shop.svc.cluster.local.": "NXDOMAIN soa"} {
+		if got := brief(w.ask(onA1, name, dns.TypeA)); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	w.cluster.missing.Store(0)
+	if got := brief(w.ask(onA1, webName, dns.TypeA)); got != "a1/1" || !w.Ready() {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Queries go on while everything changes. The race detector looks for more.
+func TestWhileClusterChanges(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 1@b1")
+	group := w.cluster.parts["web.shop"].groups["web0"]
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	running.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			changed := group.DeepCopy()
+			changed.Spec.Endpoints = append(changed.Spec.Endpoints, v1alpha1.GroupEndpoint{Address: fmt.Sprintf("10.3.1.%d", i%250), Zone: "b"})
+			w.cluster.setGroup(changed)
+			w.cluster.setLocator(&v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint(i % 10)}, IPs: []string{fmt.Sprintf("10.9.0.%d", i%250)}, NodeName: "a1", NodeLabels: map[string]string{zone: "a"}})
+		}
+	})
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+		if got := brief(w.ask(onA1, webName, dns.TypeA)); got != "a1/1" {
+			t.Errorf("got %q", got)
+			break
+		}
+	}
+	close(done)
+	running.Wait()
+}
+
+func BenchmarkServeDNS(b *testing.B) {
+	for _, bench := range []struct {
+		name      string
+		endpoints int
+		with      bool
+	}{
+		{"plain/3", 3, false}, {"vicinity/3", 3, true}, {"plain/100", 100, false}, {"vicinity/100", 100, true}, {"plain/1000", 1000, false}, {"vicinity/1000", 1000, true},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			w := newWorld(b)
+			nodes := []string{"a1", "b1", "c1"}
+			var words []string
+			for i := range bench.endpoints {
+				words = append(words, fmt.Sprintf("%d@%s", i/3+1, nodes[i%3]))
+			}
+			w.headless("web", zone+",*", strings.Join(words, " "))
+			h := plugin.Handler(w)
+			if !bench.with {
+				h = w.Next
+			}
+			benchmark(b, h, webName)
+		})
+	}
+	for _, with := range []bool{false, true} {
+		b.Run(fmt.Sprintf("clusterIP/%t", with), func(b *testing.B) {
+			w := newWorld(b)
+			w.service(&object.Service{Name: "vip", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}})
+			h := plugin.Handler(w)
+			if !with {
+				h = w.Next
+			}
+			benchmark(b, h, "vip.shop.svc.cluster.local.")
+		})
+	}
+}
+
+func benchmark(b *testing.B, h plugin.Handler, name string) {
+	m := new(dns.Msg)
+	m.SetQuestion(name, dns.TypeA)
+	client := &test.ResponseWriter{RemoteIP: onA1}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := h.ServeDNS(context.Background(), client, m); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

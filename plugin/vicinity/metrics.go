@@ -1,0 +1,40 @@
+package vicinity
+
+import (
+	"github.com/coredns/coredns/plugin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// The outcomes of answers for Services with groups.
+const (
+	// outcomeNearest is an answer with fewer records than there are.
+	outcomeNearest = "nearest"
+	// outcomeWhole is one that has all, because the client uses all.
+	outcomeWhole = "whole"
+	// outcomeFallback is one that has all, because the client would have none.
+	outcomeFallback = "fallback"
+	// outcomeNone is one without records, because tiers are hard.
+	outcomeNone = "none"
+	// outcomeUnsynced is a failure, because objects are not known yet.
+	outcomeUnsynced = "unsynced"
+)
+
+var (
+	answerCount = promauto.NewCounterVec(prometheus.CounterOpts{
+		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "answers_total",
+		Help: "Answers with records of headless Services that have groups, by outcome.",
+	}, []string{"server", "outcome"})
+	clientCount = promauto.NewCounterVec(prometheus.CounterOpts{
+		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "clients_total",
+		Help: "Clients of such answers by how they were located.",
+	}, []string{"server", "located"})
+	objectCount = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "objects",
+		Help: "Objects that answers depend on, by resource.",
+	}, []string{"resource"})
+	malformedCount = promauto.NewCounterVec(prometheus.CounterOpts{
+		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "malformed_objects_total",
+		Help: "Objects received with an address or range that is none, by resource.",
+	}, []string{"resource"})
+)

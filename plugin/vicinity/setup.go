@@ -1,0 +1,223 @@
+package vicinity
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/dnsutil"
+	clog "github.com/coredns/coredns/plugin/pkg/log"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+const pluginName = "vicinity"
+
+var log = clog.NewWithPlugin(pluginName)
+
+func init() { plugin.Register(pluginName, setup) }
+
+// What holds unless the Corefile says otherwise.
+const (
+	defaultTTL            = 5 // seconds, that of the plugin kubernetes
+	defaultStartupTimeout = 5 * time.Second
+	maxTTL                = 3600
+)
+
+// options are what the Corefile says.
+type options struct {
+	zones          []string
+	ttl            uint32
+	plan           bool
+	subnetSources  []netip.Prefix
+	kubeconfig     string
+	context        string
+	endpoint       string
+	tls            []string // certificate, key and CA
+	startupTimeout time.Duration
+}
+
+func setup(c *caddy.Controller) error {
+	v, o, err := parse(c)
+	if err != nil {
+		return plugin.Error(pluginName, err)
+	}
+	if err := checkOrder(dnsserver.Directives); err != nil {
+		return plugin.Error(pluginName, err)
+	}
+	config, err := o.clientConfig()
+	if err != nil {
+		return plugin.Error(pluginName, err)
+	}
+	v.cluster.missing.Store(1) // until the watches have begun
+	var w *watcher
+	c.OnStartup(func() error {
+		if w, err = startWatching(config, v.cluster); err != nil {
+			return plugin.Error(pluginName, err)
+		}
+		if !w.await(o.startupTimeout) {
+			log.Warning("Starting without knowing Services and nodes: until the API server answers, names of Services fail with SERVFAIL")
+		}
+		return nil
+	})
+	c.OnShutdown(func() error {
+		if w != nil {
+			w.stop()
+		}
+		return nil
+	})
+	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
+		v.Next = next
+		return v
+	})
+	return nil
+}
+
+// checkOrder refuses a server that was built with an order of plugins in which answers for one
+// client would reach others, or would be signed before they are chosen.
+func checkOrder(directives []string) error {
+	at := slices.Index(directives, pluginName)
+	for _, below := range []string{"cache", "kubernetes"} {
+		if i := slices.Index(directives, below); i >= 0 && i < at {
+			return fmt.Errorf("this server was built with %s before %s: clients would get answers that are meant for others; build it with %[2]s before %[1]s, or use vicinity-dns", below, pluginName)
+		}
+	}
+	if i := slices.Index(directives, "dnssec"); i > at {
+		return fmt.Errorf("this server was built with %s before dnssec: answers would be signed before they are chosen; build it with dnssec before %[1]s, or use vicinity-dns", pluginName)
+	}
+	return nil
+}
+
+// parse reads the lines of one server block.
+func parse(c *caddy.Controller) (*Vicinity, *options, error) {
+	o := &options{ttl: defaultTTL, startupTimeout: defaultStartupTimeout}
+	for i := 0; c.Next(); i++ {
+		if i > 0 {
+			return nil, nil, plugin.ErrOnce
+		}
+		for _, zone := range plugin.OriginsFromArgsOrServerBlock(c.RemainingArgs(), c.ServerBlockKeys) {
+			if dnsutil.IsReverse("."+zone) == 0 {
+				o.zones = append(o.zones, zone)
+			}
+		}
+		for c.NextBlock() {
+			if err := o.read(c.Val(), c.RemainingArgs()); err != nil {
+				return nil, nil, c.Err(err.Error())
+			}
+		}
+	}
+	if len(o.zones) == 0 || slices.Contains(o.zones, ".") {
+		return nil, nil, c.Err("the zone of the cluster is missing: name it as in the line of kubernetes, such as \"vicinity cluster.local\"")
+	}
+	if o.tls != nil && o.endpoint == "" {
+		return nil, nil, c.Err("tls is for endpoint, which is missing")
+	}
+	if o.endpoint != "" && o.kubeconfig != "" {
+		return nil, nil, c.Err("endpoint and kubeconfig exclude each other")
+	}
+	v := New(o.zones)
+	v.ttl, v.plan, v.subnetSources = o.ttl, o.plan, o.subnetSources
+	return v, o, nil
+}
+
+// read reads a line of the block.
+func (o *options) read(directive string, args []string) error {
+	counted := func(least, most int, what string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s %s: it must have %s", directive, strings.Join(args, " "), what)
+		}
+		return nil
+	}
+	switch directive {
+	case "ttl":
+		if err := counted(1, 1, "one number of seconds"); err != nil {
+			return err
+		}
+		n, err := strconv.ParseUint(args[0], 10, 32)
+		if err != nil || n > maxTTL {
+			return fmt.Errorf("ttl %q: it must be a number of seconds from 0 to %d", args[0], maxTTL)
+		}
+		o.ttl = uint32(n)
+	case "plan":
+		o.plan = true
+		return counted(0, 0, "no arguments")
+	case "client_subnet":
+		if len(args) == 0 {
+			return errors.New("client_subnet: it must have the addresses or ranges of the resolvers to believe")
+		}
+		for _, arg := range args {
+			prefix, err := netip.ParsePrefix(arg)
+			if address, addrErr := netip.ParseAddr(arg); addrErr == nil {
+				prefix, err = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil
+			}
+			if err != nil {
+				return fmt.Errorf("client_subnet %q: it must be an address such as 169.254.20.10 or a range such as 10.0.0.0/24", arg)
+			}
+			o.subnetSources = append(o.subnetSources, prefix.Masked())
+		}
+	case "kubeconfig":
+		if err := counted(1, 2, "a file and at most one context"); err != nil {
+			return err
+		}
+		o.kubeconfig = args[0]
+		if len(args) == 2 {
+			o.context = args[1]
+		}
+	case "endpoint":
+		if err := counted(1, 1, "one URL"); err != nil {
+			return err
+		}
+		o.endpoint = args[0]
+	case "tls":
+		if err := counted(3, 3, "three files: certificate, key and CA"); err != nil {
+			return err
+		}
+		o.tls = args
+	case "startup_timeout":
+		if err := counted(1, 1, "one duration"); err != nil {
+			return err
+		}
+		d, err := time.ParseDuration(args[0])
+		if err != nil || d < 0 {
+			return fmt.Errorf("startup_timeout %q: it must be a duration such as 5s", args[0])
+		}
+		o.startupTimeout = d
+	default:
+		return fmt.Errorf("unknown directive %q: allowed are client_subnet, endpoint, kubeconfig, plan, startup_timeout, tls and ttl", directive)
+	}
+	return nil
+}
+
+// clientConfig is how to reach the API server: as the Corefile says, or from within the cluster.
+func (o *options) clientConfig() (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	switch {
+	case o.kubeconfig != "":
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	case o.endpoint != "":
+		overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: o.endpoint}}
+		if o.tls != nil {
+			overrides.AuthInfo.ClientCertificate, overrides.AuthInfo.ClientKey, overrides.ClusterInfo.CertificateAuthority = o.tls[0], o.tls[1], o.tls[2]
+		}
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{}, overrides).ClientConfig()
+	default:
+		config, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	config.UserAgent = fmt.Sprintf("%s/%s (%s/%s) vicinity", coremain.CoreName, coremain.CoreVersion, runtime.GOOS, runtime.GOARCH)
+	return config, nil
+}

@@ -1,0 +1,157 @@
+package vicinity
+
+import (
+	"net/netip"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/caddy/caddyfile"
+	"github.com/coredns/coredns/core/dnsserver"
+)
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		err  string // part of it, empty if it is right
+		want func(o *options)
+	}{
+		{text: "vicinity cluster.local", want: func(*options) {}},
+		{text: "vicinity Cluster.Local. in-addr.arpa ip6.arpa", want: func(*options) {}},
+		{text: "vicinity cluster.local other.test", want: func(o *options) { o.zones = append(o.zones, "other.test.") }},
+		{text: "vicinity cluster.local {\nttl 0\n}", want: func(o *options) { o.ttl = 0 }},
+		{text: "vicinity cluster.local {\nttl 3600\nplan\n}", want: func(o *options) { o.ttl, o.plan = 3600, true }},
+		{
+			text: "vicinity cluster.local {\nclient_subnet 10.0.0.53 fd00::/64\nclient_subnet 10.1.0.9/16\n}",
+			want: func(o *options) {
+				o.subnetSources = []netip.Prefix{netip.MustParsePrefix("10.0.0.53/32"), netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.1.0.0/16")}
+			},
+		},
+		{text: "vicinity cluster.local {\nkubeconfig /k here\n}", want: func(o *options) { o.kubeconfig, o.context = "/k", "here" }},
+		{text: "vicinity cluster.local {\nendpoint https://k\ntls a b c\n}", want: func(o *options) { o.endpoint, o.tls = "https://k", []string{"a", "b", "c"} }},
+		{text: "vicinity cluster.local {\nstartup_timeout 1m\n}", want: func(o *options) { o.startupTimeout = time.Minute }},
+
+		{text: "vicinity", err: "the zone of the cluster is missing"},
+		{text: "vicinity .", err: "the zone of the cluster is missing"},
+		{text: "vicinity in-addr.arpa", err: "the zone of the cluster is missing"},
+		{text: "vicinity cluster.local\nvicinity cluster.local", err: "once"},
+		{text: "vicinity cluster.local {\nttl\n}", err: "ttl : it must have one number of seconds"},
+		{text: "vicinity cluster.local {\nttl 1 2\n}", err: "ttl 1 2: it must have one number of seconds"},
+		{text: "vicinity cluster.local {\nttl x\n}", err: `ttl "x": it must be a number of seconds from 0 to 3600`},
+		{text: "vicinity cluster.local {\nttl -1\n}", err: `ttl "-1": it must be a number of seconds from 0 to 3600`},
+		{text: "vicinity cluster.local {\nttl 3601\n}", err: `ttl "3601": it must be`},
+		{text: "vicinity cluster.local {\nplan b\n}", err: "plan b: it must have no arguments"},
+		{text: "vicinity cluster.local {\nclient_subnet\n}", err: "client_subnet: it must have the addresses or ranges"},
+		{text: "vicinity cluster.local {\nclient_subnet ten\n}", err: `client_subnet "ten": it must be an address`},
+		{text: "vicinity cluster.local {\nkubeconfig\n}", err: "kubeconfig : it must have a file and at most one context"},
+		{text: "vicinity cluster.local {\nkubeconfig a b c\n}", err: "it must have a file and at most one context"},
+		{text: "vicinity cluster.local {\nendpoint\n}", err: "it must have one URL"},
+		{text: "vicinity cluster.local {\ntls a b\n}", err: "tls a b: it must have three files"},
+		{text: "vicinity cluster.local {\ntls a b c\n}", err: "tls is for endpoint, which is missing"},
+		{text: "vicinity cluster.local {\nendpoint https://k\nkubeconfig k\n}", err: "endpoint and kubeconfig exclude each other"},
+		{text: "vicinity cluster.local {\nstartup_timeout soon\n}", err: `startup_timeout "soon": it must be a duration such as 5s`},
+		{text: "vicinity cluster.local {\nstartup_timeout -1s\n}", err: `startup_timeout "-1s"`},
+		{text: "vicinity cluster.local {\nzonal\n}", err: `unknown directive "zonal": allowed are client_subnet, endpoint, kubeconfig, plan, startup_timeout, tls and ttl`},
+	} {
+		_, o, err := parse(caddy.NewTestController("dns", tt.text))
+		switch {
+		case tt.err == "" && err != nil:
+			t.Errorf("%s: %v", tt.text, err)
+		case tt.err == "":
+			want := &options{zones: []string{"cluster.local."}, ttl: 5, startupTimeout: 5 * time.Second}
+			tt.want(want)
+			if !reflect.DeepEqual(o, want) {
+				t.Errorf("%s: got %+v, want %+v", tt.text, o, want)
+			}
+		case err == nil || !strings.Contains(err.Error(), tt.err):
+			t.Errorf("%s: got %v, want %q", tt.text, err, tt.err)
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	for order, want := range map[string]string{
+		"errors dnssec vicinity cache kubernetes": "",
+		"vicinity kubernetes":                     "",
+		"cache vicinity kubernetes":               "built with cache before vicinity: clients would get answers that are meant for others",
+		"kubernetes vicinity cache":               "built with kubernetes before vicinity",
+		"vicinity dnssec cache":                   "built with vicinity before dnssec: answers would be signed before they are chosen",
+	} {
+		err := checkOrder(strings.Fields(order))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v", order, err)
+		}
+	}
+}
+
+// A server with CoreDNS' own order and the plugin put in before kubernetes refuses to start.
+func TestSetupRefusesOrder(t *testing.T) {
+	before := dnsserver.Directives
+	t.Cleanup(func() { dnsserver.Directives = before })
+	dnsserver.Directives = slices.Insert(slices.Clone(before), slices.Index(before, "kubernetes"), pluginName)
+	err := setup(caddy.NewTestController("dns", "vicinity cluster.local"))
+	if err == nil || !strings.Contains(err.Error(), "plugin/vicinity: this server was built with cache before vicinity") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOutsideOfClusters(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	before := dnsserver.Directives
+	t.Cleanup(func() { dnsserver.Directives = before })
+	dnsserver.Directives = []string{pluginName, "cache", "kubernetes"}
+	for text, want := range map[string]string{
+		"vicinity cluster.local":                                                       "finding the API server: unable to load in-cluster configuration",
+		"vicinity cluster.local {\nkubeconfig /no/such/file\n}":                        "finding the API server: ",
+		"vicinity cluster.local {\nendpoint https://127.0.0.1:1\n}":                    "",
+		"vicinity cluster.local {\nendpoint https://127.0.0.1:1\ntls /no /such /ca\n}": "finding the API server: ",
+	} {
+		err := setup(caddy.NewTestController("dns", text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestExamples reads the Corefiles of the README and of the documents.
+func TestExamples(t *testing.T) {
+	fenced := regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)$")
+	found := 0
+	for _, file := range []string{"README.md", "../../docs/dns.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, example := range fenced.FindAllStringSubmatch(string(text), -1) {
+			blocks, err := caddyfile.Parse("Corefile", strings.NewReader(example[1]), append(slices.Clone(dnsserver.Directives), pluginName))
+			if err != nil {
+				t.Errorf("%s: %v in\n%s", file, err, example[1])
+				continue
+			}
+			for _, block := range blocks {
+				tokens, ok := block.Tokens[pluginName]
+				if !ok {
+					continue
+				}
+				found++
+				var keys []string
+				for _, key := range block.Keys {
+					name, _, _ := strings.Cut(key, ":")
+					keys = append(keys, name)
+				}
+				c := &caddy.Controller{Dispenser: caddyfile.NewDispenserTokens("Corefile", tokens), ServerBlockKeys: keys}
+				if _, _, err := parse(c); err != nil {
+					t.Errorf("%s: %v in\n%s", file, err, example[1])
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("%d examples with the plugin were found", found)
+	}
+}

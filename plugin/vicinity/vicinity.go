@@ -1,0 +1,172 @@
+// Package vicinity is a plugin of CoreDNS that answers for headless Services with the
+// endpoints near the client.
+//
+// The plugin kubernetes answers as ever, and a cache between the two holds answers that are
+// the same for all clients. This plugin filters a copy of the answer: the records of a
+// headless Service that has EndpointGroups keep the endpoints that package nearest chooses
+// for the client, whom package locate finds by the address of the query.
+package vicinity
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/metrics"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	"vicinity.dev/vicinity/internal/locate"
+	"vicinity.dev/vicinity/internal/nearest"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Vicinity is the plugin in one server block.
+type Vicinity struct {
+	Next plugin.Handler
+
+	// zones are those of the cluster, such as cluster.local., in lower case.
+	zones []string
+	// ttl bounds that of filtered records, in seconds.
+	ttl uint32
+	// plan says that names with prefer follow the plan.
+	plan bool
+	// subnetSources are the resolvers whose EDNS client subnet is believed.
+	subnetSources []netip.Prefix
+
+	cluster *cluster
+}
+
+// New returns the plugin for the zones of a cluster in which there are no groups.
+func New(zones []string) *Vicinity {
+	return &Vicinity{zones: zones, ttl: defaultTTL, cluster: newCluster()}
+}
+
+// Name implements plugin.Handler.
+func (v *Vicinity) Name() string { return pluginName }
+
+// Ready implements ready.Readiness: all is known that answers depend on.
+func (v *Vicinity) Ready() bool { return v.cluster.synced() }
+
+// inside marks the context of a query that has passed the plugin already: plugins below look
+// up the targets of aliases through the whole chain again. Such an answer becomes part of one
+// that a cache may hold for all clients, so it stays whole, and is filtered with that.
+type inside struct{}
+
+// ServeDNS implements plugin.Handler.
+func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	if ctx.Value(inside{}) != nil || len(r.Question) != 1 || r.Opcode != dns.OpcodeQuery {
+		return plugin.NextOrFailure(v.Name(), v.Next, ctx, w, r)
+	}
+	switch r.Question[0].Qtype {
+	case dns.TypeA, dns.TypeAAAA, dns.TypeSRV:
+	default:
+		return plugin.NextOrFailure(v.Name(), v.Next, ctx, w, r)
+	}
+	fw := &writer{ResponseWriter: w, plugin: v, request: r, server: metrics.WithServer(ctx)}
+	if v.plan {
+		if zone, plain, ok := v.preferred(r.Question[0].Name); ok {
+			fw.client, fw.located = nearest.Client{Zone: zone}, true
+			fw.asked = r.Question[0].Name
+			r = r.Copy()
+			r.Question[0].Name = plain
+		}
+	}
+	return plugin.NextOrFailure(v.Name(), v.Next, context.WithValue(ctx, inside{}, true), fw, r)
+}
+
+// writer filters what the plugins below write.
+type writer struct {
+	dns.ResponseWriter
+	plugin  *Vicinity
+	request *dns.Msg
+	server  string // label of metrics
+	// asked is the name of the client's question if the plugins below are asked for another.
+	asked string
+
+	client  nearest.Client
+	located bool
+	subnet  *dns.EDNS0_SUBNET // that the client was located by
+}
+
+// WriteMsg implements dns.ResponseWriter.
+func (w *writer) WriteMsg(m *dns.Msg) error {
+	return w.ResponseWriter.WriteMsg(w.filter(m))
+}
+
+// Write implements dns.ResponseWriter.
+func (w *writer) Write(packed []byte) (int, error) {
+	m := new(dns.Msg)
+	if err := m.Unpack(packed); err != nil {
+		return w.ResponseWriter.Write(packed)
+	}
+	return len(packed), w.WriteMsg(m)
+}
+
+// locate finds the client, once.
+func (w *writer) locate() nearest.Client {
+	if w.located {
+		return w.client
+	}
+	w.located = true
+	address := remote(w.ResponseWriter)
+	if subnet := clientSubnet(w.request); subnet != nil && slices.ContainsFunc(w.plugin.subnetSources, func(p netip.Prefix) bool { return p.Contains(address) }) {
+		if behind, ok := hostOf(subnet); ok {
+			address, w.subnet = behind, subnet
+		}
+	}
+	location, _ := w.plugin.cluster.where.Lookup(address)
+	clientCount.WithLabelValues(w.server, sourceName(location.Source)).Inc()
+	w.client = nearest.Client{Node: location.Node, Zone: location.Labels[topology.Zone], Labels: location.Labels}
+	return w.client
+}
+
+// sourceName is how a client was located, as a label of metrics.
+func sourceName(source locate.Source) string {
+	switch source {
+	case locate.NodeAddress:
+		return "node"
+	case locate.PodLocator:
+		return "locator"
+	case locate.PodRange:
+		return "range"
+	}
+	return "unknown"
+}
+
+// remote is the address that a query comes from.
+func remote(w dns.ResponseWriter) netip.Addr {
+	switch from := w.RemoteAddr().(type) {
+	case *net.UDPAddr:
+		return from.AddrPort().Addr().Unmap()
+	case *net.TCPAddr:
+		return from.AddrPort().Addr().Unmap()
+	}
+	state := request.Request{W: w}
+	address, _ := netip.ParseAddr(state.IP())
+	return address.Unmap()
+}
+
+// clientSubnet is the EDNS client subnet of a query, nil without one.
+func clientSubnet(r *dns.Msg) *dns.EDNS0_SUBNET {
+	opt := r.IsEdns0()
+	if opt == nil {
+		return nil
+	}
+	for _, option := range opt.Option {
+		if subnet, ok := option.(*dns.EDNS0_SUBNET); ok {
+			return subnet
+		}
+	}
+	return nil
+}
+
+// hostOf is the client of a subnet that is one address. A part of an address does not say
+// where a client is.
+func hostOf(subnet *dns.EDNS0_SUBNET) (netip.Addr, bool) {
+	address, ok := netip.AddrFromSlice(subnet.Address)
+	address = address.Unmap()
+	return address, ok && int(subnet.SourceNetmask) == address.BitLen()
+}
