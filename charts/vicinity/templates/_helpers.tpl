@@ -29,6 +29,10 @@ as text: "123" is a name that namespaces, releases and labels can have.
 {{- include "vicinity.fullname" . -}}-proxy
 {{- end -}}
 
+{{- define "vicinity.dns" -}}
+{{- include "vicinity.fullname" . -}}-dns
+{{- end -}}
+
 {{- define "vicinity.webhook" -}}
 {{- include "vicinity.fullname" . -}}-webhook
 {{- end -}}
@@ -42,7 +46,7 @@ as text: "123" is a name that namespaces, releases and labels can have.
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "vicinity.controller" . }}
 {{- end -}}
 
-{{/* Labels of all objects but the proxy's. */}}
+{{/* Labels of all objects but those of the proxy and the DNS server. */}}
 {{- define "vicinity.labels" -}}
 {{ include "vicinity.commonLabels" . }}
 {{ include "vicinity.selector" . }}
@@ -52,6 +56,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "vicinity.controller" 
 {{- define "vicinity.proxyLabels" -}}
 {{ include "vicinity.commonLabels" . }}
 {{ include "vicinity.proxySelector" . }}
+{{- end -}}
+
+{{/* Labels of the DNS server's objects. */}}
+{{- define "vicinity.dnsLabels" -}}
+{{ include "vicinity.commonLabels" . }}
+{{ include "vicinity.dnsSelector" . }}
 {{- end -}}
 
 {{- define "vicinity.commonLabels" -}}
@@ -74,6 +84,13 @@ app.kubernetes.io/component: controller
 app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
 app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 app.kubernetes.io/component: proxy
+{{- end -}}
+
+{{/* Labels by which the DNS server's pods are found. They must never change. */}}
+{{- define "vicinity.dnsSelector" -}}
+app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
+app.kubernetes.io/instance: {{ toYaml .Release.Name }}
+app.kubernetes.io/component: dns
 {{- end -}}
 
 {{/* What a container of the proxy may do: change the network of its node, and nothing else. */}}

@@ -183,6 +183,17 @@ func TestProxyMayDoWhatItNeeds(t *testing.T) {
 	}
 }
 
+// A DNS server reads.
+func TestDNSMayDoWhatItNeeds(t *testing.T) {
+	granted := map[string]string{
+		"namespaces": "list watch", "services": "list watch", "nodes": "list watch", "endpointslices.discovery.k8s.io": "list watch",
+		"endpointgroups.vicinity.dev": "list watch", "podlocators.vicinity.dev": "list watch",
+	}
+	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, rendered(t, "dns.enabled=true"), "ClusterRole vicinity-dns").Rules, granted) {
+		t.Errorf("the DNS server %s", wrong)
+	}
+}
+
 func TestExcessIsFound(t *testing.T) {
 	rule := func(group, resource, verb string, names ...string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names}}

@@ -97,6 +97,38 @@ func TestProxyInstallsItsOwnAndNothingElse(t *testing.T) {
 	}
 }
 
+// A DNS server needs no controller, and is there only if somebody asks for it.
+func TestDNSInstallsItsOwnAndNothingElse(t *testing.T) {
+	own := []string{
+		"ClusterRole vicinity-dns", "ClusterRoleBinding vicinity-dns", "ConfigMap vicinity-dns", "Deployment vicinity-dns",
+		"PodDisruptionBudget vicinity-dns", "Service vicinity-dns", "ServiceAccount vicinity-dns",
+	}
+	if got := names(t, "dns.enabled=true,routing.enabled=false"); !slices.Equal(got, own) {
+		t.Errorf("the DNS server alone installs %q, want %q", got, own)
+	}
+	if got, want := names(t, "dns.enabled=true"), slices.Sorted(slices.Values(slices.Concat(names(t), own))); !slices.Equal(got, want) {
+		t.Errorf("with the DNS server there is %q, want %q", got, want)
+	}
+	r := rendered(t, "dns.enabled=true,dns.clusterIP=10.96.0.99,dns.clusterDomain=example.local")
+	deployment := object[*appsv1.Deployment](t, r, "Deployment vicinity-dns")
+	service := object[*corev1.Service](t, r, "Service vicinity-dns")
+	if service.Spec.ClusterIP != "10.96.0.99" || !maps.Equal(service.Spec.Selector, deployment.Spec.Selector.MatchLabels) || !maps.Equal(service.Spec.Selector, deployment.Spec.Template.Labels) {
+		t.Errorf("the Service is %+v", service.Spec)
+	}
+	pod := deployment.Spec.Template.Spec
+	own0 := pod.Containers[0].SecurityContext
+	if *deployment.Spec.Replicas != 2 || pod.HostNetwork || !ptr.Deref(pod.SecurityContext.RunAsNonRoot, false) || ptr.Deref(own0.AllowPrivilegeEscalation, true) ||
+		!ptr.Deref(own0.ReadOnlyRootFilesystem, false) || len(own0.Capabilities.Add) > 0 {
+		t.Errorf("the pod is %+v", pod)
+	}
+	corefile := object[*corev1.ConfigMap](t, r, "ConfigMap vicinity-dns").Data["Corefile"]
+	for _, line := range []string{".:5353 {", "vicinity example.local {", "kubernetes example.local in-addr.arpa ip6.arpa {"} {
+		if !strings.Contains(corefile, line) {
+			t.Errorf("the Corefile has no %q:\n%s", line, corefile)
+		}
+	}
+}
+
 // daemonSet is that of the proxy.
 func daemonSet(t *testing.T, set string) corev1.PodSpec {
 	t.Helper()

@@ -149,7 +149,11 @@ func (v value) other(t *testing.T) any {
 			}
 		}
 	}
-	switch strings.TrimPrefix(v.name(), "proxy.") {
+	switch strings.TrimPrefix(strings.TrimPrefix(v.name(), "proxy."), "dns.") {
+	case "clusterIP":
+		return "10.96.0.99"
+	case "upstreams":
+		return []any{"192.0.2.53"}
 	case "resources":
 		return map[string]any{"limits": map[string]any{"memory": "3Gi"}}
 	case "detectLocal.mode":
@@ -200,7 +204,7 @@ func put(values map[string]any, path []string, leaf any) {
 // A value that changes nothing is a promise that is not kept.
 func TestEveryValueIsUsed(t *testing.T) {
 	// What is off by default shows nothing of its other values.
-	const on = "proxy.enabled=true,locators.enabled=true"
+	const on = "proxy.enabled=true,dns.enabled=true,locators.enabled=true"
 	before := rendered(t, on)
 	for _, v := range values(t) {
 		set := map[string]any{}
@@ -211,7 +215,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			leaf := v.other(t)
-			if v.name() == "locators.enabled" {
+			if v.name() == "locators.enabled" || v.name() == "dns.enabled" {
 				leaf = false
 			}
 			put(set, v.path, leaf)
