@@ -199,10 +199,9 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	}
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
 	case <-time.After(absentRetry):
-		return nil, apierrors.NewResourceExpired("the resource did not exist")
 	}
+	return nil, apierrors.NewResourceExpired("the resource did not exist")
 }
 
 // store hands what a reflector receives to a cluster. It keeps names only, to find out what is
