@@ -17,6 +17,7 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -285,6 +286,19 @@ func TestServer(t *testing.T) {
 		s.await("127.3.0.9", "hard"+domain, "10.2.0.1")
 		label("c")
 		s.await("127.3.0.9", "hard"+domain, "soa")
+		// A pod outside of all ranges, which moves and goes.
+		locator := func(zone string) string {
+			return "{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: client}, ips: [127.9.0.9], nodeName: node-" + zone + ", nodeLabels: {topology.kubernetes.io/zone: " + zone + "}}"
+		}
+		s.await("127.9.0.9", "hard"+domain, "soa")
+		kubernetes.Make("default", locator("a"))
+		s.await("127.9.0.9", "hard"+domain, "10.1.0.1")
+		kubernetes.Make("default", locator("b"))
+		s.await("127.9.0.9", "hard"+domain, "10.2.0.1")
+		if err := kubernetes.Delete(t.Context(), "default", locator("b")); err != nil {
+			t.Fatal(err)
+		}
+		s.await("127.9.0.9", "hard"+domain, "soa")
 	})
 
 	t.Run("API server down", func(t *testing.T) {
@@ -382,6 +396,40 @@ func TestServer(t *testing.T) {
 				}
 				keys.verify(t, m)
 			}
+		}
+	})
+
+	// A cache on a node asks for all clients of the node, from an address of the node.
+	t.Run("node-local cache", func(t *testing.T) {
+		kubernetes := kubernetes.For(t)
+		s := start(t, reach, corefile)
+		cache := start(t, reach, `cluster.local:PORT {
+    ready READY
+    errors
+    cache {
+        success 9984 5
+        denial 9984 5
+    }
+    reload
+    loop
+    forward . `+s.address+` {
+        force_tcp
+    }
+}
+`)
+		for range 2 {
+			if got := addresses(cache.query("127.1.0.9", "hard"+domain, dns.TypeA, false)); got != "soa" {
+				t.Errorf("from a cache that is nowhere: got %q", got)
+			}
+		}
+		kubernetes.Make("", node("d", "b", 0))
+		t.Cleanup(func() {
+			if err := kubernetes.CoreV1().Nodes().Delete(context.Background(), "node-d", metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, from := range []string{"127.1.0.9", "127.2.0.9", "127.3.0.9"} {
+			cache.await(from, "hard"+domain, "10.2.0.1")
 		}
 	})
 
