@@ -30,7 +30,9 @@ type server struct {
 	t        testing.TB
 	instance *caddy.Instance
 	address  string
-	http     string // of ready and metrics, by port
+	http     string // of ready
+	// subnet is what queries have as their client subnet, nil for none.
+	subnet *dns.EDNS0_SUBNET
 }
 
 // freePort is a port that nothing listens on.
@@ -72,6 +74,10 @@ func (s *server) query(from, name string, qtype uint16, tcp bool, change ...func
 	s.t.Helper()
 	m := new(dns.Msg)
 	m.SetQuestion(name, qtype)
+	if s.subnet != nil {
+		m.SetEdns0(1232, false)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, s.subnet)
+	}
 	for _, do := range change {
 		do(m)
 	}
@@ -227,7 +233,6 @@ const corefile = `.:PORT {
         startup_timeout 20s
     }
     loadbalance
-    reload
 }
 `
 
@@ -286,19 +291,25 @@ func TestServer(t *testing.T) {
 		s.await("127.3.0.9", "hard"+domain, "10.2.0.1")
 		label("c")
 		s.await("127.3.0.9", "hard"+domain, "soa")
-		// A pod outside of all ranges, which moves and goes.
+	})
+
+	// A pod outside of all ranges, which moves and goes. A resolver asks for it.
+	t.Run("follows PodLocators", func(t *testing.T) {
+		kubernetes := kubernetes.For(t)
+		s := start(t, reach, strings.Replace(corefile, "    vicinity cluster.local {\n", "    vicinity cluster.local {\n        client_subnet 127.0.0.1\n", 1))
+		s.subnet = &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 32, Address: net.ParseIP("10.9.0.9").To4()}
 		locator := func(zone string) string {
-			return "{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: client}, ips: [127.9.0.9], nodeName: node-" + zone + ", nodeLabels: {topology.kubernetes.io/zone: " + zone + "}}"
+			return "{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: client}, ips: [10.9.0.9], nodeName: node-" + zone + ", nodeLabels: {topology.kubernetes.io/zone: " + zone + "}}"
 		}
-		s.await("127.9.0.9", "hard"+domain, "soa")
+		s.await("127.0.0.1", "hard"+domain, "soa")
 		kubernetes.Make("default", locator("a"))
-		s.await("127.9.0.9", "hard"+domain, "10.1.0.1")
+		s.await("127.0.0.1", "hard"+domain, "10.1.0.1")
 		kubernetes.Make("default", locator("b"))
-		s.await("127.9.0.9", "hard"+domain, "10.2.0.1")
+		s.await("127.0.0.1", "hard"+domain, "10.2.0.1")
 		if err := kubernetes.Delete(t.Context(), "default", locator("b")); err != nil {
 			t.Fatal(err)
 		}
-		s.await("127.9.0.9", "hard"+domain, "soa")
+		s.await("127.0.0.1", "hard"+domain, "soa")
 	})
 
 	t.Run("API server down", func(t *testing.T) {
@@ -410,7 +421,6 @@ func TestServer(t *testing.T) {
         success 9984 5
         denial 9984 5
     }
-    reload
     loop
     forward . `+s.address+` {
         force_tcp
