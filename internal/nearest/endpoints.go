@@ -140,11 +140,11 @@ func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
 	}
 	if choice.Begin() {
 		for _, address := range addresses {
-			s.visit(&choice, client.Zone, uses, newcomer, address, choice.Consider)
+			s.visit(&choice, uses, newcomer, address, choice.Consider)
 		}
 	}
 	for i, address := range addresses {
-		if s.visit(&choice, client.Zone, uses, newcomer, address, choice.Takes) {
+		if s.visit(&choice, uses, newcomer, address, choice.Takes) {
 			chosen.Takes[i] = true
 			chosen.Count++
 		}
@@ -161,7 +161,7 @@ func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
 }
 
 // visit calls do with what is known of an address. It reports whether a call did.
-func (s *Endpoints) visit(choice *Choice, zone string, uses []Use, newcomer Use, address netip.Addr, do func(Use, Rank) bool) bool {
+func (s *Endpoints) visit(choice *Choice, uses []Use, newcomer Use, address netip.Addr, do func(Use, Rank) bool) bool {
 	did := false
 	if in, ok := s.known[address]; ok {
 		for _, e := range s.entries[in.first:in.end] {
@@ -171,7 +171,7 @@ func (s *Endpoints) visit(choice *Choice, zone string, uses []Use, newcomer Use,
 		}
 		return did
 	}
-	e := s.others[address]
+	e, zone := s.others[address], choice.client.Zone
 	switch {
 	case e == nil:
 		e = &v1alpha1.GroupEndpoint{}

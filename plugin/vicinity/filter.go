@@ -37,14 +37,13 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 		return m
 	}
 	out := *m
-	outcome := outcomeWhole
 	if len(subjects) > 0 {
 		f := filter{w: w, answer: m.Answer, extra: m.Extra}
 		for _, s := range subjects {
 			f.apply(s)
 		}
 		out.Answer, out.Extra = f.answer, f.extra
-		outcome = f.outcome()
+		outcome := f.outcome()
 		if !slices.ContainsFunc(out.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == w.request.Question[0].Qtype }) {
 			outcome = outcomeNone
 			out.Ns = []dns.RR{w.plugin.soa(subjects[len(subjects)-1].zone)}

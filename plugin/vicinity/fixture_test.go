@@ -101,7 +101,7 @@ func (w *world) headless(name, tiers, endpoints string, families ...int) {
 			group.Spec.Tiers = strings.Split(tiers, ",")
 		}
 		for word := range strings.FieldsSeq(endpoints) {
-			word, new := strings.CutSuffix(word, "+")
+			word, isNew := strings.CutSuffix(word, "+")
 			host, rest, named := strings.Cut(word, "=")
 			if !named {
 				host, rest = "", word
@@ -127,7 +127,7 @@ func (w *world) headless(name, tiers, endpoints string, families ...int) {
 			}
 			slice.Endpoints = append(slice.Endpoints, e)
 			known.Subsets[0].Addresses = append(known.Subsets[0].Addresses, object.EndpointAddress{IP: address, Hostname: host})
-			if !new {
+			if !isNew {
 				group.Spec.Endpoints = append(group.Spec.Endpoints, g)
 			}
 		}
@@ -137,7 +137,7 @@ func (w *world) headless(name, tiers, endpoints string, families ...int) {
 	}
 }
 
-// plain makes a Service of another kind, or takes the groups of a headless one.
+// service makes a Service of another kind.
 func (w *world) service(s *object.Service) { s.Namespace = "shop"; w.services[s.Name] = s }
 
 // ask asks as a client with an address and returns what it receives.

@@ -140,9 +140,9 @@ func sourceName(source locate.Source) string {
 func remote(w dns.ResponseWriter) netip.Addr {
 	switch from := w.RemoteAddr().(type) {
 	case *net.UDPAddr:
-		return from.AddrPort().Addr().Unmap()
+		return from.AddrPort().Addr().Unmap().WithZone("")
 	case *net.TCPAddr:
-		return from.AddrPort().Addr().Unmap()
+		return from.AddrPort().Addr().Unmap().WithZone("")
 	}
 	state := request.Request{W: w}
 	address, _ := netip.ParseAddr(state.IP())
