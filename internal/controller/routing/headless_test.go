@@ -57,7 +57,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 		},
 		"its namespace is excluded": func(w *world) {
 			options := testOptions()
-			options.LeftAlone.Namespaces = append(options.LeftAlone.Namespaces, "shop")
+			options.Exclusion.Namespaces = append(options.Exclusion.Namespaces, "shop")
 			w.start(options)
 		},
 		"groups are switched off": func(w *world) {
