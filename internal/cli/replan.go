@@ -93,7 +93,7 @@ func (r *clusterReader) decided(ctx context.Context, name string) (routing.Decis
 	case err != nil:
 		return d, fmt.Errorf("planning Service %s/%s: %w", r.namespace, name, err)
 	case in.Stopped != "":
-		return d, fmt.Errorf("Service %s/%s would not be planned: %s", r.namespace, name, in.Stopped)
+		return d, fmt.Errorf("no plan would be made for Service %s/%s: %s", r.namespace, name, in.Stopped)
 	case d.Delivery == allocate.DeliveryNone:
 		return d, fmt.Errorf("no plan is made for Service %s/%s; vicinity explain says why", r.namespace, name)
 	}
