@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
@@ -55,7 +57,34 @@ func (c *Cluster) startNodes(ctx context.Context, plane *controlplane.ControlPla
 			return err
 		}
 	}
+	if err := c.declareNodes(ctx); err != nil {
+		return err
+	}
 	return plane.StartNodes(ctx)
+}
+
+// declareNodes makes the Nodes that the kubelets then take for theirs, with what a kubelet
+// does not know, the ranges of its pods, and may not say, labels of kubernetes.io.
+func (c *Cluster) declareNodes(ctx context.Context) error {
+	s := c.Shape()
+	if s.ControlPlaneOnly {
+		return nil
+	}
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	for _, n := range s.Nodes() {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: maps.Clone(n.Labels)}}
+		for _, cidr := range s.NodePodCIDRs(n) {
+			node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, cidr.String())
+		}
+		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
+		if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making Node %s: %w", n.Name, err)
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) startAgent(name string) error {

@@ -83,7 +83,12 @@ func (f flags) kubelet(node shape.Node) []string {
 		zoneLabel:                       node.Zone,
 		"topology.kubernetes.io/region": node.Region,
 	}
-	maps.Copy(labels, node.Labels)
+	for name, value := range node.Labels {
+		// Those of Kubernetes a kubelet refuses; the Node has them already.
+		if domain, _, _ := strings.Cut(name, "/"); !strings.HasSuffix(domain, "kubernetes.io") && !strings.HasSuffix(domain, "k8s.io") {
+			labels[name] = value
+		}
+	}
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		pairs = append(pairs, name+"="+labels[name])

@@ -23,6 +23,12 @@ func (n *node) adopt() error {
 		if s.Slot != 0 && !s.Stopped {
 			n.slots.Hold(s.Slot)
 		}
+		if !s.Made {
+			// The kubelet makes another in place of one that was not finished.
+			if err := n.end(s); err != nil {
+				return err
+			}
+		}
 		if err := n.adoptContainers(s); err != nil {
 			return err
 		}

@@ -121,6 +121,9 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	if security.GetRunAsGroup() != nil {
 		spec.Group = new(uint32(security.RunAsGroup.Value))
 	}
+	for _, group := range security.GetSupplementalGroups() {
+		spec.Groups = append(spec.Groups, uint32(group))
+	}
 	spec.Forbidden, err = droppedCapabilities(security.GetCapabilities())
 	return spec, err
 }

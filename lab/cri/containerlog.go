@@ -17,7 +17,7 @@ import (
 // far as the state folder still has it. It does not need the API. The error is
 // fs.ErrNotExist if there is no log.
 func ContainerLog(d state.Dir, image, node string) ([]byte, error) {
-	found, err := filepath.Glob(filepath.Join(d.Pods(), "*", containersFolder, "*", "*", specFile))
+	found, err := filepath.Glob(filepath.Join(d.Pods(), "*", containersFolder, "*", specFile))
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestContainerLogIsOfTheNodeAndTheImage(t *testing.T) {
 	begun := time.Now().Add(-time.Hour)
 	write := func(pod, number, image, node, log string, age time.Duration) {
 		t.Helper()
-		folder := filepath.Join(d.Pod(pod), containersFolder, "proxy", number)
+		folder := filepath.Join(d.Pod(pod), containersFolder, number)
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func (c command) run(ctx context.Context) error {
 	cmd := &exec.Cmd{
 		Args: c.args, Env: spec.Env, Dir: spec.Dir,
 		Stdin: c.in, Stdout: c.out, Stderr: c.err,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(spec.User, spec.Group)},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(spec)},
 	}
 	var terminal, end *os.File
 	if c.terminal {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/lab/process"
 )
@@ -41,11 +42,12 @@ type containerSpec struct {
 	Network string `json:"network,omitempty"`
 	// MountSpace is the path of the mount namespace that the container's begins as a copy
 	// of; empty means that of the keeper.
-	MountSpace string  `json:"mountSpace,omitempty"`
-	Hostname   string  `json:"hostname,omitempty"`
-	Mounts     []mount `json:"mounts,omitempty"`
-	User       *uint32 `json:"user,omitempty"`
-	Group      *uint32 `json:"group,omitempty"`
+	MountSpace string   `json:"mountSpace,omitempty"`
+	Hostname   string   `json:"hostname,omitempty"`
+	Mounts     []mount  `json:"mounts,omitempty"`
+	User       *uint32  `json:"user,omitempty"`
+	Group      *uint32  `json:"group,omitempty"`
+	Groups     []uint32 `json:"groups,omitempty"`
 	// Forbidden are the numbers of capabilities that the container must not have.
 	Forbidden []int  `json:"forbidden,omitempty"`
 	Log       string `json:"log"`
@@ -161,7 +163,7 @@ func (k *keeper) start() error {
 		Args:        k.spec.Args,
 		Env:         k.spec.Env,
 		Dir:         k.spec.Dir,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec.User, k.spec.Group)},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec)},
 	}
 	ends, err := k.connectStreams()
 	if err == nil {
@@ -300,16 +302,9 @@ func exitCode(s *os.ProcessState) int32 {
 	return int32(s.ExitCode())
 }
 
-func credential(user, group *uint32) *syscall.Credential {
-	if user == nil && group == nil {
+func credential(spec containerSpec) *syscall.Credential {
+	if spec.User == nil && spec.Group == nil && len(spec.Groups) == 0 {
 		return nil
 	}
-	c := &syscall.Credential{}
-	if user != nil {
-		c.Uid = *user
-	}
-	if group != nil {
-		c.Gid = *group
-	}
-	return c
+	return &syscall.Credential{Uid: ptr.Deref(spec.User, 0), Gid: ptr.Deref(spec.Group, 0), Groups: spec.Groups}
 }

@@ -413,13 +413,16 @@ func (l *rig) testImage(t *testing.T) {
 func (l *rig) testUser(t *testing.T) {
 	l = l.with(t)
 	l.pod("user", `
-securityContext: {runAsUser: 65532, runAsGroup: 65532}
+securityContext: {runAsUser: 65532, runAsGroup: 65532, fsGroup: 2000}
 containers:
 - name: c
   image: lab/echo
   readinessProbe: {tcpSocket: {port: 8080}}
 `)
 	l.until("user", "ready", isReady)
+	if out, err := l.exec("user", "id", "-G"); err != nil || out != "65532 2000" {
+		t.Errorf("the user has groups %q, %v", out, err)
+	}
 	l.remove("user", 0)
 	l.gone("user")
 }

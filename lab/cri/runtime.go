@@ -103,6 +103,7 @@ func newClient(path string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the runtime's kubeconfig: %w", err)
 	}
+	config.QPS = -1 // one small read for each pod
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the runtime's client: %w", err)

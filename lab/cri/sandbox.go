@@ -37,6 +37,8 @@ type sandboxRecord struct {
 	Config    *runtimeapi.PodSandboxConfig `json:"config"`
 	Slot      int                          `json:"slot,omitempty"`
 	Addresses []netip.Addr                 `json:"addresses,omitempty"`
+	// Made means that nothing of it is missing.
+	Made bool `json:"made,omitempty"`
 	// Stopped means that the network was removed.
 	Stopped bool `json:"stopped,omitempty"`
 }
@@ -102,7 +104,7 @@ func (n *node) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 		folder:        n.runtime.State.Pod(id),
 	}
 	if err := n.makeSandbox(ctx, s); err != nil {
-		return nil, errors.Join(err, n.endNetwork(s), os.RemoveAll(s.folder))
+		return nil, errors.Join(err, n.end(s), os.RemoveAll(s.folder))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,18 +145,34 @@ func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
 			return err
 		}
 	}
-	return n.writeResolver(ctx, s)
-}
-
-// endNetwork removes the network of a sandbox and frees its addresses.
-func (n *node) endNetwork(s *sandbox) error {
-	if s.Slot == 0 || s.Stopped {
-		return nil
-	}
-	if err := errors.Join(n.closePorts(s), n.network.RemovePod(n.Name, s.uid())); err != nil {
+	if err := n.writeResolver(ctx, s); err != nil {
 		return err
 	}
-	n.slots.Free(s.Slot)
+	s.Made = true
+	return s.save()
+}
+
+// end removes the network of a sandbox, records that, and frees its addresses.
+func (n *node) end(s *sandbox) error {
+	if s.Stopped {
+		return nil
+	}
+	if s.Slot != 0 {
+		if err := errors.Join(n.closePorts(s), n.network.RemovePod(n.Name, s.uid())); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	// Before the addresses are free: a runtime that ends in between would hold those of another.
+	s.Stopped = true
+	if err := s.save(); err != nil {
+		s.Stopped = false
+		return err
+	}
+	if s.Slot != 0 {
+		n.slots.Free(s.Slot)
+	}
 	return nil
 }
 
@@ -187,14 +205,13 @@ func (n *node) stopSandbox(ctx context.Context, id string) error {
 	if s.Stopped {
 		return nil
 	}
-	if err := n.endNetwork(s); err != nil {
+	if err := n.end(s); err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s.Stopped = true
 	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
-	return s.save()
+	return nil
 }
 
 // RemovePodSandbox removes a sandbox with its containers.

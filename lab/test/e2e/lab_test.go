@@ -856,12 +856,20 @@ func (s *scene) otherNodes(not string) []string {
 // the Service and by its log, drains the node and removes it.
 func nodeAdded(ctx context.Context, s *scene) (figure string, err error) {
 	begun := time.Now()
-	node, err := s.cluster.AddNode(ctx, shape.Node{Zone: "zone-new", Region: shape.DefaultRegion})
+	const role = "node-role.kubernetes.io/new"
+	node, err := s.cluster.AddNode(ctx, shape.Node{Zone: "zone-new", Region: shape.DefaultRegion, Labels: map[string]string{role: "true"}})
 	if err != nil {
 		return "", err
 	}
 	took := time.Since(begun)
 	defer func() { err = errors.Join(err, s.cluster.RemoveNode(context.WithoutCancel(ctx), node.Name)) }()
+	object, err := s.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if object.Labels[role] != "true" || object.Labels[corev1.LabelTopologyZone] != "zone-new" || len(object.Spec.PodCIDRs) == 0 {
+		return "", fmt.Errorf("the Node has labels %v and ranges of pods %v", object.Labels, object.Spec.PodCIDRs)
+	}
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
