@@ -153,6 +153,10 @@ func TestFullMapOfClients(t *testing.T) {
 					t.Errorf("%d clients are remembered, want %d; the one that came too late is: %t", number, most, there)
 				}
 
+				// A packet from a port of before would follow its connection, and ask no rule.
+				if err := w.node.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
+					t.Fatal(err)
+				}
 				w.node.nft(t, "delete", "element", w.family.String(), "vicinity", clients, "{ "+w.numberedStranger(0).String()+" }")
 				answers(late) // which may go anywhere once more
 				if got := served(); got != 1 {
