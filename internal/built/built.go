@@ -26,7 +26,7 @@ func Program(names ...string) (string, error) {
 	}
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(folder, "bin", name)); err != nil {
-			return "", fmt.Errorf("a lab needs %s: %w; build it by make build kubernetes", name, err)
+			return "", fmt.Errorf("%s is needed: %w; build it by make build kubernetes", name, err)
 		}
 	}
 	return filepath.Join(folder, "bin", names[0]), nil

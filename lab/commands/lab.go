@@ -42,8 +42,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		SilenceErrors: true,
 		Short:         "Run a real multi-zone Kubernetes on this machine",
 		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers
-or a cloud: the real etcd, API server, controller-manager, scheduler and kube-proxy;
-nodes that are network namespaces, joined by a fabric that routes between them and
+or a cloud: the real etcd, API server, controller-manager, scheduler, kubelets and
+kube-proxy; nodes that are network namespaces, joined by a fabric that routes between them and
 counts what crosses zones; pods that are processes in network namespaces of their own.
 
 A container's image is a name that maps to a program: lab/echo, lab/client, lab/sleep,

@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
-// The files of an attempt's folder.
+// The files of a container's folder.
 const (
 	specFile  = "spec.json"
 	beginFile = "begin.json"
@@ -75,7 +75,7 @@ type exitReport struct {
 
 // RunContainer is the keeper of one container: it starts the process that the spec in the
 // folder describes, writes its output to a log, and records how it ended. It is what
-// "vicinity lab internal container FOLDER" runs.
+// "vicinity-lab internal container FOLDER" runs.
 func RunContainer(folder string) error {
 	// The container does not inherit it.
 	unix.CloseOnExec(reportDescriptor)
@@ -142,7 +142,7 @@ type keeper struct {
 	cmd       *exec.Cmd
 	copied    sync.WaitGroup
 	namespace string
-	// input is the descriptor of the process' input, for attempt.openInput.
+	// input is the descriptor of the process' input, for container.openInput.
 	input   int
 	signals chan os.Signal
 }

@@ -26,7 +26,7 @@ type Options struct {
 	// Images maps images to programs. The default is DefaultImages.
 	Images Images
 	// Keeper is the command that runs RunContainer; the folder is appended. The default is
-	// "vicinity lab internal container".
+	// "vicinity-lab internal container".
 	Keeper []string
 	// Log is the standard error by default.
 	Log *slog.Logger
