@@ -60,22 +60,28 @@ func setup(c *caddy.Controller) error {
 		return plugin.Error(pluginName, err)
 	}
 	v.cluster.missing.Store(1) // until the watches have begun
-	var w *watcher
+	startups.stopDropped()
+	start := startups.of(c)
+	first := false
+	c.OnFirstStartup(func() error { first = true; return nil })
 	c.OnStartup(func() error {
-		if w, err = startWatching(config, v.cluster); err != nil {
+		w, err := startWatching(config, v.cluster)
+		if err != nil {
 			return plugin.Error(pluginName, err)
 		}
-		if !w.await(o.startupTimeout) {
+		start.begun(func() { w.stop(); v.stopped.Store(true) })
+		switch limit := max(o.startupTimeout, defaultStartupTimeout); {
+		case first && !w.await(o.startupTimeout):
 			log.Warning("Starting without knowing Services and nodes: until the API server answers, names of Services fail with SERVFAIL")
+		case !first && !w.await(limit):
+			start.stop()
+			return plugin.Error(pluginName, fmt.Errorf("the API server did not list all resources within %s, so the server goes on with the Corefile before: "+
+				"mend what the messages before this one say, or raise startup_timeout; the Corefile is read again when it changes", limit))
 		}
 		return nil
 	})
-	c.OnShutdown(func() error {
-		if w != nil {
-			w.stop()
-		}
-		return nil
-	})
+	c.OnRestartFailed(func() error { startups.stopDropped(); return nil })
+	c.OnShutdown(func() error { start.stop(); return nil })
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
 		v.Next = next
 		return v

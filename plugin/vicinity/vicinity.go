@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/metrics"
@@ -37,6 +38,8 @@ type Vicinity struct {
 	subnetSources []netip.Prefix
 
 	cluster *cluster
+	// stopped says that its server did not start, or runs no more.
+	stopped atomic.Bool
 }
 
 // New returns the plugin for the zones of a cluster in which there are no groups.
@@ -47,8 +50,9 @@ func New(zones []string) *Vicinity {
 // Name implements plugin.Handler.
 func (v *Vicinity) Name() string { return pluginName }
 
-// Ready implements ready.Readiness: all is known that answers depend on.
-func (v *Vicinity) Ready() bool { return v.cluster.synced() }
+// Ready implements ready.Readiness: all is known that answers depend on. The plugin ready still asks
+// one whose server did not start.
+func (v *Vicinity) Ready() bool { return v.stopped.Load() || v.cluster.synced() }
 
 // inside marks the context of a query that has passed the plugin already: plugins below look
 // up the targets of aliases through the whole chain again. Such an answer becomes part of one
