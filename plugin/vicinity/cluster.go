@@ -44,6 +44,7 @@ type sliceEndpoint struct {
 	v1alpha1.GroupEndpoint
 	address   netip.Addr
 	host, pod string
+	ready     bool
 }
 
 // The families of addresses, as indexes.
@@ -63,6 +64,8 @@ func familyOf(address netip.Addr) int {
 type service struct {
 	// endpoints by family, nil where the Service has no groups.
 	endpoints [2]*nearest.Endpoints
+	// ready are the addresses by family that slices say are ready, in order.
+	ready [2][]netip.Addr
 	// hosts are the addresses of endpoints by the labels that their names begin with.
 	hosts map[string][]netip.Addr
 	// zones are those that groups name, by their names in lower case.
@@ -147,13 +150,21 @@ func (p *parts) service() *service {
 	for _, endpoints := range p.slices {
 		for i := range endpoints {
 			e := &endpoints[i]
-			sliced[familyOf(e.address)][e.address] = &e.GroupEndpoint
+			family := familyOf(e.address)
+			sliced[family][e.address] = &e.GroupEndpoint
+			if e.ready {
+				s.ready[family] = append(s.ready[family], e.address)
+			}
 			for _, label := range []string{e.host, e.pod, dashed(e.address)} {
 				if label != "" && !slices.Contains(s.hosts[label], e.address) {
 					s.hosts[label] = append(s.hosts[label], e.address)
 				}
 			}
 		}
+	}
+	for family := range s.ready {
+		slices.SortFunc(s.ready[family], netip.Addr.Compare)
+		s.ready[family] = slices.Compact(s.ready[family])
 	}
 	s.endpoints[v4] = nearest.NewEndpoints(corev1.IPv4Protocol, groups, sliced[v4])
 	s.endpoints[v6] = nearest.NewEndpoints(corev1.IPv6Protocol, groups, sliced[v6])
@@ -202,7 +213,7 @@ func (c *cluster) setSlice(s *discoveryv1.EndpointSlice) {
 				}
 				continue
 			}
-			e := sliceEndpoint{address: address.Unmap()}
+			e := sliceEndpoint{address: address.Unmap(), ready: given.Conditions.Ready == nil || *given.Conditions.Ready}
 			if given.Zone != nil {
 				e.Zone = *given.Zone
 			}

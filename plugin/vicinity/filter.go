@@ -17,6 +17,8 @@ type subject struct {
 	name    string
 	zone    string
 	service *service
+	// ofPort says that the name is that of a port, which some endpoints may not have.
+	ofPort bool
 }
 
 // filter is what the client gets of a message: the same one if there is nothing to filter,
@@ -83,7 +85,7 @@ func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 			if s == nil || slices.ContainsFunc(found, func(f subject) bool { return sameName(f.name, h.Name) }) {
 				continue
 			}
-			found = append(found, subject{h.Name, o.zone, s})
+			found = append(found, subject{h.Name, o.zone, s, o.prefix != ""})
 		}
 	}
 	return found, false
@@ -125,6 +127,22 @@ func (f *filter) choose(e *nearest.Endpoints, addresses []netip.Addr) nearest.Ch
 	return chosen
 }
 
+// fresh are the addresses of a family that the client uses of those that are ready by now, where
+// it uses none of an answer: a cache may still have one from before a pod was replaced.
+func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s subject, family int) []netip.Addr {
+	if old.Count > 0 || s.ofPort {
+		return nil
+	}
+	var fresh []netip.Addr
+	chosen := e.Choose(f.w.locate(), s.service.ready[family])
+	for i, address := range s.service.ready[family] {
+		if chosen.Takes[i] {
+			fresh = append(fresh, address)
+		}
+	}
+	return fresh
+}
+
 // addresses filters the A and AAAA records of a name.
 func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
 	for family, rrtype := range [...]uint16{v4: dns.TypeA, v6: dns.TypeAAAA} {
@@ -143,12 +161,18 @@ func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
 			continue
 		}
 		chosen := f.choose(endpoints, addresses)
+		fresh := f.fresh(endpoints, chosen, s, family)
 		kept, i := make([]dns.RR, 0, len(section)-len(addresses)+chosen.Count), 0
 		for _, rr := range section {
 			switch {
 			case belongs(rr):
 				if chosen.Takes[i] {
 					kept = append(kept, f.w.bounded(rr))
+				}
+				if i == 0 {
+					for _, address := range fresh {
+						kept = append(kept, withAddress(f.w.bounded(rr), address))
+					}
 				}
 				i++
 			case chosen.Count < len(addresses) && signs(rr, rrtype, s.name):
@@ -262,6 +286,18 @@ func addressOf(rr dns.RR) netip.Addr {
 	}
 	address, _ := netip.AddrFromSlice(ip)
 	return address.Unmap()
+}
+
+// withAddress is a record like another, of an address of the same family.
+func withAddress(rr dns.RR, address netip.Addr) dns.RR {
+	rr = dns.Copy(rr)
+	switch rr := rr.(type) {
+	case *dns.A:
+		rr.A = address.AsSlice()
+	case *dns.AAAA:
+		rr.AAAA = address.AsSlice()
+	}
+	return rr
 }
 
 // soa is the record of a zone that says for how long there is nothing, like that of the plugin

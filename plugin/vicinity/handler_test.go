@@ -15,7 +15,9 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
@@ -245,6 +247,43 @@ func TestForeignMessages(t *testing.T) {
 			}
 			if after := tt.m.String(); after != before {
 				t.Errorf("the message was\n%s\nand is\n%s", before, after)
+			}
+		})
+	}
+}
+
+// A cache below may have a list of endpoints from before a pod was replaced. Where keys are hard that
+// must not look as if the client had none.
+func TestCachedBelow(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		m    *dns.Msg
+		want string
+	}{
+		{"replaced", message(webName, dns.TypeA, webName+" 30 IN A 10.1.0.9", webName+" 30 IN A 10.3.0.1"), "a1/1 a1/2"},
+		{"added", message(webName, dns.TypeA, webName+" 30 IN A 10.3.0.1"), "a1/1 a1/2"},
+		{"all are gone", message(webName, dns.TypeA, webName+" 30 IN A 10.3.0.9", webName+" 30 IN RRSIG A 13 5 5 20300101000000 20200101000000 1 cluster.local. AAAA"), "a1/1 a1/2"},
+		{"IPv6", message(webName, dns.TypeAAAA, webName+" 30 IN AAAA fd03::1"), "a1/1 a1/2"},
+		{"some are left", message(webName, dns.TypeA, webName+" 30 IN A 10.1.0.1", webName+" 30 IN A 10.3.0.1"), "a1/1"},
+		{"of a port, which endpoints may not have", message(portName, dns.TypeA, portName+" 30 IN A 10.3.0.1"), "soa"},
+		{"without any near", message("far.shop.svc.cluster.local.", dns.TypeA, "far.shop.svc.cluster.local. 30 IN A 10.9.0.9"), "soa"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.headless("web", zone, "1@a1 2@a1+ 1@b1", v4, v6)
+			w.headless("far", zone, "1@b1")
+			unready := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "more", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
+			unready.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.3"}, NodeName: ptr.To("a1"), Zone: ptr.To("a"), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}}
+			w.cluster.setSlice(unready)
+			w.Next = canned(tt.m)
+			got := w.ask(onA1, tt.m.Question[0].Name, tt.m.Question[0].Qtype)
+			if brief(got) != tt.want {
+				t.Errorf("got %q, want %q", brief(got), tt.want)
+			}
+			for _, rr := range got.Answer {
+				if rr.Header().Ttl > defaultTTL {
+					t.Errorf("the TTL is above the bound: %v", rr)
+				}
 			}
 		})
 	}
