@@ -39,6 +39,10 @@ var ownAddresses = []string{
 	"k8s.ovn.org/node-gateway-router-lrp-ifaddr",
 }
 
+// calicoPrefix begins Calico's annotations. Its own IPAM, the default, takes blocks of its pools for
+// any node, whatever spec.podCIDRs say.
+const calicoPrefix = "projectcalico.org/"
+
 // ownRanges are annotations in which networks say which ranges the pods of a node have, where
 // that is not in spec.podCIDRs: Cilium; kube-router, separated by commas (its user guide);
 // OVN-Kubernetes, in JSON by network.
@@ -83,14 +87,24 @@ func LocationOfNode(node *corev1.Node) locate.Node {
 	return n
 }
 
+// IgnoresPodCIDRs reports whether the network of a node says by annotations that pods do not have
+// their addresses from spec.podCIDRs. Those would locate pods on nodes that they are not on.
+func IgnoresPodCIDRs(node *corev1.Node) bool {
+	has := func(name string) bool { return node.Annotations[name] != "" }
+	return slices.ContainsFunc(ownRanges, has) ||
+		slices.ContainsFunc(ownAddresses, func(name string) bool { return strings.HasPrefix(name, calicoPrefix) && has(name) })
+}
+
 // PodRangesOf are the ranges that the pods of a node have their addresses from.
 func PodRangesOf(node *corev1.Node) []netip.Prefix {
 	var ranges []netip.Prefix
-	for _, text := range node.Spec.PodCIDRs {
-		ranges = appendRange(ranges, text)
-	}
-	if len(node.Spec.PodCIDRs) == 0 {
-		ranges = appendRange(ranges, node.Spec.PodCIDR)
+	if !IgnoresPodCIDRs(node) {
+		for _, text := range node.Spec.PodCIDRs {
+			ranges = appendRange(ranges, text)
+		}
+		if len(node.Spec.PodCIDRs) == 0 {
+			ranges = appendRange(ranges, node.Spec.PodCIDR)
+		}
 	}
 	for _, name := range ownRanges {
 		for _, text := range annotated(node.Annotations[name]) {

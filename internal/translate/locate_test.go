@@ -33,6 +33,26 @@ func TestLocationOfNode(t *testing.T) {
 			wantAddrs:   "192.0.2.1 10.244.93.192 10.244.86.128 fd00::86 10.244.1.1",
 		},
 		{
+			name: "Calico, whose pods are not in the node's CIDRs", podCIDR: "10.244.0.0/24", podCIDRs: []string{"10.244.0.0/24"},
+			annotations: "projectcalico.org/IPv4Address=192.0.2.1/24",
+			wantAddrs:   "192.0.2.1",
+		},
+		{
+			name: "Cilium with ranges of its own", podCIDR: "10.244.0.0/24",
+			annotations: "network.cilium.io/ipv4-pod-cidr=10.0.0.0/25",
+			wantAddrs:   "192.0.2.1", wanted: "10.0.0.0/25",
+		},
+		{
+			name: "Cilium without ranges of its own", podCIDR: "10.244.0.0/24",
+			annotations: "network.cilium.io/ipv4-cilium-host=10.244.0.5",
+			wantAddrs:   "192.0.2.1 10.244.0.5", wanted: "10.244.0.0/24",
+		},
+		{
+			name: "OVN-Kubernetes beside CIDRs", podCIDRs: []string{"10.244.0.0/24", "fd00:1::/64"},
+			annotations: "k8s.ovn.org/node-subnets={\"default\":[\"10.128.0.0/23\"]}",
+			wantAddrs:   "192.0.2.1", wanted: "10.128.0.0/23",
+		},
+		{
 			name:        "Cilium",
 			annotations: "network.cilium.io/ipv4-cilium-host=10.0.0.28\nnetwork.cilium.io/ipv4-health-ip=10.0.0.9\nnetwork.cilium.io/ipv4-pod-cidr=10.0.0.1/25\nio.cilium.network.ipv6-pod-cidr=fd00::/96",
 			wantAddrs:   "192.0.2.1 10.0.0.28 10.0.0.9", wanted: "10.0.0.0/25 fd00::/96",

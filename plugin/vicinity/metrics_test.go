@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What is counted is in the README and, with its type, labels and words, in the reference.
@@ -62,5 +64,23 @@ func TestMetricsAreDocumented(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "coredns_vicinity_") })).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// Ranges of a node that its network does not use are no mistake.
+func TestMalformedNodes(t *testing.T) {
+	count := func() float64 { return testutil.ToFloat64(malformedCount.WithLabelValues(resourceNodes)) }
+	c := newCluster()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{"projectcalico.org/IPv4Address": "192.0.2.1/24"}}}
+	node.Spec.PodCIDRs = []string{"10.244.0.0/24"}
+	before := count()
+	c.setNode(node)
+	if after := count(); after != before {
+		t.Errorf("it counts %v, was %v", after, before)
+	}
+	node.Annotations, node.Spec.PodCIDRs = nil, []string{"10.244.0.0"}
+	c.setNode(node)
+	if after := count(); after != before+1 {
+		t.Errorf("it counts %v, was %v", after, before)
 	}
 }

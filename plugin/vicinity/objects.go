@@ -10,7 +10,7 @@ import (
 // setNode locates clients by a node: those on its own network, and pods in its ranges.
 func (c *cluster) setNode(n *corev1.Node) {
 	node := translate.LocationOfNode(n)
-	if len(node.Addresses) == 0 && len(n.Status.Addresses) > 0 || len(node.PodRanges) == 0 && len(n.Spec.PodCIDRs) > 0 {
+	if len(node.Addresses) == 0 && len(n.Status.Addresses) > 0 || len(node.PodRanges) == 0 && len(n.Spec.PodCIDRs) > 0 && !translate.IgnoresPodCIDRs(n) {
 		malformedCount.WithLabelValues(resourceNodes).Inc()
 	}
 	c.where.SetNode(n.Name, node)
