@@ -30,11 +30,7 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	subjects, unknown := w.plugin.subjects(m)
 	switch {
 	case unknown:
-		// What a Service asks for is not known yet.
-		answerCount.WithLabelValues(w.server, outcomeUnsynced).Inc()
-		failed := new(dns.Msg)
-		failed.SetRcode(w.request, dns.RcodeServerFailure)
-		return failed
+		return w.unsynced()
 	case len(subjects) == 0 && w.asked == "":
 		return m
 	}

@@ -507,6 +507,27 @@ func TestUnsynced(t *testing.T) {
 	}
 }
 
+// With plan that goes for names that prefer a zone, of all Services.
+func TestUnsyncedPlan(t *testing.T) {
+	w := newWorld(t, "plan")
+	w.headless("web", zone, "1@a1 1@b1")
+	group := w.cluster.parts["web.shop"].groups["web0"]
+	w.cluster.deleteGroup("shop", "web", "web0")
+	w.cluster.missing.Store(1)
+	const prefer = "b.Prefer._zone."
+	for name, want := range map[string]string{prefer + webName: "SERVFAIL", prefer + "no.shop.svc.cluster.local.": "SERVFAIL", "b.pin._zone." + webName: "b1/1"} {
+		m := w.ask(onA1, name, dns.TypeA)
+		if got := brief(m); got != want || m.Question[0].Name != name {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	w.cluster.setGroup(group)
+	w.cluster.missing.Store(0)
+	if got := brief(w.ask(onA1, prefer+webName, dns.TypeA)); got != "b1/1" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // Queries go on while everything changes. The race detector looks for more.
 func TestWhileClusterChanges(t *testing.T) {
 	w := newWorld(t)

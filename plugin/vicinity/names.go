@@ -47,23 +47,14 @@ func (o owner) isService() bool {
 // The names of the plugin kubernetes for a zone of nodes: ZONE.prefer._zone.service...
 const preferSuffix = ".prefer._zone"
 
-// preferred reads the name of a Service with groups that prefers a zone: the zone as groups
-// write it, and the name of the Service.
-func (v *Vicinity) preferred(name string) (zone, plain string, ok bool) {
-	o, ok := v.parse(name)
+// preferred reads a name that prefers a zone: the zone in lower case, and the owner of the name.
+func (v *Vicinity) preferred(name string) (zone string, o owner, ok bool) {
+	o, ok = v.parse(name)
 	at := len(o.prefix) - len(preferSuffix)
 	if !ok || at <= 0 || !strings.EqualFold(o.prefix[at:], preferSuffix) {
-		return "", "", false
+		return "", owner{}, false
 	}
-	s := v.cluster.service(o.service)
-	if s == nil {
-		return "", "", false
-	}
-	zone = strings.ToLower(o.prefix[:at])
-	if written, known := s.zones[zone]; known {
-		zone = written
-	}
-	return zone, name[len(o.prefix)+1:], true
+	return strings.ToLower(o.prefix[:at]), o, true
 }
 
 // firstLabel is the label of an endpoint in its name.

@@ -71,11 +71,13 @@ func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	}
 	fw := &writer{ResponseWriter: w, plugin: v, request: r, server: metrics.WithServer(ctx)}
 	if v.plan {
-		if zone, plain, ok := v.preferred(r.Question[0].Name); ok {
-			fw.client, fw.located = nearest.Client{Zone: zone}, true
-			fw.asked = r.Question[0].Name
-			r = r.Copy()
-			r.Question[0].Name = plain
+		if zone, o, ok := v.preferred(r.Question[0].Name); ok {
+			if !v.cluster.synced() {
+				return dns.RcodeSuccess, w.WriteMsg(fw.unsynced())
+			}
+			if s := v.cluster.service(o.service); s != nil {
+				r = fw.prefer(s, zone, o)
+			}
 		}
 	}
 	return plugin.NextOrFailure(v.Name(), v.Next, context.WithValue(ctx, inside{}, true), fw, r)
@@ -93,6 +95,26 @@ type writer struct {
 	client  nearest.Client
 	located bool
 	subnet  *dns.EDNS0_SUBNET // that the client was located by
+}
+
+// prefer has the client be one in a zone, which is given in lower case. It returns what the plugins
+// below are asked for instead.
+func (w *writer) prefer(s *service, zone string, o owner) *dns.Msg {
+	if written, known := s.zones[zone]; known {
+		zone = written
+	}
+	w.client, w.located = nearest.Client{Zone: zone}, true
+	w.asked = w.request.Question[0].Name
+	r := w.request.Copy()
+	r.Question[0].Name = w.asked[len(o.prefix)+1:]
+	return r
+}
+
+// unsynced is the answer while it is not known what a Service asks for.
+func (w *writer) unsynced() *dns.Msg {
+	answerCount.WithLabelValues(w.server, outcomeUnsynced).Inc()
+	failed := new(dns.Msg)
+	return failed.SetRcode(w.request, dns.RcodeServerFailure)
 }
 
 // WriteMsg implements dns.ResponseWriter.
