@@ -101,6 +101,12 @@ func (s *Endpoints) at(e entry) *v1alpha1.GroupEndpoint {
 	return &s.groups[e.group].Spec.Endpoints[e.index]
 }
 
+// Knows reports whether a group has an address.
+func (s *Endpoints) Knows(address netip.Addr) bool {
+	_, known := s.known[address]
+	return known
+}
+
 // Chosen says what a client uses of some addresses.
 type Chosen struct {
 	// Takes says for each address whether it is used.

@@ -119,6 +119,10 @@ func TestChoose(t *testing.T) {
 }
 
 func TestNoGroupsOfTheFamily(t *testing.T) {
+	known := NewEndpoints(corev1.IPv4Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, map[netip.Addr]*v1alpha1.GroupEndpoint{netip.MustParseAddr("10.0.0.2"): {}})
+	if !known.Knows(netip.MustParseAddr("10.0.0.1")) || known.Knows(netip.MustParseAddr("10.0.0.2")) {
+		t.Error("it knows other addresses than those of its groups")
+	}
 	if got := NewEndpoints(corev1.IPv6Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, nil); got != nil {
 		t.Errorf("got %v", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -64,6 +65,9 @@ func familyOf(address netip.Addr) int {
 type service struct {
 	// endpoints by family, nil where the Service has no groups.
 	endpoints [2]*nearest.Endpoints
+	// sliced says that there are slices. Without them the Service may not be headless any more, and
+	// its groups not be deleted yet.
+	sliced bool
 	// ready are the addresses by family that slices say are ready, in order.
 	ready [2][]netip.Addr
 	// hosts are the addresses of endpoints by the labels that their names begin with.
@@ -131,7 +135,7 @@ func (p *parts) service() *service {
 	if len(p.groups) == 0 {
 		return nil
 	}
-	s := &service{hosts: map[string][]netip.Addr{}, zones: map[string]string{}}
+	s := &service{sliced: len(p.slices) > 0, hosts: map[string][]netip.Addr{}, zones: map[string]string{}}
 	groups := slices.Collect(maps.Values(p.groups))
 	for _, g := range groups {
 		for i := range g.Spec.Consumers {
@@ -169,6 +173,14 @@ func (p *parts) service() *service {
 	s.endpoints[v4] = nearest.NewEndpoints(corev1.IPv4Protocol, groups, sliced[v4])
 	s.endpoints[v6] = nearest.NewEndpoints(corev1.IPv6Protocol, groups, sliced[v6])
 	return s
+}
+
+// knowsAny reports whether a message has an address of the Service's groups.
+func (s *service) knowsAny(m *dns.Msg) bool {
+	return slices.ContainsFunc(slices.Concat(m.Answer, m.Extra), func(rr dns.RR) bool {
+		address := addressOf(rr)
+		return address.IsValid() && s.endpoints[familyOf(address)] != nil && s.endpoints[familyOf(address)].Knows(address)
+	})
 }
 
 // dashed is how the plugin kubernetes names an endpoint without a hostname.

@@ -78,7 +78,7 @@ func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 				return nil, true
 			}
 			s := v.cluster.service(o.service)
-			if s == nil || slices.ContainsFunc(found, func(f subject) bool { return sameName(f.name, h.Name) }) {
+			if s == nil || !s.sliced && !s.knowsAny(m) || slices.ContainsFunc(found, func(f subject) bool { return sameName(f.name, h.Name) }) {
 				continue
 			}
 			found = append(found, subject{h.Name, o.zone, s, o.prefix != ""})

@@ -289,6 +289,30 @@ func TestCachedBelow(t *testing.T) {
 	}
 }
 
+// Groups that are left of a headless Service say nothing of its successor with a cluster IP.
+func TestNotHeadlessAnyMore(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 1@b1")
+	w.cluster.deleteSlice("shop", "web", "web0")
+	if got := brief(w.ask(onA1, webName, dns.TypeA)); got != "a1/1" {
+		t.Errorf("endpoints without slices: got %q", got)
+	}
+	delete(w.endpoints, "web")
+	w.service(&object.Service{Name: "web", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}})
+	for _, tt := range []struct {
+		name  string
+		qtype uint16
+		want  string
+	}{
+		{webName, dns.TypeA, "10.96.0.1"},
+		{portName, dns.TypeSRV, "web +10.96.0.1"},
+	} {
+		if got := brief(w.ask(onA1, tt.name, tt.qtype)); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // The TTL of records that are chosen for a client has a bound, and so has nothing.
 func TestTTL(t *testing.T) {
 	w := newWorld(t, "ttl 3")
