@@ -402,6 +402,11 @@ func TestLocators(t *testing.T) {
 	// Two pods with one address: the newer counts, until it goes.
 	w.cluster.setLocator(locator("r", "b1", 2, "172.16.0.1"))
 	ask("172.16.0.1", "b1/1")
+	// One that is deleted and has a finalizer does not count.
+	leaving := locator("r", "b1", 2, "172.16.0.1")
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	w.cluster.setLocator(leaving)
+	ask("172.16.0.1", "a1/1")
 	w.cluster.where.DeletePod("shop", "r")
 	ask("172.16.0.1", "a1/1")
 	w.cluster.where.DeletePod("shop", "p")

@@ -16,8 +16,12 @@ func (c *cluster) setNode(n *corev1.Node) {
 	c.where.SetNode(n.Name, node)
 }
 
-// setLocator locates a pod.
+// setLocator locates a pod. One that is being deleted does not: the address may be another's.
 func (c *cluster) setLocator(l *v1alpha1.PodLocator) {
+	if l.DeletionTimestamp != nil {
+		c.where.DeletePod(l.Namespace, l.Name)
+		return
+	}
 	pod := translate.LocationOfPod(l)
 	if len(pod.IPs) < len(l.IPs) {
 		malformedCount.WithLabelValues(resourceLocators).Inc()

@@ -182,6 +182,27 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
+// A PodLocator that somebody's finalizer keeps is left alone, and made anew when it is gone.
+func TestTerminatingLocator(t *testing.T) {
+	pod := aPod("web", "n1", "10.9.0.1")
+	w := newWorld(t, aNode("n1", "a"), pod)
+	w.sync("web", "create web")
+	locator := w.locator("web")
+	locator.Finalizers = []string{"example.com/keep"}
+	w.update(locator)
+	w.remove(locator)
+	w.sync("web")
+	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.9.0.2"}}
+	w.update(pod)
+	w.sync("web")
+	w.says("web", "10.9.0.1 on n1: zone=a")
+	locator = w.locator("web")
+	locator.Finalizers = nil
+	w.update(locator)
+	w.sync("web", "create web")
+	w.says("web", "10.9.0.2 on n1: zone=a")
+}
+
 func TestLabels(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s", Annotations: map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}}}
 	policy := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "p"}, Spec: v1alpha1.RoutingPolicySpec{Keys: []string{rack, "*"}}}

@@ -34,6 +34,9 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	if r.written.pending(key, locator, r.clock.Now()) {
 		return shell.BehindWait, nil
 	}
+	if locator != nil && locator.DeletionTimestamp != nil {
+		return 0, nil // until it is gone, which is an event
+	}
 	pod, err := read(ctx, r.client, key, &corev1.Pod{})
 	if err != nil {
 		return 0, fmt.Errorf("reading Pod %s: %w", key, err)
