@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	"github.com/miekg/dns"
@@ -182,7 +183,8 @@ func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
 }
 
 // services filters the SRV records of a name: one stays if the client uses an address of its
-// target, and of the additional records those addresses.
+// target, and of the additional records those addresses. A target whose addresses are not known is
+// like an endpoint anywhere: it stays unless tiers are hard.
 func (f *filter) services(s subject) {
 	targets := make(map[string][]netip.Addr)
 	for _, rr := range f.answer {
@@ -224,13 +226,17 @@ func (f *filter) services(s subject) {
 		}
 	}
 	uses := func(address netip.Addr) bool { return takes[address] }
+	hard := sync.OnceValue(func() bool { return f.hard(s) })
 	kept := make([]dns.RR, 0, len(f.answer))
 	for _, rr := range f.answer {
 		srv, ok := rr.(*dns.SRV)
 		switch {
 		case ok && sameName(srv.Hdr.Name, s.name):
-			if slices.ContainsFunc(targets[strings.ToLower(srv.Target)], uses) {
+			addresses := targets[strings.ToLower(srv.Target)]
+			if slices.ContainsFunc(addresses, uses) || len(addresses) == 0 && !hard() {
 				kept = append(kept, f.w.bounded(rr))
+			} else {
+				f.removed = true
 			}
 		case f.removed && signs(rr, dns.TypeSRV, s.name):
 		default:
@@ -253,6 +259,11 @@ func (f *filter) services(s subject) {
 		}
 	}
 	f.extra = extra
+}
+
+// hard reports whether the tiers of a Service leave the client nothing rather than what is elsewhere.
+func (f *filter) hard(s subject) bool {
+	return slices.ContainsFunc(s.service.endpoints[:], func(e *nearest.Endpoints) bool { return e != nil && e.Choose(f.w.locate(), nil).Hard })
 }
 
 // signs reports whether a record signs the records of a type and name, which are others now.

@@ -215,6 +215,22 @@ func TestForeignMessages(t *testing.T) {
 			want: "db-0",
 		},
 		{
+			name: "SRV with targets of which no address is known", client: onA1,
+			m:    message(portName, dns.TypeSRV, portName+" 5 IN SRV 0 50 80 gone."+webName, portName+" 5 IN SRV 0 50 80 10-3-0-1."+webName, portName+" 5 IN SRV 0 50 80 db-0."+webName),
+			want: "db-0 gone",
+		},
+		{
+			name: "SRV with targets of which no address is known, hard", client: onA1,
+			m: message("_http._tcp.hard.shop.svc.cluster.local.", dns.TypeSRV, "_http._tcp.hard.shop.svc.cluster.local. 5 IN SRV 0 50 80 gone.hard.shop.svc.cluster.local.",
+				"_http._tcp.hard.shop.svc.cluster.local. 5 IN SRV 0 50 80 10-1-0-1.hard.shop.svc.cluster.local."),
+			want: "10-1-0-1",
+		},
+		{
+			name: "SRV with nothing but such targets, hard", client: onA1,
+			m:    message("_http._tcp.hard.shop.svc.cluster.local.", dns.TypeSRV, "_http._tcp.hard.shop.svc.cluster.local. 5 IN SRV 0 50 80 gone.hard.shop.svc.cluster.local."),
+			want: "soa",
+		},
+		{
 			name: "SRV of another zone to the Service", client: onA1,
 			m: message("_x._tcp.example.org.", dns.TypeSRV, "_x._tcp.example.org. 5 IN SRV 0 50 80 "+webName,
 				"+"+webName+" 5 IN A 10.1.0.1", "+"+webName+" 5 IN A 10.3.0.1"),
