@@ -95,7 +95,7 @@ func TestReload(t *testing.T) {
 				got = err.Error()
 				continue
 			}
-			response.Body.Close()
+			_ = response.Body.Close()
 			if got = response.Status; response.StatusCode == http.StatusOK {
 				return
 			}
