@@ -161,13 +161,20 @@ func (c *Cluster) chartValues() (release.Values, error) {
 // programAnnotations change with the program: an image has no version in the lab, so they
 // are what makes pods restart with a new build.
 func programAnnotations(program string) (map[string]any, error) {
-	info, err := os.Stat(program)
+	version, err := programVersion(program)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{
-		"lab.vicinity.dev/program": fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano)),
-	}, nil
+	return map[string]any{"lab.vicinity.dev/program": version}, nil
+}
+
+// programVersion differs between builds of a program.
+func programVersion(program string) (string, error) {
+	info, err := os.Stat(program)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano)), nil
 }
 
 func (c *Cluster) proxyValues() (map[string]any, error) {
@@ -245,9 +252,9 @@ func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
 		return "", nil
 	}
 	if err := c.WaitDaemonSet(ctx, release.Namespace, proxyDaemonSet); err != nil {
-		return "", errors.Join(err, c.explainPods(ctx, proxySelector))
+		return "", errors.Join(err, c.explainPods(ctx, release.Namespace, proxySelector))
 	}
-	pods, err := c.vicinityPods(ctx, proxySelector)
+	pods, err := c.podsOf(ctx, release.Namespace, proxySelector)
 	if err != nil {
 		return "", err
 	}
@@ -260,7 +267,7 @@ func (c *Client) waitController(ctx context.Context) (works string, err error) {
 		return "", err
 	}
 	if err := c.WaitDeployment(ctx, release.Namespace, controllerDeployment); err != nil {
-		return "", errors.Join(err, c.explainPods(ctx, controllerSelector))
+		return "", errors.Join(err, c.explainPods(ctx, release.Namespace, controllerSelector))
 	}
 	webhooks, err := c.webhooks(ctx, release.Name)
 	if err != nil {
@@ -268,10 +275,10 @@ func (c *Client) waitController(ctx context.Context) (works string, err error) {
 	}
 	for _, name := range webhooks {
 		if err := c.waitWebhook(ctx, name); err != nil {
-			return "", errors.Join(err, c.explainPods(ctx, controllerSelector))
+			return "", errors.Join(err, c.explainPods(ctx, release.Namespace, controllerSelector))
 		}
 	}
-	pods, err := c.vicinityPods(ctx, controllerSelector)
+	pods, err := c.podsOf(ctx, release.Namespace, controllerSelector)
 	if err != nil {
 		return "", err
 	}
@@ -287,11 +294,11 @@ func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	return found.Items, nil
 }
 
-// vicinityPods are those of a selector that are not being deleted, by name.
-func (c *Client) vicinityPods(ctx context.Context, selector string) ([]corev1.Pod, error) {
-	list, err := c.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+// podsOf are the pods of a selector that are not being deleted, by name.
+func (c *Client) podsOf(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
+	list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("listing Vicinity's pods: %w", err)
+		return nil, fmt.Errorf("listing pods of %s: %w", namespace, err)
 	}
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
@@ -311,10 +318,10 @@ const explainTime = 5 * time.Second
 
 // explainPods returns an error that says why the pods of a selector do not work. It ignores
 // that the context has ended.
-func (c *Client) explainPods(ctx context.Context, selector string) error {
+func (c *Client) explainPods(ctx context.Context, namespace, selector string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
-	pods, err := c.vicinityPods(ctx, selector)
+	pods, err := c.podsOf(ctx, namespace, selector)
 	if err != nil {
 		return err
 	}

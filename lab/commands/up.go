@@ -38,6 +38,7 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.CrossZoneLatency, "cross-zone-latency", 0, "`TIME` added to each round trip between two zones, where the kernel can")
 	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
 	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
+	flags.StringVar(&f.DNS, "dns", "", "`WHICH` DNS server the cluster has: vicinity (vicinity-dns), coredns (the same without what is Vicinity's), or none (default vicinity, where pods can reach it)")
 	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
@@ -49,7 +50,7 @@ var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "
 
 // otherFlags are the rest of the flags of a shape.
 var otherFlags = []string{
-	"file", "cross-zone-latency", "cross-region-latency", "proxy", "ha", "fake-nodes", "single-stack", "control-plane-only",
+	"file", "cross-zone-latency", "cross-region-latency", "proxy", "dns", "ha", "fake-nodes", "single-stack", "control-plane-only",
 }
 
 // shapeGiven are the flags of a shape that the user set.
@@ -67,6 +68,7 @@ func shapeGiven(cmd *cobra.Command) []string {
 var fieldFlags = map[string]string{
 	"name":               "--name",
 	"proxy":              "--proxy",
+	"dns":                "--dns",
 	"fakeNodes":          "--fake-nodes",
 	"crossZoneLatency":   "--cross-zone-latency",
 	"crossRegionLatency": "--cross-region-latency",
@@ -137,6 +139,9 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 	if given("proxy") {
 		wanted.Proxy = shape.Proxy(f.Proxy)
 	}
+	if given("dns") {
+		wanted.DNS = shape.DNS(f.DNS)
+	}
 	if given("fake-nodes") {
 		*wanted = wanted.WithFakeNodes(f.FakeNodes)
 	}
@@ -160,6 +165,9 @@ Vicinity is installed in it by the chart that its users have, and works when the
 returns, if the program vicinity-controller is beside this one. --set says values of the
 chart; "lab vicinity" changes them later. With --proxy vicinity or both, its vicinity-proxy
 runs on every node.
+
+Pods resolve the cluster's names by vicinity-dns, if its program is beside this one; "lab dns"
+changes that later. A file says it by dns, with the values of --dns.
 
 A shape is said by flags, or for more by a file:
 
@@ -195,7 +203,11 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 			if err != nil {
 				return err
 			}
-			return bringUp{shape: wanted, options: options, install: installed.installer(why)}.run(cmd.Context(), s)
+			dns, err := dnsInstaller(wanted, options)
+			if err != nil {
+				return err
+			}
+			return bringUp{shape: wanted, options: options, vicinity: installed.installer(why), dns: dns}.run(cmd.Context(), s)
 		},
 	}
 	shaped.register(cmd)
@@ -207,9 +219,20 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 
 // bringUp is a lab that is wanted, and what is done in it once it is up.
 type bringUp struct {
-	shape   shape.Shape
-	options lab.Options
-	install func(context.Context, *lab.Cluster) error
+	shape         shape.Shape
+	options       lab.Options
+	vicinity, dns func(context.Context, *lab.Cluster) error
+}
+
+// install installs what runs as pods.
+func (b bringUp) install(ctx context.Context, cluster *lab.Cluster) error {
+	if err := b.vicinity(ctx, cluster); err != nil {
+		return fmt.Errorf("the lab is up, but Vicinity does not work in it: %w", err)
+	}
+	if err := b.dns(ctx, cluster); err != nil {
+		return fmt.Errorf("the lab is up, but its DNS server does not work: %w", err)
+	}
+	return nil
 }
 
 // run brings the lab up and says how to go on. A lab in which the installation fails
@@ -227,10 +250,7 @@ func (b bringUp) run(ctx context.Context, s command.Streams) error {
 	}
 	_, err = fmt.Fprintf(s.Out, "lab %s is up after %.1f s: %s\n\n  export KUBECONFIG=%s\n",
 		b.shape.Name, time.Since(begun).Seconds(), describeShape(b.shape), cluster.Kubeconfig())
-	if failed != nil {
-		return fmt.Errorf("the lab is up, but Vicinity does not work in it: %w", failed)
-	}
-	return err
+	return errors.Join(failed, err)
 }
 
 // describeShape is a shape in a few words.

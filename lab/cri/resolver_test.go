@@ -22,6 +22,8 @@ func TestResolver(t *testing.T) {
 		unaffected bool
 	}{
 		{"the cluster's", said + names + "\noptions ndots:5\n", server, "nameserver 10.96.7.7\nnameserver fd00::77\n" + names + "\noptions ndots:5\n", false},
+		{"one family of its own choice", "nameserver 10.96.0.10\nsearch home\n", []string{"10.96.0.10", "fd00::a"}, "nameserver 10.96.0.10\nsearch home\n", false},
+		{"a server of one family", said + names + "\n", []string{"10.96.0.10"}, "nameserver 10.96.0.10\n" + names + "\n", false},
 		{"no server yet", said + names + "\noptions ndots:5\n", nil, "nameserver 192.0.2.1\nnameserver 192.0.2.2\nsearch home work\n", false},
 		{"the machine's", machine.String(), server, machine.String(), true},
 		{

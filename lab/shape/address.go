@@ -29,7 +29,7 @@ func families[T any](s Shape, both []T) []T {
 // ServiceCIDRs are the ranges of cluster IPs.
 func (s Shape) ServiceCIDRs() []netip.Prefix { return families(s, serviceCIDRs) }
 
-// DNSAddrs are the addresses at which kubelets are told that the cluster's DNS server is.
+// DNSAddrs are the cluster IPs of the lab's DNS server, which kubelets give to pods.
 func (s Shape) DNSAddrs() []netip.Addr {
 	const tenth = 10
 	var addrs []netip.Addr

@@ -21,6 +21,7 @@ type Options struct {
 	CrossZoneLatency, CrossRegionLatency time.Duration
 
 	Proxy            string
+	DNS              string
 	HA               bool
 	ControlPlaneOnly bool
 	FakeNodes        int
@@ -34,6 +35,7 @@ func FromOptions(o Options) (Shape, error) {
 		CrossZoneLatency:   Duration{o.CrossZoneLatency},
 		CrossRegionLatency: Duration{o.CrossRegionLatency},
 		Proxy:              Proxy(o.Proxy),
+		DNS:                DNS(o.DNS),
 		HA:                 o.HA,
 		ControlPlaneOnly:   o.ControlPlaneOnly,
 		FakeNodes:          o.FakeNodes,

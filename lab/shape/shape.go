@@ -24,6 +24,8 @@ type Shape struct {
 	CrossZoneLatency   Duration `json:"crossZoneLatency,omitzero"`
 	CrossRegionLatency Duration `json:"crossRegionLatency,omitzero"`
 	Proxy              Proxy    `json:"proxy,omitempty"`
+	// DNS may be empty: then it depends on the rest, see DNSServer.
+	DNS DNS `json:"dns,omitempty"`
 	// HA runs two API servers over one etcd.
 	HA bool `json:"ha,omitempty"`
 	// ControlPlaneOnly is a lab without network: it has the API, nodes and pods as objects,
@@ -81,6 +83,44 @@ func (p Proxy) KubeProxy() bool { return p == ProxyKubeProxy || p == ProxyBoth }
 
 // Vicinity reports whether vicinity-proxy runs on the nodes.
 func (p Proxy) Vicinity() bool { return p == ProxyVicinity || p == ProxyBoth }
+
+// DNS is what answers for the cluster's names.
+type DNS string
+
+// The DNS servers.
+const (
+	// DNSVicinity is vicinity-dns, and DNSCoreDNS the same program without the plugin vicinity.
+	DNSVicinity DNS = "vicinity"
+	DNSCoreDNS  DNS = "coredns"
+	DNSNone     DNS = "none"
+)
+
+var dnsServers = []DNS{DNSVicinity, DNSCoreDNS, DNSNone}
+
+// WhyNoDNS says why a DNS server cannot work in a lab; empty if it can.
+func (s Shape) WhyNoDNS() string {
+	switch {
+	case s.ControlPlaneOnly:
+		return "pods do not run in a lab that is only a control plane"
+	case s.Proxy == ProxyNone:
+		return "without a proxy on the nodes no pod reaches it by its Service"
+	case len(s.Nodes()) == 0:
+		return "there is no node to run it on"
+	}
+	return ""
+}
+
+// DNSServer is the lab's DNS server: what the shape says, or else vicinity-dns where one can
+// work.
+func (s Shape) DNSServer() DNS {
+	switch {
+	case s.DNS != "":
+		return s.DNS
+	case s.WhyNoDNS() != "":
+		return DNSNone
+	}
+	return DNSVicinity
+}
 
 // Timing is how soon the cluster notices that a node has failed. The defaults are much
 // shorter than those of Kubernetes, so that tests of failures take seconds.

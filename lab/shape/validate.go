@@ -68,6 +68,9 @@ func (s Shape) Validate() error {
 	if !slices.Contains(proxies, s.Proxy) {
 		return wrong("proxy", " %q: write one of %v", s.Proxy, proxies)
 	}
+	if err := s.validateDNS(); err != nil {
+		return err
+	}
 	if s.FakeNodes < 0 || s.FakeNodes > maxFakeNodes {
 		return wrong("fakeNodes", " %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
 	}
@@ -83,6 +86,16 @@ func (s Shape) Validate() error {
 		return err
 	}
 	return s.validateZones()
+}
+
+func (s Shape) validateDNS() error {
+	if s.DNS != "" && !slices.Contains(dnsServers, s.DNS) {
+		return wrong("dns", " %q: write one of %v", s.DNS, dnsServers)
+	}
+	if why := s.WhyNoDNS(); why != "" && s.DNSServer() != DNSNone {
+		return wrong("dns", " %q: %s; write %s", s.DNS, why, DNSNone)
+	}
+	return nil
 }
 
 func (t Timing) validate() error {

@@ -1,0 +1,86 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// dnsInstaller installs the DNS server of a shape, or says why it does not. One that is
+// asked for and cannot work is an error before there is a lab.
+func dnsInstaller(wanted shape.Shape, options lab.Options) (func(context.Context, *lab.Cluster) error, error) {
+	kind := wanted.DNSServer()
+	why, err := lab.WhyNoDNS(wanted, options)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case wanted.DNS == shape.DNSNone:
+		why = "as asked for by --dns none"
+	case wanted.DNS != "" && why != "":
+		return nil, command.UsageErrorf("--dns %s: %s", kind, why)
+	}
+	return func(ctx context.Context, cluster *lab.Cluster) error {
+		if why != "" {
+			_, err := fmt.Fprintf(cluster.Options().Log, "there is no DNS server: %s\n", why)
+			return err
+		}
+		return cluster.InstallDNS(ctx, kind)
+	}, nil
+}
+
+func newLabDNSCommand(s command.Streams, f *labFlags) *cobra.Command {
+	var corefile string
+	var replicas int
+	cmd := &cobra.Command{
+		Use:   "dns KIND",
+		Short: "Change the DNS server of a lab",
+		Long: `Dns gives a lab that is up another DNS server: vicinity for vicinity-dns, coredns for the
+same program without what is Vicinity's, or none. It returns when none of the pods before
+is left and the new ones answer. They take over one by one, so that no query fails.
+
+The server is the Deployment coredns in kube-system with the Service kube-dns, as in most
+clusters; its Corefile is in the ConfigMap coredns.`,
+		Example: `  vicinity lab dns coredns
+  vicinity lab dns vicinity --corefile Corefile`,
+		Args: oneName("kind of DNS server"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options := lab.DNSOptions{Kind: shape.DNS(args[0]), Replicas: replicas}
+			if replicas < 1 {
+				return command.UsageErrorf("--replicas %d is not allowed; it must be at least 1", replicas)
+			}
+			if corefile != "" {
+				text, err := readFile(s, corefile)
+				if err != nil {
+					return err
+				}
+				options.Corefile = text
+			}
+			cluster, err := f.open(s)
+			if err != nil {
+				return err
+			}
+			return byFlag(cluster.ConfigureDNS(cmd.Context(), options), map[string]string{"dns": "KIND"})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&corefile, "corefile", "", "`FILE` with the Corefile, or - for standard input (default that of the kind)")
+	flags.IntVar(&replicas, "replicas", 2, "`NUMBER` of pods")
+	return cmd
+}
+
+func readFile(s command.Streams, name string) (string, error) {
+	if name == "-" {
+		text, err := io.ReadAll(s.In)
+		return string(text), err
+	}
+	text, err := os.ReadFile(name)
+	return string(text), err
+}

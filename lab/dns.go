@@ -1,0 +1,404 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/cri"
+	"vicinity.dev/vicinity/lab/dnsquery"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// DNSOptions describe the cluster's DNS server.
+type DNSOptions struct {
+	// Kind decides the Corefile and what the server may read. The default is that of the lab's
+	// shape.
+	Kind shape.DNS
+	// Corefile replaces that of the kind, if it is not empty.
+	Corefile string
+	// Replicas is the number of pods, by default 2.
+	Replicas int
+}
+
+// dnsImage is the program of both kinds.
+const dnsImage = "vicinity-dns"
+
+// The names are those of the DNS server that clusters usually have.
+const (
+	dnsNamespace  = metav1.NamespaceSystem
+	dnsDeployment = "coredns"
+	dnsSelector   = "k8s-app=kube-dns"
+)
+
+const defaultDNSReplicas = 2
+
+const dnsTime = 2 * time.Minute
+
+// dnsKnownName is a name that every cluster has.
+const dnsKnownName = "kubernetes.default.svc.cluster.local"
+
+// WhyNoDNS says why no DNS server can be installed in a lab; empty if one can.
+func WhyNoDNS(s shape.Shape, options Options) (string, error) {
+	options, err := options.complete()
+	if err != nil {
+		return "", err
+	}
+	if why := s.WhyNoDNS(); why != "" {
+		return why, nil
+	}
+	if program := options.programPath(dnsImage); !isProgram(program) {
+		return fmt.Sprintf("there is no program %s; make build builds it", program), nil
+	}
+	return "", nil
+}
+
+// InstallDNS makes a kind of DNS server that of the cluster, in place of the one before if
+// there is one, and returns when it answers. DNSNone removes it.
+func (c *Cluster) InstallDNS(ctx context.Context, kind shape.DNS) error {
+	return c.ConfigureDNS(ctx, DNSOptions{Kind: kind})
+}
+
+// ConfigureDNS is InstallDNS with more options. Those before do not count. A server whose
+// Corefile changes is replaced pod by pod, so that it never stops answering; afterwards
+// none of the pods before is left.
+func (c *Cluster) ConfigureDNS(ctx context.Context, o DNSOptions) error {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	now := c.current()
+	o.Kind = cmp.Or(o.Kind, now.Shape.DNSServer())
+	now.Shape.DNS = o.Kind
+	if err := now.Shape.Validate(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dnsTime)
+	defer cancel()
+	if o.Kind == shape.DNSNone {
+		return errors.Join(client.Delete(ctx, dnsNamespace, dnsManifests(now.Shape, o, "")), c.save(now))
+	}
+	why, err := WhyNoDNS(now.Shape, c.options)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return fmt.Errorf("installing a DNS server: %s", why)
+	}
+	version, err := programVersion(c.options.programPath(dnsImage))
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := client.Apply(ctx, dnsNamespace, dnsManifests(now.Shape, o, version)); err != nil {
+		return err
+	}
+	if err := c.save(now); err != nil {
+		return err
+	}
+	if err := c.waitDNS(ctx, client); err != nil {
+		return err
+	}
+	c.logf("DNS answers after %.1f s: %s", time.Since(begun).Seconds(), o.Kind)
+	return nil
+}
+
+// waitDNS waits until the pods are those of the last change and answer all nodes.
+func (c *Cluster) waitDNS(ctx context.Context, client *Client) error {
+	if err := client.WaitDeployment(ctx, dnsNamespace, dnsDeployment); err != nil {
+		return errors.Join(err, client.explainPods(ctx, dnsNamespace, dnsSelector))
+	}
+	// A pod that ends goes on answering for a while.
+	err := kube.Wait(ctx, "pods of the DNS server before to end", func(ctx context.Context) (string, error) {
+		list, err := client.CoreV1().Pods(dnsNamespace).List(ctx, metav1.ListOptions{LabelSelector: dnsSelector})
+		if err != nil {
+			return "", err
+		}
+		var ending []string
+		for i := range list.Items {
+			if list.Items[i].DeletionTimestamp != nil {
+				ending = append(ending, list.Items[i].Name)
+			}
+		}
+		return strings.Join(ending, ", "), nil
+	})
+	if err != nil {
+		return err
+	}
+	err = kube.Wait(ctx, "the DNS server to answer all nodes", func(ctx context.Context) (string, error) {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		for i := range nodes.Items {
+			node, ok := c.Shape().Node(nodes.Items[i].Name)
+			if !ok || !kube.NodeReady(&nodes.Items[i]) {
+				continue
+			}
+			if err := c.checkDNS(ctx, node); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return errors.Join(err, client.explainPods(ctx, dnsNamespace, dnsSelector))
+	}
+	return nil
+}
+
+// checkDNS returns an error until the DNS server answers a node at all addresses, over UDP
+// and TCP.
+func (c *Cluster) checkDNS(ctx context.Context, node shape.Node) error {
+	for _, addr := range c.Shape().DNSAddrs() {
+		for _, tcp := range []bool{false, true} {
+			query := dnsquery.Query{Name: dnsKnownName, Server: netip.AddrPortFrom(addr, dnsquery.Port), TCP: tcp}
+			answer, err := c.QueryDNSFromNode(ctx, node.Name, query)
+			if err != nil {
+				return err
+			}
+			if len(answer.Answers) == 0 {
+				return fmt.Errorf("%s answers %s for %s", query.Server, answer.Rcode, query.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// QueryDNSFromNode asks a DNS server as if from a node; without a server in the query, that
+// of the cluster.
+func (c *Cluster) QueryDNSFromNode(ctx context.Context, name string, query dnsquery.Query) (dnsquery.Answer, error) {
+	node, ok := c.Shape().Node(name)
+	if !ok || c.Shape().ControlPlaneOnly {
+		return dnsquery.Answer{}, fmt.Errorf("node %q: the lab has no such node with a network", name)
+	}
+	if !query.Server.IsValid() {
+		query.Server = netip.AddrPortFrom(c.Shape().DNSAddrs()[0], dnsquery.Port)
+	}
+	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
+	return query.Ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
+		return fabric.Dial(ctx, namespace, network, address)
+	})
+}
+
+// QueryDNSFromPod asks a DNS server as if from a pod; without a server in the query, the
+// first of the pod's resolv.conf.
+func (c *Cluster) QueryDNSFromPod(ctx context.Context, pod *corev1.Pod, query dnsquery.Query) (dnsquery.Answer, error) {
+	if !query.Server.IsValid() {
+		servers, err := cri.Nameservers(c.dir, string(pod.UID))
+		if err != nil {
+			return dnsquery.Answer{}, err
+		}
+		if len(servers) == 0 {
+			return dnsquery.Answer{}, fmt.Errorf("the resolv.conf of pod %s/%s names no server", pod.Namespace, pod.Name)
+		}
+		query.Server = netip.AddrPortFrom(servers[0], dnsquery.Port)
+	}
+	return query.Ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
+		return c.DialFromPod(ctx, pod, network, address)
+	})
+}
+
+// DNSCorefile is the Corefile of a kind of DNS server. There is no resolver to forward other
+// names to, and names of the cluster are not cached, so that answers follow the API at once.
+func DNSCorefile(kind shape.DNS) string {
+	plugin := ""
+	if kind == shape.DNSVicinity {
+		plugin = "    vicinity cluster.local\n"
+	}
+	return `.:53 {
+    errors
+    health {
+        lameduck 5s
+    }
+    ready
+` + plugin + `    kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 30
+    }
+    prometheus :9153
+    cache 30 {
+        disable success cluster.local
+        disable denial cluster.local
+    }
+    reload
+    loadbalance
+}
+`
+}
+
+var verifiesPods = regexp.MustCompile(`(?m)^\s*pods\s+verified\b`)
+
+// dnsManifests are all objects of a DNS server. A change of the version or of the Corefile
+// replaces its pods.
+func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
+	corefile, replicas := o.Corefile, o.Replicas
+	if corefile == "" {
+		corefile = DNSCorefile(o.Kind)
+	}
+	if replicas == 0 {
+		replicas = defaultDNSReplicas
+	}
+	hash := sha256.Sum256([]byte(corefile))
+	var addrs []string
+	for _, addr := range s.DNSAddrs() {
+		addrs = append(addrs, strconv.Quote(addr.String()))
+	}
+	families := "RequireDualStack"
+	if s.SingleStack {
+		families = "SingleStack"
+	}
+	return strings.NewReplacer(
+		"$RULES", dnsRules(o.Kind, corefile),
+		"$COREFILE", strings.ReplaceAll(strings.TrimSuffix(corefile, "\n"), "\n", "\n    "),
+		"$REPLICAS", strconv.Itoa(replicas),
+		"$VERSION", strconv.Quote(version),
+		"$HASH", strconv.Quote(hex.EncodeToString(hash[:8])),
+		"$FAKE", shape.LabelFake,
+		"$ADDRESSES", strings.Join(addrs, ", "),
+		"$ADDRESS", addrs[0],
+		"$FAMILIES", families,
+	).Replace(dnsTemplate)
+}
+
+// dnsRules are the least rights for a Corefile.
+func dnsRules(kind shape.DNS, corefile string) string {
+	core := []string{"namespaces", "services"}
+	if verifiesPods.MatchString(corefile) {
+		core = append(core, "pods")
+	}
+	var own string
+	if kind == shape.DNSVicinity {
+		core = append(core, "nodes")
+		own = "\n- {apiGroups: [vicinity.dev], resources: [endpointgroups, podlocators], verbs: [list, watch]}"
+	}
+	slices.Sort(core)
+	return fmt.Sprintf(`- {apiGroups: [""], resources: [%s], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}%s`, strings.Join(core, ", "), own)
+}
+
+const dnsTemplate = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: coredns}
+automountServiceAccountToken: false
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: "system:coredns"}
+rules:
+$RULES
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: "system:coredns"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:coredns"}
+subjects:
+- {kind: ServiceAccount, name: coredns, namespace: kube-system}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns}
+data:
+  Corefile: |2
+    $COREFILE
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: coredns
+  labels: {k8s-app: kube-dns}
+spec:
+  replicas: $REPLICAS
+  strategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 0, maxSurge: "100%"}}
+  selector:
+    matchLabels: {k8s-app: kube-dns}
+  template:
+    metadata:
+      labels: {k8s-app: kube-dns}
+      annotations:
+        lab.vicinity.dev/program: $VERSION
+        lab.vicinity.dev/corefile: $HASH
+    spec:
+      serviceAccountName: coredns
+      automountServiceAccountToken: true
+      enableServiceLinks: false
+      priorityClassName: system-cluster-critical
+      dnsPolicy: Default
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions:
+              - {key: $FAKE, operator: DoesNotExist}
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: DoNotSchedule
+        nodeTaintsPolicy: Honor
+        matchLabelKeys: [pod-template-hash]
+        labelSelector: {matchLabels: {k8s-app: kube-dns}}
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        matchLabelKeys: [pod-template-hash]
+        labelSelector: {matchLabels: {k8s-app: kube-dns}}
+      containers:
+      - name: coredns
+        image: vicinity-dns
+        args: [-conf, /etc/coredns/Corefile]
+        ports:
+        - {name: dns, containerPort: 53, protocol: UDP}
+        - {name: dns-tcp, containerPort: 53}
+        - {name: metrics, containerPort: 9153}
+        readinessProbe:
+          httpGet: {path: /ready, port: 8181}
+          periodSeconds: 1
+        livenessProbe:
+          httpGet: {path: /health, port: 8080}
+          initialDelaySeconds: 30
+        securityContext:
+          allowPrivilegeEscalation: false
+          readOnlyRootFilesystem: true
+          capabilities: {add: [NET_BIND_SERVICE], drop: [ALL]}
+        volumeMounts:
+        - {name: config, mountPath: /etc/coredns, readOnly: true}
+      volumes:
+      - name: config
+        configMap: {name: coredns}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: kube-dns
+  labels: {k8s-app: kube-dns, kubernetes.io/name: CoreDNS}
+spec:
+  clusterIP: $ADDRESS
+  clusterIPs: [$ADDRESSES]
+  ipFamilyPolicy: $FAMILIES
+  selector: {k8s-app: kube-dns}
+  ports:
+  - {name: dns, port: 53, targetPort: dns, protocol: UDP}
+  - {name: dns-tcp, port: 53, targetPort: dns-tcp}
+  - {name: metrics, port: 9153, targetPort: metrics}
+`
