@@ -7,7 +7,7 @@
 // The packages below: shape describes a lab, state keeps its files, process runs its
 // processes, fabric is its network, controlplane runs etcd and Kubernetes, cri runs
 // containers, agent stands in for nodes without network, program implements the images of
-// containers, and load sends requests.
+// containers, load sends requests, and dnsquery asks DNS servers.
 package lab
 
 import (

@@ -83,14 +83,14 @@ func (c *Cluster) ConfigureDNS(ctx context.Context, o DNSOptions) error {
 		return err
 	}
 	defer unlock()
-	client, err := c.Client()
-	if err != nil {
-		return err
-	}
 	now := c.current()
 	o.Kind = cmp.Or(o.Kind, now.Shape.DNSServer())
 	now.Shape.DNS = o.Kind
 	if err := now.Shape.Validate(); err != nil {
+		return err
+	}
+	client, err := c.Client()
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dnsTime)

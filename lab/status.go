@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // Status is the status of a lab.
@@ -26,7 +28,9 @@ type Status struct {
 	Created    time.Time         `json:"created"`
 	Kubeconfig string            `json:"kubeconfig"`
 	Components []ComponentStatus `json:"components"`
-	Nodes      []NodeStatus      `json:"nodes"`
+	// DNS is the DNS server, or nil where none was installed.
+	DNS   *DNSStatus   `json:"dns,omitempty"`
+	Nodes []NodeStatus `json:"nodes"`
 	// FakeNodes are nodes without network, which are not listed.
 	FakeNodes int `json:"fakeNodes,omitempty"`
 	// Pods are those of the whole lab, or nil where the API does not say.
@@ -42,6 +46,15 @@ type ComponentStatus struct {
 	State  string `json:"state"`
 	PID    int    `json:"pid,omitempty"`
 	Memory uint64 `json:"memory,omitempty"`
+}
+
+// DNSStatus is the status of the cluster's DNS server.
+type DNSStatus struct {
+	Kind shape.DNS `json:"kind"`
+	// Addresses are its cluster IPs.
+	Addresses []netip.Addr `json:"addresses"`
+	// State is ready, or why it is not.
+	State string `json:"state"`
 }
 
 // NodeStatus is the status of a node.
@@ -68,10 +81,11 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	}
 	// All at once, so that one that does not answer takes no time from the others.
 	var work sync.WaitGroup
-	failed := make([]error, 3)
+	failed := make([]error, 4)
 	work.Go(func() { status.Components, failed[0] = c.componentStatus(ctx) })
 	work.Go(func() { failed[1] = c.nodeStatus(ctx, &status) })
 	work.Go(func() { status.Memory, failed[2] = c.memory() })
+	work.Go(func() { status.DNS, failed[3] = c.dnsStatus(ctx) })
 	work.Wait()
 	return status, errors.Join(failed...)
 }
@@ -125,6 +139,29 @@ func (c *Cluster) statusOf(ctx context.Context, plane *controlplane.ControlPlane
 		one.State = "not ready: " + err.Error()
 	}
 	return one, nil
+}
+
+// dnsStatus asks the DNS server from a node that is not cut off.
+func (c *Cluster) dnsStatus(ctx context.Context) (*DNSStatus, error) {
+	s := c.Shape()
+	if s.DNS == "" || s.DNS == shape.DNSNone {
+		return nil, nil
+	}
+	cuts, err := c.cuts()
+	if err != nil {
+		return nil, err
+	}
+	status := &DNSStatus{Kind: s.DNS, Addresses: s.DNSAddrs(), State: "not ready: all nodes are cut off"}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	nodes := s.Nodes()
+	if at := slices.IndexFunc(nodes, func(node shape.Node) bool { return !isCutOff(node, cuts) }); at >= 0 {
+		status.State = "ready"
+		if err := c.checkDNS(ctx, nodes[at]); err != nil {
+			status.State = "not ready: " + err.Error()
+		}
+	}
+	return status, nil
 }
 
 func (c *Cluster) findComponent(name string) (*process.Process, error) {

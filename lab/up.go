@@ -25,7 +25,8 @@ const (
 )
 
 // Up brings a lab up. It first removes what an earlier run of the same name left behind; it
-// is an error if the lab is up. If it fails, the lab is removed.
+// is an error if the lab is up. If it fails, the lab is removed. Vicinity and the DNS server
+// run as pods: InstallVicinity and InstallDNS bring them.
 func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	options, err := options.complete()
 	if err != nil {

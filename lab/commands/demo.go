@@ -100,9 +100,16 @@ const (
 )
 
 func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Shape) error {
-	cluster, err := f.cluster(ctx, s, wanted)
+	dns, err := dnsInstaller(wanted, f.options(s.Err))
 	if err != nil {
 		return err
+	}
+	cluster, found, err := f.cluster(ctx, s, wanted)
+	if err != nil {
+		return err
+	}
+	if found {
+		dns = func(context.Context, *lab.Cluster) error { return nil }
 	}
 	d := &demo{demoFlags: *f, cluster: cluster, screen: screen{out: s.Out, live: command.IsTerminal(s.Out) && !f.noTTY}}
 	for _, zone := range cluster.Shape().Zones {
@@ -116,7 +123,11 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 			return err
 		}
 	}
-	if err := d.deploy(ctx); err != nil {
+	// The demo needs no names, so its Service does not wait for the DNS server.
+	answers := make(chan error, 1)
+	go func() { answers <- dns(ctx, cluster) }()
+	err = d.deploy(ctx)
+	if err := errors.Join(err, <-answers); err != nil {
 		return err
 	}
 	d.screen.say("\nThe Service as Kubernetes makes it: every endpoint is as good as any other.\n")
@@ -143,24 +154,25 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	return d.screen.err
 }
 
-// cluster is the lab that is up, or a new one.
-func (f *demoFlags) cluster(ctx context.Context, s command.Streams, wanted shape.Shape) (*lab.Cluster, error) {
+// cluster is the lab that is up, which was found, or a new one.
+func (f *demoFlags) cluster(ctx context.Context, s command.Streams, wanted shape.Shape) (cluster *lab.Cluster, found bool, err error) {
 	options := f.options(s.Err)
-	cluster, err := lab.Open(wanted.Name, options)
-	if err == nil && len(f.given) > 0 {
-		return nil, command.UsageErrorf("lab %q is up already and stays as it is, so %s does nothing; leave it out, or take the lab down first",
+	cluster, err = lab.Open(wanted.Name, options)
+	found = err == nil
+	if found && len(f.given) > 0 {
+		return nil, found, command.UsageErrorf("lab %q is up already and stays as it is, so %s does nothing; leave it out, or take the lab down first",
 			wanted.Name, strings.Join(f.given, ", "))
 	}
-	if err != nil {
+	if !found {
 		if cluster, err = lab.Up(ctx, wanted, options); err != nil {
-			return nil, err
+			return nil, found, err
 		}
 	}
 	installed, err := cluster.VicinityInstalled(ctx)
 	if err != nil || installed {
-		return cluster, err
+		return cluster, found, err
 	}
-	return cluster, cluster.InstallVicinity(ctx)
+	return cluster, found, cluster.InstallVicinity(ctx)
 }
 
 // demo is one run of the demonstration.

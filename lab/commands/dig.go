@@ -87,8 +87,11 @@ func (f *digFlags) complete() (func(io.Writer, dnsquery.Answer) error, error) {
 			return nil, command.UsageErrorf("--subnet %q: write an address with a length, such as 10.128.1.2/32", f.subnet)
 		}
 	}
-	if err := f.query.Validate(); err != nil {
+	if err := (dnsquery.Query{Name: f.query.Name}).Validate(); err != nil {
 		return nil, command.UsageErrorf("%w", err)
+	}
+	if err := f.query.Validate(); err != nil {
+		return nil, command.UsageErrorf("--%w", err)
 	}
 	switch f.output {
 	case "text":

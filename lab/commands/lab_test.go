@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
@@ -99,6 +101,17 @@ func TestErrorsNameFlags(t *testing.T) {
 		{args: []string{"up", "--fake-nodes", "-1"}, code: command.ExitUsage, want: "--fake-nodes -1: write a number from 0 to 20000"},
 		{args: []string{"up", "--cross-zone-latency", "1h"}, code: command.ExitUsage, want: "--cross-zone-latency 1h0m0s: write a duration from 0s to 10s"},
 		{args: []string{"up", "--proxy", "mine"}, code: command.ExitUsage, want: `--proxy "mine": write one of`},
+		{args: []string{"up", "--dns", "bind"}, code: command.ExitUsage, want: `--dns "bind": write one of [vicinity coredns none]`},
+		{args: []string{"up", "--dns", "coredns", "--proxy", "none"}, code: command.ExitUsage, want: `--dns "coredns": without a proxy on the nodes no pod reaches it`},
+		{args: []string{"up", "--file", file, "--dns", "coredns", "--control-plane-only"}, code: command.ExitUsage, want: `--dns "coredns": pods do not run`},
+		{args: []string{"dns", "bind"}, code: command.ExitUsage, want: `KIND "bind": write one of [vicinity coredns none]`},
+		{args: []string{"dns", "vicinity", "--replicas", "0"}, code: command.ExitUsage, want: "--replicas 0 is not allowed"},
+		{args: []string{"dig", "a.b"}, code: command.ExitUsage, want: "say who asks: either --pod or --node"},
+		{args: []string{"dig", "a.b", "--pod", "x", "--node", "y"}, code: command.ExitUsage, want: "say who asks: either --pod or --node"},
+		{args: []string{"dig", "a.b", "--pod", "x", "--server", "dns"}, code: command.ExitUsage, want: `--server "dns": write an IP address`},
+		{args: []string{"dig", "a.b", "--pod", "x", "--subnet", "10.0.0.1"}, code: command.ExitUsage, want: `--subnet "10.0.0.1": write an address with a length`},
+		{args: []string{"dig", "a.b", "--pod", "x", "--type", "B"}, code: command.ExitUsage, want: `--type "B": write a type of records`},
+		{args: []string{"dig", "a..b", "--pod", "x"}, code: command.ExitUsage, want: `name "a..b": write a domain name`},
 		{args: []string{"up", "--zones", "a,B"}, code: command.ExitUsage, want: `--zones "B": a zone's name is up to`},
 		{args: []string{"up", "--zones", "a,a"}, code: command.ExitUsage, want: `--zones "a": another zone has this name`},
 		{args: []string{"up", "--nodes-per-zone", "400"}, code: command.ExitUsage, want: "--zones: they have 1200 nodes in all, a lab has at most 500; fake nodes are for more"},
@@ -171,6 +184,62 @@ func TestGoOnNamesThePrograms(t *testing.T) {
 				t.Errorf("%q is not in %q", want, text)
 			}
 		}
+	}
+}
+
+// The DNS server of a shape is that of the flag, which a file cannot keep from being said.
+func TestDNSOfAShape(t *testing.T) {
+	pretendUp(t)
+	file := filepath.Join(t.TempDir(), "shape.yaml")
+	if err := os.WriteFile(file, []byte("zones: [{name: a}]\ndns: coredns"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		want shape.DNS
+	}{
+		{nil, shape.DNSVicinity},
+		{[]string{"--dns", "coredns"}, shape.DNSCoreDNS},
+		{[]string{"--dns", "none"}, shape.DNSNone},
+		{[]string{"--proxy", "none"}, shape.DNSNone},
+		{[]string{"--file", file}, shape.DNSCoreDNS},
+		{[]string{"--file", file, "--dns", "vicinity"}, shape.DNSVicinity},
+	} {
+		shaped := &shapeFlags{}
+		cmd := &cobra.Command{}
+		cmd.Flags().String("name", "", "")
+		shaped.register(cmd)
+		if err := cmd.ParseFlags(test.args); err != nil {
+			t.Fatal(err)
+		}
+		got, err := shaped.shape(command.Streams{}, cmd, &labFlags{})
+		if err != nil {
+			t.Errorf("up %q: %v", test.args, err)
+			continue
+		}
+		if got.DNSServer() != test.want {
+			t.Errorf("up %q has the DNS server %s, want %s", test.args, got.DNSServer(), test.want)
+		}
+	}
+}
+
+// Only a DNS server that was asked for is one whose program must be there.
+func TestDNSWithoutItsProgram(t *testing.T) {
+	folder := t.TempDir()
+	options := lab.Options{Root: folder, Program: filepath.Join(folder, "vicinity-lab")}
+	wanted := shape.Default()
+	if _, err := dnsInstaller(wanted, options); err != nil {
+		t.Errorf("by default: %v", err)
+	}
+	wanted.DNS = shape.DNSVicinity
+	if _, err := dnsInstaller(wanted, options); err == nil || !strings.Contains(err.Error(), "--dns vicinity: there is no program "+folder+"/vicinity-dns") {
+		t.Errorf("asked for: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "vicinity-dns"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dnsInstaller(wanted, options); err != nil {
+		t.Errorf("with the program: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +20,8 @@ func newLabStatusCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the components and nodes of a lab",
-		Long: `Status shows how the components and the nodes of a lab fare, and how much memory all of
-it takes. It works also while the API does not; then the pods are unknown.`,
+		Long: `Status shows how the components, the DNS server and the nodes of a lab fare, and how much
+memory all of it takes. It works also while the API does not; then the pods are unknown.`,
 		Example: `  vicinity lab status
   vicinity lab status -o json`,
 		Args: command.NoArgs,
@@ -59,9 +60,9 @@ func statusFormat(output string) (func(io.Writer, lab.Status) error, error) {
 }
 
 func writeStatus(w io.Writer, status lab.Status) error {
-	fmt.Fprintf(w, "lab %s, since %s, %s, %.0f MiB of memory\nkubeconfig %s\n\n",
+	fmt.Fprintf(w, "lab %s, since %s, %s, %.0f MiB of memory\nkubeconfig %s\n%s\n",
 		status.Name, status.Created.Local().Format(time.DateTime), podsInAll(status.Pods),
-		mebibytes(status.Memory), status.Kubeconfig)
+		mebibytes(status.Memory), status.Kubeconfig, dnsLine(status.DNS))
 	var rows [][]string
 	for _, c := range status.Components {
 		row := []string{c.Name, "", "", c.State}
@@ -85,6 +86,18 @@ func writeStatus(w io.Writer, status lab.Status) error {
 		fmt.Fprintf(w, "and %s without network\n", explain.Count(int64(status.FakeNodes), "node", "nodes"))
 	}
 	return nil
+}
+
+// dnsLine is the line about the DNS server, or none without one.
+func dnsLine(status *lab.DNSStatus) string {
+	if status == nil {
+		return ""
+	}
+	var addresses []string
+	for _, addr := range status.Addresses {
+		addresses = append(addresses, addr.String())
+	}
+	return fmt.Sprintf("DNS %s at %s, %s\n", status.Kind, strings.Join(addresses, " and "), status.State)
 }
 
 // podsInAll is a number of pods in words, where it is known.

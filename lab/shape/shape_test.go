@@ -118,6 +118,10 @@ func TestReadErrors(t *testing.T) {
 		{"zones: [{name: a, labels: {E_x/a: b}}]", []string{"labels", `"E_x"`, "domain name"}},
 		{"zones: [{name: a, labels: {topology.kubernetes.io/zone: b}}]", []string{"labels", "topology.kubernetes.io/zone", "set by the lab"}},
 		{"zones: [{name: a}]\nproxy: ipvs", []string{"proxy", `"ipvs"`, "kube-proxy"}},
+		{"zones: [{name: a}]\ndns: bind", []string{"dns", `"bind"`, "vicinity coredns none"}},
+		{"zones: [{name: a}]\nproxy: none\ndns: coredns", []string{"dns", `"coredns"`, "without a proxy", "write none"}},
+		{"zones: [{name: a}]\ncontrolPlaneOnly: true\ndns: vicinity", []string{"dns", `"vicinity"`, "only a control plane"}},
+		{"zones: [{name: a, nodes: 0}]\ndns: vicinity", []string{"dns", `"vicinity"`, "no node"}},
 		{"zones: [{name: a}]\nfakeNodes: -1", []string{"fakeNodes", "-1", "0 to 20000"}},
 		{"zones: [{name: a}]\ncrossZoneLatency: 5", []string{"5", "with a unit"}},
 		{"zones: [{name: a}]\ncrossZoneLatency: soon", []string{`"soon"`, "with a unit"}},
@@ -137,6 +141,29 @@ func TestReadErrors(t *testing.T) {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("Read(%q): %q, want %q in it", test.text, err, want)
 			}
+		}
+	}
+}
+
+// Without a word about it there is a DNS server where one can work.
+func TestDNSServer(t *testing.T) {
+	for text, want := range map[string]shape.DNS{
+		"zones: [{name: a}]":                         shape.DNSVicinity,
+		"zones: [{name: a}]\nproxy: vicinity":        shape.DNSVicinity,
+		"zones: [{name: a}]\ndns: coredns":           shape.DNSCoreDNS,
+		"zones: [{name: a}]\ndns: none":              shape.DNSNone,
+		"zones: [{name: a}]\nproxy: none":            shape.DNSNone,
+		"zones: [{name: a}]\nproxy: none\ndns: none": shape.DNSNone,
+		"zones: [{name: a}]\ncontrolPlaneOnly: true": shape.DNSNone,
+		"zones: [{name: a, nodes: 0}]\nfakeNodes: 3": shape.DNSNone,
+	} {
+		s, err := shape.Read(strings.NewReader(text), "")
+		if err != nil {
+			t.Errorf("Read(%q): %v", text, err)
+			continue
+		}
+		if got := s.DNSServer(); got != want {
+			t.Errorf("Read(%q) has the DNS server %s, want %s", text, got, want)
 		}
 	}
 }
