@@ -51,6 +51,7 @@ func labArea() area {
 			{name: "probes", keep: probes},
 			{name: "host-port", keep: hostPorts},
 			{name: "pod-dns", keep: podDNS},
+			{name: "dns", keep: dnsServer},
 			{name: "volumes-update", keep: volumesUpdate},
 			{name: "kubelet-killed", keep: kubeletKilled},
 			{name: "high-availability", keep: highAvailability},
@@ -545,18 +546,24 @@ func (s *scene) startOne(ctx context.Context, name string, next func() (*corev1.
 	}
 }
 
-func memory(ctx context.Context, s *scene) (string, error) {
+func memory(ctx context.Context, s *scene) (figure string, err error) {
 	const most = 1536 << 20
+	if err := s.cluster.InstallDNS(ctx, shape.DNSVicinity); err != nil {
+		return "", err
+	}
+	defer func() {
+		err = errors.Join(err, s.cluster.InstallDNS(context.WithoutCancel(ctx), shape.DNSNone))
+	}()
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
 	// Pods of earlier promises may still be terminating.
 	var status lab.Status
-	err := kube.Wait(ctx, "all other pods to go", func(ctx context.Context) (missing string, err error) {
+	err = kube.Wait(ctx, "all other pods to go", func(ctx context.Context) (missing string, err error) {
 		if status, err = s.cluster.Status(ctx); err != nil {
 			return "", err
 		}
-		if status.Pods == nil || *status.Pods != echoes+clients {
+		if status.Pods == nil || *status.Pods != echoes+clients+dnsPods {
 			return "some are left", nil
 		}
 		return "", nil
