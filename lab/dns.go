@@ -74,9 +74,9 @@ func (c *Cluster) InstallDNS(ctx context.Context, kind shape.DNS) error {
 	return c.ConfigureDNS(ctx, DNSOptions{Kind: kind})
 }
 
-// ConfigureDNS is InstallDNS with more options. Those before do not count. A server whose
-// Corefile changes is replaced pod by pod, so that it never stops answering; afterwards
-// none of the pods before is left.
+// ConfigureDNS is InstallDNS with more options; those of an earlier call do not count. Pods
+// whose Corefile or program changes go when new ones are ready, so that no query fails, and
+// have ended when it returns.
 func (c *Cluster) ConfigureDNS(ctx context.Context, o DNSOptions) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -129,40 +129,47 @@ func (c *Cluster) waitDNS(ctx context.Context, client *Client) error {
 		return errors.Join(err, client.explainPods(ctx, dnsNamespace, dnsSelector))
 	}
 	// A pod that ends goes on answering for a while.
-	err := kube.Wait(ctx, "pods of the DNS server before to end", func(ctx context.Context) (string, error) {
-		list, err := client.CoreV1().Pods(dnsNamespace).List(ctx, metav1.ListOptions{LabelSelector: dnsSelector})
-		if err != nil {
-			return "", err
-		}
-		var ending []string
-		for i := range list.Items {
-			if list.Items[i].DeletionTimestamp != nil {
-				ending = append(ending, list.Items[i].Name)
-			}
-		}
-		return strings.Join(ending, ", "), nil
-	})
-	if err != nil {
+	if err := kube.Wait(ctx, "the replaced pods of the DNS server to end", client.endingDNSPods); err != nil {
 		return err
 	}
-	err = kube.Wait(ctx, "the DNS server to answer all nodes", func(ctx context.Context) (string, error) {
-		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		for i := range nodes.Items {
-			node, ok := c.Shape().Node(nodes.Items[i].Name)
-			if !ok || !kube.NodeReady(&nodes.Items[i]) {
-				continue
-			}
-			if err := c.checkDNS(ctx, node); err != nil {
-				return "", err
-			}
-		}
-		return "", nil
+	err := kube.Wait(ctx, "the DNS server to answer all nodes", func(ctx context.Context) (string, error) {
+		return "", c.checkDNSFromNodes(ctx, client)
 	})
 	if err != nil {
 		return errors.Join(err, client.explainPods(ctx, dnsNamespace, dnsSelector))
+	}
+	return nil
+}
+
+// endingDNSPods names the pods of the DNS server that are being deleted.
+func (c *Client) endingDNSPods(ctx context.Context) (string, error) {
+	list, err := c.CoreV1().Pods(dnsNamespace).List(ctx, metav1.ListOptions{LabelSelector: dnsSelector})
+	if err != nil {
+		return "", err
+	}
+	var ending []string
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp != nil {
+			ending = append(ending, list.Items[i].Name)
+		}
+	}
+	return strings.Join(ending, ", "), nil
+}
+
+// checkDNSFromNodes returns an error until the DNS server answers all nodes that are ready.
+func (c *Cluster) checkDNSFromNodes(ctx context.Context, client *Client) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		node, ok := c.Shape().Node(nodes.Items[i].Name)
+		if !ok || !kube.NodeReady(&nodes.Items[i]) {
+			continue
+		}
+		if err := c.checkDNS(ctx, node); err != nil {
+			return err
+		}
 	}
 	return nil
 }

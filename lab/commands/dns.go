@@ -43,8 +43,9 @@ func newLabDNSCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "dns KIND",
 		Short: "Change the DNS server of a lab",
 		Long: `Dns gives a lab that is up another DNS server: vicinity for vicinity-dns, coredns for the
-same program without what is Vicinity's, or none. It returns when none of the pods before
-is left and the new ones answer. They take over one by one, so that no query fails.
+same program without the plugin vicinity, or none. Pods whose Corefile changes go when new
+ones are ready, so that no query fails. It returns when they have ended and the new ones
+answer all nodes.
 
 The server is the Deployment coredns in kube-system with the Service kube-dns, as in most
 clusters; its Corefile is in the ConfigMap coredns.`,
