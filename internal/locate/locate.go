@@ -5,7 +5,7 @@
 //   - the PodLocator of a pod,
 //   - the pod ranges of nodes, the longest prefix first.
 //
-// It does not read objects: internal/translate turns a Node or a PodLocator into what the
+// It does not read objects: internal/location turns a Node or a PodLocator into what the
 // index takes. It does not judge what is near a client either.
 //
 // Lookups take no lock and no memory, and go on while the index is changed: readers follow
@@ -40,15 +40,15 @@ const (
 	PodRange
 )
 
-// String is the source as people read it.
+// String is the word for the source in metrics, in documents and in what vicinity explain tells.
 func (s Source) String() string {
 	switch s {
 	case NodeAddress:
-		return "node address"
+		return "node"
 	case PodLocator:
-		return "pod locator"
+		return "locator"
 	case PodRange:
-		return "pod range"
+		return "range"
 	}
 	return "unknown"
 }

@@ -2,10 +2,13 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -36,4 +39,25 @@ func validateKeys(tiers topology.Tiers) error {
 		}
 	}
 	return nil
+}
+
+// KeysOfService are the topology keys that a Service names itself, but Anywhere. Values that are
+// not allowed name none.
+func KeysOfService(service *corev1.Service) []string {
+	value, found := service.Annotations[v1alpha1.AnnotationTopologyKeys]
+	if !found {
+		return nil
+	}
+	tiers, err := ParseTopologyKeys(value)
+	if err != nil {
+		return nil
+	}
+	return keysOf(tiers)
+}
+
+// Keys are the topology keys that a policy names, but Anywhere.
+func (p *Policy) Keys() []string { return keysOf(p.Intent.Tiers) }
+
+func keysOf(tiers topology.Tiers) []string {
+	return slices.DeleteFunc(slices.Clone([]string(tiers)), func(key string) bool { return key == topology.Anywhere })
 }

@@ -14,6 +14,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/locate"
 )
 
 // What is counted is in the README and, with its type, labels and words, in the reference.
@@ -64,6 +66,21 @@ func TestMetricsAreDocumented(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "coredns_vicinity_") })).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// The words for what located a client are those that documents have.
+func TestSourcesAreDocumented(t *testing.T) {
+	reference, err := os.ReadFile("../../docs/reference/dns.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, source := range []locate.Source{locate.NodeAddress, locate.PodLocator, locate.PodRange, 0} {
+		words = append(words, "`"+source.String()+"`")
+	}
+	if row := "| `located` | " + strings.Join(words, ", ") + " |"; !strings.Contains(string(reference), row) {
+		t.Errorf("the reference has no row %s", row)
 	}
 }
 

@@ -4,13 +4,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/location"
 )
 
 // setNode locates clients by a node: those on its own network, and pods in its ranges.
 func (c *cluster) setNode(n *corev1.Node) {
-	node := translate.LocationOfNode(n)
-	if len(node.Addresses) == 0 && len(n.Status.Addresses) > 0 || len(node.PodRanges) == 0 && len(n.Spec.PodCIDRs) > 0 && !translate.IgnoresPodCIDRs(n) {
+	node := location.OfNode(n)
+	if len(node.Addresses) == 0 && len(n.Status.Addresses) > 0 || len(node.PodRanges) == 0 && len(n.Spec.PodCIDRs) > 0 && !location.IgnoresPodCIDRs(n) {
 		malformedCount.WithLabelValues(resourceNodes).Inc()
 	}
 	c.where.SetNode(n.Name, node)
@@ -22,7 +22,7 @@ func (c *cluster) setLocator(l *v1alpha1.PodLocator) {
 		c.where.DeletePod(l.Namespace, l.Name)
 		return
 	}
-	pod := translate.LocationOfPod(l)
+	pod := location.OfPod(l)
 	if len(pod.IPs) < len(l.IPs) {
 		malformedCount.WithLabelValues(resourceLocators).Inc()
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
-	"vicinity.dev/vicinity/internal/locate"
 	"vicinity.dev/vicinity/internal/nearest"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -144,22 +143,9 @@ func (w *writer) locate() nearest.Client {
 		}
 	}
 	location, _ := w.plugin.cluster.where.Lookup(address)
-	clientCount.WithLabelValues(w.server, sourceName(location.Source)).Inc()
+	clientCount.WithLabelValues(w.server, location.Source.String()).Inc()
 	w.client = nearest.Client{Node: location.Node, Zone: location.Labels[topology.Zone], Labels: location.Labels}
 	return w.client
-}
-
-// sourceName is how a client was located, as a label of metrics.
-func sourceName(source locate.Source) string {
-	switch source {
-	case locate.NodeAddress:
-		return "node"
-	case locate.PodLocator:
-		return "locator"
-	case locate.PodRange:
-		return "range"
-	}
-	return "unknown"
 }
 
 // remote is the address that a query comes from.

@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"api", "charts", "hack", "internal/built", "internal/command"},
 	{"internal/topology", "internal/netset", "internal/kubeproxy", "internal/kube"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
-	{"internal/simulate"},
+	{"internal/simulate", "internal/location"},
 	{"internal/explain"},
 	{"internal/report"},
 	{"internal/translate"},

@@ -21,7 +21,8 @@ var unlinked = map[string][]string{
 		"lab", "helm.sh/helm/v4",
 	},
 	"cmd/vicinity-dns": {
-		"internal/simulate", "internal/explain", "internal/routing", "internal/capacity", "internal/proxy", "internal/controller", "internal/cli",
+		"internal/allocate", "internal/translate", "internal/simulate", "internal/explain", "internal/routing", "internal/capacity", "internal/proxy",
+		"internal/controller", "internal/cli",
 		"github.com/google/cel-go", "lab", "helm.sh/helm/v4",
 		// The providers of clouds.
 		"github.com/Azure", "cloud.google.com/go", "github.com/aws/aws-sdk-go-v2/service/route53",

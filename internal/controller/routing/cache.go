@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/location"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -48,7 +49,7 @@ func trimNode(object any) (any, error) {
 		TypeMeta: node.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
-			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp, Annotations: translate.LocatingAnnotations(node),
+			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp, Annotations: location.Annotations(node),
 		},
 		Spec: corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node), PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
 		Status: corev1.NodeStatus{Addresses: node.Status.Addresses, NodeInfo: corev1.NodeSystemInfo{

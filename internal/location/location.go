@@ -1,4 +1,9 @@
-package translate
+// Package location reads off Nodes and PodLocators what internal/locate takes: which addresses
+// are a node's own, which ranges its pods have their addresses from, and where a pod is.
+//
+// It knows what networks write into Nodes. It does not decide which source counts for an
+// address: the index does.
+package location
 
 import (
 	"encoding/json"
@@ -10,7 +15,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/locate"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // Annotations in which networks say which addresses of a node are its own besides those in its
@@ -53,9 +57,9 @@ var ownRanges = []string{
 	"k8s.ovn.org/node-subnets",
 }
 
-// LocatingAnnotations are those of a node that say where its addresses are, for a cache that
+// Annotations are those of a node that say where its addresses are, for a cache that
 // keeps no others. It is nil if there are none.
-func LocatingAnnotations(node *corev1.Node) map[string]string {
+func Annotations(node *corev1.Node) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Concat(ownAddresses, ownRanges) {
 		if value, found := node.Annotations[name]; found {
@@ -68,9 +72,9 @@ func LocatingAnnotations(node *corev1.Node) map[string]string {
 	return kept
 }
 
-// LocationOfNode is what locates clients by a node. What cannot be read is left out. The labels
+// OfNode is what locates clients by a node. What cannot be read is left out. The labels
 // are shared with the node.
-func LocationOfNode(node *corev1.Node) locate.Node {
+func OfNode(node *corev1.Node) locate.Node {
 	n := locate.Node{Labels: node.Labels, Created: node.CreationTimestamp.Time}
 	for _, address := range node.Status.Addresses {
 		if address.Type != corev1.NodeInternalIP && address.Type != corev1.NodeExternalIP {
@@ -83,7 +87,7 @@ func LocationOfNode(node *corev1.Node) locate.Node {
 			n.Addresses = appendAddress(n.Addresses, text)
 		}
 	}
-	n.PodRanges = PodRangesOf(node)
+	n.PodRanges = PodRanges(node)
 	return n
 }
 
@@ -95,8 +99,8 @@ func IgnoresPodCIDRs(node *corev1.Node) bool {
 		slices.ContainsFunc(ownAddresses, func(name string) bool { return strings.HasPrefix(name, calicoPrefix) && has(name) })
 }
 
-// PodRangesOf are the ranges that the pods of a node have their addresses from.
-func PodRangesOf(node *corev1.Node) []netip.Prefix {
+// PodRanges are the ranges that the pods of a node have their addresses from.
+func PodRanges(node *corev1.Node) []netip.Prefix {
 	var ranges []netip.Prefix
 	if !IgnoresPodCIDRs(node) {
 		for _, text := range node.Spec.PodCIDRs {
@@ -170,33 +174,12 @@ func appendRange(all []netip.Prefix, text string) []netip.Prefix {
 	return append(all, prefix)
 }
 
-// LocationOfPod is what locates clients by a PodLocator. Addresses that cannot be read are left
+// OfPod is what locates clients by a PodLocator. Addresses that cannot be read are left
 // out. The labels are shared with the locator.
-func LocationOfPod(locator *v1alpha1.PodLocator) locate.Pod {
+func OfPod(locator *v1alpha1.PodLocator) locate.Pod {
 	p := locate.Pod{Node: locator.NodeName, Labels: locator.NodeLabels, Created: locator.CreationTimestamp.Time}
 	for _, text := range locator.IPs {
 		p.IPs = appendAddress(p.IPs, text)
 	}
 	return p
-}
-
-// KeysOfService are the topology keys that a Service names itself, but Anywhere. Values that are
-// not allowed name none.
-func KeysOfService(service *corev1.Service) []string {
-	value, found := service.Annotations[v1alpha1.AnnotationTopologyKeys]
-	if !found {
-		return nil
-	}
-	tiers, err := ParseTopologyKeys(value)
-	if err != nil {
-		return nil
-	}
-	return keysOf(tiers)
-}
-
-// Keys are the topology keys that a policy names, but Anywhere.
-func (p *Policy) Keys() []string { return keysOf(p.Intent.Tiers) }
-
-func keysOf(tiers topology.Tiers) []string {
-	return slices.DeleteFunc(slices.Clone([]string(tiers)), func(key string) bool { return key == topology.Anywhere })
 }

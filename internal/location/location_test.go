@@ -1,4 +1,4 @@
-package translate
+package location
 
 import (
 	"net/netip"
@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-func TestLocationOfNode(t *testing.T) {
+func TestOfNode(t *testing.T) {
 	for _, test := range []struct {
 		name              string
 		annotations       string // name=value, one on a line
@@ -89,11 +89,11 @@ func TestLocationOfNode(t *testing.T) {
 			for text := range strings.FieldsSeq(test.wanted) {
 				want.PodRanges = append(want.PodRanges, netip.MustParsePrefix(text))
 			}
-			if got := LocationOfNode(node); !reflect.DeepEqual(got, want) {
+			if got := OfNode(node); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
-			node.Annotations = LocatingAnnotations(node)
-			if got := LocationOfNode(node); !reflect.DeepEqual(got, want) {
+			node.Annotations = Annotations(node)
+			if got := OfNode(node); !reflect.DeepEqual(got, want) {
 				t.Errorf("with the annotations that are kept: got %v, want %v", got, want)
 			}
 			if node.Annotations["other"] != "" || test.annotations == "" && node.Annotations != nil {
@@ -103,7 +103,7 @@ func TestLocationOfNode(t *testing.T) {
 	}
 }
 
-func TestLocationOfPod(t *testing.T) {
+func TestOfPod(t *testing.T) {
 	locator := &v1alpha1.PodLocator{
 		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Unix(1000, 0))},
 		IPs:        []string{"10.0.0.1", "::ffff:10.0.0.1", "10.0.0", "fd00::1", "::", ""}, NodeName: "n1", NodeLabels: map[string]string{topology.Zone: "a"},
@@ -111,26 +111,7 @@ func TestLocationOfPod(t *testing.T) {
 	want := locate.Pod{
 		IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, Node: "n1", Labels: locator.NodeLabels, Created: time.Unix(1000, 0),
 	}
-	if got := LocationOfPod(locator); !reflect.DeepEqual(got, want) {
+	if got := OfPod(locator); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestKeys(t *testing.T) {
-	for value, want := range map[string]string{
-		"rack.example/name,topology.kubernetes.io/zone,*": "rack.example/name topology.kubernetes.io/zone",
-		"*":     "",
-		"a b,*": "",
-		"*,a":   "",
-		"":      "",
-	} {
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationTopologyKeys: value}}}
-		if got := strings.Join(KeysOfService(service), " "); got != want {
-			t.Errorf("%q names %q, want %q", value, got, want)
-		}
-	}
-	policy := ReadPolicy(&v1alpha1.RoutingPolicy{Spec: v1alpha1.RoutingPolicySpec{Keys: []string{"rack.example/name", "*"}}})
-	if got := policy.Keys(); !reflect.DeepEqual(got, []string{"rack.example/name"}) {
-		t.Errorf("the policy names %q", got)
 	}
 }
