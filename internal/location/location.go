@@ -175,8 +175,12 @@ func appendRange(all []netip.Prefix, text string) []netip.Prefix {
 }
 
 // OfPod is what locates clients by a PodLocator. Addresses that cannot be read are left
-// out. The labels are shared with the locator.
+// out. One that is being deleted locates nothing: its addresses may be another's. The labels are
+// shared with the locator.
 func OfPod(locator *v1alpha1.PodLocator) locate.Pod {
+	if locator.DeletionTimestamp != nil {
+		return locate.Pod{}
+	}
 	p := locate.Pod{Node: locator.NodeName, Labels: locator.NodeLabels, Created: locator.CreationTimestamp.Time}
 	for _, text := range locator.IPs {
 		p.IPs = appendAddress(p.IPs, text)

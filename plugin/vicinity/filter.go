@@ -1,15 +1,16 @@
 package vicinity
 
 import (
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	"github.com/miekg/dns"
 
+	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/nearest"
 )
 
@@ -17,7 +18,7 @@ import (
 type subject struct {
 	name    string
 	zone    string
-	service *service
+	service *names.Service
 	// ofPort says that the name is that of a port, which some endpoints may not have.
 	ofPort bool
 }
@@ -71,18 +72,18 @@ func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 				continue
 			}
 			last = h.Name
-			o, ok := v.parse(h.Name)
-			if !ok || !o.isService() {
+			n, ok := names.Parse(h.Name, v.zones)
+			if !ok || !n.IsService() {
 				continue
 			}
 			if !synced {
 				return nil, true
 			}
-			s := v.cluster.service(o.service)
-			if s == nil || !s.sliced && !s.knowsAny(m) || slices.ContainsFunc(found, func(f subject) bool { return sameName(f.name, h.Name) }) {
+			s := v.cluster.service(n.Service)
+			if s == nil || !s.Decides(addressesOf(m)) || slices.ContainsFunc(found, func(f subject) bool { return names.Same(f.name, h.Name) }) {
 				continue
 			}
-			found = append(found, subject{h.Name, o.zone, s, o.prefix != ""})
+			found = append(found, subject{h.Name, n.Zone, s, n.IsPort()})
 		}
 	}
 	return found, false
@@ -111,7 +112,7 @@ func (f *filter) outcome() string {
 func (f *filter) apply(s subject) {
 	f.answer = f.addresses(f.answer, s)
 	f.extra = f.addresses(f.extra, s)
-	if slices.ContainsFunc(f.answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeSRV && sameName(ownerOf(rr), s.name) }) {
+	if slices.ContainsFunc(f.answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeSRV && names.Same(ownerOf(rr), s.name) }) {
 		f.services(s)
 	}
 }
@@ -131,8 +132,8 @@ func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s subject, fami
 		return nil
 	}
 	var fresh []netip.Addr
-	chosen := e.Choose(f.w.locate(), s.service.ready[family])
-	for i, address := range s.service.ready[family] {
+	chosen := e.Choose(f.w.locate(), s.service.Ready[family])
+	for i, address := range s.service.Ready[family] {
 		if chosen.Takes[i] {
 			fresh = append(fresh, address)
 		}
@@ -142,12 +143,12 @@ func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s subject, fami
 
 // addresses filters the A and AAAA records of a name.
 func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
-	for family, rrtype := range [...]uint16{v4: dns.TypeA, v6: dns.TypeAAAA} {
-		endpoints := s.service.endpoints[family]
+	for family, rrtype := range [...]uint16{names.V4: dns.TypeA, names.V6: dns.TypeAAAA} {
+		endpoints := s.service.Endpoints[family]
 		if endpoints == nil {
 			continue
 		}
-		belongs := func(rr dns.RR) bool { return rr.Header().Rrtype == rrtype && sameName(ownerOf(rr), s.name) }
+		belongs := func(rr dns.RR) bool { return rr.Header().Rrtype == rrtype && names.Same(ownerOf(rr), s.name) }
 		var addresses []netip.Addr
 		for _, rr := range section {
 			if belongs(rr) {
@@ -182,13 +183,12 @@ func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
 	return section
 }
 
-// services filters the SRV records of a name: one stays if the client uses an address of its
-// target, and of the additional records those addresses. A target whose addresses are not known is
-// like an endpoint anywhere: it stays unless tiers are hard.
+// services filters the SRV records of a name: those stay whose targets the client uses, and of the
+// additional records the addresses that it uses.
 func (f *filter) services(s subject) {
 	targets := make(map[string][]netip.Addr)
 	for _, rr := range f.answer {
-		if srv, ok := rr.(*dns.SRV); ok && sameName(srv.Hdr.Name, s.name) {
+		if srv, ok := rr.(*dns.SRV); ok && names.Same(srv.Hdr.Name, s.name) {
 			targets[strings.ToLower(srv.Target)] = nil
 		}
 	}
@@ -200,40 +200,22 @@ func (f *filter) services(s subject) {
 			}
 		}
 	}
-	var families [2][]netip.Addr
+	var all []netip.Addr
 	for name, addresses := range targets {
 		if addresses == nil { // a plugin below left the additional records out
-			addresses = s.service.hosts[firstLabel(name)]
+			addresses = s.service.Host(names.Label(name))
 			targets[name] = addresses
 		}
-		for _, address := range addresses {
-			families[familyOf(address)] = append(families[familyOf(address)], address)
-		}
+		all = append(all, addresses...)
 	}
-	takes := make(map[netip.Addr]bool)
-	for family, addresses := range families {
-		slices.SortFunc(addresses, netip.Addr.Compare)
-		addresses = slices.Compact(addresses)
-		if endpoints := s.service.endpoints[family]; endpoints != nil && len(addresses) > 0 {
-			chosen := f.choose(endpoints, addresses)
-			for i, address := range addresses {
-				takes[address] = chosen.Takes[i]
-			}
-			continue
-		}
-		for _, address := range addresses {
-			takes[address] = true
-		}
-	}
-	uses := func(address netip.Addr) bool { return takes[address] }
-	hard := sync.OnceValue(func() bool { return f.hard(s) })
+	chosen := s.service.Targets(f.w.locate(), all)
+	f.all, f.removed = f.all || chosen.All, f.removed || chosen.Removed
 	kept := make([]dns.RR, 0, len(f.answer))
 	for _, rr := range f.answer {
 		srv, ok := rr.(*dns.SRV)
 		switch {
-		case ok && sameName(srv.Hdr.Name, s.name):
-			addresses := targets[strings.ToLower(srv.Target)]
-			if slices.ContainsFunc(addresses, uses) || len(addresses) == 0 && !hard() {
+		case ok && names.Same(srv.Hdr.Name, s.name):
+			if chosen.Takes(targets[strings.ToLower(srv.Target)]) {
 				kept = append(kept, f.w.bounded(rr))
 			} else {
 				f.removed = true
@@ -250,7 +232,7 @@ func (f *filter) services(s subject) {
 		_, ofTarget := targets[strings.ToLower(ownerOf(rr))]
 		switch {
 		case address.IsValid() && ofTarget:
-			if takes[address] {
+			if chosen.Uses(address) {
 				extra = append(extra, f.w.bounded(rr))
 			}
 		case f.removed && ofTarget && rr.Header().Rrtype == dns.TypeRRSIG:
@@ -261,15 +243,10 @@ func (f *filter) services(s subject) {
 	f.extra = extra
 }
 
-// hard reports whether the tiers of a Service leave the client nothing rather than what is elsewhere.
-func (f *filter) hard(s subject) bool {
-	return slices.ContainsFunc(s.service.endpoints[:], func(e *nearest.Endpoints) bool { return e != nil && e.Choose(f.w.locate(), nil).Hard })
-}
-
 // signs reports whether a record signs the records of a type and name, which are others now.
 func signs(rr dns.RR, rrtype uint16, name string) bool {
 	sig, ok := rr.(*dns.RRSIG)
-	return ok && sig.TypeCovered == rrtype && sameName(sig.Hdr.Name, name)
+	return ok && sig.TypeCovered == rrtype && names.Same(sig.Hdr.Name, name)
 }
 
 // bounded is a record whose TTL is not above the bound.
@@ -294,6 +271,22 @@ func addressOf(rr dns.RR) netip.Addr {
 	address, _ := netip.AddrFromSlice(ip)
 	return address.Unmap()
 }
+
+// addressesOf are the addresses in the records of a message.
+func addressesOf(m *dns.Msg) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, section := range [...][]dns.RR{m.Answer, m.Extra} {
+			for _, rr := range section {
+				if address := addressOf(rr); address.IsValid() && !yield(address) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ownerOf is the name that a record belongs to.
+func ownerOf(rr dns.RR) string { return rr.Header().Name }
 
 // withAddress is a record like another, of an address of the same family.
 func withAddress(rr dns.RR, address netip.Addr) dns.RR {
@@ -331,7 +324,7 @@ func (w *writer) rename(m *dns.Msg) {
 	m.Question[0].Name = w.asked
 	m.Answer = slices.Clone(m.Answer)
 	for i, rr := range m.Answer {
-		if sameName(ownerOf(rr), plain) {
+		if names.Same(ownerOf(rr), plain) {
 			rr = dns.Copy(rr)
 			rr.Header().Name = w.asked
 			m.Answer[i] = rr

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -78,7 +79,7 @@ func addressOn(node string, n int, family int) netip.Addr {
 	if i < 0 {
 		i = 9 // of a node that nothing is known of
 	}
-	if family == v6 {
+	if family == names.V6 {
 		return netip.MustParseAddr(fmt.Sprintf("fd0%d::%x", i, n))
 	}
 	return netip.AddrFrom4([4]byte{10, byte(i), byte(n >> 8), byte(n)})
@@ -88,7 +89,7 @@ func addressOn(node string, n int, family int) netip.Addr {
 // and, but for those with a plus as "2@b1+", in a group with these tiers.
 func (w *world) headless(name, tiers, endpoints string, families ...int) {
 	if families == nil {
-		families = []int{v4}
+		families = []int{names.V4}
 	}
 	w.services[name] = &object.Service{Name: name, Namespace: "shop", ClusterIPs: []string{corev1.ClusterIPNone}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}
 	w.endpoints[name] = nil
@@ -194,7 +195,7 @@ func brief(m *dns.Msg) string {
 func briefRecord(rr dns.RR) string {
 	switch rr := rr.(type) {
 	case *dns.SRV:
-		return firstLabel(rr.Target)
+		return names.Label(rr.Target)
 	case *dns.CNAME:
 		return "->" + rr.Target
 	}

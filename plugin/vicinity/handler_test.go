@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/names"
 )
 
 const (
@@ -77,7 +78,7 @@ func TestAnswers(t *testing.T) {
 			w := newWorld(t)
 			w.headless("web", zone+",*", "db-0=1@a1 2@a1 1@b1")
 			w.headless("hard", zone, "1@a1 1@b1")
-			w.headless("dual", zone, "1@a1 1@b1", v4, v6)
+			w.headless("dual", zone, "1@a1 1@b1", names.V4, names.V6)
 			w.headless("whole", "", "1@a1 1@b1")
 			w.cluster.deleteGroup("shop", "whole", "whole0")
 			ports := []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}
@@ -286,7 +287,7 @@ func TestCachedBelow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.headless("web", zone, "1@a1 2@a1+ 1@b1", v4, v6)
+			w.headless("web", zone, "1@a1 2@a1+ 1@b1", names.V4, names.V6)
 			w.headless("far", zone, "1@b1")
 			unready := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "more", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
 			unready.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.3"}, NodeName: ptr.To("a1"), Zone: ptr.To("a"), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}}

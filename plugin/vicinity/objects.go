@@ -16,14 +16,10 @@ func (c *cluster) setNode(n *corev1.Node) {
 	c.where.SetNode(n.Name, node)
 }
 
-// setLocator locates a pod. One that is being deleted does not: the address may be another's.
+// setLocator locates a pod.
 func (c *cluster) setLocator(l *v1alpha1.PodLocator) {
-	if l.DeletionTimestamp != nil {
-		c.where.DeletePod(l.Namespace, l.Name)
-		return
-	}
 	pod := location.OfPod(l)
-	if len(pod.IPs) < len(l.IPs) {
+	if l.DeletionTimestamp == nil && len(pod.IPs) < len(l.IPs) {
 		malformedCount.WithLabelValues(resourceLocators).Inc()
 	}
 	c.where.SetPod(l.Namespace, l.Name, pod)

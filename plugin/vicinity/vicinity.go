@@ -19,8 +19,8 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
+	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/nearest"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // Vicinity is the plugin in one server block.
@@ -70,12 +70,13 @@ func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	}
 	fw := &writer{ResponseWriter: w, plugin: v, request: r, server: metrics.WithServer(ctx)}
 	if v.plan {
-		if zone, o, ok := v.preferred(r.Question[0].Name); ok {
+		name, _ := names.Parse(r.Question[0].Name, v.zones)
+		if zone, ok := name.Preferred(); ok {
 			if !v.cluster.synced() {
 				return dns.RcodeSuccess, w.WriteMsg(fw.unsynced())
 			}
-			if s := v.cluster.service(o.service); s != nil {
-				r = fw.prefer(s, zone, o)
+			if s := v.cluster.service(name.Service); s != nil {
+				r = fw.prefer(s.ClientIn(zone), name)
 			}
 		}
 	}
@@ -96,16 +97,13 @@ type writer struct {
 	subnet  *dns.EDNS0_SUBNET // that the client was located by
 }
 
-// prefer has the client be one in a zone, which is given in lower case. It returns what the plugins
-// below are asked for instead.
-func (w *writer) prefer(s *service, zone string, o owner) *dns.Msg {
-	if written, known := s.zones[zone]; known {
-		zone = written
-	}
-	w.client, w.located = nearest.Client{Zone: zone}, true
+// prefer has the client be another one for a name that prefers its zone. It returns what the
+// plugins below are asked for instead.
+func (w *writer) prefer(client nearest.Client, name names.Name) *dns.Msg {
+	w.client, w.located = client, true
 	w.asked = w.request.Question[0].Name
 	r := w.request.Copy()
-	r.Question[0].Name = w.asked[len(o.prefix)+1:]
+	r.Question[0].Name = w.asked[len(name.Prefix)+1:]
 	return r
 }
 
@@ -144,7 +142,7 @@ func (w *writer) locate() nearest.Client {
 	}
 	location, _ := w.plugin.cluster.where.Lookup(address)
 	clientCount.WithLabelValues(w.server, location.Source.String()).Inc()
-	w.client = nearest.Client{Node: location.Node, Zone: location.Labels[topology.Zone], Labels: location.Labels}
+	w.client = names.ClientAt(location)
 	return w.client
 }
 

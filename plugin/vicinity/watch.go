@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/names"
 )
 
 // The resources that answers depend on, as the API names them.
@@ -93,7 +94,6 @@ func (w *watcher) await(limit time.Duration) bool {
 }
 
 func (c *cluster) resources() []watched {
-	headless := corev1.IsHeadlessService
 	return []watched{
 		{
 			resource: resourceNodes, example: &corev1.Node{},
@@ -106,12 +106,12 @@ func (c *cluster) resources() []watched {
 			forget: func(k objectKey) { c.where.DeletePod(k.namespace.Value(), k.name) },
 		},
 		{
-			resource: resourceSlices, example: &discoveryv1.EndpointSlice{}, selector: headless,
+			resource: resourceSlices, example: &discoveryv1.EndpointSlice{}, selector: names.Selector,
 			set:    func(o metav1.Object) { c.setSlice(o.(*discoveryv1.EndpointSlice)) },
 			forget: func(k objectKey) { c.deleteSlice(k.namespace.Value(), k.service, k.name) },
 		},
 		{
-			resource: resourceGroups, example: &v1alpha1.EndpointGroup{}, list: &v1alpha1.EndpointGroupList{}, selector: headless,
+			resource: resourceGroups, example: &v1alpha1.EndpointGroup{}, list: &v1alpha1.EndpointGroupList{}, selector: names.Selector,
 			set:    func(o metav1.Object) { c.setGroup(o.(*v1alpha1.EndpointGroup)) },
 			forget: func(k objectKey) { c.deleteGroup(k.namespace.Value(), k.service, k.name) },
 		},

@@ -24,7 +24,7 @@ var layers = [][]string{
 	// What a node's rules are, as the proxy makes them and as the command line explains
 	// them, and what the DNS server answers.
 	{"internal/nearest", "internal/proxy/ruleset", "internal/proxy/netlink"},
-	{"internal/proxy/compile", "internal/proxy/kernel"},
+	{"internal/proxy/compile", "internal/proxy/kernel", "internal/names"},
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/proxy/proxyflags"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},

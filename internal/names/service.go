@@ -1,0 +1,177 @@
+package names
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/locate"
+	"vicinity.dev/vicinity/internal/nearest"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Selector finds the EndpointSlices and EndpointGroups that count: those of headless Services.
+const Selector = corev1.IsHeadlessService
+
+// The families of addresses, as indexes.
+const (
+	V4 = iota
+	V6
+)
+
+// FamilyOf is the family of an address.
+func FamilyOf(address netip.Addr) int {
+	if address.Is4() {
+		return V4
+	}
+	return V6
+}
+
+// Endpoint is what is needed of an endpoint in an EndpointSlice.
+type Endpoint struct {
+	v1alpha1.GroupEndpoint
+	IP netip.Addr
+	// Host and Pod are labels that a name of the endpoint may begin with, empty for most.
+	Host, Pod string
+	Ready     bool
+}
+
+// EndpointsOf are those of a slice, in its order, and how many addresses cannot be read.
+func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malformed int) {
+	for i := range slice.Endpoints {
+		given := &slice.Endpoints[i]
+		for _, text := range given.Addresses {
+			address, err := netip.ParseAddr(text)
+			if err != nil {
+				if slice.AddressType != discoveryv1.AddressTypeFQDN {
+					malformed++
+				}
+				continue
+			}
+			e := Endpoint{IP: address.Unmap(), Ready: given.Conditions.Ready == nil || *given.Conditions.Ready}
+			if given.Zone != nil {
+				e.Zone = *given.Zone
+			}
+			if given.NodeName != nil {
+				e.Node = *given.NodeName
+			}
+			if given.Hostname != nil {
+				e.Host = *given.Hostname
+			}
+			if given.TargetRef != nil {
+				e.Pod = given.TargetRef.Name
+			}
+			endpoints = append(endpoints, e)
+		}
+	}
+	return endpoints, malformed
+}
+
+// Service is a headless Service that has groups. It does not change.
+type Service struct {
+	// Endpoints by family, nil where the Service has no groups.
+	Endpoints [2]*nearest.Endpoints
+	// Sliced says that there are slices. Without them the Service may not be headless any more, and
+	// its groups not be deleted yet.
+	Sliced bool
+	// Ready are the addresses by family that slices say are ready, in order.
+	Ready [2][]netip.Addr
+
+	// hosts are the addresses of endpoints by the labels that their names begin with.
+	hosts map[string][]netip.Addr
+	// zones are those that groups name, by their names in lower case.
+	zones map[string]string
+}
+
+// NewService reads the groups of a Service, and the endpoints of each of its slices. Neither
+// may be changed afterwards. Without a group it returns nil: then no client matters.
+func NewService(groups []*v1alpha1.EndpointGroup, sliced [][]Endpoint) *Service {
+	if len(groups) == 0 {
+		return nil
+	}
+	s := &Service{Sliced: len(sliced) > 0, hosts: map[string][]netip.Addr{}, zones: map[string]string{}}
+	for _, g := range groups {
+		for i := range g.Spec.Consumers {
+			s.zones[strings.ToLower(g.Spec.Consumers[i].Zone)] = g.Spec.Consumers[i].Zone
+		}
+		for i := range g.Spec.Endpoints {
+			if zone := g.Spec.Endpoints[i].Zone; zone != "" {
+				s.zones[strings.ToLower(zone)] = zone
+			}
+		}
+	}
+	var known [2]map[netip.Addr]*v1alpha1.GroupEndpoint
+	for family := range known {
+		known[family] = map[netip.Addr]*v1alpha1.GroupEndpoint{}
+	}
+	for _, endpoints := range sliced {
+		for i := range endpoints {
+			e := &endpoints[i]
+			family := FamilyOf(e.IP)
+			known[family][e.IP] = &e.GroupEndpoint
+			if e.Ready {
+				s.Ready[family] = append(s.Ready[family], e.IP)
+			}
+			for _, label := range [...]string{e.Host, e.Pod, Dashed(e.IP)} {
+				if label != "" && !slices.Contains(s.hosts[label], e.IP) {
+					s.hosts[label] = append(s.hosts[label], e.IP)
+				}
+			}
+		}
+	}
+	for family := range s.Ready {
+		slices.SortFunc(s.Ready[family], netip.Addr.Compare)
+		s.Ready[family] = slices.Compact(s.Ready[family])
+	}
+	s.Endpoints[V4] = nearest.NewEndpoints(corev1.IPv4Protocol, groups, known[V4])
+	s.Endpoints[V6] = nearest.NewEndpoints(corev1.IPv6Protocol, groups, known[V6])
+	return s
+}
+
+var dashes = strings.NewReplacer(".", "-", ":", "-")
+
+// Dashed is how the plugin kubernetes names an endpoint without a hostname.
+func Dashed(address netip.Addr) string {
+	label := dashes.Replace(address.String())
+	if strings.HasSuffix(label, "-") {
+		label += "0"
+	}
+	return label
+}
+
+// Decides reports whether the client matters to the records of the Service's name, which have
+// these addresses. Groups without a slice, and without any of the addresses, are left of when
+// the Service was headless.
+func (s *Service) Decides(addresses iter.Seq[netip.Addr]) bool {
+	if s.Sliced {
+		return true
+	}
+	for address := range addresses {
+		if e := s.Endpoints[FamilyOf(address)]; e != nil && e.Knows(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// Host are the addresses of the endpoint whose name begins with a label.
+func (s *Service) Host(label string) []netip.Addr { return s.hosts[label] }
+
+// ClientIn is a client of which only the zone of its node is known. The zone may be in lower
+// case, as names have it.
+func (s *Service) ClientIn(zone string) nearest.Client {
+	if written, known := s.zones[zone]; known {
+		zone = written
+	}
+	return nearest.Client{Zone: zone}
+}
+
+// ClientAt is a client whose location is known, or an unknown one.
+func ClientAt(at locate.Location) nearest.Client {
+	return nearest.Client{Node: at.Node, Zone: at.Labels[topology.Zone], Labels: at.Labels}
+}
