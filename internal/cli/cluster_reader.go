@@ -140,9 +140,14 @@ type ownList struct {
 
 func listOwn[T any](ctx context.Context, r *clusterReader, what ownList) ([]*T, error) {
 	resource := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(what.resource)).Namespace(what.namespace)
-	found, err := listAll[unstructured.Unstructured](ctx, metav1.ListOptions{LabelSelector: what.selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return listRead[T](ctx, metav1.ListOptions{LabelSelector: what.selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return resource.List(ctx, o)
 	})
+}
+
+// listRead reads a list of Vicinity's own API in parts.
+func listRead[T any](ctx context.Context, options metav1.ListOptions, read listPage) ([]*T, error) {
+	found, err := listAll[unstructured.Unstructured](ctx, options, read)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +76,7 @@ without Vicinity being installed, and says what is missing.`,
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
 	flags.BoolVar(&f.all, "all", false, "show the plan, other algorithms and what stock proxies do, in tables")
 	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	cmd.AddCommand(newExplainDNSCommand(s, reach))
 	return cmd
 }
 
@@ -146,6 +148,15 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 
 // inputOf reads all that the decision about a Service depends on.
 func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Reading, error) {
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return inspect.Reading{}, err
+	}
+	return r.inputOn(ctx, name, nodes)
+}
+
+// inputOn is inputOf where the nodes are known.
+func (r *clusterReader) inputOn(ctx context.Context, name string, nodes []*corev1.Node) (inspect.Reading, error) {
 	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return inspect.Reading{}, r.notFound(ctx, name)
@@ -153,12 +164,7 @@ func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Readi
 	if err != nil {
 		return inspect.Reading{}, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
 	}
-	in := routing.Input{Service: service}
-	nodes, err := r.nodes(ctx)
-	if err != nil {
-		return inspect.Reading{}, err
-	}
-	in.Cluster = capacity.NewCluster(nodes)
+	in := routing.Input{Service: service, Cluster: capacity.NewCluster(nodes)}
 	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
 		return inspect.Reading{}, err
 	}

@@ -17,10 +17,11 @@ import (
 
 // Kinds of objects without which less can be said, as in Reading.Unread.
 const (
-	KindNodes  = "Nodes"
-	KindSlices = "EndpointSlices"
-	KindGroups = "EndpointGroups"
-	KindLeases = "Leases"
+	KindNodes    = "Nodes"
+	KindSlices   = "EndpointSlices"
+	KindGroups   = "EndpointGroups"
+	KindLeases   = "Leases"
+	KindLocators = "PodLocators"
 )
 
 // Figures are what a plan is expected to do for traffic, in percent from 0 to 100.

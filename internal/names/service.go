@@ -2,6 +2,7 @@ package names
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -38,7 +39,6 @@ type Endpoint struct {
 	IP netip.Addr
 	// Host and Pod are labels that a name of the endpoint may begin with, empty for most.
 	Host, Pod string
-	Ready     bool
 }
 
 // EndpointsOf are those of a slice, in its order, and how many addresses cannot be read.
@@ -53,7 +53,8 @@ func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malfor
 				}
 				continue
 			}
-			e := Endpoint{IP: address.Unmap(), Ready: given.Conditions.Ready == nil || *given.Conditions.Ready}
+			e := Endpoint{IP: address.Unmap()}
+			e.NotReady = given.Conditions.Ready != nil && !*given.Conditions.Ready
 			if given.Zone != nil {
 				e.Zone = *given.Zone
 			}
@@ -88,9 +89,11 @@ type Service struct {
 	zones map[string]string
 }
 
-// NewService reads the groups of a Service, and the endpoints of each of its slices. Neither
-// may be changed afterwards. Without a group it returns nil: then no client matters.
-func NewService(groups []*v1alpha1.EndpointGroup, sliced [][]Endpoint) *Service {
+// NewService reads the groups of a Service, and the endpoints of its slices by their names. Neither
+// may be changed afterwards. Without a group it returns nil: then no client matters. Of endpoints
+// with one address, as of a pod that is gone and one that has its address now, a ready one counts,
+// and of several that of the first slice by name.
+func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) *Service {
 	if len(groups) == 0 {
 		return nil
 	}
@@ -109,12 +112,15 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced [][]Endpoint) *Service 
 	for family := range known {
 		known[family] = map[netip.Addr]*v1alpha1.GroupEndpoint{}
 	}
-	for _, endpoints := range sliced {
+	for _, slice := range slices.Sorted(maps.Keys(sliced)) {
+		endpoints := sliced[slice]
 		for i := range endpoints {
 			e := &endpoints[i]
 			family := FamilyOf(e.IP)
-			known[family][e.IP] = &e.GroupEndpoint
-			if e.Ready {
+			if other := known[family][e.IP]; other == nil || other.NotReady && !e.NotReady {
+				known[family][e.IP] = &e.GroupEndpoint
+			}
+			if !e.NotReady {
 				s.Ready[family] = append(s.Ready[family], e.IP)
 			}
 			for _, label := range [...]string{e.Host, e.Pod, Dashed(e.IP)} {

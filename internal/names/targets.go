@@ -9,6 +9,8 @@ import (
 
 // Targets says which targets of SRV records a client uses, and which of their addresses.
 type Targets struct {
+	// Tier is the key that endpoints share with the client, empty without one.
+	Tier string
 	// All says that the client gets those of a family since nothing of it is meant for the client.
 	All bool
 	// Removed says that there are addresses that the client does not use.
@@ -38,6 +40,9 @@ func (s *Service) Targets(client nearest.Client, addresses []netip.Addr) Targets
 			continue
 		}
 		chosen := endpoints.Choose(client, addresses)
+		if t.Tier == "" && len(addresses) > 0 {
+			t.Tier = chosen.Tier
+		}
 		t.hard = t.hard || chosen.Hard
 		t.All = t.All || chosen.All && len(addresses) > 0
 		t.Removed = t.Removed || chosen.Count < len(addresses)

@@ -13,21 +13,25 @@ type clientTiers struct {
 	own []string
 }
 
-// tiers finds the client's values of keys. Without a label for its hostname that is the name
-// of the node.
+// Value is the client's value of a key, empty if it has none. Without a label for its hostname
+// that is the name of the node.
+func (c *Client) Value(key string) string {
+	switch key {
+	case topology.Zone:
+		return c.Zone
+	case topology.Hostname:
+		if c.Labels[key] == "" {
+			return c.Node
+		}
+	}
+	return c.Labels[key]
+}
+
+// tiers finds the client's values of keys.
 func (c *Client) tiers(keys []string) clientTiers {
 	t := clientTiers{node: c.Node, keys: keys, own: make([]string, len(keys))}
 	for i, key := range keys {
-		switch key {
-		case topology.Zone:
-			t.own[i] = c.Zone
-		case topology.Hostname:
-			if t.own[i] = c.Labels[key]; t.own[i] == "" {
-				t.own[i] = c.Node
-			}
-		default:
-			t.own[i] = c.Labels[key]
-		}
+		t.own[i] = c.Value(key)
 	}
 	return t
 }

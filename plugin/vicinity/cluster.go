@@ -93,7 +93,7 @@ func (c *cluster) change(namespace, name string, do func(*parts)) {
 
 // service is nil without groups.
 func (p *parts) service() *names.Service {
-	return names.NewService(slices.Collect(maps.Values(p.groups)), slices.Collect(maps.Values(p.slices)))
+	return names.NewService(slices.Collect(maps.Values(p.groups)), p.slices)
 }
 
 func (c *cluster) setGroup(g *v1alpha1.EndpointGroup) {

@@ -51,18 +51,26 @@ func newWorld(t testing.TB, lines ...string) *world {
 	backend.APIConn = w
 	v.Next = backend
 	w.Vicinity = v
+	for _, node := range worldNodes() {
+		v.cluster.setNode(node)
+	}
+	return w
+}
+
+func worldNodes() []*corev1.Node {
+	var nodes []*corev1.Node
 	for i, name := range []string{"a1", "a2", "b1", "c1"} {
 		labels := map[string]string{topology.Hostname: name, topology.Zone: name[:1], "rack": "rack-" + name}
 		if name != "c1" {
 			labels[topology.Region] = "r"
 		}
-		v.cluster.setNode(&corev1.Node{
+		nodes = append(nodes, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 			Spec:       corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.%d.0.0/24", i+1), fmt.Sprintf("fd0%d::/64", i+1)}},
 			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.168.0.%d", i+1)}}},
 		})
 	}
-	return w
+	return nodes
 }
 
 func testStanza(t testing.TB, text string) *caddy.Controller {

@@ -75,7 +75,7 @@ func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 			if !v.cluster.synced() {
 				return dns.RcodeSuccess, w.WriteMsg(fw.unsynced())
 			}
-			if s := v.cluster.service(name.Service); s != nil {
+			if s := v.cluster.service(name.Service); s != nil && s.Sliced {
 				r = fw.prefer(s.ClientIn(zone), name)
 			}
 		}

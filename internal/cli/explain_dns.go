@@ -1,0 +1,385 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/names"
+)
+
+type explainDNSFlags struct {
+	cluster clusterFlags
+	from    string
+	zone    string
+	kind    string
+	plan    bool
+	output  string
+}
+
+func newExplainDNSCommand(s command.Streams, reach connector) *cobra.Command {
+	var f explainDNSFlags
+	cmd := &cobra.Command{
+		Use:   "dns NAME --from POD|IP",
+		Short: "Say which records a client gets for a name, and why",
+		Long: `Explain dns says what vicinity-dns answers to one client for the name of a Service: the
+records, the rule that decides, how the client is located by its address, and what to do
+next. It asks no DNS server: it reads the cluster, and answers by the code of the server.
+
+NAME is whole, as web.shop.svc.cluster.local, or short, as web or web.shop: then the names
+of the search list of a pod are tried, and the first that exists is explained. The
+namespace of the search list is that of the pod, or that of -n where an address is given.
+Names of ports (_http._tcp.web), of endpoints (db-0.db) and with a zone
+(zone-a.prefer._zone.web) are explained as well.
+
+The client is a pod, as NAMESPACE/NAME, or NAME in the namespace of -n; or any address of
+either family.
+
+Give --plan if the Corefile of the server has the directive plan: names with a zone to
+prefer follow the plan only then.
+
+A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
+		Example: `  vicinity explain dns web.shop --from shop/client-1
+  vicinity explain dns web -n shop --from 10.1.0.7
+  vicinity explain dns _http._tcp.web.shop --from shop/client-1 --type SRV
+  vicinity explain dns zone-a.prefer._zone.web.shop --from shop/client-1 --plan -o json`,
+		Args: explainDNSArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, reach, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.from, "from", "", "the client: a `POD` as NAMESPACE/NAME or NAME, or an address")
+	f.cluster.add(flags, "the `NAMESPACE` of the pod, and of short names from an address (default that of the context)")
+	flags.StringVar(&f.kind, "type", "", "`TYPE` of the records: A, AAAA or SRV (default both types of addresses)")
+	flags.StringVar(&f.zone, "zone", "cluster.local", "`DOMAIN` of the cluster")
+	flags.BoolVar(&f.plan, "plan", false, "the Corefile of the server has the directive plan")
+	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	return cmd
+}
+
+func explainDNSArgs(_ *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return fmt.Errorf("no name is given; give one such as web.shop, and --from with a pod or an address")
+	case 1:
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q: one name is explained at a time", args[1])
+}
+
+func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach connector, name string) error {
+	write, err := dnsFormat(f.output)
+	if err != nil {
+		return err
+	}
+	q := nameQuestion{plan: f.plan}
+	if q.zone, err = f.zoneName(); err != nil {
+		return err
+	}
+	if q.types, err = f.types(); err != nil {
+		return err
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	from, err := f.client()
+	if err != nil {
+		return err
+	}
+	r, err := reach.reader(&f.cluster)
+	if err != nil {
+		return err
+	}
+	n := nameReader{clusterReader: r, question: q}
+	if err := n.readClient(ctx, from); err != nil {
+		return err
+	}
+	e, err := n.explain(ctx, name)
+	if err != nil {
+		return err
+	}
+	return write(s.Out, e)
+}
+
+// zoneName is the domain of the cluster, with a dot at its end.
+func (f *explainDNSFlags) zoneName() (string, error) {
+	zone := strings.ToLower(strings.TrimSuffix(f.zone, "."))
+	if reasons := validation.IsDNS1123Subdomain(zone); len(reasons) > 0 {
+		return "", command.UsageErrorf("--zone %q is no domain; it must be that of the cluster, such as cluster.local", f.zone)
+	}
+	return zone + ".", nil
+}
+
+func (f *explainDNSFlags) types() ([]string, error) {
+	kind := strings.ToUpper(f.kind)
+	switch kind {
+	case "":
+		return nil, nil
+	case inspect.TypeA, inspect.TypeAAAA, inspect.TypeSRV:
+		return []string{kind}, nil
+	}
+	return nil, command.UsageErrorf("--type %q is not explained; it must be A, AAAA or SRV", f.kind)
+}
+
+// checkName refuses what is no name in DNS.
+func checkName(name string) error {
+	const longest, longestLabel = 253, 63
+	whole := strings.TrimSuffix(name, ".")
+	if len(whole) > longest {
+		return command.UsageErrorf("name %q has %d characters; it must have at most %d", name, len(whole), longest)
+	}
+	for label := range strings.SplitSeq(whole, ".") {
+		if label == "" || len(label) > longestLabel || strings.ContainsAny(label, "/\\ \t") {
+			return command.UsageErrorf("name %q is no DNS name; it must be labels of 1 to %d characters with dots between them, such as web.shop", name, longestLabel)
+		}
+	}
+	return nil
+}
+
+// nameClient is who asks, as --from says it.
+type nameClient struct {
+	address        netip.Addr // invalid for a pod
+	namespace, pod string
+}
+
+func (f *explainDNSFlags) client() (nameClient, error) {
+	const allowed = "it must be a pod as NAMESPACE/NAME or NAME, or an address such as 10.1.0.7"
+	if f.from == "" {
+		return nameClient{}, command.UsageErrorf("--from is missing: %s", allowed)
+	}
+	if address, err := netip.ParseAddr(f.from); err == nil {
+		return nameClient{address: address.Unmap().WithZone("")}, nil
+	}
+	if _, err := netip.ParsePrefix(f.from); err == nil {
+		return nameClient{}, command.UsageErrorf("--from %q is a range; %s", f.from, allowed)
+	}
+	namespace, pod, qualified := strings.Cut(f.from, "/")
+	if !qualified {
+		namespace, pod = "", f.from
+	}
+	if len(validation.IsDNS1123Subdomain(pod)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return nameClient{}, command.UsageErrorf("--from %q is neither; %s", f.from, allowed)
+	}
+	return nameClient{namespace: namespace, pod: pod}, nil
+}
+
+// nameQuestion is what is asked for, beside the name and the client.
+type nameQuestion struct {
+	zone  string
+	types []string
+	plan  bool
+}
+
+// nameReader reads what the answer for a name depends on.
+type nameReader struct {
+	*clusterReader
+	question nameQuestion
+	client   inspect.ClientReading
+}
+
+// in has a reader read another namespace.
+func (r *clusterReader) in(namespace string) {
+	other := *r.connection
+	other.namespace = namespace
+	r.connection = &other
+}
+
+// readClient reads who asks, and all that locates clients.
+func (n *nameReader) readClient(ctx context.Context, from nameClient) error {
+	n.client.Addresses = []netip.Addr{from.address}
+	if !from.address.IsValid() {
+		if from.namespace != "" {
+			n.in(from.namespace)
+		}
+		if err := n.readPod(ctx, from.pod); err != nil {
+			return err
+		}
+	}
+	var err error
+	if n.client.Nodes, err = n.nodes(ctx); err != nil {
+		return err
+	}
+	n.client.Locators, err = n.locators(ctx, n.client.Addresses)
+	return err
+}
+
+func (n *nameReader) readPod(ctx context.Context, name string) error {
+	pod, err := n.typed.CoreV1().Pods(n.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return n.podNotFound(ctx, name)
+	}
+	if err != nil {
+		return n.explained(fmt.Sprintf("reading Pod %s/%s", n.namespace, name), err)
+	}
+	n.client.Pod, n.client.Addresses = pod, nil
+	texts := []string{pod.Status.PodIP}
+	for _, ip := range pod.Status.PodIPs {
+		texts = append(texts, ip.IP)
+	}
+	for _, text := range texts {
+		if address, err := netip.ParseAddr(text); err == nil && !slices.Contains(n.client.Addresses, address) {
+			n.client.Addresses = append(n.client.Addresses, address)
+		}
+	}
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return fmt.Errorf("pod %s/%s has finished and asks for nothing any more; give one that runs, or an address", n.namespace, name)
+	case len(n.client.Addresses) == 0:
+		return fmt.Errorf("pod %s/%s has no address yet; wait until it runs, or give an address", n.namespace, name)
+	}
+	return nil
+}
+
+// podNotFound names pods that may be meant.
+func (n *nameReader) podNotFound(ctx context.Context, name string) error {
+	missing := fmt.Sprintf("no pod %q is in namespace %q", name, n.namespace)
+	list, err := n.typed.CoreV1().Pods(n.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+	if err != nil {
+		return fmt.Errorf("%s", missing) // suggestions are an extra
+	}
+	var all []string
+	for i := range list.Items {
+		all = append(all, list.Items[i].Name)
+	}
+	if near := similar(name, all); len(near) > 0 {
+		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
+	}
+	if len(all) == 0 {
+		if err := n.expectNamespace(ctx, n.namespace); err != nil {
+			return err
+		}
+	}
+	slices.Sort(all)
+	return fmt.Errorf("%s; %s", missing, listed(all, "it has none"))
+}
+
+// locators are the PodLocators of all namespaces that have one of the addresses.
+func (r *clusterReader) locators(ctx context.Context, addresses []netip.Addr) ([]*v1alpha1.PodLocator, error) {
+	resource := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource("podlocators"))
+	read := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list, err := resource.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		list.Items = slices.DeleteFunc(list.Items, func(object unstructured.Unstructured) bool {
+			texts, _, _ := unstructured.NestedStringSlice(object.Object, "ips")
+			return !slices.ContainsFunc(texts, func(text string) bool {
+				address, err := netip.ParseAddr(text)
+				return err == nil && slices.Contains(addresses, address.Unmap())
+			})
+		})
+		return list, nil
+	}
+	list, err := listRead[v1alpha1.PodLocator](ctx, metav1.ListOptions{}, read)
+	return list, r.optional(inspect.KindLocators, "pods are located by the ranges of nodes alone", err)
+}
+
+// explain explains the first of the names that a client tries that exists.
+func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExplanation, error) {
+	search := names.Search(name, n.namespace, n.question.zone)
+	if len(search) == 1 {
+		if _, ofService := names.Parse(search[0], []string{n.question.zone}); !ofService {
+			e, _, err := n.explainWhole(ctx, search[0], 0)
+			return e, err
+		}
+	}
+	var empty *inspect.NameExplanation
+	var refused error
+	for _, candidate := range search {
+		if _, ofService := names.Parse(candidate, []string{n.question.zone}); !ofService {
+			continue
+		}
+		e, found, err := n.explainWhole(ctx, candidate, 0)
+		switch {
+		case apierrors.IsForbidden(err):
+			refused = err
+		case err != nil:
+			return nil, err
+		case !found:
+		case e.Exists():
+			return e, nil
+		case empty == nil:
+			empty = e
+		}
+	}
+	switch {
+	case empty != nil:
+		return empty, nil
+	case refused != nil:
+		return nil, n.explained("reading Services", refused)
+	}
+	return n.withoutService(ctx, search)
+}
+
+// withoutService is about names of which none is that of a Service.
+func (n *nameReader) withoutService(ctx context.Context, search []string) (*inspect.NameExplanation, error) {
+	last := search[len(search)-1]
+	qualified := strings.Count(last, ".") > 1
+	meant := search[0]
+	if len(search) > 1 && qualified {
+		meant = search[1]
+	}
+	parsed, _ := names.Parse(meant, []string{n.question.zone})
+	namespace, service := parsed.ServiceName()
+	n.in(namespace)
+	if len(search) > 1 && qualified && n.expectNamespace(ctx, namespace) != nil {
+		e, _, err := n.explainWhole(ctx, last, 0)
+		return e, err
+	}
+	return nil, n.notFound(ctx, service)
+}
+
+// mostAliases is how many names of a chain are followed, as CoreDNS does.
+const mostAliases = 10
+
+// explainWhole explains a whole name, which is one of a chain of aliases. found is false for a name
+// of a Service that does not exist.
+func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int) (e *inspect.NameExplanation, found bool, err error) {
+	in := inspect.NameReading{Name: name, Zone: n.question.zone, Types: n.question.types, Plan: n.question.plan, Client: n.client}
+	found = true
+	if parsed, ofService := names.Parse(name, []string{in.Zone}); ofService {
+		namespace, service := parsed.ServiceName()
+		n.in(namespace)
+		_, err := n.typed.CoreV1().Services(namespace).Get(ctx, service, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			found = false
+		case err != nil:
+			return nil, false, err
+		default:
+			reading, err := n.inputOn(ctx, service, n.client.Nodes)
+			if err != nil {
+				return nil, false, err
+			}
+			in.Service = &reading
+		}
+	}
+	in.Unread = n.unread
+	if e, err = inspect.ExplainName(in); err != nil {
+		return nil, false, fmt.Errorf("explaining %s: %w", name, err)
+	}
+	if alias := e.Alias(); alias != "" && aliases < mostAliases && names.Within(alias, in.Zone) {
+		target, _, err := n.explainWhole(ctx, alias, aliases+1)
+		if err != nil {
+			return nil, false, err
+		}
+		e.Follow(target)
+	}
+	if aliases == 0 {
+		e.NotKnown = append(e.NotKnown, n.missing...)
+	}
+	return e, found, nil
+}

@@ -1,0 +1,140 @@
+package inspect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/locate"
+	"vicinity.dev/vicinity/internal/location"
+	"vicinity.dev/vicinity/internal/names"
+)
+
+// runbookLocation says what to do about a client that is located wrongly or not at all.
+const runbookLocation = "docs/runbooks/location-unknown.md"
+
+// ClientReading is who asks, and what locates clients.
+type ClientReading struct {
+	// Pod is nil if an address is given.
+	Pod *corev1.Pod
+	// Addresses are those of the pod, or the one that is given. The first counts.
+	Addresses []netip.Addr
+	Nodes     []*corev1.Node
+	// Locators are those that have one of the addresses.
+	Locators []*v1alpha1.PodLocator
+}
+
+// NameClient is where a client is, as the DNS server finds it by its address.
+type NameClient struct {
+	Pod     string `json:"pod,omitempty"`
+	Address string `json:"address"`
+	// Located says by what: node, locator, range, or unknown.
+	Located string `json:"located"`
+	// Locator is the PodLocator that has the address.
+	Locator string `json:"locator,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Zone    string `json:"zone,omitempty"`
+}
+
+// locate finds the client as the server does.
+func (v *nameView) locate() {
+	in := &v.in.Client
+	index := locate.New()
+	for _, node := range in.Nodes {
+		index.SetNode(node.Name, location.OfNode(node))
+	}
+	for _, locator := range in.Locators {
+		index.SetPod(locator.Namespace, locator.Name, location.OfPod(locator))
+	}
+	at, _ := index.Lookup(in.Addresses[0])
+	v.client = names.ClientAt(at)
+	v.e.Client = NameClient{Address: in.Addresses[0].String(), Located: at.Source.String(), Node: at.Node, Zone: v.client.Zone}
+	if in.Pod != nil {
+		v.e.Client.Pod = in.Pod.Namespace + "/" + in.Pod.Name
+	}
+	var locators []string
+	for _, locator := range in.Locators {
+		if slices.Contains(location.OfPod(locator).IPs, in.Addresses[0]) {
+			locators = append(locators, locator.Namespace+"/"+locator.Name)
+		}
+	}
+	if at.Source == locate.PodLocator && len(locators) == 1 {
+		v.e.Client.Locator = locators[0]
+	}
+	v.doubt(index, at, locators)
+}
+
+// doubt warns of what may be wrong with the location, and of a client that asks other servers.
+func (v *nameView) doubt(index *locate.Index, at locate.Location, locators []string) {
+	in := &v.in.Client
+	warn := func(format string, args ...any) { v.e.Warnings = append(v.e.Warnings, fmt.Sprintf(format, args...)) }
+	if len(locators) > 1 {
+		warn("the PodLocators %s have the address: the one that was created last counts", strings.Join(locators, " and "))
+	}
+	for _, kind := range []string{KindNodes, KindLocators} {
+		if slices.Contains(v.in.Unread, kind) && at.Source != locate.NodeAddress {
+			v.e.NotKnown = append(v.e.NotKnown, fmt.Sprintf("where the client is, since %s may not be read", kind))
+		}
+	}
+	pod := in.Pod
+	if pod == nil {
+		return
+	}
+	if at.Node != "" && pod.Spec.NodeName != at.Node {
+		warn("the pod is on node %s, and the DNS server finds its address on node %s", pod.Spec.NodeName, at.Node)
+	}
+	for _, address := range in.Addresses[1:] {
+		if other, _ := index.Lookup(address); other.Node != at.Node {
+			warn("the DNS server finds the pod's address %s elsewhere than %s: %s", address, in.Addresses[0], nodeOr(other.Node, "unknown"))
+		}
+	}
+	switch policy := pod.Spec.DNSPolicy; {
+	case policy == corev1.DNSDefault, pod.Spec.HostNetwork && policy != corev1.DNSClusterFirstWithHostNet && policy != corev1.DNSNone:
+		warn("the pod asks the DNS servers of its node, not that of the cluster (dnsPolicy %s)", policy)
+	case policy == corev1.DNSNone:
+		warn("the pod asks the DNS servers that its dnsConfig names")
+	}
+}
+
+func nodeOr(node, none string) string {
+	if node == "" {
+		return none
+	}
+	return "node " + node
+}
+
+// whereText says where the client is and how it was located.
+func (v *nameView) whereText() string {
+	c := &v.e.Client
+	if v.clientUnread() {
+		return "where the client is cannot be known here"
+	}
+	place := nodeOr(c.Node, "no node that is known")
+	if c.Zone != "" {
+		place += " in zone " + c.Zone
+	} else if c.Node != "" {
+		place += ", which has no zone"
+	}
+	switch c.Located {
+	case locate.NodeAddress.String():
+		return "the client is on " + place + ": the address is the node's own"
+	case locate.PodLocator.String():
+		by := "a PodLocator has the address"
+		if c.Locator != "" {
+			by = "the PodLocator " + c.Locator + " has the address"
+		}
+		return "the client is on " + place + ": " + by
+	case locate.PodRange.String():
+		return "the client is on " + place + ": the address is in a range of the node's pods"
+	}
+	return "where the client is is unknown: the address is no node's, no PodLocator has it, and it is in no range of a node's pods"
+}
+
+// clientUnread reports whether the client may be somewhere else, since what locates it was not read.
+func (v *nameView) clientUnread() bool {
+	return v.e.Client.Located != locate.NodeAddress.String() && slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
+}

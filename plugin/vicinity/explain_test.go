@@ -1,0 +1,250 @@
+package vicinity
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coredns/coredns/plugin/kubernetes/object"
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/names"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// drawn is a small cluster with the Service web and its alias ext, as the API has it.
+type drawn struct {
+	services map[string]*corev1.Service
+	slices   []*discoveryv1.EndpointSlice
+	groups   []*v1alpha1.EndpointGroup
+	locators []*v1alpha1.PodLocator
+}
+
+var someNodes = rapid.SampledFrom([]string{"a1", "a2", "b1", "c1", "x1", ""})
+
+// drawnAddress is one of few, so that groups, slices and pods meet.
+func drawnAddress(t *rapid.T, family int) string {
+	return addressOn(someNodes.Draw(t, "address of"), rapid.IntRange(1, 2).Draw(t, "number"), family).String()
+}
+
+func draw(t *rapid.T) *drawn {
+	d := &drawn{services: map[string]*corev1.Service{}}
+	headless := rapid.IntRange(0, 4).Draw(t, "kind") > 0
+	web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	web.Spec.ClusterIP, web.Spec.Ports = corev1.ClusterIPNone, rapid.SampledFrom([][]corev1.ServicePort{{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}, nil}).Draw(t, "ports of the Service")
+	if !headless {
+		web.Spec.ClusterIP = "10.96.0.1"
+	}
+	web.Spec.ClusterIPs = []string{web.Spec.ClusterIP}
+	ext := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ext"}}
+	ext.Spec.Type, ext.Spec.ExternalName = corev1.ServiceTypeExternalName, "web.shop.svc.cluster.local"
+	d.services["web"], d.services["ext"] = web, ext
+	tiers := rapid.SampledFrom([][]string{nil, {"*"}, {zone}, {host, zone}, {host, zone, "*"}, {"rack", "*"}, {region}})
+	for family, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		for i := range rapid.IntRange(0, 2).Draw(t, "slices") {
+			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", family, i), Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
+			slice.AddressType = kind
+			if headless && rapid.IntRange(0, 3).Draw(t, "label") > 0 {
+				slice.Labels[names.Selector] = ""
+			}
+			for range rapid.IntRange(0, 4).Draw(t, "endpoints") {
+				e := discoveryv1.Endpoint{Addresses: []string{drawnAddress(t, family)}}
+				if node := someNodes.Draw(t, "node"); node != "" {
+					e.NodeName, e.Zone = &node, new(node[:1])
+				}
+				if rapid.IntRange(0, 3).Draw(t, "ready") == 0 {
+					e.Conditions.Ready = new(false)
+				}
+				if rapid.Bool().Draw(t, "named") {
+					e.Hostname = new(rapid.SampledFrom([]string{"db-0", "db-1"}).Draw(t, "hostname"))
+				}
+				if slices.ContainsFunc(slice.Endpoints, func(o discoveryv1.Endpoint) bool { return o.Addresses[0] == e.Addresses[0] }) {
+					continue // Kubernetes has an address once in a slice
+				}
+				slice.Endpoints = append(slice.Endpoints, e)
+			}
+			for _, port := range rapid.SampledFrom([][]string{{"http"}, {"http", "grpc"}, nil}).Draw(t, "ports") {
+				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port, Port: new(int32(8000 + len(port))), Protocol: new(corev1.ProtocolTCP)})
+			}
+			d.slices = append(d.slices, slice)
+		}
+		for i := range rapid.IntRange(0, 2).Draw(t, "groups") {
+			g := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", family, i), Labels: map[string]string{names.Selector: "", v1alpha1.LabelService: "web"}}}
+			g.Spec = v1alpha1.EndpointGroupSpec{Service: "web", AddressType: [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}[family], Tiers: tiers.Draw(t, "tiers"), LocalOnly: rapid.IntRange(0, 3).Draw(t, "local") == 0}
+			for _, z := range []string{"a", "b", "c"} {
+				switch rapid.IntRange(0, 2).Draw(t, "for") {
+				case 0:
+					g.Labels[v1alpha1.LabelNotForPrefix+z] = ""
+				case 1:
+					g.Spec.Consumers = append(g.Spec.Consumers, v1alpha1.GroupConsumer{Zone: z})
+				}
+			}
+			for range rapid.IntRange(0, 3).Draw(t, "endpoints of the group") {
+				e := v1alpha1.GroupEndpoint{Address: drawnAddress(t, family), Node: someNodes.Draw(t, "node"), Domains: map[string]string{}}
+				if e.Node != "" {
+					e.Zone, e.Domains["rack"] = e.Node[:1], "rack-"+e.Node
+				}
+				g.Spec.Endpoints = append(g.Spec.Endpoints, e)
+			}
+			d.groups = append(d.groups, g)
+		}
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "locators") {
+		l := &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("pod-", i), CreationTimestamp: metav1.Unix(int64(i), 0)}}
+		l.IPs, l.NodeName = []string{rapid.SampledFrom(clients).Draw(t, "of")}, rapid.SampledFrom([]string{"a1", "b1", "gone"}).Draw(t, "node")
+		l.NodeLabels = map[string]string{zone: l.NodeName[:1], "rack": "rack-" + l.NodeName}
+		if rapid.IntRange(0, 3).Draw(t, "deleted") == 0 {
+			l.DeletionTimestamp = new(metav1.Unix(9, 0))
+		}
+		d.locators = append(d.locators, l)
+	}
+	return d
+}
+
+var clients = []string{onA1, onC1, elsewhere, "192.168.0.3", "fd03::9", "172.16.0.1"}
+
+// serve has the server know the cluster.
+func (d *drawn) serve(t testing.TB, lines ...string) *world {
+	w := newWorld(t, lines...)
+	for name, s := range d.services {
+		known, err := object.ToService(s.DeepCopy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.services[name] = known.(*object.Service)
+	}
+	for _, s := range d.slices {
+		known, err := object.EndpointSliceToEndpointsWithZones(s.DeepCopy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.endpoints["web"] = append(w.endpoints["web"], known.(*object.Endpoints))
+		if _, watched := s.Labels[names.Selector]; watched {
+			w.cluster.setSlice(s)
+		}
+	}
+	for _, g := range d.groups {
+		w.cluster.setGroup(g)
+	}
+	for _, l := range d.locators {
+		w.cluster.setLocator(l)
+	}
+	return w
+}
+
+// explain explains, and follows aliases, as the command does.
+func (d *drawn) explain(t *rapid.T, client, name, kind string, plan bool) *inspect.NameExplanation {
+	in := inspect.NameReading{Name: name, Zone: "cluster.local.", Types: []string{kind}, Plan: plan}
+	in.Client = inspect.ClientReading{Addresses: []netip.Addr{netip.MustParseAddr(client)}, Nodes: worldNodes(), Locators: d.locators}
+	if parsed, ok := names.Parse(name, []string{in.Zone}); ok {
+		_, service := parsed.ServiceName()
+		if s := d.services[service]; s != nil {
+			reading := inspect.Reading{Input: routing.Input{Service: s, Cluster: translate.NewCluster(worldNodes())}}
+			if service == "web" {
+				reading.Slices, reading.Groups = d.slices, d.groups
+			}
+			in.Service = &reading
+		}
+	}
+	e, err := inspect.ExplainName(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alias := e.Alias(); alias != "" {
+		e.Follow(d.explain(t, client, alias, kind, plan))
+	}
+	return e
+}
+
+// told is an answer as vicinity explain dns tells it.
+func told(a inspect.NameAnswer) string {
+	words := []string{map[inspect.NameResult]string{
+		inspect.ResultRecords: "records", inspect.ResultEmpty: "empty", inspect.ResultNoName: "NXDOMAIN",
+	}[a.Result]}
+	var records []string
+	for i, r := range slices.Concat(a.Records, a.Additional) {
+		word := strings.ToLower(r.Name) + " " + r.Type + " " + r.Address + strings.ToLower(r.Target)
+		if r.Type == inspect.TypeSRV {
+			word += fmt.Sprint(" ", r.Port)
+		}
+		if i >= len(a.Records) {
+			word = "+" + word
+		}
+		records = append(records, word)
+	}
+	slices.Sort(records)
+	return strings.Join(append(words, records...), "\n")
+}
+
+// answered is the same of a message.
+func answered(m *dns.Msg) string {
+	a := inspect.NameAnswer{Result: inspect.ResultEmpty}
+	record := func(rr dns.RR) inspect.NameRecord {
+		r := inspect.NameRecord{Name: ownerOf(rr), Type: dns.TypeToString[rr.Header().Rrtype]}
+		switch rr := rr.(type) {
+		case *dns.SRV:
+			r.Target, r.Port = rr.Target, int32(rr.Port)
+		case *dns.CNAME:
+			r.Target = rr.Target
+		default:
+			r.Address = addressOf(rr).String()
+		}
+		return r
+	}
+	for _, rr := range m.Answer {
+		a.Records = append(a.Records, record(rr))
+		if rr.Header().Rrtype == m.Question[0].Qtype {
+			a.Result = inspect.ResultRecords
+		}
+	}
+	for _, rr := range m.Extra {
+		a.Additional = append(a.Additional, record(rr))
+	}
+	if m.Rcode == dns.RcodeNameError {
+		a.Result = inspect.ResultNoName
+	}
+	return told(a)
+}
+
+// TestExplainAgrees asks the server and vicinity explain dns for names of all kinds in clusters of
+// all kinds.
+func TestExplainAgrees(t *testing.T) {
+	outer := t
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		plan := rapid.Bool().Draw(t, "plan")
+		var lines []string
+		if plan {
+			lines = []string{"plan"}
+		}
+		w := d.serve(outer, lines...)
+		client := rapid.SampledFrom(clients).Draw(t, "client")
+		for _, prefix := range []string{
+			"", "_http._tcp.", "_grpc._tcp.", "_ftp._tcp.", "_http._udp.", "db-0.", "10-1-0-1.", "fd01--1.", "gone.", "a.pin._zone.", "b.prefer._zone.", "z.prefer._zone.", "a.b.c.",
+			"A.Prefer._zone.", "prefer._zone.", "*.",
+		} {
+			for _, service := range []string{"web", "ext", "no"} {
+				name := prefix + service + ".shop.svc.cluster.local."
+				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
+					kind := dns.TypeToString[qtype]
+					if service == "ext" && kind == inspect.TypeSRV {
+						continue // of an alias the command tells the target only
+					}
+					want := answered(w.ask(client, name, qtype))
+					if got := told(d.explain(t, client, name, kind, plan).Answers[0]); got != want {
+						t.Fatalf("%s %s for %s, plan is %t: explained is\n%s\nanswered is\n%s", name, kind, client, plan, got, want)
+					}
+				}
+			}
+		}
+	})
+}
