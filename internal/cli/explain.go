@@ -148,15 +148,6 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 
 // inputOf reads all that the decision about a Service depends on.
 func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Reading, error) {
-	nodes, err := r.nodes(ctx)
-	if err != nil {
-		return inspect.Reading{}, err
-	}
-	return r.inputOn(ctx, name, nodes)
-}
-
-// inputOn is inputOf where the nodes are known.
-func (r *clusterReader) inputOn(ctx context.Context, name string, nodes []*corev1.Node) (inspect.Reading, error) {
 	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return inspect.Reading{}, r.notFound(ctx, name)
@@ -164,8 +155,18 @@ func (r *clusterReader) inputOn(ctx context.Context, name string, nodes []*corev
 	if err != nil {
 		return inspect.Reading{}, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
 	}
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return inspect.Reading{}, err
+	}
+	return r.inputFor(ctx, service, nodes)
+}
+
+// inputFor is inputOf where the Service and the nodes are known.
+func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, nodes []*corev1.Node) (inspect.Reading, error) {
 	in := routing.Input{Service: service, Cluster: capacity.NewCluster(nodes)}
-	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+name); err != nil {
+	var err error
+	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+service.Name); err != nil {
 		return inspect.Reading{}, err
 	}
 	if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
@@ -176,7 +177,7 @@ func (r *clusterReader) inputOn(ctx context.Context, name string, nodes []*corev
 		return inspect.Reading{}, err
 	}
 	in.Defaults = defaults[r.namespace]
-	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+name); err != nil {
+	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+service.Name); err != nil {
 		return inspect.Reading{}, err
 	}
 	settings, err := r.settings(ctx)

@@ -345,22 +345,22 @@ func (n *nameReader) withoutService(ctx context.Context, search []string) (*insp
 // mostAliases is how many names of a chain are followed, as CoreDNS does.
 const mostAliases = 10
 
-// explainWhole explains a whole name, which is one of a chain of aliases. found is false for a name
+// explainWhole explains a whole name, which is one of a chain of aliases. exists is false for a name
 // of a Service that does not exist.
-func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int) (e *inspect.NameExplanation, found bool, err error) {
+func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int) (e *inspect.NameExplanation, exists bool, err error) {
 	in := inspect.NameReading{Name: name, Zone: n.question.zone, Types: n.question.types, Plan: n.question.plan, Client: n.client}
-	found = true
+	exists = true
 	if parsed, ofService := names.Parse(name, []string{in.Zone}); ofService {
 		namespace, service := parsed.ServiceName()
 		n.in(namespace)
-		_, err := n.typed.CoreV1().Services(namespace).Get(ctx, service, metav1.GetOptions{})
+		found, err := n.typed.CoreV1().Services(namespace).Get(ctx, service, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			found = false
+			exists = false
 		case err != nil:
 			return nil, false, err
 		default:
-			reading, err := n.inputOn(ctx, service, n.client.Nodes)
+			reading, err := n.inputFor(ctx, found, n.client.Nodes)
 			if err != nil {
 				return nil, false, err
 			}
@@ -381,5 +381,5 @@ func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int)
 	if aliases == 0 {
 		e.NotKnown = append(e.NotKnown, n.missing...)
 	}
-	return e, found, nil
+	return e, exists, nil
 }

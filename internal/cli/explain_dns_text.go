@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,9 +57,9 @@ func answerText(a *inspect.NameAnswer) string {
 			text += count(int64(n), "record", "records")
 		}
 	case inspect.ResultEmpty:
-		text += "no record (NOERROR, NODATA)"
+		text += "no record (NODATA)"
 		if a.Of > 0 {
-			text += fmt.Sprintf(" of %d", a.Of)
+			text = a.Type + ": none of " + count(int64(a.Of), "record", "records") + " (NODATA)"
 		}
 	case inspect.ResultNoName:
 		text += "no such name (NXDOMAIN)"
@@ -88,7 +89,10 @@ func writeRecords(p *page, e *inspect.NameExplanation) {
 			if r.Type == inspect.TypeSRV {
 				data = strconv.Itoa(int(r.Port)) + " " + r.Target
 			}
-			table.Rows = append(table.Rows, []string{r.Name, r.Type, data, orDash(r.Zone), orDash(r.Node)})
+			row := []string{r.Name, r.Type, data, orDash(r.Zone), orDash(r.Node)}
+			if !slices.ContainsFunc(table.Rows, func(other []string) bool { return slices.Equal(other, row) }) { // an alias begins the answers of both types
+				table.Rows = append(table.Rows, row)
+			}
 		}
 	}
 	for i := range e.Answers {
@@ -145,7 +149,10 @@ func whyText(e *inspect.NameExplanation) []string {
 func ruleText(e *inspect.NameExplanation) string {
 	switch e.Rule {
 	case inspect.RuleGroups:
-		return fmt.Sprintf("the groups of the Service, of which %d of %d are for the client's zone", e.GroupsUsed, e.Groups)
+		if e.Groups == 0 {
+			return "the groups of the Service"
+		}
+		return fmt.Sprintf("the groups of the Service, %d of %d for clients in that place", e.GroupsUsed, e.Groups)
 	case inspect.RuleWhole:
 		return "a headless Service without groups: all endpoints"
 	case inspect.RuleLeftOver:
@@ -160,6 +167,8 @@ func ruleText(e *inspect.NameExplanation) string {
 		return "an external name, which is an alias"
 	case inspect.RuleOutside:
 		return "a name of another zone"
+	case inspect.RuleUnread:
+		return "not known"
 	}
 	return "a name of no Service"
 }

@@ -158,6 +158,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.GroupVersion.WithResource("routingpolicies"):        "RoutingPolicyList",
 		v1alpha1.GroupVersion.WithResource("clusterroutingpolicies"): "ClusterRoutingPolicyList",
 		v1alpha1.GroupVersion.WithResource("endpointgroups"):         "EndpointGroupList",
+		v1alpha1.GroupVersion.WithResource("podlocators"):            "PodLocatorList",
 	}
 }
 

@@ -85,6 +85,8 @@ const (
 	RuleNoService NameRule = "noService"
 	// RuleOutside is for names of other zones.
 	RuleOutside NameRule = "outsideOfZone"
+	// RuleUnread is for what depends on objects that may not be read.
+	RuleUnread NameRule = "unread"
 )
 
 // NameResult is what an answer is.
@@ -142,7 +144,7 @@ func ExplainName(in NameReading) (*NameExplanation, error) {
 	name, ofService := names.Parse(in.Name, []string{in.Zone})
 	switch {
 	case !ofService && !names.Within(in.Name, in.Zone):
-		v.leave(RuleOutside, "the name is not of the zone "+in.Zone+": the server asks elsewhere, as its Corefile says (forward)")
+		v.leave(RuleOutside, "the name is not of the zone "+strings.TrimSuffix(in.Zone, ".")+": the server asks elsewhere, as its Corefile says (forward)")
 	case !ofService:
 		v.leave(RuleNoService, "the name is of no Service: CoreDNS answers as without Vicinity")
 	case in.Service == nil:
@@ -221,6 +223,8 @@ type nameView struct {
 	counting []*v1alpha1.EndpointGroup
 	// ofService says that the records are those of the Service's endpoints, from which groups choose.
 	ofService bool
+	// anyClient says that the name decides for which place the records are.
+	anyClient bool
 }
 
 // leave says that Vicinity has nothing to do with the name, nor is it known what others make of it.
@@ -233,6 +237,7 @@ func (v *nameView) answerAll(result NameResult, why string) {
 	for _, kind := range v.types() {
 		v.e.Answers = append(v.e.Answers, NameAnswer{Type: kind, Result: result, Why: why, Records: []NameRecord{}})
 	}
+	v.dropOtherFamily()
 }
 
 func (v *nameView) types() []string {
@@ -251,7 +256,7 @@ func (v *nameView) explain() error {
 	}
 	for _, kind := range []string{KindSlices, KindGroups} {
 		if slices.Contains(v.in.Unread, kind) {
-			v.leave(v.kindOfName(), kind+" may not be read")
+			v.leave(RuleUnread, kind+" may not be read")
 			v.advise()
 			return nil
 		}
@@ -261,7 +266,7 @@ func (v *nameView) explain() error {
 	v.e.Rule, v.ofService = v.kindOfName(), v.name.IsService()
 	if zone, prefers := v.name.Preferred(); prefers && v.in.Plan && v.groups != nil && v.groups.Sliced {
 		stock = stockName{nameView: v, exists: true}
-		v.client, v.ofService = v.groups.ClientIn(zone), true
+		v.client, v.ofService, v.anyClient = v.groups.ClientIn(zone), true, true
 		v.e.Why = append(v.e.Why, "with the directive plan the name gives what a client in that zone gets of the Service's name; nothing else is known of such a client")
 	}
 	for _, kind := range v.types() {
@@ -275,7 +280,7 @@ func (v *nameView) explain() error {
 	return nil
 }
 
-// kindOfName is the rule as far as groups do not matter.
+// kindOfName is the rule, unless groups turn out to be left over.
 func (v *nameView) kindOfName() NameRule {
 	service := v.in.Service.Service
 	_, pinned := v.name.Pinned()
@@ -289,6 +294,8 @@ func (v *nameView) kindOfName() NameRule {
 		return RuleEndpoint
 	case !translate.IsHeadless(service):
 		return RuleClusterIP
+	case v.groups != nil:
+		return RuleGroups
 	}
 	return RuleWhole
 }

@@ -23,7 +23,7 @@ func (v *nameView) choose(a *NameAnswer) {
 	}
 	addresses := addressesIn(slices.Concat(a.Records, a.Additional))
 	if !v.groups.Decides(slices.Values(addresses)) {
-		if v.e.Rule == RuleWhole {
+		if v.e.Rule == RuleGroups {
 			v.e.Rule = RuleLeftOver
 		}
 		return
@@ -93,9 +93,16 @@ func (v *nameView) chosenText(a *NameAnswer, chosen nearest.Chosen) string {
 	case chosen.Tier != "":
 		return fmt.Sprintf("those that share %s=%s with the client", chosen.Tier, v.client.Value(chosen.Tier))
 	case len(a.Records) == a.Of:
-		return "the plan has all for the client's zone"
+		return "the plan has all for " + v.zoneText()
 	}
-	return "those that the plan has for the client's zone"
+	return "those that the plan has for " + v.zoneText()
+}
+
+func (v *nameView) zoneText() string {
+	if v.client.Zone == "" {
+		return "clients without a zone"
+	}
+	return "zone " + v.client.Zone
 }
 
 func (v *nameView) endpointsFor() string {
@@ -145,7 +152,7 @@ func (s *stockName) why(a *NameAnswer) string {
 // dropOtherFamily leaves out that there are no addresses of a family, unless it was asked for.
 func (v *nameView) dropOtherFamily() {
 	some := slices.ContainsFunc(v.e.Answers, func(a NameAnswer) bool { return a.Result == ResultRecords || a.Of > 0 })
-	if len(v.in.Types) > 0 {
+	if len(v.in.Types) > 0 || len(v.e.Answers) == 0 {
 		return
 	}
 	if !some {
@@ -159,10 +166,14 @@ func (v *nameView) dropOtherFamily() {
 func (v *nameView) tell() {
 	e, in, d := v.e, v.in.Service, &v.decision
 	e.AsksFor, e.Source = explain.Intent(d.Request.Intent), d.Request.Source
-	v.countGroups()
+	if !v.clientUnread() {
+		v.countGroups()
+	}
 	switch e.Rule {
 	case RuleGroups:
-		e.Why = append(e.Why, v.whereText())
+		if !v.anyClient {
+			e.Why = append(e.Why, v.whereText())
+		}
 		if d.Request.Hides != "" {
 			e.Warnings = append(e.Warnings, d.Request.Hides)
 		}
@@ -185,7 +196,9 @@ func (v *nameView) tell() {
 			e.Warnings = append(e.Warnings, fmt.Sprintf("the DNS server does not read EndpointSlice %s, which lacks the label %s: what no group has of it yet is nowhere near a client", slice.Name, names.Selector))
 		}
 	}
-	e.NotKnown = append(e.NotKnown, "which DNS server the client asks: any but vicinity-dns gives every client all")
+	if slices.ContainsFunc(e.Answers, func(a NameAnswer) bool { return len(a.Records) < a.Of }) {
+		e.NotKnown = append(e.NotKnown, "which DNS server the client asks: any but vicinity-dns gives every client all")
+	}
 }
 
 // wholeText says why there are no groups.
@@ -210,7 +223,7 @@ func (v *nameView) advise() {
 	var next []string
 	add := func(format string, args ...any) { next = append(next, fmt.Sprintf(format, args...)) }
 	for _, kind := range []string{KindSlices, KindGroups, KindNodes, KindLocators} {
-		if slices.Contains(v.in.Unread, kind) {
+		if slices.Contains(v.in.Unread, kind) && (kind != KindLocators || v.clientUnread()) {
 			add("get the right to read %s (%s)", kind, PermissionsDocument)
 		}
 	}
@@ -218,13 +231,13 @@ func (v *nameView) advise() {
 	if in.Stopped != "" && (decides || v.undelivered()) {
 		add("have vicinity-controller run: %s (%s)", in.Stopped, runbookController)
 	}
-	if decides && !v.clientUnread() && v.e.Client.Located == "unknown" && len(v.e.Keys) > 0 {
+	if decides && !v.clientUnread() && v.e.Client.Located == unlocated && !v.anyClient && len(v.e.Keys) > 0 {
 		add("find out what has the address %s (%s)", v.e.Client.Address, runbookLocation)
 	}
 	if pod := v.in.Client.Pod; pod != nil && v.client.Node != "" && pod.Spec.NodeName != v.client.Node {
 		add("find out why the address is found on another node (%s)", runbookLocation)
 	}
-	if decides && v.client.Node != "" {
+	if decides && slices.ContainsFunc(v.in.Client.Nodes, func(n *corev1.Node) bool { return n.Name == v.client.Node }) {
 		for _, key := range v.e.Keys {
 			if key.Value == "" && key.Key != topology.Anywhere {
 				add("label node %s with %s, if it is in such a place", v.client.Node, key.Key)
@@ -237,7 +250,7 @@ func (v *nameView) advise() {
 	switch {
 	case decides && none(ResultEmpty) && len(next) == 0:
 		add("run a pod of the Service near the client, or end the keys with %s", topology.Anywhere)
-	case v.e.Rule == RuleWhole && none(ResultNoName) && v.name.Prefix == "":
+	case (decides || v.e.Rule == RuleWhole) && none(ResultNoName) && v.name.Prefix == "":
 		add("run ready pods that the Service selects")
 	}
 	if (decides || v.undelivered()) && in.Stopped == "" && len(in.pending(v.decision)) > 0 {

@@ -111,7 +111,7 @@ func nodeOr(node, none string) string {
 func (v *nameView) whereText() string {
 	c := &v.e.Client
 	if v.clientUnread() {
-		return "where the client is cannot be known here"
+		return "the place of the client cannot be known here"
 	}
 	place := nodeOr(c.Node, "no node that is known")
 	if c.Zone != "" {
@@ -131,10 +131,13 @@ func (v *nameView) whereText() string {
 	case locate.PodRange.String():
 		return "the client is on " + place + ": the address is in a range of the node's pods"
 	}
-	return "where the client is is unknown: the address is no node's, no PodLocator has it, and it is in no range of a node's pods"
+	return "the place of the client is not known: the address is no node's, no PodLocator has it, and it is in no range of a node's pods"
 }
+
+// unlocated is the word for clients that nothing locates.
+var unlocated = locate.Source(0).String()
 
 // clientUnread reports whether the client may be somewhere else, since what locates it was not read.
 func (v *nameView) clientUnread() bool {
-	return v.e.Client.Located != locate.NodeAddress.String() && slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
+	return !v.anyClient && v.e.Client.Located != locate.NodeAddress.String() && slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
 }

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+func namedNode(name, zone, address, podRange string) *corev1.Node {
+	node := aNode(name, zone, "4", "")
+	node.Labels[corev1.LabelHostname] = name
+	node.Spec.PodCIDRs = []string{podRange}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	return node
+}
+
+func namedPod(name, node, address string, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	pod.Spec.NodeName, pod.Spec.DNSPolicy = node, corev1.DNSClusterFirst
+	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, address
+	for _, do := range change {
+		do(pod)
+	}
+	return pod
+}
+
+func namedSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	slice.Labels[corev1.IsHeadlessService] = ""
+	return slice
+}
+
+// newNamedCluster has three zones of two nodes, headless Services with the groups that the controller
+// writes for them, others, and pods that ask for them.
+func newNamedCluster(t *testing.T) *fakeCluster {
+	t.Helper()
+	keys := func(keys ...string) map[string]string {
+		return map[string]string{v1alpha1.AnnotationTopologyKeys: strings.Join(keys, ",")}
+	}
+	var nodes []*corev1.Node
+	var objects []runtime.Object
+	for i, letter := range []string{"a", "b", "c"} {
+		for n := range 2 {
+			node := namedNode(fmt.Sprintf("node-%s%d", letter, n+1), "zone-"+letter, fmt.Sprintf("192.0.2.%d", 2*i+n+1), fmt.Sprintf("10.%d.%d.0/24", i, n+100))
+			nodes, objects = append(nodes, node), append(objects, node)
+		}
+	}
+	members := aSlice("shop", "db", "a=1", "b=1")
+	for i := range members.Endpoints {
+		members.Endpoints[i].Hostname = new(fmt.Sprintf("db-%d", i))
+	}
+	withPort := aService("shop", "vip", nil)
+	withPort.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}
+	alias := aService("shop", "alias", nil)
+	alias.Spec.Type, alias.Spec.ClusterIP, alias.Spec.ExternalName = corev1.ServiceTypeExternalName, "", "near.shop.svc.cluster.local"
+	outside := aService("shop", "outside", nil)
+	outside.Spec.Type, outside.Spec.ClusterIP, outside.Spec.ExternalName = corev1.ServiceTypeExternalName, "", "www.example.com"
+	services := []*corev1.Service{
+		headless(aService("shop", "near", keys(topology.Hostname, topology.Zone, topology.Anywhere))),
+		headless(aService("shop", "hard", keys(topology.Hostname, topology.Zone))),
+		headless(aService("shop", "spread", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})),
+		headless(aService("shop", "racks", keys("example.com/rack", topology.Anywhere))),
+		headless(aService("shop", "db", nil)),
+		headless(aService("shop", "plain", nil)),
+		headless(aService("shop", "empty", keys(topology.Zone))),
+		headless(aService("shop", "fresh", keys(topology.Zone))),
+		withPort, alias, outside,
+	}
+	eps := map[string]*discoveryv1.EndpointSlice{
+		"near": aSlice("shop", "near", "a=1", "b=2", "c=1"), "hard": aSlice("shop", "hard", "a=1", "b=2"), "spread": aSlice("shop", "spread", "a=6", "b=4", "c=2"),
+		"racks": aSlice("shop", "racks", "a=1", "b=1"), "db": members, "plain": aSlice("shop", "plain", "a=1", "b=1"), "fresh": aSlice("shop", "fresh", "a=1", "b=1"),
+	}
+	policy := &v1alpha1.RoutingPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RoutingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "peers"},
+		Spec:       v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Mode: v1alpha1.Prefer, Level: v1alpha1.Zone},
+	}
+	own := []runtime.Object{inAPI(t, policy)}
+	for _, service := range services {
+		in := routing.Input{Service: service, Cluster: capacity.NewCluster(nodes), Settings: routing.DefaultSettings(), Policies: []*v1alpha1.RoutingPolicy{policy}}
+		if slice := eps[service.Name]; slice != nil {
+			in.Slices = append(in.Slices, namedSlice(slice))
+			objects = append(objects, slice)
+		}
+		objects = append(objects, service)
+		d, err := routing.Decide(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if service.Name == "fresh" || d.Delivery != "groups" && len(d.Families) == 0 {
+			continue
+		}
+		for i, group := range routing.Groups(in, d, routing.GroupState{}).Create {
+			group.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"}
+			group.Name = fmt.Sprintf("%s-%d", service.Name, i)
+			own = append(own, inAPI(t, group))
+		}
+	}
+	for name, of := range map[string][]string{"cached": {"10.9.0.7", "node-b1"}, "lost": {"10.9.0.8", ""}, "first": {"10.9.0.9", "node-a1"}, "second": {"10.9.0.9", "node-b1"}} {
+		locator := &v1alpha1.PodLocator{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodLocator"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, IPs: of[:1], NodeName: of[1],
+		}
+		own = append(own, inAPI(t, locator))
+	}
+	objects = append(objects, aController(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "attic"}},
+		namedPod("client-a", "node-a2", "10.0.101.7"), namedPod("client-b", "node-b1", "10.1.100.7"), namedPod("cached", "node-b1", "10.9.0.7"),
+		namedPod("second", "node-b1", "10.9.0.9"), namedPod("moved", "node-c1", "10.0.101.9"), namedPod("unknown", "node-c1", "10.77.0.1"),
+		namedPod("agent", "node-c1", "192.0.2.5", func(p *corev1.Pod) { p.Spec.HostNetwork = true }),
+		namedPod("pending", "", ""), namedPod("job", "node-a1", "10.0.100.9", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+	)
+	return &fakeCluster{
+		typed: fake.NewClientset(objects...), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), own...),
+	}
+}
+
+func inAPI(t *testing.T, object any) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+func TestExplainDNSGolden(t *testing.T) {
+	for _, test := range []struct{ name, args string }{
+		{"same-zone.txt", "near --from shop/client-b"},
+		{"same-zone.json", "near --from shop/client-b -o json"},
+		{"anywhere.txt", "near.shop.svc.cluster.local --from shop/unknown --type A"},
+		{"node-address.txt", "near --from 192.0.2.3"},
+		{"host-network.txt", "near --from agent"},
+		{"locator.txt", "near.shop --from shop/cached"},
+		{"two-locators.txt", "near.shop --from shop/second"},
+		{"moved.txt", "near.shop --from shop/moved"},
+		{"hard-none.txt", "hard --from 10.2.100.9"},
+		{"hard-unknown.txt", "hard --from 203.0.113.7"},
+		{"planned.txt", "spread --from shop/client-b"},
+		{"planned-srv.txt", "_http._tcp.spread --from shop/client-b --type srv"},
+		{"prefer.txt", "zone-c.prefer._zone.spread --from shop/client-b"},
+		{"prefer-plan.txt", "zone-c.prefer._zone.spread --from shop/client-b --plan"},
+		{"missing-label.txt", "racks --from shop/client-a"},
+		{"peers.txt", "db --from shop/client-b"},
+		{"endpoint.txt", "db-1.db --from shop/client-a"},
+		{"no-endpoint.txt", "db-7.db --from shop/client-a"},
+		{"plain.txt", "plain --from shop/client-a"},
+		{"not-written.txt", "fresh --from shop/client-a"},
+		{"empty.txt", "empty --from shop/client-a"},
+		{"cluster-ip.txt", "vip.shop --from shop/client-a"},
+		{"alias.txt", "alias --from shop/client-b"},
+		{"alias-outside.txt", "outside --from shop/client-b"},
+		{"outside.txt", "www.example.com --from shop/client-b"},
+		{"of-a-pod.txt", "10-0-0-1.shop.pod.cluster.local --from shop/client-b"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := newNamedCluster(t).run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			compareGolden(t, "explain-dns", test.name, stdout)
+		})
+	}
+}
+
+func TestExplainDNSErrors(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", 2, "no name is given; give one such as web.shop, and --from with a pod or an address"},
+		{"near far --from client-b", 2, `unexpected argument "far": one name is explained at a time`},
+		{"near", 2, "--from is missing: it must be a pod as NAMESPACE/NAME or NAME, or an address such as 10.1.0.7"},
+		{"near --from 10.0.0.0/24", 2, `--from "10.0.0.0/24" is a range; it must be a pod`},
+		{"near --from shop/a/b", 2, `--from "shop/a/b" is neither; it must be a pod`},
+		{"near --from Shop/a", 2, `--from "Shop/a" is neither`},
+		{"near --from client-b --type MX", 2, `--type "MX" is not explained; it must be A, AAAA or SRV`},
+		{"near --from client-b --zone a_b", 2, `--zone "a_b" is no domain; it must be that of the cluster, such as cluster.local`},
+		{"near --from client-b -o xml", 2, `--output "xml" is unknown; it must be text, json or yaml`},
+		{"a..b --from client-b", 2, `name "a..b" is no DNS name; it must be labels of 1 to 63 characters with dots between them`},
+		{strings.Repeat("x", 64) + " --from client-b", 2, "is no DNS name"},
+		{strings.Repeat("x.", 130) + "x --from client-b", 2, "has 261 characters; it must have at most 253"},
+		{"near --from clientb", 1, `no pod "clientb" is in namespace "shop"; did you mean client-b`},
+		{"near --from attic/x", 1, `no pod "x" is in namespace "attic"; it has none`},
+		{"near --from gone/x", 1, `there is no namespace "gone"`},
+		{"near --from pending", 1, "pod shop/pending has no address yet; wait until it runs, or give an address"},
+		{"near --from job", 1, "pod shop/job has finished and asks for nothing any more"},
+		{"neer --from client-b", 1, `no Service "neer" is in namespace "shop"; did you mean near`},
+		{"neer.shop --from client-b", 1, `no Service "neer" is in namespace "shop"; did you mean near`},
+		{"neer.shop.svc.cluster.local. --from client-b", 1, `no Service "neer" is in namespace "shop"`},
+		{"near --from 192.0.2.3 -n attic", 1, `no Service "near" is in namespace "attic"; one of that name is in shop`},
+	} {
+		code, stdout, stderr := newNamedCluster(t).run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
+		if code != test.code || !strings.Contains(stderr, test.want) || stdout != "" {
+			t.Errorf("%q: code %d, %q, want %d and %q", test.args, code, stderr, test.code, test.want)
+		}
+	}
+}
+
+// What may not be read makes the answer unknown where it matters, and is named.
+func TestExplainDNSForbidden(t *testing.T) {
+	for _, test := range []struct{ resource, args, golden string }{
+		{"podlocators", "near --from cached", "no-locators.txt"},
+		{"podlocators", "near --from 192.0.2.3", "no-locators-needed.txt"},
+		{"endpointgroups", "near --from client-b", "no-groups.txt"},
+		{"nodes", "near --from client-b", "no-nodes.txt"},
+	} {
+		c := newNamedCluster(t)
+		c.refuse(test.resource, forbidden(v1alpha1.GroupVersion.Group, test.resource))
+		code, stdout, stderr := c.run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
+		if code != 0 {
+			t.Fatalf("%s: code %d: %s", test.resource, code, stderr)
+		}
+		compareGolden(t, "explain-dns", test.golden, stdout)
+	}
+	c := newNamedCluster(t)
+	c.refuse("services", forbidden("", "services"))
+	code, _, stderr := c.run(context.Background(), "explain", "dns", "near", "--from", "client-b")
+	if code != 1 || !strings.Contains(stderr, "reading Services: it is not allowed") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	c = newNamedCluster(t)
+	c.refuse("podlocators", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("podlocators").GroupResource(), ""))
+	if _, stdout, _ := c.run(t.Context(), "explain", "dns", "near", "--from", "client-b"); !strings.Contains(stdout, "A: 1 of 4 records") {
+		t.Errorf("without the API of PodLocators:\n%s", stdout)
+	}
+}
