@@ -24,12 +24,22 @@ type cluster struct {
 	reading sync.RWMutex
 	known   map[string]*names.Service
 
-	writing sync.Mutex
+	// pace is for how long changes are gathered, zero for not at all.
+	pace time.Duration
+
+	writing sync.Mutex // for all below, but for what is atomic
 	parts   map[string]*parts
+	// stale are the Services, by "name.namespace", whose parts have changed since they were made.
+	stale map[string]bool
+	due   bool // they are made anew soon
 
 	changed atomic.Int64 // seconds since 1970
 	missing atomic.Int32 // resources that were not listed yet
 }
+
+// remakePace is how long a change may take to be seen, so that a burst of changes, as of a rollout, makes a
+// Service anew a few times and not for each of its slices and groups.
+const remakePace = 50 * time.Millisecond
 
 // parts are the objects that a service is made of.
 type parts struct {
@@ -38,7 +48,7 @@ type parts struct {
 }
 
 func newCluster() *cluster {
-	return &cluster{where: locate.New(), known: map[string]*names.Service{}, parts: map[string]*parts{}}
+	return &cluster{where: locate.New(), known: map[string]*names.Service{}, parts: map[string]*parts{}, stale: map[string]bool{}, pace: remakePace}
 }
 
 // synced reports whether all resources were listed once.
@@ -66,7 +76,8 @@ func (c *cluster) service(name string) *names.Service {
 	return c.known[string(lower[:len(name)])]
 }
 
-// change changes the parts of a Service, and makes it anew.
+// change changes the parts of a Service. The Service is made anew once for all changes of a while,
+// by a writer: no query waits for that.
 func (c *cluster) change(namespace, name string, do func(*parts)) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -80,14 +91,52 @@ func (c *cluster) change(namespace, name string, do func(*parts)) {
 	if len(p.groups) == 0 && len(p.slices) == 0 {
 		delete(c.parts, key)
 	}
-	made := p.service()
+	c.stale[key] = true
+	switch {
+	case !c.synced(): // listed does it
+	case c.pace == 0:
+		c.remake()
+	case !c.due:
+		c.due = true
+		time.AfterFunc(c.pace, func() {
+			c.writing.Lock()
+			defer c.writing.Unlock()
+			c.due = false
+			c.remake()
+		})
+	}
+}
+
+// listed says that one more resource was listed. Once all were, queries find all Services.
+func (c *cluster) listed() {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.missing.Load() == 1 {
+		c.remake()
+	}
+	c.missing.Add(-1)
+}
+
+// remake makes the Services anew whose parts have changed. The caller has the lock for writing.
+func (c *cluster) remake() {
+	made := make(map[string]*names.Service, len(c.stale))
+	for key := range c.stale {
+		if p := c.parts[key]; p != nil {
+			made[key] = p.service()
+		} else {
+			made[key] = nil
+		}
+	}
+	clear(c.stale)
 	c.changed.Store(time.Now().Unix())
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	if made == nil {
-		delete(c.known, key)
-	} else {
-		c.known[key] = made
+	for key, s := range made {
+		if s == nil {
+			delete(c.known, key)
+		} else {
+			c.known[key] = s
+		}
 	}
 }
 

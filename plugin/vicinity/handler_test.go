@@ -568,7 +568,7 @@ func TestUnsyncedPlan(t *testing.T) {
 		}
 	}
 	w.cluster.setGroup(group)
-	w.cluster.missing.Store(0)
+	w.cluster.listed()
 	if got := brief(w.ask(onA1, prefer+webName, dns.TypeA)); got != "b1/1" {
 		t.Errorf("got %q", got)
 	}
