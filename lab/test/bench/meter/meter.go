@@ -1,5 +1,5 @@
-// Package meter has what the benchmarks share: it reads what a process consumes, picks
-// quantiles, and does many things at a time.
+// Package meter has what the benchmarks share: it starts programs, reads what a process and
+// the machine consume, picks quantiles, and does many things at a time.
 package meter
 
 import (

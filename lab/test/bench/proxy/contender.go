@@ -2,20 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
-	"time"
 
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/shape"
@@ -36,63 +31,8 @@ const (
 	metricsPort = 10267
 )
 
-// program is a process of the benchmark.
-type program struct {
-	name    string
-	command *exec.Cmd
-	log     *os.File
-	began   time.Time
-	ended   chan struct{}
-	// told says that it was told to end.
-	told atomic.Bool
-}
-
-// start starts a program, in a network namespace unless that is empty. If it ends by
-// itself, so does the context.
-func start(name, namespace, folder string, lost context.CancelCauseFunc, args ...string) (*program, error) {
-	p := &program{name: name, ended: make(chan struct{})}
-	var err error
-	if p.log, err = os.OpenFile(filepath.Join(folder, name+".log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
-		return nil, err
-	}
-	p.command = exec.Command(args[0], args[1:]...)
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	// What interrupts this program is not meant for the others.
-	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	begin := func() error {
-		p.began = time.Now()
-		return p.command.Start()
-	}
-	if namespace == "" {
-		err = begin()
-	} else {
-		err = fabric.InNamespace(namespace, begin)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting %s: %w", name, err), p.log.Close())
-	}
-	go func() {
-		defer close(p.ended)
-		if err := p.command.Wait(); !p.told.Load() {
-			lost(fmt.Errorf("%s ended (%w): %s", name, err, meter.LogEnd(p.log)))
-		}
-	}()
-	return p, nil
-}
-
-// stop ends a program and waits for its end. It is to be called once.
-func (p *program) stop() error {
-	p.told.Store(true)
-	err := p.command.Process.Signal(syscall.SIGTERM)
-	if errors.Is(err, os.ErrProcessDone) {
-		err = nil
-	}
-	<-p.ended
-	return errors.Join(err, p.log.Close())
-}
-
 // contend starts a proxy on a node, with more flags.
-func (b *bench) contend(who string, node shape.Node, flags ...string) (*program, error) {
+func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Program, error) {
 	c := b.cluster
 	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
 	kubeconfig := c.dir.ComponentKubeconfig("kube-proxy")
@@ -102,7 +42,7 @@ func (b *bench) contend(who string, node shape.Node, flags ...string) (*program,
 	}
 	if who == kubeProxy {
 		// With its defaults, but for what belongs to the kernel as a whole.
-		return start(who, namespace, b.folder, b.lost, filepath.Join(b.bin, "vicinity-kubernetes"), kubeProxy,
+		return meter.Start(who, namespace, b.folder, b.lost, filepath.Join(b.bin, "vicinity-kubernetes"), kubeProxy,
 			"--kubeconfig="+kubeconfig, "--hostname-override="+node.Name, "--proxy-mode=nftables",
 			"--cluster-cidr="+strings.Join(cidrs, ","), "--detect-local-mode=ClusterCIDR",
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0")
@@ -112,7 +52,7 @@ func (b *bench) contend(who string, node shape.Node, flags ...string) (*program,
 		"--cluster-cidr=" + strings.Join(cidrs, ","), "--healthz-bind-address=:" + strconv.Itoa(healthPort),
 		"--metrics-bind-address=:" + strconv.Itoa(metricsPort), "--lease-namespace=vicinity-system", "--conntrack-accounting",
 	}
-	return start(who, namespace, b.folder, b.lost, slices.Concat(args, flags, b.flags)...)
+	return meter.Start(who, namespace, b.folder, b.lost, slices.Concat(args, flags, b.flags)...)
 }
 
 // clear takes the rules of both proxies from a node.
@@ -148,5 +88,5 @@ func (b *bench) metric(ctx context.Context, name, label string) (float64, error)
 		return 0, fmt.Errorf("reading the metrics of vicinity-proxy: %w", err)
 	}
 	defer response.Body.Close()
-	return sumMetric(response.Body, name, label)
+	return meter.SumMetric(response.Body, name, label)
 }

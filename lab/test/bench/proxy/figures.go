@@ -55,7 +55,7 @@ type contest struct {
 }
 
 // look notes the load of the machine.
-func (c *contest) look() { c.loads = append(c.loads, loadNow()) }
+func (c *contest) look() { c.loads = append(c.loads, meter.LoadNow()) }
 
 // received is what a proxy got and holds.
 type received struct {

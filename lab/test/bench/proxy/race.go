@@ -55,7 +55,7 @@ func (b *bench) raceOnce(ctx context.Context, target end, peerNode, ownNode shap
 			return failed
 		}
 		defer func() {
-			err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx), one.node))
+			err = errors.Join(err, proxy.Stop(), b.clear(context.WithoutCancel(ctx), one.node))
 		}()
 		namespace := shape.NodeNamespace(b.cluster.Shape().Name, one.node.Index)
 		limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", one.who))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
 const (
@@ -57,7 +58,7 @@ type bench struct {
 // run runs the benchmark and prints what came of it.
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	b := &bench{options: o, begun: time.Now()}
-	if b.figures.machine, err = describeMachine(); err != nil {
+	if b.figures.machine, err = meter.DescribeMachine(); err != nil {
 		return err
 	}
 	b.say("%s", b.figures.machine)
@@ -116,7 +117,7 @@ func (b *bench) say(format string, args ...any) {
 // of Services over keeps the API server busy for a while after the last of them.
 func (b *bench) rest(ctx context.Context) error {
 	b.say("wait until the machine is quiet")
-	calm, err := quiet(ctx)
+	calm, err := meter.Quiet(ctx)
 	if err == nil && !calm {
 		b.say("others keep the machine busy")
 	}
@@ -132,7 +133,7 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 		return b.measurePeer(ctx, figures)
 	}
 	return b.withController(ctx, true, func(stop func() error) error {
-		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
+		return b.withProxy(ctx, vicinity, figures, func(p *meter.Program) error {
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
 				return err
 			}
@@ -167,7 +168,7 @@ func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 	if err := b.handBack(ctx); err != nil {
 		return err
 	}
-	return b.withProxy(ctx, kubeProxy, figures, func(p *program) error {
+	return b.withProxy(ctx, kubeProxy, figures, func(p *meter.Program) error {
 		if err := b.rest(ctx); err != nil {
 			return err
 		}
@@ -191,8 +192,8 @@ func (b *bench) handBack(ctx context.Context) error {
 
 // finish measures what a proxy holds, and how long connections by its rules take, beside
 // those that go to the endpoint itself.
-func (b *bench) finish(ctx context.Context, p *program, figures *contest) error {
-	held, err := p.memory()
+func (b *bench) finish(ctx context.Context, p *meter.Program, figures *contest) error {
+	held, err := p.Memory()
 	if err != nil {
 		return err
 	}
@@ -241,12 +242,12 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 		// A Service is handed over when the proxies of all these nodes have it.
 		"--proxy-nodes", corev1.LabelHostname + "=" + b.cluster.node.Name,
 	}
-	controller, err := start("controller", "", b.folder, b.lost, args...)
+	controller, err := meter.Start("controller", "", b.folder, b.lost, args...)
 	if err != nil {
 		return err
 	}
 	b.handed = groups
-	stop := sync.OnceValue(controller.stop)
+	stop := sync.OnceValue(controller.Stop)
 	defer func() { err = errors.Join(err, stop()) }()
 	what := "Services go to vicinity-proxy"
 	if !groups {
@@ -283,7 +284,7 @@ func (b *bench) served(ctx context.Context, number int) error {
 
 // withProxy runs a proxy on a node without rules, measures how long it takes to write the
 // first of them, and does something meanwhile.
-func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do func(*program) error) (err error) {
+func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do func(*meter.Program) error) (err error) {
 	if err := b.clear(ctx, b.cluster.node); err != nil {
 		return err
 	}
@@ -299,10 +300,10 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, proxy.stop(), b.clear(context.WithoutCancel(ctx), b.cluster.node)) }()
+	defer func() { err = errors.Join(err, proxy.Stop(), b.clear(context.WithoutCancel(ctx), b.cluster.node)) }()
 	limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", who))
 	defer cancel()
-	took, err := b.prober.until(limited, aim{to: b.cluster.live, want: end.letter, inRow: 1, pause: often}, proxy.began)
+	took, err := b.prober.until(limited, aim{to: b.cluster.live, want: end.letter, inRow: 1, pause: often}, proxy.Began)
 	if err != nil {
 		return err
 	}
@@ -395,8 +396,8 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 }
 
 // costs measures what changes cost a proxy, with all else that it does meanwhile.
-func (b *bench) costs(p *program, figures *contest, do func() (int, error)) error {
-	before, err := p.cpu()
+func (b *bench) costs(p *meter.Program, figures *contest, do func() (int, error)) error {
+	before, err := p.CPU()
 	if err != nil {
 		return err
 	}
@@ -404,7 +405,7 @@ func (b *bench) costs(p *program, figures *contest, do func() (int, error)) erro
 	if err != nil {
 		return err
 	}
-	after, err := p.cpu()
+	after, err := p.CPU()
 	figures.cpu += after - before
 	figures.costed += number
 	return err
@@ -440,10 +441,10 @@ func (b *bench) measureWeights(ctx context.Context) error {
 	defer figures.look()
 	return b.withController(ctx, true, func(func() error) error {
 		// Services that are kube-proxy's are handed over only while a proxy runs.
-		if err := b.withProxy(ctx, vicinity, &contest{}, func(*program) error { return b.weightsSettled(ctx) }); err != nil {
+		if err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.weightsSettled(ctx) }); err != nil {
 			return err
 		}
-		return b.withProxy(ctx, vicinity, figures, func(p *program) error {
+		return b.withProxy(ctx, vicinity, figures, func(p *meter.Program) error {
 			if err := b.rest(ctx); err != nil {
 				return err
 			}
@@ -502,7 +503,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 	zones := len(b.cluster.Shape().Zones)
 	return b.withController(ctx, true, func(func() error) error {
 		// Services that are kube-proxy's are handed over only while a proxy runs.
-		err := b.withProxy(ctx, vicinity, &contest{}, func(*program) error { return b.subsetsSettled(ctx, zones) })
+		err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.subsetsSettled(ctx, zones) })
 		if err != nil {
 			return err
 		}
@@ -515,15 +516,15 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 			if _, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
 				return err
 			}
-			err := b.withProxy(ctx, vicinity, &contest{}, func(p *program) (err error) {
+			err := b.withProxy(ctx, vicinity, &contest{}, func(p *meter.Program) (err error) {
 				if one.into.bytes, err = b.metric(ctx, "vicinity_proxy_received_bytes_total", `resource="endpointgroups"`); err != nil {
 					return err
 				}
 				if one.into.endpoints, err = b.metric(ctx, "vicinity_proxy_endpoints", `family="IPv4"`); err != nil {
 					return err
 				}
-				one.into.load = loadNow()
-				one.into.memory, err = p.memory()
+				one.into.load = meter.LoadNow()
+				one.into.memory, err = p.Memory()
 				return err
 			})
 			if err != nil {
@@ -570,14 +571,14 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 // long it takes until all are programmed.
 func (b *bench) measureCrowd(ctx context.Context) error {
 	return b.withController(ctx, true, func(func() error) error {
-		return b.withProxy(ctx, vicinity, &contest{}, func(p *program) error {
+		return b.withProxy(ctx, vicinity, &contest{}, func(p *meter.Program) error {
 			limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the endpoints take too long"))
 			defer cancel()
 			before, err := b.metric(limited, "vicinity_proxy_endpoints", `family="IPv4"`)
 			if err != nil {
 				return err
 			}
-			cpu, err := p.cpu()
+			cpu, err := p.CPU()
 			if err != nil {
 				return err
 			}
@@ -603,13 +604,13 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 				case <-ticker.C:
 				}
 			}
-			b.figures.crowd, b.figures.crowded, b.figures.crowdLoad = b.endpoints, time.Since(begun), loadNow()
-			spent, err := p.cpu()
+			b.figures.crowd, b.figures.crowded, b.figures.crowdLoad = b.endpoints, time.Since(begun), meter.LoadNow()
+			spent, err := p.CPU()
 			if err != nil {
 				return err
 			}
 			b.figures.crowdCPU = spent - cpu
-			b.figures.crowdMemory, err = p.memory()
+			b.figures.crowdMemory, err = p.Memory()
 			return err
 		})
 	})

@@ -1,4 +1,4 @@
-package main
+package meter
 
 import (
 	"context"
@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describeMachine says on what figures are taken.
-func describeMachine() (string, error) {
+// DescribeMachine says on what figures are taken.
+func DescribeMachine() (string, error) {
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d CPUs, Linux %s, %s, load %s before the lab is up",
-		runtime.NumCPU(), unix.ByteSliceToString(system.Release[:]), runtime.Version(), loadNow()), nil
+		runtime.NumCPU(), unix.ByteSliceToString(system.Release[:]), runtime.Version(), LoadNow()), nil
 }
 
-// loadNow is how many threads ran or wanted to, as a mean over the last minute, in words
+// LoadNow is how many threads ran or wanted to, as a mean over the last minute, in words
 // of the kernel.
-func loadNow() string {
+func LoadNow() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "unknown"
@@ -72,8 +72,8 @@ const (
 	quietTime = 5 * time.Minute
 )
 
-// quiet waits until the machine has done what there was to do, and says whether it has.
-func quiet(ctx context.Context) (bool, error) {
+// Quiet waits until the machine has done what there was to do, and says whether it has.
+func Quiet(ctx context.Context) (bool, error) {
 	read := func() (ticks, error) {
 		text, err := os.ReadFile("/proc/stat")
 		if err != nil {

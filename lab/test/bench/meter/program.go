@@ -1,0 +1,102 @@
+package meter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"vicinity.dev/vicinity/lab/fabric"
+)
+
+// Program is a process that a benchmark started.
+type Program struct {
+	name    string
+	command *exec.Cmd
+	log     *os.File
+	// Began is when it was started.
+	Began time.Time
+	ended chan struct{}
+	// told says that it was told to end.
+	told atomic.Bool
+}
+
+// Start starts a program, in a network namespace unless that is empty. If it ends by
+// itself, so does the context.
+func Start(name, namespace, folder string, lost context.CancelCauseFunc, args ...string) (*Program, error) {
+	p := &Program{name: name, ended: make(chan struct{})}
+	var err error
+	if p.log, err = os.OpenFile(filepath.Join(folder, name+".log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
+		return nil, err
+	}
+	p.command = exec.Command(args[0], args[1:]...)
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	// What interrupts this program is not meant for the others.
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	begin := func() error {
+		p.Began = time.Now()
+		return p.command.Start()
+	}
+	if namespace == "" {
+		err = begin()
+	} else {
+		err = fabric.InNamespace(namespace, begin)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", name, err), p.log.Close())
+	}
+	go func() {
+		defer close(p.ended)
+		if err := p.command.Wait(); !p.told.Load() {
+			lost(fmt.Errorf("%s ended (%w): %s", name, err, LogEnd(p.log)))
+		}
+	}()
+	return p, nil
+}
+
+// Stop ends a program and waits for its end. It is called once.
+func (p *Program) Stop() error {
+	p.told.Store(true)
+	err := p.command.Process.Signal(syscall.SIGTERM)
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	<-p.ended
+	return errors.Join(err, p.log.Close())
+}
+
+// CPU is the time that a program has computed, and the processes that it started and
+// that ended. Its own is exact, that of others as exact as the kernel counts it.
+func (p *Program) CPU() (time.Duration, error) {
+	pid := p.command.Process.Pid
+	total, err := CPU(pid, Children)
+	if err != nil {
+		return 0, err
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it ended
+		}
+		var nanoseconds int64
+		if _, err := fmt.Sscan(string(text), &nanoseconds); err != nil {
+			return 0, fmt.Errorf("reading %s: %w", thread, err)
+		}
+		total += time.Duration(nanoseconds)
+	}
+	return total, nil
+}
+
+// Memory is what a program holds, in bytes.
+func (p *Program) Memory() (int64, error) {
+	return Memory(p.command.Process.Pid, Resident)
+}
