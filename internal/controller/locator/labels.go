@@ -13,8 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -47,7 +49,7 @@ func (k labelKeys) of(node *corev1.Node) map[string]string {
 	return copied
 }
 
-// gatherTime is how long changes of Services and policies are collected.
+// gatherTime is how long changes of Services and policies are gathered.
 const gatherTime = time.Second
 
 // labelWatcher keeps the keys, and requeues all pods when there are new ones.
@@ -55,12 +57,11 @@ type labelWatcher struct {
 	client  client.Client
 	given   []string
 	keys    atomic.Pointer[labelKeys]
-	changed chan struct{}
-	gather  time.Duration
+	changes *shell.Gatherer
 }
 
 func newLabelWatcher(c client.Client, given []string) *labelWatcher {
-	return &labelWatcher{client: c, given: given, changed: make(chan struct{}, 1), gather: gatherTime}
+	return &labelWatcher{client: c, given: given, changes: shell.NewGatherer(gatherTime)}
 }
 
 // derived reports whether Services and policies say which keys there are.
@@ -126,48 +127,23 @@ func keysNamedBy(object client.Object) []string {
 func (w *labelWatcher) handler() handler.EventHandler {
 	notice := func(object client.Object) {
 		if len(keysNamedBy(object)) > 0 {
-			w.notice()
+			w.changes.Notice()
 		}
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) { notice(e.Object) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
 			if !slices.Equal(keysNamedBy(e.ObjectOld), keysNamedBy(e.ObjectNew)) {
-				w.notice()
+				w.changes.Notice()
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { notice(e.Object) },
 	}
 }
 
-func (w *labelWatcher) notice() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
-
-// run follows the keys until the context ends.
-func (w *labelWatcher) run(ctx context.Context, q queue) error {
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-w.changed:
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(w.gather):
-			}
-			if err := w.refresh(ctx, q); err != nil {
-				log.FromContext(ctx).Error(err, "reading the topology keys of Services and policies")
-				w.notice()
-			}
-		}
-	}()
-	return nil
+// source follows the keys.
+func (w *labelWatcher) source() source.Source {
+	return w.changes.Source("reading the topology keys of Services and policies", w.refresh)
 }
 
 // refresh reads the keys anew and requeues all pods if there are more than before.

@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -189,7 +188,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		b = b.Watches(&corev1.Service{}, r.labels.handler()).
 			Watches(&v1alpha1.RoutingPolicy{}, r.labels.handler()).
 			Watches(&v1alpha1.ClusterRoutingPolicy{}, r.labels.handler()).
-			WatchesRawSource(source.Func(r.labels.run))
+			WatchesRawSource(r.labels.source())
 	}
 	return b.Complete(r)
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -283,31 +284,25 @@ func TestKeysAreNoticed(t *testing.T) {
 		}
 		return service
 	}
-	w := newLabelWatcher(nil, nil)
-	noticed := func() bool {
-		select {
-		case <-w.changed:
-			return true
-		default:
-			return false
-		}
+	noticed := func(send func(handler.EventHandler)) bool {
+		w := newLabelWatcher(nil, nil)
+		send(w.handler())
+		return w.changes.HasNotice()
 	}
-	h := w.handler()
 	for _, test := range []struct {
 		before, after string
 		want          bool
 	}{{"", "", false}, {rack, rack, false}, {"", rack, true}, {rack, rack + ",*", false}, {rack, "", true}} {
-		h.Update(t.Context(), event.UpdateEvent{ObjectOld: named(test.before), ObjectNew: named(test.after)}, nil)
-		if got := noticed(); got != test.want {
+		if got := noticed(func(h handler.EventHandler) {
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: named(test.before), ObjectNew: named(test.after)}, nil)
+		}); got != test.want {
 			t.Errorf("from %q to %q: noticed is %t", test.before, test.after, got)
 		}
 	}
-	h.Create(t.Context(), event.CreateEvent{Object: named("")}, nil)
-	if noticed() {
+	if noticed(func(h handler.EventHandler) { h.Create(t.Context(), event.CreateEvent{Object: named("")}, nil) }) {
 		t.Error("a Service without keys is noticed")
 	}
-	h.Delete(t.Context(), event.DeleteEvent{Object: named(rack)}, nil)
-	if !noticed() {
+	if !noticed(func(h handler.EventHandler) { h.Delete(t.Context(), event.DeleteEvent{Object: named(rack)}, nil) }) {
 		t.Error("a Service that goes with its keys is not noticed")
 	}
 }

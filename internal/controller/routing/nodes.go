@@ -14,10 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -29,21 +30,18 @@ type nodeWatcher struct {
 	memory   *memory
 	policies *policyRequests
 	cluster  atomic.Pointer[translate.Cluster]
-	changed  chan struct{}
+	changes  *shell.Gatherer
 	// relabelled are nodes that changed zones and whose Services are still to be requeued.
 	relabelled map[string]bool
-	// gather is how long changes are collected.
-	gather time.Duration
 }
 
-// gatherTime is shorter than an autoscaler takes, and longer than the events of a rack that
-// comes up.
+// gatherTime is how long changes of nodes are gathered: shorter than an autoscaler takes, and
+// longer than the events of a rack that comes up.
 const gatherTime = 200 * time.Millisecond
 
 func newNodeWatcher(c client.Client, m *memory, policies *policyRequests) *nodeWatcher {
 	return &nodeWatcher{
-		client: c, memory: m, policies: policies, changed: make(chan struct{}, 1),
-		relabelled: map[string]bool{}, gather: gatherTime,
+		client: c, memory: m, policies: policies, changes: shell.NewGatherer(gatherTime), relabelled: map[string]bool{},
 	}
 }
 
@@ -77,26 +75,19 @@ func (w *nodeWatcher) read(ctx context.Context) (*translate.Cluster, error) {
 // unchanged.
 func (w *nodeWatcher) handler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(context.Context, event.CreateEvent, queue) { w.notice() },
-		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { w.notice() },
+		CreateFunc: func(context.Context, event.CreateEvent, queue) { w.changes.Notice() },
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { w.changes.Notice() },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
 			before, ok := e.ObjectOld.(*corev1.Node)
 			after, also := e.ObjectNew.(*corev1.Node)
 			if !ok || !also || !sameNode(before, after) {
-				w.notice()
+				w.changes.Notice()
 			}
 		},
 	}
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-func (w *nodeWatcher) notice() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
 
 // sameNode compares what decisions look at.
 func sameNode(a, b *corev1.Node) bool {
@@ -123,28 +114,8 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// run follows the nodes until the context ends.
-func (w *nodeWatcher) run(ctx context.Context, q queue) error {
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-w.changed:
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(w.gather):
-			}
-			if err := w.refresh(ctx, q); err != nil {
-				log.FromContext(ctx).Error(err, "reading nodes")
-				w.notice()
-			}
-		}
-	}()
-	return nil
-}
+// source follows the nodes.
+func (w *nodeWatcher) source() source.Source { return w.changes.Source("reading nodes", w.refresh) }
 
 // refresh reads the nodes anew and requeues the Services that depend on what has changed.
 func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {

@@ -246,7 +246,7 @@ func TestNodesThatSayNothingNew(t *testing.T) {
 		test.change(after)
 		w := newNodeWatcher(nil, newMemory(), new(policyRequests))
 		w.handler().Update(context.Background(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, nil)
-		if noticed := len(w.changed) > 0; noticed != test.want {
+		if noticed := w.changes.HasNotice(); noticed != test.want {
 			t.Errorf("%s: noticed %t, want %t", name, noticed, test.want)
 		}
 	}
@@ -295,11 +295,10 @@ func TestNodeWatcherRuns(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
 	nodes := w.reconciler.nodes
-	nodes.gather = time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	q := newQueue()
-	if err := nodes.run(ctx, q); err != nil {
+	if err := nodes.source().Start(ctx, q); err != nil {
 		t.Fatal(err)
 	}
 	w.create(aNode("d-1", "d"))

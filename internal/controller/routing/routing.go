@@ -127,7 +127,7 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.Namespace{}, r.namespaceHandler()).
 		Watches(&corev1.Node{}, r.nodes.handler()).
-		WatchesRawSource(source.Func(r.nodes.run)).
+		WatchesRawSource(r.nodes.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
 	if !r.options.Settings.WithoutGroups {
 		b = b.Watches(&coordinationv1.Lease{}, r.groups.proxies.handler()).

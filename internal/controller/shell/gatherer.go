@@ -1,0 +1,68 @@
+package shell
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// Gatherer has changes that come in bursts handled together, a delay after the first of them.
+type Gatherer struct {
+	delay   time.Duration
+	noticed chan struct{}
+}
+
+// NewGatherer returns a Gatherer with a delay.
+func NewGatherer(delay time.Duration) *Gatherer {
+	return &Gatherer{delay: delay, noticed: make(chan struct{}, 1)}
+}
+
+// Notice notes a change.
+func (g *Gatherer) Notice() {
+	select {
+	case g.noticed <- struct{}{}:
+	default:
+	}
+}
+
+// HasNotice reports whether a change waits for its burst to begin.
+func (g *Gatherer) HasNotice() bool { return len(g.noticed) > 0 }
+
+// Source is a source of requests for a controller, which handles each burst by a function. A
+// burst for which that fails is handled again after another delay; the log says what failed.
+func (g *Gatherer) Source(what string, handle func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		go func() {
+			for g.gather(ctx) {
+				if err := handle(ctx, q); err != nil {
+					log.FromContext(ctx).Error(err, what)
+					g.Notice()
+				}
+			}
+		}()
+		return nil
+	})
+}
+
+// gather waits for a burst, and reports false if the context ends first.
+func (g *Gatherer) gather(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-g.noticed:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(g.delay):
+	}
+	select {
+	case <-g.noticed: // the rest of the burst
+	default:
+	}
+	return true
+}

@@ -1,0 +1,67 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Changes of one burst are handled once, those after it again, and what failed is tried again.
+func TestBurstsAreHandledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := NewGatherer(time.Second)
+		handled := 0
+		var fails error
+		s := g.Source("counting", func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			handled++
+			return fails
+		})
+		if err := s.Start(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		after := func(d time.Duration, want int) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if handled != want {
+				t.Errorf("%d bursts are handled, want %d", handled, want)
+			}
+		}
+		after(time.Minute, 0)
+		for range 100 {
+			g.Notice()
+			time.Sleep(time.Millisecond)
+		}
+		after(0, 0)
+		after(time.Second, 1)
+		after(time.Minute, 1)
+		fails = errors.New("not now")
+		g.Notice()
+		after(time.Second, 2)
+		fails = nil
+		after(time.Second, 3)
+		after(time.Minute, 3)
+		g.Notice()
+		synctest.Wait()
+		cancel()
+		after(time.Minute, 3)
+	})
+}
+
+func TestNoticesWait(t *testing.T) {
+	g := NewGatherer(time.Second)
+	if g.HasNotice() {
+		t.Error("a change waits that was not noted")
+	}
+	g.Notice()
+	g.Notice()
+	if !g.HasNotice() {
+		t.Error("no change waits")
+	}
+}
