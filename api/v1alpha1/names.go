@@ -65,6 +65,13 @@ const AnnotationHeld = "vicinity.dev/held"
 // keeps what tells the plan from what is held for a while. Proxies do not need it.
 const AnnotationGroupMarks = "vicinity.dev/marks"
 
+// LabelManagedBy is the label of PodLocators that the controller made, with the value
+// ManagedByController. It deletes those when their pods are gone, and no others.
+const LabelManagedBy = "vicinity.dev/managed-by"
+
+// ManagedByController is the value of LabelManagedBy.
+const ManagedByController = "vicinity-controller"
+
 // ManagedByKubernetes is the value of the label endpointslice.kubernetes.io/managed-by of
 // slices that Kubernetes' own controller writes, which copies the labels of the Service to
 // them.

@@ -38,6 +38,13 @@ type PodLocator struct {
 	//
 	// +optional
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+
+	// podCreationTimestamp is when the pod was created. While two
+	// PodLocators have one address, that of the younger pod counts. Without
+	// it the PodLocator's own age is taken for that of the pod.
+	//
+	// +optional
+	PodCreationTimestamp *metav1.Time `json:"podCreationTimestamp,omitempty"`
 }
 
 // PodLocatorList is a list of PodLocators.

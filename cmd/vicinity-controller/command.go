@@ -110,8 +110,8 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 
 func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
 	o := &c.locators
-	flags.StringVar((*string)(&o.Mode), "locators", string(locator.Off), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off")
-	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "labels of nodes that PodLocators have, separated by commas, or * for all; without any the hostname, the zone, the region, and every key that a Service or a policy names")
+	flags.StringVar((*string)(&o.Mode), "locators", string(locator.Off), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off, which removes those that it made")
+	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "labels of nodes that PodLocators have besides the hostname, the zone and the region, separated by commas, or * for all; without any every key that a Service or a policy names")
 }
 
 func (c *config) addWebhookFlags(flags *pflag.FlagSet) {

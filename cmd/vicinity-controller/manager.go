@@ -52,12 +52,12 @@ func (c *config) run(ctx context.Context) error {
 	if err := controller.Add(ctx, mgr, options); err != nil {
 		return err
 	}
-	if c.locators.Mode != locator.Off {
-		locators := c.locators
-		locators.Syncs = options.Syncs
-		if err := locator.Add(ctx, mgr, locators); err != nil {
-			return err
-		}
+	locators := c.locators
+	locators.Syncs = options.Syncs
+	if err := locator.Add(ctx, mgr, locators); err != nil {
+		return err
+	}
+	if locators.Mode != locator.Off {
 		if err := mgr.AddReadyzCheck("locators", locator.Synced(mgr.GetCache())); err != nil {
 			return err
 		}

@@ -182,6 +182,9 @@ func OfPod(locator *v1alpha1.PodLocator) locate.Pod {
 		return locate.Pod{}
 	}
 	p := locate.Pod{Node: locator.NodeName, Labels: locator.NodeLabels, Created: locator.CreationTimestamp.Time}
+	if created := locator.PodCreationTimestamp; created != nil {
+		p.Created = created.Time
+	}
 	for _, text := range locator.IPs {
 		p.IPs = appendAddress(p.IPs, text)
 	}

@@ -114,4 +114,9 @@ func TestOfPod(t *testing.T) {
 	if got := OfPod(locator); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	created := metav1.NewTime(time.Unix(500, 0))
+	locator.PodCreationTimestamp, want.Created = &created, created.Time
+	if got := LocationOfPod(locator); !reflect.DeepEqual(got, want) {
+		t.Errorf("of a pod that is older than its PodLocator: got %v, want %v", got, want)
+	}
 }

@@ -276,6 +276,8 @@ func (w *writer) testPodLocator(t *testing.T) {
 	}{
 		{`ips: [10.0.0.1, "fd00::1"], nodeName: n1, nodeLabels: {topology.kubernetes.io/zone: a}`, nil},
 		{`ips: [10.0.0.1]`, nil}, // its node is gone
+		{`ips: [10.0.0.1], podCreationTimestamp: "2026-01-02T03:04:05Z"`, nil},
+		{`podCreationTimestamp: yesterday`, []string{"podCreationTimestamp", "date-time"}},
 		{`ips: [web.example]`, []string{"ips[0]", `"web.example"`}},
 		{`ips: [""]`, []string{"ips[0]", "at least 2"}},
 		{`nodeName: ` + strings.Repeat("n", 254), []string{"nodeName", "Too long"}},

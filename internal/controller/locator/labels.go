@@ -21,7 +21,8 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// DefaultLabels are the keys that are copied besides those that Services and policies name.
+// DefaultLabels are the keys that are always copied: plans are by zone, and what Services ask
+// for by annotations is by node, zone and region.
 func DefaultLabels() []string {
 	return []string{topology.Hostname, topology.Region, topology.Zone}
 }
@@ -80,10 +81,11 @@ func (w *labelWatcher) current(ctx context.Context) (labelKeys, error) {
 }
 
 func (w *labelWatcher) read(ctx context.Context) (labelKeys, error) {
+	names := append(DefaultLabels(), w.given...)
 	if !w.derived() {
-		return labelKeys{slices.Contains(w.given, AllLabels), slices.Sorted(slices.Values(w.given))}, nil
+		slices.Sort(names)
+		return labelKeys{slices.Contains(w.given, AllLabels), slices.Compact(names)}, nil
 	}
-	names := DefaultLabels()
 	var services corev1.ServiceList
 	if err := w.client.List(ctx, &services); err != nil {
 		return labelKeys{}, err

@@ -83,15 +83,8 @@ func TestAgainstKubernetes(t *testing.T) {
 	if err := c.CoreV1().Pods(c.namespace).Delete(t.Context(), "web-1", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"web-0", "web-1"} {
-		c.Await("the PodLocator of "+name+" to go", func(ctx context.Context) (string, error) {
-			err := c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: name}, &v1alpha1.PodLocator{})
-			if apierrors.IsNotFound(err) {
-				return "", nil
-			}
-			return "it is there", err
-		})
-	}
+	c.awaitGone("web-0")
+	c.awaitGone("web-1")
 	if err := c.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +107,32 @@ func TestAgainstKubernetes(t *testing.T) {
 	}
 	c.awaitLocator("web-2", func(l *v1alpha1.PodLocator) bool { return l.NodeName == "n1" && l.UID != forged.UID })
 	stop()
+
+	// The garbage collector learns of PodLocators some time after their definition.
+	c.Make(c.namespace, "{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: owned, ownerReferences: [{apiVersion: v1, kind: Pod, name: none, uid: none}]}}")
+	c.awaitGone("owned")
+	// Who deletes a pod can leave behind what it owns. What was not made for a pod stays.
+	orphan := metav1.DeletePropagationOrphan
+	if err := c.CoreV1().Pods(c.namespace).Delete(t.Context(), "web-3", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: &orphan}); err != nil {
+		t.Fatal(err)
+	}
+	c.Make(c.namespace, "{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: vm}, ips: [192.0.2.9], nodeLabels: {topology.kubernetes.io/zone: a}}")
+	c.awaitLocator("web-3", func(l *v1alpha1.PodLocator) bool { return len(l.OwnerReferences) == 0 })
+	stop = c.run()
+	c.awaitGone("web-3")
+	c.awaitLocator("vm", func(*v1alpha1.PodLocator) bool { return true })
+	stop()
+
+	// Switched off, the controller removes what it made.
+	mgr := c.manager(cache.Options{})
+	options := testOptions()
+	options.Mode = Off
+	if err := Add(t.Context(), mgr, options); err != nil {
+		t.Fatal(err)
+	}
+	stop = c.start(t.Context(), mgr)
+	c.awaitLocated("no PodLocator but that which the controller did not make", 1, func(l *v1alpha1.PodLocator) bool { return l.Name == "vm" })
+	stop()
 }
 
 // run runs a controller until it is told to stop.
@@ -121,12 +140,7 @@ func (c *cluster) run() (stop func()) {
 	c.Helper()
 	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
 	CacheOptions(&cached)
-	options := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
-	options.Controller.SkipNameValidation = new(true) // they run one after the other
-	mgr, err := manager.New(c.Config(), options)
-	if err != nil {
-		c.Fatal(err)
-	}
+	mgr := c.manager(cached)
 	ctx, cancel := context.WithCancel(c.Context())
 	if err := addIndex(ctx, mgr.GetFieldIndexer()); err != nil {
 		c.Fatal(err)
@@ -139,6 +153,27 @@ func (c *cluster) run() (stop func()) {
 	if err := c.running.add(mgr); err != nil {
 		c.Fatal(err)
 	}
+	end := c.start(ctx, mgr)
+	return func() {
+		cancel()
+		end()
+	}
+}
+
+func (c *cluster) manager(cached cache.Options) manager.Manager {
+	c.Helper()
+	options := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
+	options.Controller.SkipNameValidation = new(true) // they run one after the other
+	mgr, err := manager.New(c.Config(), options)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return mgr
+}
+
+// start starts a manager, which runs until it is told to stop.
+func (c *cluster) start(ctx context.Context, mgr manager.Manager) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	return func() {
@@ -229,6 +264,17 @@ func (c *cluster) awaitLocator(name string, right func(*v1alpha1.PodLocator) boo
 			return fmt.Sprintf("%v on %q with %v", locator.IPs, locator.NodeName, locator.NodeLabels), nil
 		}
 		return "", nil
+	})
+}
+
+func (c *cluster) awaitGone(name string) {
+	c.Helper()
+	c.Await("the PodLocator of "+name+" to go", func(ctx context.Context) (string, error) {
+		err := c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: name}, &v1alpha1.PodLocator{})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "it is there", err
 	})
 }
 

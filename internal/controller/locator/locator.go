@@ -3,8 +3,9 @@
 // who is near whom; a DNS server does, by these objects.
 //
 // What it does follows from pods, nodes and the labels to copy, so a restart writes nothing.
-// A PodLocator that a pod owns is the controller's: it is put right, and goes with the pod.
-// One that no pod owns is somebody else's, and is left alone unless a pod of its name needs it.
+// A PodLocator with the controller's label is put right, and goes with the pod or when there
+// are to be none. One without is somebody else's, and is left alone unless a pod of its name
+// needs it.
 package locator
 
 import (
@@ -35,7 +36,7 @@ type Mode string
 
 // The modes.
 const (
-	// Off is none, and no controller.
+	// Off is none: those that the controller made before are removed.
 	Off Mode = "off"
 	// Auto is those whose addresses do not all lie in the ranges of their node.
 	Auto Mode = "auto"
@@ -49,8 +50,8 @@ func Modes() []Mode { return []Mode{Off, Auto, All} }
 // Options are the choices of an administrator.
 type Options struct {
 	Mode Mode
-	// Labels are the keys of node labels to copy, AllLabels for all of them. Without any they
-	// are DefaultLabels and every key that a Service or a policy names.
+	// Labels are the keys of node labels to copy besides DefaultLabels, AllLabels for all of
+	// them. Without any they are those that a Service or a policy names.
 	Labels  []string
 	Workers int // pods that are synced at a time
 	// Rate and Burst bound writes, in a second and at once, so that those for many pods leave
@@ -59,6 +60,10 @@ type Options struct {
 	Burst int
 	// Syncs, if given, know the syncs under way.
 	Syncs *shell.Syncs
+}
+
+func (o Options) limiter() flowcontrol.RateLimiter {
+	return flowcontrol.NewTokenBucketRateLimiter(o.Rate, o.Burst)
 }
 
 // AllLabels stands for all labels of nodes.
@@ -91,9 +96,11 @@ func trimPod(object any) (any, error) {
 		return object, nil // a tombstone
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
-		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
-		Status:     corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
 	}, nil
 }
 
@@ -113,8 +120,12 @@ func Synced(informers cache.Informers) func(*http.Request) error {
 	}
 }
 
-// Add adds the controller to a manager, whose cache must have CacheOptions.
+// Add adds the controller to a manager, whose cache must have CacheOptions unless the mode is
+// Off.
 func Add(ctx context.Context, mgr manager.Manager, options Options) error {
+	if options.Mode == Off {
+		return mgr.Add(newRemoval(mgr, options))
+	}
 	if err := addIndex(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -165,7 +176,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 	r := &reconciler{
 		client: c, recorder: recorder, clock: now, options: options,
 		labels:   newLabelWatcher(c, options.Labels),
-		limiter:  flowcontrol.NewTokenBucketRateLimiter(options.Rate, options.Burst),
+		limiter:  options.limiter(),
 		written:  written{notes: map[types.NamespacedName]note{}},
 		arrivals: arrivals{since: map[types.NamespacedName]time.Time{}},
 		metrics:  newMetrics(),

@@ -39,6 +39,9 @@ func TestLifeOfAPod(t *testing.T) {
 	if len(owner) != 1 || owner[0].UID != pod.UID || owner[0].Kind != "Pod" || owner[0].BlockOwnerDeletion != nil {
 		t.Errorf("the owner is %+v", owner)
 	}
+	if l := w.locator("web"); l.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedByController || !l.PodCreationTimestamp.Time.Equal(podCreated) {
+		t.Errorf("the labels are %v, the pod was created %v", l.Labels, l.PodCreationTimestamp)
+	}
 	w.sync("web")
 	pod.Labels = map[string]string{"a": "b"}
 	w.update(pod)
@@ -145,13 +148,23 @@ func TestOwnership(t *testing.T) {
 	owned := func(name string, uid types.UID) *v1alpha1.PodLocator {
 		return &v1alpha1.PodLocator{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: name, UID: types.UID("locator-" + name),
+				Namespace: "shop", Name: name, UID: types.UID("locator-" + name), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: uid}},
 			},
 			IPs: []string{"10.9.9.9"}, NodeName: "n9", NodeLabels: map[string]string{topology.Zone: "z", "bad key": "x"},
 		}
 	}
+	behind := owned("behind", "") // of a pod that was deleted without what it owns
+	behind.OwnerReferences = nil
+	behindAgain := behind.DeepCopy()
+	behindAgain.Name = "behind-again"
+	unlabelled := owned("unlabelled", "uid-unlabelled")
+	unlabelled.Labels = map[string]string{"a": "b"}
+	old := owned("old", "uid-old")
+	created := metav1.NewTime(podCreated.Add(-time.Hour))
+	old.IPs, old.NodeName, old.NodeLabels, old.PodCreationTimestamp = []string{"10.9.0.6"}, "n1", map[string]string{topology.Zone: "a"}, &created
 	foreign := owned("foreign", "")
+	foreign.Labels = map[string]string{v1alpha1.LabelManagedBy: "helm"}
 	foreign.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "x", UID: "1"}}
 	host := aPod("host", "n1", "192.0.2.1")
 	host.Spec.HostNetwork = true
@@ -162,7 +175,10 @@ func TestOwnership(t *testing.T) {
 	w := newWorld(t, aNode("n1", "a"), host,
 		owned("malformed", "uid-malformed"), aPod("malformed", "n1", "10.9.0.1"),
 		owned("again", "uid-before"), aPod("again", "n1", "10.9.0.2"),
-		owned("orphan", "uid-gone"),
+		owned("gone", "uid-gone"), behind,
+		behindAgain, aPod("behind-again", "n1", "10.9.0.4"),
+		unlabelled, aPod("unlabelled", "n1", "10.9.0.5"),
+		old, aPod("old", "n1", "10.9.0.6"),
 		foreign, foreignToHost,
 		taken, aPod("taken", "n1", "10.9.0.3"),
 	)
@@ -170,7 +186,18 @@ func TestOwnership(t *testing.T) {
 	w.says("malformed", "10.9.0.1 on n1: zone=a")
 	w.sync("again", "delete again", "create again")
 	w.says("again", "10.9.0.2 on n1: zone=a")
-	w.sync("orphan", "delete orphan")
+	w.sync("gone", "delete gone")
+	w.sync("behind", "delete behind")
+	w.sync("behind-again", "delete behind-again", "create behind-again")
+	w.says("behind-again", "10.9.0.4 on n1: zone=a")
+	w.sync("unlabelled", "update unlabelled")
+	if l := w.locator("unlabelled"); l.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedByController || l.Labels["a"] != "b" {
+		t.Errorf("the labels are %v", l.Labels)
+	}
+	w.sync("old", "update old")
+	if l := w.locator("old"); !l.PodCreationTimestamp.Time.Equal(podCreated) {
+		t.Errorf("the pod was created %v", l.PodCreationTimestamp)
+	}
 	w.sync("foreign")
 	w.sync("host")
 	if told := w.told(); len(told) > 0 {
@@ -219,7 +246,7 @@ func TestLabels(t *testing.T) {
 		{"a Service names one", service, nil, "name=r1 zone=a"},
 		{"a policy names one", policy, nil, "name=r1 zone=a"},
 		{"a policy of the cluster names one", clusterPolicy, nil, "name=r1 zone=a"},
-		{"an administrator names one", service, []string{"other"}, "other=x"},
+		{"an administrator names one", service, []string{"other"}, "other=x zone=a"},
 		{"all", nil, []string{"*"}, "name=r1 other=x zone=a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -445,7 +472,7 @@ func TestTrim(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := trimmed.(*corev1.Pod)
-	if got.Labels != nil || got.Spec.Containers != nil || got.Status.Conditions != nil || !samePod(got, pod) || got.Name != "web" {
+	if got.Labels != nil || got.Spec.Containers != nil || got.Status.Conditions != nil || !samePod(got, pod) || got.Name != "web" || got.CreationTimestamp.IsZero() {
 		t.Errorf("kept is %+v", got)
 	}
 }

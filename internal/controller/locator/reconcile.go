@@ -79,14 +79,13 @@ func (r *reconciler) write(ctx context.Context, pod *corev1.Pod, locator, want *
 		return nil
 	case locator == nil:
 		return r.create(ctx, want)
-	case want == nil && !ownedByPod(locator, nil):
+	case want == nil && !isManaged(locator):
 		return nil // somebody else's
 	case want == nil:
 		return r.delete(ctx, locator)
-	case !ownedByPod(locator, pod):
-		// Of an earlier pod of the name, or of somebody else. What replaces it is as new as the
-		// pod, which counts where addresses are used again.
-		if !ownedByPod(locator, nil) {
+	case !isOwnedBy(locator, pod):
+		// Of an earlier pod of the name, or of somebody else.
+		if !isManaged(locator) {
 			r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "PodLocatorReplaced", "Locate",
 				"PodLocator %s was not made for this pod and is replaced; only vicinity-controller may write PodLocators of pods", locator.Name)
 		}

@@ -24,11 +24,16 @@ func wanted(pod *corev1.Pod, node *corev1.Node, keys labelKeys, mode Mode) *v1al
 	if pod == nil || !isLocatable(pod) || mode == Auto && node != nil && inRanges(pod, node) {
 		return nil
 	}
-	locator := &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{
-		Namespace: pod.Namespace, Name: pod.Name,
-		// Not blocking the deletion of the pod, for which one would need rights to pods.
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
-	}}
+	created := pod.CreationTimestamp // the client writes into what it creates, and the pod is shared
+	locator := &v1alpha1.PodLocator{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name,
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
+			// Not blocking the deletion of the pod, for which one would need rights to pods.
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
+		PodCreationTimestamp: &created,
+	}
 	for _, ip := range pod.Status.PodIPs {
 		locator.IPs = append(locator.IPs, ip.IP)
 	}
@@ -53,7 +58,8 @@ func inRanges(pod *corev1.Pod, node *corev1.Node) bool {
 // says reports whether a PodLocator says what is wanted. It may have more labels of the node:
 // a key that nothing names any more is not worth a write for each pod.
 func says(locator, want *v1alpha1.PodLocator, node *corev1.Node) bool {
-	if !slices.Equal(locator.IPs, want.IPs) || locator.NodeName != want.NodeName {
+	if !isManaged(locator) || !slices.Equal(locator.IPs, want.IPs) || locator.NodeName != want.NodeName ||
+		!locator.PodCreationTimestamp.Equal(want.PodCreationTimestamp) {
 		return false
 	}
 	for key, value := range want.NodeLabels {
@@ -76,12 +82,18 @@ func says(locator, want *v1alpha1.PodLocator, node *corev1.Node) bool {
 func updated(locator, want *v1alpha1.PodLocator) *v1alpha1.PodLocator {
 	after := locator.DeepCopy()
 	after.IPs, after.NodeName, after.NodeLabels = want.IPs, want.NodeName, maps.Clone(want.NodeLabels)
+	after.PodCreationTimestamp = want.PodCreationTimestamp.DeepCopy()
+	metav1.SetMetaDataLabel(&after.ObjectMeta, v1alpha1.LabelManagedBy, v1alpha1.ManagedByController)
 	return after
 }
 
-// ownedByPod reports whether the owner of a PodLocator is a pod, of any UID if none is given.
-func ownedByPod(locator *v1alpha1.PodLocator, pod *corev1.Pod) bool {
-	return slices.ContainsFunc(locator.OwnerReferences, func(owner metav1.OwnerReference) bool {
-		return owner.Kind == "Pod" && owner.APIVersion == "v1" && (pod == nil || owner.UID == pod.UID)
-	})
+// isManaged reports whether the controller made a PodLocator. The pod that it was made for may
+// own it no more: who deletes a pod can have Kubernetes leave behind what it owns.
+func isManaged(locator *v1alpha1.PodLocator) bool {
+	return locator.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController
+}
+
+// isOwnedBy reports whether a pod is an owner of a PodLocator.
+func isOwnedBy(locator *v1alpha1.PodLocator, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(locator.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == pod.UID })
 }

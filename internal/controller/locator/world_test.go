@@ -188,10 +188,13 @@ func aNode(name, zone string) *corev1.Node {
 	}
 }
 
+// podCreated is when all pods were created.
+var podCreated = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+
 // aPod is a pod on a node, or on none if that is empty.
 func aPod(name, node string, ips ...string) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(podCreated)},
 		Spec:       corev1.PodSpec{NodeName: node},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}

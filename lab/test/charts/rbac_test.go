@@ -29,6 +29,7 @@ var granted = map[string]string{
 	"clusterroutingpolicies.vicinity.dev":        "list watch",
 	"clusterroutingpolicies.vicinity.dev/status": "patch",
 	"endpointgroups.vicinity.dev":                "list watch create update delete",
+	"podlocators.vicinity.dev":                   "list delete", // those of before go
 	"events.events.k8s.io":                       "create patch",
 	"mutatingwebhookconfigurations.admissionregistration.k8s.io":            "get list watch",
 	"validatingwebhookconfigurations.admissionregistration.k8s.io":          "get list watch",

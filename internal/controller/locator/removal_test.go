@@ -1,0 +1,136 @@
+package locator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// pages is an API server that has PodLocators and returns them in pages.
+type pages struct {
+	client.Reader
+	client.Writer
+	names   []string
+	ending  map[string]bool
+	answers []error // of the lists to come, those that fail
+	deletes []error
+	deleted []string
+}
+
+func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if len(p.answers) > 0 {
+		err := p.answers[0]
+		if p.answers = p.answers[1:]; err != nil {
+			return err
+		}
+	}
+	asked := (&client.ListOptions{}).ApplyOptions(options)
+	if got := asked.LabelSelector.String(); got != "vicinity.dev/managed-by=vicinity-controller" {
+		return fmt.Errorf("asked for %q", got)
+	}
+	all := list.(*metav1.PartialObjectMetadataList)
+	for _, name := range p.names {
+		switch {
+		case name <= asked.Continue:
+		case int64(len(all.Items)) == asked.Limit:
+			all.Continue = all.Items[len(all.Items)-1].Name
+		default:
+			locator := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}}
+			if p.ending[name] {
+				locator.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			}
+			all.Items = append(all.Items, locator)
+		}
+	}
+	return nil
+}
+
+func (p *pages) Delete(_ context.Context, object client.Object, options ...client.DeleteOption) error {
+	asked := (&client.DeleteOptions{}).ApplyOptions(options)
+	if uid := asked.Preconditions.UID; uid == nil || *uid != object.GetUID() || object.GetObjectKind().GroupVersionKind().Kind != "PodLocator" {
+		return fmt.Errorf("deleted is %s of %s", asked.Preconditions.String(), object.GetObjectKind().GroupVersionKind())
+	}
+	if len(p.deletes) > 0 {
+		err := p.deletes[0]
+		if p.deletes = p.deletes[1:]; err != nil {
+			return err
+		}
+	}
+	p.names = slices.DeleteFunc(p.names, func(name string) bool { return name == object.GetName() })
+	p.deleted = append(p.deleted, object.GetName())
+	return nil
+}
+
+func TestRemoval(t *testing.T) {
+	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "podlocators"}
+	failed := errors.New("overloaded")
+	for _, test := range []struct {
+		name    string
+		api     pages
+		deleted int
+	}{
+		{"none", pages{}, 0},
+		{"several pages", pages{names: []string{"a", "b", "c", "d", "e"}}, 5},
+		{"one that goes already", pages{names: []string{"a", "b", "c"}, ending: map[string]bool{"b": true}}, 2},
+		{"a list that has expired", pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{nil, apierrors.NewResourceExpired("")}}, 5},
+		{"no such API", pages{names: []string{"a"}, answers: []error{&meta.NoKindMatchError{}}}, 0},
+		{"a failure", pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}, 5},
+		{"one that somebody else deleted", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewNotFound(resource, "a")}}, 1},
+		{"another of its name", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewConflict(resource, "a", failed)}}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &removal{reader: &test.api, writer: &test.api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2, retry: time.Millisecond}
+			if err := r.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(test.api.deleted) != test.deleted {
+				t.Errorf("deleted is %q, want %d", test.api.deleted, test.deleted)
+			}
+		})
+	}
+}
+
+// Who ends the controller does not wait for the removal, which a failure only delays.
+func TestRemovalEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	api := &pages{answers: slices.Repeat([]error{errors.New("overloaded")}, 1000)}
+	r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2, retry: time.Hour}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Start(ctx) }()
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the removal goes on")
+	}
+}
+
+// A full rate is waited for: the removal of many leaves room for the rest of the program.
+func TestRemovalIsBounded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	api := &pages{names: []string{"a", "b", "c"}}
+	r := &removal{reader: api, writer: api, limiter: Options{Rate: 0.001, Burst: 1}.limiter(), page: 2, retry: time.Hour}
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if len(api.deleted) > 1 {
+		t.Errorf("deleted is %q without waiting", api.deleted)
+	}
+}
