@@ -142,35 +142,50 @@ func TestRightsInACluster(t *testing.T) {
 }
 
 // locators sees who may write PodLocators: the controller, and who may do everything in the
-// cluster; not who may do everything in a namespace, but for what does not move an address.
+// cluster; Kubernetes' own controllers as far as objects go with others; and not who may do
+// everything in a namespace.
 func locators(t *testing.T, c rig.ControlPlane) {
+	const (
+		collector  = "system:serviceaccount:kube-system:generic-garbage-collector"
+		namespaces = "system:serviceaccount:kube-system:namespace-controller"
+	)
 	c.Define()
+	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: going}}")
 	c.Make("shop", `
 {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: all}, rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: all}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: all}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: tenant}]}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: all}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: all}, subjects: [
+  {kind: User, apiGroup: rbac.authorization.k8s.io, name: tenant}, {kind: ServiceAccount, namespace: kube-system, name: generic-garbage-collector},
+  {kind: ServiceAccount, namespace: shop, name: generic-garbage-collector}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everything}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: operator}]}
 `)
 	resource := v1alpha1.GroupVersion.WithResource("podlocators")
-	as := func(user string) dynamic.ResourceInterface {
+	in := func(namespace, user string) dynamic.ResourceInterface {
 		config := rest.CopyConfig(c.Config())
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return client.Resource(resource).Namespace("shop")
+		return client.Resource(resource).Namespace(namespace)
+	}
+	as := func(user string) dynamic.ResourceInterface { return in("shop", user) }
+	object := func(name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "vicinity.dev/v1alpha1", "kind": "PodLocator",
+			"metadata": map[string]any{"name": name, "labels": map[string]any{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}},
+			"ips":      []any{"10.0.0.1"}, "nodeName": "n1", "nodeLabels": map[string]any{"topology.kubernetes.io/zone": "a"},
+			"podCreationTimestamp": "2026-01-02T03:04:05Z",
+		}}
 	}
 	create := func(user, name string) error {
-		return second(as(user).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "vicinity.dev/v1alpha1", "kind": "PodLocator", "metadata": map[string]any{"name": name},
-			"ips": []any{"10.0.0.1"}, "nodeName": "n1", "nodeLabels": map[string]any{"topology.kubernetes.io/zone": "a"},
-		}}, metav1.CreateOptions{}))
+		return second(as(user).Create(t.Context(), object(name), metav1.CreateOptions{}))
 	}
 	patch := func(user, patch string) error {
 		return second(as(user).Patch(t.Context(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
 	}
+	remove := func(user, name string) error { return as(user).Delete(t.Context(), name, metav1.DeleteOptions{}) }
 	// The controller may not patch: it writes all of a PodLocator.
 	update := func() error {
 		made, err := as("operator").Get(t.Context(), "web", metav1.GetOptions{})
@@ -196,6 +211,8 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		err     error
 	}{
 		{"the controller makes one", false, create(own, "web")},
+		{"it makes another", false, create(own, "db")},
+		{"it makes a third", false, create(own, "cache")},
 		{"it changes one", false, update()},
 		{"an operator makes one", false, create("operator", "vm")},
 		{"an operator changes one", false, patch("operator", `{"nodeName":"n1"}`)},
@@ -204,8 +221,21 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		{"a tenant takes the addresses away", true, patch("tenant", `{"ips":null}`)},
 		{"a tenant changes the node", true, patch("tenant", `{"nodeName":"n9"}`)},
 		{"a tenant changes a label of the node", true, patch("tenant", `{"nodeLabels":{"topology.kubernetes.io/zone":"b"}}`)},
-		{"who deletes a pod alone changes owners", false, patch("tenant", `{"metadata":{"ownerReferences":[],"labels":{"a":"b"}}}`)},
-		{"a tenant deletes one", false, as("tenant").Delete(t.Context(), "web", metav1.DeleteOptions{})},
+		{"a tenant makes the pod younger", true, patch("tenant", `{"podCreationTimestamp":"2036-01-02T03:04:05Z"}`)},
+		{"a tenant sets a finalizer", true, patch("tenant", `{"metadata":{"finalizers":["example.com/keep"]}}`)},
+		{"a tenant sets an owner", true, patch("tenant", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"shop","uid":"1"}]}}`)},
+		{"a tenant takes the controller's label away", true, patch("tenant", `{"metadata":{"labels":{"vicinity.dev/managed-by":null}}}`)},
+		{"a tenant sets an annotation", true, patch("tenant", `{"metadata":{"annotations":{"a":"b"}}}`)},
+		{"a tenant deletes one", true, remove("tenant", "web")},
+		{"a tenant deletes all", true, as("tenant").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})},
+		{"a tenant's account with a name of Kubernetes' deletes one", true, remove("system:serviceaccount:shop:generic-garbage-collector", "web")},
+		{"an operator sets a finalizer", false, patch("operator", `{"metadata":{"finalizers":["example.com/keep"]}}`)},
+		{"the garbage collector takes it away", false, patch(collector, `{"metadata":{"finalizers":null}}`)},
+		{"the garbage collector takes owners away", false, patch(collector, `{"metadata":{"ownerReferences":null}}`)},
+		{"the garbage collector makes one", true, create(collector, "collected")},
+		{"the garbage collector deletes one", false, remove(collector, "web")},
+		{"the controller of namespaces deletes one", false, remove(namespaces, "db")},
+		{"the controller deletes one", false, remove(own, "cache")},
 	} {
 		switch {
 		case !test.refused && test.err != nil:
@@ -214,6 +244,19 @@ func locators(t *testing.T, c rig.ControlPlane) {
 			t.Errorf("%s: the answer is %v, want that %s refuses it", test.name, test.err, policy)
 		}
 	}
+	if err := second(in("going", own).Create(t.Context(), object("web"), metav1.CreateOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CoreV1().Namespaces().Delete(t.Context(), "going", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("a namespace to go with its PodLocator", func(ctx context.Context) (string, error) {
+		_, err := c.CoreV1().Namespaces().Get(ctx, "going", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "it is there", err
+	})
 }
 
 // second is the error of a call that gives an object too.

@@ -103,8 +103,12 @@ func TestDNSInstallsItsOwnAndNothingElse(t *testing.T) {
 		"ClusterRole vicinity-dns", "ClusterRoleBinding vicinity-dns", "ConfigMap vicinity-dns", "Deployment vicinity-dns",
 		"PodDisruptionBudget vicinity-dns", "Service vicinity-dns", "ServiceAccount vicinity-dns",
 	}
-	if got := names(t, "dns.enabled=true,routing.enabled=false"); !slices.Equal(got, own) {
-		t.Errorf("the DNS server alone installs %q, want %q", got, own)
+	guarded := slices.Concat(own, guardOfLocators)
+	if got := names(t, "dns.enabled=true,routing.enabled=false"); !slices.Equal(got, guarded) {
+		t.Errorf("the DNS server alone installs %q, want %q", got, guarded)
+	}
+	if got := names(t, "dns.enabled=true,routing.enabled=false,rbac.guardWrites=false"); !slices.Equal(got, own) {
+		t.Errorf("the DNS server alone installs %q without policies, want %q", got, own)
 	}
 	if got, want := names(t, "dns.enabled=true"), slices.Sorted(slices.Values(slices.Concat(names(t), own))); !slices.Equal(got, want) {
 		t.Errorf("with the DNS server there is %q, want %q", got, want)
@@ -125,6 +129,28 @@ func TestDNSInstallsItsOwnAndNothingElse(t *testing.T) {
 	for _, line := range []string{".:5353 {", "vicinity example.local {", "kubernetes example.local in-addr.arpa ip6.arpa {"} {
 		if !strings.Contains(corefile, line) {
 			t.Errorf("the Corefile has no %q:\n%s", line, corefile)
+		}
+	}
+}
+
+// guardOfLocators is the policy that says who may write PodLocators.
+var guardOfLocators = []string{"ValidatingAdmissionPolicy vicinity-podlocators", "ValidatingAdmissionPolicyBinding vicinity-podlocators"}
+
+// PodLocators are guarded wherever something reads or writes them.
+func TestLocatorsAreGuarded(t *testing.T) {
+	for set, want := range map[string]bool{
+		"routing.enabled=true":                         true,
+		"routing.enabled=false":                        false,
+		"routing.enabled=false,proxy.enabled=true":     false,
+		"routing.enabled=false,locators.enabled=true":  true,
+		"routing.enabled=false,dns.enabled=true":       true,
+		"locators.enabled=true,rbac.guardWrites=false": false,
+	} {
+		installed := names(t, set)
+		for _, name := range guardOfLocators {
+			if got := slices.Contains(installed, name); got != want {
+				t.Errorf("%s: %s is there: %t, want %t", set, name, got, want)
+			}
 		}
 	}
 }
