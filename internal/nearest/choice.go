@@ -53,9 +53,7 @@ type Choice struct {
 	// tiers are the different ones of the groups that the client uses. It uses the nearest
 	// endpoints of each.
 	tiers []clientTiers
-	// nearest is the nearest rank so far, for each of tiers.
-	nearest []Rank
-	hard    bool
+	hard  bool
 }
 
 // NewChoice returns a choice for a client.
@@ -91,7 +89,6 @@ func (c *Choice) withTiers(keys []string) int {
 	if i < 0 {
 		i = len(c.tiers)
 		c.tiers = append(c.tiers, c.client.tiers(keys))
-		c.nearest = append(c.nearest, 0)
 	}
 	return i + 1
 }
@@ -114,9 +111,9 @@ func (c *Choice) Rank(u Use, e *v1alpha1.GroupEndpoint) Rank {
 func (c *Choice) Begin() bool {
 	constrained := false
 	for i := range c.tiers {
-		c.nearest[i] = 0
+		c.tiers[i].nearest = 0
 		if len(c.tiers[i].keys) > 0 {
-			c.nearest[i], constrained = None-1, true
+			c.tiers[i].nearest, constrained = None-1, true
 		}
 	}
 	return constrained
@@ -125,16 +122,16 @@ func (c *Choice) Begin() bool {
 // Consider takes note of an endpoint that can be used. It reports whether the endpoint is as
 // near as the nearest so far, or nearer.
 func (c *Choice) Consider(u Use, rank Rank) bool {
-	if rank == None || rank > c.nearest[u.tiers-1] {
+	if rank == None || rank > c.tiers[u.tiers-1].nearest {
 		return false
 	}
-	c.nearest[u.tiers-1] = rank
+	c.tiers[u.tiers-1].nearest = rank
 	return true
 }
 
 // Takes reports whether an endpoint is among the nearest.
 func (c *Choice) Takes(u Use, rank Rank) bool {
-	return rank != None && rank == c.nearest[u.tiers-1]
+	return rank != None && rank == c.tiers[u.tiers-1].nearest
 }
 
 // Same reports whether what two groups say of one address is about the same endpoint. An

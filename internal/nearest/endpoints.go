@@ -126,32 +126,28 @@ type Chosen struct {
 // used. An address that is in no group and no slice is like an endpoint without a node and
 // zone. With hard tiers it may be none, with others it is all if no one is left.
 func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
-	choice := NewChoice(client)
-	uses := make([]Use, len(s.groups))
-	visible := false
-	newcomer := Use{}
-	for i, g := range s.groups {
-		uses[i] = choice.Read(g)
-		visible = visible || uses[i].Visible
-		if !newcomer.Used() {
-			newcomer = uses[i]
-		}
-	}
-	if !newcomer.Used() {
-		newcomer.tiers = choice.withTiers(s.groups[0].Spec.Tiers)
-	}
+	r := s.read(client)
+	choice := &r.choice
 	chosen := Chosen{Takes: make([]bool, len(addresses)), Hard: choice.Hard()}
-	if !visible {
+	if !r.visible {
 		chosen.Hard = topology.Tiers(s.groups[0].Spec.Tiers).Hard()
 	}
-	if choice.Begin() {
-		for _, address := range addresses {
-			s.visit(&choice, uses, newcomer, address, choice.Consider)
-		}
+	var some [16]candidate
+	candidates := some[:0]
+	if len(addresses) > len(some) {
+		candidates = make([]candidate, 0, len(addresses))
 	}
 	for i, address := range addresses {
-		if s.visit(&choice, uses, newcomer, address, choice.Takes) {
-			chosen.Takes[i] = true
+		candidates = s.appendCandidates(candidates, &r, i, address)
+	}
+	if choice.Begin() {
+		for _, c := range candidates {
+			choice.Consider(c.use, c.rank)
+		}
+	}
+	for _, c := range candidates {
+		if !chosen.Takes[c.at] && choice.Takes(c.use, c.rank) {
+			chosen.Takes[c.at] = true
 			chosen.Count++
 		}
 	}
@@ -166,33 +162,65 @@ func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
 	return chosen
 }
 
-// visit calls do with what is known of an address. It reports whether a call did.
-func (s *Endpoints) visit(choice *Choice, uses []Use, newcomer Use, address netip.Addr, do func(Use, Rank) bool) bool {
-	did := false
+// reading is what a client does with the groups.
+type reading struct {
+	choice Choice
+	uses   []Use
+	// visible says that the client sees a group.
+	visible bool
+	// newcomer is what the client does with an endpoint that no group has.
+	newcomer Use
+}
+
+// read reads all groups.
+func (s *Endpoints) read(client Client) reading {
+	r := reading{choice: NewChoice(client), uses: make([]Use, len(s.groups))}
+	for i, g := range s.groups {
+		u := r.choice.Read(g)
+		r.uses[i], r.visible = u, r.visible || u.Visible
+		if !r.newcomer.Used() {
+			r.newcomer = u
+		}
+	}
+	if !r.newcomer.Used() {
+		r.newcomer.tiers = r.choice.withTiers(s.groups[0].Spec.Tiers)
+	}
+	return r
+}
+
+// candidate is an address, by its index, as one of the groups that have it.
+type candidate struct {
+	at   int
+	use  Use
+	rank Rank
+}
+
+// appendCandidates adds what is known of an address.
+func (s *Endpoints) appendCandidates(all []candidate, r *reading, at int, address netip.Addr) []candidate {
 	if in, ok := s.known[address]; ok {
 		for _, e := range s.entries[in.first:in.end] {
-			if u := uses[e.group]; u.Used() {
-				did = do(u, choice.Rank(u, s.at(e))) || did
+			if u := r.uses[e.group]; u.Used() {
+				all = append(all, candidate{at, u, r.choice.Rank(u, s.at(e))})
 			}
 		}
-		return did
+		return all
 	}
-	e, zone := s.others[address], choice.client.Zone
+	e, zone := s.others[address], r.choice.client.Zone
 	switch {
 	case e == nil:
 		e = &v1alpha1.GroupEndpoint{}
 	case s.divided && zone != "" && e.Zone != "" && e.Zone != zone:
 		// Until the plan has it, an endpoint is for its own zone.
-		return false
+		return all
 	}
-	return do(newcomer, choice.Rank(newcomer, e))
+	return append(all, candidate{at, r.newcomer, r.choice.Rank(r.newcomer, e)})
 }
 
 // tier is the first of the tiers with an endpoint.
 func (c *Choice) tier() string {
-	for i, t := range c.tiers {
-		if len(t.keys) > 0 && c.nearest[i] < Rank(len(t.keys)) {
-			return t.keys[c.nearest[i]]
+	for i := range c.tiers {
+		if t := &c.tiers[i]; len(t.keys) > 0 && t.nearest < Rank(len(t.keys)) {
+			return t.keys[t.nearest]
 		}
 	}
 	return ""

@@ -11,6 +11,8 @@ type clientTiers struct {
 	keys []string
 	// own are the values of the keys, empty where the node has none.
 	own []string
+	// nearest is the nearest rank so far.
+	nearest Rank
 }
 
 // Value is the client's value of a key, empty if it has none. Without a label for its hostname
