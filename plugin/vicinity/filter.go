@@ -29,7 +29,8 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	if len(m.Answer) == 0 && w.asked == "" {
 		return m
 	}
-	subjects, unknown := w.plugin.subjects(m)
+	var few [2]subject
+	subjects, unknown := w.plugin.subjects(m, few[:0])
 	switch {
 	case unknown:
 		return w.unsynced()
@@ -49,7 +50,7 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 			out.Ns = []dns.RR{w.plugin.soa(subjects[len(subjects)-1].zone)}
 			out.Extra = slices.DeleteFunc(slices.Clone(out.Extra), func(rr dns.RR) bool { return rr.Header().Rrtype != dns.TypeOPT })
 		}
-		answerCount.WithLabelValues(w.server, outcome).Inc()
+		answerCount.WithLabelValues(w.server(), outcome).Inc()
 	}
 	if w.asked != "" {
 		w.rename(&out)
@@ -60,9 +61,9 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	return &out
 }
 
-// subjects are the names in a message whose records depend on the client. Before all is known
+// subjects adds the names in a message whose records depend on the client. Before all is known
 // that decides about them it reports any name of a Service as unknown.
-func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
+func (v *Vicinity) subjects(m *dns.Msg, found []subject) (_ []subject, unknown bool) {
 	synced := v.cluster.synced()
 	last := ""
 	for _, section := range [][]dns.RR{m.Answer, m.Extra} {
@@ -149,7 +150,8 @@ func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
 			continue
 		}
 		belongs := func(rr dns.RR) bool { return rr.Header().Rrtype == rrtype && names.Same(ownerOf(rr), s.name) }
-		var addresses []netip.Addr
+		var few [16]netip.Addr
+		addresses := few[:0]
 		for _, rr := range section {
 			if belongs(rr) {
 				addresses = append(addresses, addressOf(rr))
@@ -254,7 +256,16 @@ func (w *writer) bounded(rr dns.RR) dns.RR {
 	if rr.Header().Ttl <= w.plugin.ttl {
 		return rr
 	}
-	rr = dns.Copy(rr)
+	switch of := rr.(type) {
+	case *dns.A: // the bytes of the address are shared
+		short := *of
+		rr = &short
+	case *dns.AAAA:
+		short := *of
+		rr = &short
+	default:
+		rr = dns.Copy(rr)
+	}
 	rr.Header().Ttl = w.plugin.ttl
 	return rr
 }
