@@ -120,6 +120,12 @@ bench-proxy: build kubernetes ## Measure kube-proxy and vicinity-proxy in turns 
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-proxy ./test/bench/proxy
 	bin/bench-proxy $(if $(SIZES),-sizes '$(SIZES)') $(BENCHFLAGS)
 
+.PHONY: bench-names
+bench-names: build kubernetes dnsperf ## Measure vicinity-dns and CoreDNS in turns in a lab: SIZE=short (10,000 pods) or full (100,000)
+	$(GO) build -buildvcs=$(BUILDVCS) -o bin/bench-coredns ./test/coredns
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-names ./test/bench/names
+	bin/bench-names -size '$(or $(SIZE),short)' $(BENCHFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) fuzz-targets | while read -r dir target; do \
@@ -165,13 +171,26 @@ programs:
 	command -v chromium >/dev/null || missing+=(chromium); \
 	PATH="$$PATH:/usr/sbin:/sbin" command -v nft >/dev/null || missing+=(nftables); \
 	PATH="$$PATH:/usr/sbin:/sbin" command -v iptables-nft >/dev/null && PATH="$$PATH:/usr/sbin:/sbin" command -v iptables-legacy >/dev/null || missing+=(iptables); \
-	if [ "$${#missing[@]}" = 0 ]; then \
+	$(call install_missing,make test,; make check does without)
+
+# What asks DNS servers in benchmarks.
+.PHONY: dnsperf
+dnsperf:
+	@missing=(); \
+	command -v dnsperf >/dev/null || missing+=(dnsperf); \
+	$(call install_missing,make bench-names)
+
+# install_missing ends a recipe whose array "missing" has the packages of programs that are not
+# there: what needs them, and what there is to say to those for whom they cannot be installed.
+define install_missing
+if [ "$${#missing[@]}" = 0 ]; then \
 		:; \
 	elif [ "$$(id -u)" = 0 ] && grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then \
-		echo "installing by apt-get what the tests need: $${missing[*]}"; \
+		echo "installing by apt-get what $(1) needs: $${missing[*]}"; \
 		apt-get update -qq; \
 		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends "$${missing[@]}" >/dev/null; \
 	else \
-		echo "make test needs programs that are not there: as root on Debian, apt-get install --no-install-recommends $${missing[*]}; make check does without" >&2; \
+		echo "$(1) needs programs that are not there: as root on Debian, apt-get install --no-install-recommends $${missing[*]}$(2)" >&2; \
 		exit 1; \
 	fi
+endef

@@ -100,3 +100,17 @@ func (p *Program) CPU() (time.Duration, error) {
 func (p *Program) Memory() (int64, error) {
 	return Memory(p.command.Process.Pid, Resident)
 }
+
+// Peak is the most that a program ever held, in bytes.
+func (p *Program) Peak() (int64, error) {
+	return Memory(p.command.Process.Pid, Peak)
+}
+
+// Share is what a program holds, of what it shares with others its part, in bytes.
+func (p *Program) Share() (int64, error) {
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.command.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseMemory(string(rollup), "Pss")
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// figures are what was measured.
+type figures struct {
+	// machine is what it was measured on.
+	machine  string
+	pods     int
+	memories []memory
+	contests []*contest
+	// loads are those of the machine at the beginning of each contest, and at the end.
+	loads []string
+}
+
+// memory is what a server held after queries, in bytes, and the most that it held until then.
+type memory struct {
+	contender
+	held, most int64
+}
+
+// contest is what was measured with one kind of queries.
+type contest struct {
+	mix   string
+	cache bool
+	// rate is the number of queries a second for latencies.
+	rate   int
+	rounds []round
+}
+
+// round has a turn of each server, by its name.
+type round map[string]turn
+
+// turn is what was measured of a server in a round.
+type turn struct {
+	perSecond float64
+	// cpu is what a query took of the server's.
+	cpu      time.Duration
+	p50, p99 time.Duration
+}
+
+// The figures of a turn, as numbers.
+func perSecond(t turn) float64 { return t.perSecond }
+func cpu(t turn) float64       { return inMicroseconds(t.cpu) }
+func p50(t turn) float64       { return inMicroseconds(t.p50) }
+func p99(t turn) float64       { return inMicroseconds(t.p99) }
+
+// median is that of a figure of a server over the rounds.
+func (c *contest) median(dns string, of func(turn) float64) float64 {
+	var all []float64
+	for _, r := range c.rounds {
+		all = append(all, of(r[dns]))
+	}
+	return median(all)
+}
+
+// ratio is the median of a figure of vicinity-dns as a part of that of CoreDNS in the same round.
+func (c *contest) ratio(of func(turn) float64) float64 {
+	var all []float64
+	for _, r := range c.rounds {
+		all = append(all, of(r[vicinity])/of(r[coredns]))
+	}
+	return median(all)
+}
+
+// median is NaN of nothing.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 0 {
+		return (sorted[middle-1] + sorted[middle]) / 2
+	}
+	return sorted[middle]
+}
+
+// String are tables in Markdown, and lines for programs.
+func (f *figures) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s; load in between %s\n\n", f.machine, strings.Join(f.loads, " "))
+	text.WriteString("| queries | cache | queries a second: CoreDNS, vicinity-dns | ratio | p99 at a rate | p99: CoreDNS, vicinity-dns | ratio | CPU of a query: CoreDNS, vicinity-dns | ratio |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, c := range f.contests {
+		fmt.Fprintf(&text, "| %s | %s | %.0f, %.0f | %.3f | %d | %.0f µs, %.0f µs | %.3f | %.1f µs, %.1f µs | %.3f |\n", c.mix, yes(c.cache),
+			c.median(coredns, perSecond), c.median(vicinity, perSecond), c.ratio(perSecond), c.rate,
+			c.median(coredns, p99), c.median(vicinity, p99), c.ratio(p99), c.median(coredns, cpu), c.median(vicinity, cpu), c.ratio(cpu))
+	}
+	if len(f.memories) > 0 {
+		fmt.Fprintf(&text, "\n| with %d pods | memory | the most until then |\n| --- | --- | --- |\n", f.pods)
+		for _, m := range f.memories {
+			fmt.Fprintf(&text, "| %s, `pods %s` | %d MiB | %d MiB |\n", m.dns, m.pods, m.held>>20, m.most>>20)
+		}
+	}
+	text.WriteByte('\n')
+	f.list(&text)
+	return text.String()
+}
+
+// list writes the lines for programs.
+func (f *figures) list(text *strings.Builder) {
+	for _, m := range f.memories {
+		fmt.Fprintf(text, "RESULT memory dns=%s watch=%s pods=%d pss_mib=%d peak_mib=%d\n", m.dns, m.pods, f.pods, m.held>>20, m.most>>20)
+	}
+	for _, c := range f.contests {
+		for _, dns := range []string{coredns, vicinity} {
+			fmt.Fprintf(text, "RESULT dns=%s cache=%s mix=%s qps=%.0f p50_us=%.0f p99_us=%.0f cpu_us_per_query=%.2f\n", dns, yes(c.cache), c.mix,
+				c.median(dns, perSecond), c.median(dns, p50), c.median(dns, p99), c.median(dns, cpu))
+		}
+	}
+	for _, c := range f.contests {
+		fmt.Fprintf(text, "RESULT ratio cache=%s mix=%s qps=%.3f p99=%.3f cpu=%.3f\n", yes(c.cache), c.mix, c.ratio(perSecond), c.ratio(p99), c.ratio(cpu))
+	}
+	// The worst of what is answered as without the plugin, and of what is not.
+	passed, chosen := f.worst(plain, headless), f.worst(filtered)
+	fmt.Fprintf(text, "RESULT ratios pods=%d qps=%.3f p99=%.3f cpu=%.3f filtered_qps=%.3f filtered_p99=%.3f filtered_cpu=%.3f\n", f.pods,
+		passed.perSecond, passed.p99, passed.cpu, chosen.perSecond, chosen.p99, chosen.cpu)
+}
+
+// ratios are the worst of some contests.
+type ratios struct{ perSecond, p99, cpu float64 }
+
+func (f *figures) worst(mixes ...string) ratios {
+	worst := ratios{math.Inf(1), 0, 0}
+	for _, c := range f.contests {
+		if slices.Contains(mixes, c.mix) {
+			worst.perSecond = min(worst.perSecond, c.ratio(perSecond))
+			worst.p99 = max(worst.p99, c.ratio(p99))
+			worst.cpu = max(worst.cpu, c.ratio(cpu))
+		}
+	}
+	return worst
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func inMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+const (
+	// restful is the part of the queries that a server can answer which it gets for latencies.
+	restful = 1.0 / 3
+	// insecure and verified are how the plugin kubernetes knows pods.
+	insecure = "insecure"
+	verified = "verified"
+)
+
+// bench is a run of the benchmark.
+type bench struct {
+	*options
+	folder  string
+	cluster *cluster
+	figures figures
+	begun   time.Time
+	lost    context.CancelCauseFunc
+}
+
+// run runs the benchmark and prints the figures.
+func (o *options) run(ctx context.Context, out io.Writer) (err error) {
+	b := &bench{options: o, begun: time.Now()}
+	b.figures.pods = o.pods
+	if b.figures.machine, err = meter.DescribeMachine(); err != nil {
+		return err
+	}
+	if b.folder, err = os.MkdirTemp("", "bench-names-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.folder)) }()
+	for _, mix := range mixes {
+		if err := os.WriteFile(b.file(mix), []byte(queries(mix)), 0o600); err != nil {
+			return err
+		}
+	}
+	b.say("a control plane with %d pods and PodLocators", o.pods)
+	if b.cluster, err = b.bringUp(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.cluster.takeDown(ctx)) }()
+	ctx, b.lost = context.WithCancelCause(ctx)
+	defer b.lost(nil)
+	if err := b.rest(ctx); err != nil {
+		return err
+	}
+	for _, c := range []contender{{dns: coredns, pods: insecure}, {dns: coredns, pods: verified}, {dns: vicinity, pods: insecure}} {
+		if err := b.weigh(ctx, c); err != nil {
+			return fmt.Errorf("%s with pods %s: %w", c.dns, c.pods, err)
+		}
+	}
+	for _, cache := range []bool{false, true} {
+		if err := b.compare(ctx, cache); err != nil {
+			return err
+		}
+	}
+	b.look()
+	b.say("done")
+	_, err = io.WriteString(out, b.figures.String())
+	return err
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.log, "%5.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// look notes the load of the machine.
+func (b *bench) look() { b.figures.loads = append(b.figures.loads, meter.LoadNow()) }
+
+// file has the queries of a kind.
+func (b *bench) file(mix string) string { return filepath.Join(b.folder, mix+".queries") }
+
+// rest waits until the machine is quiet: objects by the hundred thousand keep the control plane busy
+// for a while.
+func (b *bench) rest(ctx context.Context) error {
+	b.say("all objects are there; wait until the machine is quiet")
+	calm, err := meter.Quiet(ctx)
+	if err == nil && !calm {
+		b.say("other programs keep the machine busy")
+	}
+	return err
+}
+
+// weigh measures the memory of a server that has nothing else beside it.
+func (b *bench) weigh(ctx context.Context, c contender) error {
+	s, err := b.serve(ctx, c)
+	if err != nil {
+		return err
+	}
+	m := memory{contender: c}
+	_, err = b.load(s, plain, 0).run(ctx)
+	if err == nil {
+		m.held, err = s.Share()
+	}
+	if err == nil {
+		m.most, err = s.Peak()
+	}
+	b.figures.memories = append(b.figures.memories, m)
+	b.say("%s with pods %s holds %d MiB", c.dns, c.pods, m.held>>20)
+	return errors.Join(err, s.Stop())
+}
+
+// load is that of a kind of queries in a round, as fast as the server answers.
+func (b *bench) load(s *server, mix string, round int) load {
+	return load{to: s.at, from: client(round), file: b.file(mix), length: b.duration}
+}
+
+// compare has both servers take turns with all kinds of queries.
+func (b *bench) compare(ctx context.Context, cache bool) (err error) {
+	servers := map[string]*server{}
+	for _, dns := range []string{coredns, vicinity} {
+		s, err := b.serve(ctx, contender{dns: dns, cache: cache, pods: insecure})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Stop()) }()
+		servers[dns] = s
+	}
+	for _, mix := range mixes {
+		c := &contest{mix: mix, cache: cache}
+		b.figures.contests = append(b.figures.contests, c)
+		if err := b.contest(ctx, servers, c); err != nil {
+			return fmt.Errorf("%s queries, cache %s: %w", mix, yes(cache), err)
+		}
+		b.say("%s queries, cache %s: queries a second %.3f, p99 %.3f and CPU %.3f of those of CoreDNS", mix, yes(cache), c.ratio(perSecond), c.ratio(p99), c.ratio(cpu))
+	}
+	return servers[vicinity].checkLocated(ctx)
+}
+
+// contest measures both servers with one kind of queries.
+func (b *bench) contest(ctx context.Context, servers map[string]*server, c *contest) error {
+	b.look()
+	// What is answered first fills caches, and says which rate both servers can follow.
+	for _, dns := range []string{coredns, vicinity} {
+		a, err := b.load(servers[dns], c.mix, 0).run(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", dns, err)
+		}
+		if rate := int(a.perSecond * restful); c.rate == 0 || rate < c.rate {
+			c.rate = rate
+		}
+		if err := b.profile(ctx, servers[dns], fmt.Sprintf("%s-%s-cache-%s", dns, c.mix, yes(c.cache)), b.load(servers[dns], c.mix, 0)); err != nil {
+			return err
+		}
+	}
+	// The one that is last in a round is the first in the next.
+	order := []string{coredns, vicinity}
+	for i := range b.rounds {
+		r := round{}
+		for _, dns := range order {
+			t, err := b.takeTurn(ctx, servers[dns], b.load(servers[dns], c.mix, i), c.rate)
+			if err != nil {
+				return fmt.Errorf("%s: %w", dns, err)
+			}
+			r[dns] = t
+		}
+		c.rounds = append(c.rounds, r)
+		slices.Reverse(order)
+	}
+	return nil
+}
+
+// takeTurn measures a server.
+func (b *bench) takeTurn(ctx context.Context, s *server, l load, rate int) (turn, error) {
+	before, err := s.CPU()
+	if err != nil {
+		return turn{}, err
+	}
+	fast, err := l.run(ctx)
+	if err != nil {
+		return turn{}, err
+	}
+	after, err := s.CPU()
+	if err != nil {
+		return turn{}, err
+	}
+	l.rate = rate
+	slow, err := l.run(ctx)
+	if err != nil {
+		return turn{}, err
+	}
+	return turn{perSecond: fast.perSecond, cpu: (after - before) / time.Duration(max(1, fast.completed)), p50: slow.p50(), p99: slow.p99()}, nil
+}
+
+// profile writes a profile of the CPU of a server under a load, if profiles are enabled.
+func (b *bench) profile(ctx context.Context, s *server, name string, l load) error {
+	if b.profiles == "" {
+		return nil
+	}
+	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
+		return err
+	}
+	const length = 10 * time.Second
+	loaded := make(chan error, 1)
+	go func() {
+		l.length = length + time.Second
+		_, err := l.run(ctx)
+		loaded <- err
+	}()
+	page, err := get(ctx, s.pprof, fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", length.Seconds()))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.profiles, name+".pprof"), []byte(page), 0o600)
+	}
+	return errors.Join(err, <-loaded)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+// The servers that are compared.
+const (
+	vicinity = "vicinity"
+	coredns  = "coredns"
+)
+
+// contender is a server with its Corefile.
+type contender struct {
+	// dns is which server it is.
+	dns   string
+	cache bool
+	// pods is how the plugin kubernetes knows pods: insecure, which is not at all, or verified.
+	pods string
+}
+
+// server is a contender that runs.
+type server struct {
+	*meter.Program
+	at, ready, metrics, pprof netip.AddrPort
+}
+
+// startTime is how long a server may take until it knows all objects. It is far more than
+// it takes.
+const startTime = 5 * time.Minute
+
+// serve starts a server and waits until it is ready.
+func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
+	s := &server{}
+	for _, address := range []*netip.AddrPort{&s.at, &s.ready, &s.metrics, &s.pprof} {
+		var err error
+		if *address, err = freeAddress(ctx); err != nil {
+			return nil, err
+		}
+	}
+	corefile := filepath.Join(b.folder, c.dns+".Corefile")
+	if err := os.WriteFile(corefile, []byte(c.corefile(s, b.cluster.Kubeconfig())), 0o600); err != nil {
+		return nil, err
+	}
+	program := "vicinity-dns"
+	if c.dns == coredns {
+		program = "bench-coredns"
+	}
+	var err error
+	if s.Program, err = meter.Start(c.dns, "", b.folder, b.lost, filepath.Join(b.bin, program), "-conf", corefile); err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	err = kube.Wait(limited, c.dns+" to be ready", func(ctx context.Context) (string, error) {
+		// It says so before it listens for queries.
+		if _, err := get(ctx, s.ready, "/ready"); err != nil {
+			return "", err
+		}
+		return "", s.answers(ctx)
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// answers returns an error unless the server knows the first Service.
+func (s *server) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.at.String())
+	}}
+	_, err := resolver.LookupHost(ctx, fmt.Sprintf("%s-0.%s.%s.", vipName, namespace, domain))
+	return err
+}
+
+// corefile is that of clusters without what asks other servers. That of CoreDNS is the same
+// but for the line that it does not know.
+func (c contender) corefile(s *server, kubeconfig string) string {
+	lines := []string{
+		"bind 127.0.0.1", "errors", "ready " + s.ready.String(), "pprof " + s.pprof.String(),
+		"kubernetes cluster.local in-addr.arpa ip6.arpa {", "  kubeconfig " + kubeconfig, "  startup_timeout 2m",
+		"  pods " + c.pods, "  fallthrough in-addr.arpa ip6.arpa", "  ttl 30", "}",
+		"prometheus " + s.metrics.String(), "loadbalance",
+	}
+	if c.cache {
+		lines = append(lines, "cache 30")
+	}
+	if c.dns == vicinity {
+		lines = append(lines, "vicinity cluster.local {", "  kubeconfig "+kubeconfig, "  startup_timeout 2m", "}")
+	}
+	return fmt.Sprintf(".:%d {\n  %s\n}\n", s.at.Port(), strings.Join(lines, "\n  "))
+}
+
+// freeAddress returns an unused address of the host.
+func freeAddress(ctx context.Context) (netip.AddrPort, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	address, err := netip.ParseAddrPort(listener.Addr().String())
+	return address, errors.Join(err, listener.Close())
+}
+
+// get reads a page of a server.
+func get(ctx context.Context, from netip.AddrPort, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+from.String()+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, response.Status)
+	}
+	return string(body), err
+}
+
+// checkLocated returns an error unless the server located all clients, and filtered
+// answers for them: a server that does not would be measured for nothing.
+func (s *server) checkLocated(ctx context.Context) error {
+	page, err := get(ctx, s.metrics, "/metrics")
+	if err != nil {
+		return fmt.Errorf("reading the metrics of vicinity-dns: %w", err)
+	}
+	sum := func(metric, label string) (n float64) {
+		var failed error
+		n, failed = meter.SumMetric(strings.NewReader(page), metric, label)
+		err = errors.Join(err, failed)
+		return n
+	}
+	clients, located := sum("coredns_vicinity_clients_total", ""), sum("coredns_vicinity_clients_total", `located="range"`)
+	answers, nearest := sum("coredns_vicinity_answers_total", ""), sum("coredns_vicinity_answers_total", `outcome="nearest"`)
+	switch {
+	case err != nil:
+		return err
+	case clients == 0 || located < clients:
+		return fmt.Errorf("%.0f of %.0f clients were located by the ranges of nodes, want all", located, clients)
+	case nearest < answers:
+		return fmt.Errorf("%.0f of %.0f answers have the nearest endpoints only, want all", nearest, answers)
+	}
+	return nil
+}
