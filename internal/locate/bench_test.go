@@ -21,6 +21,15 @@ func benchLabels(node int) map[string]string {
 	}
 }
 
+// benchNodeLabels are those of a node, of which PodLocators have a part.
+func benchNodeLabels(node int) map[string]string {
+	labels := benchLabels(node)
+	for _, key := range []string{"kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance-type", "example.com/pool"} {
+		labels[key] = "x"
+	}
+	return labels
+}
+
 func benchNames() []string {
 	names := make([]string, benchPods)
 	for i := range names {
@@ -35,7 +44,7 @@ func benchIndex(names []string, dual bool) *Index {
 		x.SetNode(fmt.Sprint("node-", n), Node{
 			Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)})},
 			PodRanges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(n >> 8), byte(n), 0}), 24)},
-			Labels:    benchLabels(n),
+			Labels:    benchNodeLabels(n),
 		})
 	}
 	for i, name := range names {

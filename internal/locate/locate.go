@@ -68,7 +68,9 @@ type Node struct {
 type Pod struct {
 	IPs  []netip.Addr
 	Node string
-	// Labels are kept, not copied: the caller must not change them any more.
+	// Labels count if no node of the name is known when the pod is set: a PodLocator has a copy of the
+	// node's, which is written some time after they change. They are kept, not copied: the caller must
+	// not change them any more.
 	Labels map[string]string
 	// Created tells which of two pods with one address counts: the newer, and of two created
 	// in the same second the one that took its addresses last. The other counts again once
@@ -82,7 +84,7 @@ type Index struct {
 
 	writing sync.Mutex // for all below, and for changes of the table
 	nodes   map[string]*node
-	hosts   map[string]*host
+	hosts   map[string]*place // the first ones of PodLocators, by the node that those name
 	pods    podTable
 	lengths lengths
 	claims  int
@@ -90,7 +92,7 @@ type Index struct {
 
 // New returns an index that knows nothing.
 func New() *Index {
-	x := &Index{nodes: make(map[string]*node), hosts: make(map[string]*host), pods: newPodTable(minBuckets)}
+	x := &Index{nodes: make(map[string]*node), hosts: make(map[string]*place), pods: newPodTable(minBuckets)}
 	x.table.Store(newTable(minBuckets))
 	return x
 }
@@ -112,7 +114,7 @@ func (x *Index) Lookup(addr netip.Addr) (Location, bool) {
 		if c == nil {
 			return Location{}, false
 		}
-		return *c.location.Load(), true
+		return *c.place.Load().location.Load(), true
 	}
 }
 

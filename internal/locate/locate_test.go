@@ -118,6 +118,33 @@ func TestChanges(t *testing.T) {
 	expect(t, x, "10.9.0.1", Location{})
 }
 
+// The labels of a node count for its pods at once, whatever copy their PodLocators have.
+func TestLabelsOfKnownNodes(t *testing.T) {
+	x := New()
+	x.SetPod("default", "p1", Pod{IPs: addrs("10.0.0.1"), Node: "n1", Labels: zone("a")})
+	x.SetPod("default", "p2", Pod{IPs: addrs("10.0.0.2"), Node: "n1", Labels: zone("b")})
+	all := func(p1, p2 string) {
+		t.Helper()
+		expect(t, x, "10.0.0.1", Location{"n1", zone(p1), PodLocator})
+		expect(t, x, "10.0.0.2", Location{"n1", zone(p2), PodLocator})
+	}
+	all("a", "b")
+	x.SetNode("n1", Node{Labels: zone("c")})
+	all("c", "c")
+	x.SetNode("n1", Node{Labels: zone("d")})
+	all("d", "d")
+	x.SetNode("n1", Node{Labels: zone("e"), Addresses: addrs("192.0.2.1")})
+	all("e", "e")
+	x.SetPod("default", "p2", Pod{IPs: addrs("10.0.0.2"), Node: "n1", Labels: zone("d")})
+	all("e", "e")
+	x.DeleteNode("n1")
+	all("e", "e")
+	x.SetPod("default", "p2", Pod{IPs: addrs("10.0.0.2"), Node: "n1", Labels: zone("d")})
+	all("e", "d")
+	x.SetNode("n1", Node{Labels: zone("f")})
+	all("f", "f")
+}
+
 // TestSharedLabels sees that the pods of a node have its labels once, whatever order they come in.
 func TestSharedLabels(t *testing.T) {
 	x := New()

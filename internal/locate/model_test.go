@@ -50,7 +50,11 @@ func (m *model) lookup(addr netip.Addr) (Location, bool) {
 	}
 	for _, p := range m.pods {
 		if slices.Contains(p.IPs, addr) && (p.Node != "" || len(p.Labels) > 0) {
-			all = append(all, found{Location{Node: p.Node, Labels: p.Labels, Source: PodLocator}, []int64{1, 0, p.Created.Unix(), int64(p.turn)}})
+			labels := p.Labels
+			if n, known := m.nodes[p.Node]; known {
+				labels = n.Labels
+			}
+			all = append(all, found{Location{Node: p.Node, Labels: labels, Source: PodLocator}, []int64{1, 0, p.Created.Unix(), int64(p.turn)}})
 		}
 	}
 	if len(all) == 0 {
@@ -66,6 +70,18 @@ func (m *model) setNode(name string, n Node) {
 		at = old.turn
 	}
 	m.nodes[name] = modelNode{n, at}
+}
+
+// deleteNode leaves pods with the labels that the node had.
+func (m *model) deleteNode(name string) {
+	n, known := m.nodes[name]
+	for key, p := range m.pods {
+		if known && p.Node == name {
+			p.Labels = n.Labels
+			m.pods[key] = p
+		}
+	}
+	delete(m.nodes, name)
 }
 
 func (m *model) setPod(name string, p Pod) {
@@ -132,7 +148,7 @@ func agrees(t *rapid.T) {
 		"delete a node": func(t *rapid.T) {
 			name := node.Draw(t, "node")
 			x.DeleteNode(name)
-			delete(m.nodes, name)
+			m.deleteNode(name)
 		},
 		"set a pod": func(t *rapid.T) {
 			name := pod.Draw(t, "pod")

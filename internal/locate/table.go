@@ -53,12 +53,12 @@ func (k key) hash() uint64 {
 	return high ^ low
 }
 
-// claim says that the addresses of a prefix are at a location. Once readers can see it, only
-// next and location change. It fills 48 bytes.
+// claim says that the addresses of a prefix are at a place. Once readers can see it, only next and
+// place change. It fills 48 bytes.
 type claim struct {
 	high, low uint64 // with bits the prefix, see key
 	next      atomic.Pointer[claim]
-	location  atomic.Pointer[Location]
+	place     atomic.Pointer[place]
 	sibling   *claim // the next claim of the same node or pod
 	created   uint32 // in seconds since 1970
 	bits      uint8

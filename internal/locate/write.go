@@ -3,6 +3,7 @@ package locate
 import (
 	"maps"
 	"math"
+	"sync/atomic"
 	"time"
 	"unique"
 )
@@ -11,13 +12,20 @@ import (
 type node struct {
 	labels map[string]string
 	claims *claim
+	// own and pods are the places of its addresses and of its ranges.
+	own, pods *place
 }
 
-// host is what the pods on a node share. There may be no such node.
-type host struct {
-	// location is that of the pod set last. Most pods of a node have the same labels.
-	location *Location
-	pods     int
+// place is where claims are that share a location. Readers see a change of it for all of them.
+type place struct {
+	location atomic.Pointer[Location]
+	// next is another place of PodLocators that name the same node, and pods how many there are here.
+	next *place
+	pods int
+}
+
+func (p *place) set(name string, labels map[string]string, source Source) {
+	p.location.Store(&Location{Node: name, Labels: labels, Source: source})
 }
 
 type podName struct {
@@ -111,26 +119,22 @@ func (x *Index) setNode(name string, n Node) {
 	}
 
 	old := x.nodes[name]
-	kept := old != nil && matches(old.claims, keys, source, seconds(n.Created))
-	if kept && maps.Equal(old.labels, n.Labels) {
-		return
-	}
-	locations := [...]*Location{
-		NodeAddress: {Node: name, Labels: n.Labels, Source: NodeAddress},
-		PodRange:    {Node: name, Labels: n.Labels, Source: PodRange},
-	}
-	if kept {
-		old.labels = n.Labels
-		for c := old.claims; c != nil; c = c.sibling {
-			c.location.Store(locations[c.source])
+	if old != nil && matches(old.claims, keys, source, seconds(n.Created)) {
+		if !maps.Equal(old.labels, n.Labels) {
+			old.relabel(name, n.Labels)
+			x.relocate(name, old)
 		}
 		return
 	}
-	fresh := &node{labels: n.Labels}
+	fresh := &node{own: &place{}, pods: &place{}}
+	fresh.relabel(name, n.Labels)
 	for i := len(keys) - 1; i >= 0; i-- {
 		c := &claim{}
 		c.fill(keys[i], source(i), seconds(n.Created))
-		c.location.Store(locations[c.source])
+		c.place.Store(fresh.own)
+		if i >= own {
+			c.place.Store(fresh.pods)
+		}
 		c.sibling, fresh.claims = fresh.claims, c
 	}
 	x.insertAll(fresh.claims)
@@ -138,6 +142,21 @@ func (x *Index) setNode(name string, n Node) {
 		x.removeAll(old.claims)
 	}
 	x.nodes[name] = fresh
+	x.relocate(name, fresh)
+}
+
+// relabel gives a node other labels, and its places.
+func (n *node) relabel(name string, labels map[string]string) {
+	n.labels = labels
+	n.own.set(name, labels, NodeAddress)
+	n.pods.set(name, labels, PodRange)
+}
+
+// relocate gives the labels of a node to the PodLocators that name it.
+func (x *Index) relocate(name string, n *node) {
+	for p := x.hosts[name]; p != nil; p = p.next {
+		p.set(name, n.labels, PodLocator)
+	}
 }
 
 func (x *Index) setPod(name podName, p Pod) {
@@ -159,13 +178,13 @@ func (x *Index) setPod(name podName, p Pod) {
 	source := func(int) Source { return PodLocator }
 
 	old := *x.pods.at(name)
-	location := x.enter(p.Node, p.Labels)
+	at := x.enter(p.Node, p.Labels)
 	if old != nil {
 		x.leave(&old.first)
 	}
 	if old != nil && matches(&old.first, keys, source, created) {
 		for c := &old.first; c != nil; c = c.sibling {
-			c.location.Store(location)
+			c.place.Store(at)
 		}
 		return
 	}
@@ -177,7 +196,7 @@ func (x *Index) setPod(name podName, p Pod) {
 			c = c.sibling
 		}
 		c.fill(k, PodLocator, created)
-		c.location.Store(location)
+		c.place.Store(at)
 	}
 	x.pods.put(fresh)
 	x.insertAll(&fresh.first)
@@ -195,28 +214,40 @@ func (x *Index) deletePod(name podName) {
 	}
 }
 
-// enter counts a pod on a host, and returns the location that it shares with others there.
-func (x *Index) enter(name string, labels map[string]string) *Location {
-	h := x.hosts[name]
-	if h == nil {
-		h = &host{}
-		x.hosts[name] = h
+// enter counts a pod on a node, and returns its place: that of all on a node that is known, whose
+// labels count, and of the one set before it if that has the same labels.
+func (x *Index) enter(name string, labels map[string]string) *place {
+	if n := x.nodes[name]; n != nil {
+		labels = n.labels
 	}
-	h.pods++
-	if h.location == nil || !maps.Equal(h.location.Labels, labels) {
-		if n := x.nodes[name]; n != nil && maps.Equal(n.labels, labels) {
-			labels = n.labels
-		}
-		h.location = &Location{Node: name, Labels: labels, Source: PodLocator}
+	first := x.hosts[name]
+	if first != nil && maps.Equal(first.location.Load().Labels, labels) {
+		first.pods++
+		return first
 	}
-	return h.location
+	p := &place{next: first, pods: 1}
+	p.set(name, labels, PodLocator)
+	x.hosts[name] = p
+	return p
 }
 
-// leave takes a pod with that claim off its host.
+// leave takes a pod with that claim off its node.
 func (x *Index) leave(c *claim) {
-	name := c.location.Load().Node
-	h := x.hosts[name]
-	if h.pods--; h.pods == 0 {
+	p := c.place.Load()
+	if p.pods--; p.pods > 0 {
+		return
+	}
+	name := p.location.Load().Node
+	first := x.hosts[name]
+	switch {
+	case first != p:
+		for first.next != p {
+			first = first.next
+		}
+		first.next = p.next
+	case p.next != nil:
+		x.hosts[name] = p.next
+	default:
 		delete(x.hosts, name)
 	}
 }

@@ -430,6 +430,24 @@ func TestLocators(t *testing.T) {
 	ask("172.16.0.1", "soa")
 }
 
+// A relabelled node is relabelled for its pods at once, whose PodLocators have the old labels yet.
+func TestRelabelledNode(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 1@b1")
+	l := &v1alpha1.PodLocator{IPs: []string{"172.16.0.1"}, NodeName: "a1", NodeLabels: map[string]string{zone: "a"}}
+	l.Namespace, l.Name = "shop", "p"
+	w.cluster.setLocator(l)
+	if got := brief(w.ask("172.16.0.1", webName, dns.TypeA)); got != "a1/1" {
+		t.Errorf("got %q", got)
+	}
+	node := worldNodes()[0]
+	node.Name, node.Labels[zone] = "a1", "b"
+	w.cluster.setNode(node)
+	if got := brief(w.ask("172.16.0.1", webName, dns.TypeA)); got != "a1/1 b1/1" { // an endpoint of its own node is near as well
+		t.Errorf("relabelled: got %q", got)
+	}
+}
+
 // Two pods with one address are one record. The one that stays decides where that is.
 func TestTwoPodsWithOneAddress(t *testing.T) {
 	w := newWorld(t)
