@@ -70,7 +70,12 @@ func familyAnswer(e *inspect.Explanation, f *inspect.Family) []string {
 		}
 	}
 	verb := "use"
-	if len(f.Stock) == 0 && len(e.Pending) > 0 {
+	switch pending := len(f.Stock) == 0 && len(e.Pending) > 0; {
+	case e.Headless && pending:
+		verb = "will get from vicinity-dns"
+	case e.Headless:
+		verb = "get from vicinity-dns"
+	case pending:
 		verb = "will use"
 	}
 	served := e.Served(f)

@@ -177,6 +177,23 @@ func TestExplainDNSGolden(t *testing.T) {
 	}
 }
 
+// Of a headless Service explain and status say that its plan is delivered, not that it is in force: they
+// do not see which DNS servers clients ask.
+func TestDeliveredToDNSServers(t *testing.T) {
+	c := newNamedCluster(t)
+	_, stdout, _ := c.run(t.Context(), "explain", "spread")
+	wants(t, stdout,
+		"delivery: Groups, for DNS servers: vicinity-dns answers from 4 groups; any other gives all endpoints to every client\n",
+		"state: delivered; ", "expected of clients that ask vicinity-dns: ", "clients in zone-c get from vicinity-dns: 2 own + 2 of zone-a\n")
+	_, stdout, _ = c.run(t.Context(), "explain", "fresh")
+	wants(t, stdout, "delivery: Groups, for DNS servers; none is written, so every client gets all endpoints\n", "state: planned; ", "clients in zone-a, zone-b will get from vicinity-dns: 1 own\n")
+	_, stdout, _ = c.run(t.Context(), "status", "-o", "json")
+	wants(t, stdout, `"state": "delivered"`, `"state": "planned"`, "that is for clients that ask vicinity-dns; any other DNS server gives every client all endpoints")
+	if strings.Contains(stdout, `"state": "allocated"`) {
+		t.Errorf("a headless Service is allocated:\n%s", stdout)
+	}
+}
+
 func TestExplainDNSErrors(t *testing.T) {
 	for _, test := range []struct {
 		args string

@@ -107,8 +107,10 @@ func deliveryText(e *inspect.Explanation) string {
 		return "Hints, for any proxy"
 	case e.AwaitsProxy:
 		return fmt.Sprintf("Groups, for vicinity-proxy; stock proxies serve the Service until every node has it (%s so far)", groups)
+	case e.Delivery == allocate.DeliveryGroups && e.Headless && e.Groups == 0:
+		return "Groups, for DNS servers; none is written, so every client gets all endpoints"
 	case e.Delivery == allocate.DeliveryGroups && e.Headless:
-		return "Groups, for vicinity-dns, which answers from " + groups
+		return "Groups, for DNS servers: vicinity-dns answers from " + groups + "; any other gives all endpoints to every client"
 	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0 && e.Written != nil && !*e.Written:
 		return "Groups, for vicinity-proxy; none is written yet"
 	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0:
@@ -212,6 +214,8 @@ func stateText(e *inspect.Explanation, f *inspect.Family) []string {
 		word, expected = "undelivered", "expected if it were delivered: "
 	case e.AwaitsProxy:
 		expected = "expected once vicinity-proxy serves it: "
+	case e.Headless && e.Delivery == allocate.DeliveryGroups:
+		expected = "expected of clients that ask vicinity-dns: "
 	case !f.Decided:
 		word = "not Vicinity's"
 	}

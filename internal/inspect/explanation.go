@@ -202,7 +202,7 @@ func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []t
 		return f, nil
 	}
 	asked := f.Asked()
-	f.State, f.Rule, f.Why = asked.Outcome.State.String(), asked.Outcome.Rule, explain.Outcome(asked.Outcome)
+	f.State, f.Rule, f.Why = in.stateOf(d, asked.Outcome), asked.Outcome.Rule, explain.Outcome(asked.Outcome)
 	f.Capacity, f.Expected = string(f.Unit), figuresOf(asked.Figures)
 	f.Zones, f.Plan, f.Algorithms, f.Endpoints = f.zones(), f.groups(), f.algorithms(), consumersOf(assigned)
 	return f, nil

@@ -63,6 +63,25 @@ func awaitsProxy(service *corev1.Service, delivery allocate.Delivery) bool {
 	return delivery == allocate.DeliveryGroups && !translate.IsHeadless(service) && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
 }
 
+// The states of a headless Service with a plan. Whether it is in force, as "allocated" says of others,
+// cannot be known: that depends on the DNS servers that clients ask.
+const (
+	stateDelivered = "delivered"
+	// statePlanned is while no group is written.
+	statePlanned = "planned"
+)
+
+// stateOf is the state of a family of which this is decided.
+func (in *Reading) stateOf(d *routing.Decision, outcome allocate.Outcome) string {
+	switch {
+	case !d.Request.Headless || d.Delivery != allocate.DeliveryGroups || outcome.IsBalanced():
+		return outcome.State.String()
+	case len(in.Groups) == 0:
+		return statePlanned
+	}
+	return stateDelivered
+}
+
 // withoutAddresses says why there is no family to plan for.
 func (in *Reading) withoutAddresses() string {
 	if len(in.Slices) > 0 {

@@ -124,7 +124,7 @@ func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family cor
 	at := slices.IndexFunc(decision.Families, func(d routing.FamilyDecision) bool { return d.Family == family })
 	if at >= 0 {
 		region, outcome = decision.Families[at].Region, decision.Families[at].Outcome
-		s.State = outcome.State.String()
+		s.State = in.stateOf(decision, outcome)
 	} else {
 		region = in.Cluster.Region(decision.Request.Capacity, ready)
 		if decision.Request.Upstream {
@@ -157,6 +157,9 @@ func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family cor
 	}
 	if outcome.IsBalanced() && outcome.Rule != allocate.RuleAsked {
 		last = append(last, s.Why)
+	}
+	if s.State == stateDelivered || s.State == statePlanned {
+		last = append(last, "that is for clients that ask vicinity-dns; any other DNS server gives every client all endpoints")
 	}
 	s.Notes = slices.Concat(first, s.Notes, last, explain.Warnings(region))
 	return nil

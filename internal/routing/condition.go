@@ -84,7 +84,7 @@ const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " +
 
 // answered is what the condition says of a headless Service: the controller cannot see
 // which DNS server clients ask.
-const answered = "vicinity-dns answers by that; any other DNS server gives all endpoints to every client"
+const answered = "delivered to DNS servers: vicinity-dns answers by that; any other gives all endpoints to every client"
 
 // unreached is what the condition says of zones that what is asked for keeps from all
 // endpoints.

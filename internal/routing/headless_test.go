@@ -155,7 +155,7 @@ func TestGroupsOfHeadlessServices(t *testing.T) {
 }
 
 func TestConditionOfHeadlessServices(t *testing.T) {
-	const answers = ". vicinity-dns answers by that; any other DNS server gives all endpoints to every client"
+	const answers = ". delivered to DNS servers: vicinity-dns answers by that; any other gives all endpoints to every client"
 	const members = "its members may find each other by its name, since pods have names under it, as those of a StatefulSet: annotation endpointslice.kubernetes.io/same-zone: Prefer hides from each client those that are not near it; names of single pods stay"
 	for _, test := range []struct {
 		name            string

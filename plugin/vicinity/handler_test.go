@@ -308,7 +308,7 @@ func TestCachedBelow(t *testing.T) {
 
 // Groups that are left of a headless Service say nothing of its successor with a cluster IP.
 func TestNotHeadlessAnyMore(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, "plan")
 	w.headless("web", zone, "1@a1 1@b1")
 	w.cluster.deleteSlice("shop", "web", "web0")
 	if got := brief(w.ask(onA1, webName, dns.TypeA)); got != "a1/1" {
@@ -323,6 +323,7 @@ func TestNotHeadlessAnyMore(t *testing.T) {
 	}{
 		{webName, dns.TypeA, "10.96.0.1"},
 		{portName, dns.TypeSRV, "web +10.96.0.1"},
+		{"a.prefer._zone." + webName, dns.TypeA, "NXDOMAIN soa"},
 	} {
 		if got := brief(w.ask(onA1, tt.name, tt.qtype)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)

@@ -84,7 +84,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 				t.Errorf("proxies are waited for: %v, %v", proxies.waiting, proxies.served)
 			}
 			w.reconciler.memory.each(func(_ types.NamespacedName, v *view) {
-				if v.report.delivery != allocate.DeliveryGroups || v.report.state != "allocated" || v.report.families[0].figures.InZone != 1 {
+				if v.report.delivery != allocate.DeliveryGroups || v.report.state != "delivered" || v.report.families[0].figures.InZone != 1 {
 					t.Errorf("metrics show %+v", v.report)
 				}
 			})

@@ -132,6 +132,9 @@ const (
 	stateHintsDropped = "hints-dropped"
 	stateHintsIgnored = "hints-ignored"
 	stateNotRouted    = "not-routed"
+	// stateDelivered is that of a headless Service whose plan is written. Whether it is in force depends
+	// on the DNS servers that clients ask, which the controller does not see.
+	stateDelivered = "delivered"
 )
 
 // reportOf is the report of a decision about a Service. Its state is the worst of its
@@ -155,6 +158,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 		}
 	}
 	switch {
+	case d.Request.Headless && made.state == allocate.Allocated.String():
+		made.state = stateDelivered
 	case with.state != "":
 		made.state = with.state
 	case d.Hinted().Undelivered:
@@ -164,7 +169,7 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 }
 
 // inForce is the decision that proxies act by: the one for hints until vicinity-proxy serves
-// the Service; nil where there are no hints.
+// the Service; nil where there are no hints. Of a headless Service it is the one that is delivered.
 func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *routing.Decision {
 	if isServed(d, service) {
 		return d
@@ -175,8 +180,8 @@ func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *ro
 	return d
 }
 
-// isServed reports whether groups are in force for a Service: vicinity-proxy serves it, or
-// it is headless.
+// isServed reports whether groups deliver the plan of a Service, and hints do not matter:
+// vicinity-proxy serves it, or it is headless.
 func isServed(d *routing.Decision, service *corev1.Service) bool {
 	return d.Delivery == allocate.DeliveryGroups && (d.Request.Headless || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName)
 }
