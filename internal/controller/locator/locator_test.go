@@ -159,10 +159,12 @@ func TestOwnership(t *testing.T) {
 	behindAgain := behind.DeepCopy()
 	behindAgain.Name = "behind-again"
 	unlabelled := owned("unlabelled", "uid-unlabelled")
-	unlabelled.Labels = map[string]string{"a": "b"}
+	unlabelled.Labels = map[string]string{"a": "b"} // and is right but for that
+	created := metav1.NewTime(podCreated)
+	unlabelled.IPs, unlabelled.NodeName, unlabelled.NodeLabels, unlabelled.PodCreationTimestamp = []string{"10.9.0.5"}, "n1", map[string]string{topology.Zone: "a"}, &created
 	old := owned("old", "uid-old")
-	created := metav1.NewTime(podCreated.Add(-time.Hour))
-	old.IPs, old.NodeName, old.NodeLabels, old.PodCreationTimestamp = []string{"10.9.0.6"}, "n1", map[string]string{topology.Zone: "a"}, &created
+	earlier := metav1.NewTime(podCreated.Add(-time.Hour))
+	old.IPs, old.NodeName, old.NodeLabels, old.PodCreationTimestamp = []string{"10.9.0.6"}, "n1", map[string]string{topology.Zone: "a"}, &earlier
 	foreign := owned("foreign", "")
 	foreign.Labels = map[string]string{v1alpha1.LabelManagedBy: "helm"}
 	foreign.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "x", UID: "1"}}

@@ -87,19 +87,32 @@ func TestRemoval(t *testing.T) {
 		{"one that goes already", pages{names: []string{"a", "b", "c"}, ending: map[string]bool{"b": true}}, 2},
 		{"a list that has expired", pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{nil, apierrors.NewResourceExpired("")}}, 5},
 		{"no such API", pages{names: []string{"a"}, answers: []error{&meta.NoKindMatchError{}}}, 0},
-		{"a failure", pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}, 5},
 		{"one that somebody else deleted", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewNotFound(resource, "a")}}, 1},
 		{"another of its name", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewConflict(resource, "a", failed)}}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := &removal{reader: &test.api, writer: &test.api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2, retry: time.Millisecond}
-			if err := r.Start(t.Context()); err != nil {
+			r := &removal{reader: &test.api, writer: &test.api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2}
+			removed, err := r.remove(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
-			if len(test.api.deleted) != test.deleted {
-				t.Errorf("deleted is %q, want %d", test.api.deleted, test.deleted)
+			if removed != test.deleted || len(test.api.deleted) != test.deleted {
+				t.Errorf("deleted is %q, said %d, want %d", test.api.deleted, removed, test.deleted)
 			}
 		})
+	}
+}
+
+// After a failure the removal goes on until all are gone.
+func TestRemovalGoesOn(t *testing.T) {
+	failed := errors.New("overloaded")
+	api := &pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}
+	r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2, retry: time.Millisecond}
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(api.deleted) != 5 {
+		t.Errorf("deleted is %q, want all 5", api.deleted)
 	}
 }
 
