@@ -61,7 +61,7 @@ type scene struct {
 }
 
 // areas are all areas in the order in which they run.
-func areas() []area { return []area{labArea(), routingArea(), proxyArea()} }
+func areas() []area { return []area{labArea(), routingArea(), proxyArea(), namesArea()} }
 
 const (
 	areaVariable = "E2E_AREA"

@@ -1,0 +1,408 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+const (
+	crowdPerNode = 200
+	// crowdRate is how many pods are written in a second at most. The controller may make more
+	// PodLocators than that, so that none waits for its share of requests.
+	crowdRate = 150
+	crowdQPS  = 500 // of the controller, half of which are for PodLocators
+	// crowdWriters is how many pods are written at a time. Each waits for its PodLocator, so that
+	// on a slow machine there are fewer changes, not a queue that grows.
+	crowdWriters = 20
+	// delayBound is what the median of the times from an address to its PodLocator must not exceed,
+	// also on a machine that is busy with other things.
+	delayBound = 2 * time.Second
+)
+
+// locatorsAtScale writes pods to an API server, replaces a fifth of them, and relabels a node. Each
+// change is one write of a PodLocator at most, and a restart none.
+func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
+	pods := 2000
+	if soaking() {
+		pods = 50000
+	}
+	c, err := newCrowd(ctx, s, pods)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
+	if err := c.start(); err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	if err := c.write(crowdRate, pods, c.add); err != nil {
+		return "", err
+	}
+	written := time.Since(begun)
+	if err := c.measureMemory(); err != nil {
+		return "", err
+	}
+	if err := c.write(crowdRate/2, pods/5, c.replace); err != nil {
+		return "", err
+	}
+	if err := c.awaitRemoved(); err != nil {
+		return "", err
+	}
+	if err := c.measureMemory(); err != nil {
+		return "", err
+	}
+	writes, err := c.locatorWrites("")
+	if err != nil {
+		return "", err
+	}
+	changes := pods + 2*(pods/5)
+	if writes > float64(changes) {
+		return "", fmt.Errorf("%d pods came and went with %.0f writes of PodLocators, more than one each", changes, writes)
+	}
+	if err := c.relabel(); err != nil {
+		return "", err
+	}
+	restart, err := c.restart()
+	if err != nil {
+		return "", err
+	}
+	p50, p99 := meter.Quantile(c.delays, 0.5), meter.Quantile(c.delays, 0.99)
+	if p50 > delayBound {
+		return "", fmt.Errorf("from an address to its PodLocator it takes %v in the median, more than %v", p50.Round(time.Millisecond), delayBound)
+	}
+	fmt.Printf("RESULT pods=%d writes_per_change=%.3f controller_mib=%d locator_p50_ms=%.1f p99_ms=%.1f\n",
+		pods, writes/float64(changes), c.memory>>20, meter.Milliseconds(p50), meter.Milliseconds(p99))
+	return fmt.Sprintf("%d pods in %.0f s and a fifth replaced: %.3f writes a change, address to PodLocator in %v, %v at p99, controller %d MiB; a node relabelled: %d writes; restarted in %.1f s without any",
+		pods, written.Seconds(), writes/float64(changes), p50.Round(time.Millisecond), p99.Round(time.Millisecond), c.memory>>20, crowdPerNode, restart.Seconds()), nil
+}
+
+// crowd are pods in a lab without nodes that would run them: the test writes what kubelets would.
+type crowd struct {
+	// ctx ends with the controller.
+	ctx       context.Context
+	lost      context.CancelCauseFunc
+	cluster   *lab.Cluster
+	api       kubernetes.Interface
+	namespace string
+	pods      int
+	// folder has the controller's log, program is its file, and metrics where it serves them.
+	folder, program, metrics string
+	controller               *meter.Program
+	memory                   int64
+
+	mu sync.Mutex
+	// awaited are channels for the times when the PodLocators of pods were seen.
+	awaited map[string]chan time.Time
+	located int
+	delays  []time.Duration
+}
+
+func newCrowd(ctx context.Context, s *scene, pods int) (c *crowd, err error) {
+	wanted, err := shape.FromOptions(shape.Options{
+		Name: fmt.Sprintf("crowd-%d", os.Getpid()), ControlPlaneOnly: true, SingleStack: true, Zones: []string{"a"}, NodesPerZone: []int{1},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c = &crowd{pods: pods, program: filepath.Join(filepath.Dir(s.options.Program), "vicinity-controller"), awaited: map[string]chan time.Time{}}
+	c.ctx, c.lost = context.WithCancelCause(ctx)
+	if c.cluster, err = lab.Up(ctx, wanted, s.options); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if c.folder, err = os.MkdirTemp("", "vicinity-crowd-"); err != nil {
+		return nil, err
+	}
+	client, err := c.cluster.Client()
+	if err != nil {
+		return nil, err
+	}
+	if err := client.ApplyCRDs(ctx); err != nil {
+		return nil, err
+	}
+	if c.namespace, err = client.MakeNamespace(ctx, "crowd"); err != nil {
+		return nil, err
+	}
+	config := client.Config()
+	config.ContentType = runtime.ContentTypeProtobuf
+	if c.api, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	for i := range pods / crowdPerNode {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: crowdNode(i), Labels: map[string]string{
+			corev1.LabelHostname: crowdNode(i), corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), corev1.LabelTopologyRegion: "here",
+		}}}
+		if _, err := c.api.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.watch(client)
+}
+
+func crowdNode(i int) string { return fmt.Sprintf("crowd-%d", i) }
+
+func crowdPod(i int) string { return fmt.Sprintf("pod-%d", i) }
+
+// close ends the controller and takes the lab down.
+func (c *crowd) close(ctx context.Context) error {
+	var err error
+	if c.controller != nil {
+		err = c.controller.Stop()
+	}
+	c.lost(nil)
+	return errors.Join(err, lab.Down(ctx, c.cluster.Shape().Name, c.cluster.Options()), os.RemoveAll(c.folder))
+}
+
+// watch notes PodLocators that come and go.
+func (c *crowd) watch(client *lab.Client) error {
+	watcher, err := metadata.NewForConfig(client.Config())
+	if err != nil {
+		return err
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(watcher, v1alpha1.GroupVersion.WithResource("podlocators"), c.namespace, 0, cache.Indexers{}, nil).Informer()
+	if err := informer.SetTransform(func(object any) (any, error) {
+		if l, ok := object.(*metav1.PartialObjectMetadata); ok {
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name, ResourceVersion: l.ResourceVersion}}, nil
+		}
+		return object, nil
+	}); err != nil {
+		return err
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) {
+			now := time.Now()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.located++
+			if l, ok := object.(*metav1.PartialObjectMetadata); ok {
+				if seen := c.awaited[l.Name]; seen != nil {
+					seen <- now
+					delete(c.awaited, l.Name)
+				}
+			}
+		},
+		DeleteFunc: func(any) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.located--
+		},
+	}); err != nil {
+		return err
+	}
+	go informer.RunWithContext(c.ctx)
+	if !cache.WaitForCacheSync(c.ctx.Done(), informer.HasSynced) {
+		return context.Cause(c.ctx)
+	}
+	return nil
+}
+
+// start starts the controller, and waits until it knows all pods and PodLocators.
+func (c *crowd) start() error {
+	var addresses [2]string
+	for i := range addresses {
+		listener, err := new(net.ListenConfig).Listen(c.ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		addresses[i] = listener.Addr().String()
+		if err := listener.Close(); err != nil {
+			return err
+		}
+	}
+	c.metrics = addresses[0]
+	var err error
+	c.controller, err = meter.Start("vicinity-controller", "", c.folder, c.lost, c.program,
+		"--kubeconfig", c.cluster.Kubeconfig(), "--namespace", "vicinity-system", "--leader-elect=false", "--locators=all",
+		"--kube-api-qps", strconv.Itoa(crowdQPS), "--kube-api-burst", strconv.Itoa(crowdQPS),
+		"--metrics-bind-address", c.metrics, "--health-probe-bind-address", addresses[1])
+	if err != nil {
+		return err
+	}
+	return kube.Wait(c.ctx, "the controller to know all pods", func(ctx context.Context) (string, error) {
+		response, err := get(ctx, "http://"+addresses[1]+"/readyz")
+		if err != nil {
+			return err.Error(), nil // it starts
+		}
+		return "", response.Body.Close()
+	})
+}
+
+func get(ctx context.Context, url string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("%s answers %s", url, response.Status), response.Body.Close())
+	}
+	return response, nil
+}
+
+// sum adds up a metric of the controller, of series whose labels hold a text.
+func (c *crowd) sum(metric, label string) (float64, error) {
+	response, err := get(c.ctx, "http://"+c.metrics+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	return meter.SumMetric(response.Body, metric, label)
+}
+
+func (c *crowd) locatorWrites(label string) (float64, error) {
+	return c.sum("vicinity_locator_writes_total", label)
+}
+
+// measureMemory notes what the controller holds, if that is more than before.
+func (c *crowd) measureMemory() error {
+	held, err := c.controller.Memory()
+	c.memory = max(c.memory, held)
+	return err
+}
+
+// write does something for so many pods, no faster than a rate.
+func (c *crowd) write(rate float32, count int, do func(context.Context, int) error) error {
+	pace := flowcontrol.NewTokenBucketRateLimiter(rate, 1)
+	return meter.InParallel(c.ctx, crowdWriters, count, func(ctx context.Context, i int) error {
+		if err := pace.Wait(ctx); err != nil {
+			return err
+		}
+		return do(ctx, i)
+	})
+}
+
+// add writes a pod as a scheduler and a kubelet do, first without an address, and waits for its
+// PodLocator.
+func (c *crowd) add(ctx context.Context, i int) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: crowdPod(i), Labels: map[string]string{"app": "crowd"}},
+		Spec: corev1.PodSpec{
+			NodeName: crowdNode(i % (c.pods / crowdPerNode)), AutomountServiceAccountToken: new(false),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers:  []corev1.Container{{Name: "main", Image: "none"}},
+		},
+	}
+	if _, err := c.api.CoreV1().Pods(c.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	number := i % c.pods // one that replaces another has its address
+	ip := fmt.Sprintf("10.%d.%d.%d", number>>16, number>>8&0xff, number&0xff)
+	seen := make(chan time.Time, 1)
+	c.mu.Lock()
+	c.awaited[pod.Name] = seen
+	c.mu.Unlock()
+	status := fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, ip, ip)
+	begun := time.Now()
+	if _, err := c.api.CoreV1().Pods(c.namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the PodLocator of %s: %w", pod.Name, context.Cause(ctx))
+	case at := <-seen:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.delays = append(c.delays, at.Sub(begun))
+		return nil
+	}
+}
+
+// replace deletes a pod and adds another.
+func (c *crowd) replace(ctx context.Context, i int) error {
+	if err := c.api.CoreV1().Pods(c.namespace).Delete(ctx, crowdPod(i), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		return err
+	}
+	return c.add(ctx, c.pods+i)
+}
+
+// awaitRemoved waits until pods that are gone have no PodLocators.
+func (c *crowd) awaitRemoved() error {
+	return kube.Wait(c.ctx, "the PodLocators of pods that were deleted to go", func(context.Context) (string, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.located == c.pods {
+			return "", nil
+		}
+		return fmt.Sprintf("there are %d for %d pods", c.located, c.pods), nil
+	})
+}
+
+// relabel moves a node to another zone, which is a write for each of its pods.
+func (c *crowd) relabel() error {
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"elsewhere"}}}`, corev1.LabelTopologyZone)
+	if _, err := c.api.CoreV1().Nodes().Patch(c.ctx, crowdNode(0), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	return kube.Wait(c.ctx, "the PodLocators of a node that was relabelled", func(context.Context) (string, error) {
+		updates, err := c.locatorWrites(`operation="update"`)
+		if err != nil {
+			return "", err
+		}
+		if updates > crowdPerNode {
+			return "", fmt.Errorf("a node with %d pods was relabelled with %.0f writes", crowdPerNode, updates)
+		}
+		if updates < crowdPerNode {
+			return fmt.Sprintf("%.0f of %d are written", updates, crowdPerNode), nil
+		}
+		return "", nil
+	})
+}
+
+// restart has the controller start anew and look at all pods, which writes nothing.
+func (c *crowd) restart() (took time.Duration, err error) {
+	stopped := c.controller
+	c.controller = nil
+	if err := stopped.Stop(); err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	if err := c.start(); err != nil {
+		return 0, err
+	}
+	if err := kube.Wait(c.ctx, "a sync of each pod", func(context.Context) (string, error) {
+		syncs, err := c.sum("vicinity_locator_syncs_total", "")
+		if err != nil || syncs >= float64(c.pods) {
+			return "", err
+		}
+		return fmt.Sprintf("%.0f of %d", syncs, c.pods), nil
+	}); err != nil {
+		return 0, err
+	}
+	took = time.Since(begun)
+	writes, err := c.locatorWrites("")
+	if err == nil && writes > 0 {
+		err = fmt.Errorf("a restart wrote %.0f PodLocators", writes)
+	}
+	return took, err
+}
