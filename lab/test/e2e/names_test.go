@@ -1,27 +1,135 @@
 package e2e_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// namesArea is how names resolve near clients, and what that takes.
+// namesArea is what names resolve to with vicinity-dns as the cluster's DNS server.
 func namesArea() area {
 	return area{
-		name:  "names",
-		shape: namesShape,
+		name:    "names",
+		shape:   namesShape,
+		prepare: prepareNames,
 		promises: []promise{
+			{name: "resolve", keep: namesResolve},
+			{name: "nearest", keep: namesNearest},
+			{name: "peers", keep: namesOfPeers},
+			{name: "planned", keep: namesPlanned},
+			{name: "pod-moved", keep: podMoved},
+			{name: "node-relabelled", keep: nodeRelabelled},
+			{name: "zone-lost", keep: zoneLost},
+			{name: "address-reused", keep: addressReused},
+			{name: "locators", keep: locators, within: 4 * time.Minute},
+			{name: "odd-names", keep: oddNames},
+			{name: "odd-locators", keep: oddLocators},
+			{name: "large-answers", keep: largeAnswers},
+			{name: "outside", keep: askedFromOutside},
+			{name: "drop-in", keep: dropIn, within: 5 * time.Minute},
+			{name: "api-server-away", keep: namesWithoutAPIServer, within: 4 * time.Minute},
 			{name: "locators-at-scale", keep: locatorsAtScale, within: time.Hour},
 		},
 	}
 }
 
-// namesShape is a control plane: its promises bring up what they need beside it.
+// namesShape is a lab of three zones with two nodes each.
 func namesShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "names", ControlPlaneOnly: true, SingleStack: true, Zones: []string{"a"}, NodesPerZone: []int{1}})
-	if err != nil {
-		panic(err) // the options are constants
+	s := shape.Default()
+	s.Name, s.DNS = "names", shape.DNSNone // prepareNames installs one
+	for z := range s.Zones {
+		for n := range s.Zones[z].Nodes {
+			node := &s.Zones[z].Nodes[n]
+			if rack := racks[node.Name]; rack != "" {
+				node.Labels = map[string]string{rackLabel: rack}
+			}
+		}
 	}
 	return s
+}
+
+// prepareNames installs Vicinity with PodLocators, and vicinity-dns as DNS server of the cluster.
+func prepareNames(ctx context.Context, c *lab.Cluster) error {
+	if err := c.InstallVicinity(ctx, locateAll...); err != nil {
+		return err
+	}
+	return configureNames(ctx, c)
+}
+
+// exampleAddress is that of all names below example.com, which the DNS server knows by itself.
+const exampleAddress = "192.0.2.1"
+
+// configureNames has the cluster's DNS server be the lab's, with zone-qualified names that follow the
+// plan, and with names outside of the cluster. It does not wait long for an API server.
+func configureNames(ctx context.Context, c *lab.Cluster) error {
+	corefile := strings.NewReplacer(
+		"    vicinity cluster.local\n", "    vicinity cluster.local {\n        plan\n        startup_timeout 1s\n    }\n",
+		"        pods insecure\n", "        pods insecure\n        zonal\n        startup_timeout 1s\n",
+		"    prometheus ", "    template IN A example.com {\n        answer \"{{ .Name }} 60 IN A "+exampleAddress+"\"\n    }\n    template IN ANY example.com {\n        rcode NOERROR\n    }\n    prometheus ",
+	).Replace(lab.DNSCorefile(shape.DNSVicinity))
+	return c.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSVicinity, Corefile: corefile})
+}
+
+// The chart's values for PodLocators: of all pods, and of those that their nodes do not locate.
+var (
+	locateAll  = []string{"locators.enabled=true", "locators.all=true"}
+	locateAuto = []string{"locators.enabled=true", "locators.all=false"}
+)
+
+// headlessOf is a headless Service for the echo pods of a scene, with annotations.
+func headlessOf(name string, annotations ...string) string {
+	text := ""
+	for i := 0; i < len(annotations); i += 2 {
+		text += fmt.Sprintf("    %s: %q\n", annotations[i], annotations[i+1])
+	}
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata:
+  name: %s
+  annotations:
+%sspec:
+  clusterIP: None
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: echo}
+  ports:
+  - {name: http, port: 80, targetPort: http}
+  - {name: tcp, port: 81, targetPort: tcp}
+`, name, text)
+}
+
+// namedPods runs echo pods on the nodes named, a client on every node, and Services for them. The pods
+// are called after their nodes: echo-NODE-INDEX and client-NODE.
+func (s *scene) namedPods(ctx context.Context, services string, nodes ...string) error {
+	if err := s.Apply(ctx, s.namespace, services); err != nil {
+		return err
+	}
+	return s.place(ctx, nodes...)
+}
+
+// pod is a pod of the scene.
+func (s *scene) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	return s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// removePod deletes a pod of the scene at once, and waits until it is gone.
+func (s *scene) removePod(ctx context.Context, name string) error {
+	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, name, atOnce()); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, "pod "+name+" to go", func(ctx context.Context) (string, error) {
+		list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil || len(list.Items) == 0 {
+			return "", err
+		}
+		return "it is there", nil
+	})
 }

@@ -1,0 +1,189 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/dnsquery"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// dropIn has the DNS server of a cluster replaced by vicinity-dns and back, as docs/dns.md says and by
+// its commands and Corefile, while pods resolve names all the time.
+func dropIn(ctx context.Context, s *scene) (figure string, err error) {
+	text, err := os.ReadFile(root + "/docs/dns.md")
+	if err != nil {
+		return "", err
+	}
+	with, err := documentedBlock(string(text), "corefile", "vicinity cluster.local")
+	if err != nil {
+		return "", err
+	}
+	without := withoutLine(with, "vicinity cluster.local")
+	defer func() { err = errors.Join(err, configureNames(context.WithoutCancel(ctx), s.cluster)) }()
+	if err := s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: without}); err != nil {
+		return "", err
+	}
+	if err := s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey)+headlessOf("whole"), inEachZone...); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, resolvedManifests); err != nil {
+		return "", err
+	}
+	// The cache holds what is asked for too early.
+	for _, service := range []string{"near", "whole"} {
+		if err := s.WaitEndpoints(ctx, s.namespace, service, len(inEachZone)); err != nil {
+			return "", err
+		}
+	}
+	all, near, far, err := s.dropInQuestions(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.answers(ctx, append(all, far...)); err != nil {
+		return "", fmt.Errorf("by CoreDNS: %w", err)
+	}
+	st, err := s.askSteadily(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	defer st.stop()
+	if err := st.more(ctx, 200); err != nil {
+		return "", err
+	}
+	before, err := s.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	names := strings.NewReplacer("vicinity-dns:TAG", "vicinity-dns:documented", "THE-IMAGE-BEFORE", before.Spec.Template.Spec.Containers[0].Image)
+	run := func(has string) error {
+		script, err := documentedBlock(string(text), "sh", has)
+		if err != nil {
+			return err
+		}
+		return s.bash(ctx, names.Replace(script))
+	}
+	if err := errors.Join(run("create clusterrole "), run("=vicinity-dns:TAG"), s.rewriteCorefile(ctx, with)); err != nil {
+		return "", err
+	}
+	if _, err := s.answers(ctx, append(all, near...)); err != nil {
+		return "", fmt.Errorf("by vicinity-dns: %w", err)
+	}
+	if err := errors.Join(s.rewriteCorefile(ctx, without), run("THE-IMAGE-BEFORE"), s.WaitDeployment(ctx, metav1.NamespaceSystem, "coredns")); err != nil {
+		return "", err
+	}
+	if _, err := s.answers(ctx, append(all, far...)); err != nil {
+		return "", fmt.Errorf("by CoreDNS again: %w", err)
+	}
+	if err := errors.Join(st.more(ctx, 200), st.end()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("CoreDNS to vicinity-dns and back by the commands of docs/dns.md, 4 rollouts: %s", st), nil
+}
+
+// dropInQuestions are questions that both servers answer alike, and those for what is near as
+// vicinity-dns answers them, and as others do.
+func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked, err error) {
+	member, err := s.until(ctx, "member", kube.PodReady)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	whole, err := s.podsOf(ctx, inEachZone...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	echo, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for _, zone := range s.cluster.Shape().Zones {
+		inZone, err := s.podsOf(ctx, zone.Nodes[0].Name)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		from, query := clients[zone.Nodes[1].Name], dnsquery.Query{Name: s.fqdn("near")}
+		near, far = append(near, asked{from, query, inZone}), append(far, asked{from, query, whole})
+		all = append(all,
+			asked{from, dnsquery.Query{Name: s.fqdn("echo")}, echo.Spec.ClusterIP},
+			asked{from, dnsquery.Query{Name: s.fqdn("whole")}, whole},
+			asked{from, dnsquery.Query{Name: s.fqdn("pod-0.db")}, "member"},
+			asked{from, dnsquery.Query{Name: reverse(member.Status.PodIP), Type: "PTR"}, s.fqdn("pod-0.db")},
+			asked{from, dnsquery.Query{Name: s.fqdn("nothing")}, noName},
+		)
+	}
+	return all, near, far, nil
+}
+
+// documentedBlock is the first block of a language in a document that has a text.
+func documentedBlock(document, language, has string) (string, error) {
+	var block []string
+	inBlock := false
+	for _, line := range strings.Split(document, "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case inBlock && trimmed == "```":
+			if text := strings.Join(block, "\n"); strings.Contains(text, has) {
+				return text, nil
+			}
+			inBlock, block = false, nil
+		case inBlock:
+			block = append(block, line)
+		case trimmed == "```"+language:
+			inBlock = true
+		}
+	}
+	return "", fmt.Errorf("no block of %s in the document has %q", language, has)
+}
+
+// withoutLine leaves the line of a text out that has another.
+func withoutLine(text, has string) string {
+	var kept []string
+	for _, line := range strings.Split(text, "\n") {
+		if !strings.Contains(line, has) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// rewriteCorefile writes the Corefile as kubectl edit does, and replaces the pods, since a reload may
+// take two minutes.
+func (s *scene) rewriteCorefile(ctx context.Context, corefile string) error {
+	api := s.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	config, err := api.Get(ctx, "coredns", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	config.Data = map[string]string{"Corefile": corefile}
+	if _, err := api.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return s.bash(ctx, "kubectl -n kube-system rollout restart deployment/coredns && kubectl -n kube-system rollout status deployment/coredns")
+}
+
+// bash runs commands with the lab's kubectl and kubeconfig.
+func (s *scene) bash(ctx context.Context, script string) error {
+	binaries, err := filepath.Abs(root + "/bin")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "bash", "-euc", script)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig(), "PATH="+binaries+":"+os.Getenv("PATH"))
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", script, err, output)
+	}
+	return nil
+}

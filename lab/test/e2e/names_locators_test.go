@@ -1,0 +1,238 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/dnsquery"
+)
+
+// podLocators are those of a namespace, or of all, by namespace/name.
+func (s *scene) podLocators(ctx context.Context, namespace string) (map[string]v1alpha1.PodLocator, error) {
+	client, err := dynamic.NewForConfig(s.Config())
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.Resource(v1alpha1.GroupVersion.WithResource("podlocators")).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]v1alpha1.PodLocator{}
+	for i := range list.Items {
+		var l v1alpha1.PodLocator
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &l); err != nil {
+			return nil, err
+		}
+		all[l.Namespace+"/"+l.Name] = l
+	}
+	return all, nil
+}
+
+// locatable are the pods that run and have addresses of their own, by namespace/name.
+func (s *scene) locatable(ctx context.Context) (map[string]corev1.Pod, error) {
+	list, err := s.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]corev1.Pod{}
+	for i := range list.Items {
+		if pod := list.Items[i]; !pod.Spec.HostNetwork && pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning {
+			all[pod.Namespace+"/"+pod.Name] = pod
+		}
+	}
+	return all, nil
+}
+
+// allLocated waits until each pod of the cluster has a PodLocator that says where it is, and
+// there is no other.
+func (s *scene) allLocated(ctx context.Context) (number int, err error) {
+	err = kube.Wait(ctx, "each pod to have its PodLocator", func(ctx context.Context) (string, error) {
+		pods, err := s.locatable(ctx)
+		if err != nil {
+			return "", err
+		}
+		locators, err := s.podLocators(ctx, "")
+		if err != nil {
+			return "", err
+		}
+		for name := range locators {
+			if _, found := pods[name]; !found {
+				return "there is no pod of PodLocator " + name, nil
+			}
+		}
+		for name, pod := range pods {
+			l, found := locators[name]
+			if !found {
+				return "pod " + name + " has none", nil
+			}
+			node, err := s.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if wrong := misplaced(l, pod, node); wrong != "" {
+				return "PodLocator " + name + wrong, nil
+			}
+		}
+		number = len(pods)
+		return "", nil
+	})
+	return number, err
+}
+
+// misplaced says what of a PodLocator is not as its pod and node are.
+func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string {
+	var ips []string
+	for _, ip := range pod.Status.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	switch {
+	case !slices.Equal(l.IPs, ips) || l.NodeName != node.Name:
+		return fmt.Sprintf(" has %v on node %s in place of %v on %s", l.IPs, l.NodeName, ips, node.Name)
+	case len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != pod.UID:
+		return fmt.Sprintf(" is owned by %v in place of the pod %s", l.OwnerReferences, pod.UID)
+	}
+	for _, key := range []string{hostnameKey, zoneKey, corev1.LabelTopologyRegion, rackLabel} {
+		if l.NodeLabels[key] != node.Labels[key] {
+			return fmt.Sprintf(" has %s=%s, and its node %s", key, l.NodeLabels[key], node.Labels[key])
+		}
+	}
+	return ""
+}
+
+// locators checks that all pods have PodLocators with the labels that Services name, that they go
+// with their pods, and that tenants cannot write them. With "auto" only a pod has one whose address
+// its node does not locate, and names resolve as before.
+func locators(ctx context.Context, s *scene) (figure string, err error) {
+	services := headlessOf("near", keysAnnotation, zoneKey) + headlessOf("racks", keysAnnotation, rackLabel)
+	if err := s.namedPods(ctx, services, inEachZone...); err != nil {
+		return "", err
+	}
+	number, err := s.allLocated(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := s.removePod(ctx, "client-zone-c-2"); err != nil {
+		return "", err
+	}
+	if _, err := s.allLocated(ctx); err != nil {
+		return "", fmt.Errorf("after a pod was deleted: %w", err)
+	}
+	refused, err := s.tenantLocatesNothing(ctx)
+	if err != nil {
+		return "", err
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return "", err
+	}
+	var all []asked
+	for _, node := range inEachZone {
+		at, _ := s.cluster.Shape().Node(node)
+		want, err := s.podsOf(ctx, node)
+		if err != nil {
+			return "", err
+		}
+		if from, ok := clients[at.Zone+"-2"]; ok {
+			all = append(all, asked{from, dnsquery.Query{Name: s.fqdn("near")}, want})
+		}
+	}
+	defer func() { err = errors.Join(err, s.cluster.InstallVicinity(context.WithoutCancel(ctx), locateAll...)) }()
+	if err := s.cluster.InstallVicinity(ctx, locateAuto...); err != nil {
+		return "", err
+	}
+	// Of a pod on a node that has no range of addresses.
+	virtual := nodeManifest("virtual", "zone-b", "{}")
+	defer func() { err = errors.Join(err, s.Delete(context.WithoutCancel(ctx), "", virtual)) }()
+	if err := s.Apply(ctx, "", virtual); err != nil {
+		return "", err
+	}
+	if err := s.virtualPod(ctx, "virtual", []corev1.PodIP{{IP: "10.250.0.1"}}); err != nil {
+		return "", err
+	}
+	err = kube.Wait(ctx, "only the pod without a range to have a PodLocator", func(ctx context.Context) (string, error) {
+		left, err := s.podLocators(ctx, "")
+		if err != nil {
+			return "", err
+		}
+		if names := slices.Sorted(maps.Keys(left)); !slices.Equal(names, []string{s.namespace + "/on-virtual"}) {
+			return "there are those of " + kube.Abbreviate(names), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.answers(ctx, all); err != nil {
+		return "", fmt.Errorf("with the ranges of nodes alone: %w", err)
+	}
+	return fmt.Sprintf("all: %d pods have theirs, and one goes with its pod; auto: 1, of the pod that no range locates, and names resolve as before; tenants are refused: %s", number, refused), nil
+}
+
+// tenantLocatesNothing has a tenant with the role edit, and then with all rights in the namespace,
+// fail to write a PodLocator. It returns what the policy says.
+func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err error) {
+	const tenant = "tenant"
+	for _, args := range [][]string{
+		{"create", "rolebinding", "edits", "--clusterrole=edit", "--user=" + tenant},
+		{"create", "role", "everything", "--verb=*", "--resource=podlocators.vicinity.dev"},
+	} {
+		if _, err := s.kubectl(ctx, "", args...); err != nil {
+			return "", err
+		}
+	}
+	forged := locatorManifest("forged", "zone-c-1", map[string]string{zoneKey: "zone-c"}, "10.128.1.2")
+	write := func() (string, error) {
+		output, err := s.kubectl(ctx, forged, "create", "-f", "-", "--as", tenant)
+		if err == nil {
+			return "", errors.New("a tenant made a PodLocator")
+		}
+		return strings.TrimSpace(output), nil
+	}
+	output, err := write()
+	if err != nil {
+		return "", err
+	}
+	if !strings.Contains(output, "cannot create resource") {
+		return "", fmt.Errorf("a tenant with the role edit should be refused a PodLocator for want of rights; kubectl shows %q", output)
+	}
+	if _, err := s.kubectl(ctx, "", "create", "rolebinding", "everything", "--role=everything", "--user="+tenant); err != nil {
+		return "", err
+	}
+	const message = "Only vicinity-controller, and who may do everything in the cluster, may write"
+	err = kube.Wait(ctx, "the policy to refuse a tenant's PodLocator", func(context.Context) (string, error) {
+		output, err := write()
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains(output, "vicinity-podlocators") || !strings.Contains(output, message) {
+			return output, nil
+		}
+		return "", nil
+	})
+	return fmt.Sprintf("%q", message+" …"), err
+}
+
+// locatorManifest is a PodLocator.
+func locatorManifest(name, node string, labels map[string]string, ips ...string) string {
+	var quoted, pairs []string
+	for _, ip := range ips {
+		quoted = append(quoted, strconv.Quote(ip))
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, fmt.Sprintf("%q: %q", key, labels[key]))
+	}
+	return fmt.Sprintf("---\napiVersion: vicinity.dev/v1alpha1\nkind: PodLocator\nmetadata: {name: %s}\nips: [%s]\nnodeName: %q\nnodeLabels: {%s}\n",
+		name, strings.Join(quoted, ", "), node, strings.Join(pairs, ", "))
+}
