@@ -116,7 +116,7 @@ func TestOfPod(t *testing.T) {
 	}
 	created := metav1.NewTime(time.Unix(500, 0))
 	locator.PodCreationTimestamp, want.Created = &created, created.Time
-	if got := LocationOfPod(locator); !reflect.DeepEqual(got, want) {
+	if got := OfPod(locator); !reflect.DeepEqual(got, want) {
 		t.Errorf("of a pod that is older than its PodLocator: got %v, want %v", got, want)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/location"
 )
 
 func TestQueries(t *testing.T) {
@@ -34,7 +34,7 @@ func TestClientsAreLocated(t *testing.T) {
 	for round := range 2 * len(zones) {
 		at := -1
 		for i := range 100 {
-			for _, of := range translate.LocationOfNode(newNode(i)).PodRanges {
+			for _, of := range location.OfNode(newNode(i)).PodRanges {
 				if of.Contains(podAddress(i)) {
 					t.Errorf("%s has the pod %s", of, podAddress(i))
 				}
