@@ -25,7 +25,7 @@ import (
 // upAndDown brings a second lab up beside the first, again and again, and looks at what
 // it leaves of itself and in the machine.
 func upAndDown(ctx context.Context, s *scene) (string, error) {
-	const times, most = 5, 20 * time.Second
+	const times, most = 5, time.Minute
 	program := s.second()
 	before, err := program.machine()
 	if err != nil {
