@@ -34,6 +34,7 @@ func namesArea() area {
 			{name: "odd-locators", keep: oddLocators},
 			{name: "large-answers", keep: largeAnswers},
 			{name: "outside", keep: askedFromOutside},
+			{name: "node-cache", keep: nodeCaches},
 			{name: "drop-in", keep: dropIn, within: 5 * time.Minute},
 			{name: "api-server-away", keep: namesWithoutAPIServer, within: 4 * time.Minute},
 			{name: "locators-at-scale", keep: locatorsAtScale, within: time.Hour},
