@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"vicinity.dev/vicinity/internal/cli"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/test/rig"
 )
 
@@ -277,6 +281,33 @@ func TestServer(t *testing.T) {
 		}
 		if !s.ready() {
 			t.Error("it is not ready")
+		}
+	})
+
+	t.Run("as vicinity explain dns says", func(t *testing.T) {
+		s := start(t, reach, corefile)
+		for _, from := range []string{"127.1.0.9", "127.2.0.9", "127.3.0.9"} {
+			for _, name := range []string{"soft", "hard", "whole", "b.pin._zone.soft"} {
+				var out, errs bytes.Buffer
+				args := []string{"explain", "dns", name, "--from", from, "--kubeconfig", reach, "-n", "default", "--type", "A", "-o", "json"}
+				if code := cli.Main(t.Context(), args, strings.NewReader(""), &out, &errs); code != 0 {
+					t.Fatalf("%s: code %d: %s", strings.Join(args, " "), code, errs.String())
+				}
+				var explained inspect.NameExplanation
+				if err := json.Unmarshal(out.Bytes(), &explained); err != nil {
+					t.Fatal(err)
+				}
+				var told []string
+				for _, record := range explained.Answers[0].Records {
+					told = append(told, record.Address)
+				}
+				if len(told) == 0 {
+					told = []string{"soa"}
+				}
+				if got := addresses(s.query(from, name+domain, dns.TypeA, false)); got != strings.Join(told, " ") {
+					t.Errorf("%s from %s: the server answers %q, explained is %q", name, from, got, told)
+				}
+			}
 		}
 	})
 
