@@ -32,6 +32,7 @@ func largeService() (group *v1alpha1.EndpointGroup, slices []*discoveryv1.Endpoi
 // While resources are listed, Services are not made: that would be once for each slice.
 func TestListedAtOnce(t *testing.T) {
 	c := newCluster()
+	c.pace = 0
 	c.missing.Store(2)
 	group, slices := largeService()
 	c.setGroup(group)

@@ -100,7 +100,7 @@ func draw(t *rapid.T) *drawn {
 	}
 	for i := range rapid.IntRange(0, 2).Draw(t, "locators") {
 		l := &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("pod-", i), CreationTimestamp: metav1.Unix(int64(i), 0)}}
-		l.IPs, l.NodeName = []string{rapid.SampledFrom(clients).Draw(t, "of")}, rapid.SampledFrom([]string{"a1", "b1", "gone"}).Draw(t, "node")
+		l.IPs, l.NodeName = []string{rapid.SampledFrom([]string{offRanges, onA1}).Draw(t, "of")}, rapid.SampledFrom([]string{"a1", "b1", "gone"}).Draw(t, "node")
 		l.NodeLabels = map[string]string{zone: l.NodeName[:1], "rack": "rack-" + l.NodeName}
 		if rapid.IntRange(0, 3).Draw(t, "deleted") == 0 {
 			l.DeletionTimestamp = new(metav1.Unix(9, 0))
@@ -110,7 +110,10 @@ func draw(t *rapid.T) *drawn {
 	return d
 }
 
-var clients = []string{onA1, onC1, elsewhere, "192.168.0.3", "fd03::9", "172.16.0.1"}
+// offRanges is the address of a client that PodLocators alone may locate.
+const offRanges = "172.16.0.1"
+
+var clients = []string{onA1, onC1, elsewhere, "192.168.0.3", "fd03::9", offRanges, offRanges}
 
 // serve has the server know the cluster.
 func (d *drawn) serve(t testing.TB, lines ...string) *world {
