@@ -44,12 +44,16 @@ func (b *bench) bringUp(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Nodes are objects that nothing reports on. Kubernetes must neither look at thousands of them every
+	// second nor find them not ready.
+	labShape.Timing.MonitorPeriod = shape.Duration{Duration: time.Hour}
+	labShape.Timing.MonitorGrace = shape.Duration{Duration: 24 * time.Hour}
 	up, err := lab.Up(ctx, labShape, lab.Options{Root: b.folder, Program: filepath.Join(b.bin, "vicinity-lab")})
 	if err != nil {
 		return nil, fmt.Errorf("bringing a lab up: %w", err)
 	}
 	c := &cluster{Cluster: up, pods: b.pods, nodes: b.pods / podsPerNode}
-	if err := c.fill(ctx); err != nil {
+	if err := c.fill(ctx, b.say); err != nil {
 		return nil, errors.Join(err, c.takeDown(ctx))
 	}
 	return c, nil
@@ -63,7 +67,7 @@ func (c *cluster) takeDown(ctx context.Context) error {
 }
 
 // fill makes the CRDs and all objects.
-func (c *cluster) fill(ctx context.Context) error {
+func (c *cluster) fill(ctx context.Context, say func(string, ...any)) error {
 	client, err := c.Client()
 	if err != nil {
 		return err
@@ -94,8 +98,9 @@ func (c *cluster) fill(ctx context.Context) error {
 	}{
 		{"nodes", c.nodes, c.makeNode},
 		{"Services", vips + peers + nears, c.makeService},
-		{"pods", c.pods, c.makePod},
+		{"pods with their PodLocators", c.pods, c.makePod},
 	} {
+		say("%d %s", step.n, step.what)
 		if err := meter.InParallel(ctx, writers, step.n, step.do); err != nil {
 			return fmt.Errorf("making %s: %w", step.what, err)
 		}

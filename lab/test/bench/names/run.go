@@ -47,7 +47,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	}
-	b.say("a control plane with %d pods and PodLocators", o.pods)
+	b.say("a control plane")
 	if b.cluster, err = b.bringUp(ctx); err != nil {
 		return err
 	}
