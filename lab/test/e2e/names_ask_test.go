@@ -136,7 +136,7 @@ type asked struct {
 	want string
 }
 
-func (a asked) String() string { return fmt.Sprintf("%s %s from %s", a.Name, a.Type, a.from.name) }
+func (a asked) String() string { return fmt.Sprintf("%s %s from %s", a.Name, kindOf(a.Query), a.from.name) }
 
 // inWords says what an answer has: the names that its addresses are given, or else the
 // addresses, and the targets of other records, in order; or what it has instead.
@@ -217,7 +217,7 @@ func (s *scene) wrong(ctx context.Context, all []asked, names map[string]string)
 			return "", fmt.Errorf("%s: %w", a, err)
 		}
 		if is := inWords(answer, kindOf(a.Query), names); is != a.want {
-			return fmt.Sprintf("%s by %s gives %s; it should be %s", a, a.Server, is, a.want), nil
+			return fmt.Sprintf("%s by %s gives %s; it should be %s", a, answer.Server, is, a.want), nil
 		}
 	}
 	return "", nil

@@ -193,35 +193,39 @@ func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err erro
 		}
 	}
 	forged := locatorManifest("forged", "zone-c-1", map[string]string{zoneKey: "zone-c"}, "10.128.1.2")
-	write := func() (string, error) {
+	write := func() (refusal string, err error) {
 		output, err := s.kubectl(ctx, forged, "create", "-f", "-", "--as", tenant)
 		if err == nil {
 			return "", errors.New("a tenant made a PodLocator")
 		}
-		return strings.TrimSpace(output), nil
+		return output, nil
 	}
-	output, err := write()
+	refusal, err := write()
 	if err != nil {
 		return "", err
 	}
-	if !strings.Contains(output, "cannot create resource") {
-		return "", fmt.Errorf("a tenant with the role edit should be refused a PodLocator for want of rights; kubectl shows %q", output)
+	if !strings.Contains(refusal, "cannot create resource") {
+		return "", fmt.Errorf("a tenant with the role edit should be refused a PodLocator for want of rights; kubectl shows %q", refusal)
 	}
 	if _, err := s.kubectl(ctx, "", "create", "rolebinding", "everything", "--role=everything", "--user="+tenant); err != nil {
 		return "", err
 	}
-	const message = "Only vicinity-controller, and who may do everything in the cluster, may write"
-	err = kube.Wait(ctx, "the policy to refuse a tenant's PodLocator", func(context.Context) (string, error) {
-		output, err := write()
-		if err != nil {
-			return "", err
+	// The API server takes a moment to know of the right.
+	var made error
+	err = kube.Wait(ctx, "the tenant to have all rights to PodLocators", func(context.Context) (string, error) {
+		if refusal, made = write(); made != nil || !strings.Contains(refusal, "cannot create resource") {
+			return "", nil
 		}
-		if !strings.Contains(output, "vicinity-podlocators") || !strings.Contains(output, message) {
-			return output, nil
-		}
-		return "", nil
+		return refusal, nil
 	})
-	return fmt.Sprintf("%q", message+" …"), err
+	if err := errors.Join(made, err); err != nil {
+		return "", err
+	}
+	const message = "Only vicinity-controller, and who may do everything in the cluster, may write"
+	if !strings.Contains(refusal, "vicinity-podlocators") || !strings.Contains(refusal, message) {
+		return "", fmt.Errorf("the policy vicinity-podlocators should refuse a tenant with all rights; kubectl shows %q", refusal)
+	}
+	return strconv.Quote(message + " …"), nil
 }
 
 // locatorManifest is a PodLocator.
