@@ -136,7 +136,9 @@ type asked struct {
 	want string
 }
 
-func (a asked) String() string { return fmt.Sprintf("%s %s from %s", a.Name, kindOf(a.Query), a.from.name) }
+func (a asked) String() string {
+	return fmt.Sprintf("%s %s from %s", a.Name, kindOf(a.Query), a.from.name)
+}
 
 // inWords says what an answer has: the names that its addresses are given, or else the
 // addresses, and the targets of other records, in order; or what it has instead.
