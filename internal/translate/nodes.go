@@ -1,14 +1,10 @@
 package translate
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/location"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -135,7 +131,3 @@ func (c *Cluster) Domain(name, key string) string {
 	}
 	return value
 }
-
-// PodRangesOf are the ranges that the pods of a node have their addresses from, as those who
-// locate clients have it.
-func PodRangesOf(node *corev1.Node) []netip.Prefix { return location.PodRanges(node) }

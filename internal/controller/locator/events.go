@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/location"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -107,7 +107,7 @@ func (r *reconciler) nodeHandler() handler.EventHandler {
 
 // sameNode compares what PodLocators depend on.
 func (r *reconciler) sameNode(ctx context.Context, a, b *corev1.Node) bool {
-	if !slices.Equal(translate.PodRangesOf(a), translate.PodRangesOf(b)) {
+	if !slices.Equal(location.PodRanges(a), location.PodRanges(b)) {
 		return false
 	}
 	if maps.Equal(a.Labels, b.Labels) {

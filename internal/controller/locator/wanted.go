@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/location"
 )
 
 // isLocatable reports whether a pod has addresses of its own on a node.
@@ -45,7 +45,7 @@ func wanted(pod *corev1.Pod, node *corev1.Node, keys labelKeys, mode Mode) *v1al
 
 // inRanges reports whether all addresses of a pod lie in the ranges of its node.
 func inRanges(pod *corev1.Pod, node *corev1.Node) bool {
-	ranges := translate.PodRangesOf(node)
+	ranges := location.PodRanges(node)
 	for _, ip := range pod.Status.PodIPs {
 		address, err := netip.ParseAddr(ip.IP)
 		if err != nil || !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(address) }) {
