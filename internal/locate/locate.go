@@ -125,14 +125,16 @@ func (x *Index) SetNode(name string, n Node) {
 	x.setNode(name, n)
 }
 
-// DeleteNode forgets a node. PodLocators that name it stay what they are until they are set
-// again or deleted.
+// DeleteNode forgets a node. PodLocators that name it have their own labels again.
 func (x *Index) DeleteNode(name string) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	if n := x.nodes[name]; n != nil {
 		x.removeAll(n.claims)
 		delete(x.nodes, name)
+		for p := x.hosts[name]; p != nil; p = p.next {
+			p.set(name, p.copied, PodLocator)
+		}
 	}
 }
 

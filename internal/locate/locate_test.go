@@ -138,9 +138,7 @@ func TestLabelsOfKnownNodes(t *testing.T) {
 	x.SetPod("default", "p2", Pod{IPs: addrs("10.0.0.2"), Node: "n1", Labels: zone("d")})
 	all("e", "e")
 	x.DeleteNode("n1")
-	all("e", "e")
-	x.SetPod("default", "p2", Pod{IPs: addrs("10.0.0.2"), Node: "n1", Labels: zone("d")})
-	all("e", "d")
+	all("a", "d")
 	x.SetNode("n1", Node{Labels: zone("f")})
 	all("f", "f")
 }

@@ -72,17 +72,7 @@ func (m *model) setNode(name string, n Node) {
 	m.nodes[name] = modelNode{n, at}
 }
 
-// deleteNode leaves pods with the labels that the node had.
-func (m *model) deleteNode(name string) {
-	n, known := m.nodes[name]
-	for key, p := range m.pods {
-		if known && p.Node == name {
-			p.Labels = n.Labels
-			m.pods[key] = p
-		}
-	}
-	delete(m.nodes, name)
-}
+func (m *model) deleteNode(name string) { delete(m.nodes, name) }
 
 func (m *model) setPod(name string, p Pod) {
 	m.turn++

@@ -19,6 +19,8 @@ type node struct {
 // place is where claims are that share a location. Readers see a change of it for all of them.
 type place struct {
 	location atomic.Pointer[Location]
+	// copied are the labels that the PodLocators here have. They count while the node is not known.
+	copied map[string]string
 	// next is another place of PodLocators that name the same node, and pods how many there are here.
 	next *place
 	pods int
@@ -214,18 +216,22 @@ func (x *Index) deletePod(name podName) {
 	}
 }
 
-// enter counts a pod on a node, and returns its place: that of all on a node that is known, whose
-// labels count, and of the one set before it if that has the same labels.
+// enter counts a pod on a node, and returns its place: that of the one set before it if that has the
+// same labels. While the node is known its labels count for all of them.
 func (x *Index) enter(name string, labels map[string]string) *place {
-	if n := x.nodes[name]; n != nil {
-		labels = n.labels
+	n := x.nodes[name]
+	if n != nil && maps.Equal(n.labels, labels) {
+		labels = n.labels // kept once
 	}
 	first := x.hosts[name]
-	if first != nil && maps.Equal(first.location.Load().Labels, labels) {
+	if first != nil && maps.Equal(first.copied, labels) {
 		first.pods++
 		return first
 	}
-	p := &place{next: first, pods: 1}
+	p := &place{copied: labels, next: first, pods: 1}
+	if n != nil {
+		labels = n.labels
+	}
 	p.set(name, labels, PodLocator)
 	x.hosts[name] = p
 	return p
@@ -240,7 +246,7 @@ func (x *Index) leave(c *claim) {
 	name := p.location.Load().Node
 	first := x.hosts[name]
 	switch {
-	case first != p:
+	case first != p: // PodLocators of one node differ while a change is written to them only
 		for first.next != p {
 			first = first.next
 		}

@@ -20,35 +20,30 @@ import (
 type cluster struct {
 	where *locate.Index
 
-	// known has the Services with groups, by "name.namespace". Their values do not change.
+	writing sync.Mutex // of those who change Services
 	reading sync.RWMutex
-	known   map[string]*names.Service
-
-	// pace is for how long changes are gathered, zero for not at all.
-	pace time.Duration
-
-	writing sync.Mutex // for all below, but for what is atomic
-	parts   map[string]*parts
-	// stale are the Services, by "name.namespace", whose parts have changed since they were made.
-	stale map[string]bool
-	due   bool // they are made anew soon
+	parts   map[string]*parts // by "name.namespace"; changed with both locks
 
 	changed atomic.Int64 // seconds since 1970
 	missing atomic.Int32 // resources that were not listed yet
 }
 
-// remakePace is how long a change may take to be seen, so that a burst of changes, as of a rollout, makes a
-// Service anew a few times and not for each of its slices and groups.
-const remakePace = 50 * time.Millisecond
-
-// parts are the objects that a service is made of.
+// parts are the objects that a Service is made of. It is made by the first query after a change,
+// so that answers are by all that was received, and a burst of changes, as of a rollout or the
+// first list, does not make it anew for each slice and group.
 type parts struct {
+	mu     sync.Mutex
 	groups map[string]*v1alpha1.EndpointGroup
 	slices map[string][]names.Endpoint
+
+	current atomic.Pointer[made] // nil after a change
 }
 
+// made is the Service that parts make, which does not change: nil without groups.
+type made struct{ *names.Service }
+
 func newCluster() *cluster {
-	return &cluster{where: locate.New(), known: map[string]*names.Service{}, parts: map[string]*parts{}, stale: map[string]bool{}, pace: remakePace}
+	return &cluster{where: locate.New(), parts: map[string]*parts{}}
 }
 
 // synced reports whether all resources were listed once.
@@ -72,77 +67,60 @@ func (c *cluster) service(name string) *names.Service {
 		lower[i] = b
 	}
 	c.reading.RLock()
-	defer c.reading.RUnlock()
-	return c.known[string(lower[:len(name)])]
+	p := c.parts[string(lower[:len(name)])]
+	c.reading.RUnlock()
+	if p == nil {
+		return nil
+	}
+	return p.service()
 }
 
-// change changes the parts of a Service. The Service is made anew once for all changes of a while,
-// by a writer: no query waits for that.
+// change changes the parts of a Service.
 func (c *cluster) change(namespace, name string, do func(*parts)) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	key := name + "." + namespace
 	p := c.parts[key]
-	if p == nil {
+	known := p != nil
+	if !known {
 		p = &parts{groups: map[string]*v1alpha1.EndpointGroup{}, slices: map[string][]names.Endpoint{}}
-		c.parts[key] = p
 	}
-	do(p)
-	if len(p.groups) == 0 && len(p.slices) == 0 {
-		delete(c.parts, key)
-	}
-	c.stale[key] = true
-	switch {
-	case !c.synced(): // listed does it
-	case c.pace == 0:
-		c.remake()
-	case !c.due:
-		c.due = true
-		time.AfterFunc(c.pace, func() {
-			c.writing.Lock()
-			defer c.writing.Unlock()
-			c.due = false
-			c.remake()
-		})
-	}
-}
-
-// listed says that one more resource was listed. Once all were, queries find all Services.
-func (c *cluster) listed() {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if c.missing.Load() == 1 {
-		c.remake()
-	}
-	c.missing.Add(-1)
-}
-
-// remake makes the Services anew whose parts have changed. The caller has the lock for writing.
-func (c *cluster) remake() {
-	made := make(map[string]*names.Service, len(c.stale))
-	for key := range c.stale {
-		if p := c.parts[key]; p != nil {
-			made[key] = p.service()
-		} else {
-			made[key] = nil
-		}
-	}
-	clear(c.stale)
+	isEmpty := p.change(do)
 	c.changed.Store(time.Now().Unix())
+	if known != isEmpty {
+		return
+	}
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	for key, s := range made {
-		if s == nil {
-			delete(c.known, key)
-		} else {
-			c.known[key] = s
-		}
+	if isEmpty {
+		delete(c.parts, key)
+	} else {
+		c.parts[key] = p
 	}
 }
 
-// service is nil without groups.
+// change changes the parts, and reports whether none is left.
+func (p *parts) change(do func(*parts)) (isEmpty bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do(p)
+	p.current.Store(nil)
+	return len(p.groups) == 0 && len(p.slices) == 0
+}
+
+// service makes the Service if its parts have changed. Queries for others do not wait for it.
 func (p *parts) service() *names.Service {
-	return names.NewService(slices.Collect(maps.Values(p.groups)), p.slices)
+	if now := p.current.Load(); now != nil {
+		return now.Service
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.current.Load()
+	if now == nil {
+		now = &made{names.NewService(slices.Collect(maps.Values(p.groups)), p.slices)}
+		p.current.Store(now)
+	}
+	return now.Service
 }
 
 func (c *cluster) setGroup(g *v1alpha1.EndpointGroup) {

@@ -2,8 +2,8 @@ package vicinity
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -29,60 +29,58 @@ func largeService() (group *v1alpha1.EndpointGroup, slices []*discoveryv1.Endpoi
 	return group, slices
 }
 
-// While resources are listed, Services are not made: that would be once for each slice.
-func TestListedAtOnce(t *testing.T) {
+// A query sees all changes before it, and a Service is made once for all of them.
+func TestServiceIsMadeOnce(t *testing.T) {
 	c := newCluster()
-	c.pace = 0
-	c.missing.Store(2)
 	group, slices := largeService()
 	c.setGroup(group)
-	for _, slice := range slices {
+	if s := c.service("web.shop"); s == nil || s.Sliced {
+		t.Fatalf("with a group alone it is %+v", s)
+	}
+	for i, slice := range slices {
 		c.setSlice(slice)
+		if i%3 == 0 {
+			if s := c.service("web.shop"); s == nil || len(s.Ready[names.V4]) != 100*(i+1) {
+				t.Fatalf("with %d slices it is %+v", i+1, s)
+			}
+		}
 	}
-	c.listed()
-	if c.synced() || c.service("web.shop") != nil {
-		t.Error("it is made before all is listed")
+	if s := c.service("web.shop"); s != c.service("Web.Shop") {
+		t.Error("without a change it is made anew")
 	}
-	c.listed()
-	if s := c.service("web.shop"); !c.synced() || s == nil || len(s.Ready[names.V4]) != 1000 {
-		t.Errorf("once all is listed it is %+v", s)
+	c.deleteGroup("shop", "web", "web")
+	if c.service("web.shop") != nil {
+		t.Error("it is there without groups")
+	}
+	for _, slice := range slices {
+		c.deleteSlice("shop", "web", slice.Name)
+	}
+	if len(c.parts) > 0 {
+		t.Errorf("left are the parts %v", c.parts)
 	}
 }
 
-// A burst of changes makes a Service anew once, and soon.
-func TestBursts(t *testing.T) {
-	group, slices := largeService()
+// Queries see what was received before them while it is changed.
+func TestServiceWhileItIsChanged(t *testing.T) {
 	c := newCluster()
-	c.missing.Store(1)
+	group, slices := largeService()
 	c.setGroup(group)
-	c.listed()
-	before := c.service("web.shop")
-	c.pace = time.Hour
-	for _, slice := range slices {
-		c.setSlice(slice)
-	}
-	if c.service("web.shop") != before {
-		t.Error("it was made anew within a burst")
-	}
-
-	c = newCluster()
-	c.missing.Store(1)
-	c.setGroup(group)
-	c.listed()
-	for _, slice := range slices {
-		c.setSlice(slice)
-	}
-	for end := time.Now().Add(10 * time.Second); len(c.service("web.shop").Ready[names.V4]) != 1000; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("changes are not seen")
+	var changed atomic.Int32
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, slice := range slices {
+			c.setSlice(slice)
+			changed.Store(int32(i + 1))
+		}
+	}()
+	for ready := 0; ready < 1000; {
+		least := 100 * int(changed.Load())
+		if ready = len(c.service("web.shop").Ready[names.V4]); ready < least {
+			t.Fatalf("%d endpoints, of %d that were received", ready, least)
 		}
 	}
-	c.deleteGroup("shop", "web", "web")
-	for end := time.Now().Add(10 * time.Second); c.service("web.shop") != nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the end of the groups is not seen")
-		}
-	}
+	<-done
 }
 
 // BenchmarkLargeService lists a Service of 1,000 endpoints in 10 slices, and changes one slice, and all.
@@ -91,12 +89,11 @@ func BenchmarkLargeService(b *testing.B) {
 	b.Run("list", func(b *testing.B) {
 		for b.Loop() {
 			c := newCluster()
-			c.missing.Store(1)
 			c.setGroup(group)
 			for _, slice := range slices {
 				c.setSlice(slice)
 			}
-			c.listed()
+			c.service("web.shop")
 		}
 	})
 	for _, changed := range []int{1, 10} {
@@ -106,12 +103,11 @@ func BenchmarkLargeService(b *testing.B) {
 			for _, slice := range slices {
 				c.setSlice(slice)
 			}
-			c.pace = time.Hour
 			for b.Loop() {
 				for _, slice := range slices[:changed] {
 					c.setSlice(slice)
 				}
-				c.remake()
+				c.service("web.shop")
 			}
 		})
 	}

@@ -49,7 +49,6 @@ func newWorld(t testing.TB, lines ...string) *world {
 		t.Fatal(err)
 	}
 	backend.APIConn = w
-	v.cluster.pace = 0 // what a test changes is seen at once
 	v.Next = backend
 	w.Vicinity = v
 	for _, node := range worldNodes() {

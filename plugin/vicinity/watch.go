@@ -68,7 +68,7 @@ func startWatching(config *rest.Config, c *cluster) (*watcher, error) {
 	c.missing.Store(int32(len(resources)))
 	for _, r := range resources {
 		source := listWatch(clients[r.resource], r)
-		s := &store{watched: r, known: map[objectName]objectKey{}, synced: sync.OnceFunc(c.listed)}
+		s := &store{watched: r, known: map[objectName]objectKey{}, synced: sync.OnceFunc(func() { c.missing.Add(-1) })}
 		reflector := cache.NewReflectorWithOptions(source, r.example, s, cache.ReflectorOptions{Name: "vicinity/" + r.resource})
 		w.running.Go(func() { reflector.RunWithContext(ctx) })
 	}
