@@ -85,12 +85,15 @@ func (c *Choice) Read(g *v1alpha1.EndpointGroup) Use {
 
 // withTiers is the place of tiers among those of the choice, plus one.
 func (c *Choice) withTiers(keys []string) int {
-	i := slices.IndexFunc(c.tiers, func(t clientTiers) bool { return slices.Equal(t.keys, keys) })
-	if i < 0 {
-		i = len(c.tiers)
-		c.tiers = append(c.tiers, c.client.tiers(keys))
+	for i := range c.tiers {
+		if slices.Equal(c.tiers[i].keys, keys) {
+			return i + 1
+		}
 	}
-	return i + 1
+	// An entry that a choice before has left keeps its memory.
+	c.tiers = slices.Grow(c.tiers, 1)[:len(c.tiers)+1]
+	c.tiers[len(c.tiers)-1].read(&c.client, keys)
+	return len(c.tiers)
 }
 
 // Hard reports whether a group that the client sees has tiers that leave it nothing rather

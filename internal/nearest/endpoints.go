@@ -122,70 +122,15 @@ type Chosen struct {
 	All bool
 }
 
-// Choose says which of some addresses a client uses, all of which are endpoints that can be
-// used. An address that is in no group and no slice is like an endpoint without a node and
-// zone. With hard tiers it may be none, with others it is all if no one is left.
-func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
-	r := s.read(client)
-	choice := &r.choice
-	chosen := Chosen{Takes: make([]bool, len(addresses)), Hard: choice.Hard()}
-	if !r.visible {
-		chosen.Hard = topology.Tiers(s.groups[0].Spec.Tiers).Hard()
-	}
-	var some [16]candidate
-	candidates := some[:0]
-	if len(addresses) > len(some) {
-		candidates = make([]candidate, 0, len(addresses))
-	}
-	for i, address := range addresses {
-		candidates = s.appendCandidates(candidates, &r, i, address)
-	}
-	if choice.Begin() {
-		for _, c := range candidates {
-			choice.Consider(c.use, c.rank)
-		}
-	}
-	for _, c := range candidates {
-		if !chosen.Takes[c.at] && choice.Takes(c.use, c.rank) {
-			chosen.Takes[c.at] = true
-			chosen.Count++
-		}
-	}
-	if chosen.Count > 0 {
-		chosen.Tier = choice.tier()
-	} else if !chosen.Hard {
-		chosen.All, chosen.Count = true, len(addresses)
-		for i := range chosen.Takes {
-			chosen.Takes[i] = true
-		}
-	}
-	return chosen
-}
-
-// reading is what a client does with the groups.
-type reading struct {
+// Chooser chooses endpoints for one client after another, and keeps the memory that this takes.
+// It serves one goroutine. The zero value is ready.
+type Chooser struct {
 	choice Choice
-	uses   []Use
-	// visible says that the client sees a group.
-	visible bool
-	// newcomer is what the client does with an endpoint that no group has.
-	newcomer Use
-}
-
-// read reads all groups.
-func (s *Endpoints) read(client Client) reading {
-	r := reading{choice: NewChoice(client), uses: make([]Use, len(s.groups))}
-	for i, g := range s.groups {
-		u := r.choice.Read(g)
-		r.uses[i], r.visible = u, r.visible || u.Visible
-		if !r.newcomer.Used() {
-			r.newcomer = u
-		}
-	}
-	if !r.newcomer.Used() {
-		r.newcomer.tiers = r.choice.withTiers(s.groups[0].Spec.Tiers)
-	}
-	return r
+	// uses are what the client does with each group, newcomer what it does with an endpoint that
+	// no group has.
+	uses       []Use
+	newcomer   Use
+	candidates []candidate
 }
 
 // candidate is an address, by its index, as one of the groups that have it.
@@ -195,25 +140,83 @@ type candidate struct {
 	rank Rank
 }
 
-// appendCandidates adds what is known of an address.
-func (s *Endpoints) appendCandidates(all []candidate, r *reading, at int, address netip.Addr) []candidate {
+// Choose says which of some addresses a client uses, all of which are endpoints that can be
+// used. An address that is in no group and no slice is like an endpoint without a node and
+// zone. With hard tiers it may be none, with others it is all if no one is left.
+func (c *Chooser) Choose(s *Endpoints, client Client, addresses []netip.Addr) Chosen {
+	visible := c.read(s, client)
+	chosen := Chosen{Takes: make([]bool, len(addresses)), Hard: c.choice.Hard()}
+	if !visible {
+		chosen.Hard = topology.Tiers(s.groups[0].Spec.Tiers).Hard()
+	}
+	c.candidates = c.candidates[:0]
+	for i, address := range addresses {
+		c.add(s, i, address)
+	}
+	if c.choice.Begin() {
+		for i := range c.candidates {
+			c.choice.Consider(c.candidates[i].use, c.candidates[i].rank)
+		}
+	}
+	for i := range c.candidates {
+		one := &c.candidates[i]
+		if !chosen.Takes[one.at] && c.choice.Takes(one.use, one.rank) {
+			chosen.Takes[one.at] = true
+			chosen.Count++
+		}
+	}
+	if chosen.Count > 0 {
+		chosen.Tier = c.choice.tier()
+	} else if !chosen.Hard {
+		chosen.All, chosen.Count = true, len(addresses)
+		for i := range chosen.Takes {
+			chosen.Takes[i] = true
+		}
+	}
+	return chosen
+}
+
+// Choose chooses once.
+func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
+	return new(Chooser).Choose(s, client, addresses)
+}
+
+// read reads all groups for a client. It reports whether the client sees one.
+func (c *Chooser) read(s *Endpoints, client Client) (visible bool) {
+	c.choice = Choice{client: client, tiers: c.choice.tiers[:0]}
+	c.uses, c.newcomer = c.uses[:0], Use{}
+	for _, g := range s.groups {
+		u := c.choice.Read(g)
+		c.uses, visible = append(c.uses, u), visible || u.Visible
+		if !c.newcomer.Used() {
+			c.newcomer = u
+		}
+	}
+	if !c.newcomer.Used() {
+		c.newcomer.tiers = c.choice.withTiers(s.groups[0].Spec.Tiers)
+	}
+	return visible
+}
+
+// add adds what is known of an address to the candidates.
+func (c *Chooser) add(s *Endpoints, at int, address netip.Addr) {
 	if in, ok := s.known[address]; ok {
 		for _, e := range s.entries[in.first:in.end] {
-			if u := r.uses[e.group]; u.Used() {
-				all = append(all, candidate{at, u, r.choice.Rank(u, s.at(e))})
+			if u := c.uses[e.group]; u.Used() {
+				c.candidates = append(c.candidates, candidate{at, u, c.choice.Rank(u, s.at(e))})
 			}
 		}
-		return all
+		return
 	}
-	e, zone := s.others[address], r.choice.client.Zone
+	e, zone := s.others[address], c.choice.client.Zone
 	switch {
 	case e == nil:
 		e = &v1alpha1.GroupEndpoint{}
 	case s.divided && zone != "" && e.Zone != "" && e.Zone != zone:
 		// Until the plan has it, an endpoint is for its own zone.
-		return all
+		return
 	}
-	return append(all, candidate{at, r.newcomer, r.choice.Rank(r.newcomer, e)})
+	c.candidates = append(c.candidates, candidate{at, c.newcomer, c.choice.Rank(c.newcomer, e)})
 }
 
 // tier is the first of the tiers with an endpoint.

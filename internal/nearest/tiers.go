@@ -29,13 +29,12 @@ func (c *Client) Value(key string) string {
 	return c.Labels[key]
 }
 
-// tiers finds the client's values of keys.
-func (c *Client) tiers(keys []string) clientTiers {
-	t := clientTiers{node: c.Node, keys: keys, own: make([]string, len(keys))}
-	for i, key := range keys {
-		t.own[i] = c.Value(key)
+// read finds the client's values of keys.
+func (t *clientTiers) read(c *Client, keys []string) {
+	t.node, t.keys, t.own, t.nearest = c.Node, keys, t.own[:0], 0
+	for _, key := range keys {
+		t.own = append(t.own, c.Value(key))
 	}
-	return t
 }
 
 func (t *clientTiers) rank(e *v1alpha1.GroupEndpoint) Rank {

@@ -29,8 +29,7 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	if len(m.Answer) == 0 && w.asked == "" {
 		return m
 	}
-	var few [2]subject
-	subjects, unknown := w.plugin.subjects(m, few[:0])
+	subjects, unknown := w.plugin.subjects(m)
 	switch {
 	case unknown:
 		return w.unsynced()
@@ -39,12 +38,14 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	}
 	out := *m
 	if len(subjects) > 0 {
-		f := filter{w: w, answer: m.Answer, extra: m.Extra}
-		for _, s := range subjects {
-			f.apply(s)
+		f := w.plugin.filters.Get().(*filter)
+		f.begin(w, m)
+		for i := range subjects {
+			f.apply(&subjects[i])
 		}
 		out.Answer, out.Extra = f.answer, f.extra
 		outcome := f.outcome()
+		f.end()
 		if !slices.ContainsFunc(out.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == w.request.Question[0].Qtype }) {
 			outcome = outcomeNone
 			out.Ns = []dns.RR{w.plugin.soa(subjects[len(subjects)-1].zone)}
@@ -61,9 +62,9 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	return &out
 }
 
-// subjects adds the names in a message whose records depend on the client. Before all is known
+// subjects are the names in a message whose records depend on the client. Before all is known
 // that decides about them it reports any name of a Service as unknown.
-func (v *Vicinity) subjects(m *dns.Msg, found []subject) (_ []subject, unknown bool) {
+func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 	synced := v.cluster.synced()
 	last := ""
 	for _, section := range [][]dns.RR{m.Answer, m.Extra} {
@@ -90,13 +91,30 @@ func (v *Vicinity) subjects(m *dns.Msg, found []subject) (_ []subject, unknown b
 	return found, false
 }
 
-// filter has the sections of an answer, as far as they are filtered.
+// filter has the sections of an answer, as far as they are filtered. Filters are used again and
+// again: what they need for a choice is neither made anew for each answer nor on the stack of
+// its goroutine, which would have to grow.
 type filter struct {
 	w             *writer
 	answer, extra []dns.RR
 	// removed says that records are gone, and all that a client was given everything since
 	// nothing is meant for it.
 	removed, all bool
+
+	chooser nearest.Chooser
+	found   []netip.Addr // in records
+}
+
+// begin begins with another answer.
+func (f *filter) begin(w *writer, m *dns.Msg) {
+	f.w, f.answer, f.extra, f.removed, f.all = w, m.Answer, m.Extra, false, false
+}
+
+// end gives the filter back.
+func (f *filter) end() {
+	pool := &f.w.plugin.filters
+	f.w, f.answer, f.extra = nil, nil, nil
+	pool.Put(f)
 }
 
 func (f *filter) outcome() string {
@@ -110,7 +128,7 @@ func (f *filter) outcome() string {
 }
 
 // apply keeps of a name's records those of the endpoints that the client uses.
-func (f *filter) apply(s subject) {
+func (f *filter) apply(s *subject) {
 	f.answer = f.addresses(f.answer, s)
 	f.extra = f.addresses(f.extra, s)
 	if slices.ContainsFunc(f.answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeSRV && names.Same(ownerOf(rr), s.name) }) {
@@ -120,7 +138,7 @@ func (f *filter) apply(s subject) {
 
 // choose says which of some addresses of one family the client uses.
 func (f *filter) choose(e *nearest.Endpoints, addresses []netip.Addr) nearest.Chosen {
-	chosen := e.Choose(f.w.locate(), addresses)
+	chosen := f.chooser.Choose(e, f.w.locate(), addresses)
 	f.all = f.all || chosen.All
 	f.removed = f.removed || chosen.Count < len(addresses)
 	return chosen
@@ -128,12 +146,12 @@ func (f *filter) choose(e *nearest.Endpoints, addresses []netip.Addr) nearest.Ch
 
 // fresh are the addresses of a family that the client uses of those that are ready by now, where
 // it uses none of an answer: a cache may still have one from before a pod was replaced.
-func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s subject, family int) []netip.Addr {
+func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s *subject, family int) []netip.Addr {
 	if old.Count > 0 || s.ofPort {
 		return nil
 	}
 	var fresh []netip.Addr
-	chosen := e.Choose(f.w.locate(), s.service.Ready[family])
+	chosen := f.chooser.Choose(e, f.w.locate(), s.service.Ready[family])
 	for i, address := range s.service.Ready[family] {
 		if chosen.Takes[i] {
 			fresh = append(fresh, address)
@@ -143,20 +161,20 @@ func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s subject, fami
 }
 
 // addresses filters the A and AAAA records of a name.
-func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
+func (f *filter) addresses(section []dns.RR, s *subject) []dns.RR {
 	for family, rrtype := range [...]uint16{names.V4: dns.TypeA, names.V6: dns.TypeAAAA} {
 		endpoints := s.service.Endpoints[family]
 		if endpoints == nil {
 			continue
 		}
 		belongs := func(rr dns.RR) bool { return rr.Header().Rrtype == rrtype && names.Same(ownerOf(rr), s.name) }
-		var few [16]netip.Addr
-		addresses := few[:0]
+		f.found = f.found[:0]
 		for _, rr := range section {
 			if belongs(rr) {
-				addresses = append(addresses, addressOf(rr))
+				f.found = append(f.found, addressOf(rr))
 			}
 		}
+		addresses := f.found
 		if len(addresses) == 0 {
 			continue
 		}
@@ -187,7 +205,7 @@ func (f *filter) addresses(section []dns.RR, s subject) []dns.RR {
 
 // services filters the SRV records of a name: those stay whose targets the client uses, and of the
 // additional records the addresses that it uses.
-func (f *filter) services(s subject) {
+func (f *filter) services(s *subject) {
 	targets := make(map[string][]netip.Addr)
 	for _, rr := range f.answer {
 		if srv, ok := rr.(*dns.SRV); ok && names.Same(srv.Hdr.Name, s.name) {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/coredns/coredns/plugin"
@@ -37,13 +38,14 @@ type Vicinity struct {
 	subnetSources []netip.Prefix
 
 	cluster *cluster
+	filters sync.Pool // of *filter
 	// stopped says that its server did not start, or runs no more.
 	stopped atomic.Bool
 }
 
 // New returns the plugin for the zones of a cluster in which there are no groups.
 func New(zones []string) *Vicinity {
-	return &Vicinity{zones: zones, ttl: defaultTTL, cluster: newCluster()}
+	return &Vicinity{zones: zones, ttl: defaultTTL, cluster: newCluster(), filters: sync.Pool{New: func() any { return &filter{} }}}
 }
 
 // Name implements plugin.Handler.
