@@ -100,12 +100,10 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 	s := &Service{Sliced: len(sliced) > 0, hosts: map[string][]netip.Addr{}, zones: map[string]string{}}
 	for _, g := range groups {
 		for i := range g.Spec.Consumers {
-			s.zones[strings.ToLower(g.Spec.Consumers[i].Zone)] = g.Spec.Consumers[i].Zone
+			s.addZone(g.Spec.Consumers[i].Zone)
 		}
 		for i := range g.Spec.Endpoints {
-			if zone := g.Spec.Endpoints[i].Zone; zone != "" {
-				s.zones[strings.ToLower(zone)] = zone
-			}
+			s.addZone(g.Spec.Endpoints[i].Zone)
 		}
 	}
 	var known [2]map[netip.Addr]*v1alpha1.GroupEndpoint
@@ -137,6 +135,16 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 	s.Endpoints[V4] = nearest.NewEndpoints(corev1.IPv4Protocol, groups, known[V4])
 	s.Endpoints[V6] = nearest.NewEndpoints(corev1.IPv6Protocol, groups, known[V6])
 	return s
+}
+
+// addZone notes how a zone is written. Names do not tell upper case from lower case, so of zones that
+// differ in nothing else the last in the order of bytes counts, which is that in lower case.
+func (s *Service) addZone(zone string) {
+	if zone == "" {
+		return
+	}
+	lower := strings.ToLower(zone)
+	s.zones[lower] = max(s.zones[lower], zone)
 }
 
 var dashes = strings.NewReplacer(".", "-", ":", "-")

@@ -14,6 +14,7 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/kubernetes"
 	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"k8s.io/client-go/rest"
@@ -65,6 +66,9 @@ func setup(c *caddy.Controller) error {
 	first := false
 	c.OnFirstStartup(func() error { first = true; return nil })
 	c.OnStartup(func() error {
+		if backend, ok := dnsserver.GetConfig(c).Handler("kubernetes").(*kubernetes.Kubernetes); ok {
+			warnOfZones(v.zones, backend.Zones)
+		}
 		w, err := startWatching(config, v.cluster)
 		if err != nil {
 			return plugin.Error(pluginName, err)
@@ -87,6 +91,16 @@ func setup(c *caddy.Controller) error {
 		return v
 	})
 	return nil
+}
+
+// warnOfZones logs which zones kubernetes does not answer for: what is meant to be near a client there
+// is in other zones, and reaches all clients whole.
+func warnOfZones(zones, served []string) {
+	for _, zone := range zones {
+		if plugin.Zones(served).Matches(zone) == "" {
+			log.Warningf("Nothing in the zone %s is filtered, for kubernetes answers in %s: name its zones in the line of vicinity", zone, strings.Join(served, ", "))
+		}
+	}
 }
 
 // checkOrder refuses a server that was built with an order of plugins in which answers for one
@@ -163,6 +177,9 @@ func (o *options) read(directive string, args []string) error {
 		}
 		for _, arg := range args {
 			prefix, err := netip.ParsePrefix(arg)
+			if mapped := prefix.Addr(); mapped.Is4In6() && prefix.Bits() >= 96 {
+				prefix = netip.PrefixFrom(mapped.Unmap(), prefix.Bits()-96)
+			}
 			if address, addrErr := netip.ParseAddr(arg); addrErr == nil {
 				prefix, err = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil
 			}

@@ -1,6 +1,8 @@
 package vicinity
 
 import (
+	"bytes"
+	golog "log"
 	"net/netip"
 	"os"
 	"reflect"
@@ -27,9 +29,9 @@ func TestParse(t *testing.T) {
 		{text: "vicinity cluster.local {\nttl 0\n}", want: func(o *options) { o.ttl = 0 }},
 		{text: "vicinity cluster.local {\nttl 3600\nplan\n}", want: func(o *options) { o.ttl, o.plan = 3600, true }},
 		{
-			text: "vicinity cluster.local {\nclient_subnet 10.0.0.53 fd00::/64\nclient_subnet 10.1.0.9/16\n}",
+			text: "vicinity cluster.local {\nclient_subnet 10.0.0.53 fd00::/64\nclient_subnet 10.1.0.9/16 ::ffff:10.2.0.0/112\n}",
 			want: func(o *options) {
-				o.subnetSources = []netip.Prefix{netip.MustParsePrefix("10.0.0.53/32"), netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.1.0.0/16")}
+				o.subnetSources = []netip.Prefix{netip.MustParsePrefix("10.0.0.53/32"), netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.2.0.0/16")}
 			},
 		},
 		{text: "vicinity cluster.local {\nkubeconfig /k here\n}", want: func(o *options) { o.kubeconfig, o.context = "/k", "here" }},
@@ -153,5 +155,15 @@ func TestExamples(t *testing.T) {
 	}
 	if found < 5 {
 		t.Errorf("%d examples with the plugin were found", found)
+	}
+}
+
+func TestWarnOfZones(t *testing.T) {
+	var logged bytes.Buffer
+	golog.SetOutput(&logged)
+	defer golog.SetOutput(os.Stderr)
+	warnOfZones([]string{"cluster.local.", "east.cluster.local.", "cluster.locl."}, []string{"cluster.local.", "in-addr.arpa."})
+	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "zone cluster.locl. is filtered, for kubernetes answers in cluster.local., in-addr.arpa.:") {
+		t.Errorf("it logs %q", text)
 	}
 }
