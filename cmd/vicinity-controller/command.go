@@ -57,7 +57,7 @@ func newCommand() *cobra.Command {
 		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each
 zone use, and write that to EndpointSlices and EndpointGroups, where proxies and DNS read it.
 
-With --locators it also keeps PodLocators, by which a DNS server knows where its clients are.
+With --locators=all or auto it also keeps PodLocators, by which a DNS server knows where its clients are.
 
 Of several that run, one leads and writes; all of them serve the webhooks.`,
 		Args:              cobra.NoArgs,
@@ -110,7 +110,7 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 
 func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
 	o := &c.locators
-	flags.StringVar((*string)(&o.Mode), "locators", string(locator.Off), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off, which removes those that it made")
+	flags.StringVar((*string)(&o.Mode), "locators", string(locator.Unset), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off, which removes all that any vicinity-controller made; without it none are made and none removed")
 	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "labels of nodes that PodLocators have besides the hostname, the zone and the region, separated by commas, or * for all; without any every key that a Service or a policy names")
 }
 
@@ -170,7 +170,7 @@ func (c *config) check() error {
 
 func (c *config) checkLocators() error {
 	o := &c.locators
-	if modes := locator.Modes(); !slices.Contains(modes, o.Mode) {
+	if o.Mode != locator.Unset && !slices.Contains(locator.Modes(), o.Mode) {
 		return fmt.Errorf("--locators: %q is unknown; allowed are all, auto, off", o.Mode)
 	}
 	for _, key := range o.Labels {

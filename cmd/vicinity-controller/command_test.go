@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/controller/locator"
 )
 
 // execute runs the command with flags.
@@ -80,6 +82,24 @@ func TestFlagsReachTheController(t *testing.T) {
 	}
 	if got := c.user(); got != "system:serviceaccount:system:routing" {
 		t.Errorf("the user is %s", got)
+	}
+}
+
+// PodLocators of before go only where that is asked for: a controller without the flag may be
+// another one's neighbour.
+func TestPodLocatorsAreRemovedOnRequest(t *testing.T) {
+	for args, want := range map[string]locator.Mode{
+		"": locator.Unset, "--locators=off": locator.Off, "--locators=auto": locator.Auto, "--locators=all": locator.All,
+	} {
+		c := &config{}
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		c.addFlags(flags)
+		if err := flags.Parse(append(strings.Fields(args), "--namespace=system")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.check(); err != nil || c.locators.Mode != want {
+			t.Errorf("%q: the mode is %q, want %q; %v", args, c.locators.Mode, want, err)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func (c *config) run(ctx context.Context) error {
 	if err := locator.Add(ctx, mgr, locators); err != nil {
 		return err
 	}
-	if locators.Mode != locator.Off {
+	if locators.Mode.Locates() {
 		if err := mgr.AddReadyzCheck("locators", locator.Synced(mgr.GetCache())); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 	if c.nodeAddresses {
 		nodeaddresses.CacheOptions(&cached, c.namespace)
 	}
-	if c.locators.Mode != locator.Off {
+	if c.locators.Mode.Locates() {
 		locator.CacheOptions(&cached)
 	}
 	grace := stopTime

@@ -36,7 +36,10 @@ type Mode string
 
 // The modes.
 const (
-	// Off is none: those that the controller made before are removed.
+	// Unset is none, and those that there are stay: in a cluster of several controllers another
+	// one may keep them.
+	Unset Mode = ""
+	// Off is none: those that a controller made before are removed.
 	Off Mode = "off"
 	// Auto is those whose addresses do not all lie in the ranges of their node.
 	Auto Mode = "auto"
@@ -44,8 +47,11 @@ const (
 	All Mode = "all"
 )
 
-// Modes are all of them.
+// Modes are all that can be chosen.
 func Modes() []Mode { return []Mode{Off, Auto, All} }
+
+// Locates reports whether any pods have a PodLocator.
+func (m Mode) Locates() bool { return m == Auto || m == All }
 
 // Options are the choices of an administrator.
 type Options struct {
@@ -120,10 +126,13 @@ func Synced(informers cache.Informers) func(*http.Request) error {
 	}
 }
 
-// Add adds the controller to a manager, whose cache must have CacheOptions unless the mode is
-// Off.
+// Add adds the controller to a manager, whose cache must have CacheOptions if the mode locates
+// pods.
 func Add(ctx context.Context, mgr manager.Manager, options Options) error {
-	if options.Mode == Off {
+	switch options.Mode {
+	case Unset:
+		return nil
+	case Off:
 		return mgr.Add(newRemoval(mgr, options))
 	}
 	if err := addIndex(ctx, mgr.GetFieldIndexer()); err != nil {

@@ -23,18 +23,17 @@ const (
 	removalRetry = 30 * time.Second
 )
 
-// removal deletes the PodLocators that the controller made before it was switched off, which
+// removal deletes the PodLocators that a controller made before they were switched off, which
 // would go stale and still count. It reads them once, without a cache: nothing makes new ones.
+// It cannot tell those of another controller in the cluster, so Unset does not run it.
 type removal struct {
 	reader  client.Reader
 	writer  client.Writer
 	limiter flowcontrol.RateLimiter
-	page    int64
-	retry   time.Duration
 }
 
 func newRemoval(mgr manager.Manager, options Options) *removal {
-	return &removal{reader: mgr.GetAPIReader(), writer: mgr.GetClient(), limiter: options.limiter(), page: removalPage, retry: removalRetry}
+	return &removal{reader: mgr.GetAPIReader(), writer: mgr.GetClient(), limiter: options.limiter()}
 }
 
 // Start implements manager.Runnable. The leader alone runs it; if it ends before all are gone,
@@ -53,7 +52,7 @@ func (r *removal) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(r.retry):
+		case <-time.After(removalRetry):
 		}
 	}
 }
@@ -65,11 +64,13 @@ func (r *removal) remove(ctx context.Context) (removed int, err error) {
 	for {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PodLocatorList"))
-		switch err := r.reader.List(ctx, list, managed, client.Limit(r.page), client.Continue(next)); {
+		switch err := r.reader.List(ctx, list, managed, client.Limit(removalPage), client.Continue(next)); {
 		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 			return removed, nil // the API has no PodLocators
 		case apierrors.IsResourceExpired(err) && next != "":
-			next = "" // the API server keeps a list for minutes; what is left is read anew
+			// The API server keeps a list for minutes, in which PodLocators of it were deleted.
+			// The list of those that are left is shorter each time, so this comes to an end.
+			next = ""
 			continue
 		case err != nil:
 			return removed, fmt.Errorf("reading PodLocators: %w", err)

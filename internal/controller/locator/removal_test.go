@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// pages is an API server that has PodLocators and returns them in pages.
+// pages is an API server that has PodLocators and returns two at a time, as one may that is
+// asked for more.
 type pages struct {
 	client.Reader
 	client.Writer
@@ -41,11 +44,14 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 	if got := asked.LabelSelector.String(); got != "vicinity.dev/managed-by=vicinity-controller" {
 		return fmt.Errorf("asked for %q", got)
 	}
+	if asked.Limit != removalPage {
+		return fmt.Errorf("asked for %d at a time", asked.Limit)
+	}
 	all := list.(*metav1.PartialObjectMetadataList)
 	for _, name := range p.names {
 		switch {
 		case name <= asked.Continue:
-		case int64(len(all.Items)) == asked.Limit:
+		case len(all.Items) == 2:
 			all.Continue = all.Items[len(all.Items)-1].Name
 		default:
 			locator := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}}
@@ -91,7 +97,7 @@ func TestRemoval(t *testing.T) {
 		{"another of its name", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewConflict(resource, "a", failed)}}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := &removal{reader: &test.api, writer: &test.api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2}
+			r := &removal{reader: &test.api, writer: &test.api, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
 			removed, err := r.remove(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -105,33 +111,41 @@ func TestRemoval(t *testing.T) {
 
 // After a failure the removal goes on until all are gone.
 func TestRemovalGoesOn(t *testing.T) {
-	failed := errors.New("overloaded")
-	api := &pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}
-	r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2, retry: time.Millisecond}
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(api.deleted) != 5 {
-		t.Errorf("deleted is %q, want all 5", api.deleted)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		failed := errors.New("overloaded")
+		api := &pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}
+		r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+		begun := time.Now()
+		if err := r.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(api.deleted) != 5 {
+			t.Errorf("deleted is %q, want all 5", api.deleted)
+		}
+		if took := time.Since(begun); took != 2*removalRetry {
+			t.Errorf("two failures took %s", took)
+		}
+	})
 }
 
 // Who ends the controller does not wait for the removal, which a failure only delays.
 func TestRemovalEnds(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	api := &pages{answers: slices.Repeat([]error{errors.New("overloaded")}, 1000)}
-	r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), page: 2, retry: time.Hour}
-	ended := make(chan error, 1)
-	go func() { ended <- r.Start(ctx) }()
-	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		api := &pages{answers: slices.Repeat([]error{errors.New("overloaded")}, 1000)}
+		r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(ctx) }()
+		synctest.Wait() // until the first failure
+		begun := time.Now()
+		cancel()
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
-		t.Error("the removal goes on")
-	}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("the removal goes on for %s", took)
+		}
+	})
 }
 
 // A full rate is waited for: the removal of many leaves room for the rest of the program.
@@ -139,11 +153,38 @@ func TestRemovalIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	api := &pages{names: []string{"a", "b", "c"}}
-	r := &removal{reader: api, writer: api, limiter: Options{Rate: 0.001, Burst: 1}.limiter(), page: 2, retry: time.Hour}
+	r := &removal{reader: api, writer: api, limiter: Options{Rate: 0.001, Burst: 1}.limiter()}
 	if err := r.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if len(api.deleted) > 1 {
 		t.Errorf("deleted is %q without waiting", api.deleted)
+	}
+}
+
+// additions is a manager that notes what is added to it.
+type additions struct {
+	manager.Manager
+	added []manager.Runnable
+}
+
+func (a *additions) Add(added manager.Runnable) error {
+	a.added = append(a.added, added)
+	return nil
+}
+
+func (*additions) GetAPIReader() client.Reader { return nil }
+func (*additions) GetClient() client.Client    { return nil }
+
+// A controller that is not told what to do with PodLocators leaves those of another alone.
+func TestRemovalIsAskedFor(t *testing.T) {
+	for mode, want := range map[Mode]int{Unset: 0, Off: 1} {
+		mgr := new(additions)
+		if err := Add(t.Context(), mgr, Options{Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		if len(mgr.added) != want {
+			t.Errorf("--locators=%s runs %T", mode, mgr.added)
+		}
 	}
 }

@@ -148,7 +148,8 @@ func TestControllerMayPublishForTheProxy(t *testing.T) {
 	}
 }
 
-// With PodLocators the controller sees all pods, and is told which get one.
+// With PodLocators the controller sees all pods. It is told which pods get one, or that those of
+// before go.
 func TestControllerMayLocatePods(t *testing.T) {
 	more := maps.Clone(granted)
 	more["pods"] = "list watch"
@@ -156,9 +157,13 @@ func TestControllerMayLocatePods(t *testing.T) {
 	for set, want := range map[string]string{
 		"locators.enabled=true": "--locators=auto",
 		"locators.enabled=true,locators.all=true,locators.labels={a,b.example/c}": "--locators=all --locator-labels=a,b.example/c",
+		"locators.enabled=false,locators.all=true,locators.labels={a}":            "--locators=off",
 	} {
-		r := rendered(t, set)
-		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, more) {
+		r, may := rendered(t, set), more
+		if want == "--locators=off" {
+			may = granted
+		}
+		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
 			t.Errorf("%s: in the cluster the controller %s", set, wrong)
 		}
 		args := object[*appsv1.Deployment](t, r, "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args

@@ -141,9 +141,10 @@ func TestRightsInACluster(t *testing.T) {
 	}
 }
 
-// locators sees who may write PodLocators: the controller, and who may do everything in the
-// cluster; Kubernetes' own controllers as far as objects go with others; and not who may do
-// everything in a namespace.
+// locators sees who may write PodLocators: the controller, and those with the verb forge or all
+// verbs on them in the whole cluster; Kubernetes' own controllers as far as objects go with
+// others; and not those who may write all of the cluster by other verbs, or do everything in a
+// namespace.
 func locators(t *testing.T, c rig.ControlPlane) {
 	const (
 		collector  = "system:serviceaccount:kube-system:generic-garbage-collector"
@@ -159,6 +160,20 @@ func locators(t *testing.T, c rig.ControlPlane) {
   {kind: ServiceAccount, namespace: shop, name: generic-garbage-collector}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everything}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: operator}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: locates}, rules: [{apiGroups: [vicinity.dev], resources: [podlocators], verbs: [create, update, patch, delete, forge]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: locates-all}, rules: [{apiGroups: [vicinity.dev], resources: [podlocators], verbs: ["*"]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: writes}, rules: [{apiGroups: [vicinity.dev], resources: [podlocators], verbs: [create, update, patch, delete]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: locates}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: locates}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: locating}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: locates-all}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: locates-all}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: locating-all}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: writes}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: writes}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: writing}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: locates}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: locates}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: locating-here}]}
 `)
 	resource := v1alpha1.GroupVersion.WithResource("podlocators")
 	in := func(namespace, user string) dynamic.ResourceInterface {
@@ -216,6 +231,11 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		{"it changes one", false, update()},
 		{"an operator makes one", false, create("operator", "vm")},
 		{"an operator changes one", false, patch("operator", `{"nodeName":"n1"}`)},
+		{"one with the verb forge makes one", false, create("locating", "rack")},
+		{"one with the verb forge deletes it", false, remove("locating", "rack")},
+		{"one with all verbs on them makes one", false, create("locating-all", "room")},
+		{"one with all other verbs on them makes one", true, create("writing", "mine")},
+		{"one with the verb forge in the namespace makes one", true, create("locating-here", "mine")},
 		{"a tenant makes one", true, create("tenant", "mine")},
 		{"a tenant changes an address", true, patch("tenant", `{"ips":["10.0.0.2"]}`)},
 		{"a tenant takes the addresses away", true, patch("tenant", `{"ips":null}`)},

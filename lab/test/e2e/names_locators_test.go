@@ -221,7 +221,7 @@ func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err erro
 	if err := errors.Join(made, err); err != nil {
 		return "", err
 	}
-	const message = "Only vicinity-controller, and who may do everything in the cluster, may write"
+	const message = "Only vicinity-controller, and those with the verb forge or all verbs on podlocators in the whole cluster, may write"
 	if !strings.Contains(refusal, "vicinity-podlocators") || !strings.Contains(refusal, message) {
 		return "", fmt.Errorf("the policy vicinity-podlocators should refuse a tenant with all rights; kubectl shows %q", refusal)
 	}
