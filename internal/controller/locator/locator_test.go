@@ -1,9 +1,11 @@
 package locator
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -313,10 +315,21 @@ func TestKeysAreNoticed(t *testing.T) {
 		}
 		return service
 	}
-	noticed := func(send func(handler.EventHandler)) bool {
-		w := newLabelWatcher(nil, nil)
-		send(w.handler())
-		return w.changes.HasNotice()
+	noticed := func(send func(handler.EventHandler)) (noticed bool) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newLabelWatcher(nil, nil)
+			source := w.changes.Source("a test", func(context.Context, queue) error {
+				noticed = true
+				return nil
+			})
+			if err := source.Start(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			send(w.handler())
+			time.Sleep(gatherTime)
+			synctest.Wait()
+		})
+		return noticed
 	}
 	for _, test := range []struct {
 		before, after string

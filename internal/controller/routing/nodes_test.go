@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -244,11 +245,23 @@ func TestNodesThatSayNothingNew(t *testing.T) {
 	} {
 		after := before.DeepCopy()
 		test.change(after)
-		w := newNodeWatcher(nil, newMemory(), new(policyRequests))
-		w.handler().Update(context.Background(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, nil)
-		if noticed := w.changes.HasNotice(); noticed != test.want {
-			t.Errorf("%s: noticed %t, want %t", name, noticed, test.want)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			w := newNodeWatcher(nil, newMemory(), new(policyRequests))
+			noticed := false
+			source := w.changes.Source("a test", func(context.Context, queue) error {
+				noticed = true
+				return nil
+			})
+			if err := source.Start(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			w.handler().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, nil)
+			time.Sleep(gatherTime)
+			synctest.Wait()
+			if noticed != test.want {
+				t.Errorf("%s: noticed %t, want %t", name, noticed, test.want)
+			}
+		})
 	}
 }
 

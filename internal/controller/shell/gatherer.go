@@ -29,9 +29,6 @@ func (g *Gatherer) Notice() {
 	}
 }
 
-// HasNotice reports whether a change waits for its burst to begin.
-func (g *Gatherer) HasNotice() bool { return len(g.noticed) > 0 }
-
 // Source is a source of requests for a controller, which handles each burst by a function. A
 // burst for which that fails is handled again after another delay; the log says what failed.
 func (g *Gatherer) Source(what string, handle func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error) source.Source {

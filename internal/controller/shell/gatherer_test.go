@@ -54,14 +54,24 @@ func TestBurstsAreHandledOnce(t *testing.T) {
 	})
 }
 
+// What changed before the source starts is handled when it has.
 func TestNoticesWait(t *testing.T) {
-	g := NewGatherer(time.Second)
-	if g.HasNotice() {
-		t.Error("a change waits that was not noted")
-	}
-	g.Notice()
-	g.Notice()
-	if !g.HasNotice() {
-		t.Error("no change waits")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGatherer(time.Second)
+		g.Notice()
+		g.Notice()
+		handled := 0
+		s := g.Source("counting", func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			handled++
+			return nil
+		})
+		if err := s.Start(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if handled != 1 {
+			t.Errorf("%d bursts are handled, want 1", handled)
+		}
+	})
 }

@@ -59,15 +59,31 @@ func Start(name, namespace, folder string, lost context.CancelCauseFunc, args ..
 	return p, nil
 }
 
-// Stop ends a program and waits for its end. It is called once.
-func (p *Program) Stop() error {
+// stopTime is how long a program has to end when it is told to.
+const stopTime = 10 * time.Second
+
+// Stop ends a program and waits for its end. It is called once. A program that does not end in
+// time is killed, which is an error.
+func (p *Program) Stop() error { return p.stopWithin(stopTime) }
+
+func (p *Program) stopWithin(limit time.Duration) error {
 	p.told.Store(true)
-	err := p.command.Process.Signal(syscall.SIGTERM)
-	if errors.Is(err, os.ErrProcessDone) {
-		err = nil
+	err := p.signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(limit):
+		err = errors.Join(err, fmt.Errorf("%s did not end within %s: %s", p.name, limit, LogEnd(p.log)), p.signal(syscall.SIGKILL))
+		<-p.ended
 	}
-	<-p.ended
 	return errors.Join(err, p.log.Close())
+}
+
+// signal sends a signal to a program unless it has ended.
+func (p *Program) signal(signal syscall.Signal) error {
+	if err := p.command.Process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
 }
 
 // CPU is the time that a program has computed, and the processes that it started and
