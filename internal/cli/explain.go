@@ -159,11 +159,19 @@ func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Readi
 	if err != nil {
 		return inspect.Reading{}, err
 	}
-	return r.inputFor(ctx, service, nodes)
+	return r.inputFor(ctx, service, nodes, r.writtenGroups)
 }
 
+// writtenGroups are the groups that the controller has written for a Service: it finds them by their label.
+func (r *clusterReader) writtenGroups(ctx context.Context, service *corev1.Service) ([]*v1alpha1.EndpointGroup, error) {
+	return r.groups(ctx, service.Namespace, v1alpha1.LabelService+"="+service.Name)
+}
+
+// groupReader reads the groups of a Service, as one of those that go by groups finds them.
+type groupReader func(context.Context, *corev1.Service) ([]*v1alpha1.EndpointGroup, error)
+
 // inputFor is inputOf where the Service and the nodes are known.
-func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, nodes []*corev1.Node) (inspect.Reading, error) {
+func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, nodes []*corev1.Node, groups groupReader) (inspect.Reading, error) {
 	in := routing.Input{Service: service, Cluster: capacity.NewCluster(nodes)}
 	var err error
 	if in.Slices, err = r.slices(ctx, r.namespace, discoveryv1.LabelServiceName+"="+service.Name); err != nil {
@@ -177,7 +185,7 @@ func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, n
 		return inspect.Reading{}, err
 	}
 	in.Defaults = defaults[r.namespace]
-	if in.Groups, err = r.groups(ctx, r.namespace, v1alpha1.LabelService+"="+service.Name); err != nil {
+	if in.Groups, err = groups(ctx, service); err != nil {
 		return inspect.Reading{}, err
 	}
 	settings, err := r.settings(ctx)

@@ -40,8 +40,9 @@ records, the rule that decides, how the client is located by its address, and wh
 next. It asks no DNS server: it reads the cluster, and answers by the code of the server.
 
 NAME is whole, as web.shop.svc.cluster.local, or short, as web or web.shop: then the names
-of the search list of a pod are tried, and the first that exists is explained. The
-namespace of the search list is that of the pod, or that of -n where an address is given.
+of a search list are tried, and the first that exists is explained. It is the pod's, by its
+dnsPolicy and dnsConfig. Where these leave it to the node, and where an address is given,
+it is that of most pods (dnsPolicy ClusterFirst), in the namespace of the pod or of -n.
 Names of ports (_http._tcp.web), of endpoints (db-0.db) and with a zone
 (zone-a.prefer._zone.web) are explained as well.
 
@@ -287,22 +288,48 @@ func (r *clusterReader) locators(ctx context.Context, addresses []netip.Addr) ([
 	return list, r.optional(inspect.KindLocators, "pods are located by the ranges of nodes alone", err)
 }
 
+// servedGroups are the groups that the DNS server answers from for a Service: unlike the controller it goes by
+// what they say, not by the label with the Service's name.
+func (r *clusterReader) servedGroups(ctx context.Context, service *corev1.Service) ([]*v1alpha1.EndpointGroup, error) {
+	all, err := r.groups(ctx, service.Namespace, names.Selector)
+	return slices.DeleteFunc(all, func(g *v1alpha1.EndpointGroup) bool { return g.Spec.Service != service.Name }), err
+}
+
 // explain explains the first of the names that a client tries that exists.
 func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExplanation, error) {
-	search := names.Search(name, n.namespace, n.question.zone)
-	if len(search) == 1 {
-		if _, ofService := names.Parse(search[0], []string{n.question.zone}); !ofService {
-			e, _, err := n.explainWhole(ctx, search[0], 0)
-			return e, err
+	list, known := names.UsualSearch(n.namespace, n.question.zone), true
+	if n.client.Pod != nil {
+		list, known = names.SearchOf(n.client.Pod, n.question.zone)
+	}
+	search := list.Names(name, n.question.zone)
+	e, err := n.explainFirst(ctx, search)
+	if err == nil && !known && len(search) > 1 {
+		e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: by its dnsPolicy or hostNetwork its search list may be another than the usual one, which was taken", name))
+	}
+	return e, err
+}
+
+func (n *nameReader) explainFirst(ctx context.Context, search []string) (*inspect.NameExplanation, error) {
+	var candidates, before []string
+	for _, name := range search {
+		if _, ofService := names.Parse(name, []string{n.question.zone}); ofService {
+			candidates = append(candidates, name)
 		}
+	}
+	if len(search) == 1 && len(candidates) == 0 {
+		e, _, err := n.explainWhole(ctx, search[0], 0)
+		return e, err
 	}
 	var empty *inspect.NameExplanation
 	var refused error
-	for _, candidate := range search {
-		if _, ofService := names.Parse(candidate, []string{n.question.zone}); !ofService {
+	for _, name := range search {
+		if !slices.Contains(candidates, name) {
+			if !names.Within(name, n.question.zone) {
+				before = append(before, name)
+			}
 			continue
 		}
-		e, found, err := n.explainWhole(ctx, candidate, 0)
+		e, found, err := n.explainWhole(ctx, name, 0)
 		switch {
 		case apierrors.IsForbidden(err):
 			refused = err
@@ -310,6 +337,9 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 			return nil, err
 		case !found:
 		case e.Exists():
+			if len(before) > 0 {
+				e.NotKnown = append(e.NotKnown, fmt.Sprintf("whether the client gets to this name: it tries %s before, which may exist outside of the cluster", strings.Join(before, " and ")))
+			}
 			return e, nil
 		case empty == nil:
 			empty = e
@@ -321,23 +351,32 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	case refused != nil:
 		return nil, n.explained("reading Services", refused)
 	}
-	return n.withoutService(ctx, search)
+	return n.withoutService(ctx, search, candidates)
 }
 
-// withoutService is about names of which none is that of a Service.
-func (n *nameReader) withoutService(ctx context.Context, search []string) (*inspect.NameExplanation, error) {
-	last := search[len(search)-1]
-	qualified := strings.Count(last, ".") > 1
-	meant := search[0]
-	if len(search) > 1 && qualified {
-		meant = search[1]
+// withoutService is about names of which none is that of a Service that exists. The candidates are those that
+// have the form of one.
+func (n *nameReader) withoutService(ctx context.Context, search, candidates []string) (*inspect.NameExplanation, error) {
+	// The name as it was given is the shortest.
+	whole := slices.MinFunc(search, func(a, b string) int { return len(a) - len(b) })
+	qualified := strings.Count(whole, ".") > 1
+	outside := func() (*inspect.NameExplanation, error) {
+		e, _, err := n.explainWhole(ctx, whole, 0)
+		return e, err
+	}
+	short := len(search) > 1
+	if len(candidates) == 0 || short && qualified && len(candidates) == 1 {
+		return outside()
+	}
+	meant := candidates[0]
+	if short && qualified {
+		meant = candidates[1]
 	}
 	parsed, _ := names.Parse(meant, []string{n.question.zone})
 	namespace, service := parsed.ServiceName()
 	n.in(namespace)
-	if len(search) > 1 && qualified && n.expectNamespace(ctx, namespace) != nil {
-		e, _, err := n.explainWhole(ctx, last, 0)
-		return e, err
+	if short && qualified && n.expectNamespace(ctx, namespace) != nil {
+		return outside()
 	}
 	return nil, n.notFound(ctx, service)
 }
@@ -360,7 +399,7 @@ func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int)
 		case err != nil:
 			return nil, false, err
 		default:
-			reading, err := n.inputFor(ctx, found, n.client.Nodes)
+			reading, err := n.inputFor(ctx, found, n.client.Nodes, n.servedGroups)
 			if err != nil {
 				return nil, false, err
 			}

@@ -69,6 +69,8 @@ func newNamedCluster(t *testing.T) *fakeCluster {
 	alias.Spec.Type, alias.Spec.ClusterIP, alias.Spec.ExternalName = corev1.ServiceTypeExternalName, "", "near.shop.svc.cluster.local"
 	outside := aService("shop", "outside", nil)
 	outside.Spec.Type, outside.Spec.ClusterIP, outside.Spec.ExternalName = corev1.ServiceTypeExternalName, "", "www.example.com"
+	chain := aService("shop", "chain", nil)
+	chain.Spec.Type, chain.Spec.ClusterIP, chain.Spec.ExternalName = corev1.ServiceTypeExternalName, "", "alias.shop.svc.cluster.local"
 	services := []*corev1.Service{
 		headless(aService("shop", "near", keys(topology.Hostname, topology.Zone, topology.Anywhere))),
 		headless(aService("shop", "hard", keys(topology.Hostname, topology.Zone))),
@@ -78,7 +80,7 @@ func newNamedCluster(t *testing.T) *fakeCluster {
 		headless(aService("shop", "plain", nil)),
 		headless(aService("shop", "empty", keys(topology.Zone))),
 		headless(aService("shop", "fresh", keys(topology.Zone))),
-		withPort, alias, outside,
+		withPort, alias, outside, chain,
 	}
 	eps := map[string]*discoveryv1.EndpointSlice{
 		"near": aSlice("shop", "near", "a=1", "b=2", "c=1"), "hard": aSlice("shop", "hard", "a=1", "b=2"), "spread": aSlice("shop", "spread", "a=6", "b=4", "c=2"),
@@ -110,10 +112,30 @@ func newNamedCluster(t *testing.T) *fakeCluster {
 			own = append(own, inAPI(t, group))
 		}
 	}
-	for name, of := range map[string][]string{"cached": {"10.9.0.7", "node-b1"}, "lost": {"10.9.0.8", ""}, "first": {"10.9.0.9", "node-a1"}, "second": {"10.9.0.9", "node-b1"}} {
+	for _, l := range []struct {
+		name, address, node string
+		made, podMade       int64
+	}{
+		{"cached", "10.9.0.7", "node-b1", 0, 0},
+		{"lost", "10.9.0.8", "", 0, 0},
+		// The PodLocator of the younger pod is the older one.
+		{"first", "10.9.0.9", "node-a1", 300, 100},
+		{"second", "10.9.0.9", "node-b1", 150, 0},
+		{"gone", "10.9.0.9", "", 400, 0},
+		{"twin-a", "10.9.0.10", "node-a1", 300, 200},
+		{"twin-b", "10.9.0.10", "node-b1", 200, 0},
+		{"before-twins", "10.9.0.10", "node-c1", 300, 100},
+		{"mate-a", "10.9.0.11", "node-b1", 200, 0},
+		{"mate-b", "10.9.0.11", "node-b1", 200, 0},
+		{"claim-a", "192.0.2.5", "node-a1", 300, 0},
+		{"claim-b", "192.0.2.5", "node-b1", 300, 0},
+	} {
 		locator := &v1alpha1.PodLocator{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodLocator"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, IPs: of[:1], NodeName: of[1],
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: l.name, CreationTimestamp: metav1.Unix(l.made, 0)}, IPs: []string{l.address}, NodeName: l.node,
+		}
+		if l.podMade > 0 {
+			locator.PodCreationTimestamp = new(metav1.Unix(l.podMade, 0))
 		}
 		own = append(own, inAPI(t, locator))
 	}
@@ -121,7 +143,12 @@ func newNamedCluster(t *testing.T) *fakeCluster {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "attic"}},
 		namedPod("client-a", "node-a2", "10.0.101.7"), namedPod("client-b", "node-b1", "10.1.100.7"), namedPod("cached", "node-b1", "10.9.0.7"),
 		namedPod("second", "node-b1", "10.9.0.9"), namedPod("moved", "node-c1", "10.0.101.9"), namedPod("unknown", "node-c1", "10.77.0.1"),
+		namedPod("twin", "node-b1", "10.9.0.10"), namedPod("mate", "node-b1", "10.9.0.11"),
 		namedPod("agent", "node-c1", "192.0.2.5", func(p *corev1.Pod) { p.Spec.HostNetwork = true }),
+		namedPod("own-search", "node-b1", "10.1.100.8", func(p *corev1.Pod) {
+			p.Namespace, p.Spec.DNSPolicy = "ops", corev1.DNSNone
+			p.Spec.DNSConfig = &corev1.PodDNSConfig{Searches: []string{"corp.example", "shop.svc.cluster.local"}}
+		}),
 		namedPod("pending", "", ""), namedPod("job", "node-a1", "10.0.100.9", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	)
 	return &fakeCluster{
@@ -147,6 +174,9 @@ func TestExplainDNSGolden(t *testing.T) {
 		{"host-network.txt", "near --from agent"},
 		{"locator.txt", "near.shop --from shop/cached"},
 		{"two-locators.txt", "near.shop --from shop/second"},
+		{"twins.txt", "near.shop --from shop/twin"},
+		{"mates.txt", "near.shop --from shop/mate"},
+		{"own-search.txt", "near --from ops/own-search"},
 		{"moved.txt", "near.shop --from shop/moved"},
 		{"hard-none.txt", "hard --from 10.2.100.9"},
 		{"hard-unknown.txt", "hard --from 203.0.113.7"},
@@ -163,6 +193,7 @@ func TestExplainDNSGolden(t *testing.T) {
 		{"empty.txt", "empty --from shop/client-a"},
 		{"cluster-ip.txt", "vip.shop --from shop/client-a"},
 		{"alias.txt", "alias --from shop/client-b"},
+		{"alias-chain.txt", "chain --from shop/moved"},
 		{"alias-outside.txt", "outside --from shop/client-b"},
 		{"outside.txt", "www.example.com --from shop/client-b"},
 		{"of-a-pod.txt", "10-0-0-1.shop.pod.cluster.local --from shop/client-b"},
@@ -191,6 +222,85 @@ func TestDeliveredToDNSServers(t *testing.T) {
 	wants(t, stdout, `"state": "delivered"`, `"state": "planned"`, "that is for clients that ask vicinity-dns; any other DNS server gives every client all endpoints")
 	if strings.Contains(stdout, `"state": "allocated"`) {
 		t.Errorf("a headless Service is allocated:\n%s", stdout)
+	}
+}
+
+// What is so of the client is said once, however many aliases lead to the records.
+func TestExplainDNSSaysOfAliasesOnce(t *testing.T) {
+	for _, output := range []string{"text", "json"} {
+		_, stdout, _ := newNamedCluster(t).run(t.Context(), "explain", "dns", "chain", "--from", "moved", "-o", output)
+		for _, once := range []string{"the DNS server finds its address on node node-a2", "which DNS server the client asks", "find out why the address is found on another node"} {
+			if n := strings.Count(stdout, once); n != 1 {
+				t.Errorf("%s has %q %d times:\n%s", output, once, n, stdout)
+			}
+		}
+	}
+}
+
+// The groups that count are those that the DNS server reads, whatever they say of their Service in the label
+// that the controller goes by.
+func TestExplainDNSReadsTheServersGroups(t *testing.T) {
+	for _, test := range []struct {
+		name, spec, want string
+		labels           map[string]string
+	}{
+		{"without the controller's label", "plain", "A: 1 of 2 records", map[string]string{corev1.IsHeadlessService: ""}},
+		{"of another Service by its label", "plain", "A: 1 of 2 records", map[string]string{corev1.IsHeadlessService: "", v1alpha1.LabelService: "db"}},
+		{"of another Service", "other", "A: 2 records", map[string]string{corev1.IsHeadlessService: "", v1alpha1.LabelService: "plain"}},
+		{"of no headless Service", "plain", "A: 2 records", map[string]string{v1alpha1.LabelService: "plain"}},
+	} {
+		c := newNamedCluster(t)
+		group := inAPI(t, &v1alpha1.EndpointGroup{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "made-by-hand", Labels: test.labels},
+			Spec:       v1alpha1.EndpointGroupSpec{Service: test.spec, AddressType: corev1.IPv4Protocol, Tiers: []string{topology.Zone}},
+		})
+		if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("endpointgroups"), group, "shop"); err != nil {
+			t.Fatal(err)
+		}
+		if _, stdout, stderr := c.run(t.Context(), "explain", "dns", "plain", "--from", "client-a"); !strings.Contains(stdout, test.want+";") {
+			t.Errorf("%s: want %q, got:\n%s%s", test.name, test.want, stdout, stderr)
+		}
+	}
+}
+
+// A short name is looked for along the search list that the pod has, as far as that is known.
+func TestExplainDNSSearchList(t *testing.T) {
+	const doubt = "its search list may be another than the usual one"
+	config := func(options ...string) *corev1.PodDNSConfig {
+		c := &corev1.PodDNSConfig{}
+		for _, value := range options {
+			c.Options = append(c.Options, corev1.PodDNSConfigOption{Name: "ndots", Value: &value})
+		}
+		return c
+	}
+	for _, test := range []struct {
+		name    string
+		spec    corev1.PodSpec
+		asks    string
+		want    string
+		doubted bool
+	}{
+		{name: "the usual list", asks: "near", want: "near.shop.svc.cluster.local for"},
+		{name: "the node's", spec: corev1.PodSpec{DNSPolicy: corev1.DNSDefault}, asks: "near", want: "near.shop.svc.cluster.local for", doubted: true},
+		{name: "a whole name", spec: corev1.PodSpec{DNSPolicy: corev1.DNSDefault}, asks: "near.shop.svc.cluster.local", want: "near.shop.svc.cluster.local for"},
+		{name: "the resolver's", spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone}, asks: "near", want: "near.shop.svc.cluster.local for", doubted: true},
+		{name: "few dots", spec: corev1.PodSpec{DNSConfig: config("1")}, asks: "near.shop", want: "it tries near.shop. before, which may exist outside of the cluster"},
+		{name: "many dots", asks: "eu.1.prefer._zone.near.shop", want: "it tries eu.1.prefer._zone.near.shop. before, which may exist outside of the cluster"},
+	} {
+		c := newNamedCluster(t)
+		pod := namedPod("searching", "node-b1", "10.1.100.9")
+		pod.Spec.DNSConfig = test.spec.DNSConfig
+		if test.spec.DNSPolicy != "" {
+			pod.Spec.DNSPolicy = test.spec.DNSPolicy
+		}
+		if err := c.typed.Tracker().Add(pod); err != nil {
+			t.Fatal(err)
+		}
+		_, stdout, stderr := c.run(t.Context(), "explain", "dns", test.asks, "--from", "searching")
+		if !strings.Contains(stdout, test.want) || strings.Contains(stdout, doubt) != test.doubted {
+			t.Errorf("%s: want %q, doubted %t, got:\n%s%s", test.name, test.want, test.doubted, stdout, stderr)
+		}
 	}
 }
 

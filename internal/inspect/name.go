@@ -174,12 +174,14 @@ func (e *NameExplanation) Alias() string {
 	return e.Answers[0].Records[0].Target
 }
 
-// Follow adds what the client gets for the name that this one is an alias of.
+// Follow adds what the client gets for the name that this one is an alias of. What there is to say beside the
+// answer moves here from the target, since much of it is about the client, and so the same for both.
 func (e *NameExplanation) Follow(target *NameExplanation) {
 	e.Target = target
-	e.Warnings = append(e.Warnings, target.Warnings...)
-	e.NotKnown = append(e.NotKnown, target.NotKnown...)
-	e.Next = append(e.Next, target.Next...)
+	e.Warnings = appendNew(e.Warnings, target.Warnings)
+	e.NotKnown = appendNew(e.NotKnown, target.NotKnown)
+	e.Next = appendNew(e.Next, target.Next)
+	target.Warnings, target.NotKnown, target.Next = nil, nil, nil
 	var answers []NameAnswer
 	for _, a := range e.Answers {
 		at := slices.IndexFunc(target.Answers, func(t NameAnswer) bool { return t.Type == a.Type })
@@ -191,6 +193,16 @@ func (e *NameExplanation) Follow(target *NameExplanation) {
 		}
 	}
 	e.Answers = answers
+}
+
+// appendNew adds the sentences that are not there yet.
+func appendNew(all, more []string) []string {
+	for _, sentence := range more {
+		if !slices.Contains(all, sentence) {
+			all = append(all, sentence)
+		}
+	}
+	return all
 }
 
 // followedBy is the answer for an alias with that for its target.
@@ -225,6 +237,8 @@ type nameView struct {
 	ofService bool
 	// anyClient says that the name decides for which place the records are.
 	anyClient bool
+	// disputed says that PodLocators of equal rank locate the client in different places.
+	disputed bool
 }
 
 // leave says that Vicinity has nothing to do with the name, nor is it known what others make of it.

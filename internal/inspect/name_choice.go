@@ -29,7 +29,7 @@ func (v *nameView) choose(a *NameAnswer) {
 		return
 	}
 	v.e.Rule = RuleGroups
-	if v.clientUnread() {
+	if v.placeUnknown() {
 		a.Result, a.Records, a.Additional = ResultUnknown, []NameRecord{}, nil
 		a.Why = "it depends on where the client is"
 		return
@@ -166,7 +166,7 @@ func (v *nameView) dropOtherFamily() {
 func (v *nameView) tell() {
 	e, in, d := v.e, v.in.Service, &v.decision
 	e.AsksFor, e.Source = explain.Intent(d.Request.Intent), d.Request.Source
-	if !v.clientUnread() {
+	if !v.placeUnknown() {
 		v.countGroups()
 	}
 	switch e.Rule {
@@ -223,7 +223,7 @@ func (v *nameView) advise() {
 	var next []string
 	add := func(format string, args ...any) { next = append(next, fmt.Sprintf(format, args...)) }
 	for _, kind := range []string{KindSlices, KindGroups, KindNodes, KindLocators} {
-		if slices.Contains(v.in.Unread, kind) && (kind != KindLocators || v.clientUnread()) {
+		if slices.Contains(v.in.Unread, kind) && (kind != KindLocators || v.placeUnknown()) {
 			add("get the right to read %s (%s)", kind, PermissionsDocument)
 		}
 	}
@@ -231,8 +231,11 @@ func (v *nameView) advise() {
 	if in.Stopped != "" && (decides || v.undelivered()) {
 		add("have vicinity-controller run: %s (%s)", in.Stopped, runbookController)
 	}
-	if decides && !v.clientUnread() && v.e.Client.Located == unlocated && !v.anyClient && len(v.e.Keys) > 0 {
+	if decides && !v.placeUnknown() && v.e.Client.Located == unlocated && !v.anyClient && len(v.e.Keys) > 0 {
 		add("find out what has the address %s (%s)", v.e.Client.Address, runbookLocation)
+	}
+	if decides && v.disputed && v.placeUnknown() {
+		add("find out which of the pods has the address %s (%s)", v.e.Client.Address, runbookLocation)
 	}
 	if pod := v.in.Client.Pod; pod != nil && v.client.Node != "" && pod.Spec.NodeName != v.client.Node {
 		add("find out why the address is found on another node (%s)", runbookLocation)

@@ -34,7 +34,7 @@ type NameClient struct {
 	Address string `json:"address"`
 	// Located says by what: node, locator, range, or unknown.
 	Located string `json:"located"`
-	// Locator is the PodLocator that has the address.
+	// Locator is the PodLocator that counts for the address.
 	Locator string `json:"locator,omitempty"`
 	Node    string `json:"node,omitempty"`
 	Zone    string `json:"zone,omitempty"`
@@ -50,30 +50,30 @@ func (v *nameView) locate() {
 	for _, locator := range in.Locators {
 		index.SetPod(locator.Namespace, locator.Name, location.OfPod(locator))
 	}
-	at, _ := index.Lookup(in.Addresses[0])
-	v.client = names.ClientAt(at)
+	at := placeOf(index, in.Locators, in.Addresses[0])
+	v.client, v.disputed = names.ClientAt(at.Location), at.disputed
 	v.e.Client = NameClient{Address: in.Addresses[0].String(), Located: at.Source.String(), Node: at.Node, Zone: v.client.Zone}
 	if in.Pod != nil {
 		v.e.Client.Pod = in.Pod.Namespace + "/" + in.Pod.Name
 	}
-	var locators []string
-	for _, locator := range in.Locators {
-		if slices.Contains(location.OfPod(locator).IPs, in.Addresses[0]) {
-			locators = append(locators, locator.Namespace+"/"+locator.Name)
-		}
+	if len(at.youngest) == 1 {
+		v.e.Client.Locator = at.youngest[0].name
 	}
-	if at.Source == locate.PodLocator && len(locators) == 1 {
-		v.e.Client.Locator = locators[0]
-	}
-	v.doubt(index, at, locators)
+	v.doubt(index, &at)
 }
 
 // doubt warns of what may be wrong with the location, and of a client that asks other servers.
-func (v *nameView) doubt(index *locate.Index, at locate.Location, locators []string) {
+func (v *nameView) doubt(index *locate.Index, at *clientPlace) {
 	in := &v.in.Client
 	warn := func(format string, args ...any) { v.e.Warnings = append(v.e.Warnings, fmt.Sprintf(format, args...)) }
-	if len(locators) > 1 {
-		warn("the PodLocators %s have the address: the one that was created last counts", strings.Join(locators, " and "))
+	youngest := strings.Join(namesOf(at.youngest), " and ")
+	switch {
+	case at.disputed:
+		v.e.NotKnown = append(v.e.NotKnown, fmt.Sprintf("where the client is: the pods of the PodLocators %s were created in the same second, and of these the DNS server takes the one that it learned of last", youngest))
+	case len(at.youngest) > 1:
+		warn("the PodLocators %s have the address, of pods that were created in the same second in the same place", youngest)
+	case len(at.holders) > 1:
+		warn("the PodLocators %s have the address: that of the youngest pod counts, which is %s", strings.Join(namesOf(at.holders), " and "), youngest)
 	}
 	for _, kind := range []string{KindNodes, KindLocators} {
 		if slices.Contains(v.in.Unread, kind) && at.Source != locate.NodeAddress {
@@ -88,12 +88,12 @@ func (v *nameView) doubt(index *locate.Index, at locate.Location, locators []str
 		warn("the pod is on node %s, and the DNS server finds its address on node %s", pod.Spec.NodeName, at.Node)
 	}
 	for _, address := range in.Addresses[1:] {
-		if other, _ := index.Lookup(address); other.Node != at.Node {
+		if other := placeOf(index, in.Locators, address); !at.disputed && !other.disputed && other.Node != at.Node {
 			warn("the DNS server finds the pod's address %s elsewhere than %s: %s", address, in.Addresses[0], nodeOr(other.Node, "unknown"))
 		}
 	}
 	switch policy := pod.Spec.DNSPolicy; {
-	case policy == corev1.DNSDefault, pod.Spec.HostNetwork && policy != corev1.DNSClusterFirstWithHostNet && policy != corev1.DNSNone:
+	case names.ResolvesAsNode(&pod.Spec):
 		warn("the pod asks the DNS servers of its node, not that of the cluster (dnsPolicy %s)", policy)
 	case policy == corev1.DNSNone:
 		warn("the pod asks the DNS servers that its dnsConfig names")
@@ -110,7 +110,7 @@ func nodeOr(node, none string) string {
 // whereText says where the client is and how it was located.
 func (v *nameView) whereText() string {
 	c := &v.e.Client
-	if v.clientUnread() {
+	if v.placeUnknown() {
 		return "the place of the client cannot be known here"
 	}
 	place := nodeOr(c.Node, "no node that is known")
@@ -137,7 +137,11 @@ func (v *nameView) whereText() string {
 // unlocated is the word for clients that nothing locates.
 var unlocated = locate.Source(0).String()
 
-// clientUnread reports whether the client may be somewhere else, since what locates it was not read.
-func (v *nameView) clientUnread() bool {
-	return !v.anyClient && v.e.Client.Located != locate.NodeAddress.String() && slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
+// placeUnknown reports whether it cannot be known here where the server finds the client: what locates it
+// was not read, or is disputed.
+func (v *nameView) placeUnknown() bool {
+	if v.anyClient || v.e.Client.Located == locate.NodeAddress.String() {
+		return false
+	}
+	return v.disputed || slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
 }

@@ -98,12 +98,18 @@ func draw(t *rapid.T) *drawn {
 			d.groups = append(d.groups, g)
 		}
 	}
-	for i := range rapid.IntRange(0, 2).Draw(t, "locators") {
-		l := &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("pod-", i), CreationTimestamp: metav1.Unix(int64(i), 0)}}
+	// Pods are of different seconds: otherwise it counts what the server learned of last, which vicinity
+	// explain cannot know.
+	pods := rapid.Permutation([]int64{5, 15, 25}).Draw(t, "pods created")
+	for i := range rapid.IntRange(0, 3).Draw(t, "locators") {
+		l := &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("pod-", i), CreationTimestamp: metav1.Unix(int64(10+i), 0)}}
+		if rapid.IntRange(0, 3).Draw(t, "with the pod's age") > 0 {
+			l.PodCreationTimestamp = new(metav1.Unix(pods[i], 0))
+		}
 		l.IPs, l.NodeName = []string{rapid.SampledFrom([]string{offRanges, onA1}).Draw(t, "of")}, rapid.SampledFrom([]string{"a1", "b1", "gone"}).Draw(t, "node")
 		l.NodeLabels = map[string]string{zone: l.NodeName[:1], "rack": "rack-" + l.NodeName}
 		if rapid.IntRange(0, 3).Draw(t, "deleted") == 0 {
-			l.DeletionTimestamp = new(metav1.Unix(9, 0))
+			l.DeletionTimestamp = new(metav1.Unix(30, 0))
 		}
 		d.locators = append(d.locators, l)
 	}
@@ -230,6 +236,12 @@ func TestExplainAgrees(t *testing.T) {
 			lines = []string{"plan"}
 		}
 		w := d.serve(outer, lines...)
+		for _, client := range clients {
+			at, _ := w.cluster.where.Lookup(netip.MustParseAddr(client))
+			if got := d.explain(t, client, "web.shop.svc.cluster.local.", inspect.TypeA, plan).Client; got.Node != at.Node || got.Located != at.Source.String() {
+				t.Fatalf("%s is explained to be at %+v, and the server finds it at %+v", client, got, at)
+			}
+		}
 		client := rapid.SampledFrom(clients).Draw(t, "client")
 		for _, prefix := range []string{
 			"", "_http._tcp.", "_grpc._tcp.", "_ftp._tcp.", "_http._udp.", "db-0.", "10-1-0-1.", "fd01--1.", "gone.", "a.pin._zone.", "b.prefer._zone.", "z.prefer._zone.", "a.b.c.",
