@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -14,7 +15,6 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 	"github.com/coredns/coredns/plugin"
-	"github.com/coredns/coredns/plugin/kubernetes"
 	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"k8s.io/client-go/rest"
@@ -66,9 +66,7 @@ func setup(c *caddy.Controller) error {
 	first := false
 	c.OnFirstStartup(func() error { first = true; return nil })
 	c.OnStartup(func() error {
-		if backend, ok := dnsserver.GetConfig(c).Handler("kubernetes").(*kubernetes.Kubernetes); ok {
-			warnOfZones(v.zones, backend.Zones)
-		}
+		warnOfZones(v.zones, zonesOf(dnsserver.GetConfig(c).Handler("kubernetes")))
 		w, err := startWatching(config, v.cluster)
 		if err != nil {
 			return plugin.Error(pluginName, err)
@@ -93,11 +91,26 @@ func setup(c *caddy.Controller) error {
 	return nil
 }
 
+// zonesOf are the zones of the plugin kubernetes, none without one. Its type is not named here: its package
+// is tested with this one in its chain.
+func zonesOf(backend plugin.Handler) []string {
+	value := reflect.ValueOf(backend)
+	if value.Kind() != reflect.Pointer || value.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	field := value.Elem().FieldByName("Zones")
+	if !field.IsValid() {
+		return nil
+	}
+	zones, _ := field.Interface().([]string)
+	return zones
+}
+
 // warnOfZones logs which zones kubernetes does not answer for: what is meant to be near a client there
 // is in other zones, and reaches all clients whole.
 func warnOfZones(zones, served []string) {
 	for _, zone := range zones {
-		if plugin.Zones(served).Matches(zone) == "" {
+		if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
 			log.Warningf("Nothing in the zone %s is filtered, for kubernetes answers in %s: name its zones in the line of vicinity", zone, strings.Join(served, ", "))
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin/kubernetes"
+	"github.com/coredns/coredns/plugin/test"
 )
 
 func TestParse(t *testing.T) {
@@ -162,7 +164,10 @@ func TestWarnOfZones(t *testing.T) {
 	var logged bytes.Buffer
 	golog.SetOutput(&logged)
 	defer golog.SetOutput(os.Stderr)
-	warnOfZones([]string{"cluster.local.", "east.cluster.local.", "cluster.locl."}, []string{"cluster.local.", "in-addr.arpa."})
+	ours := []string{"cluster.local.", "east.cluster.local.", "cluster.locl."}
+	warnOfZones(ours, zonesOf(&kubernetes.Kubernetes{Zones: []string{"cluster.local.", "in-addr.arpa."}}))
+	warnOfZones(ours, zonesOf(nil))
+	warnOfZones(ours, zonesOf(test.ErrorHandler()))
 	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "zone cluster.locl. is filtered, for kubernetes answers in cluster.local., in-addr.arpa.:") {
 		t.Errorf("it logs %q", text)
 	}
