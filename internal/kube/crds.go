@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -41,10 +42,36 @@ func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 			}
 			for _, condition := range conditions {
 				if fields, ok := condition.(map[string]any); ok && fields["type"] == "Established" && fields["status"] == "True" {
-					return "", nil
+					return c.undiscovered(found)
 				}
 			}
 			return "it is not", nil
 		})
 	})
+}
+
+// undiscovered says which version of an established CRD clients do not find yet: the API server tells
+// of a kind a moment after it serves it.
+func (c *Client) undiscovered(crd *unstructured.Unstructured) (string, error) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		return "", err
+	}
+	for _, version := range versions {
+		fields, ok := version.(map[string]any)
+		if !ok || fields["served"] != true {
+			continue
+		}
+		name := fmt.Sprint(group, "/", fields["name"])
+		list, err := c.Discovery().ServerResourcesForGroupVersion(name)
+		if err != nil {
+			return "", err
+		}
+		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }) {
+			return fmt.Sprintf("%s does not list it", name), nil
+		}
+	}
+	return "", nil
 }
