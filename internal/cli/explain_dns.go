@@ -317,7 +317,7 @@ func (n *nameReader) explainFirst(ctx context.Context, search []string) (*inspec
 		}
 	}
 	if len(search) == 1 && len(candidates) == 0 {
-		e, _, err := n.explainWhole(ctx, search[0], 0)
+		e, _, err := n.explainWhole(ctx, search[0])
 		return e, err
 	}
 	var empty *inspect.NameExplanation
@@ -329,7 +329,7 @@ func (n *nameReader) explainFirst(ctx context.Context, search []string) (*inspec
 			}
 			continue
 		}
-		e, found, err := n.explainWhole(ctx, name, 0)
+		e, found, err := n.explainWhole(ctx, name)
 		switch {
 		case apierrors.IsForbidden(err):
 			refused = err
@@ -361,7 +361,7 @@ func (n *nameReader) withoutService(ctx context.Context, search, candidates []st
 	whole := slices.MinFunc(search, func(a, b string) int { return len(a) - len(b) })
 	qualified := strings.Count(whole, ".") > 1
 	outside := func() (*inspect.NameExplanation, error) {
-		e, _, err := n.explainWhole(ctx, whole, 0)
+		e, _, err := n.explainWhole(ctx, whole)
 		return e, err
 	}
 	short := len(search) > 1
@@ -384,9 +384,9 @@ func (n *nameReader) withoutService(ctx context.Context, search, candidates []st
 // mostAliases is how many names of a chain are followed, as CoreDNS does.
 const mostAliases = 10
 
-// explainWhole explains a whole name, which is one of a chain of aliases. exists is false for a name
+// explainWhole explains a whole name, to which a chain of aliases leads. exists is false for a name
 // of a Service that does not exist.
-func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int) (e *inspect.NameExplanation, exists bool, err error) {
+func (n *nameReader) explainWhole(ctx context.Context, name string, chain ...string) (e *inspect.NameExplanation, exists bool, err error) {
 	in := inspect.NameReading{Name: name, Zone: n.question.zone, Types: n.question.types, Plan: n.question.plan, Client: n.client}
 	exists = true
 	if parsed, ofService := names.Parse(name, []string{in.Zone}); ofService {
@@ -410,14 +410,19 @@ func (n *nameReader) explainWhole(ctx context.Context, name string, aliases int)
 	if e, err = inspect.ExplainName(in); err != nil {
 		return nil, false, fmt.Errorf("explaining %s: %w", name, err)
 	}
-	if alias := e.Alias(); alias != "" && aliases < mostAliases && names.Within(alias, in.Zone) {
-		target, _, err := n.explainWhole(ctx, alias, aliases+1)
+	chain = append(chain, name)
+	switch alias := e.Alias(); {
+	case alias == "":
+	case slices.ContainsFunc(chain, func(before string) bool { return names.Same(before, alias) }):
+		e.EndLoop()
+	case len(chain) <= mostAliases && names.Within(alias, in.Zone):
+		target, _, err := n.explainWhole(ctx, alias, chain...)
 		if err != nil {
 			return nil, false, err
 		}
 		e.Follow(target)
 	}
-	if aliases == 0 {
+	if len(chain) == 1 {
 		e.NotKnown = append(e.NotKnown, n.missing...)
 	}
 	return e, exists, nil

@@ -208,6 +208,84 @@ func TestExplainDNSGolden(t *testing.T) {
 	}
 }
 
+// addOddServices has external names that are addresses or loops, Services without a selector, without an
+// endpoint and with a malformed annotation, and clients whose node is gone.
+func addOddServices(t *testing.T, c *fakeCluster) {
+	t.Helper()
+	external := func(name, target string) *corev1.Service {
+		s := aService("shop", name, nil)
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.Selector, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "", nil, target
+		return s
+	}
+	byHand := headless(aService("shop", "by-hand", nil))
+	byHand.Spec.Selector = nil
+	named := headless(aService("shop", "named", nil))
+	hosts := namedSlice(aSlice("shop", "named"))
+	hosts.AddressType, hosts.Endpoints = discoveryv1.AddressTypeFQDN, []discoveryv1.Endpoint{{Addresses: []string{"a.example.com"}}}
+	zero := namedSlice(aSlice("shop", "zero", "a=1"))
+	zero.Ports[0].Port = new(int32(0))
+	none := headless(aService("shop", "none", nil))
+	unready := namedSlice(aSlice("shop", "none", "a=1"))
+	unready.Endpoints[0].Conditions.Ready = new(false)
+	for _, object := range []runtime.Object{
+		external("ip", "10.0.0.1"), external("loop", "pool.shop.svc.cluster.local"), external("pool", "loop.shop.svc.cluster.local"), external("self", "self.shop.svc.cluster.local"),
+		byHand, named, hosts, headless(aService("shop", "zero", nil)), zero, none, unready,
+		headless(aService("shop", "typo", map[string]string{v1alpha1.AnnotationTopologyKeys: "foo bar!!"})), namedSlice(aSlice("shop", "typo", "a=1")),
+		namedPod("lost", "node-x1", "10.9.0.8"), namedPod("resolver", "node-b1", "10.1.100.9", func(p *corev1.Pod) { p.Spec.DNSPolicy = corev1.DNSDefault }),
+	} {
+		if err := c.typed.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group := &v1alpha1.EndpointGroup{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "none-0", Labels: map[string]string{corev1.IsHeadlessService: "", v1alpha1.LabelService: "none"}},
+		Spec:       v1alpha1.EndpointGroupSpec{Service: "none", AddressType: corev1.IPv4Protocol, Tiers: []string{topology.Zone}},
+	}
+	if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("endpointgroups"), inAPI(t, group), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	placed := &v1alpha1.PodLocator{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodLocator"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "placed"}, IPs: []string{"10.9.0.12"}, NodeLabels: map[string]string{topology.Zone: "zone-c"},
+	}
+	if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("podlocators"), inAPI(t, placed), "shop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExplainDNSOddGolden(t *testing.T) {
+	for _, test := range []struct{ name, args string }{
+		{"alias-srv.txt", "alias --from client-b --type SRV"},
+		{"alias-address.txt", "ip --from client-b"},
+		{"alias-loop.txt", "loop --from client-b"},
+		{"alias-loop.json", "loop --from client-b -o json"},
+		{"alias-itself.txt", "self --from client-b"},
+		{"named-endpoints.txt", "named --from client-b"},
+		{"named-endpoints-srv.txt", "named --from client-b --type SRV"},
+		{"malformed.txt", "typo --from client-b"},
+		{"prefer-plan-none.txt", "zone-b.prefer._zone.none --from client-b --plan"},
+		{"prefer-plan-whole.txt", "zone-b.prefer._zone.plain --from client-b --plan"},
+		{"by-hand.txt", "by-hand --from client-b"},
+		{"port-zero.json", "zero --from client-b --type SRV -o json"},
+		{"node-gone.txt", "near --from lost"},
+		{"loopback.txt", "near --from 127.0.0.1"},
+		{"no-form.txt", "a.b.c.d.near --from client-b"},
+		{"node-dns.txt", "near.shop.svc.cluster.local --from resolver"},
+		{"zone-without-node.txt", "near --from 10.9.0.12"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newNamedCluster(t)
+			addOddServices(t, c)
+			code, stdout, stderr := c.run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			compareGolden(t, "explain-dns", test.name, stdout)
+		})
+	}
+}
+
 // Of a headless Service explain and status say that its plan is delivered, not that it is in force: they
 // do not see which DNS servers clients ask.
 func TestDeliveredToDNSServers(t *testing.T) {

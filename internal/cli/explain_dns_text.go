@@ -86,8 +86,8 @@ func writeRecords(p *page, e *inspect.NameExplanation) {
 		for i := range records {
 			r := &records[i]
 			data := cmp.Or(r.Address, r.Target)
-			if r.Type == inspect.TypeSRV {
-				data = strconv.Itoa(int(r.Port)) + " " + r.Target
+			if r.Port != nil {
+				data = strconv.Itoa(int(*r.Port)) + " " + r.Target
 			}
 			row := []string{r.Name, r.Type, data, orDash(r.Zone), orDash(r.Node)}
 			if !slices.ContainsFunc(table.Rows, func(other []string) bool { return slices.Equal(other, row) }) { // an alias begins the answers of both types

@@ -125,7 +125,7 @@ type NameRecord struct {
 	Type    string `json:"type"`
 	Address string `json:"address,omitempty"`
 	Target  string `json:"target,omitempty"`
-	Port    int32  `json:"port,omitempty"`
+	Port    *int32 `json:"port,omitempty"` // of SRV records
 	Zone    string `json:"zone,omitempty"`
 	Node    string `json:"node,omitempty"`
 }
@@ -185,14 +185,23 @@ func (e *NameExplanation) Follow(target *NameExplanation) {
 	var answers []NameAnswer
 	for _, a := range e.Answers {
 		at := slices.IndexFunc(target.Answers, func(t NameAnswer) bool { return t.Type == a.Type })
-		switch {
-		case a.Type == TypeSRV:
-			answers = append(answers, a)
-		case at >= 0:
+		if at >= 0 {
 			answers = append(answers, a.followedBy(&target.Answers[at]))
 		}
 	}
 	e.Answers = answers
+}
+
+// EndLoop makes of an alias the last of aliases that lead back to one of them: there is no record to get to.
+func (e *NameExplanation) EndLoop() {
+	target := e.Alias()
+	for i := range e.Answers {
+		a := &e.Answers[i]
+		a.Records, a.Of, a.Result = []NameRecord{}, 0, ResultEmpty
+		a.Why = "the aliases are a loop: " + e.Service + " leads back to " + strings.TrimSuffix(target, ".")
+	}
+	e.Answers = e.Answers[:1]
+	e.Next = append(e.Next, "give the Service "+e.Namespace+"/"+e.Service+" another externalName, which leads out of the loop")
 }
 
 // appendNew adds the sentences that are not there yet.
@@ -215,7 +224,7 @@ func (a NameAnswer) followedBy(target *NameAnswer) NameAnswer {
 		// CoreDNS does not even say that it is an alias.
 		a.Records = nil
 	}
-	a.Records, a.Result, a.Of = slices.Concat([]NameRecord{}, a.Records, target.Records), target.Result, target.Of
+	a.Records, a.Result, a.Of = append(append([]NameRecord{}, a.Records...), target.Records...), target.Result, target.Of
 	if a.Result == ResultNoName {
 		a.Result = ResultEmpty
 	}
@@ -278,9 +287,12 @@ func (v *nameView) explain() error {
 	v.readGroups()
 	stock := v.stock()
 	v.e.Rule, v.ofService = v.kindOfName(), v.name.IsService()
+	if stock.impossible {
+		v.e.Rule = RuleNoService
+	}
 	if zone, prefers := v.name.Preferred(); prefers && v.in.Plan && v.groups != nil && v.groups.Sliced {
 		stock = stockName{nameView: v, exists: true}
-		v.client, v.ofService, v.anyClient = v.groups.ClientIn(zone), true, true
+		v.e.Rule, v.client, v.ofService, v.anyClient = RuleGroups, v.groups.ClientIn(zone), true, true
 		v.e.Why = append(v.e.Why, "with the directive plan the name gives what a client in that zone gets of the Service's name; nothing else is known of such a client")
 	}
 	for _, kind := range v.types() {

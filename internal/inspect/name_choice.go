@@ -121,6 +121,10 @@ func (s *stockName) why(a *NameAnswer) string {
 		return "no name of a Service has this form"
 	case s.zone != "" && !headless:
 		return "names with a zone are of headless Services only"
+	case service.Spec.Type == corev1.ServiceTypeExternalName && s.name.Prefix == "" && a.Result == ResultNoName:
+		return "the external name is an address, of which CoreDNS makes no alias"
+	case service.Spec.Type == corev1.ServiceTypeExternalName && a.Result == ResultEmpty:
+		return "the Service is an alias, and CoreDNS has no SRV records of aliases"
 	case service.Spec.Type == corev1.ServiceTypeExternalName && a.Result == ResultNoName:
 		return "an external name has neither endpoints nor ports"
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
@@ -135,6 +139,10 @@ func (s *stockName) why(a *NameAnswer) string {
 		return "the Service has no such port"
 	case a.Result == ResultEmpty && s.zone != "":
 		return "no endpoint that is ready is in the zone"
+	case a.Result == ResultEmpty && s.exists && len(s.endpoints()) == 0:
+		return "no endpoint of the Service is ready"
+	case a.Result == ResultEmpty && a.Type == TypeSRV && s.nameAsEndpoint() != "":
+		return "the endpoints are names, of which CoreDNS has no SRV records"
 	case a.Result == ResultEmpty && a.Type == TypeSRV:
 		return "there is no port"
 	case a.Result == ResultEmpty:
@@ -184,9 +192,12 @@ func (v *nameView) tell() {
 	case RuleEndpoint:
 		e.Why = append(e.Why, "names of endpoints are left as they are")
 	case RuleZoneName:
-		e.Why = append(e.Why, "Vicinity leaves names with a zone as they are; --plan is for servers whose Corefile has the directive plan")
+		e.Why = append(e.Why, v.zoneNameText())
 	case RuleClusterIP:
 		e.Why = append(e.Why, "only names of headless Services depend on the client")
+	}
+	if e.Rule == RuleGroups || e.Rule == RuleWhole || e.Rule == RuleLeftOver {
+		e.Warnings = appendNew(e.Warnings, d.Request.Warnings)
 	}
 	if e.Rule != RuleGroups {
 		return
@@ -199,6 +210,17 @@ func (v *nameView) tell() {
 	if slices.ContainsFunc(e.Answers, func(a NameAnswer) bool { return len(a.Records) < a.Of }) {
 		e.NotKnown = append(e.NotKnown, "which DNS server the client asks: any but vicinity-dns gives every client all")
 	}
+}
+
+// zoneNameText says why a name with a zone is CoreDNS' own.
+func (v *nameView) zoneNameText() string {
+	switch _, prefers := v.name.Preferred(); {
+	case !prefers:
+		return "Vicinity leaves names that are confined to a zone as they are"
+	case !v.in.Plan:
+		return "Vicinity leaves names with a zone as they are; --plan is for servers whose Corefile has the directive plan"
+	}
+	return "the directive plan is for headless Services with groups and EndpointSlices, so the name is left as it is"
 }
 
 // wholeText says why there are no groups.
@@ -231,8 +253,19 @@ func (v *nameView) advise() {
 	if in.Stopped != "" && (decides || v.undelivered()) {
 		add("have vicinity-controller run: %s (%s)", in.Stopped, runbookController)
 	}
-	if decides && !v.placeUnknown() && v.e.Client.Located == unlocated && !v.anyClient && len(v.e.Keys) > 0 {
+	switch address := v.in.Client.Addresses[0]; {
+	case !decides || v.placeUnknown() || v.e.Client.Located != unlocated || v.anyClient || len(v.e.Keys) == 0:
+	case locatesNone(address):
+		add("give the address that the DNS server sees of the client")
+	default:
 		add("find out what has the address %s (%s)", v.e.Client.Address, runbookLocation)
+	}
+	if pod := v.in.Client.Pod; pod != nil && names.ResolvesAsNode(&pod.Spec) {
+		policy := corev1.DNSClusterFirst
+		if pod.Spec.HostNetwork {
+			policy = corev1.DNSClusterFirstWithHostNet
+		}
+		add("give the pod the dnsPolicy %s, so that it asks the DNS server of the cluster", policy)
 	}
 	if decides && v.disputed && v.placeUnknown() {
 		add("find out which of the pods has the address %s (%s)", v.e.Client.Address, runbookLocation)
@@ -250,11 +283,26 @@ func (v *nameView) advise() {
 	none := func(result NameResult) bool {
 		return slices.ContainsFunc(v.e.Answers, func(a NameAnswer) bool { return a.Result == result && (a.Of > 0 || result == ResultNoName) })
 	}
+	byHand := len(in.Service.Spec.Selector) == 0
+	noneReady := (decides || v.e.Rule == RuleWhole) && none(ResultNoName) && v.name.Prefix == "" ||
+		v.anyClient && len(v.groups.Ready[names.V4])+len(v.groups.Ready[names.V6]) == 0
 	switch {
+	case decides && none(ResultEmpty) && len(next) == 0 && byHand:
+		add("add an endpoint near the client to the Service's EndpointSlices, or end the keys with %s", topology.Anywhere)
 	case decides && none(ResultEmpty) && len(next) == 0:
 		add("run a pod of the Service near the client, or end the keys with %s", topology.Anywhere)
-	case (decides || v.e.Rule == RuleWhole) && none(ResultNoName) && v.name.Prefix == "":
+	case noneReady && byHand:
+		add("add ready endpoints to the Service's EndpointSlices: it has no selector")
+	case noneReady:
 		add("run ready pods that the Service selects")
+	case v.e.Rule == RuleNoService:
+		add("ask for a name that Services have: of the Service itself, of a port (_http._tcp.%s), of an endpoint, or with a zone", v.name.Service)
+	case v.e.Rule == RuleExternalName && v.name.Prefix == "" && slices.Contains(v.in.Types, TypeSRV) && !none(ResultNoName):
+		add("ask for the SRV records of %s", v.in.Service.Service.Spec.ExternalName)
+	case v.e.Rule == RuleExternalName && none(ResultNoName) && v.name.Prefix == "":
+		add("give the Service a name as its externalName, or make it a headless one with an EndpointSlice of the address")
+	case v.e.Rule == RuleWhole && len(v.decision.Request.Warnings) > 0:
+		add("correct what the warnings say of the Service")
 	}
 	if (decides || v.undelivered()) && in.Stopped == "" && len(in.pending(v.decision)) > 0 {
 		if routing.NotWritten(in.Service) {

@@ -113,26 +113,64 @@ func (v *nameView) whereText() string {
 	if v.placeUnknown() {
 		return "the place of the client cannot be known here"
 	}
-	place := nodeOr(c.Node, "no node that is known")
-	if c.Zone != "" {
+	place := "on " + nodeOr(c.Node, "no node that is known")
+	switch {
+	case c.Zone != "" && c.Node == "":
+		place = "in zone " + c.Zone + ", " + place
+	case c.Zone != "":
 		place += " in zone " + c.Zone
-	} else if c.Node != "" {
+	case c.Node != "":
 		place += ", which has no zone"
 	}
 	switch c.Located {
 	case locate.NodeAddress.String():
-		return "the client is on " + place + ": the address is the node's own"
+		return "the client is " + place + ": the address is the node's own"
 	case locate.PodLocator.String():
 		by := "a PodLocator has the address"
 		if c.Locator != "" {
 			by = "the PodLocator " + c.Locator + " has the address"
 		}
-		return "the client is on " + place + ": " + by
+		return "the client is " + place + ": " + by
 	case locate.PodRange.String():
-		return "the client is on " + place + ": the address is in a range of the node's pods"
+		return "the client is " + place + ": the address is in a range of the node's pods"
 	}
-	return "the place of the client is not known: the address is no node's, no PodLocator has it, and it is in no range of a node's pods"
+	return "the place of the client is not known: " + v.unlocatedText()
 }
+
+// unlocatedText says why nothing locates the client.
+func (v *nameView) unlocatedText() string {
+	in := &v.in.Client
+	address := in.Addresses[0]
+	if locatesNone(address) {
+		return "loopback and unspecified addresses locate no client"
+	}
+	by := "no PodLocator has it"
+	for _, locator := range in.Locators {
+		if !slices.ContainsFunc(locator.IPs, func(text string) bool {
+			other, err := netip.ParseAddr(text)
+			return err == nil && other.Unmap() == address
+		}) {
+			continue
+		}
+		by = fmt.Sprintf("the PodLocator %s/%s has it and locates nothing, since it has neither a node nor labels, as when its pod's node does not exist", locator.Namespace, locator.Name)
+		if locator.DeletionTimestamp != nil {
+			by = fmt.Sprintf("the PodLocator %s/%s has it and is being deleted", locator.Namespace, locator.Name)
+		}
+		break
+	}
+	text := "the address is no node's, " + by + ", and it is in no range of a node's pods"
+	switch pod := in.Pod; {
+	case pod == nil || pod.Spec.NodeName == "":
+	case slices.ContainsFunc(in.Nodes, func(n *corev1.Node) bool { return n.Name == pod.Spec.NodeName }):
+		text += "; the pod's node " + pod.Spec.NodeName + " exists, and none of its ranges has the address"
+	default:
+		text += "; the pod's node " + pod.Spec.NodeName + " does not exist"
+	}
+	return text
+}
+
+// locatesNone reports whether an address locates no client, whatever has it.
+func locatesNone(address netip.Addr) bool { return address.IsLoopback() || address.IsUnspecified() }
 
 // unlocated is the word for clients that nothing locates.
 var unlocated = locate.Source(0).String()

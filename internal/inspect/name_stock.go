@@ -2,11 +2,13 @@ package inspect
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/translate"
@@ -83,18 +85,11 @@ func (s *stockName) endpointsIn(zone string) []stockEndpoint {
 				all = append(all, e)
 			}
 			for _, port := range slice.Ports {
-				name, protocol := "", ""
 				e.port = -1
-				if port.Name != nil {
-					name = *port.Name
-				}
-				if port.Protocol != nil {
-					protocol = string(*port.Protocol)
-				}
 				if port.Port != nil {
 					e.port = *port.Port
 				}
-				if s.matches(name, protocol) {
+				if s.matches(valueOf(port.Name), string(valueOf(port.Protocol))) {
 					all = append(all, e)
 				}
 			}
@@ -111,11 +106,11 @@ func (s *stockName) answer(kind string) NameAnswer {
 	switch {
 	case s.impossible, s.zone != "" && !translate.IsHeadless(service):
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		found = s.name.Prefix == ""
+		found = s.name.Prefix == "" && !isAddress(service.Spec.ExternalName)
 		s.alias(&a, found)
 	case translate.IsHeadless(service) || s.endpoint != "":
 		endpoints := s.endpoints()
-		found = len(endpoints) > 0 || s.exists || s.zone != ""
+		found = len(endpoints) > 0 || s.exists || s.zone != "" || s.nameAsEndpoint() != ""
 		for i := range endpoints {
 			s.add(&a, &endpoints[i])
 		}
@@ -132,19 +127,71 @@ func (s *stockName) answer(kind string) NameAnswer {
 		a.Result = ResultNoName
 	}
 	a.Why = s.why(&a)
+	s.leaveNames(&a)
 	return a
 }
 
-// alias has the record of an external name, which the answer of any type begins with.
+// alias has the record of an external name, which the answers with addresses begin with. CoreDNS has no SRV
+// records of external names.
 func (s *stockName) alias(a *NameAnswer, found bool) {
-	target := strings.TrimSuffix(s.in.Service.Service.Spec.ExternalName, ".") + "."
-	switch {
-	case !found:
-	case a.Type == TypeSRV:
-		a.Records = append(a.Records, NameRecord{Name: s.in.Name, Type: TypeSRV, Target: target})
-	default:
-		a.Records = append(a.Records, NameRecord{Name: s.in.Name, Type: typeCNAME, Target: target})
+	if !found || a.Type == TypeSRV {
+		return
 	}
+	target := strings.TrimSuffix(s.in.Service.Service.Spec.ExternalName, ".") + "."
+	a.Records = append(a.Records, NameRecord{Name: s.in.Name, Type: typeCNAME, Target: target})
+}
+
+// isAddress reports whether CoreDNS takes an external name for an address, of which it makes no alias.
+func isAddress(externalName string) bool {
+	_, err := netip.ParseAddr(externalName)
+	return err == nil
+}
+
+// nameAsEndpoint is a name that a ready endpoint has instead of an address (addressType FQDN), empty without
+// one. CoreDNS answers with an alias of it.
+func (s *stockName) nameAsEndpoint() string {
+	for _, slice := range s.in.Service.Slices {
+		hasPort := len(slice.Ports) == 0 && s.matches("", "") || slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool {
+			return s.matches(valueOf(p.Name), string(valueOf(p.Protocol)))
+		})
+		if slice.AddressType != discoveryv1.AddressTypeFQDN || !hasPort {
+			continue
+		}
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			label := cmp.Or(valueOf(e.Hostname), strings.ReplaceAll(e.Addresses[0], ".", "-"))
+			if s.endpoint == "" || strings.EqualFold(label, s.endpoint) {
+				return e.Addresses[0]
+			}
+		}
+	}
+	return ""
+}
+
+func valueOf[T any](given *T) (value T) {
+	if given != nil {
+		value = *given
+	}
+	return value
+}
+
+// leaveNames says that what names lead to is not shown, where endpoints are names.
+func (s *stockName) leaveNames(a *NameAnswer) {
+	service := s.in.Service.Service
+	if s.impossible || a.Type == TypeSRV || service.Spec.Type == corev1.ServiceTypeExternalName || !translate.IsHeadless(service) && s.endpoint == "" {
+		return
+	}
+	name := s.nameAsEndpoint()
+	if name == "" {
+		return
+	}
+	if a.Of == 0 {
+		a.Result, a.Why = ResultUnknown, "the endpoints are names"
+	}
+	s.e.NotKnown = appendNew(s.e.NotKnown, []string{fmt.Sprintf("what the server gives of endpoints that are names, such as %s (addressType FQDN): it answers with aliases of them, which are not shown", name)})
 }
 
 // add puts the records of an endpoint into an answer, each once.
@@ -159,7 +206,7 @@ func (s *stockName) add(a *NameAnswer, e *stockEndpoint) {
 		return
 	}
 	target := e.label + "." + s.name.Service + ".svc." + s.name.Zone
-	a.Records = addRecord(a.Records, NameRecord{Name: s.in.Name, Type: TypeSRV, Target: target, Port: e.port, Zone: e.Zone, Node: e.Node})
+	a.Records = addRecord(a.Records, NameRecord{Name: s.in.Name, Type: TypeSRV, Target: target, Port: new(e.port), Zone: e.Zone, Node: e.Node})
 	a.Additional = addRecord(a.Additional, NameRecord{Name: target, Type: addressType(e.IP), Address: e.IP.String(), Zone: e.Zone, Node: e.Node})
 }
 
@@ -186,7 +233,7 @@ func (s *stockName) clusterIPs(a *NameAnswer) (found bool) {
 			case a.Type == TypeSRV && port.Port < 0:
 			case a.Type == TypeSRV:
 				target := s.name.Service + ".svc." + s.name.Zone
-				a.Records = addRecord(a.Records, NameRecord{Name: s.in.Name, Type: TypeSRV, Target: target, Port: port.Port})
+				a.Records = addRecord(a.Records, NameRecord{Name: s.in.Name, Type: TypeSRV, Target: target, Port: new(port.Port)})
 				a.Additional = addRecord(a.Additional, NameRecord{Name: target, Type: addressType(address), Address: text})
 			case a.Type == addressType(address):
 				a.Records = addRecord(a.Records, NameRecord{Name: s.in.Name, Type: a.Type, Address: text})
@@ -206,7 +253,7 @@ func addressType(address netip.Addr) string {
 // addRecord adds a record unless there is the same one.
 func addRecord(all []NameRecord, r NameRecord) []NameRecord {
 	same := func(o NameRecord) bool {
-		return o.Name == r.Name && o.Address == r.Address && o.Target == r.Target && o.Port == r.Port
+		return o.Name == r.Name && o.Address == r.Address && o.Target == r.Target && valueOf(o.Port) == valueOf(r.Port)
 	}
 	if slices.ContainsFunc(all, same) {
 		return all

@@ -21,6 +21,7 @@ import (
 func headlessService(annotations ...string) *corev1.Service {
 	service := routedService(annotations...)
 	service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+	service.Spec.Selector = map[string]string{"app": service.Name}
 	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	return service
 }

@@ -33,6 +33,8 @@ func (w written) peers() string {
 		return ""
 	case w.service.Spec.PublishNotReadyAddresses:
 		return "its members may find each other by its name, since publishNotReadyAddresses is true"
+	case w.options.GivesNames && len(w.service.Spec.Selector) == 0:
+		return "its members may find each other by its name, since endpoints have names under it"
 	case w.options.GivesNames:
 		return "its members may find each other by its name, since pods have names under it, as those of a StatefulSet"
 	}

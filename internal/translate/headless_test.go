@@ -18,7 +18,7 @@ import (
 // addresses that are not ready, "local" has a local policy for internal traffic.
 func headless(lines ...string) *corev1.Service {
 	s := service(lines...)
-	s.Spec.ClusterIP = corev1.ClusterIPNone
+	s.Spec.ClusterIP, s.Spec.Selector = corev1.ClusterIPNone, map[string]string{"app": "web"}
 	s.Spec.PublishNotReadyAddresses = slices.Contains(lines, "early")
 	if slices.Contains(lines, "local") {
 		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
@@ -45,6 +45,8 @@ func TestRequestOfHeadlessServices(t *testing.T) {
 	flow := policyNamed("flow", v1alpha1.RoutingPolicySpec{Algorithm: "flow", OverloadThreshold: "20%"})
 	weighted := policyNamed("weighted", v1alpha1.RoutingPolicySpec{Algorithm: "local-weighted"})
 	nearest := policyNamed("nearest", v1alpha1.RoutingPolicySpec{Mode: v1alpha1.Require, Level: v1alpha1.Zone})
+	unselected := headless()
+	unselected.Spec.Selector = nil
 	for _, test := range []struct {
 		name     string
 		service  *corev1.Service
@@ -106,6 +108,11 @@ func TestRequestOfHeadlessServices(t *testing.T) {
 			name: "a policy that members name", service: headless("mode=vicinity.dev/nearest"), policies: []*v1alpha1.RoutingPolicy{nearest}, options: Options{GivesNames: true},
 			tiers: topology.Tiers{zone}, policy: "nearest",
 			hides: named + ": annotation service.kubernetes.io/topology-mode: vicinity.dev/nearest hides from each client those that are not near it, and all where none is near; names of single pods stay",
+		},
+		{
+			name: "endpoints that are written by hand", service: unselected, policies: []*v1alpha1.RoutingPolicy{everywhere}, options: Options{GivesNames: true},
+			noPlan:   "headless (clusterIP: None): nothing is asked for, so DNS gives all endpoints to every client",
+			declined: "RoutingPolicy everywhere selects the Service and has no effect: its members may find each other by its name, since endpoints have names under it" + whole,
 		},
 		{
 			name: "members ask themselves", service: headless("same-zone=Prefer", "early"), tiers: prefer, bound: &usual,

@@ -82,7 +82,7 @@ func with(s *corev1.Service, change func(*corev1.Service)) *corev1.Service {
 }
 
 func headless(s *corev1.Service) {
-	s.Spec.ClusterIP = corev1.ClusterIPNone
+	s.Spec.ClusterIP, s.Spec.Selector = corev1.ClusterIPNone, map[string]string{"app": "web"}
 }
 
 // early has a headless Service publish addresses that are not ready.
