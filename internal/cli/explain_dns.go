@@ -138,14 +138,21 @@ func (f *explainDNSFlags) types() ([]string, error) {
 // checkName refuses what is no name in DNS.
 func checkName(name string) error {
 	const longest, longestLabel = 253, 63
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	whole := strings.TrimSuffix(name, ".")
+	if _, err := netip.ParseAddr(whole); err == nil {
+		return command.UsageErrorf("name %q is an address; it must be the name of a Service, of one of its endpoints or ports, or of a pod, such as web.shop", name)
+	}
 	if len(whole) > longest {
 		return command.UsageErrorf("name %q has %d characters; it must have at most %d", name, len(whole), longest)
 	}
 	for label := range strings.SplitSeq(whole, ".") {
-		if label == "" || len(label) > longestLabel || strings.ContainsAny(label, "/\\ \t") {
+		if label == "" || len(label) > longestLabel {
 			return command.UsageErrorf("name %q is no DNS name; it must be labels of 1 to %d characters with dots between them, such as web.shop", name, longestLabel)
 		}
+	}
+	if at := strings.IndexFunc(name, func(r rune) bool { return !strings.ContainsRune(allowed, r) }); at >= 0 {
+		return command.UsageErrorf("name %q has %q; it must have letters, digits, hyphens and underscores only, with dots between labels, such as web.shop", name, []rune(name[at:])[0])
 	}
 	return nil
 }
@@ -163,6 +170,9 @@ func (f *explainDNSFlags) client() (nameClient, error) {
 	}
 	if address, err := netip.ParseAddr(f.from); err == nil {
 		return nameClient{address: address.Unmap().WithZone("")}, nil
+	}
+	if strings.Contains(f.from, ".") && strings.Trim(f.from, "0123456789.") == "" {
+		return nameClient{}, command.UsageErrorf("--from %q is neither a pod's name nor an address; %s", f.from, allowed)
 	}
 	if _, err := netip.ParsePrefix(f.from); err == nil {
 		return nameClient{}, command.UsageErrorf("--from %q is a range; %s", f.from, allowed)
@@ -205,7 +215,7 @@ func (n *nameReader) readClient(ctx context.Context, from nameClient) error {
 		if from.namespace != "" {
 			n.in(from.namespace)
 		}
-		if err := n.readPod(ctx, from.pod); err != nil {
+		if err := n.readPod(ctx, from); err != nil {
 			return err
 		}
 	}
@@ -217,10 +227,11 @@ func (n *nameReader) readClient(ctx context.Context, from nameClient) error {
 	return err
 }
 
-func (n *nameReader) readPod(ctx context.Context, name string) error {
+func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
+	name := from.pod
 	pod, err := n.typed.CoreV1().Pods(n.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return n.podNotFound(ctx, name)
+		return n.podNotFound(ctx, from)
 	}
 	if err != nil {
 		return n.explained(fmt.Sprintf("reading Pod %s/%s", n.namespace, name), err)
@@ -245,7 +256,8 @@ func (n *nameReader) readPod(ctx context.Context, name string) error {
 }
 
 // podNotFound names pods that may be meant.
-func (n *nameReader) podNotFound(ctx context.Context, name string) error {
+func (n *nameReader) podNotFound(ctx context.Context, from nameClient) error {
+	name := from.pod
 	missing := fmt.Sprintf("no pod %q is in namespace %q", name, n.namespace)
 	list, err := n.typed.CoreV1().Pods(n.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
 	if err != nil {
@@ -259,7 +271,11 @@ func (n *nameReader) podNotFound(ctx context.Context, name string) error {
 		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
 	}
 	if len(all) == 0 {
-		if err := n.expectNamespace(ctx, n.namespace); err != nil {
+		err := n.expectNamespace(ctx, n.namespace)
+		if err != nil && from.namespace != "" {
+			return fmt.Errorf("%w: what stands before the slash in --from is the namespace of the pod", err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -306,7 +322,26 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	if err == nil && !known && len(search) > 1 {
 		e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: by its dnsPolicy or hostNetwork its search list may be another than the usual one, which was taken", name))
 	}
+	if err == nil && e.Rule == inspect.RuleOutside {
+		adviseOutside(e, name)
+	}
 	return e, err
+}
+
+// adviseOutside says what may be meant by a name that is of another zone.
+func adviseOutside(e *inspect.NameExplanation, name string) {
+	short, dotted := strings.CutSuffix(name, ".")
+	labels := strings.Split(short, ".")
+	for at := 2; at+1 < len(labels); at++ {
+		if names.Same(labels[at], "svc") {
+			e.Next = append(e.Next, fmt.Sprintf("give --zone %s if that is the domain of the cluster", strings.Join(labels[at+1:], ".")))
+			return
+		}
+	}
+	if dotted {
+		e.Why = append(e.Why, "the dot at the end makes the name whole, so clients do not look for it in their search lists")
+		e.Next = append(e.Next, fmt.Sprintf("leave out the dot if %s is a short name of a Service", short))
+	}
 }
 
 func (n *nameReader) explainFirst(ctx context.Context, search []string) (*inspect.NameExplanation, error) {
@@ -375,10 +410,36 @@ func (n *nameReader) withoutService(ctx context.Context, search, candidates []st
 	parsed, _ := names.Parse(meant, []string{n.question.zone})
 	namespace, service := parsed.ServiceName()
 	n.in(namespace)
-	if short && qualified && n.expectNamespace(ctx, namespace) != nil {
-		return outside()
+	if !short || !qualified {
+		return nil, n.notFound(ctx, service)
 	}
-	return nil, n.notFound(ctx, service)
+	missing := n.expectNamespace(ctx, namespace)
+	if missing == nil {
+		return nil, n.notFound(ctx, service)
+	}
+	e, err := outside()
+	near := n.similarNamespaces(ctx, namespace)
+	// Names with more dots are those of other zones more often than of endpoints and ports.
+	if err == nil && (parsed.Prefix == "" || len(near) > 0) {
+		e.Why = append(e.Why, fmt.Sprintf("%s, so it is not the name of a Service", missing))
+	}
+	if err == nil && len(near) > 0 {
+		e.Next = append(e.Next, fmt.Sprintf("ask for a name in the namespace %s if that is meant", strings.Join(near, " or ")))
+	}
+	return e, err
+}
+
+// similarNamespaces are those that may be meant by one that does not exist, as far as they may be read.
+func (n *nameReader) similarNamespaces(ctx context.Context, name string) []string {
+	list, err := n.typed.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: pageSize})
+	if err != nil {
+		return nil // suggestions are an extra
+	}
+	var all []string
+	for i := range list.Items {
+		all = append(all, list.Items[i].Name)
+	}
+	return similar(name, all)
 }
 
 // mostAliases is how many names of a chain are followed, as CoreDNS does.
