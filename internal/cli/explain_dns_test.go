@@ -219,6 +219,8 @@ func addOddServices(t *testing.T, c *fakeCluster) {
 	}
 	byHand := headless(aService("shop", "by-hand", nil))
 	byHand.Spec.Selector = nil
+	far := headless(aService("shop", "far", map[string]string{v1alpha1.AnnotationTopologyKeys: topology.Zone}))
+	far.Spec.Selector = nil
 	named := headless(aService("shop", "named", nil))
 	hosts := namedSlice(aSlice("shop", "named"))
 	hosts.AddressType, hosts.Endpoints = discoveryv1.AddressTypeFQDN, []discoveryv1.Endpoint{{Addresses: []string{"a.example.com"}}}
@@ -229,7 +231,7 @@ func addOddServices(t *testing.T, c *fakeCluster) {
 	unready.Endpoints[0].Conditions.Ready = new(false)
 	for _, object := range []runtime.Object{
 		external("ip", "10.0.0.1"), external("loop", "pool.shop.svc.cluster.local"), external("pool", "loop.shop.svc.cluster.local"), external("self", "self.shop.svc.cluster.local"),
-		byHand, named, hosts, headless(aService("shop", "zero", nil)), zero, none, unready,
+		byHand, far, namedSlice(aSlice("shop", "far", "a=1")), named, hosts, headless(aService("shop", "zero", nil)), zero, none, unready,
 		headless(aService("shop", "typo", map[string]string{v1alpha1.AnnotationTopologyKeys: "foo bar!!"})), namedSlice(aSlice("shop", "typo", "a=1")),
 		namedPod("lost", "node-x1", "10.9.0.8"), namedPod("resolver", "node-b1", "10.1.100.9", func(p *corev1.Pod) { p.Spec.DNSPolicy = corev1.DNSDefault }),
 	} {
@@ -237,20 +239,26 @@ func addOddServices(t *testing.T, c *fakeCluster) {
 			t.Fatal(err)
 		}
 	}
-	group := &v1alpha1.EndpointGroup{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "none-0", Labels: map[string]string{corev1.IsHeadlessService: "", v1alpha1.LabelService: "none"}},
-		Spec:       v1alpha1.EndpointGroupSpec{Service: "none", AddressType: corev1.IPv4Protocol, Tiers: []string{topology.Zone}},
-	}
-	if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("endpointgroups"), inAPI(t, group), "shop"); err != nil {
-		t.Fatal(err)
+	for service, endpoints := range map[string][]v1alpha1.GroupEndpoint{"none": nil, "far": {{Address: "10.0.0.1", Zone: "zone-a", Node: "node-a1"}}} {
+		group := &v1alpha1.EndpointGroup{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: service + "-0", Labels: map[string]string{corev1.IsHeadlessService: "", v1alpha1.LabelService: service}},
+			Spec:       v1alpha1.EndpointGroupSpec{Service: service, AddressType: corev1.IPv4Protocol, Tiers: []string{topology.Zone}, Endpoints: endpoints},
+		}
+		if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("endpointgroups"), inAPI(t, group), "shop"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	placed := &v1alpha1.PodLocator{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodLocator"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "placed"}, IPs: []string{"10.9.0.12"}, NodeLabels: map[string]string{topology.Zone: "zone-c"},
 	}
-	if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("podlocators"), inAPI(t, placed), "shop"); err != nil {
-		t.Fatal(err)
+	leaving := placed.DeepCopy()
+	leaving.Name, leaving.IPs, leaving.DeletionTimestamp = "leaving", []string{"10.9.0.13"}, new(metav1.Unix(500, 0))
+	for _, locator := range []*v1alpha1.PodLocator{placed, leaving} {
+		if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("podlocators"), inAPI(t, locator), "shop"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -267,6 +275,9 @@ func TestExplainDNSOddGolden(t *testing.T) {
 		{"prefer-plan-none.txt", "zone-b.prefer._zone.none --from client-b --plan"},
 		{"prefer-plan-whole.txt", "zone-b.prefer._zone.plain --from client-b --plan"},
 		{"by-hand.txt", "by-hand --from client-b"},
+		{"by-hand-far.txt", "far --from client-b"},
+		{"pin-plan.txt", "zone-b.pin._zone.plain --from client-b --plan"},
+		{"locator-deleted.txt", "near --from 10.9.0.13"},
 		{"port-zero.json", "zero --from client-b --type SRV -o json"},
 		{"node-gone.txt", "near --from lost"},
 		{"loopback.txt", "near --from 127.0.0.1"},

@@ -156,10 +156,10 @@ func (d *drawn) serve(t testing.TB, lines ...string) *world {
 }
 
 // explain explains, and follows aliases, as the command does.
-func (d *drawn) explain(t *rapid.T, client, name, kind string, plan bool, chain ...string) *inspect.NameExplanation {
-	in := inspect.NameReading{Name: name, Zone: "cluster.local.", Types: []string{kind}, Plan: plan}
+func (d *drawn) explain(t *rapid.T, client string, in inspect.NameReading, chain ...string) *inspect.NameExplanation {
+	in.Zone, in.Service = "cluster.local.", nil
 	in.Client = inspect.ClientReading{Addresses: []netip.Addr{netip.MustParseAddr(client)}, Nodes: worldNodes(), Locators: d.locators}
-	if parsed, ok := names.Parse(name, []string{in.Zone}); ok {
+	if parsed, ok := names.Parse(in.Name, []string{in.Zone}); ok {
 		_, service := parsed.ServiceName()
 		if s := d.services[service]; s != nil {
 			reading := inspect.Reading{Input: routing.Input{Service: s, Cluster: translate.NewCluster(worldNodes())}}
@@ -173,13 +173,14 @@ func (d *drawn) explain(t *rapid.T, client, name, kind string, plan bool, chain 
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain = append(chain, strings.ToLower(name))
+	chain = append(chain, strings.ToLower(in.Name))
 	switch alias := e.Alias(); {
 	case alias == "":
 	case slices.Contains(chain, strings.ToLower(alias)):
 		e.EndLoop()
 	default:
-		e.Follow(d.explain(t, client, alias, kind, plan, chain...))
+		in.Name = alias
+		e.Follow(d.explain(t, client, in, chain...))
 	}
 	return e
 }
@@ -248,7 +249,7 @@ func TestExplainAgrees(t *testing.T) {
 		w := d.serve(outer, lines...)
 		for _, client := range clients {
 			at, _ := w.cluster.where.Lookup(netip.MustParseAddr(client))
-			if got := d.explain(t, client, "web.shop.svc.cluster.local.", inspect.TypeA, plan).Client; got.Node != at.Node || got.Located != at.Source.String() {
+			if got := d.explain(t, client, inspect.NameReading{Name: "web.shop.svc.cluster.local.", Types: []string{inspect.TypeA}, Plan: plan}).Client; got.Node != at.Node || got.Located != at.Source.String() {
 				t.Fatalf("%s is explained to be at %+v, and the server finds it at %+v", client, got, at)
 			}
 		}
@@ -262,7 +263,7 @@ func TestExplainAgrees(t *testing.T) {
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
 					kind := dns.TypeToString[qtype]
 					want := answered(w.ask(client, name, qtype))
-					if got := told(d.explain(t, client, name, kind, plan).Answers[0]); got != want {
+					if got := told(d.explain(t, client, inspect.NameReading{Name: name, Types: []string{kind}, Plan: plan}).Answers[0]); got != want {
 						t.Fatalf("%s %s for %s, plan is %t: explained is\n%s\nanswered is\n%s", name, kind, client, plan, got, want)
 					}
 				}
