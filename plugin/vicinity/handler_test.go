@@ -306,6 +306,19 @@ func TestCachedBelow(t *testing.T) {
 	}
 }
 
+// The answer to the first query after a pod was replaced has the new one, and not the one before, which
+// hard keys would fill it up with if the change were not seen.
+func TestReplacedPod(t *testing.T) {
+	w := newWorld(t)
+	w.headless("web", zone, "1@a1 5@b1")
+	for _, pods := range []string{"1@a1 5@b1", "2@a1 5@b1", "3@a1 5@b1"} {
+		w.headless("web", zone, pods)
+		if got, want := brief(w.ask(onA1, webName, dns.TypeA)), "a1/"+pods[:1]; got != want {
+			t.Errorf("of %s the answer is %q, want %q", pods, got, want)
+		}
+	}
+}
+
 // Groups that are left of a headless Service say nothing of its successor with a cluster IP.
 func TestNotHeadlessAnyMore(t *testing.T) {
 	w := newWorld(t, "plan")
