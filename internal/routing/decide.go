@@ -127,6 +127,8 @@ func (d *Decision) plan(in Input) error {
 		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew && !slices.Contains(in.kept, family), anew: slices.Contains(in.anew, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
+		} else if d.Delivery == allocate.DeliveryHints && before.state == allocate.Allocated && len(before.assigned) == 0 && len(states.Troubles) == 0 {
+			assignToAll(before.assigned, ready, f.Region)
 		}
 		if err := f.decide(planner, intent, before); err != nil {
 			return fmt.Errorf("planning %s: %w", family, err)

@@ -316,6 +316,31 @@ func (w *world) carryOut(t *rapid.T, d Decision, asked []string) {
 	}
 }
 
+// A plan by which all zones use all endpoints leaves no hints. A restarted controller goes
+// on with it although another plan is as good now.
+func TestRestartKeepsPlanWithoutHints(t *testing.T) {
+	w := &world{nodes: map[string]int{"a": 0, "b": 4, "c": 4}, slices: slicesOf("a", "")}
+	first := decided(t, w.input(sameZone, "Prefer"))
+	condition := first.Condition()
+	w.state = &condition
+	w.slices = slicesOf("a", "a c c c")
+	if fresh := (&world{nodes: w.nodes, slices: w.slices}); len(decidedWrites(t, fresh)) == 0 {
+		t.Fatal("without a plan before, the Service has no hints; the test needs two plans that are as good")
+	}
+	for name, last := range map[string]*Decision{"a restart": nil, "the same process": first.Essence()} {
+		w.last = last
+		if writes := decidedWrites(t, w); len(writes) > 0 {
+			t.Errorf("%s writes %d slices", name, len(writes))
+		}
+	}
+}
+
+func decidedWrites(t *testing.T, w *world) []hints.Write {
+	t.Helper()
+	d := decided(t, w.input(sameZone, "Prefer"))
+	return d.Hints().Next(w.slices, false).Writes
+}
+
 func (w *world) restartMovesNothing(t *rapid.T, asked []string) {
 	t.Helper()
 	last := w.last

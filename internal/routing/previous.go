@@ -7,6 +7,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // assignedBefore is, by address, what zones the endpoints are used by as far as the
@@ -34,6 +35,21 @@ func assignedBefore(in Input, delivery allocate.Delivery, family corev1.IPFamily
 		}
 	}
 	return assigned
+}
+
+// assignToAll assigns the endpoints to all zones of the region. A plan by which all zones
+// use all endpoints leaves no hints, so a restarted controller reads it back from their
+// absence: with no plan to go by it could choose another one that is just as good, and move
+// endpoints for nothing.
+func assignToAll(assigned map[string]allocate.ConsumerSet, endpoints []translate.Endpoint, region allocate.Region) {
+	zones := make([]string, len(region.Zones))
+	for i := range region.Zones {
+		zones[i] = region.Zones[i].Name
+	}
+	all := allocate.NewConsumerSet(zones...)
+	for i := range endpoints {
+		assigned[endpoints[i].Address] = all
+	}
 }
 
 // Essence is what the next decision and Stay need of this one, so that a caller that
