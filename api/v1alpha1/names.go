@@ -83,3 +83,15 @@ const (
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	LabelMaster       = "node-role.kubernetes.io/master"
 )
+
+// LabelBudgets is the label that the controller keeps on each namespace that has a
+// TopologyDisruptionBudget, so that the webhooks of evictions are asked there and nowhere
+// else. Its value is "true".
+const LabelBudgets = "vicinity.dev/disruption-budgets"
+
+// AnnotationBreakGlass is the annotation of a TopologyDisruptionBudget that lets every
+// eviction through for a while: a time as in RFC 3339, a space, and the reason.
+const AnnotationBreakGlass = "vicinity.dev/break-glass"
+
+// EvictionResponder is the name by which Vicinity answers EvictionRequests.
+const EvictionResponder = "vicinity.dev/budget"

@@ -16,6 +16,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ClusterRoutingPolicy{}, &ClusterRoutingPolicyList{},
 		&EndpointGroup{}, &EndpointGroupList{},
 		&PodLocator{}, &PodLocatorList{},
+		&TopologyDisruptionBudget{}, &TopologyDisruptionBudgetList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -1,0 +1,223 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// TopologyDisruptionBudget bounds how many pods of a workload may be down at
+// a time in each failure domain. It is a PodDisruptionBudget with a topology:
+// evictions beyond it are refused, to be tried again.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=tdb
+// +kubebuilder:printcolumn:name="Min Available",type=string,JSONPath=`.spec.minAvailable`
+// +kubebuilder:printcolumn:name="Max Unavailable",type=string,JSONPath=`.spec.maxUnavailable`
+// +kubebuilder:printcolumn:name="Max Domains",type=string,JSONPath=`.spec.maxUnavailableDomains`,priority=1
+// +kubebuilder:printcolumn:name="Allowed Disruptions",type=integer,JSONPath=`.status.disruptionsAllowed`
+// +kubebuilder:printcolumn:name="Disturbed",type=integer,JSONPath=`.status.disturbedDomains`
+// +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type TopologyDisruptionBudget struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   TopologyDisruptionBudgetSpec   `json:"spec"`
+	Status TopologyDisruptionBudgetStatus `json:"status,omitempty"`
+}
+
+// TopologyDisruptionBudgetList is a list of TopologyDisruptionBudgets.
+//
+// +kubebuilder:object:root=true
+type TopologyDisruptionBudgetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TopologyDisruptionBudget `json:"items"`
+}
+
+// TopologyDisruptionBudgetSpec is what a budget allows.
+type TopologyDisruptionBudgetSpec struct {
+	// selector chooses the pods of the namespace that the budget covers. As in
+	// a PodDisruptionBudget, an empty one chooses all pods and none chooses none.
+	//
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+
+	// nodeSelectorTerm restricts which nodes' pods are covered, and divides
+	// them into failure domains: each key with the operator Exists divides by
+	// its value, several such keys by the tuple of values. Without such a key
+	// all covered pods are one domain. matchFields are not allowed.
+	//
+	// +optional
+	NodeSelectorTerm *corev1.NodeSelectorTerm `json:"nodeSelectorTerm,omitempty"`
+
+	// minAvailable is how many pods of each domain have to stay healthy, as a
+	// number or as a percentage of the pods that are expected in a domain.
+	//
+	// +optional
+	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
+
+	// maxUnavailable is how many pods of each domain may be down at a time, as
+	// a number or as a percentage of the pods that are expected in a domain.
+	//
+	// +optional
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// maxUnavailableDomains is how many domains may be disturbed at a time. A
+	// domain is disturbed while any of its pods is down, and until all of them
+	// have been ready for settleTime.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	MaxUnavailableDomains *int32 `json:"maxUnavailableDomains,omitempty"`
+
+	// maxUnavailableTotal is how many pods may be down in all domains
+	// together, as a number or as a percentage of all pods that are expected.
+	//
+	// +optional
+	MaxUnavailableTotal *intstr.IntOrString `json:"maxUnavailableTotal,omitempty"`
+
+	// groupBy is the key of a label of pods. Pods with different values of it,
+	// for example the shards of a database, have a budget each.
+	//
+	// +kubebuilder:validation:MaxLength=317
+	// +optional
+	GroupBy string `json:"groupBy,omitempty"`
+
+	// settleTime is how long the pods of a domain have to be ready for the
+	// domain not to count as disturbed any more. It matters to
+	// maxUnavailableDomains alone.
+	//
+	// +optional
+	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
+
+	// unhealthyPodEvictionPolicy says when pods that run and are not ready may
+	// be evicted: IfHealthyBudget, the default, allows it while nothing else
+	// exceeds the budget; AlwaysAllow allows it at any time.
+	//
+	// +kubebuilder:validation:Enum=IfHealthyBudget;AlwaysAllow
+	// +optional
+	UnhealthyPodEvictionPolicy *policyv1.UnhealthyPodEvictionPolicyType `json:"unhealthyPodEvictionPolicy,omitempty"`
+}
+
+// TopologyDisruptionBudgetStatus is what the controller found, and which
+// evictions have been admitted that are not seen yet.
+type TopologyDisruptionBudgetStatus struct {
+	// observedGeneration is the generation of the spec that the rest of the
+	// status is about.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// expectedPods is how many pods the owners of the covered pods ask for.
+	ExpectedPods int32 `json:"expectedPods"`
+
+	// currentHealthy is how many covered pods are healthy and not about to be evicted.
+	CurrentHealthy int32 `json:"currentHealthy"`
+
+	// desiredHealthy is how many pods have to stay healthy, of all domains.
+	DesiredHealthy int32 `json:"desiredHealthy"`
+
+	// disruptionsAllowed is how many pods could be evicted now, one after the
+	// other, in the order in which most can.
+	DisruptionsAllowed int32 `json:"disruptionsAllowed"`
+
+	// disturbedDomains is how many domains have a pod that is down, missing,
+	// about to be evicted or not settled.
+	DisturbedDomains int32 `json:"disturbedDomains"`
+
+	// domains has the numbers of each domain, at most 500 of them: those that
+	// allow the least first.
+	//
+	// +kubebuilder:validation:MaxItems=500
+	// +listType=atomic
+	// +optional
+	Domains []DomainStatus `json:"domains,omitempty"`
+
+	// reservations are evictions that were admitted. A pod with a reservation
+	// counts as down. The reservation goes when the pod has gone, or when it
+	// expires.
+	//
+	// +listType=map
+	// +listMapKey=uid
+	// +optional
+	Reservations []Reservation `json:"reservations,omitempty"`
+
+	// podsObserved is a resource version. The reservations of pods that had
+	// gone by then are not listed any more, so that only a reader of pods that
+	// has seen this version may admit an eviction.
+	//
+	// +optional
+	PodsObserved string `json:"podsObserved,omitempty"`
+
+	// conditions say whether the budget is enforced, and what is wrong with it.
+	//
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// DomainStatus has the numbers of one domain, of one group if the budget has groupBy.
+type DomainStatus struct {
+	// domain has the values of the keys that divide nodes into domains, in the
+	// order of the keys, with slashes between. It is empty if the budget has
+	// one domain.
+	//
+	// +optional
+	Domain string `json:"domain,omitempty"`
+
+	// group is the value of the label that groupBy names.
+	//
+	// +optional
+	Group string `json:"group,omitempty"`
+
+	// expected is how many pods are expected in the domain: its share of all.
+	Expected int32 `json:"expected"`
+
+	// healthy is how many of its pods are healthy and not about to be evicted.
+	Healthy int32 `json:"healthy"`
+
+	// desired is how many have to stay healthy.
+	Desired int32 `json:"desired"`
+
+	// allowed is how many more may be evicted in this domain now.
+	Allowed int32 `json:"allowed"`
+
+	// disturbed is true while a pod of the domain is down, missing, about to
+	// be evicted or not settled.
+	//
+	// +optional
+	Disturbed bool `json:"disturbed,omitempty"`
+}
+
+// Reservation is an eviction that was admitted.
+type Reservation struct {
+	// uid is that of the pod.
+	UID types.UID `json:"uid"`
+
+	// pod is the name of the pod.
+	Pod string `json:"pod"`
+
+	// expires is when the reservation ends if the pod has not gone.
+	Expires metav1.Time `json:"expires"`
+}
+
+// Conditions of a TopologyDisruptionBudget.
+const (
+	// ConditionEnforced is true while evictions are checked: the label
+	// LabelBudgets of the namespace was read back.
+	ConditionEnforced = "Enforced"
+	// ConditionValid is false while the spec makes no sense; all evictions of
+	// the pods that the selector matches are then refused.
+	ConditionValid = "Valid"
+	// ConditionSatisfiable is false while the numbers block a domain for ever,
+	// or cover nothing.
+	ConditionSatisfiable = "Satisfiable"
+	// ConditionBreakGlass is true while AnnotationBreakGlass lets everything through.
+	ConditionBreakGlass = "BreakGlass"
+)
