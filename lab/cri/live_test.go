@@ -190,14 +190,19 @@ containers:
 
 func TestKubeletsRunPods(t *testing.T) {
 	l := live(t)
-	t.Run("runs", l.testRuns)
-	t.Run("mounts", l.testMounts)
-	t.Run("ends", l.testEnds)
-	t.Run("image", l.testImage)
-	t.Run("user", l.testUser)
-	t.Run("exec", l.testExec)
+	// A kubelet takes a minute to clean up after a pod, so tests that only wait for that wait together.
+	t.Run("pods", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){
+			"runs": l.testRuns, "mounts": l.testMounts, "ends": l.testEnds, "image": l.testImage,
+			"user": l.testUser, "exec": l.testExec, "hooks": l.testHooks,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 	t.Run("adopts", l.testAdopts)
-	t.Run("hooks", l.testHooks)
 	t.Run("nodes", l.testNodes)
 }
 
