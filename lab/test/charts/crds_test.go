@@ -38,13 +38,15 @@ func TestColumnsShowAllOfWhatTheySay(t *testing.T) {
 			"service": "web", "addressType": "IPv4",
 			"consumers": list("zone", "a", "b"), "endpoints": list("address", "10.0.0.1", "10.0.0.2"),
 			"mode": "Prefer", "level": "Zone", "keys": []any{"a", "b"}, "algorithm": "optimal",
+			"minAvailable": "80%", "maxUnavailable": 1, "maxUnavailableDomains": 1,
 		},
-		"status": map[string]any{"services": 1, "conditions": []any{
+		"status": map[string]any{"services": 1, "disruptionsAllowed": 1, "disturbedDomains": 1, "conditions": []any{
 			map[string]any{"type": "Other", "status": "False"}, map[string]any{"type": "Accepted", "status": "True"},
+			map[string]any{"type": "Enforced", "status": "True"},
 		}},
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "crds", "*.yaml"))
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		t.Fatalf("found %q: %v", files, err)
 	}
 	for _, file := range files {

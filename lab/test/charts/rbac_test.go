@@ -174,6 +174,36 @@ func TestControllerMayLocatePods(t *testing.T) {
 	}
 }
 
+// With budgets the controller labels namespaces, writes the status of budgets, and reads what
+// decisions are made from; PodDisruptionBudgets it writes only if it is to.
+func TestControllerMayKeepBudgets(t *testing.T) {
+	for set, extra := range map[string]map[string]string{
+		"":                             nil,
+		",locators.enabled=true":       {"podlocators.vicinity.dev": "list watch create update delete"},
+		",disruption.projectPDBs=true": {"poddisruptionbudgets.policy": "list watch create update delete"},
+	} {
+		may := maps.Clone(granted)
+		maps.Copy(may, map[string]string{
+			"namespaces":        "get list watch patch", // one label
+			"pods":              "get list watch",
+			"*.*/scale":         "get", // the replicas of owners of any kind
+			"deployments.apps":  "list watch",
+			"replicasets.apps":  "list watch",
+			"statefulsets.apps": "list watch",
+			"daemonsets.apps":   "list watch",
+			"podgroups.scheduling.k8s.io":                   "list watch",
+			"poddisruptionbudgets.policy":                   "list watch",
+			"topologydisruptionbudgets.vicinity.dev":        "get list watch",
+			"topologydisruptionbudgets.vicinity.dev/status": "update",
+		})
+		maps.Copy(may, extra)
+		r := rendered(t, "disruption.enabled=true"+set)
+		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
+			t.Errorf("with budgets%s the controller %s", set, wrong)
+		}
+	}
+}
+
 // A proxy reads: the only thing that it writes beside events is its own lease.
 func TestProxyMayDoWhatItNeeds(t *testing.T) {
 	all := maps.Clone(grantedProxy)
@@ -252,7 +282,7 @@ func TestPermissionsGoWithTheirFeatures(t *testing.T) {
 }
 
 // A tenant who may write an EndpointGroup or a PodLocator can claim the address of another's
-// pod.
+// pod, and one who may write the status of a budget can take its reservations away.
 func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 	r := rendered(t)
 	const label = "rbac.authorization.k8s.io/aggregate-to-"
@@ -265,9 +295,11 @@ func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 			"routingpolicies.vicinity.dev": "get list watch", "routingpolicies.vicinity.dev/status": "get list watch",
 			"clusterroutingpolicies.vicinity.dev": "get list watch", "clusterroutingpolicies.vicinity.dev/status": "get list watch",
 			"endpointgroups.vicinity.dev": "get list watch", "podlocators.vicinity.dev": "get list watch",
+			"topologydisruptionbudgets.vicinity.dev": "get list watch", "topologydisruptionbudgets.vicinity.dev/status": "get list watch",
 		}, []string{"view", "edit", "admin"}},
 		{"edit", map[string]string{
-			"routingpolicies.vicinity.dev": "create update patch delete deletecollection",
+			"routingpolicies.vicinity.dev":           "create update patch delete deletecollection",
+			"topologydisruptionbudgets.vicinity.dev": "create update patch delete deletecollection",
 		}, []string{"edit", "admin"}},
 	} {
 		role := object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-"+test.role)
