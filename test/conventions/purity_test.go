@@ -31,7 +31,7 @@ var rings = []ring{
 		may: "ring one may import the standard library and ring one",
 	},
 	{
-		folders: []string{"internal/location", "internal/translate", "internal/routing", "internal/inspect", "internal/nearest", "internal/names", "internal/proxy/compile", "internal/proxy/view"},
+		folders: []string{"internal/location", "internal/translate", "internal/coverage", "internal/routing", "internal/inspect", "internal/nearest", "internal/names", "internal/proxy/compile", "internal/proxy/view"},
 		besides: []string{"k8s.io/api", "k8s.io/apimachinery", module + "/api"},
 		may:     "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api)",
 	},

@@ -1,0 +1,205 @@
+package coverage
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+// OwnerRefs are the owners of pods that the budget selects of which the world does not have
+// the number of replicas, in the order of ID. The caller asks for each, and adds to Workloads
+// what it finds: OfScale, WithoutScale, or one of Kubernetes' own kinds that its cache did not
+// have. If one cannot be asked, the state of the budget is not known.
+func OwnerRefs(w World) []Ref {
+	known := workloadsByUID(w.Workloads)
+	missing := map[types.UID]Ref{}
+	climb := func(from *Workload) {
+		if from.climbs() && known[from.Controller.UID] == nil {
+			missing[from.Controller.UID] = *from.Controller
+		}
+	}
+	selector := Selector(w.Budget)
+	for _, pod := range w.Pods {
+		ref := controllerOf(pod)
+		if ref == nil || ref.hasNoReplicas() || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if owner := known[ref.UID]; owner != nil {
+			climb(owner)
+		} else {
+			missing[ref.UID] = *ref
+		}
+	}
+	for i := range w.Workloads {
+		if found := &w.Workloads[i]; found.makes(selector) {
+			climb(found)
+		}
+	}
+	return slices.SortedFunc(maps.Values(missing), compareRefs)
+}
+
+func compareRefs(a, b Ref) int {
+	return cmp.Or(cmp.Compare(a.ID(), b.ID()), cmp.Compare(a.UID, b.UID))
+}
+
+// hasNoReplicas reports whether an object is of a kind whose pods are expected as they are.
+func (r Ref) hasNoReplicas() bool {
+	switch r.Group() {
+	case corev1.GroupName:
+		return r.Kind == "Node" // of static pods
+	case batchv1.GroupName:
+		return true
+	}
+	return false
+}
+
+// climbs reports whether another object decides how many replicas there are: a Deployment
+// does of its ReplicaSets, of which there are two while it rolls out.
+func (w *Workload) climbs() bool {
+	return w.Kind == "ReplicaSet" && w.Group() == appsv1.GroupName && w.Controller != nil && !w.Controller.hasNoReplicas()
+}
+
+// makes reports whether a workload asks for pods that a budget selects.
+func (w *Workload) makes(selector labels.Selector) bool {
+	return w.Template != nil && w.Replicas > 0 && !w.AsIs && selector.Matches(labels.Set(w.Template.Labels))
+}
+
+func workloadsByUID(workloads []Workload) map[types.UID]*Workload {
+	known := make(map[types.UID]*Workload, len(workloads))
+	for i := range workloads {
+		known[workloads[i].UID] = &workloads[i]
+	}
+	return known
+}
+
+// owners finds which owners the pods of a budget have.
+type owners struct {
+	known map[types.UID]*Workload
+	found map[types.UID]*owner
+}
+
+// owner is an owner of pods that a budget selects.
+type owner struct {
+	*Workload
+	id     string
+	groups map[string]bool // of its pods
+	others int32           // pods that the selector does not match
+	// templates are those of its pods: its own, and those of the ReplicaSets below it.
+	templates []*corev1.PodTemplateSpec
+}
+
+// of is the workload that decides how many pods like one that is controlled by an object
+// there are, nil if none does.
+func (o *owners) of(uid types.UID) *Workload {
+	w := o.known[uid]
+	if w != nil && w.climbs() {
+		if above := o.known[w.Controller.UID]; above != nil && !above.AsIs {
+			return above
+		}
+	}
+	if w == nil || w.AsIs {
+		return nil
+	}
+	return w
+}
+
+// add has a workload among the owners.
+func (o *owners) add(w *Workload) *owner {
+	if o.found[w.UID] == nil {
+		o.found[w.UID] = &owner{Workload: w, groups: map[string]bool{}}
+	}
+	return o.found[w.UID]
+}
+
+// findOwners finds the owners of the pods that are selected, and the workloads that ask for
+// such pods and have none now: where a zone has a StatefulSet of its own with one replica, the
+// replica is missing between its end and its return.
+func findOwners(w World, selector labels.Selector, groupBy string) *owners {
+	o := &owners{known: workloadsByUID(w.Workloads), found: map[types.UID]*owner{}}
+	for i := range w.Workloads {
+		made := &w.Workloads[i]
+		if !made.makes(selector) {
+			continue
+		}
+		if asks := o.of(made.UID); asks != nil {
+			found := o.add(asks)
+			found.templates = append(found.templates, made.Template)
+		}
+	}
+	for _, pod := range w.Pods {
+		if !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if asks := o.ofPod(pod); asks != nil {
+			o.add(asks).groups[pod.Labels[groupBy]] = true
+		}
+	}
+	for _, pod := range w.Pods {
+		if selector.Matches(labels.Set(pod.Labels)) || pod.DeletionTimestamp != nil || isFinished(pod) {
+			continue
+		}
+		if asks := o.ofPod(pod); asks != nil && o.found[asks.UID] != nil {
+			o.found[asks.UID].others++
+		}
+	}
+	byID := map[string]int{}
+	for _, found := range o.found {
+		byID[found.ID()]++
+	}
+	for _, found := range o.found {
+		found.id = found.ID()
+		if byID[found.id] > 1 { // one was deleted and made anew, and its pods are still there
+			found.id += "/" + string(found.UID)
+		}
+	}
+	return o
+}
+
+func (o *owners) ofPod(pod *corev1.Pod) *Workload {
+	ref := controllerOf(pod)
+	if ref == nil {
+		return nil
+	}
+	return o.of(ref.UID)
+}
+
+// list are the owners as package disruption has them, in the order of their IDs.
+func (o *owners) list(groupBy string) []disruption.Owner {
+	list := make([]disruption.Owner, 0, len(o.found))
+	for _, found := range o.found {
+		listed := disruption.Owner{ID: found.id, Replicas: int(max(0, found.Replicas-found.others))}
+		if groupBy != "" {
+			listed.Group, listed.ManyGroups = found.group(groupBy)
+		}
+		list = append(list, listed)
+	}
+	slices.SortFunc(list, func(a, b disruption.Owner) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// group is that of the pods that an owner asks for. If its template does not say, pods get
+// their group each by itself, and a missing one may be of any.
+func (o *owner) group(groupBy string) (group string, many bool) {
+	groups := maps.Clone(o.groups)
+	for _, template := range o.templates {
+		value, found := template.Labels[groupBy]
+		if !found {
+			return "", true
+		}
+		groups[value] = true
+	}
+	if len(groups) != 1 {
+		return "", true
+	}
+	for group = range groups {
+	}
+	return group, false
+}

@@ -1,0 +1,130 @@
+package coverage
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+// StateOf is the state of a budget.
+func StateOf(w World) disruption.State {
+	budget, term := BudgetOf(w.Budget)
+	selector, groupBy := Selector(w.Budget), w.Budget.Spec.GroupBy
+	owners := findOwners(w, selector, groupBy)
+	places := newPlaces(term, w.Nodes)
+	for _, owner := range owners.found {
+		for _, template := range owner.templates {
+			places.canHold(&template.Spec)
+		}
+	}
+	pods := make([]disruption.Pod, 0, len(w.Pods))
+	for _, pod := range w.Pods {
+		if !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		read := readPod(pod, groupBy)
+		if asks := owners.ofPod(pod); asks != nil {
+			read.Owner = owners.found[asks.UID].id
+		}
+		if pod.Spec.SchedulingGroup != nil && pod.Spec.SchedulingGroup.PodGroupName != nil {
+			read.Unit = w.Units[*pod.Spec.SchedulingGroup.PodGroupName]
+		}
+		places.place(pod, &read)
+		pods = append(pods, read)
+	}
+	slices.SortFunc(pods, func(a, b disruption.Pod) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return disruption.State{
+		Budget: budget, Domains: places.domains(), Owners: owners.list(groupBy), Pods: pods,
+		Reservations: Reservations(&w.Budget.Status),
+	}
+}
+
+// Reservations are those of a status.
+func Reservations(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.Reservation {
+	read := make([]disruption.Reservation, len(status.Reservations))
+	for i, r := range status.Reservations {
+		read[i] = disruption.Reservation{UID: string(r.UID), Pod: r.Pod, Expires: r.Expires.Time}
+	}
+	return read
+}
+
+func readPod(pod *corev1.Pod, groupBy string) disruption.Pod {
+	read := disruption.Pod{
+		UID: string(pod.UID), Name: pod.Name,
+		// The API gives a pod a phase when it is made.
+		Pending:     pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "",
+		Finished:    isFinished(pod),
+		Terminating: pod.DeletionTimestamp != nil,
+	}
+	if groupBy != "" {
+		read.Group = pod.Labels[groupBy]
+	}
+	read.Ready, read.ReadySince = readiness(pod)
+	return read
+}
+
+func isFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func readiness(pod *corev1.Pod) (ready bool, since time.Time) {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return true, c.LastTransitionTime.Time
+		}
+	}
+	return false, time.Time{}
+}
+
+// places says where the pods of a budget are and can be.
+type places struct {
+	term  *Term
+	nodes map[string]*corev1.Node
+	// covered are the nodes whose pods are covered, by domain.
+	covered map[string][]*corev1.Node
+	used    map[string]bool // domains that can hold or do hold a pod
+}
+
+func newPlaces(term *Term, nodes map[string]*corev1.Node) *places {
+	p := &places{term: term, nodes: nodes, covered: map[string][]*corev1.Node{}, used: map[string]bool{}}
+	for _, node := range nodes {
+		if domain, covered := term.Domain(node.Labels); covered {
+			p.covered[domain] = append(p.covered[domain], node)
+		}
+	}
+	return p
+}
+
+func (p *places) canHold(*corev1.PodSpec) {}
+
+func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
+	node := p.nodes[pod.Spec.NodeName]
+	switch {
+	case pod.Spec.NodeName == "":
+	case node == nil && p.term.All():
+		read.Place = disruption.Covered
+	case node != nil:
+		if domain, covered := p.term.Domain(node.Labels); covered {
+			read.Place, read.Domain = disruption.Covered, domain
+			p.used[domain] = true
+		} else {
+			read.Place = disruption.Uncovered
+		}
+	}
+}
+
+func (p *places) domains() []string {
+	if len(p.term.keys) == 0 {
+		return []string{""}
+	}
+	return slices.Sorted(maps.Keys(p.covered))
+}

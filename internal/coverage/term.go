@@ -1,0 +1,134 @@
+package coverage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Term says which nodes' pods a budget covers, and which domain each of these nodes is in.
+type Term struct {
+	requirements labels.Requirements
+	keys         []string
+}
+
+// operators are those of expressions, by their names in nodeSelectorTerm.
+var operators = map[corev1.NodeSelectorOperator]selection.Operator{
+	corev1.NodeSelectorOpIn:           selection.In,
+	corev1.NodeSelectorOpNotIn:        selection.NotIn,
+	corev1.NodeSelectorOpExists:       selection.Exists,
+	corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+	corev1.NodeSelectorOpGt:           selection.GreaterThan,
+	corev1.NodeSelectorOpLt:           selection.LessThan,
+}
+
+// readTerm reads spec.nodeSelectorTerm. An expression that cannot be read restricts nothing.
+func readTerm(written *corev1.NodeSelectorTerm, path *field.Path) (*Term, field.ErrorList) {
+	t := new(Term)
+	if written == nil {
+		return t, nil
+	}
+	var faults field.ErrorList
+	if len(written.MatchFields) > 0 {
+		faults = append(faults, field.Forbidden(path.Child("matchFields"), "domains are made of labels of nodes; use matchExpressions"))
+	}
+	for i := range written.MatchExpressions {
+		expression, at := &written.MatchExpressions[i], path.Child("matchExpressions").Index(i)
+		operator, known := operators[expression.Operator]
+		if !known {
+			faults = append(faults, field.NotSupported(at.Child("operator"), expression.Operator, []corev1.NodeSelectorOperator{
+				corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist,
+				corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt,
+			}))
+			continue
+		}
+		requirement, err := labels.NewRequirement(expression.Key, operator, expression.Values, field.WithPath(at))
+		if err != nil {
+			faults = append(faults, field.Invalid(at, describe(expression), err.Error()))
+			continue
+		}
+		t.requirements = append(t.requirements, *requirement)
+		if operator == selection.Exists {
+			if slices.Contains(t.keys, expression.Key) {
+				faults = append(faults, field.Duplicate(at.Child("key"), expression.Key))
+				continue
+			}
+			t.keys = append(t.keys, expression.Key)
+		}
+	}
+	return t, faults
+}
+
+func describe(expression *corev1.NodeSelectorRequirement) string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", expression.Key, expression.Operator, strings.Join(expression.Values, ",")))
+}
+
+// Keys are the labels of nodes that divide them into domains, in the order of the spec.
+func (t *Term) Keys() []string { return t.keys }
+
+// All reports whether the pods of all nodes are covered, as one domain.
+func (t *Term) All() bool { return len(t.requirements) == 0 }
+
+// Domain is the domain of a node by its labels. A node that is not covered has none.
+func (t *Term) Domain(node map[string]string) (domain string, covered bool) {
+	of := nodeLabels(node)
+	for i := range t.requirements {
+		if !t.requirements[i].Matches(of) {
+			return "", false
+		}
+	}
+	if len(t.keys) == 1 {
+		return of.Get(t.keys[0]), true
+	}
+	values := make([]string, len(t.keys))
+	for i, key := range t.keys {
+		values[i] = of.Get(key)
+	}
+	return strings.Join(values, "/"), true // no value of a label has a slash
+}
+
+// Missing are the keys that divide nodes into domains, of which a node has no value.
+func (t *Term) Missing(node map[string]string) []string {
+	var missing []string
+	for _, key := range t.keys {
+		if !nodeLabels(node).Has(key) {
+			missing = append(missing, key)
+		}
+	}
+	return missing
+}
+
+// nodeLabels are those of a node, where the keys of zone and region of before Kubernetes 1.17
+// mean today's unless the node has them.
+type nodeLabels map[string]string
+
+var today = map[string]string{
+	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+}
+
+// Lookup implements labels.Labels.
+func (l nodeLabels) Lookup(key string) (value string, found bool) {
+	value, found = l[key]
+	if !found && today[key] != "" {
+		value, found = l[today[key]]
+	}
+	return value, found
+}
+
+// Has implements labels.Labels.
+func (l nodeLabels) Has(key string) bool {
+	_, found := l.Lookup(key)
+	return found
+}
+
+// Get implements labels.Labels.
+func (l nodeLabels) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}

@@ -1,0 +1,125 @@
+package coverage
+
+import (
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// World is what the state of a budget is made of, as it was read.
+type World struct {
+	Budget *v1alpha1.TopologyDisruptionBudget
+	// Pods are all of the budget's namespace: those that the selector does not match count
+	// where their owner has pods of both kinds.
+	Pods []*corev1.Pod
+	// Nodes are all of the cluster by name.
+	Nodes map[string]*corev1.Node
+	// Workloads are all Deployments, ReplicaSets, StatefulSets, DaemonSets and
+	// ReplicationControllers of the namespace, and what was found of OwnerRefs.
+	Workloads []Workload
+	// Units are the sets of pods that can only be disrupted together, by the names of their
+	// PodGroups, see Units.
+	Units map[string]string
+}
+
+// Workload is an object that asks for pods.
+type Workload struct {
+	Ref
+	// Controller is the object that controls it, as a Deployment does ReplicaSets.
+	Controller *Ref
+	Replicas   int32
+	// AsIs says that the object has no number of replicas. Its pods are expected as they are.
+	AsIs bool
+	// Template is that of its pods, nil if it is not known. Its labels, node selector and node
+	// affinity count.
+	Template *corev1.PodTemplateSpec
+	// DeletesDirectly says that a new template has pods deleted without an eviction.
+	DeletesDirectly bool
+}
+
+// Ref names an object of the budget's namespace.
+type Ref struct {
+	APIVersion, Kind, Name string
+	UID                    types.UID
+}
+
+// Group is the API group.
+func (r Ref) Group() string {
+	group, _, found := strings.Cut(r.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
+// ID is kind/name, with the API group of kinds that are not Kubernetes' own.
+func (r Ref) ID() string {
+	kind := schema.GroupKind{Kind: r.Kind}
+	if group := r.Group(); group != appsv1.GroupName && group != corev1.GroupName && group != batchv1.GroupName {
+		kind.Group = group
+	}
+	return kind.String() + "/" + r.Name
+}
+
+func controllerOf(object metav1.Object) *Ref {
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil {
+		return nil
+	}
+	return &Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
+}
+
+func workload(object metav1.Object, apiVersion schema.GroupVersion, kind string, replicas *int32, template *corev1.PodTemplateSpec) Workload {
+	w := Workload{
+		Ref:        Ref{APIVersion: apiVersion.String(), Kind: kind, Name: object.GetName(), UID: object.GetUID()},
+		Controller: controllerOf(object), Replicas: 1, Template: template,
+	}
+	if replicas != nil {
+		w.Replicas = *replicas
+	}
+	return w
+}
+
+// OfDeployment reads a Deployment.
+func OfDeployment(d *appsv1.Deployment) Workload {
+	w := workload(d, appsv1.SchemeGroupVersion, "Deployment", d.Spec.Replicas, &d.Spec.Template)
+	w.DeletesDirectly = true
+	return w
+}
+
+// OfReplicaSet reads a ReplicaSet.
+func OfReplicaSet(r *appsv1.ReplicaSet) Workload {
+	return workload(r, appsv1.SchemeGroupVersion, "ReplicaSet", r.Spec.Replicas, &r.Spec.Template)
+}
+
+// OfStatefulSet reads a StatefulSet.
+func OfStatefulSet(s *appsv1.StatefulSet) Workload {
+	w := workload(s, appsv1.SchemeGroupVersion, "StatefulSet", s.Spec.Replicas, &s.Spec.Template)
+	w.DeletesDirectly = s.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
+	return w
+}
+
+// OfDaemonSet reads a DaemonSet.
+func OfDaemonSet(d *appsv1.DaemonSet) Workload {
+	w := workload(d, appsv1.SchemeGroupVersion, "DaemonSet", &d.Status.DesiredNumberScheduled, &d.Spec.Template)
+	w.DeletesDirectly = d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType
+	return w
+}
+
+// OfReplicationController reads a ReplicationController.
+func OfReplicationController(r *corev1.ReplicationController) Workload {
+	return workload(r, corev1.SchemeGroupVersion, "ReplicationController", r.Spec.Replicas, r.Spec.Template)
+}
+
+// OfScale is an object of any kind that has a subresource scale, which asks for so many replicas.
+func OfScale(ref Ref, replicas int32) Workload { return Workload{Ref: ref, Replicas: replicas} }
+
+// WithoutScale is an object of a kind that has no subresource scale, or that does not exist.
+func WithoutScale(ref Ref) Workload { return Workload{Ref: ref, AsIs: true} }
