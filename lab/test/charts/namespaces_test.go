@@ -144,7 +144,11 @@ func TestRightsOnNamespaces(t *testing.T) {
 ---
 {apiVersion: vicinity.dev/v1alpha1, kind: TopologyDisruptionBudget, metadata: {name: web}, spec: {selector: {}, maxUnavailable: 1}}
 `)
-	as := func(user string) *kubernetes.Clientset {
+	const administrator = ""
+	as := func(user string) kubernetes.Interface {
+		if user == administrator {
+			return c
+		}
 		config := rest.CopyConfig(c.Config())
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
 		client, err := kubernetes.NewForConfig(config)
@@ -159,7 +163,7 @@ func TestRightsOnNamespaces(t *testing.T) {
 		}
 	}
 	onBudget := func(user, sub string) func(patch string) error {
-		client := as(user).RESTClient()
+		client := as(user).CoreV1().RESTClient()
 		return func(patch string) error {
 			path := "/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web" + sub
 			return client.Patch(types.MergePatchType).AbsPath(path).Body([]byte(patch)).Do(ctx).Error()
@@ -167,7 +171,7 @@ func TestRightsOnNamespaces(t *testing.T) {
 	}
 	readBudget := func(user string) func(string) error {
 		return func(string) error {
-			return as(user).RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").Do(ctx).Error()
+			return as(user).CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").Do(ctx).Error()
 		}
 	}
 	tries := 0
@@ -193,7 +197,7 @@ func TestRightsOnNamespaces(t *testing.T) {
 		{"the label goes", "", label(own, "shop"), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":null}}}`},
 		{"the label of kube-system", policyOfNamespaces, label(own, "kube-system"), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":"true"}}}`},
 		{"the label of the own namespace", policyOfNamespaces, label(own, namespace), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":"true"}}}`},
-		{"an administrator's label", "", label("", "shop"), `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`},
+		{"an administrator's label", "", label(administrator, "shop"), `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`},
 		{"the controller writes a spec", role, onBudget(own, ""), `{"spec":{"maxUnavailable":9}}`},
 		{"an editor writes a spec", "", onBudget("editor", ""), `{"spec":{"maxUnavailable":3}}`},
 		{"an editor breaks the glass", "", onBudget("editor", ""), `{"metadata":{"annotations":{"vicinity.dev/break-glass":"2026-01-01T00:00:00Z test"}}}`},
