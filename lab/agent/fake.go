@@ -11,10 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // fakes are the pods of nodes without network. They become ready as soon as they are bound,
-// and go as soon as they are deleted. There may be tens of thousands, so little is kept of
+// or after the time that an annotation gives, and go as soon as they are deleted. There may be tens of thousands, so little is kept of
 // each.
 type fakes struct {
 	agent *agent
@@ -80,9 +82,27 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 		have = fakePod{node: n, slot: assignSlot(n, pod)}
 		f.pods[pod.UID] = have
 	}
-	if pod.DeletionTimestamp != nil || unready {
-		f.queue.Add(fakeWork{pod: pod, node: n, slot: have.slot})
+	work := fakeWork{pod: pod, node: n, slot: have.slot}
+	switch {
+	case pod.DeletionTimestamp != nil:
+		f.queue.Add(work)
+	case unready:
+		f.queue.AddAfter(work, startTime(pod, time.Now()))
 	}
+}
+
+// startTime is how long a pod still takes to get ready. One that ran before does not start
+// anew.
+func startTime(pod *corev1.Pod, now time.Time) time.Duration {
+	takes, err := time.ParseDuration(pod.Annotations[shape.AnnotationStartTime])
+	if err != nil || pod.Status.Phase != corev1.PodPending {
+		return 0
+	}
+	bound := pod.CreationTimestamp.Time
+	if at := slices.IndexFunc(pod.Status.Conditions, ofType(corev1.PodScheduled)); at >= 0 {
+		bound = pod.Status.Conditions[at].LastTransitionTime.Time
+	}
+	return max(0, bound.Add(takes).Sub(now))
 }
 
 func (f *fakes) hold(n *node, pod *corev1.Pod) {

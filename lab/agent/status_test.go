@@ -69,3 +69,32 @@ func TestFakeStatus(t *testing.T) {
 		t.Errorf("in the host's network its address is %s, that of the node %s", s.PodIP, s.HostIP)
 	}
 }
+
+func TestStartTime(t *testing.T) {
+	now := time.Now()
+	pod := func(phase corev1.PodPhase, takes string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Minute)), Annotations: map[string]string{shape.AnnotationStartTime: takes}},
+			Status: corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Second))},
+			}},
+		}
+	}
+	unscheduled := pod(corev1.PodPending, "90s")
+	unscheduled.Status.Conditions = nil
+	for _, c := range []struct {
+		name string
+		pod  *corev1.Pod
+		want time.Duration
+	}{
+		{"bound a second ago", pod(corev1.PodPending, "5s"), 4 * time.Second},
+		{"long enough", pod(corev1.PodPending, "500ms"), 0},
+		{"made with its node", unscheduled, 30 * time.Second},
+		{"not annotated", pod(corev1.PodPending, ""), 0},
+		{"ran before", pod(corev1.PodRunning, "5s"), 0},
+	} {
+		if got := startTime(c.pod, now); got != c.want {
+			t.Errorf("%s: it takes %v, want %v", c.name, got, c.want)
+		}
+	}
+}

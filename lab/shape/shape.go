@@ -268,6 +268,10 @@ func (s Shape) Zone(name string) (Zone, bool) {
 // LabelFake marks nodes without network, for selectors of pods.
 const LabelFake = "lab.vicinity.dev/fake"
 
+// AnnotationStartTime of a pod on a node without network is how long the pod takes to get
+// ready, such as 2s. Without it the pod is ready at once.
+const AnnotationStartTime = "lab.vicinity.dev/start-time"
+
 // FakeNodeList are the nodes without network, fake-1 and so on. Their indices count down
 // from MaxIndex, out of the way of nodes that are added later.
 func (s Shape) FakeNodeList() []Node {

@@ -1,0 +1,49 @@
+package evictions
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+// Calls counts the requests that Vicinity's pods send to the API.
+type Calls struct {
+	client *lab.Client
+	byPod  map[string]float64
+}
+
+const metricsPort = 8080
+
+// CountCalls makes a counter.
+func CountCalls(client *lab.Client) *Calls { return &Calls{client: client, byPod: map[string]float64{}} }
+
+// Total is how many requests there were so far. Those of a pod that ended since the last call are
+// as many as then.
+func (c *Calls) Total(ctx context.Context) (float64, error) {
+	pods, err := c.client.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	if err != nil {
+		return 0, err
+	}
+	for i := range pods.Items {
+		text, err := c.client.CoreV1().Pods(release.Namespace).ProxyGet("http", pods.Items[i].Name, strconv.Itoa(metricsPort), "/metrics", nil).DoRaw(ctx)
+		if err != nil {
+			continue // it starts or ends
+		}
+		count, err := meter.SumMetric(bytes.NewReader(text), "rest_client_requests_total", "")
+		if err != nil {
+			return 0, err
+		}
+		c.byPod[pods.Items[i].Name] = count
+	}
+	total := 0.0
+	for _, count := range c.byPod {
+		total += count
+	}
+	return total, nil
+}

@@ -1,0 +1,289 @@
+package evictions
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// budget is what matters of a TopologyDisruptionBudget.
+type budget struct {
+	name string
+	// selector has labels alone: tests write no expressions.
+	selector map[string]string
+	// perDomain, total and domains are maxUnavailable, maxUnavailableTotal and
+	// maxUnavailableDomains.
+	perDomain, total *intstr.IntOrString
+	domains          *int32
+	reserved         map[types.UID]bool
+	observed         uint64
+}
+
+func readBudget(object runtime.Object) (budget, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return budget{}, err
+	}
+	var tdb v1alpha1.TopologyDisruptionBudget
+	if err := json.Unmarshal(text, &tdb); err != nil {
+		return budget{}, err
+	}
+	b := budget{
+		name: tdb.Name, perDomain: tdb.Spec.MaxUnavailable, total: tdb.Spec.MaxUnavailableTotal,
+		domains: tdb.Spec.MaxUnavailableDomains, reserved: map[types.UID]bool{},
+	}
+	if tdb.Spec.Selector != nil {
+		b.selector = tdb.Spec.Selector.MatchLabels
+	}
+	if tdb.Status.PodsObserved != "" {
+		if b.observed, err = strconv.ParseUint(tdb.Status.PodsObserved, 10, 64); err != nil {
+			return budget{}, fmt.Errorf("podsObserved of %s: %w", tdb.Name, err)
+		}
+	}
+	for _, r := range tdb.Status.Reservations {
+		b.reserved[r.UID] = true
+	}
+	return b, nil
+}
+
+// World is what a check knows besides the history.
+type World struct {
+	// Domains are the domains of nodes.
+	Domains map[string]string
+	// Expected is how many pods a budget expects in each domain. It is the same all the time.
+	Expected map[string]map[string]int
+	// Lag is how long a decision may go without what pods did by themselves, beyond the version
+	// that the budget names.
+	Lag time.Duration
+}
+
+// Report is what a check found.
+type Report struct {
+	// Evictions is how many pods were evicted, Reservations how many reservations were
+	// committed, and Writes with how many writes.
+	Evictions, Reservations, Writes int
+	// OverBudget is how many evictions were admitted beyond a budget, and Unreserved how many
+	// healthy pods were evicted without a reservation in a budget that covers them.
+	OverBudget, Unreserved int
+	// Gaps is how often the API server had forgotten versions that were not seen yet.
+	Gaps int
+	// Disturbed is the highest number of domains of a budget that had a pod down at a time.
+	Disturbed int
+	// Examples say what was wrong.
+	Examples []string
+}
+
+// Err is an error if an eviction was admitted beyond a budget.
+func (r Report) Err() error {
+	if r.OverBudget+r.Unreserved == 0 {
+		return nil
+	}
+	return fmt.Errorf("of %d evictions %d were admitted beyond a budget and %d without a reservation: %q", r.Evictions, r.OverBudget, r.Unreserved, r.Examples)
+}
+
+const maxExamples = 5
+
+// Check goes through the history.
+func (h *History) Check(world World) Report {
+	h.mu.Lock()
+	events := slices.Clone(h.events)
+	h.mu.Unlock()
+	return check(events, world)
+}
+
+func check(events []event, world World) Report {
+	// Both watches come from one store, whose versions have one order.
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.version, b.version) })
+	r := replay{World: world, pods: map[types.UID]pod{}, budgets: map[types.UID]budget{}, committed: map[types.UID]map[string]bool{}}
+	for _, e := range events {
+		r.step(e)
+	}
+	return r.Report
+}
+
+// replay is the state of pods and budgets at a version.
+type replay struct {
+	World
+	Report
+	pods    map[types.UID]pod
+	budgets map[types.UID]budget
+	lists   [2]int
+	// committed are the budgets in which a pod ever had a reservation.
+	committed map[types.UID]map[string]bool
+	// fallen are pods that went down by themselves.
+	fallen []fall
+}
+
+// fall is when a pod went down.
+type fall struct {
+	pod     pod
+	version uint64
+	seen    time.Time
+}
+
+func (r *replay) step(e event) {
+	switch {
+	case e.list:
+		if r.lists[e.of]++; r.lists[e.of] > 1 {
+			r.Gaps++
+		}
+		if e.of == pods {
+			clear(r.pods)
+		} else {
+			clear(r.budgets)
+		}
+	case e.of == pods:
+		r.stepPod(e)
+	case e.gone:
+		delete(r.budgets, e.uid)
+	default:
+		r.stepBudget(e)
+	}
+}
+
+func (r *replay) stepPod(e event) {
+	before, known := r.pods[e.uid]
+	if known && before.healthy() && !before.evicted && (e.gone || !e.pod.healthy()) && !e.pod.evicted {
+		r.fallen = append(r.fallen, fall{before, e.version, e.seen})
+	}
+	if e.pod.evicted && !(known && before.evicted) {
+		r.Evictions++
+		if known && before.healthy() {
+			r.reservedIn(before)
+		}
+	}
+	if e.gone {
+		delete(r.pods, e.uid)
+		return
+	}
+	r.pods[e.uid] = e.pod
+}
+
+// reservedIn notes budgets that cover a pod and had no reservation of it.
+func (r *replay) reservedIn(p pod) {
+	for _, b := range r.budgets {
+		// After a gap it is not known which reservations there were.
+		if !matches(b.selector, p.labels) || r.committed[p.uid][b.name] || r.Gaps > 0 {
+			continue
+		}
+		r.Unreserved++
+		r.example("%s was evicted without a reservation in %s", p.name, b.name)
+	}
+}
+
+func (r *replay) example(format string, args ...any) {
+	if len(r.Examples) < maxExamples {
+		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// stepBudget checks the state that a write of reservations left behind.
+func (r *replay) stepBudget(e event) {
+	before, known := r.budgets[e.uid]
+	r.budgets[e.uid] = e.budget
+	made := map[string]int{} // by domain, for pods that were healthy
+	all := 0
+	for uid := range e.budget.reserved {
+		if before.reserved[uid] {
+			continue
+		}
+		if r.committed[uid] == nil {
+			r.committed[uid] = map[string]bool{}
+		}
+		r.committed[uid][e.budget.name] = true
+		all++
+		if p, ok := r.pods[uid]; ok && p.healthy() {
+			made[r.Domains[p.node]]++
+		}
+	}
+	if !known || all == 0 {
+		return
+	}
+	r.Reservations += all
+	r.Writes++
+	r.judge(before, e, made)
+}
+
+func (r *replay) judge(before budget, e event, made map[string]int) {
+	b := e.budget
+	down := r.down(b, max(before.observed, b.observed), e.seen)
+	total, disturbed := 0, 0
+	for _, n := range down {
+		total += n
+		if n > 0 {
+			disturbed++
+		}
+	}
+	r.Disturbed = max(r.Disturbed, disturbed)
+	expected := 0
+	for _, n := range r.Expected[b.name] {
+		expected += n
+	}
+	for _, domain := range slices.Sorted(maps.Keys(made)) {
+		if b.perDomain == nil {
+			break
+		}
+		most := amount(*b.perDomain, expected, len(r.Expected[b.name]))
+		if over := min(made[domain], down[domain]-most); over > 0 {
+			r.OverBudget += over
+			r.example("at version %d budget %s lets %d pods of %q be down, more than %d", e.version, b.name, down[domain], domain, most)
+		}
+	}
+	healthy := 0
+	for _, n := range made {
+		healthy += n
+	}
+	if b.total != nil {
+		if over := min(healthy, total-amount(*b.total, expected, 1)); over > 0 {
+			r.OverBudget += over
+			r.example("at version %d budget %s lets %d pods be down in all", e.version, b.name, total)
+		}
+	}
+	if b.domains != nil && disturbed > int(*b.domains) && healthy > 0 {
+		r.OverBudget += healthy
+		r.example("at version %d budget %s lets %d domains be disturbed: %v", e.version, b.name, disturbed, down)
+	}
+}
+
+// down counts in each domain the pods that are down, less those that fell too recently to be
+// known to whoever wrote.
+func (r *replay) down(b budget, observed uint64, at time.Time) map[string]int {
+	down := maps.Clone(r.Expected[b.name])
+	for uid, p := range r.pods {
+		if domain := r.Domains[p.node]; domain != "" && p.healthy() && !b.reserved[uid] && matches(b.selector, p.labels) {
+			down[domain]--
+		}
+	}
+	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed && at.Sub(r.fallen[i].seen) < r.Lag; i-- {
+		if p := r.fallen[i].pod; matches(b.selector, p.labels) {
+			down[r.Domains[p.node]]--
+		}
+	}
+	for domain := range down {
+		down[domain] = max(0, down[domain])
+	}
+	return down
+}
+
+// amount is a number of pods, of which a percentage is rounded up.
+func amount(a intstr.IntOrString, expected, domains int) int {
+	if a.Type == intstr.Int {
+		return int(a.IntVal)
+	}
+	percent, err := intstr.GetScaledValueFromIntOrPercent(&a, 100, true)
+	if err != nil {
+		return 0
+	}
+	parts := 100 * domains
+	return (percent*expected + parts - 1) / parts
+}

@@ -1,0 +1,149 @@
+package evictions
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// story is a history that is written by hand. Each step is a version, and takes a second.
+type story struct {
+	events []event
+	limits budget
+}
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func (s *story) add(e event) {
+	e.version = uint64(len(s.events) + 1)
+	e.seen = began.Add(time.Duration(e.version) * time.Second)
+	s.events = append(s.events, e)
+}
+
+// runs makes a pod healthy. The first letter of its name is its domain.
+func (s *story) runs(names ...string) {
+	for _, name := range names {
+		s.add(event{of: pods, uid: types.UID(name), pod: podNamed(name)})
+	}
+}
+
+func podNamed(name string) pod {
+	return pod{uid: types.UID(name), name: name, node: name[:1], ready: true, labels: map[string]string{"app": "x"}}
+}
+
+func (s *story) evicted(names ...string) {
+	for _, name := range names {
+		p := podNamed(name)
+		p.evicted = true
+		s.add(event{of: pods, uid: p.uid, pod: p})
+		s.add(event{of: pods, uid: p.uid, pod: p, gone: true})
+	}
+}
+
+func (s *story) dies(name string) {
+	s.add(event{of: pods, uid: types.UID(name), pod: podNamed(name), gone: true})
+}
+
+// reserves writes the budget with some reservations, by a decider that has seen a version.
+func (s *story) reserves(observed int, names ...string) {
+	b := s.limits
+	b.name, b.selector, b.observed, b.reserved = "x", map[string]string{"app": "x"}, uint64(observed), map[types.UID]bool{}
+	for _, name := range names {
+		b.reserved[types.UID(name)] = true
+	}
+	s.add(event{of: budgets, uid: "x", budget: b})
+}
+
+func TestCheck(t *testing.T) {
+	one, two, third := intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("34%")
+	oneDomain := int32(1)
+	perDomain, total := budget{perDomain: &one}, budget{perDomain: &two, total: &two}
+	for _, c := range []struct {
+		name   string
+		limits budget
+		tell   func(*story)
+		over   int
+		says   string
+	}{
+		{"one in each domain", perDomain, func(s *story) {
+			s.reserves(0, "a1", "b1")
+			s.evicted("a1", "b1")
+		}, 0, ""},
+		{"two in a domain", perDomain, func(s *story) { s.reserves(0, "a1", "a2") }, 1, `lets 2 pods of "a" be down, more than 1`},
+		{"a second before the first was replaced", perDomain, func(s *story) {
+			s.reserves(0, "a1")
+			s.evicted("a1")
+			s.reserves(0, "a2")
+		}, 1, "more than 1"},
+		{"a second after the first was replaced", perDomain, func(s *story) {
+			s.reserves(0, "a1")
+			s.evicted("a1")
+			s.runs("a4")
+			s.reserves(0, "a2")
+		}, 0, ""},
+		{"a reservation that is kept", perDomain, func(s *story) {
+			s.reserves(0, "a1")
+			s.reserves(0, "a1", "b1")
+		}, 0, ""},
+		{"a pod that died unseen", perDomain, func(s *story) {
+			s.dies("a1")
+			s.reserves(0, "a2")
+		}, 0, ""},
+		{"a pod that died and was seen", perDomain, func(s *story) {
+			s.dies("a1")
+			s.reserves(len(s.events), "a2")
+		}, 1, "more than 1"},
+		{"a pod that died long ago", perDomain, func(s *story) {
+			s.dies("a1")
+			for range 10 {
+				s.runs("b1")
+			}
+			s.reserves(0, "a2")
+		}, 1, "more than 1"},
+		{"a percentage is rounded up", budget{perDomain: &third}, func(s *story) { s.reserves(0, "a1", "a2") }, 0, ""},
+		{"three in all", total, func(s *story) { s.reserves(0, "a1", "b1", "b2") }, 1, "lets 3 pods be down in all"},
+		{"two domains at a time", budget{perDomain: &two, domains: &oneDomain}, func(s *story) { s.reserves(0, "a1", "b1") }, 2, "lets 2 domains be disturbed"},
+	} {
+		s := &story{limits: c.limits}
+		s.runs("a1", "a2", "a3", "b1", "b2", "b3")
+		s.reserves(0)
+		c.tell(s)
+		got := check(s.events, World{
+			Domains: map[string]string{"a": "a", "b": "b"}, Expected: map[string]map[string]int{"x": {"a": 3, "b": 3}}, Lag: 5 * time.Second,
+		})
+		if got.OverBudget != c.over || got.Unreserved != 0 || !strings.Contains(fmt.Sprint(got.Examples), c.says) {
+			t.Errorf("%s: %d over budget, %d unreserved, %q; want %d and %q", c.name, got.OverBudget, got.Unreserved, got.Examples, c.over, c.says)
+		}
+		if err := got.Err(); (err != nil) != (c.over > 0) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestCheckFindsWhatIsNotReserved(t *testing.T) {
+	one := intstr.FromInt32(1)
+	s := &story{limits: budget{perDomain: &one}}
+	s.runs("a1", "a2")
+	s.reserves(0)
+	s.evicted("a1")
+	got := check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]map[string]int{"x": {"a": 2}}})
+	if got.Unreserved != 1 || got.Evictions != 1 || got.Err() == nil {
+		t.Errorf("got %+v", got)
+	}
+	// What was reserved while the watch was away is not known.
+	s = &story{limits: budget{perDomain: &one}}
+	s.add(event{of: budgets, list: true})
+	s.runs("a1", "a2")
+	s.reserves(0)
+	s.add(event{of: budgets, list: true})
+	s.reserves(0)
+	s.evicted("a1")
+	got = check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]map[string]int{"x": {"a": 2}}})
+	if got.Unreserved != 0 || got.Gaps != 1 {
+		t.Errorf("after a gap: %+v", got)
+	}
+}

@@ -1,0 +1,333 @@
+// Package evictions evicts the pods of a lab, and finds from the history of its API whether any
+// eviction was admitted beyond a budget.
+//
+// What it knows of a TopologyDisruptionBudget is what the reference says. It shares no code with
+// what decides in Vicinity, so that a mistake there is not made here again.
+package evictions
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+)
+
+// History records every version of the pods and budgets of a namespace, as watches deliver them.
+type History struct {
+	namespace string
+	pods      kubernetes.Interface
+	budgets   dynamic.ResourceInterface
+	running   sync.WaitGroup
+	stop      context.CancelFunc
+
+	mu      sync.Mutex
+	events  []event
+	current map[types.UID]pod // pods that are there
+	known   [2]map[types.UID]uint64
+}
+
+// kind is what a version is of.
+type kind int
+
+const (
+	pods kind = iota
+	budgets
+)
+
+// event is a version of an object, or what a list found: the watch before it had ended, and what
+// happened in between is not known.
+type event struct {
+	version uint64
+	seen    time.Time
+	of      kind
+	uid     types.UID
+	pod     pod
+	budget  budget
+	gone    bool
+	// list says that all objects of the kind that have not been seen since are gone.
+	list bool
+}
+
+// pod is what matters of a pod.
+type pod struct {
+	uid     types.UID
+	name    string
+	node    string
+	labels  map[string]string
+	ready   bool // and runs
+	going   bool // is terminating or has ended
+	evicted bool // by the API's evictions
+}
+
+func (p pod) healthy() bool { return p.ready && !p.going }
+
+// Follow begins to record.
+func Follow(ctx context.Context, config *rest.Config, namespace string) (*History, error) {
+	untyped, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	h := &History{
+		namespace: namespace, pods: typed, stop: stop, current: map[types.UID]pod{},
+		budgets: untyped.Resource(v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets")).Namespace(namespace),
+		known:   [2]map[types.UID]uint64{{}, {}},
+	}
+	for _, of := range []kind{pods, budgets} {
+		version, err := h.list(ctx, of)
+		if err != nil {
+			h.Stop()
+			return nil, err
+		}
+		h.running.Go(func() { h.follow(ctx, of, version) })
+	}
+	return h, nil
+}
+
+// Stop ends the recording.
+func (h *History) Stop() {
+	h.stop()
+	h.running.Wait()
+}
+
+// find lists the objects of a kind.
+func (h *History) find(ctx context.Context, of kind, options metav1.ListOptions) (runtime.Object, error) {
+	if of == pods {
+		return h.pods.CoreV1().Pods(h.namespace).List(ctx, options)
+	}
+	return h.budgets.List(ctx, options)
+}
+
+// list records all objects of a kind, and returns the version from which to watch.
+func (h *History) list(ctx context.Context, of kind) (version string, err error) {
+	found, err := h.find(ctx, of, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	seen := time.Now()
+	list, err := meta.ListAccessor(found)
+	if err != nil {
+		return "", err
+	}
+	at, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return "", err
+	}
+	var events []event
+	err = meta.EachListItem(found, func(object runtime.Object) error {
+		e, err := read(of, object)
+		e.version, e.seen = at, seen
+		events = append(events, e)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.note(event{version: at, seen: seen, of: of, list: true})
+	for _, e := range events {
+		h.note(e)
+	}
+	return list.GetResourceVersion(), nil
+}
+
+// note appends an event. The caller holds the lock.
+func (h *History) note(e event) {
+	h.events = append(h.events, e)
+	switch {
+	case e.list:
+		clear(h.known[e.of])
+		if e.of == pods {
+			clear(h.current)
+		}
+		return
+	case e.gone:
+		delete(h.known[e.of], e.uid)
+		delete(h.current, e.uid)
+		return
+	case e.of == pods:
+		h.current[e.uid] = e.pod
+	}
+	h.known[e.of][e.uid] = e.version
+}
+
+// retryPause is how long to wait for an API server that does not answer.
+const retryPause = 100 * time.Millisecond
+
+// follow watches a kind from a version on. Where the API server does not know the version any
+// more, it lists anew.
+func (h *History) follow(ctx context.Context, of kind, version string) {
+	for ctx.Err() == nil {
+		w, err := h.watch(ctx, of, version)
+		expired := false
+		if err == nil {
+			version, expired = h.drain(of, version, w)
+			w.Stop()
+		}
+		if expired || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			if listed, failed := h.list(ctx, of); failed == nil {
+				version = listed
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func (h *History) watch(ctx context.Context, of kind, version string) (watch.Interface, error) {
+	options := metav1.ListOptions{ResourceVersion: version}
+	if of == pods {
+		return h.pods.CoreV1().Pods(h.namespace).Watch(ctx, options)
+	}
+	return h.budgets.Watch(ctx, options)
+}
+
+// drain records what a watch delivers, until it ends.
+func (h *History) drain(of kind, version string, w watch.Interface) (last string, expired bool) {
+	for got := range w.ResultChan() {
+		if got.Type == watch.Error {
+			err := apierrors.FromObject(got.Object)
+			return version, apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+		}
+		e, err := read(of, got.Object)
+		if err != nil {
+			return version, true
+		}
+		e.seen, e.gone = time.Now(), got.Type == watch.Deleted
+		h.mu.Lock()
+		h.note(e)
+		h.mu.Unlock()
+		version = strconv.FormatUint(e.version, 10)
+	}
+	return version, false
+}
+
+// read takes from an object what matters.
+func read(of kind, object runtime.Object) (event, error) {
+	known, err := meta.Accessor(object)
+	if err != nil {
+		return event{}, err
+	}
+	e := event{of: of, uid: known.GetUID()}
+	if e.version, err = strconv.ParseUint(known.GetResourceVersion(), 10, 64); err != nil {
+		return event{}, err
+	}
+	if of == budgets {
+		e.budget, err = readBudget(object)
+		return e, err
+	}
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return event{}, fmt.Errorf("a watch of pods delivered a %T", object)
+	}
+	e.pod = pod{
+		uid: p.UID, name: p.Name, node: p.Spec.NodeName, labels: p.Labels,
+		ready:   p.Status.Phase == corev1.PodRunning && kube.PodReady(p),
+		going:   p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		evicted: slices.ContainsFunc(p.Status.Conditions, isEviction),
+	}
+	return e, nil
+}
+
+// isEviction is what the API writes to a pod before it deletes it for an eviction.
+func isEviction(c corev1.PodCondition) bool {
+	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
+}
+
+// CaughtUp waits until all that the API has now is recorded. Nothing may change meanwhile.
+func (h *History) CaughtUp(ctx context.Context) error {
+	return kube.Wait(ctx, "the history of "+h.namespace+" to be known", func(ctx context.Context) (string, error) {
+		for _, of := range []kind{pods, budgets} {
+			found, err := h.find(ctx, of, metav1.ListOptions{})
+			if err != nil {
+				return "", err
+			}
+			if missing, err := h.behind(of, found); missing != "" || err != nil {
+				return missing, err
+			}
+		}
+		return "", nil
+	})
+}
+
+func (h *History) behind(of kind, found runtime.Object) (missing string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	there := 0
+	err = meta.EachListItem(found, func(object runtime.Object) error {
+		e, err := read(of, object)
+		if err != nil {
+			return err
+		}
+		there++
+		// A version that came by a list is that of the list.
+		if h.known[of][e.uid] < e.version {
+			missing = fmt.Sprintf("version %d of %s is not seen", e.version, e.uid)
+		}
+		return nil
+	})
+	if missing == "" && there != len(h.known[of]) {
+		missing = fmt.Sprintf("%d objects are known and %d are there", len(h.known[of]), there)
+	}
+	return missing, err
+}
+
+// Healthy counts the healthy pods with some labels, by node.
+func (h *History) Healthy(labels map[string]string) map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	byNode := map[string]int{}
+	for _, p := range h.current {
+		if p.healthy() && matches(labels, p.labels) {
+			byNode[p.node]++
+		}
+	}
+	return byNode
+}
+
+// pick takes a healthy pod that is not among those given.
+func (h *History) pick(except map[types.UID]bool) (pod, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for uid, p := range h.current { // the order is different each time
+		if p.healthy() && !except[uid] {
+			return p, true
+		}
+	}
+	return pod{}, false
+}
+
+func matches(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package evictions
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// Domains are the zones of all nodes of a lab.
+func Domains(s shape.Shape) map[string]string {
+	domains := map[string]string{}
+	for _, node := range append(s.Nodes(), s.FakeNodeList()...) {
+		domains[node.Name] = node.Zone
+	}
+	return domains
+}
+
+// Workload is a Deployment on nodes without network, spread evenly over their zones.
+type Workload struct {
+	Name     string
+	Replicas int
+	// StartTime is how long a pod takes to get ready, and Labels are more labels of its pods.
+	StartTime time.Duration
+	Labels    map[string]string
+}
+
+// Manifest is the Deployment.
+func (w Workload) Manifest() string {
+	var labels strings.Builder
+	for key, value := range w.Labels {
+		fmt.Fprintf(&labels, ", %s: %q", key, value)
+	}
+	return fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata:
+      labels: {app: %[1]s%[3]s}
+      annotations: {%[4]s: %[5]s}
+    spec:
+      terminationGracePeriodSeconds: 1
+      automountServiceAccountToken: false
+      nodeSelector: {%[6]s: "true"}
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: DoNotSchedule
+        labelSelector: {matchLabels: {app: %[1]s}}
+      containers: [{name: main, image: none}]
+`, w.Name, w.Replicas, labels.String(), shape.AnnotationStartTime, w.StartTime, shape.LabelFake)
+}
+
+// ByZone is a TopologyDisruptionBudget by zone for the pods with a label, with more lines of its
+// spec.
+func ByZone(name, key, value string, spec ...string) string {
+	var more strings.Builder
+	for _, line := range spec {
+		fmt.Fprintf(&more, "  %s\n", line)
+	}
+	return fmt.Sprintf(`---
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: %s}
+spec:
+  selector: {matchLabels: {%s: %q}}
+  nodeSelectorTerm:
+    matchExpressions: [{key: topology.kubernetes.io/zone, operator: Exists}]
+%s`, name, key, value, more.String())
+}
+
+// Even is how many pods of a workload are expected in each zone of a lab.
+func Even(s shape.Shape, replicas int) map[string]int {
+	expected := map[string]int{}
+	for _, zone := range s.Zones {
+		expected[zone.Name] = replicas / len(s.Zones)
+	}
+	return expected
+}
