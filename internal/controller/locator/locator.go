@@ -15,8 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
@@ -29,6 +27,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/podcache"
 )
 
 // Mode says which pods have a PodLocator.
@@ -80,34 +79,11 @@ const indexNode = "node"
 
 // CacheOptions adds the pods that may need a PodLocator, and PodLocators, to a manager's cache,
 // which must have nodes with their labels and the ranges of their pods, Services and policies.
+// The cache may have more pods for others.
 func CacheOptions(options *cache.Options) {
 	shared := true
-	options.ByObject[&corev1.Pod{}] = cache.ByObject{
-		// A pod that finishes is as one that is deleted: it has given its addresses back.
-		Field: fields.AndSelectors(
-			fields.OneTermEqualSelector("spec.hostNetwork", "false"),
-			fields.OneTermNotEqualSelector("spec.nodeName", ""),
-			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
-			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
-		),
-		Transform: trimPod, UnsafeDisableDeepCopy: &shared,
-	}
+	podcache.Add(options, podcache.Addresses)
 	options.ByObject[&v1alpha1.PodLocator{}] = cache.ByObject{UnsafeDisableDeepCopy: &shared}
-}
-
-// trimPod keeps of a pod what a PodLocator says.
-func trimPod(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil // a tombstone
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
-		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
-	}, nil
 }
 
 // Synced is a readiness check that fails until the cache has all pods and PodLocators.

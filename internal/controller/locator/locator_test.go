@@ -477,21 +477,6 @@ func TestCacheBehind(t *testing.T) {
 	}
 }
 
-func TestTrim(t *testing.T) {
-	pod := aPod("web", "n1", "10.9.0.1")
-	pod.Labels = map[string]string{"app": "web"}
-	pod.Spec.Containers = []corev1.Container{{Name: "main"}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady}}
-	trimmed, err := trimPod(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := trimmed.(*corev1.Pod)
-	if got.Labels != nil || got.Spec.Containers != nil || got.Status.Conditions != nil || !samePod(got, pod) || got.Name != "web" || got.CreationTimestamp.IsZero() {
-		t.Errorf("kept is %+v", got)
-	}
-}
-
 // The delay runs from a pod's first address, not from its creation, and not for pods of the first list.
 func TestDelay(t *testing.T) {
 	pod := aPod("web", "n1")
