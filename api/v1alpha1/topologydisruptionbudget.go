@@ -220,4 +220,12 @@ const (
 	ConditionSatisfiable = "Satisfiable"
 	// ConditionBreakGlass is true while AnnotationBreakGlass lets everything through.
 	ConditionBreakGlass = "BreakGlass"
+	// ConditionDisruptionAllowed is false while no pod can be evicted, as in a
+	// PodDisruptionBudget. It has been since the last eviction that was admitted.
+	ConditionDisruptionAllowed = "DisruptionAllowed"
+	// ConditionDeletesDirectly is true while an owner of covered pods deletes pods
+	// without an eviction when it rolls out, so that the budget is not asked.
+	ConditionDeletesDirectly = "DeletesDirectly"
+	// ConditionProjected says whether PodDisruptionBudgets are kept for the budget.
+	ConditionProjected = "Projected"
 )

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
@@ -81,7 +82,9 @@ func (l *Ledger) Covering(namespace string, labels map[string]string) []types.Na
 // Report is what is known of a budget.
 type Report struct {
 	// Budget is as it is stored now. It must not be changed.
-	Budget   *v1alpha1.TopologyDisruptionBudget
+	Budget *v1alpha1.TopologyDisruptionBudget
+	// World is what State was made of.
+	World    coverage.World
 	State    disruption.State
 	Measures disruption.Measures
 	// Written is set if the status was not what it should be, and is now.
