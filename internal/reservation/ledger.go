@@ -73,6 +73,14 @@ func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.U
 	return errors.ErrUnsupported
 }
 
+// Hold has the reservations of a pod expire later, as if they were made now, and makes those that
+// are not there, whatever the budgets allow. It is for the eviction of a pod that was admitted and
+// is handed to others, who delete the pod without asking again, and when they want. A reservation
+// of another holder stays as it is.
+func (l *Ledger) Hold(ctx context.Context, pod *corev1.Pod, holder string) error {
+	return errors.ErrUnsupported
+}
+
 // Covering are the budgets that may be about a pod of a namespace with some labels, before and
 // after a change of it.
 func (l *Ledger) Covering(namespace string, labels map[string]string) []types.NamespacedName {
