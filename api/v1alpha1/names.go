@@ -93,5 +93,18 @@ const LabelBudgets = "vicinity.dev/disruption-budgets"
 // eviction through for a while: a time as in RFC 3339, a space, and the reason.
 const AnnotationBreakGlass = "vicinity.dev/break-glass"
 
+// LabelEvictionRequests is the label of a namespace whose pods name EvictionResponder when
+// they are made. Its value must be "true".
+const LabelEvictionRequests = "vicinity.dev/eviction-requests"
+
 // EvictionResponder is the name by which Vicinity answers EvictionRequests.
 const EvictionResponder = "vicinity.dev/budget"
+
+// EvictionResponderPriority is the priority of EvictionResponder. Those that are lower come
+// after it: the controller of the pod, with 10000, and Kubernetes' evictor. What has to come
+// before budgets are asked can be higher.
+const EvictionResponderPriority = 90000
+
+// AnnotationEvictionReason is the annotation of EvictionRequests and evictions of Vicinity
+// that says what they are for, for people and audit logs.
+const AnnotationEvictionReason = "vicinity.dev/eviction-reason"

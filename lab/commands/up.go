@@ -42,6 +42,7 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
+	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API of EvictionRequests, of Kubernetes 1.37 and later")
 	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network, which needs no root")
 }
 
@@ -50,7 +51,7 @@ var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "
 
 // otherFlags are the rest of the flags of a shape.
 var otherFlags = []string{
-	"file", "cross-zone-latency", "cross-region-latency", "proxy", "dns", "ha", "fake-nodes", "single-stack", "control-plane-only",
+	"file", "cross-zone-latency", "cross-region-latency", "proxy", "dns", "ha", "fake-nodes", "single-stack", "eviction-requests", "control-plane-only",
 }
 
 // shapeGiven are the flags of a shape that the user set.
@@ -147,6 +148,7 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 	}
 	wanted.HA = wanted.HA || f.HA
 	wanted.SingleStack = wanted.SingleStack || f.SingleStack
+	wanted.EvictionRequests = wanted.EvictionRequests || f.EvictionRequests
 	wanted.ControlPlaneOnly = wanted.ControlPlaneOnly || f.ControlPlaneOnly
 }
 

@@ -61,7 +61,7 @@ func shapes(t *testing.T) map[string]shape.Shape {
 	all := map[string]shape.Options{
 		"usual":              {Name: "golden"},
 		"ha":                 {Name: "golden", HA: true, Zones: []string{"a"}, NodesPerZone: []int{1}},
-		"control-plane-only": {Name: "golden", ControlPlaneOnly: true},
+		"control-plane-only": {Name: "golden", ControlPlaneOnly: true, EvictionRequests: true},
 		"large":              {Name: "golden", FakeNodes: 5000, SingleStack: true, Proxy: "none"},
 		"only-ha":            {Name: "golden", ControlPlaneOnly: true, HA: true},
 	}

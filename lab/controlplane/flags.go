@@ -81,6 +81,9 @@ func (f flags) apiServer(index int) []string {
 		"--default-not-ready-toleration-seconds=" + tolerate,
 		"--default-unreachable-toleration-seconds=" + tolerate,
 	}
+	if f.shape.EvictionRequests {
+		args = append(args, "--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true")
+	}
 	if f.shape.ControlPlaneOnly {
 		// A loopback address cannot be an endpoint of the Service "kubernetes".
 		args = append(args, "--endpoint-reconciler-type=none")

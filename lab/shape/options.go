@@ -26,6 +26,7 @@ type Options struct {
 	ControlPlaneOnly bool
 	FakeNodes        int
 	SingleStack      bool
+	EvictionRequests bool
 }
 
 // FromOptions returns the shape that options describe.
@@ -40,6 +41,7 @@ func FromOptions(o Options) (Shape, error) {
 		ControlPlaneOnly:   o.ControlPlaneOnly,
 		FakeNodes:          o.FakeNodes,
 		SingleStack:        o.SingleStack,
+		EvictionRequests:   o.EvictionRequests,
 	}
 	labels, err := parseLabels(o.NodeLabels)
 	if err != nil {

@@ -35,8 +35,11 @@ type Shape struct {
 	// are spread over the zones.
 	FakeNodes int `json:"fakeNodes,omitempty"`
 	// SingleStack omits IPv6.
-	SingleStack bool   `json:"singleStack,omitempty"`
-	Timing      Timing `json:"timing,omitzero"`
+	SingleStack bool `json:"singleStack,omitempty"`
+	// EvictionRequests has the API server serve that alpha API, which the oldest supported
+	// release does not know.
+	EvictionRequests bool   `json:"evictionRequests,omitempty"`
+	Timing           Timing `json:"timing,omitzero"`
 }
 
 // Zone is a zone of the lab with its nodes.

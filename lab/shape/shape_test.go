@@ -224,6 +224,7 @@ func draw(t *rapid.T) shape.Shape {
 		NodesPerZone:       []int{rapid.IntRange(0, 5).Draw(t, "nodes")},
 		FakeNodes:          rapid.IntRange(0, 9).Draw(t, "fake"),
 		SingleStack:        rapid.Bool().Draw(t, "single"),
+		EvictionRequests:   rapid.Bool().Draw(t, "requests"),
 		HA:                 rapid.Bool().Draw(t, "ha"),
 		CrossRegionLatency: time.Duration(rapid.IntRange(0, 1e9).Draw(t, "latency")),
 	}

@@ -27,6 +27,8 @@ type Shape struct {
 	Zones       []string
 	SingleStack bool // without IPv6
 	FakeNodes   int  // nodes whose pods are ready at once, and run nothing
+	// EvictionRequests has the API server serve them.
+	EvictionRequests bool
 }
 
 // ControlPlane belongs to a test or subtest.
@@ -48,6 +50,9 @@ func Start(t testing.TB, s Shape) ControlPlane {
 	}
 	l := lab{program: program, name: fmt.Sprintf("%s-%d", s.Name, os.Getpid()), folder: t.TempDir()}
 	up := []string{"up", "--control-plane-only", "--vicinity=false", fmt.Sprintf("--single-stack=%t", s.SingleStack)}
+	if s.EvictionRequests {
+		up = append(up, "--eviction-requests")
+	}
 	if s.FakeNodes > 0 {
 		up = append(up, fmt.Sprintf("--fake-nodes=%d", s.FakeNodes))
 	}
