@@ -1,21 +1,258 @@
 package coverage
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
+// Reasons of the conditions Valid and Satisfiable, the most severe first.
+const (
+	ReasonInvalid        = "Invalid"        // the spec makes no sense
+	ReasonNoNodes        = "NoNodes"        // no node is covered
+	ReasonBlocked        = "Blocked"        // some pods can never be evicted
+	ReasonNodeWithoutKey = "NodeWithoutKey" // pods are on nodes that are in no domain
+	ReasonSatisfiable    = "Satisfiable"
+	ReasonValid          = "Valid"
+)
+
+// Finding is something about a budget that people should know.
+type Finding struct {
+	Reason  string
+	Message string
+	// Note says that nothing is wrong with the budget.
+	Note bool
+}
+
 // Problems are the conditions Valid and Satisfiable of a budget, without times.
 func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condition {
-	valid := metav1.Condition{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation, Reason: "Valid"}
-	if s.Budget.Invalid != "" {
-		valid.Status, valid.Reason, valid.Message = metav1.ConditionFalse, "Invalid", s.Budget.Invalid
+	valid := metav1.Condition{
+		Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
+		Reason: ReasonValid, Message: "The spec can be followed.",
 	}
-	satisfiable := metav1.Condition{Type: v1alpha1.ConditionSatisfiable, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation, Reason: "Satisfiable"}
-	if len(m.Blocked) > 0 {
-		satisfiable.Status, satisfiable.Reason = metav1.ConditionFalse, "Blocked"
+	satisfiable := metav1.Condition{
+		Type: v1alpha1.ConditionSatisfiable, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
+		Reason: ReasonSatisfiable, Message: "Every domain can spare a pod while all are healthy.",
+	}
+	if s.Budget.Invalid != "" {
+		valid.Status, valid.Reason = metav1.ConditionFalse, ReasonInvalid
+		valid.Message = limited(s.Budget.Invalid + ". Until it is corrected no pod that the selector matches may be evicted.")
+		satisfiable.Status, satisfiable.Reason, satisfiable.Message = metav1.ConditionUnknown, ReasonInvalid, "The spec cannot be followed."
+		return []metav1.Condition{valid, satisfiable}
+	}
+	var said []string
+	for _, found := range Findings(w, s, m) {
+		if !found.Note && satisfiable.Status == metav1.ConditionTrue {
+			satisfiable.Status, satisfiable.Reason = metav1.ConditionFalse, found.Reason
+		}
+		said = append(said, found.Message)
+	}
+	if len(said) > 0 {
+		satisfiable.Message = limited(strings.Join(said, " "))
 	}
 	return []metav1.Condition{valid, satisfiable}
+}
+
+// limited is a message as long as a condition may have.
+func limited(message string) string {
+	const most = 32768
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most-3], "") + "..."
+}
+
+// Findings are about a budget that is valid, in full sentences: the most severe first, notes last.
+func Findings(w World, s disruption.State, m disruption.Measures) []Finding {
+	f := finder{world: w, state: s, measures: m}
+	f.term = termOf(w.Budget)
+	f.noNodes()
+	f.blocked()
+	f.uncovered()
+	f.owners()
+	return f.found
+}
+
+func termOf(tdb *v1alpha1.TopologyDisruptionBudget) *Term {
+	_, term := BudgetOf(tdb)
+	return term
+}
+
+type finder struct {
+	world    World
+	state    disruption.State
+	measures disruption.Measures
+	term     *Term
+	found    []Finding
+}
+
+func (f *finder) add(reason, format string, args ...any) {
+	f.found = append(f.found, Finding{Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+func (f *finder) note(format string, args ...any) {
+	f.found = append(f.found, Finding{Reason: ReasonSatisfiable, Message: fmt.Sprintf(format, args...), Note: true})
+}
+
+// noNodes is about a term that leaves all nodes out.
+func (f *finder) noNodes() {
+	if f.term.All() || len(f.world.Nodes) == 0 {
+		return
+	}
+	without := map[string]int{}
+	for _, node := range f.world.Nodes {
+		if _, covered := f.term.Domain(node.Labels); covered {
+			return
+		}
+		for _, key := range f.term.Missing(node.Labels) {
+			without[key]++
+		}
+	}
+	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", counted(len(f.world.Nodes), "node"))
+	for _, key := range slices.Sorted(maps.Keys(without)) {
+		message += fmt.Sprintf(" %s without the label %s.", counted(without[key], "node is", "nodes are"), key)
+	}
+	f.add(ReasonNoNodes, "%s", message)
+}
+
+// blocked is about pods that may never be evicted, even if all are healthy.
+func (f *finder) blocked() {
+	b := f.state.Budget
+	for _, limit := range []struct {
+		name string
+		none bool
+	}{
+		{"maxUnavailable", isNone(b.MaxUnavailable)},
+		{"maxUnavailableTotal", isNone(b.MaxTotal)},
+		{"maxUnavailableDomains", b.MaxDomains != nil && *b.MaxDomains == 0},
+	} {
+		if limit.none {
+			f.add(ReasonBlocked, "spec.%s is 0: no healthy pod may ever be evicted.", limit.name)
+			return
+		}
+	}
+	if len(f.measures.Blocked) == 0 {
+		return
+	}
+	there := map[place]int{}
+	for i := range f.state.Pods {
+		if pod := &f.state.Pods[i]; pod.Place == disruption.Covered && !pod.Finished {
+			there[place{pod.Group, pod.Domain}]++
+		}
+	}
+	var said []string
+	for _, m := range f.measures.Blocked {
+		said = append(said, fmt.Sprintf("%shas %s and must keep %d", f.name(m.Group, m.Domain), counted(there[place{m.Group, m.Domain}], "pod"), m.Desired))
+	}
+	f.add(ReasonBlocked, "No healthy pod may ever be evicted where the budget wants as many as there are: %s. %s", listed(said), f.advice())
+}
+
+// place is a domain of a group.
+type place struct{ group, domain string }
+
+func (f *finder) name(group, domain string) string {
+	name := ""
+	if f.world.Budget.Spec.GroupBy != "" {
+		name = fmt.Sprintf("group %q ", group)
+	}
+	if len(f.term.keys) > 0 {
+		name += fmt.Sprintf("domain %q ", domain)
+	}
+	if name == "" {
+		return "the budget "
+	}
+	return name
+}
+
+// advice says what to do about domains that are blocked.
+func (f *finder) advice() string {
+	if f.state.Budget.MinAvailable != nil && len(f.state.Domains) > 1 {
+		return fmt.Sprintf("spec.minAvailable is of an even share, %d pods in %s; lower it, spread the pods evenly or use spec.maxUnavailable.",
+			f.measures.Expected, counted(len(f.state.Domains), "domain"))
+	}
+	return "Change the limit, or have more replicas."
+}
+
+func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }
+
+// uncovered is about pods that stand where the budget does not hold.
+func (f *finder) uncovered() {
+	if f.term.All() {
+		return
+	}
+	selector := Selector(f.world.Budget)
+	lacking, lackingNodes, keys := 0, map[string]bool{}, map[string]bool{}
+	outside := 0
+	for _, pod := range f.world.Pods {
+		node := f.world.Nodes[pod.Spec.NodeName]
+		if node == nil || isFinished(pod) || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if _, covered := f.term.Domain(node.Labels); covered {
+			continue
+		}
+		missing := f.term.Missing(node.Labels)
+		if len(missing) == 0 {
+			outside++
+			continue
+		}
+		lacking++
+		lackingNodes[node.Name] = true
+		for _, key := range missing {
+			keys[key] = true
+		}
+	}
+	if lacking > 0 {
+		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", counted(lacking, "pod is", "pods are"),
+			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), listed(slices.Sorted(maps.Keys(lackingNodes))))
+	}
+	if outside > 0 {
+		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", counted(outside, "pod is", "pods are"))
+	}
+}
+
+// owners is about owners that say no number of replicas.
+func (f *finder) owners() {
+	known, selector, ids := workloadsByUID(f.world.Workloads), Selector(f.world.Budget), map[string]bool{}
+	for _, pod := range f.world.Pods {
+		ref := controllerOf(pod)
+		if ref == nil || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if owner := known[ref.UID]; owner != nil && owner.AsIs {
+			ids[ref.ID()] = true
+		}
+	}
+	if len(ids) > 0 {
+		f.note("The pods of %s are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
+			listed(slices.Sorted(maps.Keys(ids))))
+	}
+}
+
+// counted is a number with what it counts: with two forms if the plural is not made by an s.
+func counted(n int, forms ...string) string {
+	form := forms[0]
+	if n != 1 {
+		form = forms[len(forms)-1]
+		if len(forms) == 1 {
+			form += "s"
+		}
+	}
+	return fmt.Sprintf("%d %s", n, form)
+}
+
+// listed are a few names, and how many more there are.
+func listed(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

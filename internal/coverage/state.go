@@ -2,7 +2,6 @@ package coverage
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +20,7 @@ func StateOf(w World) disruption.State {
 	places := newPlaces(term, w.Nodes)
 	for _, owner := range owners.found {
 		for _, template := range owner.templates {
-			places.canHold(&template.Spec)
+			places.use(&template.Spec)
 		}
 	}
 	pods := make([]disruption.Pod, 0, len(w.Pods))
@@ -83,48 +82,4 @@ func readiness(pod *corev1.Pod) (ready bool, since time.Time) {
 		}
 	}
 	return false, time.Time{}
-}
-
-// places says where the pods of a budget are and can be.
-type places struct {
-	term  *Term
-	nodes map[string]*corev1.Node
-	// covered are the nodes whose pods are covered, by domain.
-	covered map[string][]*corev1.Node
-	used    map[string]bool // domains that can hold or do hold a pod
-}
-
-func newPlaces(term *Term, nodes map[string]*corev1.Node) *places {
-	p := &places{term: term, nodes: nodes, covered: map[string][]*corev1.Node{}, used: map[string]bool{}}
-	for _, node := range nodes {
-		if domain, covered := term.Domain(node.Labels); covered {
-			p.covered[domain] = append(p.covered[domain], node)
-		}
-	}
-	return p
-}
-
-func (p *places) canHold(*corev1.PodSpec) {}
-
-func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
-	node := p.nodes[pod.Spec.NodeName]
-	switch {
-	case pod.Spec.NodeName == "":
-	case node == nil && p.term.All():
-		read.Place = disruption.Covered
-	case node != nil:
-		if domain, covered := p.term.Domain(node.Labels); covered {
-			read.Place, read.Domain = disruption.Covered, domain
-			p.used[domain] = true
-		} else {
-			read.Place = disruption.Uncovered
-		}
-	}
-}
-
-func (p *places) domains() []string {
-	if len(p.term.keys) == 0 {
-		return []string{""}
-	}
-	return slices.Sorted(maps.Keys(p.covered))
 }

@@ -21,8 +21,8 @@ type World struct {
 	Pods []*corev1.Pod
 	// Nodes are all of the cluster by name.
 	Nodes map[string]*corev1.Node
-	// Workloads are all Deployments, ReplicaSets, StatefulSets, DaemonSets and
-	// ReplicationControllers of the namespace, and what was found of OwnerRefs.
+	// Workloads are all Deployments, ReplicaSets, StatefulSets and DaemonSets of the
+	// namespace, and what was found of OwnerRefs.
 	Workloads []Workload
 	// Units are the sets of pods that can only be disrupted together, by the names of their
 	// PodGroups, see Units.
@@ -111,11 +111,6 @@ func OfDaemonSet(d *appsv1.DaemonSet) Workload {
 	w := workload(d, appsv1.SchemeGroupVersion, "DaemonSet", &d.Status.DesiredNumberScheduled, &d.Spec.Template)
 	w.DeletesDirectly = d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType
 	return w
-}
-
-// OfReplicationController reads a ReplicationController.
-func OfReplicationController(r *corev1.ReplicationController) Workload {
-	return workload(r, corev1.SchemeGroupVersion, "ReplicationController", r.Spec.Replicas, r.Spec.Template)
 }
 
 // OfScale is an object of any kind that has a subresource scale, which asks for so many replicas.

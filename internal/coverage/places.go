@@ -1,0 +1,221 @@
+package coverage
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+// places says where the pods of a budget are, and where they can be.
+type places struct {
+	term  *Term
+	nodes map[string]*corev1.Node
+	// covered are the nodes whose pods are covered, by domain, and uncovered the others.
+	covered   map[string][]*corev1.Node
+	uncovered []*corev1.Node
+	// used are the domains that hold a pod or can hold one, and pods says that there was one.
+	used map[string]bool
+	pods bool
+	// reaches are by what pods ask of nodes.
+	reaches map[string]reach
+}
+
+// reach is where a pod can be.
+type reach struct {
+	domains   []string
+	uncovered bool
+}
+
+func newPlaces(term *Term, nodes map[string]*corev1.Node) *places {
+	p := &places{term: term, nodes: nodes, covered: map[string][]*corev1.Node{}, used: map[string]bool{}, reaches: map[string]reach{}}
+	if term.All() {
+		return p // nodes do not matter
+	}
+	for _, node := range nodes {
+		if domain, covered := term.Domain(node.Labels); covered {
+			p.covered[domain] = append(p.covered[domain], node)
+		} else {
+			p.uncovered = append(p.uncovered, node)
+		}
+	}
+	return p
+}
+
+// domains are those that the pods can be in or are in. Without any pods they are all.
+func (p *places) domains() []string {
+	if len(p.term.keys) == 0 {
+		return []string{""}
+	}
+	if !p.pods {
+		p.use(&corev1.PodSpec{})
+	}
+	return slices.Sorted(maps.Keys(p.used))
+}
+
+// use has the domains used that pods can be in.
+func (p *places) use(spec *corev1.PodSpec) {
+	if p.term.All() {
+		return
+	}
+	p.pods = true
+	for _, domain := range p.reach(spec).domains {
+		p.used[domain] = true
+	}
+}
+
+// place says where a pod is. One that has no node yet is placed where it can only be. One
+// whose node is not known counts as one without a node: what it would be missing from is not
+// known either, and it may come from a cache that is older than that of pods.
+func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
+	if !read.Finished {
+		p.use(&pod.Spec)
+	}
+	node := p.nodes[pod.Spec.NodeName]
+	switch {
+	case p.term.All():
+		if pod.Spec.NodeName != "" {
+			read.Place = disruption.Covered
+		}
+	case node != nil:
+		domain, covered := p.term.Domain(node.Labels)
+		if !covered {
+			read.Place = disruption.Uncovered
+			return
+		}
+		read.Place, read.Domain = disruption.Covered, domain
+		if !read.Finished {
+			p.used[domain] = true
+		}
+	case pod.Spec.NodeName != "":
+		read.Ready = false
+	case asksOfNodes(&pod.Spec):
+		switch can := p.reach(&pod.Spec); {
+		case len(can.domains) == 0 && can.uncovered:
+			read.Place = disruption.Uncovered
+		case len(can.domains) == 1 && !can.uncovered:
+			read.Place, read.Domain = disruption.Covered, can.domains[0]
+		}
+	}
+}
+
+// reach is where a pod can be by its node selector and its required node affinity. Taints do
+// not count, since drainers use them for a while, but for those of the control plane: a node
+// with one is only for pods that no other node suits.
+func (p *places) reach(spec *corev1.PodSpec) reach {
+	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+	suits := func(node *corev1.Node) bool {
+		matches, err := affinity.Match(node)
+		return matches && err == nil
+	}
+	if names := namedNodes(spec); names != nil {
+		return p.reachOf(names, suits)
+	}
+	key := asked(spec)
+	known, found := p.reaches[key]
+	if !found {
+		known = p.search(func(node *corev1.Node) bool { return !isControlPlane(node) && suits(node) })
+		if len(known.domains) == 0 && !known.uncovered {
+			known = p.search(suits)
+		}
+		p.reaches[key] = known
+	}
+	return known
+}
+
+// search finds what has a node that suits.
+func (p *places) search(suits func(*corev1.Node) bool) reach {
+	found := reach{uncovered: slices.ContainsFunc(p.uncovered, suits)}
+	for domain, nodes := range p.covered {
+		if slices.ContainsFunc(nodes, suits) {
+			found.domains = append(found.domains, domain)
+		}
+	}
+	return found
+}
+
+// reachOf is the reach of a pod that is for some nodes by their names.
+func (p *places) reachOf(names []string, suits func(*corev1.Node) bool) reach {
+	var found reach
+	for _, name := range names {
+		node := p.nodes[name]
+		if node == nil || !suits(node) {
+			continue
+		}
+		domain, covered := p.term.Domain(node.Labels)
+		if !covered {
+			found.uncovered = true
+		} else if !slices.Contains(found.domains, domain) {
+			found.domains = append(found.domains, domain)
+		}
+	}
+	return found
+}
+
+// isControlPlane reports whether a node is kept for the control plane.
+func isControlPlane(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return (taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster) && taint.Effect != corev1.TaintEffectPreferNoSchedule
+	})
+}
+
+func requiredTerms(spec *corev1.PodSpec) []corev1.NodeSelectorTerm {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+func asksOfNodes(spec *corev1.PodSpec) bool {
+	return len(spec.NodeSelector) > 0 || len(requiredTerms(spec)) > 0
+}
+
+// namedNodes are the names of the nodes that a pod is for, as those of DaemonSets are for one
+// each, nil if it does not name any.
+func namedNodes(spec *corev1.PodSpec) []string {
+	var names []string
+	for _, term := range requiredTerms(spec) {
+		named := false
+		for _, field := range term.MatchFields {
+			if field.Key == "metadata.name" && field.Operator == corev1.NodeSelectorOpIn {
+				names, named = append(names, field.Values...), true
+			}
+		}
+		if !named {
+			return nil
+		}
+	}
+	return names
+}
+
+// asked is what a pod asks of nodes, as a text that is the same for the same.
+func asked(spec *corev1.PodSpec) string {
+	if !asksOfNodes(spec) {
+		return ""
+	}
+	var text strings.Builder
+	text.WriteString(labels.Set(spec.NodeSelector).String())
+	write := func(requirements []corev1.NodeSelectorRequirement) {
+		for i := range requirements {
+			r := &requirements[i]
+			text.WriteString(strconv.Quote(r.Key) + string(r.Operator))
+			for _, value := range r.Values {
+				text.WriteString(strconv.Quote(value))
+			}
+		}
+	}
+	for _, term := range requiredTerms(spec) {
+		text.WriteString("|")
+		write(term.MatchExpressions)
+		text.WriteString("&")
+		write(term.MatchFields)
+	}
+	return text.String()
+}
