@@ -205,6 +205,13 @@ type Reservation struct {
 
 	// expires is when the reservation ends if the pod has not gone.
 	Expires metav1.Time `json:"expires"`
+
+	// holder is the request that made the reservation, and gives it up if it is
+	// refused elsewhere. It is empty once another request for the same pod was
+	// admitted by it.
+	//
+	// +optional
+	Holder string `json:"holder,omitempty"`
 }
 
 // Conditions of a TopologyDisruptionBudget.
