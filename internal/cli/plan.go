@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -200,22 +198,8 @@ func (f *planFlags) algorithmsFor(delivery allocate.Delivery) (chosen []allocate
 
 // read reads all files and checks that there is what a plan needs.
 func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manifest.Set) error {
-	if len(f.files) == 0 {
-		return command.UsageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")
-	}
-	for i, name := range f.files {
-		var err error
-		if name == "-" {
-			if slices.Contains(f.files[:i], name) {
-				return command.UsageErrorf("-f - is given twice; standard input can be read once")
-			}
-			err = manifests.Read("standard input", interruptible(ctx, stdin))
-		} else {
-			err = readManifests(name, manifests)
-		}
-		if err != nil {
-			return err
-		}
+	if err := readFiles(ctx, stdin, f.files, manifests.Read); err != nil {
+		return err
 	}
 	switch {
 	case len(manifests.Nodes) == 0:
@@ -226,44 +210,6 @@ func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manife
 		return errors.New(`neither EndpointSlices nor Pods are in the manifests, so the endpoints are unknown; "kubectl get endpointslices -A -o yaml" prints them`)
 	}
 	return nil
-}
-
-// readManifests reads a file, or the files of a directory that look like manifests.
-func readManifests(name string, manifests *manifest.Set) error {
-	info, err := os.Stat(name)
-	if err != nil {
-		return fmt.Errorf("reading manifests: %w", err)
-	}
-	if !info.IsDir() {
-		return readManifest(name, manifests)
-	}
-	entries, err := os.ReadDir(name)
-	if err != nil {
-		return fmt.Errorf("reading manifests: %w", err)
-	}
-	found := false
-	for _, entry := range entries {
-		if entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
-			continue
-		}
-		found = true
-		if err := readManifest(filepath.Join(name, entry.Name()), manifests); err != nil {
-			return err
-		}
-	}
-	if !found {
-		return fmt.Errorf("reading manifests: directory %s has no .yaml, .yml or .json file", name)
-	}
-	return nil
-}
-
-func readManifest(name string, manifests *manifest.Set) (err error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return fmt.Errorf("reading manifests: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return manifests.Read(name, file)
 }
 
 // chooseServices are the Services of the namespace that the names ask for, in the

@@ -73,6 +73,7 @@ its own. The other commands need none.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.AddCommand(
+		newConvertCommand(s),
 		newExplainCommand(s, connect, thisMachine()),
 		newLabCommand(replace),
 		newPlanCommand(s),

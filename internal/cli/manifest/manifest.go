@@ -1,11 +1,9 @@
-// Package manifest reads the objects of a cluster that say where traffic can go from
-// files in YAML or JSON, and says where in which file a mistake is.
+// Package manifest reads the objects of a cluster from files in YAML or JSON, and says where in
+// which file a mistake is. A Set has those that say where traffic can go.
 package manifest
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,55 +55,11 @@ func NewSet() (*Set, error) {
 	}, nil
 }
 
-// Error says where in which file something cannot be read.
-type Error struct {
-	File string
-	// Document counts the documents of the file that are not empty, from 1.
-	Document int
-	// Line is where in the file the mistake is or, if that is not known, where the
-	// document starts.
-	Line int
-	// Object is the kind and name of the object, as far as they are known.
-	Object string
-	Err    error
-}
-
-func (e *Error) Error() string {
-	where := fmt.Sprintf("%s: document %d, line %d", e.File, e.Document, e.Line)
-	if e.Object != "" {
-		where += ": " + e.Object
-	}
-	return where + ": " + e.Err.Error()
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
 // Read adds the objects in YAML or JSON, of one or many documents. An object that
 // was read before is replaced. Of lists, as kubectl prints them, the items are read.
 // The error is an Error unless reading itself fails.
 func (m *Set) Read(file string, from io.Reader) error {
-	data, err := io.ReadAll(from)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", file, err)
-	}
-	number := 0
-	for _, part := range splitDocuments(data) {
-		documents, err := part.values()
-		for _, document := range documents {
-			number++
-			if object, err := m.add(document.json, metav1.TypeMeta{}); err != nil {
-				return &Error{file, number, document.line, object, err}
-			}
-		}
-		if err != nil {
-			var failure *syntaxError
-			if !errors.As(err, &failure) {
-				return fmt.Errorf("reading %s: %w", file, err)
-			}
-			return &Error{file, number + 1, failure.line, "", failure.err}
-		}
-	}
-	return nil
+	return Walk(file, from, m.add)
 }
 
 // The kinds of policies.
@@ -114,100 +68,21 @@ const (
 	kindClusterPolicy = "ClusterRoutingPolicy"
 )
 
-// identity is what every object has.
-type identity struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
-	} `json:"metadata"`
-}
-
-// String is for messages.
-func (i identity) String() string {
-	name := i.Metadata.Name
-	if i.Metadata.Namespace != "" {
-		name = i.Metadata.Namespace + "/" + name
+// add keeps an object of a kind that matters.
+func (m *Set) add(o Object) error {
+	if !read(o.Kind) {
+		m.ignored[ignoredName(o.Kind)]++
+		return nil
 	}
-	return strings.TrimSpace(i.Kind + " " + name)
-}
-
-// add reads one object. Items of a list that do not say what they are have the type
-// that the list implies. With an error comes the object it is about.
-func (m *Set) add(raw json.RawMessage, implied metav1.TypeMeta) (object string, err error) {
-	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		return "", errors.New("not a Kubernetes object: it must be a map with apiVersion, kind and metadata")
-	}
-	var id identity
-	// What does not fit here does not fit the type below either, which says so in
-	// full; and of kinds that are ignored it does not matter.
-	idErr := json.Unmarshal(raw, &id)
-	if id.Kind == "" && id.APIVersion == "" {
-		id.TypeMeta = implied
-	}
-	switch {
-	case id.Kind == "" && idErr != nil:
-		return "", errors.New("not a Kubernetes object: apiVersion, kind and metadata.name must be strings")
-	case id.Kind == "":
-		return id.String(), errors.New("kind is missing; each document must be a Kubernetes object")
-	case id.APIVersion == "":
-		return id.String(), errors.New("apiVersion is missing; each document must be a Kubernetes object")
-	}
-	if items, found, err := itemsOf(id, raw); err != nil || found {
-		if err != nil {
-			return id.String(), err
-		}
-		return m.addItems(id, items)
-	}
-	gvk := id.GroupVersionKind()
-	if !read(gvk) {
-		m.ignored[ignoredName(gvk)]++
-		return "", nil
-	}
-	decoded, _, err := m.decoder.Decode(raw, &gvk, nil)
+	decoded, _, err := m.decoder.Decode(o.JSON, &o.Kind, nil)
 	if err != nil {
-		return id.String(), err
+		return err
 	}
-	if id.Metadata.Name == "" {
-		return id.String(), errors.New("metadata.name is missing")
+	if o.name == "" {
+		return errors.New("metadata.name is missing")
 	}
 	m.keep(decoded)
-	return "", nil
-}
-
-// itemsOf finds the items if the object is a list.
-func itemsOf(id identity, raw json.RawMessage) (items []json.RawMessage, found bool, err error) {
-	if !strings.HasSuffix(id.Kind, "List") {
-		return nil, false, nil
-	}
-	var list struct {
-		Items json.RawMessage `json:"items"`
-	}
-	if err := json.Unmarshal(raw, &list); err != nil || len(list.Items) == 0 {
-		return nil, id.Kind == "List", err
-	}
-	// An empty list may be null.
-	if err := json.Unmarshal(list.Items, &items); err != nil {
-		return nil, true, errors.New("items must be a list of objects")
-	}
-	return items, true, nil
-}
-
-func (m *Set) addItems(list identity, items []json.RawMessage) (object string, err error) {
-	var implied metav1.TypeMeta
-	if kind := strings.TrimSuffix(list.Kind, "List"); kind != "" {
-		implied = metav1.TypeMeta{APIVersion: list.APIVersion, Kind: kind}
-	}
-	for i, item := range items {
-		if object, err := m.add(item, implied); err != nil {
-			where := fmt.Sprintf("item %d of %s", i+1, list.Kind)
-			if object != "" {
-				where += ": " + object
-			}
-			return where, err
-		}
-	}
-	return "", nil
+	return nil
 }
 
 // read reports whether objects of the kind matter.

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/cli/manifest"
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/convert"
+)
+
+type convertFlags struct {
+	files   []string
+	zoneKey string
+	groupBy string
+	strict  bool
+	output  string
+}
+
+func newConvertCommand(s command.Streams) *cobra.Command {
+	var f convertFlags
+	cmd := &cobra.Command{
+		Use:   "convert -f FILE",
+		Short: "Make TopologyDisruptionBudgets of other kinds of budgets",
+		Long: `Convert reads budgets and prints the TopologyDisruptionBudgets that mean the same, with
+comments where they differ: "allows more" is about evictions that the original refuses,
+"refuses more" about those that it lets through, and "assumes" about what it cannot know.
+
+It reads PodDisruptionBudgets of Kubernetes, ZoneAwarePodDisruptionBudgets of Grafana's
+rollout-operator and ZoneDisruptionBudgets of AWS' zone-aware controllers, in YAML or JSON,
+of one or many documents or lists, as kubectl prints them. It passes over other kinds, and
+says so. It needs no cluster and changes nothing.
+
+What has no equivalent is not printed: a message says for which field and what to do, all
+other budgets are printed, and the exit code is 1. With --strict that is so too for budgets
+that allow more or assume something.`,
+		Example: `  kubectl get pdb,zpdb,zdb -A -o yaml | vicinity convert -f - > budgets.yaml
+  vicinity convert -f zpdb.yaml --zone-key example.com/rack
+  vicinity convert -f pdb.yaml -o json | kubectl apply -f -`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
+	flags.StringVar(&f.zoneKey, "zone-key", "", "`KEY` of the label of nodes that says their zone (default topology.kubernetes.io/zone)")
+	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the label of pods that has what podNamePartitionRegex takes of their names (default apps.kubernetes.io/pod-index where that is the ordinal)")
+	flags.BoolVar(&f.strict, "strict", false, "leave out, as a failure, budgets that would allow more than the original or that assume something")
+	flags.StringVarP(&f.output, "output", "o", "yaml", "`FORMAT` of the output: yaml or json")
+	return cmd
+}
+
+func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
+	write, found := map[string]func(command.Streams, []*convert.Conversion) error{"yaml": writeConvertedYAML, "json": writeConvertedJSON}[f.output]
+	if !found {
+		return command.UsageErrorf("--output %q is unknown; it must be yaml or json", f.output)
+	}
+	for flag, key := range map[string]string{"zone-key": f.zoneKey, "group-by": f.groupBy} {
+		if reasons := validation.IsQualifiedName(key); key != "" && len(reasons) > 0 {
+			return command.UsageErrorf("--%s %q is no key of a label: %s", flag, key, reasons[0])
+		}
+	}
+	c := converter{flags: f, passed: map[string]int{}}
+	if err := readFiles(ctx, s.In, f.files, c.read); err != nil {
+		return err
+	}
+	if len(c.passed) > 0 {
+		var kinds []string
+		for _, kind := range slices.Sorted(maps.Keys(c.passed)) {
+			kinds = append(kinds, fmt.Sprintf("%s (%d)", kind, c.passed[kind]))
+		}
+		fmt.Fprintln(s.Err, "passed over: "+strings.Join(kinds, ", "))
+	}
+	for _, err := range c.failures {
+		fmt.Fprintln(s.Err, "not converted: "+command.OneLine(err))
+	}
+	if len(c.made) > 0 {
+		if err := write(s, c.made); err != nil {
+			return err
+		}
+	}
+	switch n := int64(len(c.failures)); {
+	case n > 0:
+		return fmt.Errorf("%s not converted", count(n, "budget was", "budgets were"))
+	case len(c.made) == 0:
+		return errors.New("no budget is in the manifests; convert reads " + convert.Kinds)
+	}
+	return nil
+}
+
+// converter converts the budgets of files, and goes on after one that it cannot convert.
+type converter struct {
+	flags    *convertFlags
+	made     []*convert.Conversion
+	failures []error
+	passed   map[string]int // objects by kind
+}
+
+func (c *converter) read(name string, from io.Reader) error {
+	return manifest.Walk(name, from, func(o manifest.Object) error {
+		if !convert.Is(o.Kind) {
+			c.passed[o.Kind.Kind+" of "+o.Kind.GroupVersion().String()]++
+			return nil
+		}
+		made, err := convert.Convert(o.Kind, o.JSON, convert.Options{ZoneKey: c.flags.zoneKey, GroupBy: c.flags.groupBy})
+		switch {
+		case err != nil:
+			c.failures = append(c.failures, o.Wrong(err))
+		case c.flags.strict && made.IsWeaker():
+			c.failures = append(c.failures, o.Wrong(fmt.Errorf("--strict: %s", weaknesses(made))))
+		default:
+			c.made = append(c.made, made)
+		}
+		return nil
+	})
+}
+
+// weaknesses are the notes for which a strict conversion fails.
+func weaknesses(c *convert.Conversion) string {
+	var texts []string
+	for _, note := range c.Notes {
+		if note.IsWeaker() {
+			texts = append(texts, note.String())
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// writtenBudget is a TopologyDisruptionBudget as users write it: without a status.
+type writtenBudget struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        writtenMetadata                       `json:"metadata"`
+	Spec            v1alpha1.TopologyDisruptionBudgetSpec `json:"spec"`
+}
+
+type writtenMetadata struct {
+	Name        string            `json:"name"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+func written(b *v1alpha1.TopologyDisruptionBudget) writtenBudget {
+	return writtenBudget{b.TypeMeta, writtenMetadata{b.Name, b.Namespace, b.Labels, b.Annotations}, b.Spec}
+}
+
+// writeConvertedYAML writes documents with the notes as comments.
+func writeConvertedYAML(s command.Streams, made []*convert.Conversion) error {
+	p := page{w: s.Out}
+	for i, c := range made {
+		text, err := yaml.Marshal(written(c.Budget))
+		if err != nil {
+			return fmt.Errorf("writing YAML: %w", err)
+		}
+		if i > 0 {
+			p.printf("---\n")
+		}
+		p.printf("# From %s.\n", c.Source)
+		for _, note := range c.Notes {
+			p.printf("# %s.\n", strings.TrimSuffix(note.String(), "."))
+		}
+		p.printf("%s", text)
+	}
+	return p.err
+}
+
+// writeConvertedJSON writes a list, as kubectl does, and the notes beside it.
+func writeConvertedJSON(s command.Streams, made []*convert.Conversion) error {
+	list := struct {
+		metav1.TypeMeta `json:",inline"`
+		Items           []writtenBudget `json:"items"`
+	}{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
+	for _, c := range made {
+		list.Items = append(list.Items, written(c.Budget))
+		for _, note := range c.Notes {
+			fmt.Fprintf(s.Err, "%s: %s\n", c.Source, note)
+		}
+	}
+	return encodeJSON(s.Out, list)
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// budgets are of all kinds that are converted, one of them in a list and without its kind,
+// and other objects.
+const budgets = `apiVersion: policy/v1
+kind: PodDisruptionBudgetList
+items:
+- metadata: {name: web, namespace: shop}
+  spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+---
+apiVersion: zonecontrol.k8s.aws/v1
+kind: ZoneDisruptionBudget
+metadata: {name: queue, namespace: shop}
+spec: {maxUnavailable: 10%, selector: {matchLabels: {app: queue}}}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: rollout-operator.grafana.com/v1
+  kind: ZoneAwarePodDisruptionBudget
+  metadata: {name: ingester, namespace: mimir}
+  spec: {maxUnavailable: 2, selector: {matchLabels: {rollout-group: ingester}}}
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: web, namespace: shop}
+`
+
+const dryRunBudget = `---
+apiVersion: zonecontrol.k8s.aws/v1
+kind: ZoneDisruptionBudget
+metadata: {name: trial, namespace: shop}
+spec: {maxUnavailable: 1, dryRun: true, selector: {matchLabels: {app: trial}}}
+`
+
+func runConvert(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs strings.Builder
+	code = Main(t.Context(), append([]string{"convert"}, args...), strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestConvertGolden(t *testing.T) {
+	code, stdout, stderr := runConvert(t, budgets, "-f", "-")
+	if code != 0 || stderr != "passed over: Deployment of apps/v1 (1)\n" {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	compareGolden(t, "convert", "budgets.yaml", stdout)
+	for document := range strings.SplitSeq(stdout, "---\n") {
+		if err := yaml.UnmarshalStrict([]byte(document), &writtenBudget{}); err != nil {
+			t.Errorf("what is printed is no budget: %v\n%s", err, document)
+		}
+	}
+}
+
+func TestConvertPrintsAListInJSON(t *testing.T) {
+	code, stdout, stderr := runConvert(t, budgets, "-f", "-", "-o", "json")
+	var list struct {
+		Kind  string
+		Items []struct{ Kind, APIVersion string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != 0 {
+		t.Fatalf("code %d: %v\n%s", code, err, stderr)
+	}
+	if list.Kind != "List" || len(list.Items) != 3 || list.Items[0].Kind != "TopologyDisruptionBudget" {
+		t.Errorf("got %+v", list)
+	}
+	if want := "ZoneDisruptionBudget shop/queue: allows more: "; !strings.Contains(stderr, want) {
+		t.Errorf("the notes are not beside the list: want %q in %q", want, stderr)
+	}
+}
+
+// TestConvertGoesOnAfterWhatHasNoEquivalent has a budget that cannot be converted between
+// others, which are.
+func TestConvertGoesOnAfterWhatHasNoEquivalent(t *testing.T) {
+	code, stdout, stderr := runConvert(t, dryRunBudget+"---\n"+budgets, "-f", "-")
+	if code != 1 || strings.Count(stdout, "kind: TopologyDisruptionBudget") != 3 {
+		t.Errorf("code %d, printed\n%s", code, stdout)
+	}
+	for _, want := range []string{
+		"not converted: standard input: document 1, line 2: ZoneDisruptionBudget shop/trial: spec.dryRun: true has no equivalent",
+		"vicinity: 1 budget was not converted\n",
+	} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("want %q in %q", want, stderr)
+		}
+	}
+}
+
+func TestConvertStrictLeavesOutWhatAllowsMore(t *testing.T) {
+	code, stdout, stderr := runConvert(t, budgets, "-f", "-", "--strict")
+	if code != 1 || strings.Count(stdout, "kind: TopologyDisruptionBudget") != 1 {
+		t.Errorf("code %d, printed\n%s", code, stdout)
+	}
+	for _, want := range []string{
+		"ZoneDisruptionBudget shop/queue: --strict: allows more: ",
+		"item 1 of List: ZoneAwarePodDisruptionBudget mimir/ingester: --strict: assumes: ",
+		"vicinity: 2 budgets were not converted\n",
+	} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("want %q in %q", want, stderr)
+		}
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	const pdb = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\n"
+	for _, test := range []struct {
+		name, stdin, args, want string
+		code                    int
+	}{
+		{"no file", "", "", "no manifests are given", 2},
+		{"a format", "", "-f - -o table", `--output "table" is unknown; it must be yaml or json`, 2},
+		{"a zone key", "", "-f - --zone-key a/b/c", `--zone-key "a/b/c" is no key of a label`, 2},
+		{"a group key", "", "-f - --group-by -", `--group-by "-" is no key of a label`, 2},
+		{"no budget", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", "-f -", "no budget is in the manifests; convert reads PodDisruptionBudget (policy/v1", 1},
+		{"a field", pdb + "spec: {maxUnavailable: x}\n", "-f -", `standard input: document 1, line 1: PodDisruptionBudget web: spec.maxUnavailable: "x" is not allowed; it must be a number from 0, or a percentage`, 1},
+		{"no spec", pdb, "-f -", "spec is missing", 1},
+		{"no name", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nspec: {}\n", "-f -", "metadata.name is missing", 1},
+		{"no object", "- 1\n", "-f -", "not a Kubernetes object", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := runConvert(t, test.stdin, strings.Fields(test.args)...)
+			if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
+				t.Errorf("code %d, printed %q: %s", code, stdout, stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,175 @@
+package convert
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// inputs are the objects in testdata, as JSON, by the names of their files.
+func inputs(t testing.TB) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[file], err = yaml.YAMLToJSONStrict(text); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("found %d inputs", len(all))
+	}
+	return all
+}
+
+func kindOf(t testing.TB, object []byte) schema.GroupVersionKind {
+	t.Helper()
+	var of struct{ APIVersion, Kind string }
+	if err := json.Unmarshal(object, &of); err != nil {
+		t.Fatal(err)
+	}
+	return schema.FromAPIVersionAndKind(of.APIVersion, of.Kind)
+}
+
+// rendered is a conversion as the golden files have it: the spec, and what there is to say.
+func rendered(t testing.TB, object []byte, options Options) string {
+	t.Helper()
+	c, err := Convert(kindOf(t, object), object, options)
+	if err != nil {
+		return "error: " + err.Error() + "\n"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# From %s\n", c.Source)
+	for _, note := range c.Notes {
+		fmt.Fprintf(&b, "# %s\n", note)
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"name": c.Budget.Name, "namespace": c.Budget.Namespace, "labels": c.Budget.Labels, "annotations": c.Budget.Annotations, "spec": c.Budget.Spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Write(text)
+	return b.String()
+}
+
+func TestConvertGolden(t *testing.T) {
+	for file, object := range inputs(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			got := rendered(t, object, Options{})
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	objects := inputs(t)
+	if got := rendered(t, objects["testdata/zpdb-partition-label.yaml"], Options{GroupBy: "example.com/cache"}); !strings.Contains(got, "groupBy: example.com/cache") {
+		t.Errorf("a label in place of the names: got\n%s", got)
+	}
+	if got := rendered(t, objects["testdata/zpdb.yaml"], Options{ZoneKey: "example.com/rack"}); !strings.Contains(got, "key: example.com/rack") || !strings.Contains(got, "label example.com/rack of nodes") {
+		t.Errorf("another label of zones: got\n%s", got)
+	}
+}
+
+// TestOnlyWeakerConversionsAreWeaker has a budget of Kubernetes, which means exactly the same,
+// and one whose percentages are rounded in another way.
+func TestOnlyWeakerConversionsAreWeaker(t *testing.T) {
+	for file, want := range map[string]bool{"testdata/pdb.yaml": false, "testdata/zpdb-partition.yaml": false, "testdata/zpdb-percent.yaml": true, "testdata/zdb-number.yaml": true} {
+		object := inputs(t)[file]
+		c, err := Convert(kindOf(t, object), object, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.IsWeaker() != want {
+			t.Errorf("%s: weaker is %v, want %v: %v", file, c.IsWeaker(), want, c.Notes)
+		}
+	}
+}
+
+// TestOrdinalsAreWhatPodsHaveAsLabel compares the expressions that count as ordinals with
+// what they take of names of pods.
+func TestOrdinalsAreWhatPodsHaveAsLabel(t *testing.T) {
+	for text, want := range map[string]bool{
+		`[a-z\-]+-zone-[a-z]-([0-9]+)`: true,
+		`.*-(\d+)`:                     true,
+		`cache-([0-9]+)`:               true,
+		`.*([0-9]+)`:                   false, // of 12 only the 2
+		`.*-([0-9])`:                   false,
+		`.*-([0-9]*)`:                  false,
+		`.*-([1-9]+)`:                  false,
+		`([a-z]+)-.*`:                  false,
+		`cache-([0-9]+)-.*`:            false,
+		`([0-9]+)`:                     false,
+		`a-([0-9]+)|b-([0-9]+)`:        false,
+	} {
+		if got := isOrdinal(text, 1); got != want {
+			t.Errorf("%s is an ordinal: got %v, want %v", text, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{`[a-z\-]+-zone-[a-z]-([0-9]+)`, `.*-(\d+)`, `(?:[a-z]+-)*([0-9]+)`, `[a-z0-9-]+-([0-9]+)`, `([a-z]+)-[0-9]+`}).Draw(t, "expression")
+		if !isOrdinal(text, 1) {
+			return
+		}
+		set := rapid.StringMatching(`[a-z]+(-[a-z0-9]+){0,3}`).Draw(t, "StatefulSet")
+		ordinal := rapid.StringMatching(`0|[1-9][0-9]{0,3}`).Draw(t, "ordinal")
+		found := regexp.MustCompile("^" + text + "$").FindStringSubmatch(set + "-" + ordinal)
+		if found != nil && found[1] != ordinal {
+			t.Fatalf("%s takes %q of %s-%s", text, found[1], set, ordinal)
+		}
+	})
+}
+
+// FuzzConvert feeds anything of each kind. What converts must be a budget that makes sense.
+func FuzzConvert(f *testing.F) {
+	for _, object := range inputs(f) {
+		f.Add(object)
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		for kind := range kinds {
+			c, err := Convert(kind, object, Options{})
+			if err != nil {
+				if strings.ContainsAny(err.Error(), "\n\r") {
+					t.Errorf("the message has several lines: %q", err)
+				}
+				continue
+			}
+			spec := c.Budget.Spec
+			if c.Budget.Name == "" || (spec.MinAvailable == nil) == (spec.MaxUnavailable == nil) {
+				t.Errorf("%s: a budget without a name, or not with one of minAvailable and maxUnavailable: %+v", kind, c.Budget)
+			}
+		}
+	})
+}
