@@ -11,7 +11,14 @@
 //   - has seen the pods at least as new as the version that the budget names, since the
 //     reservations of pods that had gone by then are not listed any more,
 //   - stores what Decide says to reserve before it answers, with a write that fails if
-//     the stored budget changed meanwhile.
+//     the stored budget changed meanwhile,
+//   - raises the version that the budget names, with the same write, to that of the pods it
+//     has seen if it drops reservations of pods that have gone (Release), and to that of the
+//     pod if it reserves: who has not seen that pod yet would take it for one that has gone,
+//   - gives up no reservation but its own, and that only while no other request for the same
+//     pod was admitted by it (Reservation.Holder),
+//   - admits no eviction that takes longer than EvictionTime, by a clock that is less than
+//     ClockSkew off those of the others.
 //
 // Pods that go down by themselves are counted as soon as they are seen.
 package disruption
@@ -24,10 +31,24 @@ type Amount struct {
 	Percent bool
 }
 
+// Of is the number of pods in one of so many domains, of all that are expected. A percentage
+// is taken of the exact share of a domain and rounded up, as a PodDisruptionBudget rounds
+// minAvailable and maxUnavailable alike.
+func (a Amount) Of(expected, domains int) int {
+	if !a.Percent {
+		return a.Value
+	}
+	whole := 100 * max(1, domains)
+	return (a.Value*expected + whole - 1) / whole
+}
+
 // Budget is what is allowed. Exactly one of MinAvailable and MaxUnavailable is given. Each
 // group of pods has the budget for itself.
 type Budget struct {
 	Name string // namespace/name
+	// Keys are the labels of nodes whose values are a domain, in their order. They are for
+	// people only.
+	Keys []string
 	// MinAvailable and MaxUnavailable are for each domain.
 	MinAvailable, MaxUnavailable *Amount
 	MaxTotal                     *Amount // of pods that are down, in all domains
@@ -58,6 +79,14 @@ type State struct {
 	// Pods are all that the selector matches, in the order of their names.
 	Pods         []Pod
 	Reservations []Reservation
+	// Disturbed are the domains that were disturbed when the stored status was written. Among
+	// those that could lack a pod, they are the ones that do.
+	Disturbed []DomainKey
+}
+
+// DomainKey names a domain of a group.
+type DomainKey struct {
+	Group, Domain string
 }
 
 // Owner asks for pods. A pod without an owner here is expected as it is.
@@ -86,8 +115,11 @@ type Pod struct {
 	Owner     string // ID of the Owner, empty if none is known
 	Group     string
 	Place     Place
-	Domain    string
-	// Unit, if not empty, is a set of pods that can only be disrupted together, and counts as one pod.
+	// Domain is that of the pod's node or, if it is not scheduled yet, the only one where it
+	// can be; empty if there are several.
+	Domain string
+	// Unit, if not empty, is a set of pods that can only be disrupted together. In each
+	// domain that has pods of it, it counts as one pod.
 	Unit string
 
 	Pending     bool // not running yet
@@ -97,96 +129,5 @@ type Pod struct {
 	ReadySince  time.Time
 }
 
-// Reservation is an eviction that was admitted.
-type Reservation struct {
-	UID, Pod string
-	Expires  time.Time
-}
-
-// ReservationTime is how long an eviction that was admitted may take. It is longer than any
-// API server works on a request.
-const ReservationTime = 2 * time.Minute
-
-// Rule names what decided.
-type Rule string
-
-// The rules.
-const (
-	RuleNotCovered  Rule = "NotCovered"  // the pod is not the budget's
-	RuleGone        Rule = "Gone"        // the pod is pending, finished or terminating: nothing is lost
-	RuleReserved    Rule = "Reserved"    // admitted before
-	RuleBreakGlass  Rule = "BreakGlass"  // everything is let through for a while
-	RuleUnhealthy   Rule = "Unhealthy"   // the pod is down already, and the budget is kept without it
-	RuleWithin      Rule = "Within"      // the budget allows it
-	RuleInvalid     Rule = "Invalid"     // the budget makes no sense
-	RuleDomain      Rule = "Domain"      // the pod's domain has no more to spare
-	RuleTotal       Rule = "Total"       // too many are down in all domains
-	RuleDomains     Rule = "Domains"     // too many other domains are disturbed
-	RuleUnhealthyNo Rule = "UnhealthyNo" // the pod is down already, and the budget is exceeded
-)
-
-// Decision is the answer about one pod, with what it follows from.
-type Decision struct {
-	Budget  string
-	Allowed bool
-	// Reserve is set if the eviction may only be admitted once a reservation is stored.
-	Reserve bool
-	Rule    Rule
-	// Domain has the numbers of the pod's domain, before the eviction.
-	Domain DomainMeasure
-	// Total are the numbers of all domains of the pod's group; Desired is what MaxTotal leaves.
-	Total DomainMeasure
-	// Disturbed are the domains of the group that are disturbed, in their order.
-	Disturbed []string
-	// Down are the pods of the pod's domain that are down, and why, in the order of their names.
-	// For RuleTotal and RuleDomains they are those of all domains.
-	Down []DownPod
-	// Limits in force, as numbers: MaxDown of the domain, MaxTotal and MaxDomains, -1 for none.
-	MaxDown, MaxTotal, MaxDomains int
-	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a
-	// reservation expires, the break glass ends.
-	RetryAt time.Time
-	Reason  string // of the break glass, or why the budget is invalid
-}
-
-// DownPod is a pod that counts as down.
-type DownPod struct {
-	Name string
-	Why  Why
-}
-
-// Why is why a pod counts as down.
-type Why string
-
-// The reasons.
-const (
-	WhyNotReady    Why = "not ready"
-	WhyTerminating Why = "terminating"
-	WhyReserved    Why = "about to be evicted"
-	WhySettling    Why = "not ready for long enough" // disturbs its domain, and is not down
-)
-
-// DomainMeasure has the numbers of one domain of one group.
-type DomainMeasure struct {
-	Group, Domain string
-	Expected      int // its share of all, rounded up
-	Healthy       int // not reserved
-	Desired       int
-	Missing       int // attributed to it, of those that have no place yet
-	Anywhere      int // missing ones that count against every domain
-	Allowed       int
-	Disturbed     bool
-}
-
-// Measures are the numbers of a budget.
-type Measures struct {
-	Domains  []DomainMeasure // by group, then by domain
-	Expected int
-	Healthy  int
-	Desired  int
-	// Allowed is how many could be evicted one after the other, in the order in which most can.
-	Allowed   int
-	Disturbed int // domains
-	// Blocked are the domains that the numbers block for ever, even if all pods are healthy.
-	Blocked []DomainMeasure
-}
+// isHealthy reports whether the pod serves.
+func (p *Pod) isHealthy() bool { return p.Ready && !p.Pending && !p.Terminating && !p.Finished }

@@ -1,0 +1,309 @@
+package disruption
+
+import (
+	"slices"
+	"time"
+)
+
+// Decide says whether a pod may be evicted now.
+func (t *Tally) Decide(uid string) Decision {
+	b := &t.state.Budget
+	d := Decision{Budget: b.Name, Limits: b, Domains: len(t.domains), MaxDown: -1, MaxTotal: -1, MaxDomains: -1}
+	i, known := t.pods[uid]
+	if !known {
+		return d.allow(RuleNotCovered)
+	}
+	p := &t.state.Pods[i]
+	d.Pod = p.Name
+	if p.Finished || p.Terminating {
+		return d.allow(RuleGone)
+	}
+	cells := t.cells(i)
+	if len(cells) > 0 {
+		t.describe(&d, cells[0])
+	}
+	r, reserved := t.reserved[uid]
+	switch {
+	case t.now.Before(b.BreakGlass.Until):
+		// Without a reservation: it has to work when thousands of pods are evicted at once, and
+		// when nothing can be stored.
+		d.Reason, d.RetryAt = b.BreakGlass.Reason, b.BreakGlass.Until
+		return d.allow(RuleBreakGlass)
+	case b.Invalid != "":
+		d.Rule, d.Reason = RuleInvalid, b.Invalid
+		return d
+	case len(cells) == 0 && p.Place == Uncovered:
+		return d.allow(RuleNotCovered)
+	case reserved && !r.lastsFor(t.now):
+		d.Rule, d.RetryAt = RuleExpiring, r.Expires
+		return d
+	case reserved:
+		return d.reserve(RuleReserved)
+	case p.Pending || p.Place == Unplaced: // it may be ready when it is evicted
+		return d.reserve(RuleGone)
+	case p.Unit != "" && t.units[p.Unit].isDown:
+		return d.reserve(RuleUnit)
+	case !p.Ready && b.AlwaysAllowUnhealthy:
+		return d.reserve(RuleUnhealthy)
+	case !p.Ready:
+		if t.refuse(&d, cells, 0); d.Rule == "" {
+			return d.reserve(RuleUnhealthy)
+		}
+		d.Rule, d.Exceeded = RuleUnhealthyNo, d.Rule
+		return d
+	}
+	if t.refuse(&d, cells, 1); d.Rule == "" {
+		return d.reserve(RuleWithin)
+	}
+	return d
+}
+
+func (d Decision) allow(rule Rule) Decision {
+	d.Allowed, d.Rule = true, rule
+	return d
+}
+
+func (d Decision) reserve(rule Rule) Decision {
+	d.Reserve = true
+	return d.allow(rule)
+}
+
+// describe has the numbers of a domain in a decision.
+func (t *Tally) describe(d *Decision, at cell) {
+	g := t.group(at.group)
+	d.Domain = t.measure(g, at.domain)
+	d.Total = DomainMeasure{
+		Group: g.name, Expected: g.expected, Healthy: g.healthy, Down: g.down,
+		Missing: g.missing, Anywhere: g.anywhere, Disturbed: g.disturbed > 0,
+	}
+	if g.maxTotal >= 0 {
+		d.Total.Desired, d.Total.Allowed = max(0, g.expected-g.maxTotal), max(0, g.maxTotal-g.down)
+	}
+	d.MaxDown, d.MaxTotal, d.MaxDomains = g.maxDown, g.maxTotal, g.maxDomains
+	d.Disturbed, d.DisturbedAnywhere = nil, g.unknown
+	for i := range g.domains {
+		d.Total.Surplus += g.domains[i].surplus
+		if g.domains[i].disturbed {
+			d.Disturbed = append(d.Disturbed, t.domains[i])
+		}
+	}
+}
+
+// breach is a limit that an eviction would exceed, and by how much.
+type breach struct {
+	rule Rule
+	at   cell
+	by   int
+}
+
+// refuse sets the rule of a decision, and what it is about, if so many more pods of each of
+// some domains may not go down: one if the pod is healthy, none if it is down already.
+func (t *Tally) refuse(d *Decision, cells []cell, pods int) {
+	breaches := t.breaches(cells, pods)
+	if len(breaches) == 0 {
+		return
+	}
+	first := breaches[0]
+	t.describe(d, first.at)
+	d.Rule = first.rule
+	t.list(d, first)
+	for _, b := range breaches {
+		ends, possible := t.ends(b, cells)
+		if !possible {
+			d.RetryAt = time.Time{}
+			return
+		}
+		if ends.After(d.RetryAt) {
+			d.RetryAt = ends
+		}
+	}
+}
+
+func (t *Tally) breaches(cells []cell, pods int) (found []breach) {
+	for _, at := range cells {
+		if room := t.group(at.group).room(at.domain); room < pods {
+			found = append(found, breach{RuleDomain, at, pods - room})
+		}
+	}
+	var disturbed []breach
+	for i, at := range cells {
+		if slices.ContainsFunc(cells[:i], func(c cell) bool { return c.group == at.group }) {
+			continue
+		}
+		g := t.group(at.group)
+		members, quiet := 0, 0
+		for _, c := range cells {
+			if c.group != at.group {
+				continue
+			}
+			members++
+			if !g.domains[c.domain].disturbed {
+				quiet++
+			}
+		}
+		if down := g.down + pods*members; g.maxTotal >= 0 && down > g.maxTotal {
+			found = append(found, breach{RuleTotal, at, down - g.maxTotal})
+		}
+		if domains := g.disturbedWith(g.disturbed + quiet); g.maxDomains >= 0 && domains > g.maxDomains {
+			disturbed = append(disturbed, breach{RuleDomains, at, domains - g.maxDomains})
+		}
+	}
+	return append(found, disturbed...)
+}
+
+// list has the pods that are to blame for a breach in a decision.
+func (t *Tally) list(d *Decision, b breach) {
+	g := t.group(b.at.group)
+	from := g.domains
+	if b.rule == RuleDomain {
+		from = from[b.at.domain : b.at.domain+1]
+	}
+	add := func(pods []int32, why func(p *Pod) Why) {
+		for at, i := range pods {
+			if len(d.Down) == maxListed {
+				d.DownMore += len(pods) - at
+				return
+			}
+			p := &t.state.Pods[i]
+			d.Down = append(d.Down, DownPod{Name: p.Name, Why: why(p)})
+		}
+	}
+	for i := range from {
+		add(from[i].downPods, whyDown)
+		if b.rule == RuleDomains {
+			add(from[i].settling, func(*Pod) Why { return WhySettling })
+		}
+	}
+}
+
+func whyDown(p *Pod) Why {
+	switch {
+	case p.Terminating:
+		return WhyTerminating
+	case p.isHealthy():
+		return WhyReserved
+	}
+	return WhyNotReady
+}
+
+// ends is when time alone ends a breach, if it does.
+func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
+	g := t.group(b.at.group)
+	switch b.rule {
+	case RuleDomain:
+		return nth(slices.Clone(g.domains[b.at.domain].ends), b.by)
+	case RuleTotal:
+		var ends []time.Time
+		for i := range g.domains {
+			ends = append(ends, g.domains[i].ends...)
+		}
+		return nth(ends, b.by)
+	}
+	// Whether those where the pod goes down settle makes no difference.
+	others, known := []time.Time{}, 0
+	for i := range g.domains {
+		d := &g.domains[i]
+		switch {
+		case slices.Contains(cells, cell{g.name, int32(i)}):
+			known++
+		case d.disturbed && !d.stuck:
+			others = append(others, d.settledAt)
+			known++
+		case d.disturbed:
+			known++
+		}
+	}
+	for settled := 1; settled <= len(others); settled++ {
+		if g.disturbedWith(known-settled) <= g.maxDomains {
+			return nth(others, settled)
+		}
+	}
+	return time.Time{}, false
+}
+
+// nth is the n-th of some times, which it sorts.
+func nth(times []time.Time, n int) (time.Time, bool) {
+	if n > len(times) {
+		return time.Time{}, false
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times[n-1], true
+}
+
+// Reserve adds the reservation of an eviction that Decide says to reserve, and reports whether
+// it has to be stored. One that is there is kept, and has no holder from then on if it had
+// another.
+func (t *Tally) Reserve(uid, holder string) (r Reservation, changed bool) {
+	r, found := t.reserved[uid]
+	if found {
+		changed = r.Holder != "" && r.Holder != holder
+		if changed {
+			r.Holder = ""
+			t.reserved[uid] = r
+		}
+		return r, changed
+	}
+	i, known := t.pods[uid]
+	if !known {
+		return Reservation{}, false
+	}
+	p := &t.state.Pods[i]
+	r = Reservation{UID: uid, Pod: p.Name, Expires: t.now.Add(ReservationTime), Holder: holder}
+	t.reserved[uid] = r
+	if p.isHealthy() {
+		t.takeDown(i, r)
+	}
+	return r, true
+}
+
+// takeDown counts a healthy pod that was reserved as down, wherever it has been counted.
+func (t *Tally) takeDown(i int32, r Reservation) {
+	p := &t.state.Pods[i]
+	if g := t.groups[p.Group]; g != nil && p.Place == Covered {
+		d := &g.domains[t.places[i]]
+		d.downPods = insert(d.downPods, i)
+		if at, found := slices.BinarySearch(d.settling, i); found {
+			d.settling = slices.Delete(d.settling, at, at+1)
+		}
+		g.disturb(t.places[i], r.Expires)
+	}
+	if p.Unit != "" {
+		u := t.units[p.Unit]
+		if u.isDown {
+			if !u.stuck && r.Expires.After(u.end) {
+				for _, at := range u.cells {
+					delete(t.groups, at.group)
+				}
+			}
+			u.reserve(r)
+			return
+		}
+		u.reserve(r)
+	}
+	for _, at := range t.cells(i) {
+		g := t.groups[at.group]
+		if g == nil {
+			continue
+		}
+		d := &g.domains[at.domain]
+		d.healthy--
+		d.down++
+		d.ends = append(d.ends, r.Expires)
+		g.healthy--
+		g.down++
+		g.disturb(at.domain, r.Expires)
+	}
+}
+
+func (g *group) disturb(domain int32, until time.Time) {
+	d := &g.domains[domain]
+	if !d.disturbed {
+		g.disturbed++
+	}
+	d.disturb(until)
+}
+
+func insert(sorted []int32, i int32) []int32 {
+	at, _ := slices.BinarySearch(sorted, i)
+	return slices.Insert(sorted, at, i)
+}

@@ -1,0 +1,354 @@
+package disruption
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// group has the numbers of the pods of a group. A unit counts as one pod in each domain.
+type group struct {
+	name    string
+	domains []domain
+
+	expected int
+	missing  int // those of the expected that have no place
+	anywhere int // those of the missing that may be of any domain
+	// unknown is how many of them may be of domains that do not count as disturbed.
+	unknown int
+
+	healthy, down, disturbed int
+
+	// The limits, -1 for none.
+	minHealthy, maxDown, maxTotal, maxDomains int
+}
+
+// domain has the numbers of one domain of a group.
+type domain struct {
+	size    int // pods that have their place there, and are not finished
+	healthy int
+	down    int // without those that may be of any domain
+	missing int // counted as down
+	surplus int // not healthy, and not counted as down, since more pods are there than expected
+	// unhealthy are the pods that may be surplus: those that are not ready or terminating.
+	unhealthy int
+
+	disturbed bool
+	// stuck is set if it takes more than time until the domain is not disturbed any more. Else
+	// it is settled at settledAt.
+	stuck     bool
+	settledAt time.Time
+
+	downPods []int32     // in their order
+	settling []int32     // pods that are ready, and not for long enough, in their order
+	ends     []time.Time // of the reservations by which alone pods are down
+}
+
+// census is what counting the pods of a group finds besides the numbers of each domain.
+type census struct {
+	expected int
+	placed   int
+	// byUnit are pods without a place that are counted by the unit that they are of.
+	byUnit int
+	// bound are pods without a place, by the only domain where they can be.
+	bound []int
+	units map[*unit]bool
+}
+
+func (t *Tally) count(name string) *group {
+	g := &group{name: name, domains: make([]domain, len(t.domains))}
+	c := census{bound: make([]int, len(t.domains)), units: map[*unit]bool{}}
+	for _, i := range t.byGroup[name] {
+		t.countPod(g, &c, i)
+	}
+	t.countUnits(g, &c)
+	ofAnyGroup := 0
+	for i := range t.state.Owners {
+		switch owner := &t.state.Owners[i]; {
+		case owner.ManyGroups:
+			count := t.owners[i]
+			ofAnyGroup += max(0, owner.Replicas-count.covered-count.terminating-count.elsewhere)
+		case owner.Group == name:
+			c.expected += t.expects(i)
+		}
+	}
+	g.missing = max(0, c.expected-c.placed-c.byUnit)
+	surplus := max(0, c.placed-c.expected)
+	if len(c.units) > 0 { // which pods are too many is not known then
+		surplus = 0
+	}
+	size := 0
+	for i := range g.domains {
+		size += g.domains[i].size
+	}
+	g.expected = max(0, size+g.missing-surplus)
+	g.forgive(surplus)
+	g.attribute(c.bound, t.wasDisturbed(name), ofAnyGroup)
+	g.sum()
+	g.limit(&t.state.Budget)
+	return g
+}
+
+func (t *Tally) countPod(g *group, c *census, i int32) {
+	p, owner := &t.state.Pods[i], t.ownerOf[i]
+	if p.Finished || p.Place == Uncovered || p.Place == Unplaced && p.Terminating {
+		return
+	}
+	if p.Place == Unplaced {
+		if owner < 0 {
+			c.expected++
+		}
+		if p.Unit != "" {
+			u := t.units[p.Unit]
+			if len(u.cells) > 0 || c.units[u] {
+				c.byUnit++
+			}
+			c.units[u] = true
+		} else if t.places[i] >= 0 {
+			c.bound[t.places[i]]++
+		}
+		return
+	}
+	c.placed++
+	if owner < 0 || t.state.Owners[owner].ManyGroups || t.state.Owners[owner].Group != p.Group {
+		c.expected++
+	}
+	d := &g.domains[t.places[i]]
+	r, reserved := t.reserved[p.UID]
+	settled := p.ReadySince.Add(t.state.Budget.Settle)
+	switch {
+	case !p.isHealthy():
+		d.downPods = append(d.downPods, i)
+		d.disturbed, d.stuck = true, true
+	case reserved:
+		d.downPods = append(d.downPods, i)
+		d.disturb(r.Expires)
+		d.disturb(settled)
+	case settled.After(t.now):
+		d.settling = append(d.settling, i)
+		d.disturb(settled)
+	}
+	if p.Unit != "" {
+		c.units[t.units[p.Unit]] = true
+		return
+	}
+	d.size++
+	switch {
+	case !p.isHealthy():
+		d.unhealthy++
+		d.down++
+	case reserved:
+		d.ends = append(d.ends, r.Expires)
+		d.down++
+	default:
+		d.healthy++
+	}
+}
+
+// countUnits counts each unit as one pod in each domain.
+func (t *Tally) countUnits(g *group, c *census) {
+	for u := range c.units {
+		for _, at := range u.cells {
+			if at.group != g.name {
+				continue
+			}
+			d := &g.domains[at.domain]
+			d.size++
+			if !u.isDown {
+				d.healthy++
+				continue
+			}
+			d.down++
+			if u.stuck {
+				d.disturbed, d.stuck = true, true
+			} else {
+				d.ends = append(d.ends, u.end)
+				d.disturb(u.end)
+			}
+		}
+	}
+}
+
+// disturb has the domain disturbed until a time at least.
+func (d *domain) disturb(until time.Time) {
+	d.disturbed = true
+	if until.After(d.settledAt) {
+		d.settledAt = until
+	}
+}
+
+// wasDisturbed are the domains of a group that the stored status has as disturbed.
+func (t *Tally) wasDisturbed(group string) []bool {
+	was := make([]bool, len(t.domains))
+	names := map[string]bool{}
+	for _, key := range t.state.Disturbed {
+		if key.Group == group {
+			names[key.Domain] = true
+		}
+	}
+	for i, name := range t.domains {
+		was[i] = names[name]
+	}
+	return was
+}
+
+// attribute finds the domains that the missing pods are of. A domain that has its share of
+// the expected pods but for a fraction may be complete, so that the pods which are left
+// then may be of any domain: it is one that was disturbed before and has less than its
+// share, and a domain that is not known if there is none. A missing pod of an unknown group
+// is missing in each group, of any domain.
+func (g *group) attribute(bound []int, was []bool, ofAnyGroup int) {
+	domains, left := len(g.domains), g.missing
+	deficits := make([]int, domains) // times the number of domains, so that they are whole
+	for i := range g.domains {
+		d := &g.domains[i]
+		d.missing = min(left, bound[i])
+		left -= d.missing
+		deficits[i] = g.expected - domains*(d.size+d.missing)
+	}
+	for q := newQueue(deficits, was); left > 0 && domains > 0; left-- {
+		i, deficit := q.next()
+		if deficit < domains {
+			break
+		}
+		g.domains[i].missing++
+		q.lower(domains)
+	}
+	g.anywhere = left + ofAnyGroup
+	g.unknown = g.anywhere
+	for i := range g.domains {
+		d := &g.domains[i]
+		d.down += d.missing
+		lacks := g.anywhere > 0 && was[i] && deficits[i] > 0
+		if lacks {
+			g.unknown = 0
+		}
+		if d.missing > 0 || lacks {
+			d.disturbed, d.stuck = true, true
+		}
+	}
+	g.expected += ofAnyGroup
+	g.missing += ofAnyGroup
+}
+
+// forgive finds the pods that are too many, as while a Deployment rolls out: pods that are not
+// healthy do not count as down where there are more than a domain's share.
+func (g *group) forgive(surplus int) {
+	domains := len(g.domains)
+	excess := make([]int, domains)
+	for i := range g.domains {
+		if d := &g.domains[i]; d.unhealthy > 0 {
+			excess[i] = domains*d.size - g.expected
+		}
+	}
+	for q := newQueue(excess, make([]bool, domains)); surplus > 0 && domains > 0; surplus-- {
+		i, most := q.next()
+		if most <= 0 {
+			break
+		}
+		d := &g.domains[i]
+		d.surplus++
+		d.down--
+		if d.surplus < d.unhealthy {
+			q.lower(domains)
+		} else {
+			q.lower(most)
+		}
+	}
+}
+
+func (g *group) sum() {
+	g.down = g.anywhere
+	for i := range g.domains {
+		d := &g.domains[i]
+		g.healthy += d.healthy
+		g.down += d.down
+		if d.disturbed {
+			g.disturbed++
+		}
+	}
+}
+
+func (g *group) limit(b *Budget) {
+	g.minHealthy, g.maxDown, g.maxTotal, g.maxDomains = -1, -1, -1, -1
+	switch domains := len(g.domains); {
+	case b.Invalid != "":
+		g.maxDown = 0
+	case b.MinAvailable != nil:
+		g.minHealthy = b.MinAvailable.Of(g.expected, domains)
+	case b.MaxUnavailable != nil:
+		g.maxDown = b.MaxUnavailable.Of(g.expected, domains)
+	}
+	if b.MaxTotal != nil {
+		g.maxTotal = b.MaxTotal.Of(g.expected, 1)
+	}
+	if b.MaxDomains != nil {
+		g.maxDomains = *b.MaxDomains
+	}
+}
+
+// room is how many more pods may go down in a domain by its own limit; it is negative if more
+// are down than may be.
+func (g *group) room(domain int32) int {
+	d := &g.domains[domain]
+	if g.minHealthy >= 0 {
+		return d.healthy - g.minHealthy
+	}
+	return g.maxDown - d.down - g.anywhere
+}
+
+// disturbedWith is how many domains are disturbed once so many of them are known to be.
+func (g *group) disturbedWith(known int) int {
+	return min(known+g.unknown, len(g.domains))
+}
+
+// queue has domains in the order of an amount, the largest first. Those with the same one are
+// in the order of domains, but for some that come before the others.
+type queue struct {
+	amounts []int
+	first   []bool
+	order   []int // a heap
+}
+
+func newQueue(amounts []int, first []bool) *queue {
+	q := &queue{amounts: amounts, first: first, order: make([]int, len(amounts))}
+	for i := range q.order {
+		q.order[i] = i
+	}
+	slices.SortFunc(q.order, q.compare)
+	return q
+}
+
+func (q *queue) compare(a, b int) int {
+	if c := cmp.Compare(q.amounts[b], q.amounts[a]); c != 0 {
+		return c
+	}
+	if q.first[a] != q.first[b] {
+		if q.first[a] {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(a, b)
+}
+
+// next is the domain with the largest amount. There must be one.
+func (q *queue) next() (domain, amount int) { return q.order[0], q.amounts[q.order[0]] }
+
+// lower takes from the largest amount.
+func (q *queue) lower(by int) {
+	q.amounts[q.order[0]] -= by
+	for at := 0; ; {
+		largest := at
+		for child := 2*at + 1; child <= 2*at+2 && child < len(q.order); child++ {
+			if q.compare(q.order[child], q.order[largest]) < 0 {
+				largest = child
+			}
+		}
+		if largest == at {
+			return
+		}
+		q.order[at], q.order[largest] = q.order[largest], q.order[at]
+		at = largest
+	}
+}

@@ -1,0 +1,169 @@
+package disruption
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// DomainMeasure has the numbers of one domain of one group.
+type DomainMeasure struct {
+	Group, Domain string
+	Expected      int // its share of all, rounded up
+	Healthy       int // not reserved
+	Desired       int // how many must stay healthy
+	Down          int // without those that may be of any domain
+	Missing       int // of those that are down, the ones that have no place yet
+	Anywhere      int // missing ones that may be of any domain, and count as down in each
+	Surplus       int // neither healthy nor down, since there are more than expected
+	Allowed       int // how many may be evicted now
+	Disturbed     bool
+}
+
+// Measures are the numbers of a budget.
+type Measures struct {
+	Domains  []DomainMeasure // by group, then by domain
+	Expected int
+	Healthy  int
+	Desired  int
+	// Allowed is how many could be evicted one after the other, in the order in which most
+	// can. If units stand in several domains, it may be more.
+	Allowed   int
+	Disturbed int // domains
+	// Blocked are the domains that the numbers block for ever, even if all pods are healthy.
+	Blocked []DomainMeasure
+}
+
+// Measure has the numbers of a budget.
+func Measure(s *State, now time.Time) Measures { return NewTally(s, now).Measures() }
+
+// Measures has the numbers of the budget.
+func (t *Tally) Measures() Measures {
+	var m Measures
+	for _, name := range t.groupNames() {
+		g := t.group(name)
+		m.Expected += g.expected
+		m.Healthy += g.healthy
+		m.Disturbed += g.disturbed
+		m.Allowed += t.allowed(g)
+		desired := 0
+		for i := range g.domains {
+			measured := t.measure(g, int32(i))
+			desired += measured.Desired
+			m.Domains = append(m.Domains, measured)
+			if t.state.Budget.Invalid == "" && g.isBlocked(int32(i)) {
+				m.Blocked = append(m.Blocked, measured)
+			}
+		}
+		if g.maxTotal >= 0 {
+			desired = max(desired, g.expected-g.maxTotal)
+		}
+		m.Desired += desired
+	}
+	return m
+}
+
+func (t *Tally) groupNames() []string {
+	names := map[string]bool{}
+	for name := range t.byGroup {
+		names[name] = true
+	}
+	for i := range t.state.Owners {
+		if owner := &t.state.Owners[i]; !owner.ManyGroups {
+			names[owner.Group] = true
+		}
+	}
+	if len(names) == 0 {
+		return []string{""}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (t *Tally) measure(g *group, domain int32) DomainMeasure {
+	d, domains := &g.domains[domain], len(g.domains)
+	return DomainMeasure{
+		Group: g.name, Domain: t.domains[domain],
+		Expected: (g.expected + domains - 1) / domains,
+		Healthy:  d.healthy, Desired: max(0, d.healthy-g.room(domain)),
+		Down: d.down, Missing: d.missing, Anywhere: g.anywhere, Surplus: d.surplus,
+		Allowed: g.allowedIn(domain), Disturbed: d.disturbed,
+	}
+}
+
+// allowedIn is how many pods of a domain may be evicted now.
+func (g *group) allowedIn(domain int32) int {
+	d := &g.domains[domain]
+	known := g.disturbed
+	if !d.disturbed {
+		known++
+	}
+	if g.maxDomains >= 0 && g.disturbedWith(known) > g.maxDomains {
+		return 0
+	}
+	allowed := min(g.room(domain), d.healthy)
+	if g.maxTotal >= 0 {
+		allowed = min(allowed, g.maxTotal-g.down)
+	}
+	return max(0, allowed)
+}
+
+// allowed is how many pods of a group may be evicted one after the other.
+func (t *Tally) allowed(g *group) int {
+	if t.hasWideUnits(g.name) {
+		return t.tryAll(g.name)
+	}
+	allowed, quiet := 0, []int{}
+	for i := range g.domains {
+		if d := &g.domains[i]; d.disturbed {
+			allowed += g.allowedIn(int32(i))
+		} else {
+			quiet = append(quiet, g.allowedIn(int32(i)))
+		}
+	}
+	slices.Sort(quiet)
+	slices.Reverse(quiet)
+	for more, pods := range quiet {
+		if g.maxDomains >= 0 && g.disturbedWith(g.disturbed+more+1) > g.maxDomains {
+			break
+		}
+		allowed += pods
+	}
+	if g.maxTotal >= 0 {
+		allowed = min(allowed, max(0, g.maxTotal-g.down))
+	}
+	return allowed
+}
+
+// hasWideUnits reports whether a unit with pods in a group stands in several domains or groups.
+func (t *Tally) hasWideUnits(group string) bool {
+	for _, u := range t.units {
+		if len(u.cells) > 1 && slices.ContainsFunc(u.cells, func(at cell) bool { return at.group == group }) {
+			return true
+		}
+	}
+	return false
+}
+
+// tryAll evicts the pods of a group one after the other as far as that goes: where a unit
+// takes room in several domains, the best order takes too long to find.
+func (t *Tally) tryAll(group string) (allowed int) {
+	s := *t.state
+	s.Reservations = slices.Collect(maps.Values(t.reserved))
+	trial := NewTally(&s, t.now)
+	for _, i := range t.byGroup[group] {
+		uid := s.Pods[i].UID
+		if trial.Decide(uid).Rule == RuleWithin {
+			trial.Reserve(uid, "")
+			allowed++
+		}
+	}
+	return allowed
+}
+
+// isBlocked reports whether no pod of a domain can ever be evicted, since the limits leave no
+// room even if all pods are healthy.
+func (g *group) isBlocked(domain int32) bool {
+	d := &g.domains[domain]
+	pods := d.size + d.missing
+	return pods > 0 && g.expected > 0 && (g.maxDown == 0 || g.minHealthy >= pods || g.maxTotal == 0 || g.maxDomains == 0)
+}

@@ -1,0 +1,130 @@
+package disruption
+
+import (
+	"slices"
+	"time"
+)
+
+// Tally is a State at one moment, counted once. Its decisions are those of Decide, and go on
+// being so after reservations were added to it.
+type Tally struct {
+	state *State
+	now   time.Time
+
+	domains  []string         // those of the State, and others that have a pod
+	pods     map[string]int32 // by UID
+	places   []int32          // of each pod: which domain, -1 for none
+	owners   []ownerCount     // of each owner
+	ownerOf  []int32          // of each pod: which owner, -1 if it is expected as it is
+	byGroup  map[string][]int32
+	units    map[string]*unit
+	reserved map[string]Reservation
+	groups   map[string]*group // those that have been counted
+}
+
+// ownerCount has the pods of an owner that have a place and are not finished.
+type ownerCount struct {
+	covered, terminating int // in domains, of the owner's group
+	elsewhere            int // on other nodes or in other groups, without those that are terminating
+}
+
+// NewTally counts a State, which must not be changed while the Tally is used.
+func NewTally(s *State, now time.Time) *Tally {
+	t := &Tally{
+		state: s, now: now,
+		pods:     make(map[string]int32, len(s.Pods)),
+		places:   make([]int32, len(s.Pods)),
+		ownerOf:  make([]int32, len(s.Pods)),
+		owners:   make([]ownerCount, len(s.Owners)),
+		reserved: make(map[string]Reservation, len(s.Reservations)),
+		byGroup:  map[string][]int32{},
+		units:    map[string]*unit{},
+		groups:   map[string]*group{},
+	}
+	for _, r := range s.Reservations {
+		if r.isActive(now) {
+			t.reserved[r.UID] = r
+		}
+	}
+	t.placePods()
+	t.countOwners()
+	t.gatherUnits()
+	return t
+}
+
+func (t *Tally) placePods() {
+	t.domains = slices.Clone(t.state.Domains)
+	index := make(map[string]int32, len(t.domains))
+	for i, name := range t.domains {
+		index[name] = int32(i)
+	}
+	for i := range t.state.Pods {
+		p := &t.state.Pods[i]
+		t.pods[p.UID] = int32(i)
+		t.byGroup[p.Group] = append(t.byGroup[p.Group], int32(i))
+		at, known := index[p.Domain]
+		switch {
+		case p.Place == Covered && !known:
+			at = int32(len(t.domains))
+			index[p.Domain] = at
+			t.domains = append(t.domains, p.Domain)
+		case p.Place == Uncovered || !known || p.Place == Unplaced && p.Domain == "":
+			at = -1
+		}
+		t.places[i] = at
+	}
+}
+
+func (t *Tally) countOwners() {
+	index := make(map[string]int32, len(t.state.Owners))
+	for i := range t.state.Owners {
+		index[t.state.Owners[i].ID] = int32(i)
+	}
+	for i := range t.state.Pods {
+		p := &t.state.Pods[i]
+		at, known := index[p.Owner]
+		if !known || p.Owner == "" {
+			t.ownerOf[i] = -1
+			continue
+		}
+		t.ownerOf[i] = at
+		count := &t.owners[at]
+		inGroup := t.state.Owners[at].has(p.Group)
+		switch {
+		case p.Finished || p.Place == Unplaced:
+		case p.Place == Covered && inGroup && p.Terminating:
+			count.terminating++
+		case p.Place == Covered && inGroup:
+			count.covered++
+		case !p.Terminating:
+			count.elsewhere++
+		}
+	}
+}
+
+// has reports whether a pod of the owner may be in a group.
+func (o *Owner) has(group string) bool { return o.ManyGroups || o.Group == group }
+
+// expects is how many pods of an owner are expected in domains. Pods on other nodes are among
+// those that it asks for, unless it has more than these: then any of them may be too many, as
+// while a Deployment rolls out.
+func (t *Tally) expects(owner int) int {
+	asked, count := t.state.Owners[owner].Replicas, t.owners[owner]
+	return max(0, asked-count.elsewhere, min(asked, count.covered))
+}
+
+// isReserved reports whether the eviction of a pod was admitted, and may still happen.
+func (t *Tally) isReserved(p *Pod) bool {
+	_, found := t.reserved[p.UID]
+	return found
+}
+
+// group has the numbers of a group.
+func (t *Tally) group(name string) *group {
+	g := t.groups[name]
+	if g == nil {
+		g = t.count(name)
+		t.groups[name] = g
+	}
+	return g
+}
