@@ -40,30 +40,42 @@ type TopologyDisruptionBudgetList struct {
 }
 
 // TopologyDisruptionBudgetSpec is what a budget allows.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.minAvailable) || has(self.maxUnavailable)",message="either minAvailable or maxUnavailable must be given",reason=FieldValueRequired,fieldPath=".maxUnavailable"
+// +kubebuilder:validation:XValidation:rule="!has(self.minAvailable) || !has(self.maxUnavailable)",message="minAvailable and maxUnavailable cannot be given together",reason=FieldValueForbidden,fieldPath=".minAvailable"
 type TopologyDisruptionBudgetSpec struct {
 	// selector chooses the pods of the namespace that the budget covers. As in
 	// a PodDisruptionBudget, an empty one chooses all pods and none chooses none.
 	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
 	// nodeSelectorTerm restricts which nodes' pods are covered, and divides
 	// them into failure domains: each key with the operator Exists divides by
 	// its value, several such keys by the tuple of values. Without such a key
-	// all covered pods are one domain. matchFields are not allowed.
+	// all covered pods are one domain.
 	//
 	// +optional
-	NodeSelectorTerm *corev1.NodeSelectorTerm `json:"nodeSelectorTerm,omitempty"`
+	NodeSelectorTerm *NodeSelectorTerm `json:"nodeSelectorTerm,omitempty"`
 
 	// minAvailable is how many pods of each domain have to stay healthy, as a
-	// number or as a percentage of the pods that are expected in a domain.
+	// number or as a percentage of the even share of all pods that a domain
+	// has. Percentages are rounded up.
 	//
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : string(self).matches('^([0-9]{1,2}|100)%$')",messageExpression="type(self) != int && string(self).matches('^[0-9]+$') ? 'must be a number, which is written without quotes: ' + string(self) + ', or a percentage' : 'must be a number of pods, 0 or more, or a percentage from 0% to 100%'"
 	// +optional
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
 
 	// maxUnavailable is how many pods of each domain may be down at a time, as
-	// a number or as a percentage of the pods that are expected in a domain.
+	// a number or as a percentage of the even share of all pods that a domain
+	// has. Percentages are rounded up.
 	//
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : string(self).matches('^([0-9]{1,2}|100)%$')",messageExpression="type(self) != int && string(self).matches('^[0-9]+$') ? 'must be a number, which is written without quotes: ' + string(self) + ', or a percentage' : 'must be a number of pods, 0 or more, or a percentage from 0% to 100%'"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
@@ -77,7 +89,11 @@ type TopologyDisruptionBudgetSpec struct {
 
 	// maxUnavailableTotal is how many pods may be down in all domains
 	// together, as a number or as a percentage of all pods that are expected.
+	// Percentages are rounded up.
 	//
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : string(self).matches('^([0-9]{1,2}|100)%$')",messageExpression="type(self) != int && string(self).matches('^[0-9]+$') ? 'must be a number, which is written without quotes: ' + string(self) + ', or a percentage' : 'must be a number of pods, 0 or more, or a percentage from 0% to 100%'"
 	// +optional
 	MaxUnavailableTotal *intstr.IntOrString `json:"maxUnavailableTotal,omitempty"`
 
@@ -85,13 +101,17 @@ type TopologyDisruptionBudgetSpec struct {
 	// for example the shards of a database, have a budget each.
 	//
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a label can have, such as example.com/shard'"
 	// +optional
 	GroupBy string `json:"groupBy,omitempty"`
 
 	// settleTime is how long the pods of a domain have to be ready for the
-	// domain not to count as disturbed any more. It matters to
+	// domain not to count as disturbed any more, at most 24h. It matters to
 	// maxUnavailableDomains alone.
 	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self == '0' || self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(ns|us|ms|s|m|h))+$') && duration(self) <= duration('24h')",message="must be a duration from 0s to 24h, such as 90s or 5m"
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
 
@@ -102,6 +122,57 @@ type TopologyDisruptionBudgetSpec struct {
 	// +kubebuilder:validation:Enum=IfHealthyBudget;AlwaysAllow
 	// +optional
 	UnhealthyPodEvictionPolicy *policyv1.UnhealthyPodEvictionPolicyType `json:"unhealthyPodEvictionPolicy,omitempty"`
+}
+
+// NodeSelectorTerm chooses nodes as a term of a pod's node affinity does, by
+// labels alone.
+type NodeSelectorTerm struct {
+	// matchExpressions are requirements of the labels of a node, all of which
+	// it has to meet.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(e, e.operator != 'Exists' || self.exists_one(other, other.operator == 'Exists' && other.key == e.key))",message="a key may be given with Exists once only"
+	// +optional
+	// +listType=atomic
+	MatchExpressions []NodeSelectorRequirement `json:"matchExpressions,omitempty"`
+
+	// matchFields cannot be given: domains are made of labels.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="fields of nodes are not supported; use matchExpressions, which are about labels",reason=FieldValueForbidden
+	// +optional
+	// +listType=atomic
+	MatchFields []corev1.NodeSelectorRequirement `json:"matchFields,omitempty"`
+}
+
+// NodeSelectorRequirement is about one label of a node.
+//
+// +kubebuilder:validation:XValidation:rule="!(self.operator in ['In', 'NotIn']) || has(self.values) && self.values.size() > 0",message="In and NotIn need one value or more",reason=FieldValueRequired,fieldPath=".values"
+// +kubebuilder:validation:XValidation:rule="!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",message="Exists and DoesNotExist take no values",reason=FieldValueForbidden,fieldPath=".values"
+// +kubebuilder:validation:XValidation:rule="!(self.operator in ['Gt', 'Lt']) || has(self.values) && self.values.size() == 1 && self.values[0].matches('^[0-9]{1,18}$')",message="Gt and Lt need exactly one value, a whole number in quotes",fieldPath=".values"
+type NodeSelectorRequirement struct {
+	// key is that of the label. Keys of zone and region that begin with
+	// failure-domain.beta.kubernetes.io mean those of topology.kubernetes.io on
+	// nodes that have no others.
+	//
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a node label can have, such as topology.kubernetes.io/zone'"
+	Key string `json:"key"`
+
+	// operator says what the value of the label has to do with values.
+	//
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist;Gt;Lt
+	Operator corev1.NodeSelectorOperator `json:"operator"`
+
+	// values are one or more for In and NotIn, none for Exists and
+	// DoesNotExist, and one whole number for Gt and Lt.
+	//
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+	// +optional
+	// +listType=atomic
+	Values []string `json:"values,omitempty"`
 }
 
 // TopologyDisruptionBudgetStatus is what the controller found, and which
@@ -130,8 +201,8 @@ type TopologyDisruptionBudgetStatus struct {
 	// about to be evicted or not settled.
 	DisturbedDomains int32 `json:"disturbedDomains"`
 
-	// domains has the numbers of each domain, at most 500 of them: those that
-	// allow the least first.
+	// domains has the numbers of each domain, by group and name. Of more than
+	// 500 it has those that allow the least.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=atomic

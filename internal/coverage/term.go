@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Term says which nodes' pods a budget covers, and which domain each of these nodes is in.
@@ -28,7 +30,7 @@ var operators = map[corev1.NodeSelectorOperator]selection.Operator{
 }
 
 // readTerm reads spec.nodeSelectorTerm. An expression that cannot be read restricts nothing.
-func readTerm(written *corev1.NodeSelectorTerm, path *field.Path) (*Term, field.ErrorList) {
+func readTerm(written *v1alpha1.NodeSelectorTerm, path *field.Path) (*Term, field.ErrorList) {
 	t := new(Term)
 	if written == nil {
 		return t, nil
@@ -64,7 +66,7 @@ func readTerm(written *corev1.NodeSelectorTerm, path *field.Path) (*Term, field.
 	return t, faults
 }
 
-func describe(expression *corev1.NodeSelectorRequirement) string {
+func describe(expression *v1alpha1.NodeSelectorRequirement) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", expression.Key, expression.Operator, strings.Join(expression.Values, ",")))
 }
 

@@ -43,6 +43,7 @@ func TestAPI(t *testing.T) {
 	w := &writer{Client: kubernetes.Client, objects: objects, said: said}
 	t.Run("RoutingPolicy", w.testRoutingPolicy)
 	t.Run("ClusterRoutingPolicy", w.testClusterRoutingPolicy)
+	t.Run("TopologyDisruptionBudget", w.testTopologyDisruptionBudget)
 	t.Run("Defaults", w.testDefaults)
 	t.Run("EndpointGroup", w.testEndpointGroup)
 	t.Run("PodLocator", w.testPodLocator)
@@ -225,6 +226,79 @@ func (w *writer) testClusterRoutingPolicy(t *testing.T) {
 // clusterRoutingPolicy is one with a spec in YAML's flow style.
 func clusterRoutingPolicy(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: ClusterRoutingPolicy, metadata: {name: %s}, spec: %s}", name, spec)
+}
+
+// budget is one with a spec in YAML's flow style.
+func budget(name, spec string) string {
+	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: TopologyDisruptionBudget, metadata: {name: %s}, spec: %s}", name, spec)
+}
+
+func (w *writer) testTopologyDisruptionBudget(t *testing.T) {
+	const (
+		amount = "must be a number of pods, 0 or more, or a percentage from 0% to 100%"
+		settle = "must be a duration from 0s to 24h, such as 90s or 5m"
+		number = "Gt and Lt need exactly one value, a whole number in quotes"
+	)
+	term := func(expressions string) string {
+		return "{maxUnavailable: 1, nodeSelectorTerm: {matchExpressions: [" + expressions + "]}}"
+	}
+	for _, test := range []struct {
+		spec string
+		want []string // words of the refusal
+	}{
+		{"{maxUnavailable: 1}", nil},
+		{"{selector: {}, minAvailable: 0}", nil},
+		{`{selector: {matchLabels: {app: web}}, minAvailable: "80%", maxUnavailableTotal: "100%", maxUnavailableDomains: 1, groupBy: example.com/shard,
+		  settleTime: 1m30s, unhealthyPodEvictionPolicy: AlwaysAllow}`, nil},
+		{"{}", []string{"spec.maxUnavailable: Required value: either minAvailable or maxUnavailable must be given"}},
+		{"{minAvailable: 1, maxUnavailable: 1}", []string{"spec.minAvailable: Forbidden: minAvailable and maxUnavailable cannot be given together"}},
+
+		{"{minAvailable: -1}", []string{"spec.minAvailable", "-1", amount}},
+		{"{maxUnavailable: 2147483648}", []string{"spec.maxUnavailable", amount}},
+		{`{maxUnavailable: "101%"}`, []string{"spec.maxUnavailable", `"101%"`, amount}},
+		{`{maxUnavailable: "1.5%"}`, []string{"spec.maxUnavailable", amount}},
+		{`{maxUnavailable: "-1%"}`, []string{"spec.maxUnavailable", amount}},
+		{`{maxUnavailable: "%"}`, []string{"spec.maxUnavailable", amount}},
+		{`{maxUnavailable: "1"}`, []string{"spec.maxUnavailable", "must be a number, which is written without quotes: 1, or a percentage"}},
+		{`{maxUnavailable: 1, maxUnavailableTotal: "200%"}`, []string{"spec.maxUnavailableTotal", amount}},
+		{"{maxUnavailable: 1, maxUnavailableDomains: -1}", []string{"spec.maxUnavailableDomains", "greater than or equal to 0"}},
+
+		{"{maxUnavailable: 1, settleTime: 0s}", nil},
+		{"{maxUnavailable: 1, settleTime: 24h0m0s}", nil},
+		{"{maxUnavailable: 1, settleTime: 24h1s}", []string{"spec.settleTime", settle}},
+		{"{maxUnavailable: 1, settleTime: -1s}", []string{"spec.settleTime", settle}},
+		{"{maxUnavailable: 1, settleTime: 90}", []string{"spec.settleTime", "must be of type string"}},
+		{"{maxUnavailable: 1, settleTime: soon}", []string{"spec.settleTime", settle}},
+
+		{"{maxUnavailable: 1, groupBy: shard}", nil},
+		{"{maxUnavailable: 1, groupBy: a/b/c}", []string{"spec.groupBy", `"a/b/c" is not a key that a label can have`}},
+		{"{maxUnavailable: 1, unhealthyPodEvictionPolicy: Never}", []string{"spec.unhealthyPodEvictionPolicy", `"IfHealthyBudget", "AlwaysAllow"`}},
+		{"{maxUnavailable: 1, selector: {matchExpressions: [{key: app, operator: In}]}}", []string{"spec.selector.matchExpressions", "each operator must be In or NotIn"}},
+
+		{"{maxUnavailable: 1, nodeSelectorTerm: {}}", nil},
+		{"{maxUnavailable: 1, nodeSelectorTerm: {matchFields: []}}", nil},
+		{"{maxUnavailable: 1, nodeSelectorTerm: {matchFields: [{key: metadata.name, operator: In, values: [a]}]}}", []string{
+			"spec.nodeSelectorTerm.matchFields", "fields of nodes are not supported; use matchExpressions, which are about labels",
+		}},
+		{term("{key: failure-domain.beta.kubernetes.io/zone, operator: Exists}, {key: rack, operator: Exists, values: []}"), nil},
+		{term(`{key: pool, operator: In, values: [a, b, ""]}, {key: old, operator: NotIn, values: [x]}, {key: gpu, operator: DoesNotExist}, {key: disks, operator: Gt, values: ["4"]}, {key: disks, operator: Lt, values: ["8"]}`), nil},
+		{term("{key: pool, operator: In}"), []string{"spec.nodeSelectorTerm.matchExpressions[0].values: Required value: In and NotIn need one value or more"}},
+		{term("{key: pool, operator: NotIn, values: []}"), []string{"matchExpressions[0].values: Required value"}},
+		{term("{key: zone, operator: Exists, values: [a]}"), []string{"matchExpressions[0].values: Forbidden: Exists and DoesNotExist take no values"}},
+		{term("{key: zone, operator: DoesNotExist, values: [a]}"), []string{"Exists and DoesNotExist take no values"}},
+		{term("{key: disks, operator: Gt}"), []string{"matchExpressions[0].values", number}},
+		{term(`{key: disks, operator: Lt, values: ["1", "2"]}`), []string{number}},
+		{term(`{key: disks, operator: Lt, values: [few]}`), []string{number}},
+		{term("{key: zone, operator: Near}"), []string{"matchExpressions[0].operator", `"Near"`, `"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"`}},
+		{term("{key: -zone, operator: Exists}"), []string{"matchExpressions[0].key", `"-zone" is not a key that a node label can have`}},
+		{term("{key: zone, operator: In, values: [a b]}"), []string{"matchExpressions[0].values[0]", `"a b"`}},
+		{term("{key: zone, operator: Exists}, {key: pool, operator: Exists}, {key: zone, operator: Exists}"), []string{"spec.nodeSelectorTerm.matchExpressions", "a key may be given with Exists once only"}},
+		{term(strings.Repeat("{key: zone, operator: DoesNotExist}, ", 17)), []string{"matchExpressions", "Too many: 17", "at most 16"}},
+	} {
+		t.Run(test.spec[:min(len(test.spec), 80)], func(t *testing.T) {
+			refused(t, w.try(t, "topologydisruptionbudgets", budget("steady", test.spec)), test.want...)
+		})
+	}
 }
 
 // What a user leaves out is in what is stored.

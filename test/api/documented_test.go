@@ -48,7 +48,7 @@ func (s schema) fields(path string, found map[string]string) {
 		default:
 			found[at] = fmt.Sprint(property.Default)
 		}
-		if !slices.Contains([]string{"selector", "nodeSelector", "namespaceSelector", "conditions"}, name) {
+		if !slices.Contains([]string{"selector", "nodeSelector", "namespaceSelector", "matchFields", "conditions"}, name) {
 			property.fields(at, found)
 		}
 	}
@@ -67,7 +67,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	fields := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		t.Fatalf("%d resources, %v", len(files), err)
 	}
 	for _, file := range files {
