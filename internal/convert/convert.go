@@ -210,8 +210,8 @@ func (o *object) byZone() {
 	if key == "" {
 		key = corev1.LabelTopologyZone
 	}
-	o.budget.NodeSelectorTerm = &corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpExists}},
+	o.budget.NodeSelectorTerm = &v1alpha1.NodeSelectorTerm{
+		MatchExpressions: []v1alpha1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpExists}},
 	}
 }
 
