@@ -49,6 +49,7 @@ type Note struct {
 // IsWeaker reports whether the difference may let evictions through that the original refuses.
 func (n Note) IsWeaker() bool { return n.Effect == AllowsMore || n.Effect == Assumes }
 
+// String is for people.
 func (n Note) String() string { return string(n.Effect) + ": " + n.Text }
 
 // Effect is what a difference leads to.

@@ -62,7 +62,7 @@ func (o *object) grafana() error {
 		o.note(AllowsMore, "percentages are rounded up here, and down to at least 1 there: that is at most one pod more in a zone")
 	}
 	if partition != "" {
-		o.note(RefusesMore, "while a pod of a StatefulSet does not exist, it may be one of any partition, so it counts in each")
+		o.note(RefusesMore, "while a pod of a StatefulSet does not exist or has no node, it may be one of any partition, so it counts in each")
 	}
 	o.note(Remark, "rollouts of the rollout-operator ask the ZoneAwarePodDisruptionBudget and not this budget: keep it while they do; an eviction then needs both")
 	return nil
