@@ -25,7 +25,7 @@ const MaxSettle = 24 * time.Hour
 // BudgetOf reads a budget. If its spec makes no sense, Budget.Invalid says why.
 func BudgetOf(tdb *v1alpha1.TopologyDisruptionBudget) (disruption.Budget, *Term) {
 	budget, term, faults := readSpec(&tdb.Spec)
-	budget.Name = tdb.Namespace + "/" + tdb.Name
+	budget.Name, budget.Keys = tdb.Namespace+"/"+tdb.Name, term.Keys()
 	if len(faults) > 0 {
 		said := make([]string, len(faults))
 		for i, fault := range faults {

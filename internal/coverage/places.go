@@ -71,9 +71,7 @@ func (p *places) use(spec *corev1.PodSpec) {
 	}
 }
 
-// place says where a pod is. One that has no node yet is placed where it can only be. One
-// whose node is not known counts as one without a node: what it would be missing from is not
-// known either, and it may come from a cache that is older than that of pods.
+// place says where a pod is. One that has no node yet may have only one domain to go to.
 func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
 	if !read.Finished {
 		p.use(&pod.Spec)
@@ -85,24 +83,45 @@ func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
 			read.Place = disruption.Covered
 		}
 	case node != nil:
-		domain, covered := p.term.Domain(node.Labels)
-		if !covered {
-			read.Place = disruption.Uncovered
-			return
-		}
-		read.Place, read.Domain = disruption.Covered, domain
-		if !read.Finished {
-			p.used[domain] = true
-		}
+		p.placeBy(node.Labels, read)
 	case pod.Spec.NodeName != "":
-		read.Ready = false
+		p.placeLost(pod, read)
 	case asksOfNodes(&pod.Spec):
 		switch can := p.reach(&pod.Spec); {
 		case len(can.domains) == 0 && can.uncovered:
 			read.Place = disruption.Uncovered
 		case len(can.domains) == 1 && !can.uncovered:
-			read.Place, read.Domain = disruption.Covered, can.domains[0]
+			read.Domain = can.domains[0]
 		}
+	}
+}
+
+// placeBy places a pod by the labels of its node.
+func (p *places) placeBy(node map[string]string, read *disruption.Pod) {
+	domain, covered := p.term.Domain(node)
+	if !covered {
+		read.Place = disruption.Uncovered
+		return
+	}
+	read.Place, read.Domain = disruption.Covered, domain
+	if !read.Finished {
+		p.used[domain] = true
+	}
+}
+
+// placeLost places a pod whose node is not there: it was deleted, or it is newer than what is
+// known of nodes. Such a pod is not known to serve. Where the labels by which Kubernetes copies
+// zone and region of a node to its pods do not tell its domain, it is as one without a node.
+func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
+	read.Ready = false
+	node := map[string]string{corev1.LabelHostname: pod.Spec.NodeName}
+	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+		if value, found := pod.Labels[key]; found {
+			node[key] = value
+		}
+	}
+	if _, covered := p.term.Domain(node); covered {
+		p.placeBy(node, read)
 	}
 }
 

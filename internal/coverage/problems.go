@@ -71,18 +71,13 @@ func limited(message string) string {
 
 // Findings are about a budget that is valid, in full sentences: the most severe first, notes last.
 func Findings(w World, s disruption.State, m disruption.Measures) []Finding {
-	f := finder{world: w, state: s, measures: m}
-	f.term = termOf(w.Budget)
+	_, term := BudgetOf(w.Budget)
+	f := finder{world: w, state: s, measures: m, term: term}
 	f.noNodes()
 	f.blocked()
 	f.uncovered()
 	f.owners()
 	return f.found
-}
-
-func termOf(tdb *v1alpha1.TopologyDisruptionBudget) *Term {
-	_, term := BudgetOf(tdb)
-	return term
 }
 
 type finder struct {
@@ -141,22 +136,25 @@ func (f *finder) blocked() {
 	if len(f.measures.Blocked) == 0 {
 		return
 	}
-	there := map[place]int{}
+	there := map[disruption.DomainKey]int{}
 	for i := range f.state.Pods {
 		if pod := &f.state.Pods[i]; pod.Place == disruption.Covered && !pod.Finished {
-			there[place{pod.Group, pod.Domain}]++
+			there[disruption.DomainKey{Group: pod.Group, Domain: pod.Domain}]++
 		}
 	}
-	var said []string
-	for _, m := range f.measures.Blocked {
-		said = append(said, fmt.Sprintf("%shas %s and must keep %d", f.name(m.Group, m.Domain), counted(there[place{m.Group, m.Domain}], "pod"), m.Desired))
+	said := make([]string, len(f.measures.Blocked))
+	for i, m := range f.measures.Blocked {
+		said[i] = fmt.Sprintf("%shas %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
+			counted(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}], "pod"), m.Desired, m.Expected)
 	}
-	f.add(ReasonBlocked, "No healthy pod may ever be evicted where the budget wants as many as there are: %s. %s", listed(said), f.advice())
+	advice := "Lower spec.minAvailable, or have more replicas."
+	if len(f.state.Domains) > 1 {
+		advice = "Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly."
+	}
+	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", listed(said), advice)
 }
 
-// place is a domain of a group.
-type place struct{ group, domain string }
-
+// name is that of a domain of a group.
 func (f *finder) name(group, domain string) string {
 	name := ""
 	if f.world.Budget.Spec.GroupBy != "" {
@@ -169,15 +167,6 @@ func (f *finder) name(group, domain string) string {
 		return "the budget "
 	}
 	return name
-}
-
-// advice says what to do about domains that are blocked.
-func (f *finder) advice() string {
-	if f.state.Budget.MinAvailable != nil && len(f.state.Domains) > 1 {
-		return fmt.Sprintf("spec.minAvailable is of an even share, %d pods in %s; lower it, spread the pods evenly or use spec.maxUnavailable.",
-			f.measures.Expected, counted(len(f.state.Domains), "domain"))
-	}
-	return "Change the limit, or have more replicas."
 }
 
 func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }

@@ -43,7 +43,7 @@ func StateOf(w World) disruption.State {
 	})
 	return disruption.State{
 		Budget: budget, Domains: places.domains(), Owners: owners.list(groupBy), Pods: pods,
-		Reservations: Reservations(&w.Budget.Status),
+		Reservations: Reservations(&w.Budget.Status), Disturbed: disturbed(&w.Budget.Status),
 	}
 }
 
@@ -51,9 +51,20 @@ func StateOf(w World) disruption.State {
 func Reservations(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.Reservation {
 	read := make([]disruption.Reservation, len(status.Reservations))
 	for i, r := range status.Reservations {
-		read[i] = disruption.Reservation{UID: string(r.UID), Pod: r.Pod, Expires: r.Expires.Time}
+		read[i] = disruption.Reservation{UID: string(r.UID), Pod: r.Pod, Expires: r.Expires.Time, Holder: r.Holder}
 	}
 	return read
+}
+
+// disturbed are the domains that a status has as disturbed.
+func disturbed(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.DomainKey {
+	var keys []disruption.DomainKey
+	for i := range status.Domains {
+		if d := &status.Domains[i]; d.Disturbed {
+			keys = append(keys, disruption.DomainKey{Group: d.Group, Domain: d.Domain})
+		}
+	}
+	return keys
 }
 
 func readPod(pod *corev1.Pod, groupBy string) disruption.Pod {
