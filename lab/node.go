@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,8 +24,8 @@ import (
 // StopNode disconnects a node: its heartbeats end, and nothing reaches it or its pods. It
 // does not wait for the cluster to notice.
 func (c *Cluster) StopNode(ctx context.Context, name string) error {
-	return c.changeNode(ctx, name, func() error {
-		if c.Shape().ControlPlaneOnly {
+	return c.disconnectNode(ctx, name, func() error {
+		if !c.hasNetwork(name) {
 			return agent.StopNode(c.dir, name)
 		}
 		return c.changeCuts(func(network *fabric.Fabric) error { return network.CutNode(name) })
@@ -33,9 +34,9 @@ func (c *Cluster) StopNode(ctx context.Context, name string) error {
 
 // StartNode reverts StopNode and waits until the node is ready, unless its zone is cut off.
 func (c *Cluster) StartNode(ctx context.Context, name string) error {
-	return c.changeNode(ctx, name, func() error {
+	return c.disconnectNode(ctx, name, func() error {
 		var err error
-		if c.Shape().ControlPlaneOnly {
+		if !c.hasNetwork(name) {
 			err = agent.StartNode(c.dir, name)
 		} else {
 			err = c.changeCuts(func(network *fabric.Fabric) error { return network.HealNode(name) })
@@ -45,6 +46,25 @@ func (c *Cluster) StartNode(ctx context.Context, name string) error {
 		}
 		return c.waitUnlessCutOff(ctx, name)
 	})
+}
+
+// hasNetwork reports whether a node has a network.
+func (c *Cluster) hasNetwork(name string) bool {
+	_, real := c.Shape().Node(name)
+	return real && !c.Shape().ControlPlaneOnly
+}
+
+// disconnectNode is changeNode for nodes without network, too.
+func (c *Cluster) disconnectNode(ctx context.Context, name string, do func() error) error {
+	if !slices.ContainsFunc(c.Shape().FakeNodeList(), func(n shape.Node) bool { return n.Name == name }) {
+		return c.changeNode(ctx, name, do)
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return do()
 }
 
 // changeNode calls a function for a node while the lab is locked.

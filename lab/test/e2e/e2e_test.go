@@ -61,7 +61,7 @@ type scene struct {
 }
 
 // areas are all areas in the order in which they run.
-func areas() []area { return []area{labArea(), routingArea(), proxyArea(), namesArea()} }
+func areas() []area { return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea()} }
 
 const (
 	areaVariable = "E2E_AREA"

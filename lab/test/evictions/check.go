@@ -21,12 +21,12 @@ type budget struct {
 	name string
 	// selector has labels alone: tests write no expressions.
 	selector map[string]string
-	// perDomain, total and domains are maxUnavailable, maxUnavailableTotal and
-	// maxUnavailableDomains.
-	perDomain, total *intstr.IntOrString
-	domains          *int32
-	reserved         map[types.UID]bool
-	observed         uint64
+	// perDomain, available, total and domains are maxUnavailable, minAvailable,
+	// maxUnavailableTotal and maxUnavailableDomains.
+	perDomain, available, total *intstr.IntOrString
+	domains                     *int32
+	reserved                    map[types.UID]bool
+	observed                    uint64
 }
 
 func readBudget(object runtime.Object) (budget, error) {
@@ -39,7 +39,7 @@ func readBudget(object runtime.Object) (budget, error) {
 		return budget{}, err
 	}
 	b := budget{
-		name: tdb.Name, perDomain: tdb.Spec.MaxUnavailable, total: tdb.Spec.MaxUnavailableTotal,
+		name: tdb.Name, perDomain: tdb.Spec.MaxUnavailable, available: tdb.Spec.MinAvailable, total: tdb.Spec.MaxUnavailableTotal,
 		domains: tdb.Spec.MaxUnavailableDomains, reserved: map[types.UID]bool{},
 	}
 	if tdb.Spec.Selector != nil {
@@ -58,10 +58,11 @@ func readBudget(object runtime.Object) (budget, error) {
 
 // World is what a check knows besides the history.
 type World struct {
-	// Domains are the domains of nodes.
+	// Domains are the domains of nodes. Others are not covered.
 	Domains map[string]string
-	// Expected is how many pods a budget expects in each domain. It is the same all the time.
-	Expected map[string]map[string]int
+	// Expected is how many pods a budget expects in all, all the time. Only these budgets are
+	// checked.
+	Expected map[string]int
 	// Lag is how long a decision may go without what pods did by themselves, beyond the version
 	// that the budget names.
 	Lag time.Duration
@@ -173,12 +174,16 @@ func (r *replay) stepPod(e event) {
 func (r *replay) reservedIn(p pod) {
 	for _, b := range r.budgets {
 		// After a gap it is not known which reservations there were.
-		if !matches(b.selector, p.labels) || r.committed[p.uid][b.name] || r.Gaps > 0 {
+		if r.Expected[b.name] == 0 || !r.covers(b, p) || r.committed[p.uid][b.name] || r.Gaps > 0 {
 			continue
 		}
 		r.Unreserved++
 		r.example("%s was evicted without a reservation in %s", p.name, b.name)
 	}
+}
+
+func (r *replay) covers(b budget, p pod) bool {
+	return r.Domains[p.node] != "" && matches(b.selector, p.labels)
 }
 
 func (r *replay) example(format string, args ...any) {
@@ -206,7 +211,7 @@ func (r *replay) stepBudget(e event) {
 			made[r.Domains[p.node]]++
 		}
 	}
-	if !known || all == 0 {
+	if !known || all == 0 || r.Expected[e.budget.name] == 0 {
 		return
 	}
 	r.Reservations += all
@@ -216,32 +221,24 @@ func (r *replay) stepBudget(e event) {
 
 func (r *replay) judge(before budget, e event, made map[string]int) {
 	b := e.budget
-	down := r.down(b, max(before.observed, b.observed), e.seen)
-	total, disturbed := 0, 0
-	for _, n := range down {
+	domains := r.domains()
+	down, anywhere := r.down(b, domains, max(before.observed, b.observed), e.seen)
+	total, disturbed, healthy := anywhere, 0, 0
+	for domain, n := range down {
 		total += n
+		healthy += made[domain]
 		if n > 0 {
 			disturbed++
 		}
 	}
 	r.Disturbed = max(r.Disturbed, disturbed)
-	expected := 0
-	for _, n := range r.Expected[b.name] {
-		expected += n
-	}
-	for _, domain := range slices.Sorted(maps.Keys(made)) {
-		if b.perDomain == nil {
-			break
-		}
-		most := amount(*b.perDomain, expected, len(r.Expected[b.name]))
-		if over := min(made[domain], down[domain]-most); over > 0 {
+	expected := r.Expected[b.name]
+	for _, domain := range domains {
+		most, limited := b.most(expected, len(domains))
+		if over := min(made[domain], down[domain]+anywhere-most); limited && over > 0 {
 			r.OverBudget += over
-			r.example("at version %d budget %s lets %d pods of %q be down, more than %d", e.version, b.name, down[domain], domain, most)
+			r.example("at version %d budget %s lets %d pods of %q be down, more than %d", e.version, b.name, down[domain]+anywhere, domain, most)
 		}
-	}
-	healthy := 0
-	for _, n := range made {
-		healthy += n
 	}
 	if b.total != nil {
 		if over := min(healthy, total-amount(*b.total, expected, 1)); over > 0 {
@@ -255,24 +252,64 @@ func (r *replay) judge(before budget, e event, made map[string]int) {
 	}
 }
 
+// domains are all that nodes are in.
+func (r *replay) domains() []string {
+	return slices.Compact(slices.Sorted(maps.Values(r.Domains)))
+}
+
+// most is how many pods of a domain may be down.
+func (b budget) most(expected, domains int) (most int, limited bool) {
+	switch {
+	case b.perDomain != nil:
+		return amount(*b.perDomain, expected, domains), true
+	case b.available != nil:
+		return (expected+domains-1)/domains - amount(*b.available, expected, domains), true
+	}
+	return 0, false
+}
+
 // down counts in each domain the pods that are down, less those that fell too recently to be
-// known to whoever wrote.
-func (r *replay) down(b budget, observed uint64, at time.Time) map[string]int {
-	down := maps.Clone(r.Expected[b.name])
+// known to whoever wrote. A missing pod is one of the domain that lacks the most; what no domain
+// lacks may be missing anywhere.
+func (r *replay) down(b budget, domains []string, observed uint64, at time.Time) (down map[string]int, anywhere int) {
+	down = map[string]int{}
+	there, missing := map[string]int{}, r.Expected[b.name]
 	for uid, p := range r.pods {
-		if domain := r.Domains[p.node]; domain != "" && p.healthy() && !b.reserved[uid] && matches(b.selector, p.labels) {
-			down[domain]--
+		if !r.covers(b, p) || p.finished {
+			continue
+		}
+		domain := r.Domains[p.node]
+		missing--
+		there[domain]++
+		if !p.healthy() || b.reserved[uid] {
+			down[domain]++
 		}
 	}
+	for ; missing > 0; missing-- {
+		emptiest, most := "", 0
+		for _, domain := range domains {
+			// In parts of a pod, since the pods of all domains need not divide evenly.
+			lacks := r.Expected[b.name] - there[domain]*len(domains)
+			if lacks > most || lacks == most && lacks > 0 && down[domain] > 0 && down[emptiest] == 0 {
+				emptiest, most = domain, lacks
+			}
+		}
+		if emptiest == "" {
+			anywhere += missing
+			break
+		}
+		there[emptiest]++
+		down[emptiest]++
+	}
 	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed && at.Sub(r.fallen[i].seen) < r.Lag; i-- {
-		if p := r.fallen[i].pod; matches(b.selector, p.labels) {
+		if p := r.fallen[i].pod; r.covers(b, p) {
 			down[r.Domains[p.node]]--
 		}
 	}
 	for domain := range down {
 		down[domain] = max(0, down[domain])
 	}
-	return down
+	return down, anywhere
 }
 
 // amount is a number of pods, of which a percentage is rounded up.

@@ -105,6 +105,12 @@ func TestCheck(t *testing.T) {
 			s.reserves(0, "a2")
 		}, 1, "more than 1"},
 		{"a percentage is rounded up", budget{perDomain: &third}, func(s *story) { s.reserves(0, "a1", "a2") }, 0, ""},
+		{"a pod that comes back in another domain", perDomain, func(s *story) {
+			s.reserves(0, "a1")
+			s.evicted("a1")
+			s.runs("b4")
+			s.reserves(0, "a2")
+		}, 0, ""},
 		{"three in all", total, func(s *story) { s.reserves(0, "a1", "b1", "b2") }, 1, "lets 3 pods be down in all"},
 		{"two domains at a time", budget{perDomain: &two, domains: &oneDomain}, func(s *story) { s.reserves(0, "a1", "b1") }, 2, "lets 2 domains be disturbed"},
 	} {
@@ -113,7 +119,7 @@ func TestCheck(t *testing.T) {
 		s.reserves(0)
 		c.tell(s)
 		got := check(s.events, World{
-			Domains: map[string]string{"a": "a", "b": "b"}, Expected: map[string]map[string]int{"x": {"a": 3, "b": 3}}, Lag: 5 * time.Second,
+			Domains: map[string]string{"a": "a", "b": "b"}, Expected: map[string]int{"x": 6}, Lag: 5 * time.Second,
 		})
 		if got.OverBudget != c.over || got.Unreserved != 0 || !strings.Contains(fmt.Sprint(got.Examples), c.says) {
 			t.Errorf("%s: %d over budget, %d unreserved, %q; want %d and %q", c.name, got.OverBudget, got.Unreserved, got.Examples, c.over, c.says)
@@ -130,7 +136,7 @@ func TestCheckFindsWhatIsNotReserved(t *testing.T) {
 	s.runs("a1", "a2")
 	s.reserves(0)
 	s.evicted("a1")
-	got := check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]map[string]int{"x": {"a": 2}}})
+	got := check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]int{"x": 2}})
 	if got.Unreserved != 1 || got.Evictions != 1 || got.Err() == nil {
 		t.Errorf("got %+v", got)
 	}
@@ -142,7 +148,7 @@ func TestCheckFindsWhatIsNotReserved(t *testing.T) {
 	s.add(event{of: budgets, list: true})
 	s.reserves(0)
 	s.evicted("a1")
-	got = check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]map[string]int{"x": {"a": 2}}})
+	got = check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]int{"x": 2}})
 	if got.Unreserved != 0 || got.Gaps != 1 {
 		t.Errorf("after a gap: %+v", got)
 	}

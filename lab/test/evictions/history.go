@@ -60,22 +60,21 @@ type event struct {
 	pod     pod
 	budget  budget
 	gone    bool
-	// list says that all objects of the kind that have not been seen since are gone.
-	list bool
+	// list begins a list: what it does not have is gone. What follows of it is listed.
+	list, listed bool
 }
 
 // pod is what matters of a pod.
 type pod struct {
-	uid     types.UID
-	name    string
-	node    string
-	labels  map[string]string
-	ready   bool // and runs
-	going   bool // is terminating or has ended
-	evicted bool // by the API's evictions
+	uid                          types.UID
+	name, node                   string
+	labels                       map[string]string
+	ready, terminating, finished bool
+	// evicted is what the API notes of a pod before it deletes it.
+	evicted bool
 }
 
-func (p pod) healthy() bool { return p.ready && !p.going }
+func (p pod) healthy() bool { return p.ready && !p.terminating && !p.finished }
 
 // Follow begins to record.
 func Follow(ctx context.Context, config *rest.Config, namespace string) (*History, error) {
@@ -138,7 +137,7 @@ func (h *History) list(ctx context.Context, of kind) (version string, err error)
 	var events []event
 	err = meta.EachListItem(found, func(object runtime.Object) error {
 		e, err := read(of, object)
-		e.version, e.seen = at, seen
+		e.version, e.seen, e.listed = at, seen, true
 		events = append(events, e)
 		return err
 	})
@@ -248,9 +247,10 @@ func read(of kind, object runtime.Object) (event, error) {
 	}
 	e.pod = pod{
 		uid: p.UID, name: p.Name, node: p.Spec.NodeName, labels: p.Labels,
-		ready:   p.Status.Phase == corev1.PodRunning && kube.PodReady(p),
-		going:   p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
-		evicted: slices.ContainsFunc(p.Status.Conditions, isEviction),
+		ready:       p.Status.Phase == corev1.PodRunning && kube.PodReady(p),
+		terminating: p.DeletionTimestamp != nil,
+		finished:    p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		evicted:     slices.ContainsFunc(p.Status.Conditions, isEviction),
 	}
 	return e, nil
 }
@@ -330,4 +330,17 @@ func matches(selector, labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// Writes is how often budgets were written.
+func (h *History) Writes() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	writes := 0
+	for _, e := range h.events {
+		if e.of == budgets && !e.gone && !e.list && !e.listed {
+			writes++
+		}
+	}
+	return writes
 }

@@ -73,12 +73,3 @@ spec:
     matchExpressions: [{key: topology.kubernetes.io/zone, operator: Exists}]
 %s`, name, key, value, more.String())
 }
-
-// Even is how many pods of a workload are expected in each zone of a lab.
-func Even(s shape.Shape, replicas int) map[string]int {
-	expected := map[string]int{}
-	for _, zone := range s.Zones {
-		expected[zone.Name] = replicas / len(s.Zones)
-	}
-	return expected
-}

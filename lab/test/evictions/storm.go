@@ -19,7 +19,7 @@ type Storm struct {
 	API     kubernetes.Interface
 	History *History
 	// InFlight is how many evictions are asked for at a time, Evictions how many have to be
-	// admitted in all.
+	// admitted in all; if it is 0, End says so later.
 	InFlight, Evictions int
 	// Died, if not zero, is how often a pod is deleted at once, as if its node had failed.
 	Died time.Duration
@@ -58,6 +58,19 @@ func (s *Storm) Progress() int {
 	return s.figures.Admitted
 }
 
+// End ends the storm after some more evictions.
+func (s *Storm) End(more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Evictions = s.figures.Admitted + more
+}
+
+func (s *Storm) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Evictions > 0 && s.figures.Admitted >= s.Evictions
+}
+
 // Run runs the storm to its end.
 func (s *Storm) Run(ctx context.Context) (Figures, error) {
 	s.busy = map[types.UID]bool{}
@@ -67,7 +80,7 @@ func (s *Storm) Run(ctx context.Context) (Figures, error) {
 	var evicting, dying sync.WaitGroup
 	for range s.InFlight {
 		evicting.Go(func() {
-			for s.Progress() < s.Evictions && ctx.Err() == nil {
+			for !s.over() && ctx.Err() == nil {
 				s.once(ctx)
 			}
 		})

@@ -1,0 +1,315 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// drainWaits has kubectl drain empty a node with two pods of a budget that lets one go at a time:
+// it is told to try again, does so, and ends well.
+func drainWaits(ctx context.Context, s *scene) (figure string, err error) {
+	f := s.field()
+	w := evictions.Workload{Name: "waits", Replicas: 72, StartTime: 3 * time.Second}
+	if err := f.Run(ctx, evictions.ByZone("waits", "app", "waits", "maxUnavailable: 1"), w); err != nil {
+		return "", err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer h.Stop()
+	zone := f.Zones()[0]
+	node := f.Nodes(zone)[0]
+	defer func() { err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, node)) }()
+	begun := time.Now()
+	printed, err := f.Drain(ctx, "app=waits", []string{node})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	waited := 0
+	for line := range strings.Lines(printed) {
+		if !strings.Contains(line, "will retry after 5s") {
+			continue
+		}
+		waited++
+		for _, want := range []string{"waits", zone} {
+			if !strings.Contains(line, want) {
+				return "", fmt.Errorf("kubectl drain was refused without %q: %s", want, line)
+			}
+		}
+	}
+	if waited == 0 {
+		return "", fmt.Errorf("kubectl drain never waited: %s", printed)
+	}
+	if err := s.WaitDeployment(ctx, s.namespace, w.Name); err != nil {
+		return "", err
+	}
+	report, err := f.Judge(ctx, h, map[string]int{"waits": w.Replicas})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a node with %d pods drained one at a time in %.0f s, refused %d times in between, over budget %d", report.Evictions, took.Seconds(), waited, report.OverBudget), nil
+}
+
+// evictionContract has each kind of request answered as the API's clients expect it.
+func evictionContract(ctx context.Context, s *scene) (string, error) {
+	f := s.field()
+	w := evictions.Workload{Name: "held", Replicas: 6, StartTime: time.Second}
+	if err := f.Run(ctx, evictions.ByZone("held", "app", "held", "maxUnavailable: 1"), w); err != nil {
+		return "", err
+	}
+	zone := f.Zones()[0]
+	pods, err := f.Pods(ctx, w.Name, zone)
+	if err != nil {
+		return "", err
+	}
+	if len(pods) != 2 {
+		return "", fmt.Errorf("%d pods are in %s, want 2", len(pods), zone)
+	}
+	if err := f.Evict(ctx, "missing", nil); !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("a pod that is not there gives %w, want 404", err)
+	}
+	if err := s.dryRuns(ctx, pods[0].Name); err != nil {
+		return "", err
+	}
+	if err := s.otherUID(ctx, pods[0].Name); err != nil {
+		return "", err
+	}
+	// A PodDisruptionBudget that allows nothing refuses, and takes nothing from the other budget.
+	pdb := "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: native}\nspec: {maxUnavailable: 0, selector: {matchLabels: {app: held}}}\n"
+	if err := s.Apply(ctx, s.namespace, pdb); err != nil {
+		return "", err
+	}
+	err = kube.Wait(ctx, "the PodDisruptionBudget to refuse", func(ctx context.Context) (string, error) {
+		err := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "native") {
+			return fmt.Sprintf("it says %v", err), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
+		return "", fmt.Errorf("beside a PodDisruptionBudget that allows nothing an eviction gives %w", err)
+	}
+	if err := errors.Join(f.Reserved(ctx), s.Delete(ctx, s.namespace, pdb)); err != nil {
+		return "", err
+	}
+	if err := s.refusal(ctx, pods[0].Name, pods[1].Name); err != nil {
+		return "", err
+	}
+	if err := s.WaitDeployment(ctx, s.namespace, w.Name); err != nil {
+		return "", err
+	}
+	held, err := s.refusedElsewhere(ctx, w.Name)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a missing pod 404, another UID 409, two dry runs and a PodDisruptionBudget reserve nothing, a refusal is a 429 with its cause, "+
+		"and what another webhook refused is reserved no longer than %.0f s", held.Seconds()), nil
+}
+
+// dryRuns asks in both ways whether a pod may be evicted.
+func (s *scene) dryRuns(ctx context.Context, pod string) error {
+	f := s.field()
+	if err := f.Evict(ctx, pod, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		return fmt.Errorf("a dry run by the body: %w", err)
+	}
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: s.namespace}}
+	err := s.PolicyV1().RESTClient().Post().AbsPath("/api/v1").Namespace(s.namespace).Resource("pods").Name(pod).SubResource("eviction").
+		Param("dryRun", metav1.DryRunAll).Body(eviction).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("a dry run by the query: %w", err)
+	}
+	return f.Reserved(ctx)
+}
+
+// otherUID has an eviction that means a pod of another UID refused by the API.
+func (s *scene) otherUID(ctx context.Context, pod string) error {
+	f := s.field()
+	other := types.UID("00000000-0000-0000-0000-000000000000")
+	err := f.Evict(ctx, pod, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
+	if !apierrors.IsConflict(err) {
+		return fmt.Errorf("a precondition that does not hold gives %w, want 409", err)
+	}
+	return nil
+}
+
+// refusal evicts a pod, and has the eviction of another one refused in the way that clients try
+// again.
+func (s *scene) refusal(ctx context.Context, first, second string) error {
+	f := s.field()
+	if err := f.Evict(ctx, first, nil); err != nil {
+		return err
+	}
+	err := f.Evict(ctx, second, nil)
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return fmt.Errorf("a second eviction gives %w, want a refusal", err)
+	}
+	got := status.Status()
+	if got.Code != http.StatusTooManyRequests || got.Reason != metav1.StatusReasonTooManyRequests {
+		return fmt.Errorf("a refusal is %d %s, want 429 TooManyRequests: %w", got.Code, got.Reason, err)
+	}
+	if got.Details == nil || got.Details.RetryAfterSeconds != 0 ||
+		!slices.ContainsFunc(got.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == policyv1.DisruptionBudgetCause }) {
+		return fmt.Errorf("a refusal has the details %+v, want a cause DisruptionBudget and no time to try again", got.Details)
+	}
+	for _, want := range []string{"held", f.Zones()[0], first} {
+		if !strings.Contains(got.Message, want) {
+			return fmt.Errorf("a refusal does not name %q: %s", want, got.Message)
+		}
+	}
+	return nil
+}
+
+// refusedElsewhere has a webhook that does not answer refuse evictions that the budget admits: the
+// reservation is given up, and never extended by trying again.
+func (s *scene) refusedElsewhere(ctx context.Context, workload string) (held time.Duration, err error) {
+	f := s.field()
+	other := fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: %[1]s}
+webhooks:
+- name: other.example.com
+  admissionReviewVersions: [v1]
+  clientConfig: {service: {namespace: %[1]s, name: nothing}}
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods/eviction], operations: [CREATE]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+  sideEffects: None
+  failurePolicy: Fail
+  timeoutSeconds: 1
+`, s.namespace)
+	if err := s.Apply(ctx, "", other); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Delete(context.WithoutCancel(ctx), "", other)) }()
+	pods, err := f.Pods(ctx, workload, f.Zones()[1])
+	if err != nil {
+		return 0, err
+	}
+	err = kube.Wait(ctx, "the other webhook to refuse", func(ctx context.Context) (string, error) {
+		err := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return "it is not asked", nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	if err := f.Evict(ctx, pods[0].Name, nil); err == nil {
+		return 0, errors.New("an eviction that another webhook refuses was admitted")
+	}
+	before, err := s.expiries(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.Evict(ctx, pods[0].Name, nil); err == nil {
+		return 0, errors.New("an eviction that another webhook refuses was admitted")
+	}
+	after, err := s.expiries(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for uid, expires := range after {
+		if was, ok := before[uid]; ok && expires.After(was) {
+			return 0, fmt.Errorf("trying again extended a reservation from %s to %s", was, expires)
+		}
+		held = max(held, expires.Sub(begun))
+	}
+	if most := 2*time.Minute + 2*time.Second; held > most {
+		return 0, fmt.Errorf("a reservation is held for %s, more than %s", held, most)
+	}
+	return held, nil
+}
+
+// expiries are when the reservations of the scene end, by pod.
+func (s *scene) expiries(ctx context.Context) (map[types.UID]time.Time, error) {
+	f := s.field()
+	all, err := f.Budgets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[types.UID]time.Time{}
+	for i := range all {
+		for _, r := range all[i].Status.Reservations {
+			found[r.UID] = r.Expires.Time
+		}
+	}
+	return found, nil
+}
+
+// neverBlocked has the garbage collector, the controllers and the removal of a namespace delete
+// pods of a budget that allows no eviction.
+func neverBlocked(ctx context.Context, s *scene) (string, error) {
+	f := s.field()
+	frozen := evictions.ByZone("frozen", "frozen", "true", "maxUnavailable: 0")
+	labels := map[string]string{"frozen": "true"}
+	scaled, collected := evictions.Workload{Name: "scaled", Replicas: 6, Labels: labels}, evictions.Workload{Name: "collected", Replicas: 6, Labels: labels}
+	if err := f.Run(ctx, frozen, scaled, collected); err != nil {
+		return "", err
+	}
+	pods, err := f.Pods(ctx, scaled.Name, "")
+	if err != nil {
+		return "", err
+	}
+	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
+		return "", fmt.Errorf("an eviction gives %w, want a refusal", err)
+	}
+	gone := func(what string, names ...string) error {
+		return kube.Wait(ctx, what, func(ctx context.Context) (string, error) {
+			list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "frozen=true"})
+			if err != nil {
+				return "", err
+			}
+			left := 0
+			for i := range list.Items {
+				if slices.Contains(names, list.Items[i].Labels["app"]) {
+					left++
+				}
+			}
+			if left > 0 {
+				return fmt.Sprintf("%d are there", left), nil
+			}
+			return "", nil
+		})
+	}
+	if err := s.scaleIn(ctx, s.namespace, scaled.Name, 0); err != nil {
+		return "", err
+	}
+	if err := gone("the pods of a Deployment that is scaled down to go", scaled.Name); err != nil {
+		return "", err
+	}
+	if err := s.AppsV1().Deployments(s.namespace).Delete(ctx, collected.Name, metav1.DeleteOptions{}); err != nil {
+		return "", err
+	}
+	if err := gone("the garbage collector to delete pods", collected.Name); err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	if err := s.RemoveNamespace(ctx, s.namespace); err != nil {
+		return "", err
+	}
+	if err := s.WaitGone(ctx, s.namespace); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("with nothing to be evicted, 6 pods go by scaling down and 6 by the garbage collector, and a namespace after %.1f s",
+		time.Since(begun).Seconds()), nil
+}

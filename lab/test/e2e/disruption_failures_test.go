@@ -1,0 +1,332 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// calmStorm evicts pods of a workload a few at a time while something is done, and goes on for a
+// few evictions after it.
+func (s *scene) calmStorm(ctx context.Context, h *evictions.History, inFlight int, do func(context.Context, *evictions.Storm) error) (evictions.Figures, error) {
+	storm := &evictions.Storm{API: s.Client, History: h, InFlight: inFlight}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := do(ctx, storm); err != nil {
+			cancel(err)
+			return
+		}
+		const after = 10
+		storm.End(after)
+	}()
+	figures, err := storm.Run(ctx)
+	<-done
+	return figures, err
+}
+
+// evicting waits until some more evictions are admitted.
+func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
+	before := storm.Progress()
+	return kube.Wait(ctx, "evictions to go on", func(context.Context) (string, error) {
+		if n := storm.Progress() - before; n < more {
+			return fmt.Sprintf("%d of %d were admitted", n, more), nil
+		}
+		return "", nil
+	})
+}
+
+// evictionWebhooksDown takes webhooks away under evictions. One of two is not missed, and neither
+// is a certificate that is replaced. Without both, evictions fail where there is a budget, and
+// nothing else does.
+func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err error) {
+	f := s.field()
+	w := evictions.Workload{Name: "calm", Replicas: 12}
+	if err := f.Run(ctx, evictions.ByZone("calm", "app", "calm", "maxUnavailable: 1"), w); err != nil {
+		return "", err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer h.Stop()
+	figures, err := s.calmStorm(ctx, h, 4, func(ctx context.Context, storm *evictions.Storm) error {
+		if err := evicting(ctx, storm, 10); err != nil {
+			return err
+		}
+		pods, err := controllers(ctx, s.Client)
+		if err != nil {
+			return err
+		}
+		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		if err := errors.Join(evicting(ctx, storm, 20), s.vicinityWorks(ctx)); err != nil {
+			return err
+		}
+		if err := s.renewCertificate(ctx); err != nil {
+			return err
+		}
+		return evicting(ctx, storm, 20)
+	})
+	if err != nil {
+		return "", err
+	}
+	if figures.Failed > 0 {
+		return "", fmt.Errorf("while a webhook was replaced and a certificate renewed %d evictions of %d failed, such as %q", figures.Failed, figures.Admitted+figures.Refused, figures.Failures)
+	}
+	if _, err := f.Judge(ctx, h, map[string]int{"calm": w.Replicas}); err != nil {
+		return "", err
+	}
+	message, err := s.withoutWebhooks(ctx, w.Name)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d evictions while a webhook was replaced and a certificate renewed, 0 failed; without both %q, and other namespaces go on", figures.Admitted, message), nil
+}
+
+// renewCertificate has the webhooks' certificate made anew by the same authority, and waits until
+// it is there.
+func (s *scene) renewCertificate(ctx context.Context) error {
+	secret, err := s.certificate(ctx)
+	if err != nil {
+		return err
+	}
+	before := string(secret.Data[corev1.TLSCertKey])
+	const patch = `{"data":{"tls.crt":"","tls.key":""}}`
+	if _, err := s.CoreV1().Secrets(vicinityNamespace).Patch(ctx, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, "the certificate to be renewed", func(ctx context.Context) (string, error) {
+		secret, err := s.certificate(ctx)
+		if err != nil {
+			return "", err
+		}
+		if now := string(secret.Data[corev1.TLSCertKey]); now == "" || now == before {
+			return "it is not", nil
+		}
+		return "", nil
+	})
+}
+
+// certificate is the Secret of the webhooks.
+func (s *scene) certificate(ctx context.Context) (*corev1.Secret, error) {
+	list, err := s.CoreV1().Secrets(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("Vicinity has %d Secrets, want 1", len(list.Items))
+	}
+	return &list.Items[0], nil
+}
+
+// withoutWebhooks stops all webhooks, and returns what an eviction under a budget says then.
+func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message string, err error) {
+	f := s.field()
+	other := s.field()
+	if other.Namespace, err = s.MakeNamespace(ctx, "free"); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), other.Namespace)) }()
+	free := evictions.Workload{Name: "free", Replicas: 3}
+	if err := other.Run(ctx, "", free); err != nil {
+		return "", err
+	}
+	if err := s.replicas(ctx, 0); err != nil {
+		return "", err
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.replicas(ctx, 2), s.vicinityWorks(ctx))
+	}()
+	pods, err := f.Pods(ctx, workload, "")
+	if err != nil {
+		return "", err
+	}
+	err = kube.Wait(ctx, "evictions to fail", func(ctx context.Context) (string, error) {
+		failed := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsInternalError(failed) || !strings.Contains(failed.Error(), "vicinity.dev") {
+			return fmt.Sprintf("they give %v", failed), nil
+		}
+		message = failed.Error()
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	others, err := other.Pods(ctx, free.Name, "")
+	if err != nil {
+		return "", err
+	}
+	if err := other.Evict(ctx, others[0].Name, nil); err != nil {
+		return "", fmt.Errorf("in a namespace without a budget: %w", err)
+	}
+	if err := f.CoreV1().Pods(f.Namespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{}); err != nil {
+		return "", fmt.Errorf("deleting a pod of a budget: %w", err)
+	}
+	return message, f.WaitDeployment(ctx, f.Namespace, workload)
+}
+
+// evictionsWithoutControlPlane kills the controller that leads and the API server, and stops etcd
+// for a while, amid evictions. None is admitted beyond a budget, and they go on after it.
+func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error) {
+	stopped := 8 * time.Second
+	if soaking() {
+		stopped = time.Minute
+	}
+	f := s.field()
+	w := evictions.Workload{Name: "shaken", Replicas: 30}
+	if err := f.Run(ctx, evictions.ByZone("shaken", "app", "shaken", "maxUnavailable: 2", "maxUnavailableTotal: 4"), w); err != nil {
+		return "", err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer h.Stop()
+	figures, err := s.calmStorm(ctx, h, 20, func(ctx context.Context, storm *evictions.Storm) error {
+		if err := evicting(ctx, storm, 10); err != nil {
+			return err
+		}
+		leader, err := s.leader(ctx)
+		if err != nil {
+			return err
+		}
+		if leader == "" {
+			return errors.New("no controller leads")
+		}
+		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, atOnce()); err != nil {
+			return err
+		}
+		if err := errors.Join(evicting(ctx, storm, 10), s.vicinityWorks(ctx)); err != nil {
+			return err
+		}
+		if err := errors.Join(s.cluster.KillComponent(ctx, "kube-apiserver"), s.cluster.StartComponent(ctx, "kube-apiserver")); err != nil {
+			return err
+		}
+		if err := evicting(ctx, storm, 10); err != nil {
+			return err
+		}
+		if err := s.cluster.StopComponent(ctx, "etcd"); err != nil {
+			return err
+		}
+		time.Sleep(stopped) // how long it is away is what is asked for
+		if err := s.cluster.StartComponent(ctx, "etcd"); err != nil {
+			return err
+		}
+		return evicting(ctx, storm, 10)
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := f.AtRest(ctx); err != nil {
+		return "", err
+	}
+	report, err := f.Judge(ctx, h, map[string]int{"shaken": w.Replicas})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the leader and the API server killed, etcd stopped for %v: %d evictions, over budget %d, %d were not answered; versions were forgotten %d times",
+		stopped, figures.Admitted, report.OverBudget, figures.Failed, report.Gaps), s.vicinityWorks(ctx)
+}
+
+// evictionsInLostZone has a zone go: evictions elsewhere are refused, pods are deleted there all the
+// same, and evictions go on when it is back.
+func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err error) {
+	f := s.field()
+	w := evictions.Workload{Name: "zonal", Replicas: 18}
+	if err := f.Run(ctx, evictions.ByZone("zonal", "app", "zonal", "maxUnavailable: 2", "maxUnavailableDomains: 1"), w); err != nil {
+		return "", err
+	}
+	lost, kept := f.Zones()[2], f.Zones()[0]
+	elsewhere, err := f.Pods(ctx, w.Name, kept)
+	if err != nil {
+		return "", err
+	}
+	inside, err := f.Pods(ctx, w.Name, lost)
+	if err != nil {
+		return "", err
+	}
+	dry := &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+	if err := f.Evict(ctx, elsewhere[0].Name, dry); err != nil {
+		return "", fmt.Errorf("before: %w", err)
+	}
+	heal := func(ctx context.Context) error {
+		failed := []error{s.cluster.HealZone(ctx, lost)}
+		for _, node := range f.Nodes(lost) {
+			failed = append(failed, s.cluster.StartNode(ctx, node))
+		}
+		return errors.Join(append(failed, s.vicinityWorks(ctx))...)
+	}
+	healed := false
+	defer func() {
+		if !healed {
+			err = errors.Join(err, heal(context.WithoutCancel(ctx)))
+		}
+	}()
+	begun := time.Now()
+	for _, node := range f.Nodes(lost) {
+		if err := s.cluster.StopNode(ctx, node); err != nil {
+			return "", err
+		}
+	}
+	if err := s.cluster.CutZone(ctx, lost, true); err != nil {
+		return "", err
+	}
+	message := ""
+	err = kube.Wait(ctx, "evictions elsewhere to be refused", func(ctx context.Context) (string, error) {
+		refused := f.Evict(ctx, elsewhere[0].Name, dry)
+		if !apierrors.IsTooManyRequests(refused) || !strings.Contains(refused.Error(), lost) {
+			return fmt.Sprintf("they give %v", refused), nil
+		}
+		message = refused.Error()
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	frozen := time.Since(begun)
+	// Kubernetes deletes the pods of nodes that are lost; the budget does not keep it from that.
+	err = kube.Wait(ctx, "the pods of the zone to be deleted", func(ctx context.Context) (string, error) {
+		pod, err := f.CoreV1().Pods(f.Namespace).Get(ctx, inside[0].Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
+			return "", nil
+		}
+		return "they are there", err
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := f.Evict(ctx, elsewhere[0].Name, dry); !apierrors.IsTooManyRequests(err) {
+		return "", fmt.Errorf("while the zone is lost an eviction elsewhere gives %w", err)
+	}
+	if err := heal(ctx); err != nil {
+		return "", err
+	}
+	healed = true
+	begun = time.Now()
+	err = kube.Wait(ctx, "evictions elsewhere to go on", func(ctx context.Context) (string, error) {
+		if err := f.Evict(ctx, elsewhere[0].Name, dry); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), its pods are deleted all the same, and evictions go on %.1f s after it is back",
+		frozen.Seconds(), message, time.Since(begun).Seconds()), nil
+}

@@ -1,0 +1,129 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// evictionStorm evicts pods, 200 at a time, over 100 budgets and then over one, while pods die and
+// one of two webhooks is killed and comes back. None is admitted beyond a budget.
+func evictionStorm(ctx context.Context, s *scene) (string, error) {
+	evicted := 750
+	if soaking() {
+		evicted = 5000
+	}
+	f := s.field()
+	if err := f.Run(ctx, "", evictions.CrowdWorkloads()...); err != nil {
+		return "", err
+	}
+	const inFlight, died = 200, 500 * time.Millisecond
+	many, err := f.EvictCrowd(ctx, evictions.BudgetsOptions{
+		Budgets: evictions.Crowd, InFlight: inFlight, Evictions: evicted, Died: died,
+		Midway: func(ctx context.Context) error { return s.killWebhook(ctx) },
+	})
+	if err != nil {
+		return "", fmt.Errorf("over %d budgets: %w", evictions.Crowd, err)
+	}
+	if err := s.vicinityWorks(ctx); err != nil {
+		return "", err
+	}
+	one, err := f.EvictCrowd(ctx, evictions.BudgetsOptions{InFlight: inFlight, Evictions: evicted, Died: died})
+	if err != nil {
+		return "", fmt.Errorf("over one budget: %w", err)
+	}
+	if one.Failed > 0 {
+		return "", fmt.Errorf("with both webhooks there %d evictions were not answered, such as %q", one.Failed, one.Failures)
+	}
+	all := many.Figures.Add(one.Figures)
+	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
+	calls := (many.Calls + one.Calls) / float64(all.Admitted)
+	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))
+	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls)
+	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: over budget %d; %.0f a second, %.0f ms at p99, of which the webhook %v over many and %v over one; "+
+		"%.2f API calls a pod, %.2f evictions a write over one budget; %d not answered while a webhook was killed",
+		all.Admitted, evictions.Crowd, inFlight, all.Refused, all.Deaths, over, all.PerSecond(), p99, many.Webhook.Quantile(0.99), one.Webhook.Quantile(0.99),
+		calls, float64(one.Reservations)/float64(one.Writes), many.Failed), nil
+}
+
+// killWebhook ends one of the controller's pods at once.
+func (s *scene) killWebhook(ctx context.Context) error {
+	pods, err := controllers(ctx, s.Client)
+	if err != nil {
+		return err
+	}
+	if len(pods) != 2 {
+		return fmt.Errorf("%d pods of the controller are ready, want 2", len(pods))
+	}
+	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
+}
+
+// recycle moves a service of 420 pods to other nodes, by draining its nodes: a zone at a time under
+// a TopologyDisruptionBudget, a pod at a time under a PodDisruptionBudget.
+func recycle(ctx context.Context, s *scene) (string, error) {
+	const pods, startTime = 420, 2 * time.Second
+	f := s.field()
+	byZone, err := f.Recycle(ctx, evictions.RecycleOptions{
+		Pods: pods, StartTime: startTime,
+		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
+	})
+	if err != nil {
+		return "", err
+	}
+	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
+		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
+	}
+	within := 20 * time.Second
+	if soaking() {
+		within = 0
+	}
+	byPod, err := f.Recycle(ctx, evictions.RecycleOptions{
+		Pods: pods, StartTime: startTime, Within: within,
+		Budget: "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: service}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: service}}}\n",
+	})
+	if err != nil {
+		return "", err
+	}
+	if byPod.Moved == 0 {
+		return "", errors.New("under a PodDisruptionBudget no pod was moved")
+	}
+	whole := byPod.Took * pods / time.Duration(byPod.Moved)
+	zones := time.Duration(len(f.Zones()))
+	return fmt.Sprintf("%d pods that take %v to start: a zone at a time in %.0f s, never two zones down, at best %v; under a PodDisruptionBudget with maxUnavailable 1 %d pods in %.0f s, all in %.0f s, at best %v",
+		pods, startTime, byZone.Took.Seconds(), zones*startTime, byPod.Moved, byPod.Took.Seconds(), whole.Seconds(), pods*startTime), nil
+}
+
+// autoscaler has drainers that look at PodDisruptionBudgets alone ask every second for what a budget
+// does not allow: each costs one answer.
+func autoscaler(ctx context.Context, s *scene) (string, error) {
+	f := s.field()
+	nodes, during := 200, 10*time.Second
+	if soaking() {
+		nodes, during = 500, 10*time.Minute
+	}
+	w := evictions.Workload{Name: "idle", Replicas: nodes}
+	if err := f.Run(ctx, evictions.ByZone("idle", "app", "idle", "maxUnavailable: 0"), w); err != nil {
+		return "", err
+	}
+	pods, err := f.Pods(ctx, w.Name, "")
+	if err != nil {
+		return "", err
+	}
+	figures, err := f.Retry(ctx, during, names(pods))
+	if err != nil {
+		return "", err
+	}
+	if figures.Writes > 0 {
+		return "", fmt.Errorf("%d refusals wrote budgets %d times", figures.Refused, figures.Writes)
+	}
+	perRefusal := figures.Calls / float64(figures.Refused)
+	if most := 1.5; perRefusal > most {
+		return "", fmt.Errorf("a refusal costs %.2f API calls, more than %.1f", perRefusal, most)
+	}
+	return fmt.Sprintf("%d drainers ask every second: %.0f refusals a second, %.0f ms at p99, %.2f API calls each and no write", nodes,
+		float64(figures.Refused)/figures.Took.Seconds(), meter.Milliseconds(meter.Quantile(figures.Times, 0.99)), perRefusal), nil
+}

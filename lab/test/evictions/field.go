@@ -1,0 +1,211 @@
+package evictions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+// Field is a namespace of a lab with Vicinity.
+type Field struct {
+	*lab.Client
+	Shape     shape.Shape
+	Namespace string
+	// Kubectl is the program, Kubeconfig its file.
+	Kubectl, Kubeconfig string
+}
+
+// applying is how many objects are written at a time.
+const applying = 20
+
+// Run applies manifests and Deployments, until all pods are ready and all budgets are enforced.
+func (f *Field) Run(ctx context.Context, manifests string, workloads ...Workload) error {
+	err := meter.InParallel(ctx, applying, len(workloads), func(ctx context.Context, i int) error {
+		return f.Apply(ctx, f.Namespace, workloads[i].Manifest())
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.ApplyAll(ctx, strings.Split(manifests, "---\n")); err != nil {
+		return err
+	}
+	for _, w := range workloads {
+		if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
+			return err
+		}
+	}
+	return f.AtRest(ctx)
+}
+
+// ApplyAll applies many manifests at a time.
+func (f *Field) ApplyAll(ctx context.Context, manifests []string) error {
+	return meter.InParallel(ctx, applying, len(manifests), func(ctx context.Context, i int) error {
+		return f.Apply(ctx, f.Namespace, manifests[i])
+	})
+}
+
+// Budgets are those of the namespace.
+func (f *Field) Budgets(ctx context.Context) ([]v1alpha1.TopologyDisruptionBudget, error) {
+	text, err := f.CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/" + f.Namespace + "/topologydisruptionbudgets").DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list v1alpha1.TopologyDisruptionBudgetList
+	err = json.Unmarshal(text, &list)
+	return list.Items, err
+}
+
+// AtRest waits until all budgets are enforced, all pods that they expect are healthy and nothing is
+// reserved.
+func (f *Field) AtRest(ctx context.Context) error {
+	return kube.Wait(ctx, "the budgets to be at rest", func(ctx context.Context) (string, error) {
+		all, err := f.Budgets(ctx)
+		if err != nil {
+			return "", err
+		}
+		for i := range all {
+			if missing := unrest(&all[i]); missing != "" {
+				return missing, nil
+			}
+		}
+		return "", nil
+	})
+}
+
+func unrest(b *v1alpha1.TopologyDisruptionBudget) string {
+	if b.Status.ObservedGeneration != b.Generation {
+		return b.Name + " is not looked at"
+	}
+	if c := Condition(b, v1alpha1.ConditionEnforced); c == nil || c.Status != metav1.ConditionTrue {
+		return fmt.Sprintf("the condition of %s is %+v", b.Name, c)
+	}
+	if len(b.Status.Reservations) > 0 || b.Status.CurrentHealthy != b.Status.ExpectedPods || b.Status.ExpectedPods == 0 {
+		return fmt.Sprintf("%d of %d pods of %s are healthy and %d are reserved", b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Name, len(b.Status.Reservations))
+	}
+	return ""
+}
+
+// Condition is one of a budget, nil if there is none.
+func Condition(b *v1alpha1.TopologyDisruptionBudget, kind string) *metav1.Condition {
+	i := slices.IndexFunc(b.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &b.Status.Conditions[i]
+}
+
+// Reserved is an error if a budget has reservations.
+func (f *Field) Reserved(ctx context.Context) error {
+	all, err := f.Budgets(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if n := len(all[i].Status.Reservations); n > 0 {
+			return fmt.Errorf("%s has %d reservations, want none", all[i].Name, n)
+		}
+	}
+	return nil
+}
+
+// Pods are the healthy pods of a workload, in a zone or, if that is empty, in any.
+func (f *Field) Pods(ctx context.Context, workload, zone string) ([]corev1.Pod, error) {
+	list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + workload})
+	if err != nil {
+		return nil, err
+	}
+	domains := Domains(f.Shape)
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || !kube.PodReady(&p) || zone != "" && domains[p.Spec.NodeName] != zone
+	}), nil
+}
+
+// Evict asks for an eviction.
+func (f *Field) Evict(ctx context.Context, pod string, options *metav1.DeleteOptions) error {
+	return f.PolicyV1().Evictions(f.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: f.Namespace}, DeleteOptions: options,
+	})
+}
+
+// Nodes are the nodes without network of a zone.
+func (f *Field) Nodes(zone string) []string {
+	var names []string
+	for _, node := range f.Shape.FakeNodeList() {
+		if node.Zone == zone {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
+// Zones are the names of the lab's zones.
+func (f *Field) Zones() []string {
+	var names []string
+	for _, zone := range f.Shape.Zones {
+		names = append(names, zone.Name)
+	}
+	return names
+}
+
+// Drain runs kubectl drain for each of some nodes at once, for the pods of the namespace with a
+// label, and returns what was printed.
+func (f *Field) Drain(ctx context.Context, selector string, nodes []string, more ...string) (string, error) {
+	var mu sync.Mutex
+	var printed strings.Builder
+	var failed error
+	var wait sync.WaitGroup
+	for _, node := range nodes {
+		wait.Go(func() {
+			args := append([]string{"drain", node, "--ignore-daemonsets", "--pod-selector", selector, "--kubeconfig", f.Kubeconfig}, more...)
+			output, err := exec.CommandContext(ctx, f.Kubectl, args...).CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			printed.Write(output)
+			if err != nil {
+				failed = errors.Join(failed, fmt.Errorf("kubectl drain %s: %w: %s", node, err, output))
+			}
+		})
+	}
+	wait.Wait()
+	return printed.String(), failed
+}
+
+// SetSchedulable has pods scheduled to nodes, or not.
+func (f *Field) SetSchedulable(ctx context.Context, schedulable bool, nodes ...string) error {
+	return meter.InParallel(ctx, applying, len(nodes), func(ctx context.Context, i int) error {
+		return f.Cordon(ctx, nodes[i], !schedulable)
+	})
+}
+
+// UnseenFor is how long a replica may not know that a pod died, on a machine that does much else.
+const UnseenFor = 15 * time.Second
+
+// Follow records the history of the namespace.
+func (f *Field) Follow(ctx context.Context) (*History, error) {
+	return Follow(ctx, f.Config(), f.Namespace)
+}
+
+// Judge waits until all is recorded, and checks budgets that expect so many pods by zone.
+func (f *Field) Judge(ctx context.Context, h *History, expected map[string]int) (Report, error) {
+	if err := h.CaughtUp(ctx); err != nil {
+		return Report{}, err
+	}
+	report := h.Check(World{Domains: Domains(f.Shape), Expected: expected, Lag: UnseenFor})
+	return report, report.Err()
+}

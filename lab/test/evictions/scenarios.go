@@ -1,0 +1,269 @@
+package evictions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"vicinity.dev/vicinity/internal/kube"
+)
+
+// BudgetsOptions describe evictions over many budgets.
+type BudgetsOptions struct {
+	// Budgets is how many there are, or 0 for one over all pods.
+	Budgets             int
+	InFlight, Evictions int
+	// Died is how often a pod dies by itself.
+	Died time.Duration
+	// Midway is called when a third of the evictions were admitted.
+	Midway func(context.Context) error
+}
+
+// BudgetsFigures are what evictions over many budgets measured.
+type BudgetsFigures struct {
+	Figures
+	Report
+	// Calls are the requests of Vicinity's pods to the API, Webhook the times that the API server
+	// waited for them.
+	Calls   float64
+	Webhook WebhookTimes
+}
+
+// Crowd is how many workloads there are in the storms, and CrowdPods how many pods of each.
+const (
+	Crowd     = 100
+	CrowdPods = 6
+)
+
+// CrowdWorkloads are the workloads of the storms.
+func CrowdWorkloads() []Workload {
+	var all []Workload
+	for i := range Crowd {
+		all = append(all, Workload{Name: fmt.Sprintf("crowd-%d", i), Replicas: CrowdPods, Labels: map[string]string{"crowd": "true"}})
+	}
+	return all
+}
+
+// crowdBudgets are budgets that each cover as many of the workloads, a third of a zone of them at a
+// time.
+func (o BudgetsOptions) manifests() (manifests []string, expected map[string]int) {
+	expected = map[string]int{}
+	if o.Budgets == 0 {
+		expected["all"] = Crowd * CrowdPods
+		return []string{ByZone("all", "crowd", "true", fmt.Sprintf("maxUnavailable: %d", Crowd*CrowdPods/9))}, expected
+	}
+	for i := range o.Budgets {
+		name := fmt.Sprintf("crowd-%d", i)
+		expected[name] = CrowdPods
+		manifests = append(manifests, ByZone(name, "app", name, "maxUnavailable: 1"))
+	}
+	return manifests, expected
+}
+
+// EvictCrowd evicts pods of CrowdWorkloads, which must run, under budgets that it makes and removes.
+func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures BudgetsFigures, err error) {
+	manifests, expected := o.manifests()
+	if err := f.ApplyAll(ctx, manifests); err != nil {
+		return figures, err
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, f.Delete(ctx, f.Namespace, strings.Join(manifests, "")))
+	}()
+	if err := f.AtRest(ctx); err != nil {
+		return figures, err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return figures, err
+	}
+	defer h.Stop()
+	calls := CountCalls(f.Client)
+	before, err := calls.Total(ctx)
+	if err != nil {
+		return figures, err
+	}
+	times, err := ReadWebhookTimes(ctx, f.Client)
+	if err != nil {
+		return figures, err
+	}
+	storm := &Storm{API: f.Client, History: h, InFlight: o.InFlight, Evictions: o.Evictions, Died: o.Died}
+	var beside sync.WaitGroup
+	var failed error
+	if o.Midway != nil {
+		beside.Go(func() {
+			failed = kube.Wait(ctx, "a third of the evictions", func(ctx context.Context) (string, error) {
+				_, err := calls.Total(ctx) // the counts of a pod that ends are kept
+				if n := storm.Progress(); n < o.Evictions/3 {
+					return fmt.Sprintf("%d were admitted", n), err
+				}
+				return "", err
+			})
+			failed = cmp.Or(failed, o.Midway(ctx))
+		})
+	}
+	figures.Figures, err = storm.Run(ctx)
+	beside.Wait()
+	if err := errors.Join(err, failed); err != nil {
+		return figures, err
+	}
+	if err := f.AtRest(ctx); err != nil {
+		return figures, err
+	}
+	after, err := calls.Total(ctx)
+	if err != nil {
+		return figures, err
+	}
+	figures.Calls = after - before
+	if figures.Webhook, err = ReadWebhookTimes(ctx, f.Client); err != nil {
+		return figures, err
+	}
+	figures.Webhook = figures.Webhook.Since(times)
+	figures.Report, err = f.Judge(ctx, h, expected)
+	return figures, err
+}
+
+// RecycleOptions describe how a service is moved to other nodes.
+type RecycleOptions struct {
+	Pods      int
+	StartTime time.Duration
+	// Budget is a manifest for the pods with the label app=service.
+	Budget string
+	// Within, if not zero, ends the drains early.
+	Within time.Duration
+}
+
+// RecycleFigures are what it took to move a service.
+type RecycleFigures struct {
+	Took   time.Duration
+	Moved  int
+	Report Report
+}
+
+// Recycle moves a service that is spread over three zones from a half of each zone's nodes to the
+// other half, by draining all of the first at once with kubectl.
+func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleFigures, err error) {
+	var first, second []string
+	for _, zone := range f.Zones() {
+		nodes := f.Nodes(zone)
+		first = append(first, nodes[:len(nodes)/2]...)
+		second = append(second, nodes[len(nodes)/2:]...)
+	}
+	if err := f.SetSchedulable(ctx, false, second...); err != nil {
+		return figures, err
+	}
+	defer func() {
+		err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, append(first, second...)...))
+	}()
+	w := Workload{Name: "service", Replicas: o.Pods, StartTime: o.StartTime}
+	if err := f.Run(ctx, o.Budget, w); err != nil {
+		return figures, err
+	}
+	defer func() { err = errors.Join(err, f.Delete(context.WithoutCancel(ctx), f.Namespace, w.Manifest()+o.Budget)) }()
+	if err := f.SetSchedulable(ctx, true, second...); err != nil {
+		return figures, err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return figures, err
+	}
+	defer h.Stop()
+	begun := time.Now()
+	limit := []string{}
+	if o.Within > 0 {
+		limit = append(limit, "--timeout", o.Within.String())
+	}
+	if _, err := f.Drain(ctx, "app=service", first, limit...); err != nil && o.Within == 0 {
+		return figures, err
+	}
+	if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
+		return figures, err
+	}
+	figures.Took = time.Since(begun)
+	if figures.Report, err = f.Judge(ctx, h, map[string]int{"service": o.Pods}); err != nil {
+		return figures, err
+	}
+	figures.Moved = figures.Report.Evictions
+	return figures, nil
+}
+
+// RetryFigures are what drainers that are refused all the time cost.
+type RetryFigures struct {
+	Asked, Refused int
+	Times          []time.Duration
+	Took           time.Duration
+	Calls          float64
+	Writes         int // of budgets
+}
+
+// Retry has a drainer that knows nothing of budgets ask every second for the eviction of a pod on
+// each of some nodes, all of which are refused.
+func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string) (figures RetryFigures, err error) {
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return figures, err
+	}
+	defer h.Stop()
+	calls := CountCalls(f.Client)
+	before, err := calls.Total(ctx)
+	if err != nil {
+		return figures, err
+	}
+	limited, cancel := context.WithTimeout(ctx, during)
+	defer cancel()
+	begun := time.Now()
+	var mu sync.Mutex
+	var failed error
+	var wait sync.WaitGroup
+	for i, pod := range pods {
+		wait.Go(func() {
+			// Drainers do not all start at once.
+			timer := time.NewTimer(time.Duration(i) * time.Second / time.Duration(len(pods)))
+			defer timer.Stop()
+			for {
+				select {
+				case <-limited.Done():
+					return
+				case <-timer.C:
+				}
+				timer.Reset(time.Second)
+				asked := time.Now()
+				err := f.Evict(limited, pod, nil)
+				took := time.Since(asked)
+				if limited.Err() != nil {
+					return
+				}
+				mu.Lock()
+				figures.Asked++
+				if apierrors.IsTooManyRequests(err) {
+					figures.Refused++
+					figures.Times = append(figures.Times, took)
+				} else {
+					failed = fmt.Errorf("an eviction that no budget allows gives %w", err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	figures.Took = time.Since(begun)
+	if failed != nil {
+		return figures, failed
+	}
+	after, err := calls.Total(ctx)
+	if err != nil {
+		return figures, err
+	}
+	figures.Calls = after - before
+	if err := h.CaughtUp(ctx); err != nil {
+		return figures, err
+	}
+	figures.Writes = h.Writes()
+	return figures, nil
+}
