@@ -126,6 +126,11 @@ bench-names: build kubernetes dnsperf ## Measure vicinity-dns and CoreDNS in tur
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-names ./test/bench/names
 	bin/bench-names -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
+.PHONY: bench-disruption
+bench-disruption: build kubernetes ## Measure evictions under budgets in a lab: SIZE=short (2,000 evictions) or full (10,000)
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-disruption ./test/bench/disruption
+	bin/bench-disruption -size '$(or $(SIZE),short)' $(BENCHFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) fuzz-targets | while read -r dir target; do \

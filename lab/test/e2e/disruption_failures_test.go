@@ -223,7 +223,11 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 		if err := s.cluster.StopComponent(ctx, "etcd"); err != nil {
 			return err
 		}
-		time.Sleep(stopped) // how long it is away is what is asked for
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(stopped):
+		}
 		if err := s.cluster.StartComponent(ctx, "etcd"); err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 	}
 	byPod, err := f.Recycle(ctx, evictions.RecycleOptions{
 		Pods: pods, StartTime: startTime, Within: within,
-		Budget: "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: service}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: service}}}\n",
+		Budget: evictions.OneAtATime("service"),
 	})
 	if err != nil {
 		return "", err

@@ -12,9 +12,11 @@ import (
 // disruptionArea is how evictions are held to budgets by failure domain.
 func disruptionArea() area {
 	return area{
-		name:    "disruption",
-		shape:   disruptionShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx, "disruption.enabled=true") },
+		name:  "disruption",
+		shape: disruptionShape,
+		prepare: func(ctx context.Context, c *lab.Cluster) error {
+			return c.InstallVicinity(ctx, "disruption.enabled=true")
+		},
 		promises: []promise{
 			{name: "drain-waits", keep: drainWaits},
 			{name: "contract", keep: evictionContract},

@@ -20,13 +20,18 @@ type Calls struct {
 
 const metricsPort = 8080
 
+// ControllerSelector selects the pods of Vicinity's controller.
+const ControllerSelector = "app.kubernetes.io/component=controller"
+
 // CountCalls makes a counter.
-func CountCalls(client *lab.Client) *Calls { return &Calls{client: client, byPod: map[string]float64{}} }
+func CountCalls(client *lab.Client) *Calls {
+	return &Calls{client: client, byPod: map[string]float64{}}
+}
 
 // Total is how many requests there were so far. Those of a pod that ended since the last call are
 // as many as then.
 func (c *Calls) Total(ctx context.Context) (float64, error) {
-	pods, err := c.client.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	pods, err := c.client.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: ControllerSelector})
 	if err != nil {
 		return 0, err
 	}

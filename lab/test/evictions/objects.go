@@ -73,3 +73,8 @@ spec:
     matchExpressions: [{key: topology.kubernetes.io/zone, operator: Exists}]
 %s`, name, key, value, more.String())
 }
+
+// OneAtATime is a PodDisruptionBudget that lets one pod of a workload go at a time.
+func OneAtATime(workload string) string {
+	return fmt.Sprintf("---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %[1]s}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: %[1]s}}}\n", workload)
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -135,6 +136,8 @@ type RecycleOptions struct {
 	StartTime time.Duration
 	// Budget is a manifest for the pods with the label app=service.
 	Budget string
+	// Nodes, if not 0, is how many of the nodes without network are used.
+	Nodes int
 	// Within, if not zero, ends the drains early.
 	Within time.Duration
 }
@@ -149,23 +152,30 @@ type RecycleFigures struct {
 // Recycle moves a service that is spread over three zones from a half of each zone's nodes to the
 // other half, by draining all of the first at once with kubectl.
 func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleFigures, err error) {
-	var first, second []string
-	for _, zone := range f.Zones() {
+	var first, second, unused []string
+	zones := f.Zones()
+	for _, zone := range zones {
 		nodes := f.Nodes(zone)
+		if o.Nodes > 0 {
+			others := nodes[o.Nodes/len(zones):]
+			nodes, unused = nodes[:o.Nodes/len(zones)], append(unused, others...)
+		}
 		first = append(first, nodes[:len(nodes)/2]...)
 		second = append(second, nodes[len(nodes)/2:]...)
 	}
-	if err := f.SetSchedulable(ctx, false, second...); err != nil {
+	if err := f.SetSchedulable(ctx, false, slices.Concat(second, unused)...); err != nil {
 		return figures, err
 	}
 	defer func() {
-		err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, append(first, second...)...))
+		err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, slices.Concat(first, second, unused)...))
 	}()
 	w := Workload{Name: "service", Replicas: o.Pods, StartTime: o.StartTime}
 	if err := f.Run(ctx, o.Budget, w); err != nil {
 		return figures, err
 	}
-	defer func() { err = errors.Join(err, f.Delete(context.WithoutCancel(ctx), f.Namespace, w.Manifest()+o.Budget)) }()
+	defer func() {
+		err = errors.Join(err, f.Delete(context.WithoutCancel(ctx), f.Namespace, w.Manifest()+o.Budget))
+	}()
 	if err := f.SetSchedulable(ctx, true, second...); err != nil {
 		return figures, err
 	}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// figures are the measurements.
+type figures struct {
+	*options
+	machine        string
+	many, one      evictions.BudgetsFigures
+	byZone, native evictions.RecycleFigures
+	retry          evictions.RetryFigures
+}
+
+// overBudget is how many evictions were admitted that should not have been.
+func (f *figures) overBudget() int {
+	return f.many.OverBudget + f.many.Unreserved + f.one.OverBudget + f.one.Unreserved
+}
+
+// nativeWhole is how long all pods take under a PodDisruptionBudget, at the pace that was measured.
+func (f *figures) nativeWhole() time.Duration {
+	return f.native.Took * time.Duration(f.pods) / time.Duration(max(1, f.native.Moved))
+}
+
+// String is a table and a line for programs.
+func (f *figures) String() string {
+	var b, table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row := func(what, measured, aim string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, measured, aim) }
+	row("figure", "measured", "aim")
+	for _, part := range []struct {
+		name string
+		of   *evictions.BudgetsFigures
+	}{{fmt.Sprintf("over %d budgets", evictions.Crowd), &f.many}, {"over one budget", &f.one}} {
+		g := part.of
+		row(fmt.Sprintf("evictions %s, %d at a time", part.name, f.inFlight), fmt.Sprintf("%d, %d refused", g.Admitted, g.Refused), "")
+		row("  admitted beyond the budget", fmt.Sprint(g.OverBudget+g.Unreserved), "0")
+		row("  admitted in a second", fmt.Sprintf("%.0f", g.PerSecond()), "over 300")
+		row("  answered in a second", fmt.Sprintf("%.0f", float64(len(g.Times))/g.Took.Seconds()), "")
+		row("  until answered: p50, p99", milliseconds(meter.Quantile(g.Times, 0.5))+", "+milliseconds(meter.Quantile(g.Times, 0.99)), "")
+		row("  of that in the webhook, at most: p50, p99", milliseconds(g.Webhook.Quantile(0.5))+", "+milliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
+		row("  API calls for each pod", fmt.Sprintf("%.2f", g.Calls/float64(max(1, g.Admitted))), "at most 2")
+		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
+		row("  pods that died, not answered while a replica was killed", fmt.Sprintf("%d, %d", g.Deaths, g.Failed), "")
+	}
+	row(fmt.Sprintf("%d pods move, each starts in %s", f.pods, f.startTime), "", "least")
+	row("  under maxUnavailable: 1", fmt.Sprintf("%.0f s (%d pods in %.0f s)", f.nativeWhole().Seconds(), f.native.Moved, f.native.Took.Seconds()),
+		fmt.Sprintf("%.0f s", (time.Duration(f.pods)*f.startTime).Seconds()))
+	const zones = 3
+	row("  a zone at a time", fmt.Sprintf("%.0f s", f.byZone.Took.Seconds()), fmt.Sprintf("%.0f s", (zones*f.startTime).Seconds()))
+	row("  zones down at a time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
+	refusals := float64(f.retry.Refused) / max(f.retry.Took.Seconds(), 1e-9)
+	perRefusal := f.retry.Calls / float64(max(1, f.retry.Refused))
+	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", f.nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
+	row("  until refused: p50, p99", milliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+milliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
+	row("  API calls for each, writes in all", fmt.Sprintf("%.2f, %d", perRefusal, f.retry.Writes), "")
+	_ = w.Flush()
+	fmt.Fprintf(&b, "%s\n", f.machine)
+	for line := range strings.Lines(table.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	all := f.many.Figures.Add(f.one.Figures)
+	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f\n",
+		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)),
+		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal)
+	return b.String()
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", meter.Milliseconds(d)) }
