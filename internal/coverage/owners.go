@@ -203,3 +203,17 @@ func (o *owner) group(groupBy string) (group string, many bool) {
 	}
 	return group, false
 }
+
+// DirectDeleters are the owners of pods that the budget selects which delete pods when their
+// template changes, without an eviction, in the order of ID.
+func DirectDeleters(w World) []Ref {
+	owners := findOwners(w, Selector(w.Budget), "")
+	var refs []Ref
+	for _, found := range owners.found {
+		if found.DeletesDirectly {
+			refs = append(refs, found.Ref)
+		}
+	}
+	slices.SortFunc(refs, compareRefs)
+	return refs
+}
