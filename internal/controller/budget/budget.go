@@ -1,0 +1,195 @@
+// Package budget shows what becomes of TopologyDisruptionBudgets: status, conditions, events,
+// metrics, the label of namespaces by which the webhooks of evictions are asked, and, where
+// that is asked for, PodDisruptionBudgets that say the same.
+//
+// It decides about no eviction, and evictions do not wait for it: the webhooks read pods and
+// budgets by themselves. What it writes follows from what is stored, so a restart writes nothing.
+package budget
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+// Options are the choices of an administrator.
+type Options struct {
+	// Own is the namespace of Vicinity itself, which is never labelled.
+	Own string
+	// Served says that this program serves the webhooks of evictions. Service is the name of
+	// the Service in Own by which the API server finds them.
+	Served  bool
+	Service string
+	// ProjectPDBs has PodDisruptionBudgets kept for budgets that are simple. Without it those
+	// of before are removed.
+	ProjectPDBs bool
+	Workers     int // budgets that are synced at a time
+	// Rate bounds writes of status in a second, of all budgets together.
+	Rate float32
+	// Top is the number of budgets, those that allow the least, that have metrics of their own.
+	Top int
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// DefaultTop is the default of Options.Top.
+const DefaultTop = 20
+
+const (
+	// gatherTime is how long changes of pods and owners are gathered for a budget. So a status
+	// is written once in this time at most, however many pods come and go.
+	gatherTime = time.Second
+	// nodeGatherTime is the same for nodes, which all budgets depend on.
+	nodeGatherTime = 5 * time.Second
+)
+
+// ledger is the part of reservation.Ledger that reads and writes what is stored of a budget.
+type ledger interface {
+	Covering(namespace string, labels map[string]string) []types.NamespacedName
+	Refresh(ctx context.Context, budget types.NamespacedName, conditions func(*reservation.Report) []metav1.Condition) (*reservation.Report, error)
+}
+
+// Add adds the controllers to a manager, whose cache must have what the Ledger reads, and
+// the metadata of Namespaces.
+func Add(ctx context.Context, mgr manager.Manager, l *reservation.Ledger, options Options) error {
+	return add(ctx, mgr, l, options)
+}
+
+func add(ctx context.Context, mgr manager.Manager, l ledger, options Options) error {
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), l, recorder, clock.RealClock{}, options)
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of TopologyDisruptionBudgets: %w", err)
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controllers of TopologyDisruptionBudgets: %w", err)
+	}
+	return nil
+}
+
+// reconciler syncs the status of a budget.
+type reconciler struct {
+	client     client.Client
+	ledger     ledger
+	recorder   events.EventRecorder
+	clock      clock.PassiveClock
+	options    Options
+	memory     *memory
+	webhooks   *webhooks
+	namespaces *namespaces
+	projection *projection
+	nodes      *shell.Gatherer
+	writes     *rate.Limiter
+	metrics    *metrics
+	syncs      *shell.Syncs
+}
+
+func newReconciler(c client.Client, live client.Reader, l ledger, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
+	r := &reconciler{
+		client: c, ledger: l, recorder: recorder, clock: now, options: options,
+		memory: newMemory(),
+		nodes:  shell.NewGatherer(nodeGatherTime),
+		writes: rate.NewLimiter(rate.Limit(options.Rate), max(1, int(options.Rate))),
+	}
+	if r.syncs = options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(now)
+	}
+	r.webhooks = &webhooks{client: c, options: options}
+	r.namespaces = newNamespaces(c, live, recorder, now, options, r.syncs)
+	r.projection = newProjection(c, r.memory, now, options, r.syncs)
+	r.metrics = newMetrics(r.memory, now, options.Top)
+	return r
+}
+
+// Reconcile has the status of a budget say what is.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer r.syncs.Begin("TopologyDisruptionBudget " + request.String())()
+	after, err := r.sync(ctx, request.NamespacedName)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+// sync returns after how long to look again, zero for never.
+func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	enforced, known, err := r.enforcement(ctx, key.Namespace)
+	if err != nil || !known {
+		return 0, err // the sync of the namespace will have it synced again
+	}
+	var before []metav1.Condition
+	now := r.clock.Now()
+	report, err := r.ledger.Refresh(ctx, key, func(report *reservation.Report) []metav1.Condition {
+		before = report.Budget.Status.Conditions
+		j := judge{report: report, enforced: enforced, projected: r.projection.verdict(key), now: now}
+		return j.conditions()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("writing the status of TopologyDisruptionBudget %s: %w", key, err)
+	}
+	if report == nil {
+		r.memory.forget(key)
+		return 0, nil
+	}
+	if report.Written {
+		r.metrics.writes.Inc()
+		for _, e := range transitions(before, report.Budget.Status.Conditions) {
+			r.recorder.Eventf(report.Budget, nil, e.kind, e.reason, "Disruption", "%s", e.message)
+		}
+	}
+	r.memory.set(key, &view{report.Budget, planOf(report, now)})
+	r.projection.notice(key.Namespace)
+	if report.Written {
+		if err := r.writes.Wait(ctx); err != nil {
+			return 0, nil // the program ends
+		}
+	}
+	return until(now, report.Next, blockedAt(report.Budget.Status.Conditions)), nil
+}
+
+// until is how long it is to the first of some times, zero if there is none to come.
+func until(now time.Time, times ...time.Time) time.Duration {
+	var wait time.Duration
+	for _, t := range times {
+		if t.After(now) {
+			wait = shell.Sooner(wait, t.Sub(now))
+		}
+	}
+	return wait
+}
+
+func requestFor(object client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
+}
+
+// budgetsOf are the budgets of a namespace, of all namespaces if it is empty.
+func budgetsOf(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.TopologyDisruptionBudget, error) {
+	var list v1alpha1.TopologyDisruptionBudgetList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading TopologyDisruptionBudgets: %w", err)
+	}
+	return list.Items, nil
+}
+
+// aNamespace is a Namespace of which only the metadata is read, as the cache has it.
+func aNamespace() *metav1.PartialObjectMetadata {
+	object := new(metav1.PartialObjectMetadata)
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return object
+}

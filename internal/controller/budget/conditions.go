@@ -1,0 +1,253 @@
+package budget
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+// blockedAfter is how long nothing must be allowed for a budget to be called blocked.
+const blockedAfter = 15 * time.Minute
+
+// Reasons of the condition DisruptionAllowed. The first two are those of a PodDisruptionBudget.
+const (
+	reasonSufficientPods   = "SufficientPods"
+	reasonInsufficientPods = "InsufficientPods"
+	reasonNoPods           = "NoPods"
+	reasonInvalid          = coverage.ReasonInvalid
+	reasonGlassBroken      = "BreakGlass"
+	reasonBlocked          = "Blocked"
+)
+
+// Reasons of the condition BreakGlass.
+const (
+	reasonOpen       = "Open"
+	reasonUsed       = "Used"
+	reasonEnded      = "Ended"
+	reasonUnreadable = "Unreadable"
+)
+
+// Reasons of the condition DeletesDirectly.
+const (
+	reasonRollingUpdate = "RollingUpdate"
+	reasonAsked         = "Asked"
+)
+
+// judge finds the conditions of a budget by what is known of it.
+type judge struct {
+	report    *reservation.Report
+	enforced  enforcement
+	projected *verdict // nil while nothing is known or wanted
+	now       time.Time
+}
+
+// conditions are those that should be stored. What is the same as before keeps its time.
+func (j *judge) conditions() []metav1.Condition {
+	found := append([]metav1.Condition{j.enforced.condition()}, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
+	found = append(found, j.breakGlass()...)
+	found = append(found, j.deletesDirectly())
+	if j.projected != nil {
+		found = append(found, j.projected.condition())
+	}
+	for i := range found {
+		found[i] = j.stamped(found[i], j.now)
+	}
+	return append(found, j.allowed())
+}
+
+func (j *judge) before(name string) *metav1.Condition {
+	return meta.FindStatusCondition(j.report.Budget.Status.Conditions, name)
+}
+
+func (j *judge) stamped(condition metav1.Condition, now time.Time) metav1.Condition {
+	condition.ObservedGeneration = j.report.Budget.Generation
+	return shell.Transition(j.before(condition.Type), condition, now)
+}
+
+// glass is the break glass of the budget, and whether it is open.
+func (j *judge) glass() (glass disruption.BreakGlass, open bool) {
+	glass = j.report.State.Budget.BreakGlass
+	return glass, j.now.Before(glass.Until)
+}
+
+// breakGlass is the condition of the annotation, none for a budget that never had it.
+func (j *judge) breakGlass() []metav1.Condition {
+	before := j.before(v1alpha1.ConditionBreakGlass)
+	glass, open := j.glass()
+	_, err := coverage.BreakGlassOf(j.report.Budget.Annotations)
+	found := metav1.Condition{Type: v1alpha1.ConditionBreakGlass, Status: metav1.ConditionFalse}
+	switch {
+	case open:
+		found.Status, found.Reason = metav1.ConditionTrue, reasonOpen
+		found.Message = fmt.Sprintf("Every eviction is admitted until %s: %s.", glass.Until.UTC().Format(time.RFC3339), strings.TrimSuffix(glass.Reason, "."))
+		if before != nil && before.Status == metav1.ConditionTrue && (before.Reason == reasonUsed || j.isEvictedSince(before.LastTransitionTime.Time)) {
+			found.Reason = reasonUsed
+		}
+	case err != nil:
+		found.Reason, found.Message = reasonUnreadable, fmt.Sprintf("The annotation %s has no effect: %s.", v1alpha1.AnnotationBreakGlass, err)
+	case !glass.Until.IsZero():
+		found.Reason = reasonEnded
+		found.Message = fmt.Sprintf("It ended at %s: the budget holds. Remove the annotation %s.", glass.Until.UTC().Format(time.RFC3339), v1alpha1.AnnotationBreakGlass)
+	case before != nil:
+		found.Reason, found.Message = reasonEnded, "The annotation is gone: the budget holds."
+	default:
+		return nil
+	}
+	return []metav1.Condition{found}
+}
+
+// isEvictedSince reports whether a pod of the budget is being evicted since some time. What the
+// break glass lets through has no reservation.
+func (j *judge) isEvictedSince(begin time.Time) bool {
+	selector := coverage.Selector(j.report.Budget)
+	return slices.ContainsFunc(j.report.World.Pods, func(pod *corev1.Pod) bool {
+		return selector.Matches(labels.Set(pod.Labels)) && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Reason == reasonOfEvictions && !c.LastTransitionTime.Time.Before(begin)
+		})
+	})
+}
+
+// reasonOfEvictions is what Kubernetes writes into the condition DisruptionTarget of a pod that
+// is evicted.
+const reasonOfEvictions = "EvictionByEvictionAPI"
+
+// lastAdmitted is when the youngest reservation was made.
+func (j *judge) lastAdmitted() time.Time {
+	var last time.Time
+	for i := range j.report.Budget.Status.Reservations {
+		if made := j.report.Budget.Status.Reservations[i].Expires.Add(-disruption.ReservationTime); made.After(last) {
+			last = made
+		}
+	}
+	return last
+}
+
+// allowed says since when nothing is allowed. A reservation that is younger says that something
+// was in between: it is a transition that was too short to be seen.
+func (j *judge) allowed() metav1.Condition {
+	m := &j.report.Measures
+	found := metav1.Condition{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionTrue}
+	switch _, open := j.glass(); {
+	case open:
+		found.Reason, found.Message = reasonGlassBroken, "Every eviction is admitted for a while."
+	case j.report.State.Budget.Invalid != "":
+		found.Status, found.Reason = metav1.ConditionFalse, reasonInvalid
+		found.Message = "The spec cannot be followed: no pod that the selector matches may be evicted."
+	case m.Expected == 0:
+		found.Reason, found.Message = reasonNoPods, "There are no pods to keep."
+	case m.Allowed > 0:
+		found.Reason, found.Message = reasonSufficientPods, "Pods may be evicted."
+	default:
+		found.Status, found.Reason, found.Message = metav1.ConditionFalse, reasonInsufficientPods, j.shortage()
+	}
+	before := j.before(found.Type)
+	if found.Status == metav1.ConditionTrue || before == nil || before.Status == metav1.ConditionTrue {
+		return j.stamped(found, j.now)
+	}
+	found = j.stamped(found, j.now)
+	if last := j.lastAdmitted(); last.After(found.LastTransitionTime.Time) {
+		found.LastTransitionTime = metav1.NewTime(last.Truncate(time.Second))
+	}
+	if found.Reason == reasonInsufficientPods && !j.now.Before(found.LastTransitionTime.Add(blockedAfter)) {
+		found.Reason = reasonBlocked
+	}
+	return found
+}
+
+// blockedAt is when a budget that allows nothing will be called blocked, zero if it is or
+// allows something.
+func blockedAt(conditions []metav1.Condition) time.Time {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDisruptionAllowed)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != reasonInsufficientPods {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Add(blockedAfter)
+}
+
+// shortage says where pods are missing to let one go. It has no numbers that change with every
+// pod but those that the status has anyway.
+func (j *judge) shortage() string {
+	const most = 3
+	var said []string
+	short := 0
+	for _, d := range j.report.Measures.Domains {
+		if d.Healthy >= d.Expected && !d.Disturbed {
+			continue
+		}
+		if short++; short > most {
+			continue
+		}
+		said = append(said, fmt.Sprintf("%s has %d healthy of %d expected and must keep %d", domainName(d), d.Healthy, d.Expected, d.Desired))
+	}
+	if short > most {
+		said = append(said, fmt.Sprintf("%d more", short-most))
+	}
+	if len(said) == 0 {
+		return "No pod may be evicted, though all are healthy: see the condition Satisfiable."
+	}
+	return "No pod may be evicted: " + strings.Join(said, "; ") + `. "vicinity explain pod/NAME" says which pods are down.`
+}
+
+func domainName(d disruption.DomainMeasure) string {
+	name := "the budget"
+	if d.Domain != "" {
+		name = d.Domain
+	}
+	if d.Group != "" {
+		name += fmt.Sprintf(" (group %s)", d.Group)
+	}
+	return name
+}
+
+// waysOut are what to do about workloads that delete pods directly, by their kind.
+var waysOut = map[string]string{
+	"Deployment":  "strategy.rollingUpdate.maxUnavailable: 0 deletes a pod only once another one is ready",
+	"StatefulSet": "updateStrategy.type: OnDelete leaves the pods alone, and an eviction of each brings the new template",
+	"DaemonSet":   "updateStrategy.type: OnDelete leaves the pods alone, and an eviction of each brings the new template",
+}
+
+// deletesDirectly is about workloads whose rollouts the budget is not asked about.
+func (j *judge) deletesDirectly() metav1.Condition {
+	const most = 5
+	selector := coverage.Selector(j.report.Budget)
+	var names []string
+	kinds := map[string]bool{}
+	for i := range j.report.World.Workloads {
+		w := &j.report.World.Workloads[i]
+		if w.DeletesDirectly && w.Template != nil && selector.Matches(labels.Set(w.Template.Labels)) {
+			names = append(names, w.ID())
+			kinds[w.Kind] = true
+		}
+	}
+	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly, Status: metav1.ConditionFalse, Reason: reasonAsked, Message: "No rollout of the pods' owners deletes pods without an eviction."}
+	if len(names) == 0 {
+		return found
+	}
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more", more))
+	}
+	var ways []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if way, known := waysOut[kind]; known {
+			ways = append(ways, fmt.Sprintf("for a %s %s", kind, way))
+		}
+	}
+	found.Status, found.Reason = metav1.ConditionTrue, reasonRollingUpdate
+	found.Message = fmt.Sprintf("A rollout of %s deletes pods without asking this budget, and so does a scale-down. To keep to it: %s; scale down in steps while disruptionsAllowed is above 0.",
+		strings.Join(names, ", "), strings.Join(ways, "; "))
+	return found
+}

@@ -1,0 +1,245 @@
+package budget
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// add adds the controllers of budgets, of namespaces and of the projection.
+func (r *reconciler) add(mgr manager.Manager) error {
+	warm := true
+	many := controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm}
+	b := builder.ControllerManagedBy(mgr).
+		Named("budget").
+		Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler()).
+		Watches(&corev1.Pod{}, r.podHandler()).
+		Watches(&corev1.Node{}, r.nodeHandler()).
+		WatchesRawSource(r.nodes.Source("reading the budgets that nodes changed for", r.enqueueAll)).
+		WatchesRawSource(r.namespaces.changed.source("reading the budgets of a namespace", r.requestsOf)).
+		WatchesRawSource(r.projection.changed.source("reading the budgets of a namespace", r.requestsOf)).
+		WithOptions(many)
+	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
+		b = b.Watches(owner, r.ownerHandler())
+	}
+	if r.options.Served {
+		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, r.webhookHandler()).
+			Watches(&admissionv1.ValidatingWebhookConfiguration{}, r.webhookHandler())
+	}
+	if err := b.Complete(r); err != nil {
+		return err
+	}
+	err := builder.ControllerManagedBy(mgr).
+		Named("budget-namespace").
+		WatchesMetadata(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&v1alpha1.TopologyDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(comesOrGoes())).
+		WithOptions(controller.Options{EnableWarmup: &warm}).
+		Complete(r.namespaces)
+	if err != nil {
+		return err
+	}
+	return builder.ControllerManagedBy(mgr).
+		Named("budget-projection").
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
+		Watches(&v1alpha1.TopologyDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(comesOrGoes())).
+		WatchesRawSource(r.projection.seen.source("reading a namespace", func(_ context.Context, name string) ([]reconcile.Request, error) {
+			return []reconcile.Request{requestForName(name)}, nil
+		})).
+		WithOptions(controller.Options{EnableWarmup: &warm}).
+		Complete(r.projection)
+}
+
+func requestForName(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
+}
+
+func namespaceOf(_ context.Context, object client.Object) []reconcile.Request {
+	return []reconcile.Request{requestForName(object.GetNamespace())}
+}
+
+// comesOrGoes passes objects that are new or deleted.
+func comesOrGoes() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+}
+
+// requestsOf are those of the budgets of a namespace.
+func (r *reconciler) requestsOf(ctx context.Context, namespace string) ([]reconcile.Request, error) {
+	budgets, err := budgetsOf(ctx, r.client, namespace)
+	requests := make([]reconcile.Request, len(budgets))
+	for i := range budgets {
+		requests[i] = requestFor(&budgets[i])
+	}
+	return requests, err
+}
+
+func (r *reconciler) enqueueAll(ctx context.Context, q queue) error {
+	requests, err := r.requestsOf(ctx, metav1.NamespaceAll)
+	for _, request := range requests {
+		q.Add(request)
+	}
+	return err
+}
+
+// budgetHandler follows budgets: what users write at once, and what is written of their status
+// together with the changes of pods that it goes with.
+func (r *reconciler) budgetHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { q.Add(requestFor(e.Object)) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld, e.ObjectNew
+			if before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetAnnotations(), after.GetAnnotations()) {
+				q.Add(requestFor(after))
+				return
+			}
+			// The controller's own write needs no look.
+			if v := r.memory.get(client.ObjectKeyFromObject(after)); v == nil || v.budget.ResourceVersion != after.GetResourceVersion() {
+				q.AddAfter(requestFor(after), gatherTime)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { q.Add(requestFor(e.Object)) },
+	}
+}
+
+// gather has budgets synced that may be about pods with some labels.
+func (r *reconciler) gather(q queue, namespace string, labels map[string]string) {
+	for _, key := range r.ledger.Covering(namespace, labels) {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, gatherTime)
+	}
+}
+
+// podHandler follows what a budget depends on of pods.
+func (r *reconciler) podHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList { // or else their budgets are in theirs
+				r.gather(q, e.Object.GetNamespace(), e.Object.GetLabels())
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			before, ok := e.ObjectOld.(*corev1.Pod)
+			after, also := e.ObjectNew.(*corev1.Pod)
+			if !ok || !also || samePod(before, after) {
+				return
+			}
+			r.gather(q, after.Namespace, after.Labels)
+			if !maps.Equal(before.Labels, after.Labels) {
+				r.gather(q, before.Namespace, before.Labels)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.gather(q, e.Object.GetNamespace(), e.Object.GetLabels())
+		},
+	}
+}
+
+// samePod compares what a budget depends on.
+func samePod(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&
+		equality.Semantic.DeepEqual(readiness(a), readiness(b))
+}
+
+func readiness(pod *corev1.Pod) *corev1.PodCondition {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	if i < 0 {
+		return nil
+	}
+	return &corev1.PodCondition{Status: pod.Status.Conditions[i].Status, LastTransitionTime: pod.Status.Conditions[i].LastTransitionTime}
+}
+
+// nodeHandler follows the labels of nodes.
+func (r *reconciler) nodeHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
+			if !e.IsInInitialList {
+				r.nodes.Notice()
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
+			if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+				r.nodes.Notice()
+			}
+		},
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.nodes.Notice() },
+	}
+}
+
+// webhookHandler follows whether the API server asks about evictions.
+func (r *reconciler) webhookHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
+			if !e.IsInInitialList {
+				r.nodes.Notice()
+			}
+		},
+		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.nodes.Notice() },
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.nodes.Notice() },
+	}
+}
+
+// ownerHandler follows how many pods workloads ask for, where these may be, and how they roll out.
+func (r *reconciler) ownerHandler() handler.EventHandler {
+	gather := func(q queue, object client.Object) {
+		if w := workload(object); w != nil {
+			r.gather(q, object.GetNamespace(), w.Template.Labels)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList {
+				gather(q, e.Object)
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			before, after := workload(e.ObjectOld), workload(e.ObjectNew)
+			if before == nil || after == nil || equality.Semantic.DeepEqual(before, after) {
+				return
+			}
+			gather(q, e.ObjectNew)
+			if !maps.Equal(before.Template.Labels, after.Template.Labels) {
+				gather(q, e.ObjectOld)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { gather(q, e.Object) },
+	}
+}
+
+// workload is an owner of pods as a budget sees it.
+func workload(object client.Object) *coverage.Workload {
+	var w coverage.Workload
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		w = coverage.OfDeployment(o)
+	case *appsv1.ReplicaSet:
+		w = coverage.OfReplicaSet(o)
+	case *appsv1.StatefulSet:
+		w = coverage.OfStatefulSet(o)
+	case *appsv1.DaemonSet:
+		w = coverage.OfDaemonSet(o)
+	default:
+		return nil
+	}
+	return &w
+}
