@@ -70,6 +70,12 @@ kind: ClusterRoutingPolicy
 metadata: {name: lab-probe}
 spec: {namespaceSelector: {}}
 `,
+	"topologydisruptionbudget.vicinity.dev": `
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: lab-probe}
+spec: {maxUnavailable: 1}
+`,
 }
 
 // waitWebhook waits until the API server gets an answer from a webhook. Vicinity's webhooks

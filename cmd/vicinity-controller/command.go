@@ -40,14 +40,16 @@ type config struct {
 
 // webhookConfig says which webhooks are served, and how.
 type webhookConfig struct {
-	endpointSlices, services, policies bool
+	endpointSlices, services, policies, budgets bool
 
 	port           int
 	name, service  string
 	secret, folder string
 }
 
-func (w *webhookConfig) any() bool { return w.endpointSlices || w.services || w.policies }
+func (w *webhookConfig) any() bool { return w.endpointSlices || w.validates() }
+
+func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets }
 
 func newCommand() *cobra.Command {
 	c := &config{}
@@ -119,6 +121,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.endpointSlices, "webhook-endpointslices", false, "serve the webhook that keeps hints where others rewrite a slice")
 	flags.BoolVar(&w.services, "webhook-services", false, "serve the webhook that checks Services")
 	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhooks that check RoutingPolicies and ClusterRoutingPolicies")
+	flags.BoolVar(&w.budgets, "webhook-budgets", false, "serve the webhook that checks TopologyDisruptionBudgets")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
 	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")

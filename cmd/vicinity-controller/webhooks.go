@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"vicinity.dev/vicinity/internal/webhook/admission"
+	"vicinity.dev/vicinity/internal/webhook/budget"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/endpointslice"
 	"vicinity.dev/vicinity/internal/webhook/policy"
@@ -33,7 +34,7 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 	if w.endpointSlices {
 		options.Mutating = []string{w.name}
 	}
-	if w.services || w.policies {
+	if w.validates() {
 		options.Validating = []string{w.name}
 	}
 	return certificates.New(options)
@@ -68,6 +69,9 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	}
 	if c.webhooks.policies {
 		policy.Register(mgr, policy.Options{Metrics: answered})
+	}
+	if c.webhooks.budgets {
+		budget.Register(mgr, budget.Options{Own: c.namespace, Metrics: answered})
 	}
 	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
 		return err

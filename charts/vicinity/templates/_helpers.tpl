@@ -153,7 +153,7 @@ capabilities:
 {{- end -}}
 
 {{- define "vicinity.validates" -}}
-{{- if and .Values.routing.enabled (or .Values.webhooks.services.enabled .Values.webhooks.policies.enabled) -}}true{{- end -}}
+{{- if and .Values.routing.enabled (or .Values.webhooks.services.enabled .Values.webhooks.policies.enabled .Values.disruption.enabled) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.admits" -}}
