@@ -35,12 +35,13 @@ type config struct {
 	log            logConfig
 	routing        controller.Options
 	locators       locator.Options
+	disruption     disruptionConfig
 	webhooks       webhookConfig
 }
 
 // webhookConfig says which webhooks are served, and how.
 type webhookConfig struct {
-	endpointSlices, services, policies, budgets bool
+	endpointSlices, services, policies, budgets, evictions bool
 
 	port           int
 	name, service  string
@@ -59,7 +60,8 @@ func newCommand() *cobra.Command {
 		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each
 zone use, and write that to EndpointSlices and EndpointGroups, where proxies and DNS read it.
 
-With --locators=all or auto it also keeps PodLocators, by which a DNS server knows where its clients are.
+With --locators=all or auto it also keeps PodLocators, by which a DNS server knows where its clients are,
+and with --budgets TopologyDisruptionBudgets, to which evictions are held.
 
 Of several that run, one leads and writes; all of them serve the webhooks.`,
 		Args:              cobra.NoArgs,
@@ -94,6 +96,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 	c.addRoutingFlags(flags)
 	c.addLocatorFlags(flags)
+	c.addDisruptionFlags(flags)
 	c.addWebhookFlags(flags)
 }
 
@@ -122,6 +125,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.services, "webhook-services", false, "serve the webhook that checks Services")
 	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhooks that check RoutingPolicies and ClusterRoutingPolicies")
 	flags.BoolVar(&w.budgets, "webhook-budgets", false, "serve the webhook that checks TopologyDisruptionBudgets")
+	flags.BoolVar(&w.evictions, "webhook-evictions", false, "serve the webhooks that hold evictions to TopologyDisruptionBudgets")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
 	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")
@@ -166,6 +170,9 @@ func (c *config) check() error {
 	}
 	o.Exclusion.Own = c.namespace
 	if err := c.checkLocators(); err != nil {
+		return err
+	}
+	if err := c.checkDisruption(); err != nil {
 		return err
 	}
 	return c.log.check()

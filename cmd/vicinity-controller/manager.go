@@ -25,6 +25,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 )
 
@@ -61,6 +62,9 @@ func (c *config) run(ctx context.Context) error {
 		if err := mgr.AddReadyzCheck("locators", locator.Synced(mgr.GetCache())); err != nil {
 			return err
 		}
+	}
+	if _, err := c.addDisruption(ctx, mgr, options.Syncs); err != nil {
+		return err
 	}
 	if c.nodeAddresses {
 		if err := nodeaddresses.Add(mgr, c.namespace); err != nil {
@@ -101,6 +105,9 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 	}
 	if c.locators.Mode.Locates() {
 		locator.CacheOptions(&cached)
+	}
+	if c.disruption.enabled {
+		reservation.CacheOptions(&cached)
 	}
 	grace := stopTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{
