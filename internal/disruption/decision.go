@@ -78,7 +78,7 @@ const (
 	WhyNotReady    Why = "not ready"
 	WhyTerminating Why = "terminating"
 	WhyReserved    Why = "about to be evicted"
-	WhySettling    Why = "not ready for long enough" // disturbs its domain, and is not down
+	WhySettling    Why = "only just ready" // disturbs its domain, and is not down
 )
 
 // Decide says whether a pod may be evicted now. For many decisions about one State, make a

@@ -60,15 +60,17 @@ func (t *Tally) placePods() {
 	}
 	for i := range t.state.Pods {
 		p := &t.state.Pods[i]
+		if _, known := index[p.Domain]; !known && p.Place == Covered {
+			index[p.Domain] = int32(len(t.domains))
+			t.domains = append(t.domains, p.Domain)
+		}
+	}
+	for i := range t.state.Pods {
+		p := &t.state.Pods[i]
 		t.pods[p.UID] = int32(i)
 		t.byGroup[p.Group] = append(t.byGroup[p.Group], int32(i))
 		at, known := index[p.Domain]
-		switch {
-		case p.Place == Covered && !known:
-			at = int32(len(t.domains))
-			index[p.Domain] = at
-			t.domains = append(t.domains, p.Domain)
-		case p.Place == Uncovered || !known || p.Place == Unplaced && p.Domain == "":
+		if !known || p.Place == Uncovered || p.Place == Unplaced && p.Domain == "" {
 			at = -1
 		}
 		t.places[i] = at

@@ -1,0 +1,319 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+// What refuses an eviction is read in a terminal and in events, so it is short.
+const (
+	maxBrief        = 1000 // bytes of a DisruptionBrief
+	maxPodNames     = 180  // bytes of the names of pods that are down for one reason
+	maxDomainNames  = 5
+	maxWrittenBytes = 400 // of a text that people wrote
+)
+
+// DisruptionBrief says in a few sentences what a budget decided about the eviction of a pod,
+// by which numbers, and what has to happen for it to go on.
+func DisruptionBrief(d disruption.Decision) string {
+	return cut(fmt.Sprintf("budget %s: %s", d.Budget, disruptionReason(d)), maxBrief)
+}
+
+func disruptionReason(d disruption.Decision) string {
+	switch d.Rule {
+	case disruption.RuleNotCovered:
+		return "it does not cover the pod."
+	case disruption.RuleGone:
+		return "the pod is pending, finished or terminating, so nothing is lost."
+	case disruption.RuleReserved:
+		return "the eviction of the pod was admitted before."
+	case disruption.RuleExpiring:
+		return fmt.Sprintf("the eviction of the pod was admitted before, and something else prevents it. It is decided again at %s.", clock(d.RetryAt))
+	case disruption.RuleBreakGlass:
+		return fmt.Sprintf("every eviction is let through until %s: %s", clock(d.RetryAt), cut(d.Reason, maxWrittenBytes))
+	case disruption.RuleUnit:
+		return "another pod of the pod's unit is down already."
+	case disruption.RuleUnhealthy:
+		return "the pod is not ready, and the budget is kept without it."
+	case disruption.RuleWithin:
+		return domainNumbers(d) + "."
+	case disruption.RuleInvalid:
+		return fmt.Sprintf("no pod of it is evicted, since its spec makes no sense: %s", cut(d.Reason, maxWrittenBytes))
+	case disruption.RuleUnhealthyNo:
+		return fmt.Sprintf("%s is not ready, and the budget is exceeded: %s With unhealthyPodEvictionPolicy AlwaysAllow it could be evicted.", d.Pod, refusal(d, d.Exceeded, 0))
+	}
+	return refusal(d, d.Rule, 1)
+}
+
+// refusal says which limit so many more pods that are down would exceed.
+func refusal(d disruption.Decision, limit disruption.Rule, more int) string {
+	switch limit {
+	case disruption.RuleTotal:
+		m := d.Total
+		return fmt.Sprintf("%s, and %d must stay so%s", totalNumbers(d), m.Desired, because(d, m.Missing, 0, m.Surplus)) +
+			goesOn(d, "Evictions go on", m.Down, m.Down+more-d.MaxTotal)
+	case disruption.RuleDomains:
+		return domainsRefusal(d)
+	}
+	m := d.Domain
+	return domainNumbers(d) + because(d, m.Missing, m.Anywhere, m.Surplus) +
+		goesOn(d, "Evictions there go on", m.Down+m.Anywhere, m.Desired+more-m.Healthy)
+}
+
+func domainsRefusal(d disruption.Decision) string {
+	noun := domainNoun(d)
+	said := disturbedDomains(d)
+	if d.MaxDomains == 0 {
+		return fmt.Sprintf("%s, and none may be. Raise maxUnavailableDomains to have pods evicted.", said)
+	}
+	said = fmt.Sprintf("%s, and at most %s may be%s", said, count(d.MaxDomains, noun), because(d, d.Total.Missing, 0, 0))
+	others := fmt.Sprintf("the other %ss", noun)
+	if d.MaxDomains > 1 {
+		others = "one more " + noun
+	}
+	until := fmt.Sprintf("all pods of %s are ready", others)
+	if settle := d.Limits.Settle; settle > 0 {
+		until = fmt.Sprintf("all pods of %s have been ready for %s", others, span(settle))
+	}
+	if !d.RetryAt.IsZero() {
+		until += ", at " + clock(d.RetryAt)
+	}
+	return fmt.Sprintf("%s Evictions in %s go on when %s.", said, domainName(d), until)
+}
+
+// goesOn says what has to happen: needed of the pods that are down have to be healthy.
+func goesOn(d disruption.Decision, subject string, down, needed int) string {
+	if needed > down {
+		return " That admits no eviction even if all pods are healthy: change the budget, or add pods."
+	}
+	when := fmt.Sprintf("when %s healthy", have(needed, "more pod", "is", "are"))
+	if down == 1 {
+		when = "when it is there and ready"
+		if len(d.Down) == 1 {
+			when = "when it is replaced"
+			if d.Down[0].Why == disruption.WhyNotReady {
+				when = "when it is ready again"
+			}
+		}
+	}
+	if !d.RetryAt.IsZero() {
+		when += fmt.Sprintf(", or at %s if the pods are not evicted until then", clock(d.RetryAt))
+	}
+	return fmt.Sprintf(" %s %s.", subject, when)
+}
+
+// because lists what is down, after a colon, and ends the sentence.
+func because(d disruption.Decision, missing, anywhere, surplus int) string {
+	var reasons []string
+	for _, why := range []disruption.Why{disruption.WhyNotReady, disruption.WhyTerminating, disruption.WhyReserved, disruption.WhySettling} {
+		if names := downBy(d, why); len(names) > 0 {
+			verb := "are"
+			if len(names) == 1 {
+				verb = "is"
+			}
+			reasons = append(reasons, fmt.Sprintf("%s %s %s", listPods(names), verb, why))
+		}
+	}
+	if d.DownMore > 0 {
+		reasons = append(reasons, fmt.Sprintf("and so on for %s", count(d.DownMore, "more pod")))
+	}
+	if missing > 0 {
+		reasons = append(reasons, have(missing, "pod", "is", "are")+" missing")
+	}
+	if anywhere > 0 {
+		reasons = append(reasons, fmt.Sprintf("%s missing that may be of any %s", have(anywhere, "pod", "is", "are"), domainNoun(d)))
+	}
+	if surplus > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d of them not counted, since there are more pods than expected", surplus))
+	}
+	if len(reasons) == 0 {
+		return "."
+	}
+	return ": " + strings.Join(reasons, ", ") + "."
+}
+
+func downBy(d disruption.Decision, why disruption.Why) (names []string) {
+	for _, pod := range d.Down {
+		if pod.Why == why {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+// DisruptionLines is the arithmetic of a decision, a line for each limit.
+func DisruptionLines(d disruption.Decision) []string {
+	lines := []string{disruptionReason(d)}
+	if d.Domains == 0 || d.Limits == nil || d.Limits.Invalid != "" || d.Domain == (disruption.DomainMeasure{}) {
+		return lines
+	}
+	m, noun := d.Domain, domainNoun(d)
+	expected := count(d.Total.Expected, "pod") + " expected"
+	if d.Domains > 1 {
+		expected += fmt.Sprintf(" in %s, %s in each", count(d.Domains, noun), decimal(float64(d.Total.Expected)/float64(d.Domains), 2))
+	}
+	lines = append(lines, expected)
+
+	here := ""
+	if domainName(d) != "it" {
+		here = domainName(d) + ": "
+	}
+	if limit := d.Limits.MinAvailable; limit != nil {
+		lines = append(lines, fmt.Sprintf("%sminAvailable %s is %d, %d healthy, so %d may be evicted", here, amount(limit), m.Desired, m.Healthy, max(0, m.Healthy-m.Desired)))
+	} else {
+		down := m.Down + m.Anywhere
+		lines = append(lines, fmt.Sprintf("%smaxUnavailable %s is %d, %d down, so %d may be evicted", here, amount(d.Limits.MaxUnavailable), d.MaxDown, down, max(0, d.MaxDown-down)))
+	}
+	if m.Missing > 0 {
+		lines = append(lines, fmt.Sprintf("%s%s missing", here, have(m.Missing, "pod", "is", "are")))
+	}
+	if m.Anywhere > 0 {
+		lines = append(lines, fmt.Sprintf("%s missing that may be of any %s", have(m.Anywhere, "pod", "is", "are"), noun))
+	}
+	if m.Surplus > 0 {
+		lines = append(lines, fmt.Sprintf("%s%s not count as down, since there are more pods than expected", here, have(m.Surplus, "pod", "does", "do")))
+	}
+	if d.MaxTotal >= 0 {
+		lines = append(lines, fmt.Sprintf("all: maxUnavailableTotal %s is %d, %d down, so %d may be evicted", amount(d.Limits.MaxTotal), d.MaxTotal, d.Total.Down, d.Total.Allowed))
+	}
+	if d.MaxDomains >= 0 {
+		lines = append(lines, fmt.Sprintf("%s; maxUnavailableDomains is %d", disturbedDomains(d), d.MaxDomains))
+	}
+	for _, pod := range d.Down {
+		lines = append(lines, fmt.Sprintf("%s is %s", pod.Name, pod.Why))
+	}
+	if d.DownMore > 0 {
+		lines = append(lines, fmt.Sprintf("and %s", count(d.DownMore, "more pod")))
+	}
+	return lines
+}
+
+func amount(a *disruption.Amount) string {
+	if a == nil {
+		return ""
+	}
+	if a.Percent {
+		return fmt.Sprintf("%d%%", a.Value)
+	}
+	return fmt.Sprint(a.Value)
+}
+
+func domainNumbers(d disruption.Decision) string {
+	m := d.Domain
+	return fmt.Sprintf("%s has %d of %d healthy and must keep %d", domainName(d), m.Healthy, m.Healthy+m.Down+m.Anywhere, m.Desired)
+}
+
+func totalNumbers(d disruption.Decision) string {
+	m := d.Total
+	of := "it has"
+	if d.Domains > 1 {
+		of = fmt.Sprintf("all %ss together have", domainNoun(d))
+	}
+	if m.Group != "" {
+		of = fmt.Sprintf("group %q has", m.Group)
+	}
+	return fmt.Sprintf("%s %d of %d healthy", of, m.Healthy, m.Healthy+m.Down)
+}
+
+func disturbedDomains(d disruption.Decision) string {
+	noun, n := domainNoun(d), len(d.Disturbed)
+	switch {
+	case n == 0 && d.DisturbedAnywhere > 0:
+		return fmt.Sprintf("a %s is disturbed", noun)
+	case n == 0:
+		return fmt.Sprintf("no %s is disturbed", noun)
+	}
+	names := make([]string, 0, maxDomainNames)
+	for _, name := range d.Disturbed[:min(n, maxDomainNames)] {
+		names = append(names, fmt.Sprintf("%q", name))
+	}
+	said := strings.Join(names, ", ")
+	if more := n - len(names); more > 0 {
+		said += fmt.Sprintf(" and %d more", more)
+	}
+	if n == 1 {
+		said = fmt.Sprintf("%s %s is disturbed", noun, said)
+	} else {
+		said = fmt.Sprintf("%ss %s are disturbed", noun, said)
+	}
+	if d.DisturbedAnywhere > 0 {
+		said += ", and others may be"
+	}
+	return said
+}
+
+// domainName names the pod's domain, and its group if there are groups.
+func domainName(d disruption.Decision) string {
+	name := "it"
+	if d.Domain.Domain != "" {
+		name = fmt.Sprintf("%s %q", domainNoun(d), d.Domain.Domain)
+	}
+	if d.Domain.Group == "" {
+		return name
+	}
+	if d.Domain.Domain == "" {
+		return fmt.Sprintf("group %q", d.Domain.Group)
+	}
+	return fmt.Sprintf("%s of group %q", name, d.Domain.Group)
+}
+
+func domainNoun(d disruption.Decision) string {
+	if d.Limits != nil && len(d.Limits.Keys) == 1 {
+		switch d.Limits.Keys[0] {
+		case "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone":
+			return "zone"
+		case "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region":
+			return "region"
+		case "kubernetes.io/hostname":
+			return "node"
+		}
+	}
+	return "domain"
+}
+
+// listPods names pods as far as there is space.
+func listPods(names []string) string {
+	space := maxPodNames
+	for i, name := range names {
+		if space -= len(name); space < 0 && i > 0 {
+			return fmt.Sprintf("%s and %d more", strings.Join(names[:i], ", "), len(names)-i)
+		}
+	}
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+	return names[0]
+}
+
+// have is a number of things with its verb.
+func have(n int, noun, one, many string) string {
+	if n == 1 {
+		return count(n, noun) + " " + one
+	}
+	return count(n, noun) + " " + many
+}
+
+// span is a duration without its zeros, as in 1m.
+func span(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func clock(at time.Time) string { return at.UTC().Format("15:04:05 UTC") }
+
+// cut shortens a text, in whole letters.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
+}
