@@ -144,7 +144,7 @@ func (f *finder) blocked() {
 	}
 	said := make([]string, len(f.measures.Blocked))
 	for i, m := range f.measures.Blocked {
-		said[i] = fmt.Sprintf("%shas %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
+		said[i] = fmt.Sprintf("%s has %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
 			counted(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}], "pod"), m.Desired, m.Expected)
 	}
 	advice := "Lower spec.minAvailable, or have more replicas."
@@ -156,17 +156,17 @@ func (f *finder) blocked() {
 
 // name is that of a domain of a group.
 func (f *finder) name(group, domain string) string {
-	name := ""
-	if f.world.Budget.Spec.GroupBy != "" {
-		name = fmt.Sprintf("group %q ", group)
-	}
+	var words []string
 	if len(f.term.keys) > 0 {
-		name += fmt.Sprintf("domain %q ", domain)
+		words = append(words, fmt.Sprintf("domain %q", domain))
 	}
-	if name == "" {
-		return "the budget "
+	if f.world.Budget.Spec.GroupBy != "" {
+		words = append(words, fmt.Sprintf("group %q", group))
 	}
-	return name
+	if len(words) == 0 {
+		return "the budget"
+	}
+	return strings.Join(words, " of ")
 }
 
 func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }

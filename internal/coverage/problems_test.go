@@ -1,0 +1,128 @@
+package coverage
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+// uneven has 6, 4 and 2 pods of a Deployment in three zones.
+func uneven() *builder {
+	w := in("a", "b", "c")
+	return w.pods(w.deployment("web", 12), "a-1", "a-1", "a-1", "a-2", "a-2", "a-2", "b-1", "b-1", "b-2", "b-2", "c-1", "c-2")
+}
+
+func TestProblems(t *testing.T) {
+	minimum := func(text string) func(*spec) {
+		return func(s *spec) { s.MinAvailable, s.MaxUnavailable = amount(text), nil }
+	}
+	none := int32(0)
+	for _, test := range []struct {
+		name  string
+		world *builder
+		// The condition Satisfiable; messages are how it begins.
+		status  metav1.ConditionStatus
+		reason  string
+		message string
+	}{
+		{"an even division", in("a", "b").pods(nil, "a-1", "b-1"), metav1.ConditionTrue, ReasonSatisfiable, "Every domain can spare a pod while all are healthy."},
+		{"no pods", in("a"), metav1.ConditionTrue, ReasonSatisfiable, "Every domain"},
+		{
+			"6, 4 and 2 pods of which 80% must stay", uneven().budget(minimum("80%")), metav1.ConditionFalse, ReasonBlocked,
+			`No healthy pod may ever be evicted where all are wanted: domain "b" has 4 pods and must keep 4 (its even share is 4), domain "c" has 2 pods and must keep 4 (its even share is 4). Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly.`,
+		},
+		{
+			"6, 4 and 2 pods of which 40% must stay", uneven().budget(minimum("40%")), metav1.ConditionFalse, ReasonBlocked,
+			`No healthy pod may ever be evicted where all are wanted: domain "c" has 2 pods and must keep 2 (its even share is 4).`,
+		},
+		{"6, 4 and 2 pods of which 20% must stay", uneven().budget(minimum("20%")), metav1.ConditionTrue, ReasonSatisfiable, "Every"},
+		{"6, 4 and 2 pods of which 20% may go", uneven().budget(func(s *spec) { s.MaxUnavailable = amount("20%") }), metav1.ConditionTrue, ReasonSatisfiable, "Every"},
+		{
+			"one domain", in("a").pods(nil, "a-1").budget(func(s *spec) { minimum("1")(s); s.NodeSelectorTerm = nil }), metav1.ConditionFalse, ReasonBlocked,
+			"No healthy pod may ever be evicted where all are wanted: the budget has 1 pod and must keep 1 (its even share is 1). Lower spec.minAvailable, or have more replicas.",
+		},
+		{
+			"a group", in("a").pod("p", "a-1", labeled("shard", "1")).budget(func(s *spec) { minimum("2")(s); s.GroupBy = "shard" }), metav1.ConditionFalse, ReasonBlocked,
+			`No healthy pod may ever be evicted where all are wanted: domain "a" of group "1" has 1 pod and must keep 2 (its even share is 1).`,
+		},
+		{"nothing may go", in("a").budget(func(s *spec) { s.MaxUnavailable = amount("0%") }), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0: no healthy pod may ever be evicted."},
+		{"nothing may go at all", in("a").budget(func(s *spec) { s.MaxUnavailableTotal = amount("0") }), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailableTotal is 0: "},
+		{"no domain may be disturbed", in("a").budget(func(s *spec) { s.MaxUnavailableDomains = &none }), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailableDomains is 0: "},
+		{
+			"no node has the key", in("a", "b").pods(nil, "a-1").budget(func(s *spec) { s.NodeSelectorTerm = expressions("example.com/rack Exists") }), metav1.ConditionFalse, ReasonNoNodes,
+			"spec.nodeSelectorTerm matches none of the 4 nodes: no pod is covered. 4 nodes are without the label example.com/rack. 1 pod is on nodes without the label example.com/rack, and not covered: a-1.",
+		},
+		{
+			"no node is left", in("a").budget(func(s *spec) { s.NodeSelectorTerm = expressions(zone + " In b") }), metav1.ConditionFalse, ReasonNoNodes,
+			"spec.nodeSelectorTerm matches none of the 2 nodes: no pod is covered.",
+		},
+		{
+			"pods on nodes without the key", withLost(in("a")).pods(nil, "a-1", "lost", "lost"), metav1.ConditionFalse, ReasonNodeWithoutKey,
+			"2 pods are on nodes without the label " + zone + ", and not covered: lost.",
+		},
+		{
+			"pods on nodes that are left out", in("a", "b").pods(nil, "a-1", "b-1").budget(func(s *spec) { s.NodeSelectorTerm = expressions(zone + " Exists; " + zone + " In a") }), metav1.ConditionTrue, ReasonSatisfiable,
+			"1 pod is on nodes that spec.nodeSelectorTerm leaves out, and not covered.",
+		},
+		{
+			"an owner that says no number", withScaleless(in("a")), metav1.ConditionTrue, ReasonSatisfiable,
+			"The pods of Database.example.com/db are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
+		},
+		{"a spec that makes no sense", in("a").budget(func(s *spec) { s.MaxUnavailable = nil }), metav1.ConditionUnknown, ReasonInvalid, "The spec cannot be followed."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := StateOf(test.world.World)
+			found := Problems(test.world.World, s, disruption.Measure(&s, began.Add(time.Hour)))
+			if len(found) != 2 || found[0].Type != v1alpha1.ConditionValid || found[1].Type != v1alpha1.ConditionSatisfiable {
+				t.Fatalf("%+v", found)
+			}
+			if got := found[1]; got.Status != test.status || got.Reason != test.reason || !strings.HasPrefix(got.Message, test.message) || got.ObservedGeneration != 7 {
+				t.Errorf("%+v", got)
+			}
+			if valid := test.reason != ReasonInvalid; (found[0].Status == metav1.ConditionTrue) != valid {
+				t.Errorf("%+v", found[0])
+			}
+		})
+	}
+}
+
+func withLost(w *builder) *builder {
+	w.node("lost", nil)
+	return w
+}
+
+func withScaleless(w *builder) *builder {
+	w.add(WithoutScale(*custom("db")))
+	return w.pods(custom("db"), "a-1")
+}
+
+func TestProblemsOfAnInvalidSpec(t *testing.T) {
+	w := in("a").budget(func(s *spec) { s.MaxUnavailable = nil; s.GroupBy = strings.Repeat("x", 40000) })
+	s := StateOf(w.World)
+	valid := Problems(w.World, s, disruption.Measure(&s, began))[0]
+	if valid.Status != metav1.ConditionFalse || valid.Reason != ReasonInvalid || !strings.HasPrefix(valid.Message, "spec.maxUnavailable: Required value") || len(valid.Message) > 32768 {
+		t.Errorf("%s %s, %d bytes: %.100s", valid.Status, valid.Reason, len(valid.Message), valid.Message)
+	}
+	w.Budget.Spec.GroupBy = ""
+	s = StateOf(w.World)
+	if said := Problems(w.World, s, disruption.Measure(&s, began))[0].Message; !strings.HasSuffix(said, "must be given. Until it is corrected no pod that the selector matches may be evicted.") {
+		t.Error(said)
+	}
+}
+
+func TestDirectDeleters(t *testing.T) {
+	w := in("a")
+	w.deployment("web", 2)
+	w.statefulSet("other", 2, "app=other")
+	w.statefulSet("db", 2)
+	w.statefulSet("careful", 2)
+	w.Workloads[3].DeletesDirectly = false
+	if got := DirectDeleters(w.World); len(got) != 2 || got[0].ID() != "Deployment/web" || got[1].ID() != "StatefulSet/db" {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,529 @@
+package coverage
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+type spec = v1alpha1.TopologyDisruptionBudgetSpec
+
+func TestStateOf(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		world func() *builder
+		want  string
+	}{
+		{
+			name: "a Deployment in two zones", world: func() *builder {
+				w := in("b", "a")
+				d := w.deployment("web", 3)
+				return w.pods(w.replicaSet("web-1", 3, d), "a-1", "b-1", "b-2")
+			},
+			want: `["a" "b"]
+Deployment/web 3
+pod-00 Deployment/web in a
+pod-01 Deployment/web in b
+pod-02 Deployment/web in b
+`,
+		},
+		{
+			name: "a Deployment that rolls out is one owner", world: func() *builder {
+				w := in("a")
+				d := w.deployment("web", 2)
+				w.pods(w.replicaSet("web-1", 1, d), "a-1")
+				return w.pods(w.replicaSet("web-2", 2, d), "a-1", "a-2")
+			},
+			want: `["a"]
+Deployment/web 2
+pod-00 Deployment/web in a
+pod-01 Deployment/web in a
+pod-02 Deployment/web in a
+`,
+		},
+		{
+			name: "a Deployment whose ReplicaSet was scaled to zero for another", world: func() *builder {
+				w := in("a")
+				d := w.deployment("web", 2)
+				w.pods(w.replicaSet("web-1", 0, d), "a-1")
+				w.replicaSet("web-2", 2, d)
+				return w
+			},
+			want: `["a"]
+Deployment/web 2
+pod-00 Deployment/web in a
+`,
+		},
+		{
+			name: "two generations of an operator's StatefulSets are summed", world: func() *builder {
+				w := in("a")
+				w.pods(w.statefulSet("old", 1), "a-1")
+				return w.pods(w.statefulSet("new", 2), "a-1", "a-2")
+			},
+			want: `["a"]
+StatefulSet/new 2
+StatefulSet/old 1
+pod-00 StatefulSet/old in a
+pod-01 StatefulSet/new in a
+pod-02 StatefulSet/new in a
+`,
+		},
+		{
+			name: "an owner whose only pod does not exist", world: func() *builder {
+				w := in("a", "b")
+				w.pods(w.statefulSet("web-a", 1), "a-1")
+				w.statefulSet("web-b", 1)
+				return w
+			},
+			want: `["a" "b"]
+StatefulSet/web-a 1
+StatefulSet/web-b 1
+pod-00 StatefulSet/web-a in a
+`,
+		},
+		{
+			name: "owners of other pods and of none do not count", world: func() *builder {
+				w := in("a")
+				w.statefulSet("none", 0)
+				w.statefulSet("other", 3, "app=other")
+				return w.pods(nil, "a-1")
+			},
+			want: `["a"]
+pod-00 in a
+`,
+		},
+		{
+			name: "a kind of its own by its scale", world: func() *builder {
+				w := in("a")
+				w.add(OfScale(*custom("db"), 3))
+				return w.pods(custom("db"), "a-1", "a-2")
+			},
+			want: `["a"]
+Database.example.com/db 3
+pod-00 Database.example.com/db in a
+pod-01 Database.example.com/db in a
+`,
+		},
+		{
+			name: "a ReplicaSet of a kind of its own", world: func() *builder {
+				w := in("a")
+				w.add(OfScale(*custom("rollout"), 5))
+				w.pods(w.replicaSet("web-1", 3, custom("rollout")), "a-1")
+				return w.pods(w.replicaSet("web-2", 4, custom("rollout")), "a-2")
+			},
+			want: `["a"]
+Database.example.com/rollout 5
+pod-00 Database.example.com/rollout in a
+pod-01 Database.example.com/rollout in a
+`,
+		},
+		{
+			name: "a ReplicaSet of a kind without a scale", world: func() *builder {
+				w := in("a")
+				w.add(WithoutScale(*custom("rollout")))
+				return w.pods(w.replicaSet("web-1", 3, custom("rollout")), "a-1")
+			},
+			want: `["a"]
+ReplicaSet/web-1 3
+pod-00 ReplicaSet/web-1 in a
+`,
+		},
+		{
+			name: "pods without an owner that says a number", world: func() *builder {
+				w := in("a")
+				w.add(WithoutScale(*custom("db")))
+				w.pods(custom("db"), "a-1")
+				w.pods(&Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "j"}, "a-1")
+				return w.pods(custom("unknown"), "a-1")
+			},
+			want: `["a"]
+pod-00 in a
+pod-01 in a
+pod-02 in a
+`,
+		},
+		{
+			name: "an owner with pods that the selector does not match", world: func() *builder {
+				w := in("a")
+				s := w.statefulSet("web", 4)
+				w.pods(s, "a-1", "a-2")
+				w.pod("other", "a-1", of(s), labeled("app", "other"))
+				return w.pod("leaves", "a-1", of(s), labeled("app", "other"), func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: began} })
+			},
+			want: `["a"]
+StatefulSet/web 3
+pod-00 StatefulSet/web in a
+pod-01 StatefulSet/web in a
+`,
+		},
+		{
+			name: "an owner that was made anew beside its orphans", world: func() *builder {
+				w := in("a")
+				w.pods(w.statefulSet("web", 1), "a-1")
+				again := OfScale(Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "new"}, 2)
+				return w.pods(w.add(again), "a-1")
+			},
+			want: `["a"]
+StatefulSet/web/new 2
+StatefulSet/web/uid-web 1
+pod-00 StatefulSet/web/uid-web in a
+pod-01 StatefulSet/web/new in a
+`,
+		},
+		{
+			name: "what pods do", world: func() *builder {
+				w := in("a")
+				w.pod("done", "a-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+				w.pod("failed", "a-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+				w.pod("leaves", "a-1", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: began} })
+				w.pod("sick", "a-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
+				w.pod("starts", "a-1", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} })
+				return w.pod("waits", "")
+			},
+			want: `["a"]
+done in a finished
+failed in a finished
+leaves in a terminating
+sick in a unready
+starts in a pending unready
+waits unplaced pending unready
+`,
+		},
+		{
+			name: "nodes without the key, and left out", world: func() *builder {
+				w := in("a", "b")
+				w.node("lost", nil)
+				w.budget(func(s *spec) { s.NodeSelectorTerm = expressions(zone + " Exists; " + zone + " NotIn b") })
+				return w.pods(nil, "a-1", "b-1", "lost")
+			},
+			want: `["a"]
+pod-00 in a
+pod-01 uncovered
+pod-02 uncovered
+`,
+		},
+		{
+			name: "one domain", world: func() *builder {
+				w := in("a", "b").budget(func(s *spec) { s.NodeSelectorTerm = nil })
+				return w.pods(nil, "a-1", "b-1", "gone", "")
+			},
+			want: `[""]
+pod-00 in
+pod-01 in
+pod-02 in
+pod-03 unplaced pending unready
+`,
+		},
+		{
+			name: "a node that is not known, and its domain by the pod's labels", world: func() *builder {
+				w := in("a")
+				w.pod("labeled", "gone", labeled(zone, "z"))
+				return w.pod("plain", "gone")
+			},
+			want: `["a" "z"]
+labeled in z unready
+plain unplaced unready
+`,
+		},
+		{
+			name: "a domain for each node", world: func() *builder {
+				w := in("a").budget(func(s *spec) { s.NodeSelectorTerm = expressions(corev1.LabelHostname + " Exists") })
+				return w.pods(nil, "a-1", "gone")
+			},
+			want: `["a-1" "a-2" "gone"]
+pod-00 in a-1
+pod-01 in gone unready
+`,
+		},
+		{
+			name: "domains that the pods cannot be in are none", world: func() *builder {
+				w := in("a", "b", "c")
+				w.Nodes["a-1"].Labels["pool"], w.Nodes["b-2"].Labels["pool"] = "web", "web"
+				return w.pod("pod", "a-1", selecting("pool", "web"))
+			},
+			want: `["a" "b"]
+pod in a
+`,
+		},
+		{
+			name: "unless there is a pod", world: func() *builder {
+				w := in("a", "b", "c")
+				w.Nodes["a-1"].Labels["pool"] = "web"
+				w.pod("pod", "a-1", selecting("pool", "web"))
+				return w.pod("stray", "c-1", selecting("pool", "web"))
+			},
+			want: `["a" "c"]
+pod in a
+stray in c
+`,
+		},
+		{
+			name: "a finished pod holds no domain", world: func() *builder {
+				w := in("a", "b")
+				w.Nodes["a-1"].Labels["pool"] = "web"
+				w.pod("pod", "a-1", selecting("pool", "web"))
+				return w.pod("pod-done", "b-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+			},
+			want: `["a"]
+pod in a
+pod-done in b finished
+`,
+		},
+		{
+			name: "the control plane is for those that can be nowhere else", world: func() *builder {
+				w := in("a")
+				w.node("control", map[string]string{zone: "control", "main": ""}).Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+				w.node("drained", map[string]string{zone: "drained"}).Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+				return w.pod("pod", "a-1")
+			},
+			want: `["a" "drained"]
+pod in a
+`,
+		},
+		{
+			name: "such a pod", world: func() *builder {
+				w := in("a")
+				w.node("control", map[string]string{zone: "control", "main": ""}).Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+				return w.pod("pod", "", selecting("main", ""))
+			},
+			want: `["control"]
+pod unplaced control pending unready
+`,
+		},
+		{
+			name: "pods without a node that can be in one domain, outside or anywhere", world: func() *builder {
+				w := in("a", "b")
+				w.node("lost", map[string]string{"pool": "lost"})
+				w.pod("anywhere", "")
+				w.pod("daemon", "", bound("b-1"))
+				w.pod("in-a", "", selecting(zone, "a"))
+				w.pod("nowhere", "", selecting(zone, "z"))
+				return w.pod("outside", "", selecting("pool", "lost"))
+			},
+			want: `["a" "b"]
+anywhere unplaced pending unready
+daemon unplaced b pending unready
+in-a unplaced a pending unready
+nowhere unplaced pending unready
+outside uncovered pending unready
+`,
+		},
+		{
+			name: "where a template can be without any pod", world: func() *builder {
+				w := in("a", "b")
+				w.statefulSet("web", 1)
+				w.Workloads[0].Template.Spec.NodeSelector = map[string]string{zone: "b"}
+				return w
+			},
+			want: `["b"]
+StatefulSet/web 1
+`,
+		},
+		{
+			name: "without pods and owners all domains count", world: func() *builder { return in("a", "b") },
+			want: `["a" "b"]
+`,
+		},
+		{
+			name: "groups", world: func() *builder {
+				w := in("a").budget(func(s *spec) { s.GroupBy = "shard" })
+				w.statefulSet("empty", 1, "shard=2")
+				w.pod("p1", "a-1", of(w.statefulSet("one", 2, "shard=1")), labeled("shard", "1"))
+				many := w.statefulSet("many", 2)
+				w.pod("p2", "a-1", of(many), labeled("shard", "1"))
+				w.pod("p3", "a-1", of(custom("db")), labeled("shard", "3"))
+				w.pod("p4", "a-1", of(custom("sharded")), labeled("shard", "3"))
+				w.pod("p5", "a-1", of(custom("sharded")), labeled("shard", "4"))
+				w.add(OfScale(*custom("db"), 1))
+				w.add(OfScale(*custom("sharded"), 3))
+				return w.pod("p6", "a-1")
+			},
+			want: `["a"]
+Database.example.com/db 1 of 3
+Database.example.com/sharded 3 of many groups
+StatefulSet/empty 1 of 2
+StatefulSet/many 2 of many groups
+StatefulSet/one 2 of 1
+p1 StatefulSet/one 1 in a
+p2 StatefulSet/many 1 in a
+p3 Database.example.com/db 3 in a
+p4 Database.example.com/sharded 3 in a
+p5 Database.example.com/sharded 4 in a
+p6 in a
+`,
+		},
+		{
+			name: "a Deployment whose new template has another group", world: func() *builder {
+				w := in("a").budget(func(s *spec) { s.GroupBy = "shard" })
+				d := w.deployment("web", 2, "shard=2")
+				w.replicaSet("web-2", 1, d, "shard=2")
+				return w.pod("p1", "a-1", of(w.replicaSet("web-1", 1, d, "shard=1")), labeled("shard", "1"))
+			},
+			want: `["a"]
+Deployment/web 2 of many groups
+p1 Deployment/web 1 in a
+`,
+		},
+		{
+			name: "units", world: func() *builder {
+				w := in("a")
+				w.Units = map[string]string{"gang": "PodGroup/gang"}
+				group := func(name string) func(*corev1.Pod) {
+					return func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} }
+				}
+				return w.pod("p1", "a-1", group("gang")).pod("p2", "a-1", group("single")).pod("p3", "a-1")
+			},
+			want: `["a"]
+p1 PodGroup/gang in a
+p2 in a
+p3 in a
+`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := StateOf(test.world().World)
+			if got := summary(&s); got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestStateHasWhatIsStored(t *testing.T) {
+	w := in("a").pods(nil, "a-1")
+	w.Budget.Status = v1alpha1.TopologyDisruptionBudgetStatus{
+		Domains:      []v1alpha1.DomainStatus{{Domain: "a", Group: "g", Disturbed: true}, {Domain: "b"}},
+		Reservations: []v1alpha1.Reservation{{UID: "u", Pod: "p", Expires: metav1.NewTime(began), Holder: "h"}},
+	}
+	s := StateOf(w.World)
+	if want := (disruption.Reservation{UID: "u", Pod: "p", Expires: began, Holder: "h"}); len(s.Reservations) != 1 || s.Reservations[0] != want {
+		t.Errorf("reservations %+v", s.Reservations)
+	}
+	if want := (disruption.DomainKey{Group: "g", Domain: "a"}); len(s.Disturbed) != 1 || s.Disturbed[0] != want {
+		t.Errorf("disturbed %+v", s.Disturbed)
+	}
+	if !s.Pods[0].ReadySince.Equal(began) || s.Pods[0].UID != "uid-pod-00" {
+		t.Errorf("pod %+v", s.Pods[0])
+	}
+}
+
+func TestOwnerRefs(t *testing.T) {
+	w := in("a")
+	known := w.statefulSet("known", 1)
+	gone := &Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "gone", UID: "g"}
+	w.pods(known, "a-1")
+	w.pods(w.replicaSet("of-rollout", 1, custom("rollout")), "a-1")
+	w.replicaSet("of-empty", 1, custom("empty"))
+	w.replicaSet("old", 0, custom("old"))
+	w.replicaSet("other", 1, custom("other"), "app=other")
+	w.pods(custom("db"), "a-1", "a-2")
+	w.pods(gone, "a-1")
+	w.pods(&Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "j"}, "a-1")
+	w.pods(&Ref{APIVersion: "v1", Kind: "Node", Name: "a-1", UID: "n"}, "a-1")
+	w.pods(nil, "a-1")
+	w.pod("other", "a-1", of(custom("unseen")), labeled("app", "other"))
+	var got []string
+	for _, ref := range OwnerRefs(w.World) {
+		got = append(got, ref.ID())
+	}
+	const want = "Database.example.com/db Database.example.com/empty Database.example.com/rollout StatefulSet/gone"
+	if strings.Join(got, " ") != want {
+		t.Errorf("got %s\nwant %s", strings.Join(got, " "), want)
+	}
+	w.Workloads = append(w.Workloads, WithoutScale(*gone), OfScale(*custom("db"), 2), OfScale(*custom("rollout"), 1), WithoutScale(*custom("empty")))
+	if left := OwnerRefs(w.World); len(left) > 0 {
+		t.Errorf("%v are asked for again", left)
+	}
+}
+
+// random draws a world of every kind of thing.
+func random(t *rapid.T) World {
+	w := in("a", "b", "c")
+	w.node("lost", nil)
+	w.Budget.Spec.NodeSelectorTerm = randomTerm(t, []string{zone, corev1.LabelHostname, "pool"})
+	w.Budget.Spec.GroupBy = rapid.SampledFrom([]string{"", "shard"}).Draw(t, "groupBy")
+	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
+		if rapid.Bool().Draw(t, "pool") {
+			w.Nodes[name].Labels["pool"] = "web"
+		}
+	}
+	d := w.deployment("web", int32(rapid.IntRange(0, 4).Draw(t, "replicas")), "shard=1")
+	refs := []*Ref{nil, w.replicaSet("web-1", 2, d), w.replicaSet("web-2", 1, d, "shard=1"), w.statefulSet("db", 3), custom("kind"), custom("unknown")}
+	w.add(OfScale(*custom("kind"), 2))
+	nodes := []string{"", "a-1", "a-2", "b-1", "c-1", "lost", "gone"}
+	for i := range rapid.IntRange(0, 12).Draw(t, "pods") {
+		w.pod(fmt.Sprintf("pod-%02d", i), rapid.SampledFrom(nodes).Draw(t, "node"), of(rapid.SampledFrom(refs).Draw(t, "owner")), func(p *corev1.Pod) {
+			p.Labels["app"] = rapid.SampledFrom([]string{"web", "web", "other"}).Draw(t, "app")
+			p.Labels["shard"] = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "shard")
+			switch rapid.IntRange(0, 5).Draw(t, "asks") {
+			case 0:
+				selecting("pool", "web")(p)
+			case 1:
+				bound(rapid.SampledFrom(nodes[1:]).Draw(t, "bound"))(p)
+			}
+		})
+	}
+	return w.World
+}
+
+// The order in which a cache lists things is in no result, and nothing that a cache has is
+// changed.
+func TestStateDependsOnNoOrderAndChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := random(t)
+		before, err := json.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		find := func(w World) string {
+			s := StateOf(w)
+			m := disruption.Measure(&s, began.Add(time.Hour))
+			text, err := json.MarshalIndent([]any{s, OwnerRefs(w), Findings(w, s, m), Problems(w, s, m), DirectDeleters(w)}, "", " ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		first := find(w)
+		if after, err := json.Marshal(w); err != nil || string(after) != string(before) {
+			t.Fatalf("%s\nbecame\n%s, %v", before, after, err)
+		}
+		order := rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed"))) //nolint:gosec // any order does
+		order.Shuffle(len(w.Pods), func(i, j int) { w.Pods[i], w.Pods[j] = w.Pods[j], w.Pods[i] })
+		order.Shuffle(len(w.Workloads), func(i, j int) { w.Workloads[i], w.Workloads[j] = w.Workloads[j], w.Workloads[i] })
+		if again := find(w); again != first {
+			t.Fatalf("got\n%s\nthen\n%s", first, again)
+		}
+	})
+}
+
+// A pod is in a domain that the state lists, and nothing that is finished makes one.
+func TestDomainsAreListed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := StateOf(random(t))
+		listed := map[string]bool{}
+		for i, name := range s.Domains {
+			if listed[name] || i > 0 && s.Domains[i-1] >= name {
+				t.Fatalf("domains %q", s.Domains)
+			}
+			listed[name] = true
+		}
+		for _, p := range s.Pods {
+			if p.Place == disruption.Covered && !p.Finished && !listed[p.Domain] {
+				t.Fatalf("%s is in %q, and there are %q", p.Name, p.Domain, s.Domains)
+			}
+		}
+	})
+}
