@@ -18,6 +18,7 @@ func disruptionArea() area {
 			return c.InstallVicinity(ctx, "disruption.enabled=true")
 		},
 		promises: []promise{
+			{name: "stories", keep: stories, within: 4 * time.Minute},
 			{name: "drain-waits", keep: drainWaits},
 			{name: "contract", keep: evictionContract},
 			{name: "never-blocked", keep: neverBlocked, within: 3 * time.Minute},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -201,11 +202,25 @@ func (f *Field) Follow(ctx context.Context) (*History, error) {
 	return Follow(ctx, f.Config(), f.Namespace)
 }
 
-// Judge waits until all is recorded, and checks budgets that expect so many pods by zone.
+// Judge waits until all is recorded, and checks budgets that expect so many pods, by zone.
 func (f *Field) Judge(ctx context.Context, h *History, expected map[string]int) (Report, error) {
+	own := map[string]string{}
+	for _, zone := range f.Zones() {
+		own[zone] = zone
+	}
+	return f.JudgeBy(ctx, h, own, expected)
+}
+
+// JudgeBy is Judge by the domains that zones are in. Zones that are in none are not covered.
+func (f *Field) JudgeBy(ctx context.Context, h *History, zones map[string]string, expected map[string]int) (Report, error) {
 	if err := h.CaughtUp(ctx); err != nil {
 		return Report{}, err
 	}
-	report := h.Check(World{Domains: Domains(f.Shape), Expected: expected, Lag: UnseenFor})
+	domains := Domains(f.Shape)
+	for node, zone := range domains {
+		domains[node] = zones[zone]
+	}
+	maps.DeleteFunc(domains, func(_, domain string) bool { return domain == "" })
+	report := h.Check(World{Domains: domains, Expected: expected, Lag: UnseenFor})
 	return report, report.Err()
 }

@@ -1,0 +1,202 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// story is the YAML of one of the proposal's stories, from the documentation.
+func story(number int) (string, error) {
+	text, err := os.ReadFile(root + "/docs/disruption.md")
+	if err != nil {
+		return "", err
+	}
+	_, block, found := strings.Cut(string(text), fmt.Sprintf("```yaml\n# story: %d\n", number))
+	if !found {
+		return "", fmt.Errorf("docs/disruption.md has no YAML of story %d", number)
+	}
+	block, _, _ = strings.Cut(block, "```")
+	return block, nil
+}
+
+// tale is how a story is checked.
+type tale struct {
+	number int
+	// drains are the nodes to drain at once.
+	drains func(*evictions.Field, []corev1.Pod) []string
+	// within runs beside the drains, if anything does.
+	within func(context.Context, *evictions.Field, string, []corev1.Pod) error
+	// budgets are checked by these domains of zones; a zone that is not named is not covered.
+	budgets map[string]map[string]string
+	// expected is how many pods each of them expects.
+	expected int
+}
+
+// tales are the stories with drains of a zone, of two nodes in different zones at once, and of
+// nodes one after the other.
+func tales(zones []string) []tale {
+	a, b, c := zones[0], zones[1], zones[2]
+	own := map[string]string{a: a, b: b, c: c}
+	one := map[string]string{a: "all", b: "all", c: "all"}
+	nodesIn := func(zones ...string) func(*evictions.Field, []corev1.Pod) []string {
+		return func(f *evictions.Field, pods []corev1.Pod) []string { return nodesOfPods(f, pods, 0, zones...) }
+	}
+	oneNodeIn := func(zones ...string) func(*evictions.Field, []corev1.Pod) []string {
+		return func(f *evictions.Field, pods []corev1.Pod) []string { return nodesOfPods(f, pods, 1, zones...) }
+	}
+	return []tale{
+		{
+			number: 1, drains: nodesIn(a, b), within: func(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod) error {
+				return opensZone(ctx, f, manifests, pods, a, b)
+			},
+			budgets: map[string]map[string]string{"app-pdb": {c: c}}, expected: 2,
+		},
+		{number: 2, drains: oneNodeIn(b, c), budgets: map[string]map[string]string{"app-pdb": own}, expected: 6},
+		{number: 3, drains: oneNodeIn(a), budgets: map[string]map[string]string{"app-pdb": one}, expected: 6},
+		{number: 4, drains: nodesIn(b), budgets: map[string]map[string]string{"app-pdb": one, "app-pdb-zones": own}, expected: 6},
+	}
+}
+
+// nodesOfPods are the nodes in some zones that have pods, all or the first of each zone.
+func nodesOfPods(f *evictions.Field, pods []corev1.Pod, most int, zones ...string) []string {
+	domains := evictions.Domains(f.Shape)
+	var nodes []string
+	for _, zone := range zones {
+		seen := map[string]bool{}
+		for i := range pods {
+			node := pods[i].Spec.NodeName
+			if domains[node] != zone || seen[node] || most > 0 && len(seen) == most {
+				continue
+			}
+			seen[node] = true
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// stories has the proposal's stories, as the documentation writes them, hold under kubectl drain.
+func stories(ctx context.Context, s *scene) (string, error) {
+	var told []string
+	for _, t := range tales(s.field().Zones()) {
+		figure, err := s.tell(ctx, t)
+		if err != nil {
+			return "", fmt.Errorf("story %d: %w", t.number, err)
+		}
+		told = append(told, figure)
+	}
+	return strings.Join(told, "; "), nil
+}
+
+func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
+	manifests, err := story(t.number)
+	if err != nil {
+		return "", err
+	}
+	f := s.field()
+	if f.Namespace, err = s.MakeNamespace(ctx, fmt.Sprintf("story-%d", t.number)); err != nil {
+		return "", err
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		// The next story has pods with the same labels.
+		err = errors.Join(err, s.RemoveNamespace(ctx, f.Namespace), s.WaitGone(ctx, f.Namespace))
+	}()
+	if err := f.Apply(ctx, f.Namespace, manifests); err != nil {
+		return "", err
+	}
+	const all = 6
+	var pods []corev1.Pod
+	err = kube.Wait(ctx, "the pods of the story", func(ctx context.Context) (string, error) {
+		if pods, err = f.Pods(ctx, "foo", ""); err != nil || len(pods) == all {
+			return "", err
+		}
+		return fmt.Sprintf("%d of %d are ready", len(pods), all), nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := f.AtRest(ctx); err != nil {
+		return "", err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer h.Stop()
+	nodes := t.drains(f, pods)
+	defer func() { err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, nodes...)) }()
+	var beside error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if t.within != nil {
+			beside = t.within(ctx, f, manifests, pods)
+		}
+	}()
+	begun := time.Now()
+	printed, err := f.Drain(ctx, "app=foo", nodes)
+	<-done
+	if err := errors.Join(err, beside); err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	if err := f.AtRest(ctx); err != nil {
+		return "", err
+	}
+	evicted := 0
+	for budget, zones := range t.budgets {
+		report, err := f.JudgeBy(ctx, h, zones, map[string]int{budget: t.expected})
+		if err != nil {
+			return "", err
+		}
+		evicted = report.Evictions
+	}
+	return fmt.Sprintf("story %d: %d nodes drained in %.0f s, %d pods evicted, refused %d times in between",
+		t.number, len(nodes), took.Seconds(), evicted, strings.Count(printed, "will retry after 5s")), nil
+}
+
+// opensZone waits until all pods of the first zone have been replaced, and none of the second, and
+// has the second not covered either.
+func opensZone(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod, first, second string) error {
+	domains, want := evictions.Domains(f.Shape), 0
+	for i := range pods {
+		if domains[pods[i].Spec.NodeName] == second {
+			want++
+		}
+	}
+	err := kube.Wait(ctx, "the pods of "+first+" to be replaced", func(ctx context.Context) (string, error) {
+		list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		left := map[string]int{}
+		for i := range list.Items {
+			if slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == list.Items[i].UID }) {
+				left[domains[list.Items[i].Spec.NodeName]]++
+			}
+		}
+		if left[second] < want {
+			return fmt.Sprintf("of %s %d of %d pods are left before it is its turn", second, left[second], want), nil
+		}
+		if left[first] > 0 {
+			return fmt.Sprintf("%d are left", left[first]), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	return f.Apply(ctx, f.Namespace, strings.Replace(manifests, "- "+first+"\n", "- "+first+"\n      - "+second+"\n", 1))
+}
