@@ -50,8 +50,8 @@ func (c *Cluster) StartNode(ctx context.Context, name string) error {
 
 // hasNetwork reports whether a node has a network.
 func (c *Cluster) hasNetwork(name string) bool {
-	_, real := c.Shape().Node(name)
-	return real && !c.Shape().ControlPlaneOnly
+	_, found := c.Shape().Node(name)
+	return found && !c.Shape().ControlPlaneOnly
 }
 
 // disconnectNode is changeNode for nodes without network, too.

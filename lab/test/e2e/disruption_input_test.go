@@ -109,8 +109,8 @@ func (s *scene) unsatisfiable(ctx context.Context, name string) error {
 // budgetChanges edits a budget, relabels a node and deletes the budget while a pod is reserved.
 func (s *scene) budgetChanges(ctx context.Context, w evictions.Workload) (err error) {
 	f := s.field()
-	budget := func(max int) string {
-		return evictions.ByZone("bad", "app", w.Name, fmt.Sprintf("maxUnavailable: %d", max))
+	budget := func(most int) string {
+		return evictions.ByZone("bad", "app", w.Name, fmt.Sprintf("maxUnavailable: %d", most))
 	}
 	if err := f.Run(ctx, budget(0)); err != nil {
 		return err

@@ -57,9 +57,7 @@ func tales(zones []string) []tale {
 	}
 	return []tale{
 		{
-			number: 1, drains: nodesIn(a, b), within: func(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod) error {
-				return opensZone(ctx, f, manifests, pods, a, b)
-			},
+			number: 1, drains: nodesIn(a, b), within: opensZone(a, b),
 			budgets: map[string]map[string]string{"app-pdb": {c: c}}, expected: 2,
 		},
 		{number: 2, drains: oneNodeIn(b, c), budgets: map[string]map[string]string{"app-pdb": own}, expected: 6},
@@ -169,34 +167,36 @@ func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
 
 // opensZone waits until all pods of the first zone have been replaced, and none of the second, and
 // has the second not covered either.
-func opensZone(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod, first, second string) error {
-	domains, want := evictions.Domains(f.Shape), 0
-	for i := range pods {
-		if domains[pods[i].Spec.NodeName] == second {
-			want++
-		}
-	}
-	err := kube.Wait(ctx, "the pods of "+first+" to be replaced", func(ctx context.Context) (string, error) {
-		list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		left := map[string]int{}
-		for i := range list.Items {
-			if slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == list.Items[i].UID }) {
-				left[domains[list.Items[i].Spec.NodeName]]++
+func opensZone(first, second string) func(context.Context, *evictions.Field, string, []corev1.Pod) error {
+	return func(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod) error {
+		domains, want := evictions.Domains(f.Shape), 0
+		for i := range pods {
+			if domains[pods[i].Spec.NodeName] == second {
+				want++
 			}
 		}
-		if left[second] < want {
-			return fmt.Sprintf("of %s %d of %d pods are left before it is its turn", second, left[second], want), nil
+		err := kube.Wait(ctx, "the pods of "+first+" to be replaced", func(ctx context.Context) (string, error) {
+			list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return "", err
+			}
+			left := map[string]int{}
+			for i := range list.Items {
+				if slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == list.Items[i].UID }) {
+					left[domains[list.Items[i].Spec.NodeName]]++
+				}
+			}
+			if left[second] < want {
+				return fmt.Sprintf("of %s %d of %d pods are left before it is its turn", second, left[second], want), nil
+			}
+			if left[first] > 0 {
+				return fmt.Sprintf("%d are left", left[first]), nil
+			}
+			return "", nil
+		})
+		if err != nil {
+			return err
 		}
-		if left[first] > 0 {
-			return fmt.Sprintf("%d are left", left[first]), nil
-		}
-		return "", nil
-	})
-	if err != nil {
-		return err
+		return f.Apply(ctx, f.Namespace, strings.Replace(manifests, "- "+first+"\n", "- "+first+"\n      - "+second+"\n", 1))
 	}
-	return f.Apply(ctx, f.Namespace, strings.Replace(manifests, "- "+first+"\n", "- "+first+"\n      - "+second+"\n", 1))
 }

@@ -39,7 +39,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	if one.Failed > 0 {
 		return "", fmt.Errorf("with both webhooks there %d evictions were not answered, such as %q", one.Failed, one.Failures)
 	}
-	all := many.Figures.Add(one.Figures)
+	all := many.Add(one.Figures)
 	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
 	calls := (many.Calls + one.Calls) / float64(all.Admitted)
 	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))

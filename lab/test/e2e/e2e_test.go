@@ -61,7 +61,9 @@ type scene struct {
 }
 
 // areas are all areas in the order in which they run.
-func areas() []area { return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea()} }
+func areas() []area {
+	return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea()}
+}
 
 const (
 	areaVariable = "E2E_AREA"

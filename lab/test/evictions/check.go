@@ -157,7 +157,7 @@ func (r *replay) stepPod(e event) {
 	if known && before.healthy() && !before.evicted && (e.gone || !e.pod.healthy()) && !e.pod.evicted {
 		r.fallen = append(r.fallen, fall{before, e.version, e.seen})
 	}
-	if e.pod.evicted && !(known && before.evicted) {
+	if e.pod.evicted && (!known || !before.evicted) {
 		r.Evictions++
 		if known && before.healthy() {
 			r.reservedIn(before)

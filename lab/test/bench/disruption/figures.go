@@ -66,7 +66,7 @@ func (f *figures) String() string {
 	for line := range strings.Lines(table.String()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	all := f.many.Figures.Add(f.one.Figures)
+	all := f.many.Add(f.one.Figures)
 	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f\n",
 		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)),
 		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal)
