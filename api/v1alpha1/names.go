@@ -65,8 +65,9 @@ const AnnotationHeld = "vicinity.dev/held"
 // keeps what tells the plan from what is held for a while. Proxies do not need it.
 const AnnotationGroupMarks = "vicinity.dev/marks"
 
-// LabelManagedBy is the label of PodLocators that the controller made, with the value
-// ManagedByController. It deletes those when their pods are gone, and no others.
+// LabelManagedBy is the label of PodLocators and PodDisruptionBudgets that the controller
+// made, with the value ManagedByController. It deletes those when what they were made for is
+// gone, and no others.
 const LabelManagedBy = "vicinity.dev/managed-by"
 
 // ManagedByController is the value of LabelManagedBy.

@@ -31,8 +31,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
@@ -132,6 +134,17 @@ func service() []client.Object {
 	return objects
 }
 
+// ledgerOfOne knows the one budget that is asked about.
+type ledgerOfOne struct{}
+
+func (ledgerOfOne) Covering(string, map[string]string) []types.NamespacedName { return nil }
+
+func (ledgerOfOne) Refresh(_ context.Context, key types.NamespacedName, _ func(*reservation.Report) []metav1.Condition) (*reservation.Report, error) {
+	stored := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	stored.Status.Domains = []v1alpha1.DomainStatus{{Domain: "a", Group: "shard-1"}}
+	return &reservation.Report{Budget: stored}, nil
+}
+
 // registered gathers what the controller and its webhooks register themselves, after a
 // Service was synced and a request answered.
 func registered(t *testing.T) []*dto.MetricFamily {
@@ -149,6 +162,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	if err := locator.Add(t.Context(), mgr, locator.Options{Mode: locator.All, Workers: 1, Rate: 1, Burst: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := budget.Add(t.Context(), mgr, ledgerOfOne{}, budget.Options{Rate: 1, Top: budget.DefaultTop}); err != nil {
 		t.Fatal(err)
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}

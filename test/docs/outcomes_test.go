@@ -200,6 +200,26 @@ func TestReasonsOfPoliciesAreDocumented(t *testing.T) {
 	}
 }
 
+// What the conditions of a budget can say, and its events, are in the tables of the outcomes.
+func TestOutcomesOfBudgetsAreDocumented(t *testing.T) {
+	document := text(t, outcomes)
+	_, after, _ := strings.Cut(document, "\n## The conditions of a budget\n")
+	section, _, _ := strings.Cut(after, "\n## ")
+	var got []string
+	for _, match := range regexp.MustCompile("(?m)^\\| `[A-Za-z]+` \\| `(?:True|False|Unknown)` \\| `([A-Za-z]+)` \\|").FindAllStringSubmatch(section, -1) {
+		got = append(got, match[1])
+	}
+	want := declared(t, "internal/controller/budget", func(name string) bool { return strings.HasPrefix(name, "reason") && name != "reasonOfEvictions" })
+	want = append(want, declared(t, "internal/coverage", func(name string) bool { return strings.HasPrefix(name, "Reason") })...)
+	if got, want := sorted(got), sorted(want); !slices.Equal(got, want) {
+		t.Errorf("%s has the reasons %q of budgets, the code has %q", outcomes, got, want)
+	}
+	events := declared(t, "internal/controller/budget", func(name string) bool { return strings.HasPrefix(name, "event") })
+	if got, want := rows(t, document, "Events of budgets"), sorted(events); !slices.Equal(got, want) {
+		t.Errorf("%s has the events %q of budgets, the code has %q", outcomes, got, want)
+	}
+}
+
 // Labels and annotations of Vicinity are in the outcomes or in the API reference.
 func TestLabelsAreDocumented(t *testing.T) {
 	document := text(t, outcomes) + text(t, "docs/reference/api.md")

@@ -65,11 +65,7 @@ type ledger interface {
 
 // Add adds the controllers to a manager, whose cache must have what the Ledger reads, and
 // the metadata of Namespaces.
-func Add(ctx context.Context, mgr manager.Manager, l *reservation.Ledger, options Options) error {
-	return add(ctx, mgr, l, options)
-}
-
-func add(ctx context.Context, mgr manager.Manager, l ledger, options Options) error {
+func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) error {
 	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
 	if err != nil {
 		return err

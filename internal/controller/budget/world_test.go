@@ -86,6 +86,9 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 				if err := sent("create", object, ""); err != nil {
 					return err
 				}
+				if made++; object.GetUID() == "" {
+					object.SetUID(types.UID(fmt.Sprintf("made-%d", made)))
+				}
 				return c.Create(ctx, object, options...)
 			},
 			Update: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.UpdateOption) error {
@@ -240,7 +243,11 @@ func change[T client.Object](w *world, object T, f func(T)) {
 		w.t.Fatal(err)
 	}
 	f(object)
-	if err := w.client.Update(context.Background(), object); err != nil {
+	if _, ok := client.Object(object).(*corev1.Pod); ok { // the tests change the status of pods alone
+		if err := w.client.Status().Update(context.Background(), object); err != nil {
+			w.t.Fatal(err)
+		}
+	} else if err := w.client.Update(context.Background(), object); err != nil {
 		w.t.Fatal(err)
 	}
 	w.writes = nil
@@ -359,6 +366,7 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 }
 
+// made is how many objects have got a UID.
 var made int
 
 // perZone is a budget of so many pods in each zone.
