@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
 )
 
 // reference is the document about the API.
@@ -116,10 +117,34 @@ func TestNamesAreDocumented(t *testing.T) {
 		v1alpha1.AnnotationSameNode, v1alpha1.AnnotationSameZone, v1alpha1.AnnotationSameRegion, v1alpha1.AnnotationTopologyKeys,
 		v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints, v1alpha1.AnnotationProxy,
 		v1alpha1.LabelOwnZone, v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName, v1alpha1.ConditionTopologyRouting,
+		v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass,
 		v1alpha1.LabelService, v1alpha1.LabelNotForPrefix + "ZONE", v1alpha1.LabelHandOver,
 	} {
 		if !strings.Contains(text, "`"+name+"`") {
 			t.Errorf("%s is not in %s", name, reference)
+		}
+	}
+}
+
+func TestConditionsOfBudgetsAreDocumented(t *testing.T) {
+	_, text, found := strings.Cut(readReference(t), "\n## TopologyDisruptionBudget\n")
+	if !found {
+		t.Fatal("there is no chapter about budgets")
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, name := range []string{
+		v1alpha1.ConditionEnforced, v1alpha1.ConditionValid, v1alpha1.ConditionSatisfiable, v1alpha1.ConditionDisruptionAllowed,
+		v1alpha1.ConditionDeletesDirectly, v1alpha1.ConditionBreakGlass, v1alpha1.ConditionProjected,
+	} {
+		if !strings.Contains(text, "\n| `"+name+"` |") {
+			t.Errorf("the condition %s has no row in %s", name, reference)
+		}
+	}
+	for _, reason := range []string{
+		coverage.ReasonInvalid, coverage.ReasonNoNodes, coverage.ReasonBlocked, coverage.ReasonNodeWithoutKey, coverage.ReasonSatisfiable, coverage.ReasonValid,
+	} {
+		if !strings.Contains(text, "`"+reason+"`") {
+			t.Errorf("the reason %s is not in %s", reason, reference)
 		}
 	}
 }
@@ -139,6 +164,8 @@ func (w *writer) testExamples(t *testing.T) {
 			resource = "routingpolicies"
 		case strings.Contains(example[1], "kind: ClusterRoutingPolicy"):
 			resource = "clusterroutingpolicies"
+		case strings.Contains(example[1], "kind: TopologyDisruptionBudget"):
+			resource = "topologydisruptionbudgets"
 		}
 		_, said, err := w.write(t.Context(), resource, example[1], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		// Kubernetes has words of its own about the older annotation.

@@ -23,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/webhook/admission"
+	webhook "vicinity.dev/vicinity/internal/webhook/budget"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/service"
 )
@@ -66,6 +67,7 @@ func (w *writer) serve(t *testing.T) {
 	}
 	service.Register(mgr, service.Options{Metrics: metrics})
 	policy.Register(mgr, policy.Options{Metrics: metrics})
+	webhook.Register(mgr, webhook.Options{Own: "vicinity-system", Metrics: metrics})
 
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -98,6 +100,7 @@ func (w *writer) serve(t *testing.T) {
 			hook("service.vicinity.dev", service.Path, "", "v1", "services"),
 			hook("routingpolicy.vicinity.dev", policy.Path, v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "routingpolicies"),
 			hook("clusterroutingpolicy.vicinity.dev", policy.ClusterPath, v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "clusterroutingpolicies"),
+			hook("topologydisruptionbudget.vicinity.dev", webhook.Path, v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "topologydisruptionbudgets"),
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -108,6 +111,7 @@ func (w *writer) serve(t *testing.T) {
 		"services":               web("probe", `vicinity.dev/topology-keys: "*,x"`, ""),
 		"routingpolicies":        routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
 		"clusterroutingpolicies": clusterRoutingPolicy("probe", `{namespaceSelector: {}, capacity: {type: Expression, expression: "zone"}}`),
+		"topologydisruptionbudgets": budget("probe", `{maxUnavailable: 1, selector: {matchLabels: {"-x": "no"}}}`),
 	} {
 		if err := kube.Wait(waiting, "the webhook of "+resource, func(ctx context.Context) (string, error) {
 			_, _, err := w.write(ctx, resource, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -136,6 +140,9 @@ func (w *writer) testWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := w.write(t.Context(), "routingpolicies", routingPolicy("old", `{capacity: {type: Expression, expression: zone.gpu}}`), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.write(t.Context(), "topologydisruptionbudgets", budget("old", `{maxUnavailable: 1, selector: {matchLabels: {"-x": "no"}}}`), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.serve(t)
@@ -192,6 +199,16 @@ func (w *writer) testWebhooks(t *testing.T) {
 		{
 			name: "a policy from before", resource: "routingpolicies", object: routingPolicy("old", `{padding: 2, capacity: {type: Expression, expression: zone.gpu}}`),
 		},
+		{name: "a budget", resource: "topologydisruptionbudgets", object: budget("new", `{maxUnavailable: 1, selector: {matchLabels: {app: web}}}`)},
+		{
+			name: "a budget for labels that no pod has", resource: "topologydisruptionbudgets", object: budget("new", `{maxUnavailable: 1, selector: {matchLabels: {"-x": "no"}}}`),
+			refused: []string{"topologydisruptionbudget.vicinity.dev", "spec.selector.matchLabels", `"-x"`},
+		},
+		{
+			name: "a budget for everything", resource: "topologydisruptionbudgets", object: budget("new", `{maxUnavailable: 0, selector: {}, settleTime: 1m}`),
+			warnings: []string{"spec.selector is empty", "spec.settleTime has no effect", "spec.maxUnavailable is 0"},
+		},
+		{name: "a budget from before", resource: "topologydisruptionbudgets", object: budget("old", `{maxUnavailable: 2, selector: {matchLabels: {"-x": "no"}}}`)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, said, err := w.write(t.Context(), test.resource, test.object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
