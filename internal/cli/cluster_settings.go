@@ -43,24 +43,32 @@ func (r *clusterReader) reading(s *controllerSettings, in routing.Input) inspect
 	}
 }
 
+// controller is the Deployment of vicinity-controller, nil if the cluster has none.
+func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, error) {
+	list, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: controllerSelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return slices.MinFunc(list, func(a, b *appsv1.Deployment) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	}), nil
+}
+
 // settings are those that the cluster's controller was started with, and the defaults
 // where that cannot be known.
 func (r *clusterReader) settings(ctx context.Context) (controllerSettings, error) {
 	settings := defaultSettings()
-	list, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: controllerSelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
-	})
+	first, err := r.controller(ctx)
 	switch {
 	case err != nil:
 		return settings, r.optional("Deployments", "vicinity-controller is taken to have its default flags", err)
-	case len(list) == 0:
+	case first == nil:
 		settings.stopped = "no vicinity-controller is installed"
 		r.leaveOut(settings.stopped + ", so nothing is written; its default flags are assumed")
 		return settings, nil
 	}
-	first := slices.MinFunc(list, func(a, b *appsv1.Deployment) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
 	if first.Status.ReadyReplicas == 0 {
 		settings.stopped = fmt.Sprintf("Deployment %s/%s has no ready pod", first.Namespace, first.Name)
 		r.leaveOut(settings.stopped + ", so nothing is written")

@@ -31,8 +31,8 @@ type explainFlags struct {
 func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain SERVICE",
-		Short: "Say where the traffic of a Service goes, and why",
+		Use:   "explain SERVICE | pod/NAME",
+		Short: "Say where the traffic of a Service goes, or whether a pod may be evicted, and why",
 		Long: `Explain reads a Service of a cluster and says what it asks for and where that is
 written, what is in force and why, how much traffic is expected to stay in its zone and
 what overload that makes, which endpoints serve the clients of each zone, and what to do
@@ -48,15 +48,26 @@ the addresses that clients connect to and what becomes of their connections, and
 endpoints that get them, each with its share. Run on that node as root it compares that
 with what the kernel holds too, and fails if they differ.
 
+For pod/NAME it says whether the pod may be evicted now, by which budgets and with which
+arithmetic; if not, since when, which pods are down, and what to do. It evicts nothing and
+asks no webhook: it decides as the webhook does, by what it reads.
+
 SERVICE is svc/NAME, service/NAME or NAME. Explain reads only; what it must be allowed
 to read is in docs/reference/permissions.md. It does without what it may not read, and
 without Vicinity being installed, and says what is missing.`,
 		Example: `  vicinity explain svc/web -n shop
   vicinity explain svc/web -n shop --all
   vicinity explain web --context production -o yaml
-  vicinity explain svc/web -n shop --node worker-1`,
+  vicinity explain svc/web -n shop --node worker-1
+  vicinity explain pod/web-7f9c6d5b8-x2x7k -n shop`,
 		Args: explainArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asksForPod(args) {
+				if cmd.Flags().Changed("node") {
+					return command.UsageErrorf("--node is for Services; a pod is on the node that it has")
+				}
+				return f.runPod(cmd.Context(), s, reach, args)
+			}
 			if !cmd.Flags().Changed("node") {
 				return f.run(cmd.Context(), s, reach, args)
 			}
@@ -72,7 +83,7 @@ without Vicinity being installed, and says what is missing.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	f.cluster.add(flags, "the `NAMESPACE` of the Service (default that of the context)")
+	f.cluster.add(flags, "the `NAMESPACE` of the Service or the pod (default that of the context)")
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
 	flags.BoolVar(&f.all, "all", false, "show the plan, other algorithms and what stock proxies do, in tables")
 	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
@@ -91,11 +102,15 @@ func explainArgs(_ *cobra.Command, args []string) error {
 		return fmt.Errorf("no Service is named; give svc/NAME")
 	}
 	words := 1
-	if isServiceKind(args[0]) {
+	what := "Service"
+	if isServiceKind(args[0]) || isPodKind(args[0]) {
 		words = 2
 	}
+	if isPodKind(args[0]) {
+		what = "pod"
+	}
 	if len(args) > words {
-		return fmt.Errorf("unexpected argument %q: one Service is explained at a time", args[words])
+		return fmt.Errorf("unexpected argument %q: one %s is explained at a time", args[words], what)
 	}
 	return nil
 }
@@ -107,7 +122,7 @@ func serviceName(args []string) (string, error) {
 	case !qualified:
 		return kind, nil
 	case !isServiceKind(kind):
-		return "", command.UsageErrorf("%q is no Service; give svc/NAME, with -n for its namespace", strings.Join(args, " "))
+		return "", command.UsageErrorf("%q is no Service and no pod; give svc/NAME or pod/NAME, with -n for its namespace", strings.Join(args, " "))
 	case name == "" || strings.Contains(name, "/"):
 		return "", command.UsageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))
 	}

@@ -231,7 +231,11 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 	name := from.pod
 	pod, err := n.typed.CoreV1().Pods(n.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return n.podNotFound(ctx, from)
+		hint := ""
+		if from.namespace != "" {
+			hint = "what stands before the slash in --from is the namespace of the pod"
+		}
+		return n.podNotFound(ctx, name, hint)
 	}
 	if err != nil {
 		return n.explained(fmt.Sprintf("reading Pod %s/%s", n.namespace, name), err)
@@ -253,34 +257,6 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 		return fmt.Errorf("pod %s/%s has no address yet; wait until it runs, or give an address", n.namespace, name)
 	}
 	return nil
-}
-
-// podNotFound names pods that may be meant.
-func (n *nameReader) podNotFound(ctx context.Context, from nameClient) error {
-	name := from.pod
-	missing := fmt.Sprintf("no pod %q is in namespace %q", name, n.namespace)
-	list, err := n.typed.CoreV1().Pods(n.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
-	if err != nil {
-		return fmt.Errorf("%s", missing) // suggestions are an extra
-	}
-	var all []string
-	for i := range list.Items {
-		all = append(all, list.Items[i].Name)
-	}
-	if near := similar(name, all); len(near) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
-	}
-	if len(all) == 0 {
-		err := n.expectNamespace(ctx, n.namespace)
-		if err != nil && from.namespace != "" {
-			return fmt.Errorf("%w: what stands before the slash in --from is the namespace of the pod", err)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	slices.Sort(all)
-	return fmt.Errorf("%s; %s", missing, listed(all, "it has none"))
 }
 
 // locators are the PodLocators of all namespaces that have one of the addresses.

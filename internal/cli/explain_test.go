@@ -155,10 +155,11 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 // listKinds are the lists of Vicinity's own API.
 func listKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
-		v1alpha1.GroupVersion.WithResource("routingpolicies"):        "RoutingPolicyList",
-		v1alpha1.GroupVersion.WithResource("clusterroutingpolicies"): "ClusterRoutingPolicyList",
-		v1alpha1.GroupVersion.WithResource("endpointgroups"):         "EndpointGroupList",
-		v1alpha1.GroupVersion.WithResource("podlocators"):            "PodLocatorList",
+		v1alpha1.GroupVersion.WithResource("routingpolicies"):           "RoutingPolicyList",
+		v1alpha1.GroupVersion.WithResource("clusterroutingpolicies"):    "ClusterRoutingPolicyList",
+		v1alpha1.GroupVersion.WithResource("endpointgroups"):            "EndpointGroupList",
+		v1alpha1.GroupVersion.WithResource("podlocators"):               "PodLocatorList",
+		v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"): "TopologyDisruptionBudgetList",
 	}
 }
 
@@ -490,7 +491,7 @@ func TestExplainFails(t *testing.T) {
 		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
 		{name: "two Services", args: []string{"web", "near"}, code: 2, want: `unexpected argument "near": one Service is explained at a time (see "vicinity explain --help")`},
 		{name: "two Services after the kind", args: []string{"SVC", "web", "near"}, code: 2, want: `unexpected argument "near": one Service is explained at a time (see "vicinity explain --help")`},
-		{name: "another kind", args: []string{"pod/web"}, code: 2, want: `"pod/web" is no Service; give svc/NAME, with -n for its namespace (see "vicinity explain --help")`},
+		{name: "another kind", args: []string{"node/web"}, code: 2, want: `"node/web" is no Service and no pod; give svc/NAME or pod/NAME, with -n for its namespace (see "vicinity explain --help")`},
 		{name: "half a name", args: []string{"svc/"}, code: 2, want: `"svc/" names no Service; give svc/NAME (see "vicinity explain --help")`},
 		{name: "an unknown format", args: []string{"web", "-o", "wide"}, code: 2, want: `--output "wide" is unknown; it must be text, json or yaml (see "vicinity explain --help")`},
 		{name: "all of a node", args: []string{"web", "--node", "a1", "--all"}, code: 2, want: `--all is not for --node, which shows all that there is (see "vicinity explain --help")`},

@@ -284,14 +284,20 @@ func TestPluginSpeaksAsKubectl(t *testing.T) {
 	}
 }
 
-// The document names what the commands read, and nothing else.
-func TestPermissionsAreThoseDocumented(t *testing.T) {
+// documentedRights are those of the first role in the document below a heading, or at its beginning.
+func documentedRights(t *testing.T, heading string) map[string]bool {
+	t.Helper()
 	text, err := os.ReadFile("../../" + inspect.PermissionsDocument)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, block, _ := strings.Cut(string(text), "```yaml\n")
+	_, section, found := strings.Cut(string(text), heading)
+	_, block, _ := strings.Cut(section, "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
+	_, rules, hasRules := strings.Cut(block, "rules:")
+	if !found || !hasRules {
+		t.Fatalf("%s has no role below %q", inspect.PermissionsDocument, heading)
+	}
 	var role struct {
 		Rules []struct {
 			APIGroups []string `json:"apiGroups"`
@@ -299,7 +305,7 @@ func TestPermissionsAreThoseDocumented(t *testing.T) {
 			Verbs     []string `json:"verbs"`
 		} `json:"rules"`
 	}
-	if err := yaml.UnmarshalStrict([]byte(strings.SplitN(block, "rules:", 2)[1]), &role.Rules); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(rules), &role.Rules); err != nil {
 		t.Fatal(err)
 	}
 	allowed := map[string]bool{}
@@ -312,17 +318,12 @@ func TestPermissionsAreThoseDocumented(t *testing.T) {
 			}
 		}
 	}
-	c := newFakeCluster(t)
-	for i, kind := range []string{"StatefulSet", "ReplicaSet"} {
-		autoscaler := anAutoscaler(fmt.Sprintf("more-%d", i))
-		autoscaler.Spec.ScaleTargetRef.Kind = kind
-		if err := c.typed.Tracker().Add(autoscaler); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, args := range [][]string{{"explain", "web"}, {"explain", "grouped"}, {"explain", "wbe"}, {"explain", "governed"}, {"status"}, {"status", "-n", "ops"}, {"status", "-n", "attic"}} {
-		c.run(t.Context(), args...)
-	}
+	return allowed
+}
+
+// compareRights compares those that are documented with those that were used.
+func compareRights(t *testing.T, c *fakeCluster, allowed map[string]bool) {
+	t.Helper()
 	used := map[string]bool{}
 	for _, action := range append(c.typed.Actions(), c.dynamic.Actions()...) {
 		resource := action.GetResource()
@@ -338,6 +339,22 @@ func TestPermissionsAreThoseDocumented(t *testing.T) {
 			t.Errorf("%q is documented and not used", permission)
 		}
 	}
+}
+
+// The document names what the commands read, and nothing else.
+func TestPermissionsAreThoseDocumented(t *testing.T) {
+	c := newFakeCluster(t)
+	for i, kind := range []string{"StatefulSet", "ReplicaSet"} {
+		autoscaler := anAutoscaler(fmt.Sprintf("more-%d", i))
+		autoscaler.Spec.ScaleTargetRef.Kind = kind
+		if err := c.typed.Tracker().Add(autoscaler); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"explain", "web"}, {"explain", "grouped"}, {"explain", "wbe"}, {"explain", "governed"}, {"status"}, {"status", "-n", "ops"}, {"status", "-n", "attic"}} {
+		c.run(t.Context(), args...)
+	}
+	compareRights(t, c, documentedRights(t, ""))
 }
 
 func TestSimilarNames(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/internal/coverage"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -167,8 +169,8 @@ func FuzzConvert(f *testing.F) {
 				continue
 			}
 			spec := c.Budget.Spec
-			if c.Budget.Name == "" || (spec.MinAvailable == nil) == (spec.MaxUnavailable == nil) {
-				t.Errorf("%s: a budget without a name, or not with one of minAvailable and maxUnavailable: %+v", kind, c.Budget)
+			if faults := coverage.Faults(&spec); c.Budget.Name == "" || len(faults) > 0 {
+				t.Errorf("%s: a budget without a name, or one that makes no sense (%v): %+v", kind, faults, c.Budget)
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,17 +66,14 @@ func (f fields) amount(name string) (*intstr.IntOrString, error) {
 	if err != nil || !given {
 		return nil, err
 	}
-	if value.Type == intstr.Int && value.IntVal < 0 || value.Type == intstr.String && !isPercentage(value.StrVal) {
+	if value.Type == intstr.Int && value.IntVal < 0 || value.Type == intstr.String && !percentage.MatchString(value.StrVal) {
 		return nil, f.refused(name, raw, amountAllowed)
 	}
 	return &value, nil
 }
 
-func isPercentage(text string) bool {
-	digits, percent := strings.CutSuffix(text, "%")
-	value, err := strconv.ParseUint(digits, 10, 32)
-	return percent && err == nil && value <= 100 && digits[0] != '+'
-}
+// percentage is one as the API takes it.
+var percentage = regexp.MustCompile(`^([0-9]{1,2}|100)%$`)
 
 // selector reads a selector of labels. It is nil if none is given.
 func (f fields) selector() (*metav1.LabelSelector, error) {

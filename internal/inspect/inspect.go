@@ -1,5 +1,6 @@
 // Package inspect judges what was read of a cluster, or of manifests: what a Service asks
-// for, what is in force and why, what a node does for it, and what its traffic did.
+// for, what is in force and why, what a node does for it, and what its traffic did; and
+// whether a pod may be evicted.
 //
 // It takes objects of the API and returns values that are marshalled as they are: what
 // "-o json" prints of explain, status and plan are its types. It reads nothing, prints
@@ -22,6 +23,8 @@ const (
 	KindGroups   = "EndpointGroups"
 	KindLeases   = "Leases"
 	KindLocators = "PodLocators"
+	KindBudgets  = "TopologyDisruptionBudgets"
+	KindPDBs     = "PodDisruptionBudgets"
 )
 
 // Figures are what a plan is expected to do for traffic, in percent from 0 to 100.

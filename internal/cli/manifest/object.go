@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,7 +155,7 @@ func (w *walker) at(name string) Object {
 	o := Object{place: w.place}
 	names := w.lists
 	if name != "" {
-		names = append(names[:len(names):len(names)], name)
+		names = slices.Concat(names, []string{name})
 	}
 	o.place.Object = strings.Join(names, ": ")
 	return o
@@ -186,7 +187,7 @@ func (w *walker) items(list identity, items []json.RawMessage) error {
 	outer := w.lists
 	defer func() { w.lists = outer }()
 	for i, item := range items {
-		w.lists = append(outer[:len(outer):len(outer)], fmt.Sprintf("item %d of %s", i+1, list.Kind))
+		w.lists = slices.Concat(outer, []string{fmt.Sprintf("item %d of %s", i+1, list.Kind)})
 		if err := w.object(item, implied); err != nil {
 			return err
 		}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// podKinds are the words for pods, as kubectl knows them.
+var podKinds = []string{"po", "pod", "pods"}
+
+func isPodKind(word string) bool { return slices.Contains(podKinds, strings.ToLower(word)) }
+
+// asksForPod reports whether the arguments name a pod.
+func asksForPod(args []string) bool {
+	kind, _, qualified := strings.Cut(strings.Join(args, "/"), "/")
+	return qualified && isPodKind(kind)
+}
+
+// runPod explains whether a pod may be evicted now. It asks no webhook: it decides by the
+// function that the webhook asks.
+func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach connector, args []string) error {
+	if f.all {
+		return command.UsageErrorf("--all is not for pods, of which all is shown")
+	}
+	write, err := podFormat(f.output)
+	if err != nil {
+		return err
+	}
+	_, name, _ := strings.Cut(strings.Join(args, "/"), "/")
+	if name == "" || strings.Contains(name, "/") {
+		return command.UsageErrorf("%q names no pod; give pod/NAME, with -n for its namespace", strings.Join(args, " "))
+	}
+	r, err := reach.reader(&f.cluster)
+	if err != nil {
+		return err
+	}
+	p := podReader{clusterReader: r}
+	if err := p.read(ctx, name); err != nil {
+		return err
+	}
+	p.in.Unread, p.in.Now = r.unread, r.now
+	e := inspect.ExplainPod(&p.in)
+	e.NotKnown = append(e.NotKnown, r.missing...)
+	return write(s.Out, e)
+}
+
+// podNotFound names pods that may be meant. The hint is for a namespace that does not exist.
+func (r *clusterReader) podNotFound(ctx context.Context, name, hint string) error {
+	missing := fmt.Sprintf("no pod %q is in namespace %q", name, r.namespace)
+	names, err := r.podNames(ctx)
+	if err != nil {
+		return fmt.Errorf("%s", missing) // suggestions are an extra
+	}
+	if near := similar(name, names); len(near) > 0 {
+		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
+	}
+	if len(names) == 0 {
+		err := r.expectNamespace(ctx, r.namespace)
+		if err != nil && hint != "" {
+			return fmt.Errorf("%w: %s", err, hint)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	slices.Sort(names)
+	return fmt.Errorf("%s; %s", missing, listed(names, "it has none"))
+}

@@ -1,0 +1,379 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// podReader reads what the answer to the eviction of a pod depends on.
+type podReader struct {
+	*clusterReader
+	in inspect.PodReading
+	// world is what budgets of the namespace have in common.
+	world coverage.World
+	// unknown is why the world of a budget is not known; it is empty for most. unplaced is so
+	// for budgets that choose nodes.
+	unknown, unplaced string
+}
+
+func (p *podReader) read(ctx context.Context, name string) error {
+	pod, err := p.typed.CoreV1().Pods(p.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return p.podNotFound(ctx, name, "")
+	}
+	if err != nil {
+		return p.explained(fmt.Sprintf("reading Pod %s/%s", p.namespace, name), err)
+	}
+	p.in.Pod = pod
+	p.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return p.typed.PolicyV1().PodDisruptionBudgets(p.namespace).List(ctx, o)
+	})
+	if err := p.optional(inspect.KindPDBs, "whether one covers the pod is unknown", err); err != nil {
+		return err
+	}
+	budgets, err := listOwn[v1alpha1.TopologyDisruptionBudget](ctx, p.clusterReader, ownList{"topologydisruptionbudgets", p.namespace, ""})
+	if err := p.optional(inspect.KindBudgets, "whether one covers the pod is unknown", err); err != nil {
+		return err
+	}
+	if len(budgets) == 0 {
+		return nil
+	}
+	if err := p.readWorld(ctx); err != nil {
+		return err
+	}
+	for _, budget := range budgets {
+		if err := p.readBudget(ctx, budget); err != nil {
+			return err
+		}
+	}
+	return p.readEnforcement(ctx, budgets)
+}
+
+// readWorld reads what all budgets of the namespace are about.
+func (p *podReader) readWorld(ctx context.Context) error {
+	pods, err := listAll[corev1.Pod](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return p.typed.CoreV1().Pods(p.namespace).List(ctx, o)
+	})
+	if err := p.needed(&p.unknown, "Pods", err); err != nil {
+		return err
+	}
+	p.world.Pods = pods
+	nodes, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return p.typed.CoreV1().Nodes().List(ctx, o)
+	})
+	if err := p.needed(&p.unplaced, inspect.KindNodes, err); err != nil {
+		return err
+	}
+	p.world.Nodes = make(map[string]*corev1.Node, len(nodes))
+	for _, node := range nodes {
+		p.world.Nodes[node.Name] = node
+	}
+	if err := p.readWorkloads(ctx); err != nil {
+		return err
+	}
+	return p.readUnits(ctx)
+}
+
+// needed notes in a reason that nothing is known without a kind of objects that may not be
+// read. Other errors are returned.
+func (p *podReader) needed(reason *string, what string, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return p.explained("reading "+what, err)
+	}
+	if *reason == "" {
+		*reason = what + " may not be read"
+	}
+	return p.optional(what, "the numbers of budgets are unknown", err)
+}
+
+func (p *podReader) readWorkloads(ctx context.Context) error {
+	apps := p.typed.AppsV1()
+	deployments, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return apps.Deployments(p.namespace).List(ctx, o)
+	})
+	if err := p.needed(&p.unknown, "Deployments", err); err != nil {
+		return err
+	}
+	replicaSets, err := listAll[appsv1.ReplicaSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return apps.ReplicaSets(p.namespace).List(ctx, o)
+	})
+	if err := p.needed(&p.unknown, "ReplicaSets", err); err != nil {
+		return err
+	}
+	statefulSets, err := listAll[appsv1.StatefulSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return apps.StatefulSets(p.namespace).List(ctx, o)
+	})
+	if err := p.needed(&p.unknown, "StatefulSets", err); err != nil {
+		return err
+	}
+	daemonSets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return apps.DaemonSets(p.namespace).List(ctx, o)
+	})
+	if err := p.needed(&p.unknown, "DaemonSets", err); err != nil {
+		return err
+	}
+	all := &p.world.Workloads
+	*all = append(*all, workloads(deployments, coverage.OfDeployment)...)
+	*all = append(*all, workloads(replicaSets, coverage.OfReplicaSet)...)
+	*all = append(*all, workloads(statefulSets, coverage.OfStatefulSet)...)
+	*all = append(*all, workloads(daemonSets, coverage.OfDaemonSet)...)
+	return nil
+}
+
+func workloads[T any](objects []*T, read func(*T) coverage.Workload) []coverage.Workload {
+	all := make([]coverage.Workload, len(objects))
+	for i, object := range objects {
+		all[i] = read(object)
+	}
+	return all
+}
+
+// readUnits reads the groups of pods that can only be disrupted together, if a pod is of a
+// group. Clusters of which the API does not have them cannot have such pods.
+func (p *podReader) readUnits(ctx context.Context) error {
+	if !slices.ContainsFunc(p.world.Pods, func(pod *corev1.Pod) bool { return pod.Spec.SchedulingGroup != nil }) {
+		return nil
+	}
+	groups, err := listGroups[schedulingv1beta1.PodGroup](ctx, p, schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups"))
+	if apierrors.IsNotFound(err) {
+		groups, err = listGroups[schedulingv1beta1.PodGroup](ctx, p, schedulingv1alpha3.SchemeGroupVersion.WithResource("podgroups"))
+	}
+	if err := p.needed(&p.unknown, "PodGroups", ignoreNotFound(err)); err != nil {
+		return err
+	}
+	composites, err := listGroups[schedulingv1alpha3.CompositePodGroup](ctx, p, schedulingv1alpha3.SchemeGroupVersion.WithResource("compositepodgroups"))
+	if err := p.needed(&p.unknown, "CompositePodGroups", ignoreNotFound(err)); err != nil {
+		return err
+	}
+	p.world.Units = coverage.Units(groups, composites)
+	return nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// listGroups lists objects of a version of an API that the cluster may not have.
+func listGroups[T any](ctx context.Context, p *podReader, resource schema.GroupVersionResource) ([]T, error) {
+	found, err := listRead[T](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return p.dynamic.Resource(resource).Namespace(p.namespace).List(ctx, o)
+	})
+	list := make([]T, len(found))
+	for i, object := range found {
+		list[i] = *object
+	}
+	return list, err
+}
+
+// readBudget reads what one budget is about besides.
+func (p *podReader) readBudget(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
+	b := inspect.BudgetReading{World: p.world, Unknown: p.unknown}
+	b.World.Budget = budget
+	if b.Unknown == "" && budget.Spec.NodeSelectorTerm != nil {
+		b.Unknown = p.unplaced
+	}
+	if b.Unknown == "" {
+		b.World.Workloads = slices.Clone(p.world.Workloads)
+		for _, ref := range coverage.OwnerRefs(b.World) {
+			owner, err := p.scaleOf(ctx, ref)
+			switch {
+			case apierrors.IsForbidden(err):
+				b.Unknown = "the replicas of " + ref.ID() + " may not be read"
+			case err != nil:
+				return p.explained("reading the scale of "+ref.ID(), err)
+			}
+			b.World.Workloads = append(b.World.Workloads, owner)
+		}
+	}
+	p.in.Budgets = append(p.in.Budgets, b)
+	return nil
+}
+
+// scaleOf asks an owner of any kind for its replicas.
+func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Workload, error) {
+	version, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return coverage.WithoutScale(ref), nil
+	}
+	resources, err := p.typed.Discovery().ServerResourcesForGroupVersion(ref.APIVersion)
+	if apierrors.IsNotFound(err) || discovery.IsGroupDiscoveryFailedError(err) {
+		return coverage.WithoutScale(ref), nil
+	}
+	if err != nil {
+		return coverage.Workload{}, err
+	}
+	plural, scales := "", map[string]bool{}
+	for _, resource := range resources.APIResources {
+		if name, is := strings.CutSuffix(resource.Name, "/scale"); is {
+			scales[name] = true
+		} else if resource.Kind == ref.Kind && !strings.Contains(resource.Name, "/") {
+			plural = resource.Name
+		}
+	}
+	if !scales[plural] {
+		return coverage.WithoutScale(ref), nil
+	}
+	scale, err := p.dynamic.Resource(version.WithResource(plural)).Namespace(p.namespace).Get(ctx, ref.Name, metav1.GetOptions{}, "scale")
+	switch {
+	case apierrors.IsNotFound(err):
+		return coverage.WithoutScale(ref), nil
+	case err != nil:
+		return coverage.Workload{}, err
+	case scale.GetUID() != "" && scale.GetUID() != ref.UID:
+		return coverage.WithoutScale(ref), nil // another one of the name
+	}
+	replicas, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
+	if err != nil {
+		return coverage.Workload{}, err
+	}
+	return coverage.OfScale(ref, int32(min(max(replicas, 0), 1<<31-1))), nil
+}
+
+// readEnforcement finds whether evictions in the namespace are checked. What may not be read is
+// taken to be as the controller has found it.
+func (p *podReader) readEnforcement(ctx context.Context, budgets []*v1alpha1.TopologyDisruptionBudget) error {
+	controller, err := p.controller(ctx)
+	controllerUnread := apierrors.IsForbidden(err)
+	if err := p.optional("Deployments", "whether vicinity-controller runs is unknown", err); err != nil {
+		return err
+	}
+	own := ""
+	switch {
+	case controller != nil:
+		own = controller.Namespace
+		if controller.Status.ReadyReplicas == 0 {
+			p.in.Down = fmt.Sprintf("Deployment %s/%s has no ready pod", controller.Namespace, controller.Name)
+		}
+	case !controllerUnread:
+		p.in.Down = "no vicinity-controller is installed"
+	}
+	if p.namespace == metav1.NamespaceSystem || p.namespace == own {
+		p.in.Unenforced = "evictions in namespace " + p.namespace + " are never checked, so that Vicinity and the cluster can recover there"
+		return nil
+	}
+	asked, known, err := p.webhooks(ctx, own)
+	if err != nil {
+		return err
+	}
+	labelled, labelKnown, err := p.labelled(ctx)
+	switch {
+	case err != nil:
+		return err
+	case known && asked != "":
+		p.in.Unenforced = asked
+	case labelKnown && !labelled:
+		p.in.Unenforced = fmt.Sprintf("namespace %s does not have the label %s: \"true\", which vicinity-controller sets", p.namespace, v1alpha1.LabelBudgets)
+	case !known || !labelKnown:
+		p.in.Unenforced = unenforced(budgets)
+	}
+	return nil
+}
+
+// webhooks says why the API server does not ask Vicinity about evictions. It is empty if it does.
+func (p *podReader) webhooks(ctx context.Context, own string) (missing string, known bool, err error) {
+	api := p.typed.AdmissionregistrationV1()
+	validating, err := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return api.ValidatingWebhookConfigurations().List(ctx, o)
+	})
+	if apierrors.IsForbidden(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, p.explained("reading ValidatingWebhookConfigurations", err)
+	}
+	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return api.MutatingWebhookConfigurations().List(ctx, o)
+	})
+	if apierrors.IsForbidden(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, p.explained("reading MutatingWebhookConfigurations", err)
+	}
+	found := map[string]bool{}
+	for _, c := range validating {
+		for i := range c.Webhooks {
+			found["ValidatingWebhookConfiguration"] = found["ValidatingWebhookConfiguration"] || asksAboutEvictions(&c.ObjectMeta, &c.Webhooks[i].ClientConfig, c.Webhooks[i].Rules, own)
+		}
+	}
+	for _, c := range mutating {
+		for i := range c.Webhooks {
+			found["MutatingWebhookConfiguration"] = found["MutatingWebhookConfiguration"] || asksAboutEvictions(&c.ObjectMeta, &c.Webhooks[i].ClientConfig, c.Webhooks[i].Rules, own)
+		}
+	}
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		if !found[kind] {
+			return fmt.Sprintf("no %s asks Vicinity about pods/eviction: set disruption.enabled in the chart", kind), true, nil
+		}
+	}
+	return "", true, nil
+}
+
+// asksAboutEvictions reports whether a webhook is that of Vicinity's chart for evictions.
+func asksAboutEvictions(meta *metav1.ObjectMeta, at *admissionregistrationv1.WebhookClientConfig, rules []admissionregistrationv1.RuleWithOperations, own string) bool {
+	if meta.Labels["app.kubernetes.io/part-of"] != "vicinity" || own != "" && (at.Service == nil || at.Service.Namespace != own) {
+		return false
+	}
+	return slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return slices.Contains(rule.Resources, "pods/eviction") && slices.Contains(rule.Operations, admissionregistrationv1.Create)
+	})
+}
+
+// labelled reports whether the namespace has the label by which webhooks are asked.
+func (p *podReader) labelled(ctx context.Context) (has, known bool, err error) {
+	namespace, err := p.typed.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return false, false, nil
+	case err != nil:
+		return false, false, p.explained("reading Namespace "+p.namespace, err)
+	}
+	return namespace.Labels[v1alpha1.LabelBudgets] == "true", true, nil
+}
+
+// unenforced is what the controller says about the budgets of a namespace, which is the same of all.
+func unenforced(budgets []*v1alpha1.TopologyDisruptionBudget) string {
+	for _, budget := range budgets {
+		for _, c := range budget.Status.Conditions {
+			if c.Type == v1alpha1.ConditionEnforced && c.Status == metav1.ConditionFalse {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}
+
+// podNames are those of the namespace, to suggest.
+func (r *clusterReader) podNames(ctx context.Context) ([]string, error) {
+	list, err := r.typed.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
