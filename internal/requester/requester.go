@@ -1,0 +1,247 @@
+// Package requester evicts pods for Vicinity: rollouts, drains of a zone. It asks others to and
+// decides nothing about budgets: eviction webhooks and responders do.
+//
+// Where the API server serves EvictionRequests and the pod names responders, it makes one for the
+// pod and watches what becomes of it. Elsewhere it posts pods/eviction. Both are for the pod with
+// that UID, not for another one of its name.
+//
+//	r := requester.New(kubernetes.NewForConfigOrDie(config), detector.Served)
+//	outcome, err := r.Request(ctx, pod, "vicinity.dev/drain", "node n1 is replaced")
+//	err = r.Withdraw(ctx, pod, "vicinity.dev/drain")
+//
+// Request can be called again and again, and does nothing twice. To evict many pods use a Pool:
+//
+//	pool := requester.Pool{Requester: r, Name: "vicinity.dev/drain", Reason: "zone a is drained"}
+//	results := pool.Evict(ctx, pods)
+//
+// Each Request makes at most three calls. An eviction that is denied is not posted again by itself:
+// the caller comes back.
+package requester
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	corev1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// State says what became of a request.
+type State string
+
+// The states.
+const (
+	Evicted State = "Evicted" // the pod is being deleted, or has finished
+	Waiting State = "Waiting" // responders to the EvictionRequest are at work
+	Denied  State = "Denied"  // a budget does not allow it now
+	Gone    State = "Gone"    // there is no such pod any more
+	Refused State = "Refused" // it is not allowed at all, and asking again does not help
+)
+
+// Final reports whether asking again changes nothing.
+func (s State) Final() bool { return s == Evicted || s == Gone || s == Refused }
+
+// Outcome is what became of a request.
+type Outcome struct {
+	State State
+	// Causes are sentences about why a pod is not evicted, or not yet.
+	Causes []string
+}
+
+// Requester asks for evictions. It can be used by many at a time.
+type Requester struct {
+	client kubernetes.Interface
+	served func() bool
+}
+
+// New makes a Requester. The function says whether EvictionRequests are served, as that of
+// a lifecycle.Detector.
+func New(client kubernetes.Interface, served func() bool) *Requester {
+	return &Requester{client: client, served: served}
+}
+
+// Request asks for the eviction of a pod in the name of a requester, which is a key with a domain
+// such as vicinity.dev/rollout. An error says that the outcome is not known; asking again is safe.
+func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (Outcome, error) {
+	if !r.served() || !hasResponders(pod) {
+		return r.evict(ctx, pod, reason)
+	}
+	// A pod that has gone would only be noticed when its request is judged.
+	now, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID:
+		return Outcome{State: Gone}, nil
+	case err != nil:
+		return Outcome{}, fmt.Errorf("reading pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	case now.DeletionTimestamp != nil || now.Status.Phase == corev1.PodSucceeded || now.Status.Phase == corev1.PodFailed:
+		return Outcome{State: Evicted}, nil
+	}
+	request, err := r.ensure(ctx, pod, requester, reason)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("requesting the eviction of %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return r.progress(ctx, pod, request)
+}
+
+// hasResponders reports whether EvictionRequests are for a pod at all.
+func hasResponders(pod *corev1.Pod) bool {
+	return len(pod.Spec.EvictionResponders) > 0 && pod.Spec.SchedulingGroup == nil
+}
+
+// evict posts the eviction of a pod.
+func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string) (Outcome, error) {
+	eviction := &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, Annotations: map[string]string{v1alpha1.AnnotationEvictionReason: reason},
+		},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	}
+	// The client would wait and repeat by itself what was denied with a time to try again.
+	err := r.client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		SubResource("eviction").VersionedParams(&metav1.CreateOptions{}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
+	switch {
+	case err == nil:
+		return Outcome{State: Evicted}, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // of the UID
+		return Outcome{State: Gone}, nil
+	case apierrors.IsTooManyRequests(err):
+		return Outcome{State: Denied, Causes: causes(err)}, nil
+	case apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
+		return Outcome{State: Refused, Causes: causes(err)}, nil
+	}
+	return Outcome{}, fmt.Errorf("evicting %s/%s: %w", pod.Namespace, pod.Name, err)
+}
+
+// causes are what an API server says about budgets, or else all that it says.
+func causes(err error) []string {
+	var said []string
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			if cause.Type == policyv1.DisruptionBudgetCause {
+				said = append(said, cause.Message)
+			}
+		}
+	}
+	if len(said) == 0 {
+		said = append(said, err.Error())
+	}
+	return said
+}
+
+// name is that of the EvictionRequest of a requester for a pod.
+func name(pod *corev1.Pod, requester string) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(requester))
+	return fmt.Sprintf("%s-%08x", pod.UID, hash.Sum32())
+}
+
+// ensure has the requester's EvictionRequest for a pod there, and asking for its eviction.
+func (r *Requester) ensure(ctx context.Context, pod *corev1.Pod, requester, reason string) (*lifecyclev1alpha1.EvictionRequest, error) {
+	requests := r.client.LifecycleV1alpha1().EvictionRequests(pod.Namespace)
+	request, err := requests.Get(ctx, name(pod, requester), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return requests.Create(ctx, &lifecyclev1alpha1.EvictionRequest{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name(pod, requester), Annotations: map[string]string{v1alpha1.AnnotationEvictionReason: reason},
+				// It goes with the pod.
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+			},
+			Spec: lifecyclev1alpha1.EvictionRequestSpec{
+				Target:    lifecyclev1alpha1.EvictionRequestTarget{Pod: &lifecyclev1alpha1.EvictionRequestPodReference{Name: pod.Name, UID: pod.UID}},
+				Requester: requester, Intent: lifecyclev1alpha1.EvictionRequestIntentEviction,
+			},
+		}, metav1.CreateOptions{})
+	case err != nil:
+		return nil, err
+	case request.Spec.Intent != lifecyclev1alpha1.EvictionRequestIntentEviction:
+		request.Spec.Intent = lifecyclev1alpha1.EvictionRequestIntentEviction
+		return requests.Update(ctx, request, metav1.UpdateOptions{})
+	}
+	return request, nil
+}
+
+// progress is what became of an EvictionRequest.
+func (r *Requester) progress(ctx context.Context, pod *corev1.Pod, request *lifecyclev1alpha1.EvictionRequest) (Outcome, error) {
+	status := request.Status
+	failed := meta.FindStatusCondition(status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
+	switch {
+	case status.ObservedGeneration == nil || *status.ObservedGeneration != request.Generation:
+		return Outcome{State: Waiting}, nil // the conditions may be about an intent of before
+	case meta.IsStatusConditionTrue(status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted)):
+		return Outcome{State: Evicted}, nil
+	case failed == nil || failed.Status != metav1.ConditionTrue:
+	case failed.Reason == string(lifecyclev1alpha1.EvictionConditionReasonEvictionInvalid):
+		return Outcome{State: Refused, Causes: []string{failed.Message}}, nil
+	case failed.Reason == string(lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder):
+		// What failed is taken up again for a new intent only.
+		if err := r.withdraw(ctx, request); err != nil {
+			return Outcome{}, err
+		}
+		return Outcome{State: Denied, Causes: []string{failed.Message}}, nil
+	}
+	return Outcome{State: Waiting, Causes: r.messages(ctx, pod, request.Spec.Requester)}, nil
+}
+
+// messages are what the responder that is at work on a pod says. They are for people: where they
+// cannot be read there are none.
+func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester string) []string {
+	list, err := r.client.LifecycleV1alpha1().Evictions(pod.Namespace).List(ctx, metav1.ListOptions{LabelSelector: requester, ResourceVersion: "0"})
+	if err != nil {
+		return nil
+	}
+	var said []string
+	for i := range list.Items {
+		if target := list.Items[i].Spec.Target.Pod; target == nil || target.UID != pod.UID {
+			continue
+		}
+		status := &list.Items[i].Status
+		for _, responder := range status.TargetResponders {
+			for _, report := range status.Responders {
+				if responder.State == lifecyclev1alpha1.ResponderStateActive && report.Name == responder.Name && report.Message != nil {
+					said = append(said, fmt.Sprintf("%s: %s", report.Name, *report.Message))
+				}
+			}
+		}
+	}
+	return said
+}
+
+// Withdraw takes back what a requester asked for, if it was an EvictionRequest. What has been
+// evicted stays so.
+func (r *Requester) Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error {
+	if !r.served() || !hasResponders(pod) {
+		return nil
+	}
+	request, err := r.client.LifecycleV1alpha1().EvictionRequests(pod.Namespace).Get(ctx, name(pod, requester), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil && request.Spec.Intent != lifecyclev1alpha1.EvictionRequestIntentWithdrawn {
+		err = r.withdraw(ctx, request)
+	}
+	if err != nil {
+		return fmt.Errorf("withdrawing the request to evict %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+func (r *Requester) withdraw(ctx context.Context, request *lifecyclev1alpha1.EvictionRequest) error {
+	request.Spec.Intent = lifecyclev1alpha1.EvictionRequestIntentWithdrawn
+	_, err := r.client.LifecycleV1alpha1().EvictionRequests(request.Namespace).Update(ctx, request, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // it went with the pod
+	}
+	return err
+}
