@@ -350,7 +350,7 @@ func (in *PodReading) conclude(e *PodExplanation) {
 	switch {
 	case in.Down != "" && in.Unenforced == "": // webhooks are asked before the pod is looked at
 		e.Verdict, e.Why = VerdictFails, in.Down+", so the API answers evictions in this namespace with an error"
-		e.Next = append(e.Next, "have a pod of vicinity-controller ready: docs/runbooks/README.md")
+		e.Next = append(e.Next, "have a pod of vicinity-controller ready: docs/runbooks/evictions-fail.md")
 		return
 	case len(e.PDBs) > 1 && !isLost(in.Pod):
 		var names []string
