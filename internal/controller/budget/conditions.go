@@ -16,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/reservation"
 )
 
@@ -177,39 +178,15 @@ func blockedAt(conditions []metav1.Condition) time.Time {
 	return c.LastTransitionTime.Add(blockedAfter)
 }
 
-// shortage says where pods are missing to let one go. It has no numbers that change with every
-// pod but those that the status has anyway.
+// shortage says why nothing is allowed, by what the budget would answer about one of its pods.
 func (j *judge) shortage() string {
-	const most = 3
-	var said []string
-	short := 0
-	for _, d := range j.report.Measures.Domains {
-		if d.Healthy >= d.Expected && !d.Disturbed {
-			continue
+	tally := disruption.NewTally(&j.report.State, j.now)
+	for i := range j.report.State.Pods {
+		if d := tally.Decide(j.report.State.Pods[i].UID); !d.Allowed {
+			return fmt.Sprintf("No healthy pod may be evicted; about %s the answer is: %s", d.Pod, explain.DisruptionBrief(d))
 		}
-		if short++; short > most {
-			continue
-		}
-		said = append(said, fmt.Sprintf("%s has %d healthy of %d expected and must keep %d", domainName(d), d.Healthy, d.Expected, d.Desired))
 	}
-	if short > most {
-		said = append(said, fmt.Sprintf("%d more", short-most))
-	}
-	if len(said) == 0 {
-		return "No pod may be evicted, though all are healthy: see the condition Satisfiable."
-	}
-	return "No pod may be evicted: " + strings.Join(said, "; ") + `. "vicinity explain pod/NAME" says which pods are down.`
-}
-
-func domainName(d disruption.DomainMeasure) string {
-	name := "the budget"
-	if d.Domain != "" {
-		name = d.Domain
-	}
-	if d.Group != "" {
-		name += fmt.Sprintf(" (group %s)", d.Group)
-	}
-	return name
+	return "No pod of the budget is healthy."
 }
 
 // waysOut are what to do about workloads that delete pods directly, by their kind.

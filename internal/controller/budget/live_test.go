@@ -1,0 +1,358 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/test/rig"
+)
+
+const livePods = 200
+
+// cluster is a control plane whose nodes and pods are only objects.
+type cluster struct {
+	rig.ControlPlane
+	objects client.Client
+	running *reconciler
+}
+
+// TestAgainstKubernetes runs the controllers with a real API server and Kubernetes' own
+// controllers, which say what a PodDisruptionBudget allows.
+func TestAgainstKubernetes(t *testing.T) {
+	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-budget", Zones: []string{"a"}, SingleStack: true})}
+	log.SetLogger(logr.Discard())
+	var err error
+	if c.objects, err = client.New(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
+		t.Fatal(err)
+	}
+	c.Define()
+	for _, name := range []string{shop, own} {
+		if _, err := c.MakeNamespace(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, zone := range []string{"a", "b"} {
+		if err := c.objects.Create(t.Context(), node(zone)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, configuration := range configurations() {
+		if err := c.objects.Create(t.Context(), configuration); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.each(livePods, func(i int) error { return c.pod(fmt.Sprintf("web-%d", i), []string{"a", "b"}[i%2]) })
+	stop := c.run(projectOptions())
+
+	// The label, the status and its columns.
+	budget := perZone("web", 3)
+	budget.UID, budget.Generation = "", 0
+	if err := c.objects.Create(t.Context(), budget); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitBudget("what it allows", func(b *v1alpha1.TopologyDisruptionBudget) bool {
+		return b.Status.DisruptionsAllowed == 6 && b.Status.ExpectedPods == livePods && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionEnforced)
+	})
+	c.awaitLabel(shop, true)
+	if cells := c.columns(); cells["Max Unavailable"] != "3" || cells["Allowed Disruptions"] != "6" || cells["Disturbed"] != "0" || cells["Enforced"] != "True" {
+		t.Errorf("the columns are %v", cells)
+	}
+	c.awaitAllowedByPDBs(3)
+
+	// Pods that change all at once cost few writes.
+	before, begun := c.writes(), time.Now()
+	c.each(livePods, func(i int) error { return c.ready(fmt.Sprintf("web-%d", i), false) })
+	c.awaitBudget("no pod that is ready", func(b *v1alpha1.TopologyDisruptionBudget) bool {
+		return b.Status.CurrentHealthy == 0 && b.Status.DisruptionsAllowed == 0
+	})
+	c.each(livePods, func(i int) error { return c.ready(fmt.Sprintf("web-%d", i), true) })
+	c.awaitBudget("all pods", func(b *v1alpha1.TopologyDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 6 })
+	took := time.Since(begun)
+	if wrote := c.writes() - before; wrote > took.Seconds()/gatherTime.Seconds()+2 {
+		t.Errorf("%d changes of pods in %s cost %g writes of the status", 2*livePods, took.Round(time.Millisecond), wrote)
+	} else {
+		t.Logf("%d changes of pods in %s cost %g writes of the status", 2*livePods, took.Round(time.Millisecond), wrote)
+	}
+	c.awaitAllowedByPDBs(3)
+
+	// Who takes the label off has it put back, and what a pod costs, both budgets see.
+	if err := c.objects.Patch(t.Context(), namespace(shop), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"vicinity.dev/disruption-budgets":null}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitLabel(shop, true)
+	if err := c.ready("web-0", false); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitAllowedByPDBs(2, 3)
+	if err := c.ready("web-0", true); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitAllowedByPDBs(3)
+
+	// A configuration that is deleted shows.
+	if err := c.objects.Delete(t.Context(), &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitBudget("that it is not enforced", func(b *v1alpha1.TopologyDisruptionBudget) bool {
+		return meta.IsStatusConditionFalse(b.Status.Conditions, v1alpha1.ConditionEnforced)
+	})
+	if err := c.objects.Create(t.Context(), configurations()[0]); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitBudget("that it is enforced", func(b *v1alpha1.TopologyDisruptionBudget) bool {
+		return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionEnforced)
+	})
+	stop()
+
+	// A restart writes nothing.
+	versions := c.versions()
+	stop = c.run(projectOptions())
+	c.Await("syncs after the restart", func(context.Context) (string, error) {
+		if n := testutil.ToFloat64(c.running.metrics.syncs.WithLabelValues(string(shell.Done))); n < 3 {
+			return fmt.Sprint(n), nil
+		}
+		return "", nil
+	})
+	if wrote := c.writes(); wrote != 0 || c.versions() != versions {
+		t.Errorf("a restart wrote %g statuses, and left %s of %s", wrote, c.versions(), versions)
+	}
+
+	// A namespace where nothing is checked, and a budget that is deleted.
+	outside := perZone("web", 1)
+	outside.Namespace, outside.UID, outside.Generation = own, "", 0
+	if err := c.objects.Create(t.Context(), outside); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("a condition that says so", func(ctx context.Context) (string, error) {
+		read := &v1alpha1.TopologyDisruptionBudget{}
+		if err := c.objects.Get(ctx, client.ObjectKeyFromObject(outside), read); err != nil {
+			return "", err
+		}
+		if e := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionEnforced); e == nil || e.Reason != reasonNamespaceExcluded {
+			return fmt.Sprint(read.Status.Conditions), nil
+		}
+		return "", nil
+	})
+	if err := c.objects.Delete(t.Context(), budget); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitLabel(shop, false)
+	c.awaitLabel(own, false)
+	c.awaitAllowedByPDBs()
+	stop()
+}
+
+func configurations() []client.Object {
+	ignore, none, never := admissionv1.Ignore, admissionv1.SideEffectClassNone, &metav1.LabelSelector{MatchLabels: map[string]string{"never": "true"}}
+	rules := ofEvictions()
+	rules[0].APIGroups, rules[0].APIVersions = []string{""}, []string{"v1"}
+	return []client.Object{
+		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.MutatingWebhook{{
+			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &ignore, SideEffects: &none, NamespaceSelector: never, AdmissionReviewVersions: []string{"v1"},
+		}}},
+		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &ignore, SideEffects: &none, NamespaceSelector: never, AdmissionReviewVersions: []string{"v1"},
+		}}},
+	}
+}
+
+// run runs the controllers until they are told to stop.
+func (c *cluster) run(options Options) (stop func()) {
+	c.Helper()
+	cached := cache.Options{}
+	reservation.CacheOptions(&cached)
+	settings := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
+	settings.Controller.SkipNameValidation = new(true) // they run one after the other
+	mgr, err := manager.New(c.Config(), settings)
+	if err != nil {
+		c.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(c.Context())
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.running = newReconciler(mgr.GetClient(), mgr.GetAPIReader(), ledger, recorder, clock.RealClock{}, options)
+	if err := c.running.add(mgr); err != nil {
+		c.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
+	}
+}
+
+// each does something so many times, some at a time.
+func (c *cluster) each(n int, do func(int) error) {
+	c.Helper()
+	numbers := make(chan int, n)
+	for i := range n {
+		numbers <- i
+	}
+	close(numbers)
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for i := range numbers {
+				if err := do(i); err != nil {
+					c.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// pod makes a pod that is ready on the node of a zone.
+func (c *cluster) pod(name, zone string) error {
+	made := pod(name, zone)
+	made.UID, made.OwnerReferences = "", nil
+	made.Spec.Containers = []corev1.Container{{Name: "web", Image: "web"}}
+	made.Spec.AutomountServiceAccountToken = new(false)
+	made.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	return errors.Join(c.objects.Create(c.Context(), made), c.ready(name, true))
+}
+
+func (c *cluster) ready(name string, is bool) error {
+	value := corev1.ConditionFalse
+	if is {
+		value = corev1.ConditionTrue
+	}
+	patch := fmt.Sprintf(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":%q,"lastTransitionTime":%q}]}}`, value, time.Now().UTC().Format(time.RFC3339))
+	_, err := c.CoreV1().Pods(shop).Patch(c.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	return err
+}
+
+func (c *cluster) writes() float64 { return testutil.ToFloat64(c.running.metrics.writes) }
+
+func (c *cluster) awaitBudget(what string, is func(*v1alpha1.TopologyDisruptionBudget) bool) {
+	c.Helper()
+	c.Await(what, func(ctx context.Context) (string, error) {
+		read := &v1alpha1.TopologyDisruptionBudget{}
+		if err := c.objects.Get(ctx, client.ObjectKey{Namespace: shop, Name: "web"}, read); err != nil {
+			return "", err
+		}
+		if !is(read) {
+			return fmt.Sprintf("%+v", read.Status), nil
+		}
+		return "", nil
+	})
+}
+
+func (c *cluster) awaitLabel(name string, want bool) {
+	c.Helper()
+	c.Await(fmt.Sprintf("the label of %s: %t", name, want), func(ctx context.Context) (string, error) {
+		read := namespace(name)
+		if err := c.objects.Get(ctx, client.ObjectKeyFromObject(read), read); err != nil {
+			return "", err
+		}
+		if got := read.Labels[v1alpha1.LabelBudgets] == "true"; got != want {
+			return fmt.Sprint(read.Labels), nil
+		}
+		return "", nil
+	})
+}
+
+// awaitAllowedByPDBs waits until the PodDisruptionBudgets of the zones allow one of some numbers
+// each, as the budget does in that zone. Without numbers there are to be none.
+func (c *cluster) awaitAllowedByPDBs(numbers ...int32) {
+	c.Helper()
+	c.Await(fmt.Sprintf("PodDisruptionBudgets that allow %v", numbers), func(ctx context.Context) (string, error) {
+		var list policyv1.PodDisruptionBudgetList
+		if err := c.objects.List(ctx, &list, client.InNamespace(shop)); err != nil {
+			return "", err
+		}
+		said, sum := []string{}, int32(0)
+		for _, pdb := range list.Items {
+			said = append(said, fmt.Sprintf("%s keeps %s and allows %d", pdb.Name, pdb.Spec.MinAvailable, pdb.Status.DisruptionsAllowed))
+			sum += pdb.Status.DisruptionsAllowed
+		}
+		if len(numbers) == 0 {
+			return strings.Join(said, ", "), nil
+		}
+		want := numbers[0] + numbers[len(numbers)-1]
+		read := &v1alpha1.TopologyDisruptionBudget{}
+		if err := c.objects.Get(ctx, client.ObjectKey{Namespace: shop, Name: "web"}, read); err != nil {
+			return "", err
+		}
+		if len(list.Items) != 2 || sum != want || read.Status.DisruptionsAllowed != want {
+			return fmt.Sprintf("%s; the budget allows %d", strings.Join(said, ", "), read.Status.DisruptionsAllowed), nil
+		}
+		return "", nil
+	})
+}
+
+// versions are those of all that the controllers write.
+func (c *cluster) versions() string {
+	c.Helper()
+	var said []string
+	read := &v1alpha1.TopologyDisruptionBudget{}
+	if err := c.objects.Get(c.Context(), client.ObjectKey{Namespace: shop, Name: "web"}, read); err != nil {
+		c.Fatal(err)
+	}
+	said = append(said, read.ResourceVersion)
+	labelled := namespace(shop)
+	if err := c.objects.Get(c.Context(), client.ObjectKeyFromObject(labelled), labelled); err != nil && !apierrors.IsNotFound(err) {
+		c.Fatal(err)
+	}
+	var list policyv1.PodDisruptionBudgetList
+	if err := c.objects.List(c.Context(), &list, client.InNamespace(shop)); err != nil {
+		c.Fatal(err)
+	}
+	for i := range list.Items {
+		said = append(said, fmt.Sprint(list.Items[i].Name, " ", list.Items[i].Generation))
+	}
+	return strings.Join(append(said, labelled.ResourceVersion), ", ")
+}
+
+// columns are what kubectl shows of the budget, by the names of columns.
+func (c *cluster) columns() map[string]string {
+	c.Helper()
+	body, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(c.Context())
+	if err != nil {
+		c.Fatal(err)
+	}
+	var table metav1.Table
+	if err := json.Unmarshal(body, &table); err != nil || len(table.Rows) != 1 {
+		c.Fatalf("%s: %v", body, err)
+	}
+	cells := map[string]string{}
+	for i, column := range table.ColumnDefinitions {
+		cells[column.Name] = fmt.Sprint(table.Rows[0].Cells[i])
+	}
+	return cells
+}
