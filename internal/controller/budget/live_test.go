@@ -52,9 +52,11 @@ func TestAgainstKubernetes(t *testing.T) {
 	}
 	c.Define()
 	for _, name := range []string{shop, own} {
-		if _, err := c.MakeNamespace(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
+		c.Await("the service account of namespace "+name, func(ctx context.Context) (string, error) {
+			_, err := c.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+			return "", err
+		})
 	}
 	for _, zone := range []string{"a", "b"} {
 		if err := c.objects.Create(t.Context(), node(zone)); err != nil {
