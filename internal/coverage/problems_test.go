@@ -14,7 +14,7 @@ import (
 // uneven has 6, 4 and 2 pods of a Deployment in three zones.
 func uneven() *builder {
 	w := in("a", "b", "c")
-	return w.pods(w.deployment("web", 12), "a-1", "a-1", "a-1", "a-2", "a-2", "a-2", "b-1", "b-1", "b-2", "b-2", "c-1", "c-2")
+	return w.pods(w.deployment(12), "a-1", "a-1", "a-1", "a-2", "a-2", "a-2", "b-1", "b-1", "b-2", "b-2", "c-1", "c-2")
 }
 
 func TestProblems(t *testing.T) {
@@ -117,7 +117,7 @@ func TestProblemsOfAnInvalidSpec(t *testing.T) {
 
 func TestDirectDeleters(t *testing.T) {
 	w := in("a")
-	w.deployment("web", 2)
+	w.deployment(2)
 	w.statefulSet("other", 2, "app=other")
 	w.statefulSet("db", 2)
 	w.statefulSet("careful", 2)

@@ -12,7 +12,7 @@ func BenchmarkStateOf(b *testing.B) {
 	for i := range 5000 {
 		w.node(fmt.Sprint("node-", i), map[string]string{zone: fmt.Sprint("zone-", i%3), "pool": "web"})
 	}
-	d := w.deployment("web", 420)
+	d := w.deployment(420)
 	set := w.replicaSet("web-1", 420, d)
 	for i := range 420 {
 		w.pod(fmt.Sprint("pod-", i), fmt.Sprint("node-", i*7%5000), of(set), selecting("pool", "web"))

@@ -29,7 +29,7 @@ func TestStateOf(t *testing.T) {
 		{
 			name: "a Deployment in two zones", world: func() *builder {
 				w := in("b", "a")
-				d := w.deployment("web", 3)
+				d := w.deployment(3)
 				return w.pods(w.replicaSet("web-1", 3, d), "a-1", "b-1", "b-2")
 			},
 			want: `["a" "b"]
@@ -42,7 +42,7 @@ pod-02 Deployment/web in b
 		{
 			name: "a Deployment that rolls out is one owner", world: func() *builder {
 				w := in("a")
-				d := w.deployment("web", 2)
+				d := w.deployment(2)
 				w.pods(w.replicaSet("web-1", 1, d), "a-1")
 				return w.pods(w.replicaSet("web-2", 2, d), "a-1", "a-2")
 			},
@@ -56,7 +56,7 @@ pod-02 Deployment/web in a
 		{
 			name: "a Deployment whose ReplicaSet was scaled to zero for another", world: func() *builder {
 				w := in("a")
-				d := w.deployment("web", 2)
+				d := w.deployment(2)
 				w.pods(w.replicaSet("web-1", 0, d), "a-1")
 				w.replicaSet("web-2", 2, d)
 				return w
@@ -367,7 +367,7 @@ p6 in a
 		{
 			name: "a Deployment whose new template has another group", world: func() *builder {
 				w := in("a").budget(func(s *spec) { s.GroupBy = "shard" })
-				d := w.deployment("web", 2, "shard=2")
+				d := w.deployment(2, "shard=2")
 				w.replicaSet("web-2", 1, d, "shard=2")
 				return w.pod("p1", "a-1", of(w.replicaSet("web-1", 1, d, "shard=1")), labeled("shard", "1"))
 			},
@@ -459,7 +459,7 @@ func random(t *rapid.T) World {
 			w.Nodes[name].Labels["pool"] = "web"
 		}
 	}
-	d := w.deployment("web", int32(rapid.IntRange(0, 4).Draw(t, "replicas")), "shard=1")
+	d := w.deployment(int32(rapid.IntRange(0, 4).Draw(t, "replicas")), "shard=1")
 	refs := []*Ref{nil, w.replicaSet("web-1", 2, d), w.replicaSet("web-2", 1, d, "shard=1"), w.statefulSet("db", 3), custom("kind"), custom("unknown")}
 	w.add(OfScale(*custom("kind"), 2))
 	nodes := []string{"", "a-1", "a-2", "b-1", "c-1", "lost", "gone"}

@@ -117,8 +117,8 @@ func (b *builder) add(w Workload) *Ref {
 	return &w.Ref
 }
 
-func (b *builder) deployment(name string, replicas int32, labels ...string) *Ref {
-	return b.add(OfDeployment(&appsv1.Deployment{ObjectMeta: meta(name, nil), Spec: appsv1.DeploymentSpec{Replicas: &replicas, Template: template(labels...)}}))
+func (b *builder) deployment(replicas int32, labels ...string) *Ref {
+	return b.add(OfDeployment(&appsv1.Deployment{ObjectMeta: meta("web", nil), Spec: appsv1.DeploymentSpec{Replicas: &replicas, Template: template(labels...)}}))
 }
 
 func (b *builder) replicaSet(name string, replicas int32, owner *Ref, labels ...string) *Ref {

@@ -108,9 +108,9 @@ func (w *writer) serve(t *testing.T) {
 	waiting, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for resource, bad := range map[string]string{
-		"services":               web("probe", `vicinity.dev/topology-keys: "*,x"`, ""),
-		"routingpolicies":        routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
-		"clusterroutingpolicies": clusterRoutingPolicy("probe", `{namespaceSelector: {}, capacity: {type: Expression, expression: "zone"}}`),
+		"services":                  web("probe", `vicinity.dev/topology-keys: "*,x"`, ""),
+		"routingpolicies":           routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
+		"clusterroutingpolicies":    clusterRoutingPolicy("probe", `{namespaceSelector: {}, capacity: {type: Expression, expression: "zone"}}`),
 		"topologydisruptionbudgets": budget("probe", `{maxUnavailable: 1, selector: {matchLabels: {"-x": "no"}}}`),
 	} {
 		if err := kube.Wait(waiting, "the webhook of "+resource, func(ctx context.Context) (string, error) {
