@@ -70,7 +70,9 @@ func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) er
 	if err != nil {
 		return err
 	}
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), l, recorder, clock.RealClock{}, options)
+	r := newReconciler(base{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: recorder, clock: clock.RealClock{}, options: options,
+	}, l)
 	if err := r.metrics.register(); err != nil {
 		return fmt.Errorf("registering metrics of TopologyDisruptionBudgets: %w", err)
 	}
@@ -80,13 +82,20 @@ func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) er
 	return nil
 }
 
+// base is what the reconcilers have in common.
+type base struct {
+	client   client.Client
+	live     client.Reader // not of a cache
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	syncs    *shell.Syncs
+}
+
 // reconciler syncs the status of a budget.
 type reconciler struct {
-	client     client.Client
+	base
 	ledger     ledger
-	recorder   events.EventRecorder
-	clock      clock.PassiveClock
-	options    Options
 	memory     *memory
 	webhooks   *webhooks
 	namespaces *namespaces
@@ -94,24 +103,22 @@ type reconciler struct {
 	nodes      *shell.Gatherer
 	writes     *rate.Limiter
 	metrics    *metrics
-	syncs      *shell.Syncs
 }
 
-func newReconciler(c client.Client, live client.Reader, l ledger, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
-	r := &reconciler{
-		client: c, ledger: l, recorder: recorder, clock: now, options: options,
-		memory: newMemory(),
-		nodes:  shell.NewGatherer(nodeGatherTime),
-		writes: rate.NewLimiter(rate.Limit(options.Rate), max(1, int(options.Rate))),
+func newReconciler(b base, l ledger) *reconciler {
+	if b.syncs = b.options.Syncs; b.syncs == nil {
+		b.syncs = shell.NewSyncs(b.clock)
 	}
-	if r.syncs = options.Syncs; r.syncs == nil {
-		r.syncs = shell.NewSyncs(now)
+	m := newMemory()
+	return &reconciler{
+		base: b, ledger: l, memory: m,
+		webhooks:   &webhooks{client: b.client, options: b.options},
+		namespaces: newNamespaces(b),
+		projection: newProjection(b, m),
+		nodes:      shell.NewGatherer(nodeGatherTime),
+		writes:     rate.NewLimiter(rate.Limit(b.options.Rate), max(1, int(b.options.Rate))),
+		metrics:    newMetrics(m, b.clock, b.options.Top),
 	}
-	r.webhooks = &webhooks{client: c, options: options}
-	r.namespaces = newNamespaces(c, live, recorder, now, options, r.syncs)
-	r.projection = newProjection(c, r.memory, now, options, r.syncs)
-	r.metrics = newMetrics(r.memory, now, options.Top)
-	return r
 }
 
 // Reconcile has the status of a budget say what is.

@@ -203,7 +203,9 @@ func (c *cluster) run(options Options) (stop func()) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.running = newReconciler(mgr.GetClient(), mgr.GetAPIReader(), ledger, recorder, clock.RealClock{}, options)
+	c.running = newReconciler(base{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: recorder, clock: clock.RealClock{}, options: options,
+	}, ledger)
 	if err := c.running.add(mgr); err != nil {
 		c.Fatal(err)
 	}

@@ -22,11 +22,12 @@ func TestFiguresOfTheWorst(t *testing.T) {
 		b.Status.DisruptionsAllowed = allowed
 		b.Status.Reservations = []v1alpha1.Reservation{{UID: types.UID(name)}}
 		b.Status.Domains = []v1alpha1.DomainStatus{{Domain: "b", Allowed: allowed}, {Domain: "a", Allowed: allowed}}
-		b.Status.Conditions = append(others, metav1.Condition{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionTrue})
+		condition := metav1.Condition{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionTrue}
 		if blocked > 0 {
-			last := &b.Status.Conditions[len(b.Status.Conditions)-1]
-			last.Status, last.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(now.Add(-blocked))
+			condition.Status, condition.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(now.Add(-blocked))
 		}
+		b.Status.Conditions = append(b.Status.Conditions, others...)
+		b.Status.Conditions = append(b.Status.Conditions, condition)
 		w.r.memory.set(types.NamespacedName{Namespace: shop, Name: name}, &view{budget: b})
 	}
 	enforced := metav1.Condition{Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionTrue}

@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,13 +20,8 @@ import (
 
 // namespaces keeps the label of namespaces that have a budget.
 type namespaces struct {
-	client   client.Client
-	live     client.Reader
-	recorder events.EventRecorder
-	clock    clock.PassiveClock
-	options  Options
-	syncs    *shell.Syncs
-	changed  *wakes
+	base
+	changed *wakes
 
 	mu    sync.Mutex
 	marks map[string]mark
@@ -41,11 +34,8 @@ type mark struct {
 	written shell.Written
 }
 
-func newNamespaces(c client.Client, live client.Reader, recorder events.EventRecorder, now clock.PassiveClock, options Options, syncs *shell.Syncs) *namespaces {
-	return &namespaces{
-		client: c, live: live, recorder: recorder, clock: now, options: options, syncs: syncs,
-		changed: newWakes(0), marks: map[string]mark{},
-	}
+func newNamespaces(b base) *namespaces {
+	return &namespaces{base: b, changed: newWakes(0), marks: map[string]mark{}}
 }
 
 // isExcluded reports whether a namespace never has the label.

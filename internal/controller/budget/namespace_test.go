@@ -33,6 +33,7 @@ func TestLabelGoesByBudgets(t *testing.T) {
 	w.says("web", v1alpha1.ConditionEnforced, metav1.ConditionTrue, reasonEnforced)
 	w.make(perZone("db", 1))
 	w.label(shop)
+	w.sync("db", "status budget db")
 	w.drop(w.budget("web"))
 	w.label(shop)
 	if !w.labelled(shop) {

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -59,11 +58,8 @@ func (v verdict) condition() metav1.Condition {
 // Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. So there is none where
 // that of somebody else, or of another budget, could select one of the pods.
 type projection struct {
-	client  client.Client
-	memory  *memory
-	clock   clock.PassiveClock
-	options Options
-	syncs   *shell.Syncs
+	base
+	memory *memory
 	// seen is woken for a namespace of which a budget was looked at, changed for one of which
 	// something else is to be said.
 	seen, changed *wakes
@@ -73,10 +69,9 @@ type projection struct {
 	overlays map[string]*shell.Overlay[*policyv1.PodDisruptionBudget]
 }
 
-func newProjection(c client.Client, m *memory, now clock.PassiveClock, options Options, syncs *shell.Syncs) *projection {
+func newProjection(b base, m *memory) *projection {
 	return &projection{
-		client: c, memory: m, clock: now, options: options, syncs: syncs,
-		seen: newWakes(gatherTime), changed: newWakes(0),
+		base: b, memory: m, seen: newWakes(gatherTime), changed: newWakes(0),
 		verdicts: map[types.NamespacedName]verdict{}, overlays: map[string]*shell.Overlay[*policyv1.PodDisruptionBudget]{},
 	}
 }

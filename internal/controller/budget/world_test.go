@@ -145,7 +145,7 @@ func ofEvictions() []admissionv1.RuleWithOperations {
 
 // start makes reconcilers that remember nothing.
 func (w *world) start(options Options) {
-	w.r = newReconciler(w.client, &liveReader{w}, &fakeLedger{w}, w.recorder, w.clock, options)
+	w.r = newReconciler(base{client: w.client, live: &liveReader{w}, recorder: w.recorder, clock: w.clock, options: options}, &fakeLedger{w})
 }
 
 // liveReader counts what is not read from a cache.

@@ -41,7 +41,8 @@ func TestColumnsShowAllOfWhatTheySay(t *testing.T) {
 			"minAvailable": "80%", "maxUnavailable": 1, "maxUnavailableDomains": 1,
 		},
 		"status": map[string]any{"services": 1, "disruptionsAllowed": 1, "disturbedDomains": 1, "conditions": []any{
-			map[string]any{"type": "Other", "status": "False"}, map[string]any{"type": "Accepted", "status": "True"},
+			map[string]any{"type": "Other", "status": "False"},
+			map[string]any{"type": "Accepted", "status": "True"},
 			map[string]any{"type": "Enforced", "status": "True"},
 		}},
 	}
