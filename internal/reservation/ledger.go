@@ -1,47 +1,100 @@
 // Package reservation admits evictions under TopologyDisruptionBudgets. What may be evicted is
-// decided in internal/disruption; the Ledger reads what a decision depends on, and stores the
-// reservation of an eviction in the status of its budgets before it is admitted.
+// decided in internal/disruption, whose package comment has the invariant; a Ledger does what it
+// asks of a decider. It reads what a decision depends on from caches, and stores the reservation
+// of an eviction in the status of each of its budgets before it is admitted. Nothing that
+// matters is in memory alone.
+//
+// Decisions about one budget are made one after the other in a process. Those that wait are
+// made together, and share one write of the status, which fails if another process wrote
+// meanwhile; then they are made again by what is stored.
+//
+// A pod that the cache does not have is not known to have gone: a replica may be behind. So each
+// write names the version of pods that one has to have seen to understand it (podsObserved),
+// and a Ledger waits until it has. A reservation that expired is only given up once the pod was
+// read live: an old cache may have missed that it was evicted.
 package reservation
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/explain"
 )
-
-// CacheOptions adds to a manager's cache what the Ledger reads.
-func CacheOptions(options *cache.Options) {}
 
 // Options are what a Ledger may be given.
 type Options struct {
 	// Clock is the real one if it is nil.
 	Clock clock.PassiveClock
+	// Registry, if it is not nil, has metrics.
+	Registry prometheus.Registerer
 }
 
 // Ledger admits evictions. The Ledgers of several processes act at once.
-type Ledger struct{}
+type Ledger struct {
+	// client reads and writes live.
+	client  client.Client
+	world   *world
+	clock   clock.PassiveClock
+	metrics *metrics
+	log     logr.Logger
 
-// New makes a Ledger that reads from the cache of a manager, which must have CacheOptions, and
-// adds to it the indexes that it needs.
-func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) { return &Ledger{}, nil }
+	mu     sync.Mutex
+	queues map[types.NamespacedName]*queue
+}
+
+// New makes a Ledger that reads from the cache of a manager, which must have CacheOptions.
+// Its own requests are as many as there are evictions, and have no limit of a rate; the API
+// server has one.
+func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
+	config := rest.CopyConfig(mgr.GetConfig())
+	config.QPS = -1
+	live, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("making the client of budgets: %w", err)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	w, err := newWorld(ctx, mgr, newScales(live, o.Clock))
+	if err != nil {
+		return nil, err
+	}
+	l := newLedger(live, w, o.Clock, mgr.GetLogger().WithName("reservations"))
+	w.gone = l.retire
+	if o.Registry != nil {
+		if err := l.metrics.register(o.Registry); err != nil {
+			return nil, fmt.Errorf("registering metrics of evictions: %w", err)
+		}
+	}
+	return l, nil
+}
+
+func newLedger(c client.Client, w *world, now clock.PassiveClock, log logr.Logger) *Ledger {
+	return &Ledger{client: c, world: w, clock: now, metrics: newMetrics(w, now), log: log, queues: map[types.NamespacedName]*queue{}}
+}
 
 // Request is an eviction to decide about.
 type Request struct {
 	// Pod is as it was read last. Only its name, UID and version matter: the rest is read anew.
 	Pod *corev1.Pod
-	// Holder tells apart who asks. A reservation of the same pod and another holder is taken over,
-	// so that the other one cannot give it up any more.
+	// Holder tells apart who asks. A reservation that two of them were admitted by is given up
+	// by neither.
 	Holder string
 	// DryRun stores nothing.
 	DryRun bool
@@ -54,6 +107,8 @@ type Answer struct {
 	Decisions []disruption.Decision
 	// Denial is why it is denied, in sentences; it is empty if the eviction is admitted.
 	Denial string
+	// Unsupported is set if Kubernetes evicts no such pod, so that trying again is of no use.
+	Unsupported bool
 	// Warnings are sentences for people who evict.
 	Warnings []string
 }
@@ -65,12 +120,129 @@ func (a *Answer) Allowed() bool { return a.Denial == "" }
 // reservations are stored. A pod without a budget is admitted. An error says that not everything
 // is known that a decision depends on: the eviction must not be admitted then.
 func (l *Ledger) Admit(ctx context.Context, request Request) (Answer, error) {
-	return Answer{}, errors.ErrUnsupported
+	begin := l.clock.Now()
+	answer, reason, err := l.admit(ctx, request)
+	l.metrics.decided(answer.Allowed() && err == nil, err, reason, l.clock.Since(begin))
+	return answer, err
+}
+
+// Reasons of answers besides the rules of budgets.
+const (
+	reasonNoBudget = "NoBudget"
+	reasonPDB      = "PodDisruptionBudget"
+	reasonSeveral  = "SeveralPodDisruptionBudgets"
+	reasonUnknown  = "Unknown"
+)
+
+func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, reason string, err error) {
+	pod, err := l.current(ctx, request.Pod)
+	if err != nil {
+		return Answer{}, reasonUnknown, err
+	}
+	if pod == nil { // the API server finds that it has gone, or is another one
+		return Answer{}, string(disruption.RuleGone), nil
+	}
+	budgets := l.world.selectors.matching(pod.Namespace, pod.Labels)
+	if len(budgets) == 0 {
+		return Answer{}, reasonNoBudget, nil
+	}
+	gate, denial := l.world.gateOf(pod)
+	if denial != nil {
+		return Answer{Denial: denial.message, Unsupported: denial.unsupported}, denial.reason, nil
+	}
+	reason = reasonNoBudget
+	for i, budget := range budgets {
+		job := newJob(ctx, pod, request, gate)
+		result, err := l.submit(budget, job)
+		if err == nil && result.decision.Allowed {
+			answer.Decisions = append(answer.Decisions, result.decision)
+			reason = string(result.decision.Rule)
+			continue
+		}
+		if !request.DryRun {
+			l.giveUp(budgets[:i], pod.UID, request.Holder)
+		}
+		switch {
+		case err != nil:
+			return Answer{}, reasonUnknown, err
+		case result.denial != nil:
+			return Answer{Decisions: answer.Decisions, Denial: result.denial.message}, result.denial.reason, nil
+		}
+		answer.Decisions = append(answer.Decisions, result.decision)
+		answer.Denial = explain.DisruptionBrief(result.decision)
+		return answer, string(result.decision.Rule), nil
+	}
+	return answer, reason, nil
+}
+
+// current is a pod as the cache has it, once the cache is as new as what was read of it
+// before; nil if it has gone by then.
+func (l *Ledger) current(ctx context.Context, read *corev1.Pod) (*corev1.Pod, error) {
+	key := client.ObjectKeyFromObject(read)
+	if pod := l.world.pod(key); pod != nil && pod.UID == read.UID {
+		return pod, nil
+	}
+	if err := l.world.awaitPods(ctx, read.ResourceVersion); err != nil {
+		return nil, err
+	}
+	if pod := l.world.pod(key); pod != nil && pod.UID == read.UID {
+		return pod, nil
+	}
+	return nil, nil
+}
+
+// giveUpTime is how long there is for reservations to be given up. Those that are not expire.
+const giveUpTime = 30 * time.Second
+
+// giveUp gives up what may be reserved for a request that was denied, without a wait.
+func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder string) {
+	for _, budget := range budgets {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), giveUpTime)
+			defer cancel()
+			if err := l.undo(ctx, budget, pod, holder); err != nil {
+				l.log.Error(err, "Reservation of an eviction that was denied stays until it expires", "budget", budget, "uid", pod)
+			}
+		}()
+	}
+}
+
+func (l *Ledger) undo(ctx context.Context, budget types.NamespacedName, pod types.UID, holder string) error {
+	_, err := l.submit(budget, &job{kind: jobUndo, ctx: ctx, uid: pod, holder: holder})
+	return err
 }
 
 // Undo gives up the reservations of a pod that a holder has.
 func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error {
-	return errors.ErrUnsupported
+	var failed []error
+	for _, budget := range l.holding(pod.Namespace, uid) {
+		if err := l.undo(ctx, budget, uid, holder); err != nil {
+			failed = append(failed, fmt.Errorf("giving up the reservation of Pod %s in budget %s: %w", pod, budget, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// holding are the budgets of a namespace that have a reservation of a pod, as far as the cache
+// and what was written last say.
+func (l *Ledger) holding(namespace string, pod types.UID) (found []types.NamespacedName) {
+	for _, object := range inNamespace(l.world.budgets, namespace) {
+		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
+			if _, listed := reservationOf(l.newestKnown(budget), pod); listed {
+				found = append(found, client.ObjectKeyFromObject(budget))
+			}
+		}
+	}
+	return found
+}
+
+func reservationOf(budget *v1alpha1.TopologyDisruptionBudget, pod types.UID) (*v1alpha1.Reservation, bool) {
+	for i := range budget.Status.Reservations {
+		if r := &budget.Status.Reservations[i]; r.UID == pod {
+			return r, true
+		}
+	}
+	return nil, false
 }
 
 // Hold has the reservations of a pod expire later, as if they were made now, and makes those that
@@ -78,31 +250,49 @@ func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.U
 // is handed to others, who delete the pod without asking again, and when they want. A reservation
 // of another holder stays as it is.
 func (l *Ledger) Hold(ctx context.Context, pod *corev1.Pod, holder string) error {
-	return errors.ErrUnsupported
+	current, err := l.current(ctx, pod)
+	if err != nil || current == nil {
+		return err
+	}
+	var failed []error
+	for _, budget := range l.world.selectors.matching(pod.Namespace, current.Labels) {
+		job := newJob(ctx, current, Request{Holder: holder}, nil)
+		job.kind = jobHold
+		if _, err := l.submit(budget, job); err != nil {
+			failed = append(failed, fmt.Errorf("holding the reservation of Pod %s in budget %s: %w", client.ObjectKeyFromObject(pod), budget, err))
+		}
+	}
+	return errors.Join(failed...)
 }
 
-// Covering are the budgets that may be about a pod of a namespace with some labels, before and
-// after a change of it.
+// Covering are the budgets whose selectors match a pod of a namespace with some labels, in the
+// order of their names.
 func (l *Ledger) Covering(namespace string, labels map[string]string) []types.NamespacedName {
-	return nil
+	return l.world.selectors.matching(namespace, labels)
 }
 
 // Report is what is known of a budget.
 type Report struct {
-	// Budget is as it is stored now. It must not be changed.
-	Budget *v1alpha1.TopologyDisruptionBudget
-	// World is what State was made of.
+	// World is what the rest is made of. Its Budget is as it was before, and none of it may be changed.
 	World    coverage.World
 	State    disruption.State
 	Measures disruption.Measures
+	// Budget is as it is stored now. It must not be changed.
+	Budget *v1alpha1.TopologyDisruptionBudget
 	// Written is set if the status was not what it should be, and is now.
 	Written bool
-	// Next, if not zero, is when time alone changes the status.
+	// Next, if not zero, is when a reservation expires or a domain settles, which changes the
+	// status without an event.
 	Next time.Time
 }
 
 // Refresh brings the status of a budget up to date, with conditions: those of the function, which
 // is given what is known, are set, all others stay. The answer is nil if there is no such budget.
+// The function may be called several times.
 func (l *Ledger) Refresh(ctx context.Context, budget types.NamespacedName, conditions func(*Report) []metav1.Condition) (*Report, error) {
-	return nil, errors.ErrUnsupported
+	result, err := l.submit(budget, &job{kind: jobRefresh, ctx: ctx, conditions: conditions})
+	if err != nil {
+		return nil, fmt.Errorf("refreshing budget %s: %w", budget, err)
+	}
+	return result.report, nil
 }

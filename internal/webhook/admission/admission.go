@@ -40,6 +40,8 @@ const (
 type Verdict struct {
 	// Faults are sentences about why it is refused. Without any it is allowed.
 	Faults []string
+	// Denial refuses the request although nothing is wrong with it.
+	Denial *Denial
 	// Warnings are sentences for whoever writes.
 	Warnings []string
 	// Patch is a JSON patch of the object, nil for none.
@@ -47,6 +49,22 @@ type Verdict struct {
 	// Result is how the request is counted. If it is empty, the rest of the verdict and
 	// the error decide.
 	Result Result
+}
+
+// Denial is a refusal by what the cluster is like.
+type Denial struct {
+	// Code and Reason say what clients do next: with TryAgain's they try again.
+	Code    int32
+	Reason  metav1.StatusReason
+	Message string
+	// Cause, if not empty, tells programs what the request was refused for.
+	Cause metav1.CauseType
+}
+
+// TryAgain refuses a request for now. Clients are not told when to try again: those that find
+// a time do so at once and silently, inside of the call.
+func TryAgain(message string) *Denial {
+	return &Denial{Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: message}
 }
 
 // Judge gives a verdict about one request at a time. The same Judge is used for many, so
@@ -71,6 +89,8 @@ type Options struct {
 	// Unjudged how it is counted if the Judge gave no verdict. There are defaults.
 	Complaint string
 	Unjudged  Result
+	// Advice is a sentence for people whose request is refused since it was not judged.
+	Advice  string
 	Metrics   *Metrics
 	Log       logr.Logger
 }
@@ -156,7 +176,7 @@ func (e *exchange) review(ctx context.Context, body io.Reader) (verdict Verdict,
 // result is how a request is counted whose verdict does not say.
 func (v *Verdict) result(err error, unjudged Result) Result {
 	switch {
-	case len(v.Faults) > 0:
+	case len(v.Faults) > 0 || v.Denial != nil:
 		return Refused
 	case err != nil:
 		return unjudged
@@ -172,8 +192,18 @@ func (h *handler) response(r *Request, verdict *Verdict, err error) *admissionv1
 	switch {
 	case len(verdict.Faults) > 0:
 		refuse(response, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, strings.Join(verdict.Faults, "; "))
+	case verdict.Denial != nil:
+		d := verdict.Denial
+		refuse(response, d.Code, d.Reason, d.Message)
+		if d.Cause != "" {
+			response.Result.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: d.Cause, Message: d.Message}}}
+		}
 	case err != nil && h.OnFailure == FailClosed:
-		refuse(response, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the request cannot be judged now: "+err.Error())
+		d := TryAgain("the request cannot be judged now: " + err.Error())
+		if h.Advice != "" {
+			d.Message += ". " + h.Advice
+		}
+		refuse(response, d.Code, d.Reason, d.Message)
 	case verdict.Patch != nil:
 		kind := admissionv1.PatchTypeJSONPatch
 		response.Patch, response.PatchType = verdict.Patch, &kind

@@ -88,6 +88,18 @@ func (r *Reader) Text(into *string) error {
 	return err
 }
 
+// Bool reads true or false; into is false for null.
+func (r *Reader) Bool(into *bool) error {
+	if kind := r.Kind(); kind != 't' {
+		if err := r.want('f', "true or false"); err != nil {
+			return err
+		}
+	}
+	value, err := r.Value()
+	*into = err == nil && value[0] == 't'
+	return err
+}
+
 // Members reads an object, or null, which has no members. The function must read the value
 // of the member whose name it is given.
 func (r *Reader) Members(member func(name []byte) error) error {

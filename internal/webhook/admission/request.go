@@ -4,6 +4,8 @@ package admission
 // leaves out is empty.
 type Request struct {
 	UID, Operation, Namespace, Name, SubResource, User string
+
+	DryRun bool
 }
 
 // read reads a review, and has the Judge read the objects. When it fails, the request has
@@ -33,6 +35,8 @@ func (r *Request) readMember(review *Reader, name string, judge Judge) error {
 		return review.Text(&r.Name)
 	case "subResource":
 		return review.Text(&r.SubResource)
+	case "dryRun":
+		return review.Bool(&r.DryRun)
 	case "userInfo":
 		return review.Members(func(name []byte) error {
 			if string(name) == "username" {

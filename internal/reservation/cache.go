@@ -1,0 +1,151 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/podcache"
+)
+
+// CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both
+// kinds, and workloads. The cache must have nodes with their labels.
+func CacheOptions(options *cache.Options) {
+	podcache.Add(options, podcache.Disruption)
+	shared := true
+	if options.ByObject == nil {
+		options.ByObject = map[client.Object]cache.ByObject{}
+	}
+	for _, object := range []client.Object{
+		&v1alpha1.TopologyDisruptionBudget{}, &policyv1.PodDisruptionBudget{},
+		&schedulingv1beta1.PodGroup{}, &schedulingv1alpha3.PodGroup{}, &schedulingv1alpha3.CompositePodGroup{},
+	} {
+		options.ByObject[object] = cache.ByObject{Transform: cache.TransformStripManagedFields(), UnsafeDisableDeepCopy: &shared}
+	}
+	for _, object := range workloadKinds() {
+		options.ByObject[object] = cache.ByObject{Transform: trimWorkload, UnsafeDisableDeepCopy: &shared}
+	}
+}
+
+func workloadKinds() []client.Object {
+	return []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}
+}
+
+// trimWorkload keeps of a workload how many pods it asks for, and which.
+func trimWorkload(object any) (any, error) {
+	switch w := object.(type) {
+	case *appsv1.Deployment:
+		return &appsv1.Deployment{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.DeploymentSpec{
+			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
+		}}, nil
+	case *appsv1.ReplicaSet:
+		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.ReplicaSetSpec{
+			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
+		}}, nil
+	case *appsv1.StatefulSet:
+		return &appsv1.StatefulSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.StatefulSetSpec{
+			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: w.Spec.UpdateStrategy.Type},
+		}}, nil
+	case *appsv1.DaemonSet:
+		return &appsv1.DaemonSet{
+			ObjectMeta: trimMeta(&w.ObjectMeta),
+			Spec: appsv1.DaemonSetSpec{
+				Template: trimTemplate(&w.Spec.Template), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: w.Spec.UpdateStrategy.Type},
+			},
+			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: w.Status.DesiredNumberScheduled},
+		}, nil
+	}
+	return object, nil // a tombstone
+}
+
+func trimMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		OwnerReferences: m.OwnerReferences, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+func trimTemplate(t *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	kept := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: t.Labels},
+		Spec:       corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup},
+	}
+	if affinity := t.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		kept.Spec.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
+	}
+	return kept
+}
+
+// groupKinds are the kinds of groups of pods that the API server has.
+func groupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
+	var served []client.Object
+	for _, choices := range [][]client.Object{
+		{&schedulingv1beta1.PodGroup{}, &schedulingv1alpha3.PodGroup{}},
+		{&schedulingv1alpha3.CompositePodGroup{}},
+	} {
+		for _, object := range choices {
+			kinds, _, err := scheme.ObjectKinds(object)
+			if err != nil {
+				return nil, err
+			}
+			found, err := isServed(mapper, kinds[0])
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				served = append(served, object)
+				break
+			}
+		}
+	}
+	return served, nil
+}
+
+func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("finding whether %s is served: %w", kind, err)
+	}
+	return true, nil
+}
+
+// informerOf is the informer of a manager's cache for a kind, with its store.
+func informerOf(ctx context.Context, informers cache.Informers, object client.Object) (toolscache.SharedIndexInformer, error) {
+	found, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", object, err)
+	}
+	informer, ok := found.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("watching %T: the cache has no store of its own for it", object)
+	}
+	return informer, nil
+}
+
+// Synced is a readiness check that fails until the cache has all that decisions are made from.
+func (l *Ledger) Synced(*http.Request) error {
+	for _, synced := range l.world.synced {
+		if !synced.done() {
+			return fmt.Errorf("%s: not all are known yet", synced.what)
+		}
+	}
+	return nil
+}

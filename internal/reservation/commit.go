@@ -1,0 +1,433 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+const (
+	// requestTime is how long one request of ours may take. It is shorter than the webhook's
+	// time, so that there is some left to find out what became of a write.
+	requestTime = 1500 * time.Millisecond
+	// behindTime is how long to wait for the cache of pods.
+	behindTime = time.Second
+	// conflictWait is the longest wait after a conflict. Ledgers that write the same budget
+	// wait differently long.
+	conflictWait = 10 * time.Millisecond
+	// mostConfirmed is how many pods are read live for one commit, since their reservations
+	// expired.
+	mostConfirmed = 10
+)
+
+// do does jobs together. It makes decisions again until what they follow from is stored.
+func (q *queue) do(batch []*job) {
+	l := q.ledger
+	for {
+		if batch = q.dropEnded(batch); len(batch) == 0 {
+			return
+		}
+		budget, err := q.read()
+		if err != nil {
+			q.fail(batch, err)
+			return
+		}
+		if budget == nil {
+			l.retire(q.key)
+			q.finish(batch, func(int) result {
+				return result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}}
+			})
+			return
+		}
+		c, err := q.gather(budget)
+		if err != nil {
+			q.fail(batch, err)
+			return
+		}
+		results := c.decide(batch)
+		if c.unchanged() {
+			q.finish(batch, func(i int) result { return results[i] })
+			return
+		}
+		for i, j := range batch {
+			j.maybeStored = j.maybeStored || results[i].decision.Reserve
+		}
+		err = q.write(c.next)
+		l.metrics.wrote(err, len(batch))
+		switch {
+		case err == nil:
+			q.setWritten(c.next)
+			c.report.Budget, c.report.Written = c.next, true
+			q.finish(batch, func(i int) result { return results[i] })
+			return
+		case apierrors.IsConflict(err):
+			time.Sleep(rand.N(conflictWait)) //nolint:gosec // no secret
+		case isRefused(err):
+			q.fail(batch, fmt.Errorf("writing the status of budget %s: %w", q.key, err))
+			return
+		default:
+			// It may be stored, or will be yet. What is read next says so, or else that write and
+			// the next one cannot both succeed.
+			l.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
+		}
+		q.readLive = true
+		batch = append(batch, q.take()...)
+	}
+}
+
+func (q *queue) write(next *v1alpha1.TopologyDisruptionBudget) error {
+	q.stage.Store("its status was written")
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	return q.ledger.client.Status().Update(ctx, next)
+}
+
+// isRefused reports whether the API server did not do what it was asked, and would not next time.
+func isRefused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+func (q *queue) fail(batch []*job, err error) {
+	q.finish(batch, func(int) result { return result{err: err} })
+}
+
+// dropEnded leaves out jobs that are not waited for any more.
+func (q *queue) dropEnded(batch []*job) (rest []*job) {
+	var ended []*job
+	for _, j := range batch {
+		if j.ctx.Err() != nil {
+			ended = append(ended, j)
+		} else {
+			rest = append(rest, j)
+		}
+	}
+	q.finish(ended, func(i int) result { return result{err: context.Cause(ended[i].ctx)} })
+	return rest
+}
+
+// finish answers jobs. What may be reserved for a request that does not get to know that is
+// given up.
+func (q *queue) finish(batch []*job, of func(int) result) {
+	for i, j := range batch {
+		r := of(i)
+		admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
+		if j.maybeStored && !admitted {
+			q.ledger.giveUp([]types.NamespacedName{q.key}, j.uid, j.holder)
+		}
+	}
+}
+
+// read is the newest budget that is known, nil if there is none.
+func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
+	known := q.written()
+	cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
+	switch {
+	case !q.readLive && found:
+		return newest(cached, known), nil
+	case !q.readLive && known == nil:
+		return nil, nil
+	}
+	// The cache does not have it, or what it has is not what is stored.
+	q.stage.Store("it was read")
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	live := &v1alpha1.TopologyDisruptionBudget{}
+	if err := q.ledger.client.Get(ctx, q.key, live); apierrors.IsNotFound(err) {
+		live = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading budget %s: %w", q.key, err)
+	}
+	q.readLive = false
+	q.setWritten(live)
+	return live, nil
+}
+
+// commit is a budget with what is known of it, and what is to be stored.
+type commit struct {
+	queue  *queue
+	now    time.Time
+	before *v1alpha1.TopologyDisruptionBudget
+	next   *v1alpha1.TopologyDisruptionBudget
+	report *Report
+	tally  *disruption.Tally
+	// unconfirmed are reservations that expired, of pods that may be about to go all the same.
+	unconfirmed map[types.UID]bool
+	refresh     bool
+	changed     bool
+}
+
+// gather reads what decisions about a budget depend on.
+func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, error) {
+	q.stage.Store("pods were read")
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	next := budget.DeepCopy()
+	if err := q.await(ctx, next); err != nil {
+		return nil, err
+	}
+	c := &commit{queue: q, now: q.ledger.clock.Now(), before: budget, next: next}
+	c.confirm(ctx)
+	q.stage.Store("owners of pods were read")
+	world, err := q.ledger.world.of(ctx, budget)
+	if err != nil {
+		return nil, err
+	}
+	state := coverage.StateOf(world)
+	state.Reservations = c.reservations()
+	c.report = &Report{World: world, State: state, Budget: budget}
+	c.release()
+	c.report.State.Reservations = c.reservations()
+	c.tally = disruption.NewTally(&c.report.State, c.now)
+	return c, nil
+}
+
+// await waits until pods are known as new as the budget says that they must be. If the API
+// server itself is not there yet, the budget was copied from another cluster with its status,
+// and its version means nothing.
+func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
+	wait, cancel := context.WithTimeout(ctx, behindTime)
+	defer cancel()
+	behind := q.ledger.world.awaitPods(wait, budget.Status.PodsObserved)
+	if behind == nil {
+		return nil
+	}
+	var page corev1.PodList
+	if err := q.ledger.client.List(ctx, &page, client.InNamespace(budget.Namespace), client.Limit(1)); err != nil {
+		return errors.Join(behind, err)
+	}
+	if isAtLeast(page.ResourceVersion, budget.Status.PodsObserved) {
+		return behind
+	}
+	budget.Status.PodsObserved = ""
+	return nil
+}
+
+// confirm finds which reservations are over, of those that expired: an eviction that was
+// admitted ends long before that, and a live read says how. The others count.
+func (c *commit) confirm(ctx context.Context) {
+	q := c.queue
+	confirmed, reads := map[types.UID]bool{}, 0
+	c.unconfirmed = map[types.UID]bool{}
+	for i := range c.next.Status.Reservations {
+		r := &c.next.Status.Reservations[i]
+		if c.now.Before(r.Expires.Time) {
+			continue
+		}
+		key := types.NamespacedName{Namespace: q.key.Namespace, Name: r.Pod}
+		pod := q.ledger.world.pod(key)
+		if pod == nil || pod.UID != r.UID || isGoing(pod) {
+			continue // as the cache has it, it has gone
+		}
+		if q.confirmed[r.UID] {
+			confirmed[r.UID] = true
+			continue
+		}
+		if reads < mostConfirmed {
+			reads++
+			live := &corev1.Pod{}
+			if err := q.ledger.client.Get(ctx, key, live); err == nil && live.UID == r.UID && !isGoing(live) {
+				confirmed[r.UID] = true
+				continue
+			}
+		}
+		c.unconfirmed[r.UID] = true
+	}
+	q.confirmed = confirmed
+}
+
+func isGoing(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// reservations are those to be stored, as package disruption has them.
+func (c *commit) reservations() []disruption.Reservation {
+	all := c.next.Status.Reservations
+	read := make([]disruption.Reservation, len(all))
+	for i, r := range all {
+		read[i] = disruption.Reservation{UID: string(r.UID), Pod: r.Pod, Expires: r.Expires.Time, Holder: r.Holder}
+		if c.unconfirmed[r.UID] {
+			read[i].Expires = c.now.Add(time.Second)
+		}
+	}
+	return read
+}
+
+// release drops the reservations that are not needed any more.
+func (c *commit) release() {
+	kept, gone := disruption.Release(&c.report.State, c.now)
+	if len(kept) == len(c.next.Status.Reservations) {
+		return
+	}
+	keep := make(map[string]bool, len(kept))
+	for _, r := range kept {
+		keep[r.UID] = true
+	}
+	c.next.Status.Reservations = slices.DeleteFunc(c.next.Status.Reservations, func(r v1alpha1.Reservation) bool { return !keep[string(r.UID)] })
+	for _, r := range gone {
+		c.observe(c.versionOf(r))
+	}
+}
+
+// versionOf is a version of pods by which a pod had gone, the oldest that is known: those who
+// wait for a later one may wait for the next change of any pod.
+func (c *commit) versionOf(r disruption.Reservation) string {
+	w := c.queue.ledger.world
+	pod := w.pod(types.NamespacedName{Namespace: c.queue.key.Namespace, Name: r.Pod})
+	if pod != nil && string(pod.UID) == r.UID {
+		return pod.ResourceVersion
+	}
+	if version := w.departures.of(types.UID(r.UID)); version != "" {
+		return version
+	}
+	return w.podsVersion()
+}
+
+func (c *commit) observe(version string) {
+	c.next.Status.PodsObserved = later(c.next.Status.PodsObserved, version)
+}
+
+// decide does jobs in their order, each by what those before it changed.
+func (c *commit) decide(batch []*job) []result {
+	results := make([]result, len(batch))
+	var conditions []metav1.Condition
+	for i, j := range batch {
+		switch j.kind {
+		case jobAdmit:
+			results[i] = c.admit(j)
+		case jobUndo:
+			c.undo(j)
+		case jobHold:
+			c.hold(j)
+		case jobRefresh:
+			c.refresh = true
+		}
+	}
+	if c.refresh || c.changed {
+		c.report.State.Reservations = c.reservations()
+		c.report.Measures = c.tally.Measures()
+		c.report.Next = c.nextChange()
+		coverage.Status(&c.next.Status, c.next.Generation, c.report.Measures)
+	}
+	for i, j := range batch {
+		if j.kind == jobRefresh {
+			results[i].report = c.report
+			conditions = append(conditions, j.conditions(c.report)...)
+		}
+	}
+	for _, condition := range conditions {
+		meta.SetStatusCondition(&c.next.Status.Conditions, condition)
+	}
+	return results
+}
+
+// admit decides about an eviction.
+func (c *commit) admit(j *job) result {
+	d := c.tally.Decide(string(j.uid))
+	if d.Allowed && d.Rule != disruption.RuleReserved {
+		if denial := j.gate.refuses(c, j.uid); denial != nil {
+			return result{denial: denial}
+		}
+	}
+	if d.Allowed && d.Reserve && !j.dryRun {
+		if r, changed := c.tally.Reserve(string(j.uid), j.holder); changed {
+			c.store(r)
+			c.observe(j.version)
+		}
+	}
+	return result{decision: d}
+}
+
+// store has a reservation among those to be stored.
+func (c *commit) store(r disruption.Reservation) {
+	c.changed = true
+	if listed, found := reservationOf(c.next, types.UID(r.UID)); found {
+		listed.Holder = r.Holder
+		return
+	}
+	c.next.Status.Reservations = append(c.next.Status.Reservations, v1alpha1.Reservation{
+		UID: types.UID(r.UID), Pod: r.Pod, Expires: metav1.NewTime(r.Expires), Holder: r.Holder,
+	})
+}
+
+// undo gives up a reservation, if its holder has it alone.
+func (c *commit) undo(j *job) {
+	all := c.next.Status.Reservations
+	c.next.Status.Reservations = slices.DeleteFunc(all, func(r v1alpha1.Reservation) bool { return r.UID == j.uid && r.Holder == j.holder })
+	if len(c.next.Status.Reservations) < len(all) {
+		c.recount()
+	}
+}
+
+// hold makes a reservation, or has it last longer.
+func (c *commit) hold(j *job) {
+	expires := metav1.NewTime(c.now.Add(disruption.ReservationTime))
+	if listed, found := reservationOf(c.next, j.uid); found {
+		if listed.Holder == j.holder {
+			listed.Expires = expires
+			delete(c.unconfirmed, j.uid)
+			c.recount()
+		}
+		return
+	}
+	i := slices.IndexFunc(c.report.State.Pods, func(p disruption.Pod) bool { return p.UID == string(j.uid) && !p.Terminating && !p.Finished })
+	if i < 0 {
+		return
+	}
+	c.next.Status.Reservations = append(c.next.Status.Reservations, v1alpha1.Reservation{
+		UID: j.uid, Pod: c.report.State.Pods[i].Name, Expires: expires, Holder: j.holder,
+	})
+	c.observe(j.version)
+	c.recount()
+}
+
+// recount has what follows decided by reservations that were changed.
+func (c *commit) recount() {
+	c.changed = true
+	c.report.State.Reservations = c.reservations()
+	c.tally = disruption.NewTally(&c.report.State, c.now)
+}
+
+// unchanged reports whether there is nothing to store. Numbers alone, and reservations that
+// are not needed any more, are stored with other changes or when the budget is refreshed.
+func (c *commit) unchanged() bool {
+	if !c.refresh {
+		return !c.changed
+	}
+	return equality.Semantic.DeepEqual(&c.before.Status, &c.next.Status)
+}
+
+// nextChange is when time alone changes what is to be stored, zero for never.
+func (c *commit) nextChange() (next time.Time) {
+	sooner := func(at time.Time) {
+		if at.After(c.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	state := &c.report.State
+	for _, r := range state.Reservations {
+		sooner(r.Expires)
+	}
+	sooner(state.Budget.BreakGlass.Until)
+	for i := range state.Pods {
+		if p := &state.Pods[i]; p.Ready && state.Budget.Settle > 0 {
+			sooner(p.ReadySince.Add(state.Budget.Settle))
+		}
+	}
+	return next
+}

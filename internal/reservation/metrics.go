@@ -1,0 +1,107 @@
+package reservation
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// Results of decisions and of writes, as metrics have them.
+const (
+	resultAllowed = "allowed"
+	resultDenied  = "denied"
+	resultFailed  = "failed"
+
+	writeDone     = "done"
+	writeConflict = "conflict"
+	writeUnknown  = "unknown"
+	writeError    = "error"
+)
+
+type metrics struct {
+	decisions    *prometheus.CounterVec
+	duration     prometheus.Histogram
+	writes       *prometheus.CounterVec
+	batch        prometheus.Histogram
+	reservations prometheus.GaugeFunc
+}
+
+func newMetrics(w *world, now clock.PassiveClock) *metrics {
+	return &metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_eviction_decisions_total",
+			Help: "Decisions about evictions in namespaces with a TopologyDisruptionBudget, dry runs among them, by what decided.",
+		}, []string{"result", "reason"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "vicinity_eviction_decision_duration_seconds",
+			Help:    "How long decisions about evictions take, until what they reserve is stored.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+		}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_budget_writes_total",
+			Help: "Writes of the status of TopologyDisruptionBudgets by how they ended.",
+		}, []string{"result"}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "vicinity_budget_write_batch_size",
+			Help:    "Decisions and other changes that one write of the status of a TopologyDisruptionBudget stores.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
+		}),
+		reservations: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "vicinity_eviction_reservations",
+			Help: "Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.",
+		}, func() float64 { return float64(w.reserved(now.Now())) }),
+	}
+}
+
+func (m *metrics) register(registry prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.batch, m.reservations} {
+		if err := registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) decided(allowed bool, err error, reason string, took time.Duration) {
+	result := resultDenied
+	switch {
+	case err != nil:
+		result = resultFailed
+	case allowed:
+		result = resultAllowed
+	}
+	m.decisions.WithLabelValues(result, reason).Inc()
+	m.duration.Observe(took.Seconds())
+}
+
+func (m *metrics) wrote(err error, batch int) {
+	result := writeUnknown
+	switch {
+	case err == nil:
+		result = writeDone
+		m.batch.Observe(float64(batch))
+	case apierrors.IsConflict(err):
+		result = writeConflict
+	case isRefused(err):
+		result = writeError
+	}
+	m.writes.WithLabelValues(result).Inc()
+}
+
+// reserved is how many reservations are held.
+func (w *world) reserved(now time.Time) (held int) {
+	for _, object := range w.budgets.List() {
+		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
+			for _, r := range budget.Status.Reservations {
+				if now.Before(r.Expires.Time) {
+					held++
+				}
+			}
+		}
+	}
+	return held
+}

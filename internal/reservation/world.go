@@ -1,0 +1,418 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+)
+
+// world is what caches know. Pods and budgets are read from the stores of informers, whose
+// version says how new they are. The rest is gathered once and again when it changes.
+type world struct {
+	pods, budgets, pdbs toolscache.Indexer
+	selectors           *selectors
+	departures          departures
+	nodes               memo[map[string]*corev1.Node]
+	workloads           memos[[]coverage.Workload]
+	units               memos[map[string]string]
+	scales              *scales
+	synced              []syncing
+	gone                func(types.NamespacedName) // is called with budgets that are deleted
+}
+
+// syncing is a part of the world that is known once it is done.
+type syncing struct {
+	what string
+	done func() bool
+}
+
+// newWorld has a manager watch what the world is made of.
+func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world, error) {
+	w := &world{selectors: newSelectors(), scales: scales}
+	w.departures.init()
+	watch := func(object client.Object, handler toolscache.ResourceEventHandler) (toolscache.Indexer, error) {
+		informer, err := informerOf(ctx, mgr.GetCache(), object)
+		if err != nil {
+			return nil, err
+		}
+		done := informer.HasSynced
+		if handler != nil {
+			registered, err := informer.AddEventHandler(handler)
+			if err != nil {
+				return nil, fmt.Errorf("watching %T: %w", object, err)
+			}
+			done = registered.HasSynced
+		}
+		w.synced = append(w.synced, syncing{fmt.Sprintf("%T", object), done})
+		return informer.GetIndexer(), nil
+	}
+	var err error
+	if w.budgets, err = watch(&v1alpha1.TopologyDisruptionBudget{}, w.budgetHandler()); err != nil {
+		return nil, err
+	}
+	if w.pods, err = watch(&corev1.Pod{}, w.podHandler()); err != nil {
+		return nil, err
+	}
+	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil); err != nil {
+		return nil, err
+	}
+	nodes, err := watch(&corev1.Node{}, changes(func(before, after client.Object) bool {
+		return maps.Equal(before.GetLabels(), after.GetLabels())
+	}, func(client.Object) { w.nodes.forget() }))
+	if err != nil {
+		return nil, err
+	}
+	w.nodes.gather = func() map[string]*corev1.Node {
+		all := nodes.List()
+		byName := make(map[string]*corev1.Node, len(all))
+		for _, object := range all {
+			if node, ok := object.(*corev1.Node); ok {
+				byName[node.Name] = node
+			}
+		}
+		return byName
+	}
+	var workloads []toolscache.Indexer
+	for _, kind := range workloadKinds() {
+		store, err := watch(kind, changes(sameWorkload, func(o client.Object) { w.workloads.forget(o.GetNamespace()) }))
+		if err != nil {
+			return nil, err
+		}
+		workloads = append(workloads, store)
+	}
+	w.workloads.gather = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
+	kinds, err := groupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
+	if err != nil {
+		return nil, err
+	}
+	var groups []toolscache.Indexer
+	for _, kind := range kinds {
+		store, err := watch(kind, changes(sameGeneration, func(o client.Object) { w.units.forget(o.GetNamespace()) }))
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, store)
+	}
+	w.units.gather = func(namespace string) map[string]string { return unitsOf(groups, namespace) }
+	return w, nil
+}
+
+// changes calls a function for objects that come, go, or are not the same as before.
+func changes(same func(before, after client.Object) bool, f func(client.Object)) toolscache.ResourceEventHandler {
+	call := func(object any) {
+		if o, ok := object.(client.Object); ok {
+			f(o)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: call,
+		UpdateFunc: func(before, after any) {
+			b, ok := before.(client.Object)
+			a, also := after.(client.Object)
+			if !ok || !also || a.GetUID() != b.GetUID() || !same(b, a) {
+				call(after)
+			}
+		},
+		DeleteFunc: func(object any) { call(deleted(object)) },
+	}
+}
+
+// deleted is an object that has gone, also if its deletion was missed.
+func deleted(object any) any {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		return unknown.Obj
+	}
+	return object
+}
+
+func sameGeneration(a, b client.Object) bool { return a.GetGeneration() == b.GetGeneration() }
+
+// sameWorkload compares what workloads ask for. That of a DaemonSet is in its status.
+func sameWorkload(a, b client.Object) bool {
+	if before, ok := a.(*appsv1.DaemonSet); ok {
+		after, ok := b.(*appsv1.DaemonSet)
+		return ok && before.Generation == after.Generation && before.Status.DesiredNumberScheduled == after.Status.DesiredNumberScheduled
+	}
+	return sameGeneration(a, b) && len(a.GetOwnerReferences()) == len(b.GetOwnerReferences())
+}
+
+func workloadsOf(stores []toolscache.Indexer, namespace string) []coverage.Workload {
+	var found []coverage.Workload
+	for _, store := range stores {
+		for _, object := range inNamespace(store, namespace) {
+			switch w := object.(type) {
+			case *appsv1.Deployment:
+				found = append(found, coverage.OfDeployment(w))
+			case *appsv1.ReplicaSet:
+				found = append(found, coverage.OfReplicaSet(w))
+			case *appsv1.StatefulSet:
+				found = append(found, coverage.OfStatefulSet(w))
+			case *appsv1.DaemonSet:
+				found = append(found, coverage.OfDaemonSet(w))
+			}
+		}
+	}
+	return found
+}
+
+func unitsOf(stores []toolscache.Indexer, namespace string) map[string]string {
+	var groups []schedulingv1beta1.PodGroup
+	var composites []schedulingv1alpha3.CompositePodGroup
+	for _, store := range stores {
+		for _, object := range inNamespace(store, namespace) {
+			switch g := object.(type) {
+			case *schedulingv1beta1.PodGroup:
+				groups = append(groups, *g)
+			case *schedulingv1alpha3.PodGroup:
+				groups = append(groups, ofAlpha(g))
+			case *schedulingv1alpha3.CompositePodGroup:
+				composites = append(composites, *g)
+			}
+		}
+	}
+	return coverage.Units(groups, composites)
+}
+
+// ofAlpha has of a PodGroup of before 1.37's beta what Units reads.
+func ofAlpha(g *schedulingv1alpha3.PodGroup) schedulingv1beta1.PodGroup {
+	group := schedulingv1beta1.PodGroup{ObjectMeta: g.ObjectMeta}
+	group.Spec.ParentCompositePodGroupName = g.Spec.ParentCompositePodGroupName
+	if mode := g.Spec.DisruptionMode; mode != nil && mode.All != nil {
+		group.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+	}
+	return group
+}
+
+func inNamespace(store toolscache.Indexer, namespace string) []any {
+	found, err := store.ByIndex(toolscache.NamespaceIndex, namespace)
+	if err != nil {
+		panic(fmt.Sprintf("caches have an index of namespaces: %v", err))
+	}
+	return found
+}
+
+func stored[T any](store toolscache.Store, key types.NamespacedName) (found T, ok bool) {
+	object, exists, err := store.GetByKey(key.String())
+	if err != nil || !exists {
+		return found, false
+	}
+	found, ok = object.(T)
+	return found, ok
+}
+
+func (w *world) pod(key types.NamespacedName) *corev1.Pod {
+	pod, _ := stored[*corev1.Pod](w.pods, key)
+	return pod
+}
+
+// of is the world of a budget. Pods are read once the others are known, so that nothing that
+// takes a while makes them old.
+func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
+	found := coverage.World{
+		Budget: budget, Pods: w.podsOf(budget.Namespace), Nodes: w.nodes.get(),
+		Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
+	}
+	missing := coverage.OwnerRefs(found)
+	if len(missing) == 0 {
+		return found, nil
+	}
+	found.Workloads = append([]coverage.Workload(nil), found.Workloads...)
+	for _, ref := range missing {
+		workload, err := w.scales.of(ctx, budget.Namespace, ref)
+		if err != nil {
+			return found, err
+		}
+		found.Workloads = append(found.Workloads, workload)
+	}
+	found.Pods = w.podsOf(budget.Namespace)
+	return found, nil
+}
+
+func (w *world) podsOf(namespace string) []*corev1.Pod {
+	objects := inNamespace(w.pods, namespace)
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// podsVersion is how new the pods are that are read from now on.
+func (w *world) podsVersion() string { return w.pods.LastStoreSyncResourceVersion() }
+
+// poll is how often to look whether a cache has caught up.
+const poll = 2 * time.Millisecond
+
+// awaitPods waits until pods are read at a version or a later one.
+func (w *world) awaitPods(ctx context.Context, version string) error {
+	for {
+		has := w.podsVersion()
+		if isAtLeast(has, version) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return &behindError{has: has, needs: version}
+		case <-time.After(poll):
+		}
+	}
+}
+
+// behindError says that the cache of pods is too old for a decision.
+type behindError struct{ has, needs string }
+
+func (e *behindError) Error() string {
+	return fmt.Sprintf("vicinity-controller does not know all recent changes of pods yet: it has seen version %s, and needs %s", e.has, e.needs)
+}
+
+// isAtLeast reports whether a version of pods is another one or later. Any is later than none.
+func isAtLeast(version, than string) bool {
+	if than == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order >= 0
+}
+
+// later is the later of two versions of pods, of which either may be none.
+func later(a, b string) string {
+	if a == "" || b != "" && isAtLeast(b, a) {
+		return b
+	}
+	return a
+}
+
+func (w *world) budgetHandler() toolscache.ResourceEventHandler {
+	set := func(object any) {
+		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
+			w.selectors.set(budget)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: set,
+		UpdateFunc: func(before, after any) {
+			b, ok := before.(*v1alpha1.TopologyDisruptionBudget)
+			a, also := after.(*v1alpha1.TopologyDisruptionBudget)
+			if !ok || !also || a.UID != b.UID || a.Generation != b.Generation {
+				set(after)
+			}
+		},
+		DeleteFunc: func(object any) {
+			if budget, ok := deleted(object).(*v1alpha1.TopologyDisruptionBudget); ok {
+				w.selectors.forget(budget.Namespace, budget.Name)
+				w.gone(client.ObjectKeyFromObject(budget))
+			}
+		},
+	}
+}
+
+func (w *world) podHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+		// Of a deletion that was missed the version is not known.
+		if pod, ok := object.(*corev1.Pod); ok && w.selectors.has(pod.Namespace) {
+			w.departures.note(pod.UID, pod.ResourceVersion, time.Now())
+		}
+	}}
+}
+
+// departures are the versions at which pods went, for a while: long enough for the
+// reservations of these pods.
+type departures struct {
+	mu            sync.Mutex
+	recent, older map[types.UID]string
+	since         time.Time
+}
+
+const departureTime = 5 * time.Minute
+
+func (d *departures) init() { d.recent, d.older = map[types.UID]string{}, map[types.UID]string{} }
+
+func (d *departures) note(pod types.UID, version string, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Sub(d.since) > departureTime {
+		d.recent, d.older, d.since = map[types.UID]string{}, d.recent, now
+	}
+	d.recent[pod] = version
+}
+
+// of is the version at which a pod went, none if it is not known.
+func (d *departures) of(pod types.UID) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if version, found := d.recent[pod]; found {
+		return version
+	}
+	return d.older[pod]
+}
+
+// memo is something that is gathered when it is asked for, and kept until it changes.
+type memo[T any] struct {
+	gather func() T
+
+	mu    sync.Mutex
+	known bool
+	value T
+}
+
+func (m *memo[T]) get() T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.known {
+		m.value, m.known = m.gather(), true
+	}
+	return m.value
+}
+
+func (m *memo[T]) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var none T
+	m.value, m.known = none, false
+}
+
+// memos are memos of namespaces.
+type memos[T any] struct {
+	gather func(namespace string) T
+
+	mu    sync.Mutex
+	known map[string]T
+}
+
+func (m *memos[T]) get(namespace string) T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	value, found := m.known[namespace]
+	if !found {
+		if m.known == nil {
+			m.known = map[string]T{}
+		}
+		value = m.gather(namespace)
+		m.known[namespace] = value
+	}
+	return value
+}
+
+func (m *memos[T]) forget(namespace string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, namespace)
+}
