@@ -3,9 +3,11 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,7 +23,9 @@ func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, 
 		return nil, fmt.Errorf("reading the webhooks of %s: %w", configuration, err)
 	} else if err == nil {
 		for i := range mutating.Webhooks {
-			names = append(names, mutating.Webhooks[i].Name)
+			if canBeTried(mutating.Webhooks[i].Rules) {
+				names = append(names, mutating.Webhooks[i].Name)
+			}
 		}
 	}
 	validating, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, configuration, metav1.GetOptions{})
@@ -29,10 +33,21 @@ func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, 
 		return nil, fmt.Errorf("reading the webhooks of %s: %w", configuration, err)
 	} else if err == nil {
 		for i := range validating.Webhooks {
-			names = append(names, validating.Webhooks[i].Name)
+			if canBeTried(validating.Webhooks[i].Rules) {
+				names = append(names, validating.Webhooks[i].Name)
+			}
 		}
 	}
 	return names, nil
+}
+
+// canBeTried reports whether a webhook is called for any object that may be written. Those of
+// evictions are not: they are called where there is a budget, for pods that run. The server that
+// answers them is that of the others.
+func canBeTried(rules []admissionregistrationv1.RuleWithOperations) bool {
+	return !slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return slices.Contains(r.Resources, "pods/eviction")
+	})
 }
 
 // probes are objects for which the API server calls a webhook, by its name. They are only

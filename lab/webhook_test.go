@@ -1,6 +1,10 @@
 package lab
 
-import "testing"
+import (
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
 
 func TestCountAnswers(t *testing.T) {
 	const metrics = `# HELP apiserver_admission_webhook_request_total [STABLE] x
@@ -17,5 +21,14 @@ apiserver_admission_webhook_fail_open_count{name="a.vicinity.dev",type="admit"} 
 		if got := countAnswers(metrics, name); got != want {
 			t.Errorf("%s: counted %v answers, want %v", name, got, want)
 		}
+	}
+}
+
+func TestWebhooksOfEvictionsAreNotTried(t *testing.T) {
+	rules := func(resource string) []admissionregistrationv1.RuleWithOperations {
+		return []admissionregistrationv1.RuleWithOperations{{Rule: admissionregistrationv1.Rule{Resources: []string{resource}}}}
+	}
+	if canBeTried(rules("pods/eviction")) || !canBeTried(rules("pods")) {
+		t.Errorf("of pods/eviction: %t, of pods: %t", canBeTried(rules("pods/eviction")), canBeTried(rules("pods")))
 	}
 }
