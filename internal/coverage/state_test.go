@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand"
 	"slices"
 	"strings"
 	"testing"
@@ -500,9 +499,7 @@ func TestStateDependsOnNoOrderAndChangesNothing(t *testing.T) {
 		if after, err := json.Marshal(w); err != nil || string(after) != string(before) {
 			t.Fatalf("%s\nbecame\n%s, %v", before, after, err)
 		}
-		order := rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed"))) //nolint:gosec // any order does
-		order.Shuffle(len(w.Pods), func(i, j int) { w.Pods[i], w.Pods[j] = w.Pods[j], w.Pods[i] })
-		order.Shuffle(len(w.Workloads), func(i, j int) { w.Workloads[i], w.Workloads[j] = w.Workloads[j], w.Workloads[i] })
+		w.Pods, w.Workloads = rapid.Permutation(w.Pods).Draw(t, "order of pods"), rapid.Permutation(w.Workloads).Draw(t, "order of workloads")
 		if again := find(w); again != first {
 			t.Fatalf("got\n%s\nthen\n%s", first, again)
 		}

@@ -178,9 +178,9 @@ func rolloutWarnings(world coverage.World) (said []string) {
 	const most = 5
 	refs := coverage.DirectDeleters(world)
 	for _, ref := range refs[:min(len(refs), most)] {
-		way := "its update strategy OnDelete leaves that to evictions"
+		way := "with updateStrategy.type: OnDelete it leaves its pods to evictions"
 		if ref.Kind == "Deployment" {
-			way = "its own maxUnavailable is all that bounds that"
+			way = "with strategy.rollingUpdate.maxUnavailable: 0 it deletes one only once another is ready"
 		}
 		said = append(said, fmt.Sprintf("%s deletes pods without asking the budget when its template changes; %s", ref.ID(), way))
 	}

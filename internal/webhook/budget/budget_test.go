@@ -131,8 +131,8 @@ func TestJudge(t *testing.T) {
 		{
 			name: "rollouts", object: budget(), world: fixed{workloads: workloads(false)},
 			warnings: []string{
-				"DaemonSet/agent deletes pods without asking the budget when its template changes; its update strategy OnDelete leaves that to evictions",
-				"Deployment/web deletes pods without asking the budget when its template changes; its own maxUnavailable is all that bounds that",
+				"DaemonSet/agent deletes pods without asking the budget when its template changes; with updateStrategy.type: OnDelete it leaves its pods to evictions",
+				"Deployment/web deletes pods without asking the budget when its template changes; with strategy.rollingUpdate.maxUnavailable: 0 it deletes one only once another is ready",
 				"StatefulSet/db deletes pods without asking",
 			},
 		},
