@@ -23,7 +23,8 @@ import (
 )
 
 // CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both
-// kinds, and workloads. The cache must have nodes with their labels.
+// kinds, and workloads. The cache must have nodes with their labels. Groups of pods are not
+// named here: with a kind that the API server does not serve no cache can be made.
 func CacheOptions(options *cache.Options) {
 	podcache.Add(options, podcache.Disruption)
 	shared := true
@@ -32,7 +33,6 @@ func CacheOptions(options *cache.Options) {
 	}
 	for _, object := range []client.Object{
 		&v1alpha1.TopologyDisruptionBudget{}, &policyv1.PodDisruptionBudget{},
-		&schedulingv1beta1.PodGroup{}, &schedulingv1alpha3.PodGroup{}, &schedulingv1alpha3.CompositePodGroup{},
 	} {
 		options.ByObject[object] = cache.ByObject{Transform: cache.TransformStripManagedFields(), UnsafeDisableDeepCopy: &shared}
 	}
