@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/controller/locator"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/lifecycle"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routingflags"
@@ -37,18 +38,22 @@ type config struct {
 	locators       locator.Options
 	disruption     disruptionConfig
 	webhooks       webhookConfig
+	// requests knows whether EvictionRequests are served, if they are answered.
+	requests *lifecycle.Detector
 }
 
 // webhookConfig says which webhooks are served, and how.
 type webhookConfig struct {
-	endpointSlices, services, policies, budgets, evictions bool
+	endpointSlices, services, policies, budgets, evictions, pods bool
 
 	port           int
 	name, service  string
 	secret, folder string
 }
 
-func (w *webhookConfig) any() bool { return w.endpointSlices || w.validates() }
+func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
+
+func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.pods }
 
 func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets }
 
@@ -126,6 +131,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhooks that check RoutingPolicies and ClusterRoutingPolicies")
 	flags.BoolVar(&w.budgets, "webhook-budgets", false, "serve the webhook that checks TopologyDisruptionBudgets")
 	flags.BoolVar(&w.evictions, "webhook-evictions", false, "serve the webhooks that hold evictions to TopologyDisruptionBudgets")
+	flags.BoolVar(&w.pods, "webhook-pods", false, "serve the webhook that has new pods wait for their TopologyDisruptionBudgets when EvictionRequests ask for them")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
 	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")

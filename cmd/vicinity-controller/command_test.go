@@ -51,6 +51,8 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--namespace v --service-account a --webhook-endpointslices --hints=false": "--webhook-endpointslices: true is not allowed with --hints=false",
 		"--leader-elect=false --groups=false --webhook-services=false --budgets":   "--namespace: it is empty",
 		"--namespace v --project-pdbs":                                             "--project-pdbs: true is not allowed without --budgets",
+		"--namespace v --eviction-responder":                                       "--eviction-responder: true is not allowed without --budgets",
+		"--namespace v --budgets --webhook-pods":                                   "--webhook-pods: true is not allowed without --eviction-responder",
 		"--namespace v --webhook-evictions":                                        "--webhook-evictions: true is not allowed without --budgets",
 		"--namespace v --budgets --top-budgets=-1":                                 "--top-budgets: -1 is not allowed",
 		"--namespace v --log-level loud":                                           `--log-level: "loud" is unknown; allowed are debug, info, error`,

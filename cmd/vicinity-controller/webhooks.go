@@ -12,6 +12,7 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/budget"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/endpointslice"
+	"vicinity.dev/vicinity/internal/webhook/pod"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/service"
 )
@@ -31,7 +32,7 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 		Secret: types.NamespacedName{Namespace: namespace, Name: w.secret},
 		Names:  []string{w.service + "." + namespace + ".svc"},
 	}
-	if w.endpointSlices {
+	if w.mutates() {
 		options.Mutating = []string{w.name}
 	}
 	if w.validates() {
@@ -72,6 +73,9 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	}
 	if c.webhooks.budgets {
 		budget.Register(mgr, budget.Options{Own: c.namespace, Metrics: answered})
+	}
+	if c.webhooks.pods {
+		pod.Register(mgr, pod.Options{Served: c.requests.Served, Metrics: answered})
 	}
 	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
 		return err

@@ -148,8 +148,16 @@ capabilities:
 {{- end -}}
 
 {{/* What is installed: each is empty or "true". */}}
-{{- define "vicinity.mutates" -}}
+{{- define "vicinity.keepsHints" -}}
 {{- if and .Values.routing.enabled .Values.routing.hints.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.answersRequests" -}}
+{{- if and .Values.routing.enabled .Values.disruption.enabled .Values.disruption.evictionRequests -}}true{{- end -}}
+{{- end -}}
+
+{{- define "vicinity.mutates" -}}
+{{- if or (include "vicinity.keepsHints" .) (include "vicinity.answersRequests" .) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.validates" -}}

@@ -178,8 +178,11 @@ func TestControllerMayLocatePods(t *testing.T) {
 // decisions are made from; PodDisruptionBudgets it writes only if it is to.
 func TestControllerMayKeepBudgets(t *testing.T) {
 	for set, extra := range map[string]map[string]string{
-		"":                             nil,
-		",locators.enabled=true":       {"podlocators.vicinity.dev": "list watch create update delete"},
+		"":                       nil,
+		",locators.enabled=true": {"podlocators.vicinity.dev": "list watch create update delete"},
+		",disruption.evictionRequests=true": {
+			"evictions.lifecycle.k8s.io": "list watch", "evictions.lifecycle.k8s.io/status": "update",
+		},
 		",disruption.projectPDBs=true": {"poddisruptionbudgets.policy": "list watch create update delete"},
 	} {
 		may := maps.Clone(granted)

@@ -1,0 +1,81 @@
+package responder
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// memory is how long to wait for what. It can be lost.
+type memory struct {
+	mu sync.Mutex
+	// denials are how often pods were denied, by namespace.
+	denials map[string]map[target]int
+	// renewed is when the reservations of pods were renewed.
+	renewed map[target]time.Time
+}
+
+func newMemory() *memory {
+	return &memory{denials: map[string]map[target]int{}, renewed: map[target]time.Time{}}
+}
+
+// denied notes that a pod has to wait, and says when to try again.
+func (m *memory) denied(t target) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.denials[t.Namespace] == nil {
+		m.denials[t.Namespace] = map[target]int{}
+	}
+	before := m.denials[t.Namespace][t]
+	m.denials[t.Namespace][t]++
+	wait := retryLongest
+	if before < 16 {
+		wait = min(wait, retryFirst<<before)
+	}
+	return wait - jitter(wait/2)
+}
+
+// decided notes that a pod does not wait.
+func (m *memory) decided(t target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.denials[t.Namespace], t)
+	if len(m.denials[t.Namespace]) == 0 {
+		delete(m.denials, t.Namespace)
+	}
+}
+
+// waiting are the pods of a namespace that wait.
+func (m *memory) waiting(namespace string) []target {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	targets := make([]target, 0, len(m.denials[namespace]))
+	for t := range m.denials[namespace] {
+		targets = append(targets, t)
+	}
+	return targets
+}
+
+// held notes that the reservations of a pod were renewed.
+func (m *memory) held(t target, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renewed[t] = now
+}
+
+// heldSince is when the reservations of a pod were renewed, zero if that is not known.
+func (m *memory) heldSince(t target) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.renewed[t]
+}
+
+// letGo notes that reservations of a pod are not renewed any more.
+func (m *memory) letGo(t target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.renewed, t)
+}
+
+// jitter is a part of a time.
+func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }

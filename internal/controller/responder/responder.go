@@ -1,0 +1,229 @@
+// Package responder answers EvictionRequests: pods that name vicinity.dev/budget as a responder
+// wait for their TopologyDisruptionBudgets before any responder of lower priority has its turn.
+// So budgets hold also against responders that delete pods, which no webhook of evictions sees,
+// and a requester does not wait for the backoff of Kubernetes' evictor. What is decided is decided
+// by the Ledger.
+//
+// While it is the responder's turn and the budgets do not allow the eviction, it reports that it
+// is at work, with the budgets' numbers. Once the pod has its reservations, it completes, and
+// Kubernetes goes on with the next responder. When all requests are withdrawn it gives the
+// reservations up.
+//
+// # Reservations of evictions that take long
+//
+// A reservation lasts two minutes, and the next responder may take hours: it moves data first, say.
+// Until the pod is deleted it has to count as down, or its slot would be given away and the
+// pod deleted nevertheless. So while another responder than Kubernetes' evictor may still delete the
+// pod, and somebody still wants that, the reservations are renewed. That ends, and they expire
+// two minutes later at most, when
+//
+//   - the pod is terminating or gone: then it is seen to be down without a reservation;
+//   - only the evictor is left: it asks the webhook of evictions, which decides anew;
+//   - the requests are withdrawn, or the Eviction fails or is deleted. Kubernetes sees to that
+//     where a responder does not report for 20 minutes;
+//   - the responder here ends and none takes its place.
+//
+// So nothing is leaked, whatever ends where. When requests are withdrawn after another responder
+// had its turn, reservations are left to expire instead of being given up, as that responder may not
+// have seen it yet. If none had, they are given up at once: an eviction that is posted meanwhile has
+// taken them over.
+//
+// Nothing is kept only in memory but how long to wait. Where the API is not served nothing is
+// watched.
+package responder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+// Options are what the responder depends on.
+type Options struct {
+	// Served says whether the API server serves EvictionRequests.
+	Served  func() bool
+	Workers int // Evictions that are looked at at a time
+	// Reports bounds changes of messages in a second, of all Evictions together.
+	Reports float32
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// ledger is the part of reservation.Ledger that admits evictions.
+type ledger interface {
+	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
+	Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error
+	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
+}
+
+// target is a pod that is to be evicted. Several Evictions may be about it, one after the other.
+type target struct {
+	types.NamespacedName
+	UID types.UID
+}
+
+// targetOf is the pod that an Eviction is about.
+func targetOf(eviction *lifecyclev1alpha1.Eviction) (target, bool) {
+	pod := eviction.Spec.Target.Pod
+	if pod == nil {
+		return target{}, false
+	}
+	return target{types.NamespacedName{Namespace: eviction.Namespace, Name: pod.Name}, pod.UID}, true
+}
+
+// Add adds the responder to a manager, whose cache must have what the Ledger reads.
+func Add(mgr manager.Manager, l ledger, options Options) error {
+	return mgr.Add(&starter{mgr: mgr, ledger: l, options: options})
+}
+
+// starter is a runnable of the leader: it begins to watch when the API is served.
+type starter struct {
+	mgr     manager.Manager
+	ledger  ledger
+	options Options
+}
+
+// detectEvery is how often to see whether the API is served by now.
+const detectEvery = time.Second
+
+// Start implements manager.Runnable.
+func (s *starter) Start(ctx context.Context) error {
+	ticker := time.NewTicker(detectEvery)
+	defer ticker.Stop()
+	for !s.options.Served() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+	if err := s.run(ctx); err != nil {
+		return fmt.Errorf("answering EvictionRequests: %w", err)
+	}
+	return nil
+}
+
+// indexUID is the cache's index of Evictions by the UID of their pod.
+const indexUID = "uid"
+
+// own chooses Evictions of pods that name the responder: Kubernetes labels them.
+func own() labels.Selector {
+	named, err := labels.NewRequirement(v1alpha1.EvictionResponder, selection.Exists, nil)
+	if err != nil {
+		panic(err) // it is constant
+	}
+	return labels.NewSelector().Add(*named)
+}
+
+// run answers until the context ends.
+func (s *starter) run(ctx context.Context) error {
+	shared := true
+	// Only the leader needs Evictions, and the manager's cache cannot have what may not be served.
+	evictions, err := cache.New(s.mgr.GetConfig(), cache.Options{
+		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{
+			&lifecyclev1alpha1.Eviction{}: {Label: own(), UnsafeDisableDeepCopy: &shared},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = evictions.IndexField(ctx, &lifecyclev1alpha1.Eviction{}, indexUID, func(object client.Object) []string {
+		t, ok := targetOf(object.(*lifecyclev1alpha1.Eviction))
+		if !ok {
+			return nil
+		}
+		return []string{string(t.UID)}
+	})
+	if err != nil {
+		return err
+	}
+	r := newReconciler(s.mgr.GetClient(), evictions, s.ledger, clock.RealClock{}, s.options)
+	c, err := controller.NewTypedUnmanaged("responder", controller.TypedOptions[target]{
+		Reconciler: r, MaxConcurrentReconciles: s.options.Workers, Logger: s.mgr.GetLogger(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Watch(source.TypedKind(evictions, &lifecyclev1alpha1.Eviction{}, r.evictionHandler())); err != nil {
+		return err
+	}
+	if err := c.Watch(source.TypedKind(s.mgr.GetCache(), &v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler())); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- evictions.Start(ctx) }()
+	err = c.Start(ctx)
+	stop()
+	if failed := <-ended; err == nil {
+		err = failed
+	}
+	return err
+}
+
+func newReconciler(c client.Client, evictions client.Reader, l ledger, now clock.PassiveClock, options Options) *reconciler {
+	r := &reconciler{
+		client: c, evictions: evictions, ledger: l, clock: now,
+		reports: rate.NewLimiter(rate.Limit(options.Reports), max(1, int(options.Reports))),
+		memory:  newMemory(),
+	}
+	if r.syncs = options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(now)
+	}
+	return r
+}
+
+// evictionHandler has the pod of an Eviction looked at.
+func (r *reconciler) evictionHandler() handler.TypedEventHandler[*lifecyclev1alpha1.Eviction, target] {
+	return handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, eviction *lifecyclev1alpha1.Eviction) []target {
+		if t, ok := targetOf(eviction); ok {
+			return []target{t}
+		}
+		return nil
+	})
+}
+
+// budgetHandler has pods that wait in the namespace of a budget looked at, if it may allow more by
+// now.
+func (r *reconciler) budgetHandler() handler.TypedEventHandler[*v1alpha1.TopologyDisruptionBudget, target] {
+	type queue = workqueue.TypedRateLimitingInterface[target]
+	wake := func(namespace string, q queue) {
+		for _, t := range r.memory.waiting(namespace) {
+			q.AddAfter(t, jitter(wakeTime))
+		}
+	}
+	return handler.TypedFuncs[*v1alpha1.TopologyDisruptionBudget, target]{
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.TopologyDisruptionBudget], q queue) {
+			before, after := e.ObjectOld, e.ObjectNew
+			if after.Status.DisruptionsAllowed > 0 || after.Generation != before.Generation ||
+				after.Annotations[v1alpha1.AnnotationBreakGlass] != before.Annotations[v1alpha1.AnnotationBreakGlass] {
+				wake(after.Namespace, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.TopologyDisruptionBudget], q queue) {
+			wake(e.Object.Namespace, q)
+		},
+	}
+}
