@@ -63,7 +63,8 @@ func (c *config) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := c.addDisruption(ctx, mgr, options.Syncs); err != nil {
+	ledger, err := c.addDisruption(ctx, mgr, options.Syncs)
+	if err != nil {
 		return err
 	}
 	if c.nodeAddresses {
@@ -77,7 +78,7 @@ func (c *config) run(ctx context.Context) error {
 	if err := mgr.AddReadyzCheck("caches", controller.Synced(mgr.GetCache(), c.routing)); err != nil {
 		return err
 	}
-	if err := c.addWebhooks(mgr, certs); err != nil {
+	if err := c.addWebhooks(mgr, certs, ledger); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/budget"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
@@ -42,7 +43,7 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 }
 
 // addWebhooks has the manager serve the webhooks that are switched on.
-func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificates) error {
+func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificates, ledger *reservation.Ledger) error {
 	if certs == nil {
 		return nil
 	}
@@ -72,7 +73,11 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 		policy.Register(mgr, policy.Options{Metrics: answered})
 	}
 	if c.webhooks.budgets {
-		budget.Register(mgr, budget.Options{Own: c.namespace, Metrics: answered})
+		options := budget.Options{Own: c.namespace, Metrics: answered}
+		if ledger != nil {
+			options.Worlds = ledger
+		}
+		budget.Register(mgr, options)
 	}
 	if c.webhooks.pods {
 		pod.Register(mgr, pod.Options{Served: c.requests.Served, Metrics: answered})

@@ -271,6 +271,14 @@ func (l *Ledger) Covering(namespace string, labels map[string]string) []types.Na
 	return l.world.selectors.matching(namespace, labels)
 }
 
+// World is what a budget is about, which may be one that is not stored. None of it may be changed.
+func (l *Ledger) World(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
+	if err := l.Synced(nil); err != nil {
+		return coverage.World{}, err
+	}
+	return l.world.of(ctx, budget)
+}
+
 // Report is what is known of a budget.
 type Report struct {
 	// World is what the rest is made of. Its Budget is as it was before, and none of it may be changed.

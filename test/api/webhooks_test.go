@@ -13,15 +13,20 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 	webhook "vicinity.dev/vicinity/internal/webhook/budget"
 	"vicinity.dev/vicinity/internal/webhook/policy"
@@ -59,17 +64,22 @@ func (w *writer) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := listener{http.NewServeMux()}
+	var cached cache.Options
+	reservation.CacheOptions(&cached)
 	mgr, err := manager.New(w.Config(), manager.Options{
-		Scheme: scheme, Logger: testr.New(t), WebhookServer: l, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Logger: testr.New(t), Cache: cached, WebhookServer: l, Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	service.Register(mgr, service.Options{Metrics: metrics})
 	policy.Register(mgr, policy.Options{Metrics: metrics})
-	webhook.Register(mgr, webhook.Options{Own: "vicinity-system", Metrics: metrics})
-
 	ctx, stop := context.WithCancel(t.Context())
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	webhook.Register(mgr, webhook.Options{Worlds: ledger, Own: "vicinity-system", Metrics: metrics})
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	server := httptest.NewTLSServer(l.mux)
@@ -107,6 +117,14 @@ func (w *writer) serve(t *testing.T) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
+	if err := kube.Wait(waiting, "what budgets are about", func(context.Context) (string, error) {
+		if err := ledger.Synced(nil); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for resource, bad := range map[string]string{
 		"services":                  web("probe", `vicinity.dev/topology-keys: "*,x"`, ""),
 		"routingpolicies":           routingPolicy("probe", `{capacity: {type: Expression, expression: "zone"}}`),
@@ -130,6 +148,31 @@ func web(name, annotations, spec string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, annotations: {%s}}, spec: {ports: [{port: 80}], selector: {app: web}%s}}", name, annotations, spec)
 }
 
+// prepareCluster has the nodes in racks, and a Deployment that a budget can be about.
+func (w *writer) prepareCluster(t *testing.T) {
+	t.Helper()
+	nodes, err := w.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) == 0 {
+		t.Fatalf("%d nodes, %v", len(nodes.Items), err)
+	}
+	for i := range nodes.Items {
+		patch := []byte(`{"metadata": {"labels": {"example.com/rack": "r1"}}}`)
+		if _, err := w.CoreV1().Nodes().Patch(t.Context(), nodes.Items[i].Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labels := map[string]string{"app": "rolls"}
+	if _, err := w.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "rolls"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (w *writer) testWebhooks(t *testing.T) {
 	const (
 		nodePort = ", type: NodePort, externalTrafficPolicy: Local"
@@ -145,6 +188,7 @@ func (w *writer) testWebhooks(t *testing.T) {
 	if _, _, err := w.write(t.Context(), "topologydisruptionbudgets", budget("old", `{maxUnavailable: 1, selector: {matchLabels: {"-x": "no"}}}`), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	w.prepareCluster(t)
 	w.serve(t)
 	t.Run("Examples", w.testExamples)
 	for _, test := range []struct {
@@ -206,7 +250,16 @@ func (w *writer) testWebhooks(t *testing.T) {
 		},
 		{
 			name: "a budget for everything", resource: "topologydisruptionbudgets", object: budget("new", `{maxUnavailable: 0, selector: {}, settleTime: 1m}`),
-			warnings: []string{"spec.selector is empty", "spec.settleTime has no effect", "spec.maxUnavailable is 0"},
+			warnings: []string{"spec.selector is empty", "spec.settleTime has no effect", "spec.maxUnavailable is 0", "Deployment/rolls deletes pods"},
+		},
+		{
+			name: "a budget for no node", resource: "topologydisruptionbudgets",
+			object:   budget("new", `{maxUnavailable: 1, selector: {matchLabels: {app: web}}, nodeSelectorTerm: {matchExpressions: [{key: example.com/hall, operator: Exists}]}}`),
+			warnings: []string{"spec.nodeSelectorTerm matches none of the "},
+		},
+		{
+			name: "a budget that a rollout does not ask", resource: "topologydisruptionbudgets", object: budget("new", `{maxUnavailable: 1, selector: {matchLabels: {app: rolls}}}`),
+			warnings: []string{"Deployment/rolls deletes pods without asking the budget when its template changes"},
 		},
 		{name: "a budget from before", resource: "topologydisruptionbudgets", object: budget("old", `{maxUnavailable: 2, selector: {matchLabels: {"-x": "no"}}}`)},
 	} {
