@@ -18,8 +18,11 @@ const root = "../.."
 // program is how the documentation calls the program that "make build" builds.
 const program = "bin/vicinity "
 
-// cluster stands in for what kubectl prints of a cluster.
-const cluster = root + "/internal/cli/testdata/plan/cluster.yaml"
+// cluster stands in for what kubectl prints of a cluster, and budgets for its budgets.
+const (
+	cluster = root + "/internal/cli/testdata/plan/cluster.yaml"
+	budgets = root + "/internal/convert/testdata/pdb.yaml"
+)
 
 // example is a command that a document shows in a block of shell commands.
 type example struct {
@@ -32,9 +35,13 @@ func TestCommands(t *testing.T) {
 	if len(examples) < 5 {
 		t.Fatalf("found %d commands in the documents; are the blocks still marked ```sh?", len(examples))
 	}
-	manifests, err := os.ReadFile(cluster)
-	if err != nil {
-		t.Fatal(err)
+	printed := map[bool]string{}
+	for ofBudgets, file := range map[bool]string{false: cluster, true: budgets} {
+		manifests, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed[ofBudgets] = string(manifests)
 	}
 	for _, e := range examples {
 		t.Run(e.document+"/"+e.command, func(t *testing.T) {
@@ -48,7 +55,7 @@ func TestCommands(t *testing.T) {
 			stdin := strings.NewReader("")
 			switch {
 			case strings.HasPrefix(source, "kubectl get "):
-				stdin = strings.NewReader(string(manifests))
+				stdin = strings.NewReader(printed[strings.Contains(command, " convert ")])
 			case source != "":
 				t.Fatalf("nothing is known to stand in for %q", source)
 			}
