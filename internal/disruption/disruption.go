@@ -8,8 +8,9 @@
 // if each decider
 //
 //   - decides by a State whose reservations are those of the stored budget,
-//   - has seen the pods at least as new as the version that the budget names, since the
-//     reservations of pods that had gone by then are not listed any more,
+//   - has seen the pods, all at one moment, at least as new as the version that the budget
+//     names, since the reservations of pods that had gone by then are not listed any more; and
+//     as new as the pod that it decides about,
 //   - stores what Decide says to reserve before it answers, with a write that fails if
 //     the stored budget changed meanwhile,
 //   - raises the version that the budget names, with the same write, to that of the pods it
@@ -18,7 +19,9 @@
 //   - gives up no reservation but its own, and that only while no other request for the same
 //     pod was admitted by it (Reservation.Holder),
 //   - admits no eviction that takes longer than EvictionTime, by a clock that is less than
-//     ClockSkew off those of the others.
+//     ClockSkew off those of the others,
+//   - takes a reservation that has expired for over only after a live read of its pod: what it
+//     has seen of the pods may be older than the eviction.
 //
 // Pods that go down by themselves are counted as soon as they are seen.
 package disruption

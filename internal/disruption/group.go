@@ -13,7 +13,10 @@ type group struct {
 
 	expected int
 	missing  int // those of the expected that have no place
-	anywhere int // those of the missing that may be of any domain
+	// elsewhere is how many are missing besides if pods that are terminating have been replaced
+	// already. They count in domains, and not in all of these together.
+	elsewhere int
+	anywhere  int // those of missing and elsewhere that may be of any domain
 	// unknown is how many of them may be of domains that do not count as disturbed.
 	unknown int
 
@@ -52,12 +55,14 @@ type census struct {
 	byUnit int
 	// bound are pods without a place, by the only domain where they can be.
 	bound []int
-	units map[*unit]bool
+	// ending are pods of owners that are terminating, by domain. Units are not among them.
+	ending []int
+	units  map[*unit]bool
 }
 
 func (t *Tally) count(name string) *group {
 	g := &group{name: name, domains: make([]domain, len(t.domains))}
-	c := census{bound: make([]int, len(t.domains)), units: map[*unit]bool{}}
+	c := census{bound: make([]int, len(t.domains)), ending: make([]int, len(t.domains)), units: map[*unit]bool{}}
 	for _, i := range t.byGroup[name] {
 		t.countPod(g, &c, i)
 	}
@@ -83,7 +88,8 @@ func (t *Tally) count(name string) *group {
 	}
 	g.expected = max(0, size+g.missing-surplus)
 	g.forgive(surplus)
-	g.attribute(c.bound, t.wasDisturbed(name), ofAnyGroup)
+	g.suspect(c.ending, c.expected-c.placed-c.byUnit)
+	g.attribute(&c, t.wasDisturbed(name), ofAnyGroup)
 	g.sum()
 	g.limit(&t.state.Budget)
 	return g
@@ -110,8 +116,12 @@ func (t *Tally) countPod(g *group, c *census, i int32) {
 		return
 	}
 	c.placed++
-	if owner < 0 || t.state.Owners[owner].ManyGroups || t.state.Owners[owner].Group != p.Group {
+	asIs := owner < 0 || t.state.Owners[owner].ManyGroups || t.state.Owners[owner].Group != p.Group
+	switch {
+	case asIs:
 		c.expected++
+	case p.Terminating && p.Unit == "":
+		c.ending[t.places[i]]++
 	}
 	d := &g.domains[t.places[i]]
 	r, reserved := t.reserved[p.UID]
@@ -192,17 +202,30 @@ func (t *Tally) wasDisturbed(group string) []bool {
 	return was
 }
 
+// suspect finds how many pods may be missing elsewhere though there are as many as expected:
+// where more are than a domain's share, those that are terminating may have been replaced
+// already. lacking is how many pods there are too few, those included; it may be negative.
+func (g *group) suspect(ending []int, lacking int) {
+	domains, replaced := len(g.domains), 0
+	for i := range g.domains {
+		excess := domains*g.domains[i].size - g.expected
+		replaced += max(0, min(ending[i], (excess+domains-1)/domains))
+		lacking += ending[i]
+	}
+	g.elsewhere = max(0, min(replaced, lacking-g.missing))
+}
+
 // attribute finds the domains that the missing pods are of. A domain that has its share of
 // the expected pods but for a fraction may be complete, so that the pods which are left
 // then may be of any domain: it is one that was disturbed before and has less than its
 // share, and a domain that is not known if there is none. A missing pod of an unknown group
 // is missing in each group, of any domain.
-func (g *group) attribute(bound []int, was []bool, ofAnyGroup int) {
-	domains, left := len(g.domains), g.missing
+func (g *group) attribute(c *census, was []bool, ofAnyGroup int) {
+	domains, left := len(g.domains), g.missing+g.elsewhere
 	deficits := make([]int, domains) // times the number of domains, so that they are whole
 	for i := range g.domains {
 		d := &g.domains[i]
-		d.missing = min(left, bound[i])
+		d.missing = min(left, c.bound[i])
 		left -= d.missing
 		deficits[i] = g.expected - domains*(d.size+d.missing)
 	}
@@ -219,7 +242,7 @@ func (g *group) attribute(bound []int, was []bool, ofAnyGroup int) {
 	for i := range g.domains {
 		d := &g.domains[i]
 		d.down += d.missing
-		lacks := g.anywhere > 0 && was[i] && deficits[i] > 0
+		lacks := g.anywhere > 0 && was[i] && deficits[i]+domains*c.ending[i] > 0
 		if lacks {
 			g.unknown = 0
 		}
@@ -258,7 +281,7 @@ func (g *group) forgive(surplus int) {
 }
 
 func (g *group) sum() {
-	g.down = g.anywhere
+	g.down = g.anywhere - g.elsewhere
 	for i := range g.domains {
 		d := &g.domains[i]
 		g.healthy += d.healthy

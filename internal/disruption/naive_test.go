@@ -154,6 +154,19 @@ func (n naive) count(group string) counts {
 	c.expected = max(0, len(n.members(group))+c.missing-surplus)
 
 	d := len(names)
+	ends := map[string]int{}
+	lacking, replaced := asked-len(inGroup)-byUnit, 0
+	for _, p := range inGroup {
+		if p.Terminating && p.Unit == "" && !asIs(p) {
+			ends[p.Domain]++
+			lacking++
+			// The first of them that are over the share.
+			if d*size[p.Domain]-c.expected > d*(ends[p.Domain]-1) {
+				replaced++
+			}
+		}
+	}
+	elsewhere := max(0, min(replaced, lacking-c.missing))
 	for ; surplus > 0; surplus-- {
 		best, excess := "", 0
 		for _, name := range names {
@@ -168,7 +181,7 @@ func (n naive) count(group string) counts {
 		c.domains[best].Surplus++
 		c.domains[best].Down--
 	}
-	left := c.missing
+	left := c.missing + elsewhere
 	for _, name := range names {
 		for _, p := range unplaced {
 			if p.Unit == "" && p.Domain != "" && p.Domain == name && left > 0 {
@@ -198,7 +211,7 @@ func (n naive) count(group string) counts {
 	}
 	c.anywhere = left + ofAny
 	c.unknown = c.anywhere
-	c.down = c.anywhere
+	c.down = c.anywhere - elsewhere
 	for _, name := range names {
 		m := c.domains[name]
 		m.Down += m.Missing
@@ -206,7 +219,7 @@ func (n naive) count(group string) counts {
 		c.down += m.Down
 		c.healthy += m.Healthy
 		m.Disturbed = m.Missing > 0
-		if c.anywhere > 0 && was(name) && deficit(name) > 0 {
+		if c.anywhere > 0 && was(name) && deficit(name)+d*ends[name] > 0 {
 			m.Disturbed, c.unknown = true, 0
 		}
 		for _, p := range inGroup {

@@ -1,0 +1,825 @@
+package disruption
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// flaw is a rule of the package comment that the deciders of a model break.
+type flaw string
+
+const (
+	none           flaw = ""
+	noBarrier      flaw = "pods are read as old as they come"
+	inMemory       flaw = "reservations are kept in memory only"
+	blindWrites    flaw = "writes overwrite what others wrote"
+	mixedViews     flaw = "a pod is added to older ones as it was read live"
+	unseenPods     flaw = "a reservation does not raise the version to that of its pod"
+	undoOfOthers   flaw = "reservations of others are given up"
+	takenOver      flaw = "a reservation belongs to the last request that was admitted by it"
+	untilExpiry    flaw = "a retry is admitted until the reservation expires"
+	neverRead      flaw = "a reservation that has expired is dropped without a look at its pod"
+	shortTime      flaw = "reservations last no longer than an eviction"
+	answerThenSave flaw = "the answer goes out before the write"
+)
+
+// model is a cluster with the deciders of evictions, each of whose steps may happen at any
+// time: they read pods and budgets that are old, decide, write, answer, and crash between any
+// two of these.
+type model struct {
+	choose func(n int) int // a number below n
+	flaw   flaw
+	log    []event
+
+	now       time.Time
+	perDomain int
+	// pinned pods come back in the domain where they were. Else only totals are kept: a pod
+	// of another domain that is not ready yet is not down through an eviction there.
+	pinned bool
+	// eager replacements are made while the old pod still ends.
+	eager bool
+
+	slots     []slot // each is a replica
+	pods      [][]modelPod
+	budgets   []*modelBudget
+	deciders  []*decider
+	requests  []*request
+	evictions []*eviction
+	made      int // pods and requests, for their names
+	commits   int
+	admitted  map[Rule]int
+	denied    map[Rule]int
+}
+
+// slot is a replica: its pods come one after the other.
+type slot struct{ home string }
+
+type modelPod struct {
+	Pod
+	slot    int
+	version int
+}
+
+type modelBudget struct {
+	versions []storedBudget // the last is current
+	// since is by which commit a reservation was made.
+	since map[string]int
+}
+
+type storedBudget struct {
+	limits       Budget
+	reservations []Reservation
+	podsObserved int
+	disturbed    []DomainKey
+}
+
+func (b *modelBudget) current() *storedBudget { return &b.versions[len(b.versions)-1] }
+
+type decider struct {
+	name    string
+	skew    time.Duration
+	view    int   // version of pods
+	seen    []int // versions of budgets
+	writing []*write
+	memory  [][]Reservation
+}
+
+// write is a decision about some requests that is not stored yet.
+type write struct {
+	base     int
+	next     storedBudget
+	changed  bool
+	decided  []decided
+	answered bool
+}
+
+type decided struct {
+	r        *request
+	d        Decision
+	reserved Reservation
+}
+
+// request is an eviction that is being decided.
+type request struct {
+	id      string
+	pod     modelPod // as it was read live
+	by      *decider
+	started time.Time
+	budget  int // that has to decide next
+	held    []Reservation
+	undoing bool
+	commits []int
+	limits  []*Budget // that admitted it as a healthy pod
+}
+
+// eviction is one that was admitted and is or may be carried out.
+type eviction struct {
+	pod      modelPod
+	deadline time.Time
+	done     bool
+	commits  []int
+	limits   []*Budget
+}
+
+func newModel(choose func(n int) int, f flaw) *model {
+	m := &model{
+		choose: choose, flaw: f, now: start, perDomain: 2 + choose(2), pinned: choose(4) > 0, eager: choose(2) == 0,
+		admitted: map[Rule]int{}, denied: map[Rule]int{}, pods: [][]modelPod{nil},
+	}
+	for _, home := range []string{"a", "b", "c"} {
+		for range m.perDomain {
+			m.slots = append(m.slots, slot{home: home})
+		}
+	}
+	var pods []modelPod
+	for i := range m.slots {
+		p := m.newPod(i)
+		p.Place, p.Domain, p.Pending, p.Ready, p.ReadySince = Covered, m.slots[i].home, false, true, start.Add(-time.Hour)
+		pods = append(pods, p)
+	}
+	m.commitPods(pods)
+	for i := range 1 + choose(2) {
+		m.budgets = append(m.budgets, &modelBudget{versions: []storedBudget{{limits: m.drawLimits(i)}}, since: map[string]int{}})
+	}
+	for i := range 2 + choose(2) {
+		d := &decider{name: fmt.Sprintf("decider %d", i), skew: time.Duration(choose(3)-1) * ClockSkew / 2}
+		d.seen, d.writing, d.memory = make([]int, len(m.budgets)), make([]*write, len(m.budgets)), make([][]Reservation, len(m.budgets))
+		d.view = m.version()
+		m.deciders = append(m.deciders, d)
+	}
+	return m
+}
+
+func (m *model) drawLimits(budget int) Budget {
+	b := Budget{Name: fmt.Sprintf("shop/%d", budget)}
+	most := 1
+	if m.choose(3) == 0 {
+		most = 1 + m.choose(m.perDomain)
+	}
+	if m.choose(2) == 0 {
+		b.MaxUnavailable = number(most)
+	} else {
+		b.MinAvailable = number(m.perDomain - most)
+	}
+	if m.choose(3) == 0 || !m.pinned {
+		b.MaxTotal = number(1 + m.choose(2))
+	}
+	if m.choose(3) == 0 {
+		b.MaxDomains = limit(1 + m.choose(2))
+	}
+	b.Settle = time.Duration(m.choose(2)) * 20 * time.Second
+	return b
+}
+
+// event is something that happened, as a format and its arguments: few runs are read.
+type event struct {
+	at     time.Time
+	format string
+	args   []any
+}
+
+func (m *model) say(format string, args ...any) {
+	m.log = append(m.log, event{m.now, format, args})
+}
+
+func (m *model) text() string {
+	var text strings.Builder
+	for _, e := range m.log {
+		fmt.Fprintf(&text, "%s %s\n", e.at.Format(time.TimeOnly), fmt.Sprintf(e.format, e.args...))
+	}
+	return text.String()
+}
+
+// version is that of the pods now, and truth are they.
+func (m *model) version() int      { return len(m.pods) - 1 }
+func (m *model) truth() []modelPod { return m.pods[m.version()] }
+
+// commitPods has pods with a new version.
+func (m *model) commitPods(pods []modelPod) {
+	slices.SortFunc(pods, func(a, b modelPod) int { return cmp.Compare(a.Name, b.Name) })
+	m.pods = append(m.pods, pods)
+	for i := range pods {
+		if pods[i].version == 0 {
+			pods[i].version = m.version()
+		}
+	}
+}
+
+func (m *model) newPod(slot int) modelPod {
+	m.made++
+	name := fmt.Sprintf("web-%d-%03d", slot, m.made)
+	return modelPod{Pod: Pod{UID: name, Name: name, Owner: "web", Pending: true}, slot: slot}
+}
+
+// change changes a pod, or removes it if the change says so.
+func (m *model) change(uid string, change func(p *modelPod) (keep bool)) {
+	pods := slices.Clone(m.truth())
+	for i := range pods {
+		if pods[i].UID == uid {
+			pods[i].version = 0
+			if !change(&pods[i]) {
+				pods = slices.Delete(pods, i, i+1)
+			}
+			break
+		}
+	}
+	m.commitPods(pods)
+}
+
+// step does one of the things that can happen now.
+func (m *model) step() {
+	type action struct {
+		weight int
+		do     func()
+	}
+	var actions []action
+	can := func(weight int, do func()) { actions = append(actions, action{weight, do}) }
+
+	can(2, func() { m.now = m.now.Add(time.Duration(m.choose(30)) * time.Second) })
+	for _, p := range m.truth() {
+		m.podActions(p, can)
+	}
+	for i := range m.slots {
+		if m.lacksPod(i) {
+			can(2, func() { m.commitPods(append(slices.Clone(m.truth()), m.newPod(i))) })
+		}
+	}
+	if len(m.requests) < 6 {
+		can(8, m.request)
+	}
+	for _, e := range m.evictions {
+		if !e.done {
+			can(3, func() { m.evict(e) })
+		}
+	}
+	for _, d := range m.deciders {
+		if d.view < m.version() {
+			can(2, func() { d.view += 1 + m.choose(m.version()-d.view) })
+		}
+		can(1, func() { m.crash(d) })
+		for b := range m.budgets {
+			if last := len(m.budgets[b].versions) - 1; d.seen[b] < last {
+				can(1, func() { d.seen[b] += 1 + m.choose(last-d.seen[b]) })
+			}
+			if d.writing[b] == nil {
+				can(4, func() { m.decide(d, b) })
+			} else {
+				can(4, func() { m.store(d, b) })
+			}
+		}
+	}
+	for _, r := range m.requests {
+		if r.undoing {
+			can(3, func() { m.undo(r) })
+		}
+	}
+	if m.choose(40) == 0 {
+		b := m.choose(len(m.budgets))
+		next := *m.budgets[b].current()
+		next.limits = m.drawLimits(b)
+		m.budgets[b].versions = append(m.budgets[b].versions, next)
+		m.say("budget %d is edited", b)
+	}
+
+	total := 0
+	for _, a := range actions {
+		total += a.weight
+	}
+	at := m.choose(total)
+	for _, a := range actions {
+		if at -= a.weight; at < 0 {
+			a.do()
+			return
+		}
+	}
+}
+
+// podActions are what can happen to a pod by itself.
+func (m *model) podActions(p modelPod, can func(weight int, do func())) {
+	set := func(weight int, what string, change func(p *modelPod)) {
+		can(weight, func() {
+			m.change(p.UID, func(p *modelPod) bool { change(p); return true })
+			m.say("%s %s", p.Name, what)
+		})
+	}
+	switch {
+	case p.Terminating:
+		can(3, func() {
+			m.change(p.UID, func(*modelPod) bool { return false })
+			m.say("%s is gone", p.Name)
+		})
+	case p.Place == Unplaced:
+		set(3, "is scheduled", func(p *modelPod) {
+			p.Place, p.Domain = Covered, m.slots[p.slot].home
+			if !m.pinned {
+				p.Domain = m.slots[m.choose(len(m.slots))].home
+			}
+		})
+	case p.Pending:
+		set(3, "runs", func(p *modelPod) { p.Pending = false })
+	case !p.Ready:
+		set(3, "is ready", func(p *modelPod) { p.Ready, p.ReadySince = true, m.now })
+	case m.choose(20) == 0:
+		set(1, "is not ready", func(p *modelPod) { p.Ready = false })
+	}
+}
+
+// lacksPod reports whether a controller makes a pod for a slot.
+func (m *model) lacksPod(slot int) bool {
+	return !slices.ContainsFunc(m.truth(), func(p modelPod) bool { return p.slot == slot && !(m.eager && p.Terminating) })
+}
+
+// request has an eviction asked for, which reads the pod.
+func (m *model) request() {
+	pods := m.truth()
+	if len(pods) == 0 {
+		return
+	}
+	pod := pods[m.choose(len(pods))]
+	if len(m.requests) > 0 && m.choose(2) == 0 { // two evict the same pod, or one tries again
+		same := m.requests[m.choose(len(m.requests))].pod.UID
+		if at := slices.IndexFunc(pods, func(p modelPod) bool { return p.UID == same }); at >= 0 {
+			pod = pods[at]
+		}
+	}
+	m.requestTo(m.deciders[m.choose(len(m.deciders))], pod)
+}
+
+func (m *model) requestTo(d *decider, pod modelPod) *request {
+	m.made++
+	r := &request{
+		id: fmt.Sprintf("request %d", m.made), pod: pod, by: d, started: m.now,
+		commits: make([]int, len(m.budgets)), limits: make([]*Budget, len(m.budgets)), held: make([]Reservation, len(m.budgets)),
+	}
+	m.requests = append(m.requests, r)
+	m.say("%s to evict %s goes to %s", r.id, r.pod.Name, r.by.name)
+	return r
+}
+
+// state is what a decider knows of a budget.
+func (m *model) state(d *decider, b int, stored *storedBudget, requests []*request) *State {
+	s := &State{
+		Budget: stored.limits, Domains: []string{"a", "b", "c"}, Owners: []Owner{{ID: "web", Replicas: len(m.slots)}},
+		Reservations: stored.reservations, Disturbed: stored.disturbed,
+	}
+	if m.flaw == inMemory {
+		s.Reservations = d.memory[b]
+	}
+	pods := slices.Clone(m.pods[d.view])
+	for _, r := range requests {
+		if !m.hasSeen(d, r.pod) {
+			pods = append(pods, r.pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b modelPod) int { return cmp.Compare(a.Name, b.Name) })
+	for _, p := range pods {
+		s.Pods = append(s.Pods, p.Pod)
+	}
+	return s
+}
+
+// decide has a decider decide about all requests that wait for a budget.
+func (m *model) decide(d *decider, b int) {
+	base := m.budgets[b].versions[d.seen[b]]
+	if d.view < base.podsObserved && m.flaw != noBarrier {
+		return
+	}
+	var waiting []*request
+	for _, r := range m.requests {
+		if r.by == d && r.budget == b && !r.undoing && (m.hasSeen(d, r.pod) || m.flaw == mixedViews) {
+			waiting = append(waiting, r)
+		}
+	}
+	s, clock := m.state(d, b, &base, waiting), m.now.Add(d.skew)
+	s.Reservations = m.confirm(s, clock)
+	kept, gone := Release(s, clock)
+	w := &write{base: d.seen[b], next: base, changed: len(kept) != len(s.Reservations)}
+	s.Reservations = kept
+	if len(gone) > 0 {
+		w.next.podsObserved = max(w.next.podsObserved, d.view)
+	}
+	tally := NewTally(s, clock)
+	for _, r := range waiting {
+		done := decided{r: r, d: tally.Decide(r.pod.UID)}
+		if m.flaw == untilExpiry && done.d.Rule == RuleExpiring {
+			done.d.Rule, done.d.Allowed, done.d.Reserve = RuleReserved, true, true
+		}
+		if done.d.Reserve {
+			reserved, changed := tally.Reserve(r.pod.UID, r.id)
+			if m.flaw == shortTime {
+				reserved.Expires = clock.Add(EvictionTime / 2)
+			}
+			done.reserved = reserved
+			if m.flaw == takenOver {
+				reserved.Holder, changed = r.id, true
+			}
+			if changed {
+				kept, w.changed = stored(kept, reserved), true
+				if m.flaw != unseenPods {
+					w.next.podsObserved = max(w.next.podsObserved, m.versionOf(r.pod, d))
+				}
+			}
+		}
+		w.decided = append(w.decided, done)
+	}
+	w.next.reservations = kept
+	w.next.disturbed = nil
+	for _, measured := range tally.Measures().Domains {
+		if measured.Disturbed {
+			w.next.disturbed = append(w.next.disturbed, DomainKey{Domain: measured.Domain})
+		}
+	}
+	if m.flaw == inMemory {
+		d.memory[b], w.next.reservations = kept, nil
+	}
+	if m.flaw == answerThenSave {
+		m.settle(b, w, m.commits)
+		w.answered = true
+	}
+	d.writing[b] = w
+}
+
+// confirm reads the pods live whose reservations have expired, as far as they seem to be there.
+// Those that are not have a second more.
+func (m *model) confirm(s *State, clock time.Time) []Reservation {
+	confirmed := slices.Clone(s.Reservations)
+	for i := range confirmed {
+		r := &confirmed[i]
+		isThere := func(p modelPod) bool { return p.UID == r.UID && !p.Terminating }
+		if !r.isActive(clock) && m.flaw != neverRead && !slices.ContainsFunc(m.truth(), isThere) {
+			r.Expires = clock.Add(time.Second)
+		}
+	}
+	return confirmed
+}
+
+// hasSeen reports whether a decider knows what became of a pod by a time when it was there.
+func (m *model) hasSeen(d *decider, pod modelPod) bool {
+	return d.view >= pod.version || slices.ContainsFunc(m.pods[d.view], func(p modelPod) bool { return p.UID == pod.UID })
+}
+
+// versionOf is that of a pod as a decider has seen it.
+func (m *model) versionOf(pod modelPod, d *decider) int {
+	for _, p := range m.pods[d.view] {
+		if p.UID == pod.UID {
+			return p.version
+		}
+	}
+	return pod.version
+}
+
+// store writes what was decided about a budget, unless another has written meanwhile, and
+// answers. The decider may crash after the write, or not learn that it succeeded.
+func (m *model) store(d *decider, b int) {
+	w, budget := d.writing[b], m.budgets[b]
+	d.writing[b] = nil
+	last := len(budget.versions) - 1
+	if w.base != last && m.flaw != blindWrites {
+		d.seen[b] = last
+		return
+	}
+	if w.changed || !slices.Equal(w.next.disturbed, budget.current().disturbed) {
+		w.next.limits = budget.current().limits
+		budget.versions = append(budget.versions, w.next)
+		d.seen[b] = len(budget.versions) - 1
+		m.commits++
+		for _, done := range w.decided {
+			if done.d.Rule != RuleReserved && done.d.Reserve {
+				budget.since[done.reserved.UID] = m.commits
+			}
+		}
+	}
+	switch m.choose(10) {
+	case 0:
+		m.crash(d)
+		return
+	case 1:
+		return
+	}
+	if !w.answered {
+		m.settle(b, w, m.commits)
+	}
+}
+
+// settle has the requests of a write go on, or be denied.
+func (m *model) settle(b int, w *write, commit int) {
+	for _, done := range w.decided {
+		r := done.r
+		if !slices.Contains(m.requests, r) {
+			continue
+		}
+		m.say("%s at budget %d: %s", r.id, b, string(done.d.Rule))
+		if !done.d.Allowed {
+			m.denied[done.d.Rule]++
+			r.undoing = true
+			continue
+		}
+		r.held[b] = done.reserved
+		if since, found := m.budgets[b].since[r.pod.UID]; found && m.flaw != answerThenSave {
+			r.commits[b] = since
+		} else {
+			r.commits[b] = commit
+		}
+		if done.d.Rule == RuleWithin {
+			limits := w.next.limits
+			r.limits[b] = &limits
+		}
+		m.admitted[done.d.Rule]++
+		if r.budget++; r.budget == len(m.budgets) {
+			m.answer(r)
+		}
+	}
+}
+
+// answer admits an eviction, unless the answer is lost.
+func (m *model) answer(r *request) {
+	m.drop(r)
+	if m.choose(8) == 0 {
+		return
+	}
+	m.say("%s is admitted", r.id)
+	m.evictions = append(m.evictions, &eviction{pod: r.pod, deadline: r.started.Add(EvictionTime), commits: r.commits, limits: r.limits})
+}
+
+func (m *model) drop(r *request) {
+	m.requests = slices.DeleteFunc(m.requests, func(other *request) bool { return other == r })
+}
+
+// undo gives up a reservation that a request made before it was denied.
+func (m *model) undo(r *request) {
+	for b := range m.budgets {
+		held := r.held[b]
+		if held.UID == "" {
+			continue
+		}
+		r.held[b] = Reservation{}
+		budget := m.budgets[b]
+		next := *budget.current()
+		next.reservations = slices.DeleteFunc(slices.Clone(next.reservations), func(stored Reservation) bool {
+			return stored.UID == held.UID && (stored.Holder == r.id || m.flaw == undoOfOthers)
+		})
+		if len(next.reservations) != len(budget.current().reservations) {
+			budget.versions = append(budget.versions, next)
+			m.say("%s gives up its reservation of budget %d", r.id, b)
+		}
+		return
+	}
+	m.drop(r)
+}
+
+// crash loses all that a decider was about to do and has in memory, but for caches.
+func (m *model) crash(d *decider) {
+	for b := range m.budgets {
+		d.writing[b], d.memory[b] = nil, nil
+	}
+	m.requests = slices.DeleteFunc(m.requests, func(r *request) bool { return r.by == d })
+}
+
+// evict carries an eviction out, or something else prevents it.
+func (m *model) evict(e *eviction) {
+	e.done = true
+	at := slices.IndexFunc(m.truth(), func(p modelPod) bool { return p.UID == e.pod.UID })
+	if m.now.After(e.deadline) || at < 0 || m.choose(8) == 0 {
+		e.deadline = time.Time{}
+		return
+	}
+	m.change(e.pod.UID, func(p *modelPod) bool { p.Terminating = true; return true })
+	m.say("%s is evicted", e.pod.Name)
+}
+
+// isOutstanding reports whether the pod of an eviction is down through it, or may still be.
+func (m *model) isOutstanding(e *eviction) bool {
+	if !e.done {
+		return !m.now.After(e.deadline) && slices.ContainsFunc(m.truth(), func(p modelPod) bool { return p.UID == e.pod.UID && !p.Terminating })
+	}
+	return !e.deadline.IsZero() && !slices.ContainsFunc(m.truth(), func(p modelPod) bool {
+		return p.slot == e.pod.slot && p.UID != e.pod.UID && p.Ready && !p.Terminating
+	})
+}
+
+// violation says which eviction should not have been admitted, by what became of all of them:
+// those that were committed before it and are still outstanding were so then.
+func (m *model) violation() string {
+	m.evictions = slices.DeleteFunc(m.evictions, func(e *eviction) bool { return !m.isOutstanding(e) })
+	for b := range m.budgets {
+		for _, e := range m.evictions {
+			if e.limits[b] == nil {
+				continue
+			}
+			slotsDown := map[int]bool{}
+			for _, other := range m.evictions {
+				if other.commits[b] <= e.commits[b] {
+					slotsDown[other.pod.slot] = true
+				}
+			}
+			if over := m.exceeded(e.limits[b], slices.Sorted(maps.Keys(slotsDown)), m.slots[e.pod.slot].home); over != "" {
+				return fmt.Sprintf("the eviction of %s was admitted by budget %d: %s", e.pod.Name, b, over)
+			}
+		}
+	}
+	return ""
+}
+
+func (m *model) exceeded(b *Budget, slotsDown []int, home string) string {
+	if b.MaxTotal != nil && len(slotsDown) > b.MaxTotal.Value {
+		return fmt.Sprintf("%d are down in all, and at most %d may be", len(slotsDown), b.MaxTotal.Value)
+	}
+	if !m.pinned {
+		return ""
+	}
+	down, domains := 0, map[string]bool{}
+	for _, s := range slotsDown {
+		domains[m.slots[s].home] = true
+		if m.slots[s].home == home {
+			down++
+		}
+	}
+	if b.MaxUnavailable != nil && down > b.MaxUnavailable.Value {
+		return fmt.Sprintf("%d are down in domain %s, and at most %d may be", down, home, b.MaxUnavailable.Value)
+	}
+	if b.MinAvailable != nil && m.perDomain-down < b.MinAvailable.Value {
+		return fmt.Sprintf("%d are down in domain %s, and %d have to be healthy", down, home, b.MinAvailable.Value)
+	}
+	if b.MaxDomains != nil && len(domains) > *b.MaxDomains {
+		return fmt.Sprintf("%d domains are disturbed, and at most %d may be", len(domains), *b.MaxDomains)
+	}
+	return ""
+}
+
+// run takes steps until something is wrong.
+func (m *model) run(steps int) string {
+	for range steps {
+		m.step()
+		if wrong := m.violation(); wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+func TestNoInterleavingAdmitsMoreThanTheBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, none)
+		if wrong := m.run(400); wrong != "" {
+			t.Fatalf("%s\n%s", wrong, m.text())
+		}
+	})
+}
+
+// A model that breaks a rule of the package comment must go wrong, or the model shows nothing.
+// Of some rules that takes more coincidences than are found in a short time; these are told.
+func TestEachRuleOfDecidersIsNeeded(t *testing.T) {
+	for _, f := range []flaw{noBarrier, inMemory, blindWrites, untilExpiry, shortTime, answerThenSave} {
+		t.Run(string(f), func(t *testing.T) {
+			for seed := range uint64(5000) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				if wrong := newModel(r.IntN, f).run(400); wrong != "" {
+					return
+				}
+			}
+			t.Error("no counterexample")
+		})
+	}
+	for _, test := range []struct {
+		flaw  flaw
+		story func(m *model)
+	}{
+		{mixedViews, func(m *model) {
+			m.eager = true
+			m.admit("web-0-001", 0)
+			m.end("web-0-001")
+			m.admit("web-6-007", 0)
+			m.see(0, 1, 2)
+			m.change("web-6-007", func(p *modelPod) bool { p.Terminating = true; return true })
+			m.commitPods(append(slices.Clone(m.truth()), m.newPod(6)))
+			replacement := m.truth()[slices.IndexFunc(m.truth(), func(p modelPod) bool { return p.slot == 6 && !p.Terminating })]
+			m.change(replacement.UID, func(p *modelPod) bool { p.Place, p.Domain = Covered, "c"; return true })
+			m.ask(replacement.UID, 2)
+			m.admit("web-1-002", 2)
+		}},
+		{unseenPods, func(m *model) {
+			m.change("web-0-001", func(*modelPod) bool { return false })
+			m.see(1)
+			m.commitPods(append(slices.Clone(m.truth()), m.newPod(0)))
+			replacement := m.truth()[slices.IndexFunc(m.truth(), func(p modelPod) bool { return p.slot == 0 })].UID
+			m.change(replacement, func(p *modelPod) bool { p.Place, p.Domain, p.Pending, p.Ready = Covered, "a", false, true; return true })
+			m.see(0, 2)
+			m.admit(replacement, 0)
+			m.decideAndStore(1, 0) // without a request: it takes the pod for one that is gone
+			m.admit("web-1-002", 2)
+		}},
+		{undoOfOthers, func(m *model) {
+			m.budgets[1].current().limits = Budget{MaxUnavailable: number(3), MaxTotal: number(1)}
+			m.change("web-8-009", func(p *modelPod) bool { p.Ready = false; return true })
+			m.see(0, 1, 2)
+			first, second := m.ask("web-0-001", 0), m.ask("web-0-001", 1)
+			m.decideAndStore(0, 0)
+			m.decideAndStore(1, 0)
+			m.decideAndStore(0, 1) // the first is denied
+			m.change("web-8-009", func(p *modelPod) bool { p.Ready = true; return true })
+			m.see(0, 1, 2)
+			m.decideAndStore(1, 1) // the second is not
+			m.undo(first)
+			m.undo(second)
+			m.budgets[1].current().limits = Budget{MaxUnavailable: number(3)}
+			m.admit("web-1-002", 2)
+		}},
+		{takenOver, func(m *model) {
+			m.admit("web-0-001", 0)
+			m.now = m.now.Add(45 * time.Second)
+			again := m.ask("web-0-001", 1)
+			m.decideAndStore(1, 0)
+			m.now = m.now.Add(10 * time.Second)
+			m.decideAndStore(1, 1) // it is denied, since the reservation ends soon
+			m.undo(again)
+			m.admit("web-1-002", 2)
+		}},
+		{neverRead, func(m *model) {
+			m.admit("web-0-001", 0)
+			m.end("web-0-001")
+			m.now = m.now.Add(ReservationTime)
+			m.admit("web-1-002", 2) // it has not seen that the other has gone
+		}},
+	} {
+		t.Run(string(test.flaw), func(t *testing.T) {
+			for _, f := range []flaw{none, test.flaw} {
+				m := newModel(func(n int) int { return n - 1 }, f)
+				m.budgets[0].current().limits = Budget{MaxUnavailable: number(1)}
+				m.budgets[1].current().limits = Budget{MaxUnavailable: number(3)}
+				test.story(m)
+				if wrong := m.violation(); (wrong != "") != (f != none) {
+					t.Errorf("with the flaw %q: %q\n%s", f, wrong, m.text())
+				}
+			}
+		})
+	}
+}
+
+// ask has the eviction of a pod asked of a decider.
+func (m *model) ask(uid string, by int) *request {
+	pod := m.truth()[slices.IndexFunc(m.truth(), func(p modelPod) bool { return p.UID == uid })]
+	return m.requestTo(m.deciders[by], pod)
+}
+
+// decideAndStore has a decider decide about a budget as it is stored now.
+func (m *model) decideAndStore(by, budget int) {
+	d := m.deciders[by]
+	d.seen[budget] = len(m.budgets[budget].versions) - 1
+	if m.decide(d, budget); d.writing[budget] != nil {
+		m.store(d, budget)
+	}
+}
+
+// admit asks a decider for the eviction of a pod, which both budgets decide about.
+func (m *model) admit(uid string, by int) {
+	m.ask(uid, by)
+	m.decideAndStore(by, 0)
+	m.decideAndStore(by, 1)
+}
+
+// end carries out the eviction that was admitted of a pod, which is gone then.
+func (m *model) end(uid string) {
+	m.evict(m.evictions[slices.IndexFunc(m.evictions, func(e *eviction) bool { return e.pod.UID == uid })])
+	m.change(uid, func(*modelPod) bool { return false })
+}
+
+// see has deciders see the pods as they are now.
+func (m *model) see(deciders ...int) {
+	for _, d := range deciders {
+		m.deciders[d].view = m.version()
+	}
+}
+
+func TestTheModelAdmitsAndDenies(t *testing.T) {
+	admitted, denied := map[Rule]int{}, map[Rule]int{}
+	for seed := range uint64(300) {
+		m := newModel(rand.New(rand.NewPCG(seed, 2)).IntN, none)
+		if wrong := m.run(400); wrong != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, wrong, m.text())
+		}
+		for rule, n := range m.admitted {
+			admitted[rule] += n
+		}
+		for rule, n := range m.denied {
+			denied[rule] += n
+		}
+	}
+	for _, rule := range []Rule{RuleWithin, RuleReserved, RuleUnhealthy, RuleGone} {
+		if admitted[rule] < 20 {
+			t.Errorf("%d are admitted by %s", admitted[rule], rule)
+		}
+	}
+	for _, rule := range []Rule{RuleDomain, RuleTotal, RuleDomains, RuleExpiring, RuleUnhealthyNo} {
+		if denied[rule] < 20 {
+			t.Errorf("%d are denied by %s", denied[rule], rule)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package disruption
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// large has 10,000 pods in 1,000 domains, some of which are down, missing or reserved.
+func large() *State {
+	s := &State{
+		Budget: Budget{MaxUnavailable: percent(50), MaxTotal: percent(20), MaxDomains: limit(500), Settle: time.Minute},
+		Owners: []Owner{replicas(10_500)},
+	}
+	for i := range 1000 {
+		s.Domains = append(s.Domains, fmt.Sprintf("node-%04d", i))
+	}
+	for i := range 10_000 {
+		name := fmt.Sprintf("web-%05d", i)
+		s.Pods = append(s.Pods, Pod{
+			UID: "uid-of-" + name, Name: name, Owner: s.Owners[0].ID, Place: Covered, Domain: s.Domains[i%1000],
+			Ready: i%1000%37 > 0, ReadySince: start.Add(-time.Hour),
+		})
+		if i%1000 == 50 {
+			s.Reservations = append(s.Reservations, Reservation{UID: "uid-of-" + name, Pod: name, Expires: start.Add(time.Minute)})
+		}
+	}
+	return s
+}
+
+func BenchmarkDecide(b *testing.B) {
+	s := large()
+	for b.Loop() {
+		if d := Decide(s, s.Pods[1].UID, start); d.Rule != RuleWithin && d.Rule != RuleDomain {
+			b.Fatal(d.Rule)
+		}
+	}
+}
+
+// BenchmarkDecide200 has a batch of 200 decisions, each with its reservation.
+func BenchmarkDecide200(b *testing.B) {
+	s := large()
+	for b.Loop() {
+		tally := NewTally(s, start)
+		for i := range 200 {
+			if uid := s.Pods[i].UID; tally.Decide(uid).Allowed {
+				tally.Reserve(uid, "holder")
+			}
+		}
+	}
+}
+
+func BenchmarkMeasure(b *testing.B) {
+	s := large()
+	for b.Loop() {
+		Measure(s, start)
+	}
+}
+
+// A batch must cost about as much as one decision, or the queue of a budget grows without end.
+func TestABatchOfDecisionsCountsOnce(t *testing.T) {
+	s := large()
+	one := testing.AllocsPerRun(3, func() { Decide(s, s.Pods[1].UID, start) })
+	batch := testing.AllocsPerRun(3, func() {
+		tally := NewTally(s, start)
+		for i := range 200 {
+			if uid := s.Pods[i].UID; tally.Decide(uid).Allowed {
+				tally.Reserve(uid, "holder")
+			}
+		}
+	})
+	if batch > 3*one+200*20 {
+		t.Errorf("200 decisions allocate %.0f times, one %.0f times", batch, one)
+	}
+}
