@@ -170,7 +170,7 @@ func (s *scene) refusal(ctx context.Context, first, second string) error {
 		!slices.ContainsFunc(got.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == policyv1.DisruptionBudgetCause }) {
 		return fmt.Errorf("a refusal has the details %+v, want a cause DisruptionBudget and no time to try again", got.Details)
 	}
-	for _, want := range []string{"held", f.Zones()[0], first} {
+	for _, want := range []string{"/held", f.Zones()[0], "held-"} {
 		if !strings.Contains(got.Message, want) {
 			return fmt.Errorf("a refusal does not name %q: %s", want, got.Message)
 		}

@@ -273,7 +273,7 @@ func (b budget) most(expected, domains int) (most int, limited bool) {
 // lacks may be missing anywhere.
 func (r *replay) down(b budget, domains []string, observed uint64, at time.Time) (down map[string]int, anywhere int) {
 	down = map[string]int{}
-	there, missing := map[string]int{}, r.Expected[b.name]
+	there, unhealthy, missing := map[string]int{}, map[string]int{}, r.Expected[b.name]
 	for uid, p := range r.pods {
 		if !r.covers(b, p) || p.finished {
 			continue
@@ -281,9 +281,18 @@ func (r *replay) down(b budget, domains []string, observed uint64, at time.Time)
 		domain := r.Domains[p.node]
 		missing--
 		there[domain]++
-		if !p.healthy() || b.reserved[uid] {
+		switch {
+		case !p.healthy():
+			unhealthy[domain]++
+			down[domain]++
+		case b.reserved[uid]:
 			down[domain]++
 		}
+	}
+	// While there are more pods than expected, such as one that ends beside the one that is to take
+	// its place, as many that are not healthy do not count, in whichever domain.
+	for domain, n := range unhealthy {
+		down[domain] -= min(n, max(0, -missing))
 	}
 	for ; missing > 0; missing-- {
 		emptiest, most := "", 0

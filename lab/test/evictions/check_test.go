@@ -105,6 +105,14 @@ func TestCheck(t *testing.T) {
 			s.reserves(0, "a2")
 		}, 1, "more than 1"},
 		{"a percentage is rounded up", budget{perDomain: &third}, func(s *story) { s.reserves(0, "a1", "a2") }, 0, ""},
+		{"a pod that ends beside the one that takes its place", perDomain, func(s *story) {
+			ending, starting := podNamed("a1"), podNamed("a4")
+			ending.terminating, starting.ready = true, false
+			s.add(event{of: pods, uid: "a1", pod: ending})
+			s.add(event{of: pods, uid: "a4", pod: starting})
+			s.reserves(len(s.events), "b1")
+			s.reserves(len(s.events), "a2", "b1")
+		}, 1, "more than 1"},
 		{"a pod that comes back in another domain", perDomain, func(s *story) {
 			s.reserves(0, "a1")
 			s.evicted("a1")
