@@ -334,7 +334,7 @@ func (m *model) podActions(p modelPod, can func(weight int, do func())) {
 
 // lacksPod reports whether a controller makes a pod for a slot.
 func (m *model) lacksPod(slot int) bool {
-	return !slices.ContainsFunc(m.truth(), func(p modelPod) bool { return p.slot == slot && !(m.eager && p.Terminating) })
+	return !slices.ContainsFunc(m.truth(), func(p modelPod) bool { return p.slot == slot && (!m.eager || !p.Terminating) })
 }
 
 // request has an eviction asked for, which reads the pod.

@@ -284,6 +284,11 @@ func TestRules(t *testing.T) {
 			"a1=Within b1=Within",
 		},
 		{
+			"a pod that ends and was replaced hides none that is missing elsewhere",
+			pods("a:RRT b:R c:RR", replicas(6)).with(one),
+			"a1=Domain b1=Domain c1=Within",
+		},
+		{
 			"surplus pods that are healthy are not spent twice",
 			pods("a:RRX b:RR", replicas(4)).with(one),
 			"a1=Domain b1=Within",
@@ -402,7 +407,7 @@ func TestRules(t *testing.T) {
 // Evictions that only retry must be told when, and those that wait for pods must not.
 func TestRetryAt(t *testing.T) {
 	settle := Budget{MaxUnavailable: number(1), MaxDomains: limit(1), Settle: time.Minute}
-	in := func(d time.Duration) time.Time { return start.Add(d) }
+	in := start.Add
 	for _, test := range []struct {
 		name  string
 		state *State

@@ -115,12 +115,6 @@ func (t *Tally) expects(owner int) int {
 	return max(0, asked-count.elsewhere, min(asked, count.covered))
 }
 
-// isReserved reports whether the eviction of a pod was admitted, and may still happen.
-func (t *Tally) isReserved(p *Pod) bool {
-	_, found := t.reserved[p.UID]
-	return found
-}
-
 // group has the numbers of a group.
 func (t *Tally) group(name string) *group {
 	g := t.groups[name]
