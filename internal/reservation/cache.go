@@ -85,14 +85,17 @@ func trimTemplate(t *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
 		ObjectMeta: metav1.ObjectMeta{Labels: t.Labels},
 		Spec:       corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup},
 	}
+	for _, constraint := range t.Spec.TopologySpreadConstraints { // which PodDisruptionBudgets can get in the way of
+		kept.Spec.TopologySpreadConstraints = append(kept.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})
+	}
 	if affinity := t.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		kept.Spec.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
 	}
 	return kept
 }
 
-// groupKinds are the kinds of groups of pods that the API server has.
-func groupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
+// GroupKinds are the kinds of groups of pods that the API server has.
+func GroupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
 	var served []client.Object
 	for _, choices := range [][]client.Object{
 		{&schedulingv1beta1.PodGroup{}, &schedulingv1alpha3.PodGroup{}},

@@ -97,7 +97,7 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world,
 		workloads = append(workloads, store)
 	}
 	w.workloads.gather = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
-	kinds, err := groupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
+	kinds, err := GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ type collector struct {
 	clock  clock.PassiveClock
 	top    int
 
-	budgets, reservations, allowed, domainAllowed, blocked *prometheus.Desc
+	budgets, allowed, domainAllowed, blocked *prometheus.Desc
 }
 
 func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
@@ -77,7 +77,6 @@ func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
 	return &collector{
 		memory: m, clock: now, top: top,
 		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets by whether evictions are checked and by what they allow.", []string{"enforced", "state"}, nil),
-		reservations:  prometheus.NewDesc("vicinity_budget_reservations", "Evictions that were admitted whose pods are still there, of all TopologyDisruptionBudgets.", nil, nil),
 		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget lets be evicted now, for those that allow the least.", one, nil),
 		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget lets be evicted now, for those that allow the least.", append(one, "group", "domain"), nil),
 		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget allowed an eviction last, for those that allow the least.", one, nil),
@@ -86,7 +85,7 @@ func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.budgets, c.reservations, c.allowed, c.domainAllowed, c.blocked} {
+	for _, d := range []*prometheus.Desc{c.budgets, c.allowed, c.domainAllowed, c.blocked} {
 		descriptions <- d
 	}
 }
@@ -98,7 +97,7 @@ func (c *collector) Collect(samples chan<- prometheus.Metric) {
 	}
 	all := c.memory.all()
 	type kind struct{ enforced, state string }
-	counts, reservations := map[kind]int{}, 0
+	counts := map[kind]int{}
 	for _, v := range all {
 		conditions := v.budget.Status.Conditions
 		enforced := "false"
@@ -106,12 +105,10 @@ func (c *collector) Collect(samples chan<- prometheus.Metric) {
 			enforced = "true"
 		}
 		counts[kind{enforced, stateOf(conditions)}]++
-		reservations += len(v.budget.Status.Reservations)
 	}
 	for k, n := range counts {
 		gauge(c.budgets, float64(n), k.enforced, k.state)
 	}
-	gauge(c.reservations, float64(reservations))
 	now := c.clock.Now()
 	for _, v := range least(all, c.top) {
 		b := v.budget

@@ -23,6 +23,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/reservation"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -43,6 +44,13 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
 		b = b.Watches(owner, r.ownerHandler())
 	}
+	groups, err := reservation.GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
+		b = b.Watches(group, r.groupHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
 	if r.options.Served {
 		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, r.webhookHandler()).
 			Watches(&admissionv1.ValidatingWebhookConfiguration{}, r.webhookHandler())
@@ -50,7 +58,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	if err := b.Complete(r); err != nil {
 		return err
 	}
-	err := builder.ControllerManagedBy(mgr).
+	err = builder.ControllerManagedBy(mgr).
 		Named("budget-namespace").
 		WatchesMetadata(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.TopologyDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(comesOrGoes())).
@@ -224,6 +232,17 @@ func (r *reconciler) ownerHandler() handler.EventHandler {
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { gather(q, e.Object) },
 	}
+}
+
+// groupHandler follows which pods can only be disrupted together.
+func (r *reconciler) groupHandler() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
+		requests, err := r.requestsOf(ctx, object.GetNamespace())
+		if err != nil {
+			return nil // the cache has not started, and will list them all
+		}
+		return requests
+	})
 }
 
 // workload is an owner of pods as a budget sees it.
