@@ -378,11 +378,9 @@ func (c *commit) undo(j *job) {
 func (c *commit) hold(j *job) {
 	expires := metav1.NewTime(c.now.Add(disruption.ReservationTime))
 	if listed, found := reservationOf(c.next, j.uid); found {
-		if listed.Holder == j.holder {
-			listed.Expires = expires
-			delete(c.unconfirmed, j.uid)
-			c.recount()
-		}
+		listed.Expires = expires
+		delete(c.unconfirmed, j.uid)
+		c.recount()
 		return
 	}
 	i := slices.IndexFunc(c.report.State.Pods, func(p disruption.Pod) bool { return p.UID == string(j.uid) && !p.Terminating && !p.Finished })

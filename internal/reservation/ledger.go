@@ -247,8 +247,8 @@ func reservationOf(budget *v1alpha1.TopologyDisruptionBudget, pod types.UID) (*v
 
 // Hold has the reservations of a pod expire later, as if they were made now, and makes those that
 // are not there, whatever the budgets allow. It is for the eviction of a pod that was admitted and
-// is handed to others, who delete the pod without asking again, and when they want. A reservation
-// of another holder stays as it is.
+// is handed to others, who delete the pod without asking again, and when they want. Who holds a
+// reservation that is there stays so.
 func (l *Ledger) Hold(ctx context.Context, pod *corev1.Pod, holder string) error {
 	current, err := l.current(ctx, pod)
 	if err != nil || current == nil {

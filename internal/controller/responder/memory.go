@@ -6,17 +6,20 @@ import (
 	"time"
 )
 
-// memory is how long to wait for what. It can be lost.
+// memory is how long to wait for what, and who holds which reservations. It can be lost: those
+// that are not known any more expire.
 type memory struct {
 	mu sync.Mutex
 	// denials are how often pods were denied, by namespace.
 	denials map[string]map[target]int
+	// holders are those of reservations that were admitted.
+	holders map[target]string
 	// renewed is when the reservations of pods were renewed.
 	renewed map[target]time.Time
 }
 
 func newMemory() *memory {
-	return &memory{denials: map[string]map[target]int{}, renewed: map[target]time.Time{}}
+	return &memory{denials: map[string]map[target]int{}, holders: map[target]string{}, renewed: map[target]time.Time{}}
 }
 
 // denied notes that a pod has to wait, and says when to try again.
@@ -54,6 +57,26 @@ func (m *memory) waiting(namespace string) []target {
 		targets = append(targets, t)
 	}
 	return targets
+}
+
+// holder is that of the reservations of a pod, if any were admitted.
+func (m *memory) holder(t target) (string, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	holder, ok := m.holders[t]
+	return holder, ok
+}
+
+func (m *memory) hasHolder(t target, holder string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holders[t] = holder
+}
+
+func (m *memory) forgetHolder(t target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.holders, t)
 }
 
 // held notes that the reservations of a pod were renewed.

@@ -11,6 +11,7 @@ import (
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,8 +25,8 @@ import (
 )
 
 const (
-	// holder is who has the reservations.
-	holder = v1alpha1.EvictionResponder
+	// askTime is how long the Ledger has for an answer.
+	askTime = 10 * time.Second
 	// heartbeatEvery is how often to report without news. Kubernetes takes the turn away from a
 	// responder that has not reported for 20 minutes.
 	heartbeatEvery = 3 * time.Minute
@@ -87,6 +88,9 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 	case giveUp:
 		return 0, r.giveUp(ctx, t)
 	}
+	if turn.eviction == nil || isFinal(turn.eviction) {
+		r.memory.forgetHolder(t)
+	}
 	return 0, nil
 }
 
@@ -113,7 +117,7 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 		// Kubernetes ends the Eviction when it sees that. If the cache is behind, it catches up.
 		return r.memory.denied(t), nil
 	}
-	answer, err := r.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder})
+	answer, err := r.admit(ctx, t, pod)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Error(err, "Cannot decide about an eviction", "pod", t.NamespacedName)
@@ -127,6 +131,24 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	}
 	log.FromContext(ctx).Info("Eviction is admitted", "pod", t.NamespacedName, "eviction", eviction.Name)
 	return 0, nil
+}
+
+// admit asks the Ledger. An attempt that is denied may be given up behind the next one, so each has
+// a holder of its own; one that was admitted is only made again.
+func (r *reconciler) admit(ctx context.Context, t target, pod *corev1.Pod) (reservation.Answer, error) {
+	holder, known := r.memory.holder(t)
+	if !known {
+		holder = v1alpha1.EvictionResponder + "/" + string(uuid.NewUUID())
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answer, err := r.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder})
+	if err == nil && answer.Allowed() {
+		r.memory.hasHolder(t, holder)
+	} else {
+		r.memory.forgetHolder(t)
+	}
+	return answer, err
 }
 
 // admitted says why a pod may be evicted.
@@ -212,6 +234,9 @@ func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1al
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	holder, _ := r.memory.holder(t)
 	if err := r.ledger.Hold(ctx, pod, holder); err != nil {
 		return 0, fmt.Errorf("holding reservations of pod %s: %w", t, err)
 	}
@@ -219,10 +244,18 @@ func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1al
 	return holdEvery, nil
 }
 
-// giveUp has the budgets forget the eviction of a pod.
+// giveUp has the budgets forget the eviction of a pod. What a controller before this one was
+// admitted to is left to expire.
 func (r *reconciler) giveUp(ctx context.Context, t target) error {
+	holder, known := r.memory.holder(t)
+	if !known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	if err := r.ledger.Undo(ctx, t.NamespacedName, t.UID, holder); err != nil {
 		return fmt.Errorf("giving reservations of pod %s up: %w", t, err)
 	}
+	r.memory.forgetHolder(t)
 	return nil
 }

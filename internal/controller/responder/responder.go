@@ -25,10 +25,10 @@
 //
 // So nothing is leaked, whatever ends where. When requests are withdrawn after another responder
 // had its turn, reservations are left to expire instead of being given up, as that responder may not
-// have seen it yet. If none had, they are given up at once: an eviction that is posted meanwhile has
-// taken them over.
+// have seen it yet. If none had, they are given up at once, unless an eviction that is posted
+// meanwhile was admitted by them, too, or a controller before this one made them: these expire.
 //
-// Nothing is kept only in memory but how long to wait. Where the API is not served nothing is
+// Nothing that matters is kept only in memory. Where the API is not served nothing is
 // watched.
 package responder
 
