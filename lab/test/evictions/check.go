@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -237,7 +238,7 @@ func (r *replay) judge(before budget, e event, made map[string]int) {
 		most, limited := b.most(expected, len(domains))
 		if over := min(made[domain], down[domain]+anywhere-most); limited && over > 0 {
 			r.OverBudget += over
-			r.example("at version %d budget %s lets %d pods of %q be down, more than %d", e.version, b.name, down[domain]+anywhere, domain, most)
+			r.example("at version %d budget %s lets %d pods of %q be down, more than %d: %s", e.version, b.name, down[domain]+anywhere, domain, most, r.describe(before, e, domain))
 		}
 	}
 	if b.total != nil {
@@ -250,6 +251,35 @@ func (r *replay) judge(before budget, e event, made map[string]int) {
 		r.OverBudget += healthy
 		r.example("at version %d budget %s lets %d domains be disturbed: %v", e.version, b.name, disturbed, down)
 	}
+}
+
+// describe says what there was in a domain, for who looks for the cause.
+func (r *replay) describe(before budget, e event, domain string) string {
+	var parts []string
+	for uid, p := range r.pods {
+		if !r.covers(e.budget, p) || r.Domains[p.node] != domain {
+			continue
+		}
+		state := "healthy"
+		switch {
+		case p.terminating:
+			state = "terminating"
+		case !p.healthy():
+			state = "not ready"
+		case e.budget.reserved[uid] && before.reserved[uid]:
+			state = "reserved before"
+		case e.budget.reserved[uid]:
+			state = "reserved now"
+		}
+		parts = append(parts, p.name+" "+state)
+	}
+	slices.Sort(parts)
+	for _, f := range r.fallen {
+		if r.covers(e.budget, f.pod) && r.Domains[f.pod.node] == domain {
+			parts = append(parts, fmt.Sprintf("%s fell at version %d, %.1f s before", f.pod.name, f.version, e.seen.Sub(f.seen).Seconds()))
+		}
+	}
+	return fmt.Sprintf("%s; pods were observed up to %d, and now %d", strings.Join(parts, ", "), before.observed, e.budget.observed)
 }
 
 // domains are all that nodes are in.
