@@ -107,14 +107,13 @@ func (b *bench) reported(message string, age time.Duration) {
 	}
 }
 
-func its(state lifecyclev1alpha1.ResponderStateType) part {
-	return part{name: v1alpha1.EvictionResponder, state: state, start: 1}
-}
+// ownTurn is the responder while it has its turn.
+var ownTurn = part{name: v1alpha1.EvictionResponder, state: active, start: 1}
 
 // A pod that waits is reported at once, when the message changes, and well before Kubernetes
 // takes the turn away.
 func TestReports(t *testing.T) {
-	b := newBench(t, newEviction(its(active), part{name: evictor, state: inactive}))
+	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.denial = "zone a has no more to spare"
 	if after := b.next(); after <= 0 || after > retryFirst {
 		t.Errorf("it waits %s", after)
@@ -156,7 +155,7 @@ func (b *bench) waiting(namespace string) []target { return b.memory.waiting(nam
 
 // News of many pods come at the rate that was chosen; what has to be reported is.
 func TestReportsAreBounded(t *testing.T) {
-	b := newBench(t, newEviction(its(active), part{name: evictor, state: inactive}))
+	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.denial = "one"
 	b.next()
 	b.clock.Step(newsEvery)
@@ -171,7 +170,7 @@ func TestReportsAreBounded(t *testing.T) {
 }
 
 func TestAdmittedPodsAreCompleted(t *testing.T) {
-	b := newBench(t, newEviction(its(active), part{name: evictor, state: inactive}))
+	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.denial = "not now"
 	b.next()
 	b.denial = ""
@@ -190,7 +189,7 @@ func TestAdmittedPodsAreCompleted(t *testing.T) {
 
 // Reservations that were made behind a withdrawal are given up.
 func TestWithdrawnRequestsGiveReservationsBack(t *testing.T) {
-	b := newBench(t, newEviction(its(active), part{name: evictor, state: inactive}))
+	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.next()
 	b.change(func(e *lifecyclev1alpha1.Eviction) {
 		withdrawn(e)
@@ -211,7 +210,7 @@ func TestWithdrawnRequestsGiveReservationsBack(t *testing.T) {
 // An attempt that is denied by the second budget gives up what the first one reserved, perhaps
 // behind the next attempt.
 func TestAttemptsHaveHoldersOfTheirOwn(t *testing.T) {
-	b := newBench(t, newEviction(its(active), part{name: evictor, state: inactive}))
+	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.next()
 	b.change(func(e *lifecyclev1alpha1.Eviction) { e.Status.Responders[0].CompletionTime = nil })
 	b.next()
@@ -268,7 +267,7 @@ func TestReservationsAreHeld(t *testing.T) {
 
 // An Eviction that was deleted takes what is known of it along.
 func TestNothingIsRememberedOfWhatHasEnded(t *testing.T) {
-	b := newBench(t, newEviction(its(active), part{name: evictor, state: inactive}))
+	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.next()
 	b.denial = "no"
 	b.change(func(e *lifecyclev1alpha1.Eviction) { e.Status.Responders[0].CompletionTime = nil })
