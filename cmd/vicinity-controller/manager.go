@@ -44,7 +44,8 @@ func (c *config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := c.manager(certs)
+	leave := &farewell{}
+	mgr, err := c.manager(certs, leave)
 	if err != nil {
 		return err
 	}
@@ -81,10 +82,16 @@ func (c *config) run(ctx context.Context) error {
 	if err := c.addWebhooks(mgr, certs, ledger); err != nil {
 		return err
 	}
+	if c.webhooks.evictions {
+		// While webhooks are asked, all that they know from is needed.
+		var end context.CancelFunc
+		ctx, end = leave.take(ctx, farewellTime)
+		defer end()
+	}
 	return mgr.Start(ctx)
 }
 
-func (c *config) manager(certs *certificates.Certificates) (manager.Manager, error) {
+func (c *config) manager(certs *certificates.Certificates, leave *farewell) (manager.Manager, error) {
 	api, err := c.api()
 	if err != nil {
 		return nil, err
@@ -100,6 +107,7 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 	if certs != nil {
 		served.TLSOpts = []func(*tls.Config){certs.Configure}
 	}
+	leave.Server = webhook.NewServer(served)
 	cached := controller.CacheOptions(c.routing)
 	if c.nodeAddresses {
 		nodeaddresses.CacheOptions(&cached, c.namespace)
@@ -122,7 +130,7 @@ func (c *config) manager(certs *certificates.Certificates) (manager.Manager, err
 		HealthProbeBindAddress:        c.health,
 		PprofBindAddress:              c.pprof,
 		GracefulShutdownTimeout:       &grace,
-		WebhookServer:                 webhook.NewServer(served),
+		WebhookServer:                 leave,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting up: %w", err)
