@@ -15,12 +15,13 @@ func disruptionArea() area {
 		name:  "disruption",
 		shape: disruptionShape,
 		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			return c.InstallVicinity(ctx, "disruption.enabled=true")
+			return c.InstallVicinity(ctx, "disruption.enabled=true", "disruption.evictionRequests=true")
 		},
 		promises: []promise{
 			{name: "stories", keep: stories, within: 4 * time.Minute},
 			{name: "drain-waits", keep: drainWaits},
 			{name: "contract", keep: evictionContract},
+			{name: "requests", keep: evictionRequests, within: 3 * time.Minute},
 			{name: "never-blocked", keep: neverBlocked, within: 3 * time.Minute},
 			{name: "bad-budgets", keep: badBudgets, within: 3 * time.Minute},
 			{name: "recycle", keep: recycle, within: time.Hour},
@@ -36,7 +37,7 @@ func disruptionArea() area {
 // disruptionShape is a lab of three zones with a node each, where the controller runs, and nodes
 // without network, for the pods that are evicted.
 func disruptionShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "disruption", NodesPerZone: []int{1}, FakeNodes: 36, SingleStack: true, DNS: string(shape.DNSNone)})
+	s, err := shape.FromOptions(shape.Options{Name: "disruption", NodesPerZone: []int{1}, FakeNodes: 36, SingleStack: true, EvictionRequests: true, DNS: string(shape.DNSNone)})
 	if err != nil {
 		panic(err) // the options are constants
 	}

@@ -24,10 +24,16 @@ type Workload struct {
 	// StartTime is how long a pod takes to get ready, and Labels are more labels of its pods.
 	StartTime time.Duration
 	Labels    map[string]string
+	// Responder, if given, is what pods name as their controller for EvictionRequests.
+	Responder string
 }
 
 // Manifest is the Deployment.
 func (w Workload) Manifest() string {
+	responders := ""
+	if w.Responder != "" {
+		responders = fmt.Sprintf("\n      evictionResponders: [{name: %s, priority: 10000}]", w.Responder)
+	}
 	var labels strings.Builder
 	for key, value := range w.Labels {
 		fmt.Fprintf(&labels, ", %s: %q", key, value)
@@ -52,8 +58,8 @@ spec:
         topologyKey: topology.kubernetes.io/zone
         whenUnsatisfiable: DoNotSchedule
         labelSelector: {matchLabels: {app: %[1]s}}
-      containers: [{name: main, image: none}]
-`, w.Name, w.Replicas, labels.String(), shape.AnnotationStartTime, w.StartTime, shape.LabelFake)
+      containers: [{name: main, image: none}]%[7]s
+`, w.Name, w.Replicas, labels.String(), shape.AnnotationStartTime, w.StartTime, shape.LabelFake, responders)
 }
 
 // ByZone is a TopologyDisruptionBudget by zone for the pods with a label, with more lines of its
