@@ -46,7 +46,7 @@ func (f *figures) String() string {
 		row("  answered in a second", fmt.Sprintf("%.0f", float64(len(g.Times))/g.Took.Seconds()), "")
 		row("  until answered: p50, p99", milliseconds(meter.Quantile(g.Times, 0.5))+", "+milliseconds(meter.Quantile(g.Times, 0.99)), "")
 		row("  of that in the webhook, at most: p50, p99", milliseconds(g.Webhook.Quantile(0.5))+", "+milliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
-		row("  API calls for each pod", fmt.Sprintf("%.2f", g.Calls/float64(max(1, g.Admitted))), "at most 2")
+		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls/float64(max(1, g.Admitted)), g.Calls/float64(max(1, g.Admitted+g.Refused))), "at most 2")
 		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
 		row("  pods that died, not answered while a replica was killed", fmt.Sprintf("%d, %d", g.Deaths, g.Failed), "")
 	}
@@ -67,8 +67,8 @@ func (f *figures) String() string {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 	all := f.many.Add(f.one.Figures)
-	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f\n",
-		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)),
+	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f\n",
+		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted+all.Refused)),
 		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal)
 	return b.String()
 }
