@@ -53,9 +53,9 @@ type webhookConfig struct {
 
 func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
 
-func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.pods }
+func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.evictions || w.pods }
 
-func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets }
+func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets || w.evictions }
 
 func newCommand() *cobra.Command {
 	c := &config{}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/responder"
@@ -58,8 +59,11 @@ func (c *config) addDisruption(ctx context.Context, mgr manager.Manager, syncs *
 	if !c.disruption.enabled {
 		return nil, nil
 	}
-	ledger, err := reservation.New(ctx, mgr, reservation.Options{})
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{Registry: metrics.Registry})
 	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddReadyzCheck("budgets", ledger.Synced); err != nil {
 		return nil, err
 	}
 	options := c.disruption.budgets

@@ -13,6 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/budget"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/endpointslice"
+	"vicinity.dev/vicinity/internal/webhook/eviction"
 	"vicinity.dev/vicinity/internal/webhook/pod"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/service"
@@ -78,6 +79,9 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 			options.Worlds = ledger
 		}
 		budget.Register(mgr, options)
+	}
+	if c.webhooks.evictions {
+		eviction.Register(mgr, eviction.Options{Ledger: ledger, Metrics: answered})
 	}
 	if c.webhooks.pods {
 		pod.Register(mgr, pod.Options{Served: c.requests.Served, Metrics: answered})

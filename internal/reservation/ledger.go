@@ -24,6 +24,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -135,6 +136,9 @@ const (
 )
 
 func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, reason string, err error) {
+	if err := l.Synced(nil); err != nil { // selectors, too
+		return Answer{}, reasonUnknown, err
+	}
 	pod, err := l.current(ctx, request.Pod)
 	if err != nil {
 		return Answer{}, reasonUnknown, err
@@ -174,6 +178,24 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 	}
 	return answer, reason, nil
 }
+
+// ReadPod reads which pod there is of a name, and its version, live; nil if there is none.
+func (l *Ledger) ReadPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	switch err := l.client.Get(ctx, key, live); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading Pod %s: %w", key, err)
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: key.Name, UID: live.UID, ResourceVersion: live.ResourceVersion,
+	}}, nil
+}
+
+// CachedPod is a pod as the cache has it, nil if it does not. It must not be changed.
+func (l *Ledger) CachedPod(key types.NamespacedName) *corev1.Pod { return l.world.pod(key) }
 
 // current is a pod as the cache has it, once the cache is as new as what was read of it
 // before; nil if it has gone by then.

@@ -156,8 +156,12 @@ capabilities:
 {{- if and .Values.routing.enabled .Values.disruption.enabled .Values.disruption.evictionRequests -}}true{{- end -}}
 {{- end -}}
 
+{{- define "vicinity.holdsEvictions" -}}
+{{- if and .Values.routing.enabled .Values.disruption.enabled -}}true{{- end -}}
+{{- end -}}
+
 {{- define "vicinity.mutates" -}}
-{{- if or (include "vicinity.keepsHints" .) (include "vicinity.answersRequests" .) -}}true{{- end -}}
+{{- if or (include "vicinity.keepsHints" .) (include "vicinity.holdsEvictions" .) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.validates" -}}
@@ -304,4 +308,26 @@ namespaceSelector:
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values: {{ append (default list .Values.routing.excludedNamespaces) .Release.Namespace | uniq | sortAlpha | toJson }}
+{{- end -}}
+
+{{/* Evictions that are held to budgets. Those that the cluster and Vicinity recover by never are. */}}
+{{- define "vicinity.evictions" -}}
+rules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    resources: [pods/eviction]
+    operations: [CREATE]
+    scope: Namespaced
+namespaceSelector:
+  matchExpressions:
+  - key: vicinity.dev/disruption-budgets
+    operator: In
+    values: ["true"]
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: {{ list "kube-system" .Release.Namespace | uniq | sortAlpha | toJson }}
+matchPolicy: Equivalent
+sideEffects: NoneOnDryRun
+failurePolicy: Fail
+timeoutSeconds: 3
 {{- end -}}

@@ -89,10 +89,12 @@ type Options struct {
 	// Unjudged how it is counted if the Judge gave no verdict. There are defaults.
 	Complaint string
 	Unjudged  Result
-	// Advice is a sentence for people whose request is refused since it was not judged.
+	// Advice is a sentence for people whose request is refused since it was not judged, and
+	// Cause tells programs what for.
 	Advice  string
-	Metrics   *Metrics
-	Log       logr.Logger
+	Cause   metav1.CauseType
+	Metrics *Metrics
+	Log     logr.Logger
 }
 
 // handler serves a webhook.
@@ -193,22 +195,25 @@ func (h *handler) response(r *Request, verdict *Verdict, err error) *admissionv1
 	case len(verdict.Faults) > 0:
 		refuse(response, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, strings.Join(verdict.Faults, "; "))
 	case verdict.Denial != nil:
-		d := verdict.Denial
-		refuse(response, d.Code, d.Reason, d.Message)
-		if d.Cause != "" {
-			response.Result.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: d.Cause, Message: d.Message}}}
-		}
+		verdict.Denial.refuse(response)
 	case err != nil && h.OnFailure == FailClosed:
 		d := TryAgain("the request cannot be judged now: " + err.Error())
-		if h.Advice != "" {
-			d.Message += ". " + h.Advice
+		if d.Cause = h.Cause; h.Advice != "" {
+			d.Message += ". " + h.Advice + "."
 		}
-		refuse(response, d.Code, d.Reason, d.Message)
+		d.refuse(response)
 	case verdict.Patch != nil:
 		kind := admissionv1.PatchTypeJSONPatch
 		response.Patch, response.PatchType = verdict.Patch, &kind
 	}
 	return response
+}
+
+func (d *Denial) refuse(response *admissionv1.AdmissionResponse) {
+	refuse(response, d.Code, d.Reason, d.Message)
+	if d.Cause != "" {
+		response.Result.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: d.Cause, Message: d.Message}}}
+	}
 }
 
 func refuse(response *admissionv1.AdmissionResponse, code int32, reason metav1.StatusReason, message string) {
