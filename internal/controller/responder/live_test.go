@@ -258,7 +258,7 @@ func (s *shop) awaitState(pod *corev1.Pod, name string, state lifecyclev1alpha1.
 				if responder.Name != name {
 					continue
 				}
-				if responder.State == state && strings.Contains(message, said) {
+				if responder.State == state && strings.HasPrefix(message, said) {
 					return "", nil
 				}
 				found = fmt.Sprintf("it is %s and says %q", responder.State, message)
@@ -342,7 +342,7 @@ func (c *cluster) deletes(*testing.T) {
 	s.awaitState(pods[0], v1alpha1.EvictionResponder, lifecyclev1alpha1.ResponderStateCompleted, "Admitted: budget "+s.namespace+"/web: ")
 	s.awaitReservations(pods[0])
 	s.request(pods[1])
-	s.awaitState(pods[1], v1alpha1.EvictionResponder, lifecyclev1alpha1.ResponderStateActive, pods[0].Name)
+	s.awaitState(pods[1], v1alpha1.EvictionResponder, lifecyclev1alpha1.ResponderStateActive, "budget "+s.namespace+"/web: ")
 	s.isThere(pods[0])
 	late.Store(true)
 	s.awaitGone(pods[0], pods[1])

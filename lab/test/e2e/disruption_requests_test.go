@@ -51,7 +51,8 @@ func evictionRequests(ctx context.Context, s *scene) (figure string, err error) 
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 2)
 	go func() { ended <- requests.New(s.Client, s.namespace).Run(running) }()
-	go func() { ended <- requests.Deleter{Client: s.Client, Namespace: s.namespace, Name: deleter}.Run(running) }()
+	deletes := requests.Deleter{Client: s.Client, Namespace: s.namespace, Name: deleter}
+	go func() { ended <- deletes.Run(running) }()
 	defer func() {
 		stop()
 		err = errors.Join(err, <-ended, <-ended)
