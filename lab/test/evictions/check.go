@@ -79,6 +79,8 @@ type Report struct {
 	OverBudget, Unreserved int
 	// Gaps is how often the API server had forgotten versions that were not seen yet.
 	Gaps int
+	// Unseen is how long at most an eviction was admitted without what a pod had done by itself.
+	Unseen time.Duration
 	// Disturbed is the highest number of domains of a budget that had a pod down at a time.
 	Disturbed int
 	// Examples say what was wrong.
@@ -90,7 +92,7 @@ func (r Report) Err() error {
 	if r.OverBudget+r.Unreserved == 0 {
 		return nil
 	}
-	return fmt.Errorf("of %d evictions %d were admitted beyond a budget and %d without a reservation: %q", r.Evictions, r.OverBudget, r.Unreserved, r.Examples)
+	return fmt.Errorf("of %d evictions %d were admitted beyond a budget and %d without a reservation, with %d gaps in the history: %q", r.Evictions, r.OverBudget, r.Unreserved, r.Gaps, r.Examples)
 }
 
 const maxExamples = 5
@@ -223,7 +225,8 @@ func (r *replay) stepBudget(e event) {
 func (r *replay) judge(before budget, e event, made map[string]int) {
 	b := e.budget
 	domains := r.domains()
-	down, anywhere := r.down(b, domains, max(before.observed, b.observed), e.seen)
+	down, anywhere := r.down(b, domains)
+	r.forgive(before, e, down, made)
 	total, disturbed, healthy := anywhere, 0, 0
 	for domain, n := range down {
 		total += n
@@ -282,6 +285,27 @@ func (r *replay) describe(before budget, e event, domain string) string {
 	return fmt.Sprintf("%s; pods were observed up to %d, and now %d", strings.Join(parts, ", "), before.observed, e.budget.observed)
 }
 
+// forgive takes from the pods that are down those that fell too recently for the writer to have
+// to know, where they matter.
+func (r *replay) forgive(before budget, e event, down, made map[string]int) {
+	observed := max(before.observed, e.budget.observed)
+	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed; i-- {
+		f := r.fallen[i]
+		domain, since := r.Domains[f.pod.node], e.seen.Sub(f.seen)
+		if since >= r.Lag {
+			return
+		}
+		if !r.covers(e.budget, f.pod) || down[domain] == 0 {
+			continue
+		}
+		down[domain]--
+		most, limited := e.budget.most(r.Expected[e.budget.name], len(r.domains()))
+		if limited && made[domain] > 0 && down[domain]+1 > most {
+			r.Unseen = max(r.Unseen, since)
+		}
+	}
+}
+
 // domains are all that nodes are in.
 func (r *replay) domains() []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Domains)))
@@ -298,10 +322,9 @@ func (b budget) most(expected, domains int) (most int, limited bool) {
 	return 0, false
 }
 
-// down counts in each domain the pods that are down, less those that fell too recently to be
-// known to whoever wrote. A missing pod is one of the domain that lacks the most; what no domain
+// down counts in each domain the pods that are down. A missing pod is one of the domain that lacks the most; what no domain
 // lacks may be missing anywhere.
-func (r *replay) down(b budget, domains []string, observed uint64, at time.Time) (down map[string]int, anywhere int) {
+func (r *replay) down(b budget, domains []string) (down map[string]int, anywhere int) {
 	down = map[string]int{}
 	there, unhealthy, missing := map[string]int{}, map[string]int{}, r.Expected[b.name]
 	for uid, p := range r.pods {
@@ -339,14 +362,6 @@ func (r *replay) down(b budget, domains []string, observed uint64, at time.Time)
 		}
 		there[emptiest]++
 		down[emptiest]++
-	}
-	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed && at.Sub(r.fallen[i].seen) < r.Lag; i-- {
-		if p := r.fallen[i].pod; r.covers(b, p) {
-			down[r.Domains[p.node]]--
-		}
-	}
-	for domain := range down {
-		down[domain] = max(0, down[domain])
 	}
 	return down, anywhere
 }

@@ -132,6 +132,9 @@ func TestCheck(t *testing.T) {
 		if got.OverBudget != c.over || got.Unreserved != 0 || !strings.Contains(fmt.Sprint(got.Examples), c.says) {
 			t.Errorf("%s: %d over budget, %d unreserved, %q; want %d and %q", c.name, got.OverBudget, got.Unreserved, got.Examples, c.over, c.says)
 		}
+		if unseen := strings.HasSuffix(c.name, "unseen"); unseen != (got.Unseen > 0) {
+			t.Errorf("%s: %s went unseen", c.name, got.Unseen)
+		}
 		if err := got.Err(); (err != nil) != (c.over > 0) {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -195,7 +195,7 @@ func (f *Field) SetSchedulable(ctx context.Context, schedulable bool, nodes ...s
 }
 
 // UnseenFor is how long a replica may not know that a pod died, on a machine that does much else.
-const UnseenFor = 15 * time.Second
+const UnseenFor = time.Minute
 
 // Follow records the history of the namespace.
 func (f *Field) Follow(ctx context.Context) (*History, error) {

@@ -48,6 +48,7 @@ func (f *figures) String() string {
 		row("  of that in the webhook, at most: p50, p99", milliseconds(g.Webhook.Quantile(0.5))+", "+milliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
 		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls/float64(max(1, g.Admitted)), g.Calls/float64(max(1, g.Admitted+g.Refused))), "at most 2")
 		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
+		row("  a death was not known for, at most", fmt.Sprintf("%.1f s", g.Unseen.Seconds()), "")
 		row("  pods that died, not answered while a replica was killed", fmt.Sprintf("%d, %d", g.Deaths, g.Failed), "")
 	}
 	row(fmt.Sprintf("%d pods move, each starts in %s", f.pods, f.startTime), "", "least")
