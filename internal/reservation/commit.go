@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -211,7 +212,7 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 	if err := q.ledger.client.List(ctx, &page, client.InNamespace(budget.Namespace), client.Limit(1)); err != nil {
 		return errors.Join(behind, err)
 	}
-	if isAtLeast(page.ResourceVersion, budget.Status.PodsObserved) {
+	if order, err := resourceversion.CompareResourceVersion(page.ResourceVersion, budget.Status.PodsObserved); err != nil || order >= 0 {
 		return behind
 	}
 	budget.Status.PodsObserved = ""

@@ -1,0 +1,543 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+)
+
+var errLost = errors.New("connection reset by peer")
+
+// objects are a budget of one pod in each zone, and two pods in a zone.
+func objects() (budget *v1alpha1.TopologyDisruptionBudget, first, second *corev1.Pod) {
+	return aBudget("web", 1), aPod(1, 10), aPod(2, 11)
+}
+
+// started is a server with a replica that has seen all.
+func started(t *testing.T) (s *server, r *replica, first, second *corev1.Pod) {
+	t.Helper()
+	budget, first, second := objects()
+	s = newServer(t, budget, first, second)
+	return s, s.replica().sees(s.budget("web"), first, second), first, second
+}
+
+func (s *server) reservations() (names []string) {
+	s.Helper()
+	for _, r := range s.budget("web").Status.Reservations {
+		names = append(names, fmt.Sprintf("%s by %s", r.Pod, r.Holder))
+	}
+	return names
+}
+
+func (s *server) wantReservations(want ...string) {
+	s.Helper()
+	if got := s.reservations(); !slices.Equal(got, want) {
+		s.Fatalf("the reservations are %q, want %q", got, want)
+	}
+}
+
+func TestEvictionsAreReservedBeforeTheyAreAdmitted(t *testing.T) {
+	s, r, first, second := started(t)
+	r.want(first, "x", true)
+	s.wantReservations("web-1 by x")
+	stored := s.budget("web").Status
+	if want := metav1.NewTime(start.Add(disruption.ReservationTime)); !stored.Reservations[0].Expires.Equal(&want) || stored.PodsObserved != "10" {
+		t.Errorf("stored is %+v", stored)
+	}
+	if stored.CurrentHealthy != 1 || stored.ExpectedPods != 2 || stored.DisruptionsAllowed != 0 || len(stored.Domains) != 3 {
+		t.Errorf("the numbers are %+v", stored)
+	}
+	r.want(second, "y", false)
+	if wrote := s.written(); wrote != 1 {
+		t.Errorf("%d writes, and a denial takes none", wrote)
+	}
+}
+
+func TestDryRunsReserveNothing(t *testing.T) {
+	s, r, first, second := started(t)
+	for _, pod := range []*corev1.Pod{first, second} {
+		if answer, err := r.Admit(t.Context(), Request{Pod: pod, Holder: "x", DryRun: true}); err != nil || !answer.Allowed() {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	}
+	if s.written() != 0 {
+		t.Errorf("%d writes", s.written())
+	}
+}
+
+// What is not known of a write is read, and the eviction admitted once it is stored; once, also
+// if the write that seemed lost was not.
+func TestUnknownOutcomes(t *testing.T) {
+	for name, stored := range map[string]bool{"stored": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			s, r, first, second := started(t)
+			s.onUpdate(func(write func() error) error {
+				s.onUpdate(nil)
+				if stored {
+					if err := write(); err != nil {
+						t.Error(err)
+					}
+				}
+				return errLost
+			})
+			r.want(first, "x", true)
+			s.wantReservations("web-1 by x")
+			r.want(second, "y", false)
+		})
+	}
+}
+
+// A write that arrives late stands in the way of the one after it.
+func TestLateWrites(t *testing.T) {
+	s, r, first, second := started(t)
+	var late func() error
+	s.onUpdate(func(write func() error) error {
+		if late == nil {
+			late = write
+			return errLost
+		}
+		s.onUpdate(nil)
+		if err := late(); err != nil {
+			t.Errorf("the late write: %v", err)
+		}
+		err := write()
+		if !apierrors.IsConflict(err) {
+			t.Errorf("the write after the late one: %v", err)
+		}
+		return err
+	})
+	r.want(first, "x", true)
+	s.wantReservations("web-1 by x")
+	r.want(second, "y", false)
+}
+
+// A request is answered in time whatever the API server does, and what may have been reserved for
+// it is given up.
+func TestNoAnswerOfTheServer(t *testing.T) {
+	s, r, first, second := started(t)
+	block := make(chan struct{})
+	s.onUpdate(func(write func() error) error {
+		err := write()
+		<-block
+		return err
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var slow *slowError
+	if answer, err := r.askIn(ctx, first, "x"); !errors.As(err, &slow) || !strings.Contains(err.Error(), "its status was written") || !strings.Contains(err.Error(), "shop/web") {
+		t.Fatalf("the answer is %q, %v", answer, err)
+	}
+	s.wantReservations("web-1 by x")
+	s.onUpdate(nil)
+	close(block)
+	s.eventually("budget without the reservation", func() bool { return len(s.reservations()) == 0 })
+	r.want(second, "y", true)
+}
+
+// A refusal is no unknown outcome: it is not tried again.
+func TestWritesThatAreRefused(t *testing.T) {
+	s, r, first, _ := started(t)
+	s.onUpdate(func(func() error) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "topologydisruptionbudgets"}, "web", errors.New("no right"))
+	})
+	if answer, err := r.ask(first, "x"); !apierrors.IsForbidden(err) {
+		t.Errorf("the answer is %q, %v", answer, err)
+	}
+	if s.written() != 1 {
+		t.Errorf("%d writes", s.written())
+	}
+}
+
+// Of two replicas that know the same, the later one decides by what the first one stored.
+func TestConflicts(t *testing.T) {
+	s, a, first, second := started(t)
+	b := s.replica().sees(s.budget("web"), first, second)
+	a.want(first, "x", true)
+	b.want(second, "y", false)
+	s.wantReservations("web-1 by x")
+}
+
+// The reservation of a pod that has gone is dropped, and a replica that has not seen that the pod
+// has gone may not decide: it would count the pod as healthy.
+func TestReplicaThatIsBehind(t *testing.T) {
+	for name, end := range map[string]func(*replica, *corev1.Pod){
+		"terminating": func(r *replica, pod *corev1.Pod) { r.sees(terminating(pod, 20)) },
+		"gone":        func(r *replica, pod *corev1.Pod) { r.misses(pod, 20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, a, first, second := started(t)
+			b := s.replica().sees(s.budget("web"), first, second)
+			a.want(first, "x", true)
+			end(a, first)
+			if report, err := a.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none); err != nil || !report.Written {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			s.wantReservations()
+			if seen := s.budget("web").Status.PodsObserved; seen != "20" {
+				t.Fatalf("the version to have seen is %q", seen)
+			}
+			var behind *behindError
+			if answer, err := b.ask(second, "y"); !errors.As(err, &behind) {
+				t.Fatalf("a replica that is behind: %q, %v", answer, err)
+			}
+			end(b, first)
+			b.want(second, "y", name == "gone")
+		})
+	}
+}
+
+func none(*Report) []metav1.Condition { return nil }
+
+// A replica that has not seen a pod yet does not take its reservation for that of one that has gone.
+func TestReservationOfAPodThatIsNotSeen(t *testing.T) {
+	s, a, first, second := started(t)
+	b := s.replica().sees(s.budget("web"), first, second)
+	third := aPod(3, 30)
+	if err := s.Create(t.Context(), withoutVersion(third)); err != nil {
+		t.Fatal(err)
+	}
+	a.sees(third)
+	a.want(third, "x", true)
+	b.sees(s.budget("web"))
+	var behind *behindError
+	if _, err := b.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none); !errors.As(err, &behind) {
+		t.Fatalf("a replica that has not seen the pod: %v", err)
+	}
+	s.wantReservations("web-3 by x")
+}
+
+func withoutVersion(pod *corev1.Pod) *corev1.Pod {
+	made := pod.DeepCopy()
+	made.ResourceVersion = ""
+	return made
+}
+
+// A status that was copied from another cluster names a version that means nothing here.
+func TestVersionOfAnotherCluster(t *testing.T) {
+	budget, first, second := objects()
+	budget.Status.PodsObserved = "999999999"
+	s := newServer(t, budget, first, second)
+	r := s.replica().sees(s.budget("web"), first, second)
+	r.want(first, "x", true)
+	if seen := s.budget("web").Status.PodsObserved; seen != "10" {
+		t.Errorf("the version to have seen is %q", seen)
+	}
+}
+
+// A reservation that expired is over once the pod was read live, which an old cache may show as
+// it was before it was evicted.
+func TestExpiredReservations(t *testing.T) {
+	for name, test := range map[string]struct {
+		evict func(*server, *corev1.Pod)
+		over  bool
+	}{
+		"the pod is there":       {func(*server, *corev1.Pod) {}, true},
+		"the pod was evicted":    {func(s *server, pod *corev1.Pod) { s.must(s.Delete(s.Context(), pod)) }, false},
+		"the API server is slow": {func(s *server, _ *corev1.Pod) { s.onGet(func(client.Object, func() error) error { return errLost }) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, r, first, second := started(t)
+			r.want(first, "x", true)
+			s.clock.SetTime(start.Add(disruption.ReservationTime - time.Second))
+			r.want(second, "y", false)
+			s.clock.SetTime(start.Add(disruption.ReservationTime))
+			test.evict(s, first.DeepCopy())
+			r.want(second, "y", test.over)
+		})
+	}
+}
+
+func (s *server) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// A retry is admitted by the reservation that there is while that lasts as long as an eviction
+// may take, and never makes it last longer. Then it waits until that has expired.
+func TestRetriesDoNotExtendReservations(t *testing.T) {
+	s, r, first, _ := started(t)
+	r.want(first, "x", true)
+	expires := s.budget("web").Status.Reservations[0].Expires
+	for at, allowed := range map[time.Duration]bool{
+		10 * time.Second: true,
+		disruption.ReservationTime - disruption.EvictionTime: false,
+		disruption.ReservationTime - time.Second:             false,
+	} {
+		s.clock.SetTime(start.Add(at))
+		r.want(first, "y", allowed)
+		if again := s.budget("web").Status.Reservations[0].Expires; !again.Equal(&expires) {
+			t.Errorf("after %s it expires at %s, and not at %s", at, again, expires)
+		}
+	}
+	s.clock.SetTime(start.Add(disruption.ReservationTime))
+	r.want(first, "z", true)
+	s.wantReservations("web-1 by z")
+}
+
+// A reservation that two requests were admitted by is given up by neither.
+func TestUndo(t *testing.T) {
+	s, r, first, second := started(t)
+	undo := func(holder string) {
+		t.Helper()
+		s.must(r.Undo(t.Context(), client.ObjectKeyFromObject(first), first.UID, holder))
+	}
+	r.want(first, "x", true)
+	undo("y")
+	s.wantReservations("web-1 by x")
+	undo("x")
+	s.wantReservations()
+	r.want(first, "x", true)
+	r.want(first, "y", true)
+	s.wantReservations("web-1 by ")
+	undo("x")
+	undo("y")
+	s.wantReservations("web-1 by ")
+	r.want(second, "z", false)
+}
+
+// What the first budget reserved is given up if the second one denies.
+func TestSeveralBudgets(t *testing.T) {
+	_, first, second := objects()
+	s := newServer(t, aBudget("web", 2), aBudget("xeb", 1), first, second)
+	r := s.replica().sees(s.budget("web"), s.budget("xeb"), first, second)
+	r.want(first, "x", true)
+	r.want(second, "y", false)
+	s.eventually("budget without the reservation", func() bool { return slices.Equal(s.reservations(), []string{"web-1 by x"}) })
+	if held := s.budget("xeb").Status.Reservations; len(held) != 1 || held[0].Pod != "web-1" {
+		t.Errorf("the second budget has %+v", held)
+	}
+}
+
+// A budget that is deleted holds nothing any more, also if the cache does not know it yet.
+func TestBudgetThatIsDeleted(t *testing.T) {
+	s, r, first, second := started(t)
+	r.want(first, "x", true)
+	s.must(s.Delete(t.Context(), s.budget("web")))
+	s.onUpdate(nil)
+	r.want(second, "y", false) // as it was written last
+	s.must(r.world.budgets.Delete(aBudget("web", 1)))
+	r.want(second, "y", true)
+	if answer, err := r.Admit(t.Context(), Request{Pod: second, Holder: "z"}); err != nil || answer.Decisions[0].Rule != disruption.RuleNotCovered {
+		t.Errorf("%+v, %v", answer, err)
+	}
+}
+
+// A budget that is edited counts as it is stored, also where the cache does not know it yet.
+func TestBudgetThatIsEdited(t *testing.T) {
+	s, r, first, second := started(t)
+	edited := s.budget("web")
+	edited.Spec.MaxUnavailable.IntVal, edited.Generation = 0, 2
+	s.must(s.Update(t.Context(), edited))
+	r.want(first, "x", false)
+	edited = s.budget("web")
+	edited.Spec.MaxUnavailable.IntVal, edited.Generation = 2, 3
+	s.must(s.Update(t.Context(), edited))
+	r.sees(s.budget("web"))
+	r.want(first, "x", true)
+	r.want(second, "y", true)
+}
+
+// Requests that wait for a write share the next one.
+func TestDecisionsShareWrites(t *testing.T) {
+	const pods = 200
+	budget := aBudget("web", pods/2)
+	s := newServer(t, budget)
+	r := s.replica().sees(s.budget("web"))
+	for i := range pods {
+		r.sees(aPod(i, 10+i))
+	}
+	first, rest := make(chan struct{}), make(chan struct{})
+	s.onUpdate(func(write func() error) error {
+		s.onUpdate(nil)
+		close(first)
+		<-rest
+		return write()
+	})
+	var work sync.WaitGroup
+	var admitted, denied atomic.Int32
+	ask := func(i int) {
+		work.Go(func() {
+			switch answer, err := r.ask(aPod(i, 10+i), fmt.Sprint(i)); {
+			case err != nil:
+				t.Error(err)
+			case answer == "allowed":
+				admitted.Add(1)
+			default:
+				denied.Add(1)
+			}
+		})
+	}
+	ask(0)
+	<-first
+	for i := 1; i < pods; i++ {
+		ask(i)
+	}
+	q := r.queue(types.NamespacedName{Namespace: shop, Name: "web"})
+	s.eventually("queue of all", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiting) == pods-1
+	})
+	close(rest)
+	work.Wait()
+	if admitted.Load() != pods/2 || denied.Load() != pods/2 || len(s.reservations()) != pods/2 || s.written() != 2 {
+		t.Errorf("%d admitted, %d denied, %d reserved by %d writes", admitted.Load(), denied.Load(), len(s.reservations()), s.written())
+	}
+}
+
+// Evictions that a PodDisruptionBudget is going to refuse, after those that were admitted, reserve
+// nothing.
+func TestNativeBudgetWithRoomForOne(t *testing.T) {
+	_, first, second := objects()
+	s := newServer(t, aBudget("web", 2), first, second)
+	r := s.replica().sees(s.budget("web"), first, second, aNative("native", 1))
+	r.want(first, "x", true)
+	if answer, err := r.ask(second, "y"); err != nil || !strings.Contains(answer, "PodDisruptionBudget native") {
+		t.Errorf("the answer is %q, %v", answer, err)
+	}
+	s.wantReservations("web-1 by x")
+	// Once it counted the first one, the second one may go.
+	counted := aNative("native", 1)
+	counted.Status.DisruptedPods = map[string]metav1.Time{"web-1": metav1.NewTime(start)}
+	r.sees(counted)
+	r.want(second, "y", true)
+}
+
+func aNative(name string, allowed int32) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Generation: 1},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ObservedGeneration: 1, CurrentHealthy: 2, DesiredHealthy: 1},
+	}
+}
+
+// The rules of the eviction API about PodDisruptionBudgets.
+func TestNativeBudgets(t *testing.T) {
+	unready := func(pod *corev1.Pod) { pod.Status.Conditions[0].Status = corev1.ConditionFalse }
+	always := policyv1.AlwaysAllow
+	for name, test := range map[string]struct {
+		pod     func(*corev1.Pod)
+		pdb     func(*policyv1.PodDisruptionBudget)
+		refused string
+	}{
+		"none left":       {nil, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, "allows no eviction now"},
+		"not counted yet": {nil, func(p *policyv1.PodDisruptionBudget) { p.Generation = 2 }, "just changed"},
+		"not about the pod": {nil, func(p *policyv1.PodDisruptionBudget) {
+			p.Status.DisruptionsAllowed, p.Spec.Selector.MatchLabels["app"] = 0, "db"
+		}, ""},
+		"unready, and kept":     {unready, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
+		"unready, and not kept": {unready, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed, p.Status.CurrentHealthy = 0, 0 }, "allows no eviction now"},
+		"unready, and allowed": {unready, func(p *policyv1.PodDisruptionBudget) {
+			p.Status.DisruptionsAllowed, p.Status.CurrentHealthy, p.Spec.UnhealthyPodEvictionPolicy = 0, 0, &always
+		}, ""},
+		"pending":     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
+		"terminating": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(start)) }, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, r, first, _ := started(t)
+			if test.pod != nil {
+				test.pod(first)
+			}
+			pdb := aNative("native", 1)
+			test.pdb(pdb)
+			r.sees(first, pdb)
+			answer, err := r.ask(first, "x")
+			if err != nil || test.refused == "" && answer != "allowed" || !strings.Contains(answer, test.refused) {
+				t.Errorf("the answer is %q, %v", answer, err)
+			}
+			if test.refused != "" && s.written() != 0 {
+				t.Error("something is reserved")
+			}
+		})
+	}
+}
+
+func TestTwoNativeBudgets(t *testing.T) {
+	s, r, first, _ := started(t)
+	r.sees(aNative("one", 1), aNative("two", 1))
+	answer, err := r.Admit(t.Context(), Request{Pod: first, Holder: "x"})
+	if err != nil || !answer.Unsupported || !strings.Contains(answer.Denial, "one, two") || s.written() != 0 {
+		t.Errorf("%+v, %v", answer, err)
+	}
+}
+
+// A pod that comes is not evicted before the cache has it, and one that has gone needs no budget.
+func TestPodThatTheCacheDoesNotHave(t *testing.T) {
+	_, r, _, _ := started(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	var behind *behindError
+	if answer, err := r.askIn(ctx, aPod(3, 30), "x"); !errors.As(err, &behind) {
+		t.Errorf("a pod that is not seen yet: %q, %v", answer, err)
+	}
+	r.want(aPod(3, 9), "x", true)
+}
+
+// A pod that others delete when they want is held for longer, and whatever the budget allows.
+func TestHold(t *testing.T) {
+	s, r, first, second := started(t)
+	r.want(first, "x", true)
+	s.clock.SetTime(start.Add(time.Minute))
+	for _, pod := range []*corev1.Pod{first, second} {
+		s.must(r.Hold(t.Context(), pod, "y"))
+	}
+	s.wantReservations("web-1 by x", "web-2 by y")
+	for _, held := range s.budget("web").Status.Reservations {
+		if want := metav1.NewTime(start.Add(time.Minute + disruption.ReservationTime)); !held.Expires.Equal(&want) {
+			t.Errorf("%s is held until %s", held.Pod, held.Expires)
+		}
+	}
+}
+
+// Conditions are stored with the rest, and nothing is written if nothing changed.
+func TestRefresh(t *testing.T) {
+	_, r, first, _ := started(t)
+	key := types.NamespacedName{Namespace: shop, Name: "web"}
+	condition := metav1.Condition{Type: "Valid", Status: metav1.ConditionTrue, Reason: "Valid"}
+	refresh := func(written bool) *Report {
+		t.Helper()
+		report, err := r.Refresh(t.Context(), key, func(report *Report) []metav1.Condition {
+			if report.Measures.Expected != 2 || len(report.World.Pods) != 2 {
+				t.Errorf("known is %+v", report)
+			}
+			return []metav1.Condition{condition}
+		})
+		if err != nil || report.Written != written {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		return report
+	}
+	report := refresh(true)
+	if got := report.Budget.Status; got.DisruptionsAllowed != 1 || len(got.Conditions) != 1 || !report.Next.IsZero() {
+		t.Errorf("stored is %+v, until %s", got, report.Next)
+	}
+	refresh(false)
+	condition.Status = metav1.ConditionFalse
+	refresh(true)
+	r.want(first, "x", true)
+	if report := refresh(false); !report.Next.Equal(start.Add(disruption.ReservationTime)) {
+		t.Errorf("the next change is at %s", report.Next)
+	}
+	if report, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "other"}, none); report != nil || err != nil {
+		t.Errorf("a budget that there is not: %+v, %v", report, err)
+	}
+}
