@@ -1,0 +1,97 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/internal/coverage"
+)
+
+// scaled has subresources scale, as far as a function says so.
+type scaled struct {
+	client.SubResourceClient
+	asked int
+	get   func(*autoscalingv1.Scale) error
+}
+
+func (s *scaled) SubResource(string) client.SubResourceClient { return s }
+
+func (s *scaled) Get(_ context.Context, owner client.Object, scale client.Object, _ ...client.SubResourceGetOption) error {
+	s.asked++
+	if named := owner.(*unstructured.Unstructured); named.GetKind() != "Cache" || named.GetNamespace() != shop || named.GetName() != "db" {
+		return errors.New("another object")
+	}
+	return s.get(scale.(*autoscalingv1.Scale))
+}
+
+func TestScales(t *testing.T) {
+	ref := coverage.Ref{APIVersion: "example.com/v1", Kind: "Cache", Name: "db", UID: "u"}
+	resource := schema.GroupResource{Group: "example.com", Resource: "caches"}
+	for name, test := range map[string]struct {
+		uid  types.UID
+		err  error
+		want coverage.Workload
+		fail bool
+	}{
+		"so many":       {"u", nil, coverage.OfScale(ref, 7), false},
+		"another owner": {"other", nil, coverage.WithoutScale(ref), false},
+		"no owner":      {"", apierrors.NewNotFound(resource, "db"), coverage.WithoutScale(ref), false},
+		"no kind":       {"", &meta.NoKindMatchError{}, coverage.WithoutScale(ref), false},
+		"no right":      {"", apierrors.NewForbidden(resource, "db", nil), coverage.Workload{}, true},
+		"no answer":     {"", errLost, coverage.Workload{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(t)
+			of := &scaled{get: func(scale *autoscalingv1.Scale) error {
+				scale.UID, scale.Spec.Replicas = test.uid, 7
+				return test.err
+			}}
+			s := newScales(of, server.clock)
+			for range 2 {
+				if got, err := s.of(t.Context(), shop, ref); !reflect.DeepEqual(got, test.want) || (err != nil) != test.fail {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+			server.clock.SetTime(start.Add(scaleTrust))
+			_, _ = s.of(t.Context(), shop, ref)
+			if want := map[bool]int{false: 2, true: 3}[test.fail]; of.asked != want {
+				t.Errorf("the API server was asked %d times, want %d", of.asked, want)
+			}
+		})
+	}
+}
+
+// An eviction of a pod whose owner cannot be asked is not decided.
+func TestOwnerThatIsNotKnown(t *testing.T) {
+	s, r, first, second := started(t)
+	first.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Cache", Name: "db", UID: "u", Controller: new(true)}}
+	r.sees(first)
+	fails := errLost
+	r.world.scales.client = &scaled{get: func(scale *autoscalingv1.Scale) error {
+		scale.UID, scale.Spec.Replicas = "u", 6
+		return fails
+	}}
+	for _, pod := range []*corev1.Pod{first, second} {
+		if answer, err := r.ask(pod, "x"); !errors.Is(err, errLost) {
+			t.Errorf("%q, %v", answer, err)
+		}
+	}
+	fails = nil
+	// Five of seven pods are missing in three zones, one of them in this one.
+	r.want(first, "x", false)
+	if s.written() != 0 {
+		t.Errorf("%d writes", s.written())
+	}
+}
