@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -28,9 +28,9 @@ const (
 	requestTime = 1500 * time.Millisecond
 	// behindTime is how long to wait for the cache of pods.
 	behindTime = time.Second
-	// conflictWait is the longest wait after a conflict. Ledgers that write the same budget
-	// wait differently long.
-	conflictWait = 10 * time.Millisecond
+	// conflictWait is the shortest wait after a conflict; the longest is twice that. Ledgers
+	// that write the same budget wait differently long.
+	conflictWait = 5 * time.Millisecond
 	// mostConfirmed is how many pods are read live for one commit, since their reservations
 	// expired.
 	mostConfirmed = 10
@@ -77,7 +77,7 @@ func (q *queue) do(batch []*job) {
 			q.finish(batch, func(i int) result { return results[i] })
 			return
 		case apierrors.IsConflict(err):
-			time.Sleep(rand.N(conflictWait)) //nolint:gosec // no secret
+			time.Sleep(wait.Jitter(conflictWait, 1))
 		case isRefused(err):
 			q.fail(batch, fmt.Errorf("writing the status of budget %s: %w", q.key, err))
 			return

@@ -409,24 +409,24 @@ func TestDecisionsShareWrites(t *testing.T) {
 func TestNativeBudgetWithRoomForOne(t *testing.T) {
 	_, first, second := objects()
 	s := newServer(t, aBudget("web", 2), first, second)
-	r := s.replica().sees(s.budget("web"), first, second, aNative("native", 1))
+	r := s.replica().sees(s.budget("web"), first, second, aNative("native"))
 	r.want(first, "x", true)
 	if answer, err := r.ask(second, "y"); err != nil || !strings.Contains(answer, "PodDisruptionBudget native") {
 		t.Errorf("the answer is %q, %v", answer, err)
 	}
 	s.wantReservations("web-1 by x")
 	// Once it counted the first one, the second one may go.
-	counted := aNative("native", 1)
+	counted := aNative("native")
 	counted.Status.DisruptedPods = map[string]metav1.Time{"web-1": metav1.NewTime(start)}
 	r.sees(counted)
 	r.want(second, "y", true)
 }
 
-func aNative(name string, allowed int32) *policyv1.PodDisruptionBudget {
+func aNative(name string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Generation: 1},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ObservedGeneration: 1, CurrentHealthy: 2, DesiredHealthy: 1},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1, ObservedGeneration: 1, CurrentHealthy: 2, DesiredHealthy: 1},
 	}
 }
 
@@ -457,7 +457,7 @@ func TestNativeBudgets(t *testing.T) {
 			if test.pod != nil {
 				test.pod(first)
 			}
-			pdb := aNative("native", 1)
+			pdb := aNative("native")
 			test.pdb(pdb)
 			r.sees(first, pdb)
 			answer, err := r.ask(first, "x")
@@ -473,7 +473,7 @@ func TestNativeBudgets(t *testing.T) {
 
 func TestTwoNativeBudgets(t *testing.T) {
 	s, r, first, _ := started(t)
-	r.sees(aNative("one", 1), aNative("two", 1))
+	r.sees(aNative("one"), aNative("two"))
 	answer, err := r.Admit(t.Context(), Request{Pod: first, Holder: "x"})
 	if err != nil || !answer.Unsupported || !strings.Contains(answer.Denial, "one, two") || s.written() != 0 {
 		t.Errorf("%+v, %v", answer, err)

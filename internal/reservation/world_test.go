@@ -112,7 +112,7 @@ func (s *server) written() int {
 func (s *server) budget(name string) *v1alpha1.TopologyDisruptionBudget {
 	s.Helper()
 	budget := &v1alpha1.TopologyDisruptionBudget{}
-	if err := s.WithWatch.Get(s.Context(), client.ObjectKey{Namespace: shop, Name: name}, budget); err != nil {
+	if err := s.Get(s.Context(), client.ObjectKey{Namespace: shop, Name: name}, budget); err != nil {
 		s.Fatal(err)
 	}
 	return budget

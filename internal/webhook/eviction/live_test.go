@@ -227,16 +227,7 @@ func (c *cluster) pods(nodes ...int) {
   nodeName: fake-%d, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, i, keep, node))
 	}
 	for i := range nodes {
-		c.awaitPod(fmt.Sprintf("web-%d", i), func(pod *corev1.Pod) bool { return isReady(pod) })
-	}
-}
-
-// release lets pods go that were deleted.
-func (c *cluster) release(pods ...string) {
-	c.Helper()
-	for _, pod := range pods {
-		_, err := c.CoreV1().Pods(c.namespace).Patch(c.Context(), pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		c.must(client.IgnoreNotFound(err))
+		c.awaitPod(fmt.Sprintf("web-%d", i), isReady)
 	}
 }
 
