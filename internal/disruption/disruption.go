@@ -21,7 +21,9 @@
 //   - admits no eviction that takes longer than EvictionTime, by a clock that is less than
 //     ClockSkew off those of the others,
 //   - takes a reservation that has expired for over only after a live read of its pod: what it
-//     has seen of the pods may be older than the eviction.
+//     has seen of the pods may be older than the eviction,
+//   - admits an eviction for which no limit is asked, since the pod or its unit is down already,
+//     only if a live read after that of the budget says so, too: others may have counted on the pod.
 //
 // Pods that go down by themselves are counted as soon as they are seen.
 package disruption

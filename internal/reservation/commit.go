@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +35,12 @@ const (
 	// mostConfirmed is how many pods are read live for one commit, since their reservations
 	// expired.
 	mostConfirmed = 10
+	// mostReads is how many pods are read live at a time.
+	mostReads = 16
 )
+
+// errReadyByNow says that a pod was down as the cache had it.
+var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-controller does not know yet what became of it")
 
 // do does jobs together. It makes decisions again until what they follow from is stored.
 func (q *queue) do(batch []*job) {
@@ -169,8 +175,10 @@ type commit struct {
 	tally  *disruption.Tally
 	// unconfirmed are reservations that expired, of pods that may be about to go all the same.
 	unconfirmed map[types.UID]bool
-	refresh     bool
-	changed     bool
+	// lively are pods as they were read since the budget was, nil for those that are not there.
+	lively  map[types.UID]*corev1.Pod
+	refresh bool
+	changed bool
 }
 
 // gather reads what decisions about a budget depend on.
@@ -305,6 +313,7 @@ func (c *commit) observe(version string) {
 
 // decide does jobs in their order, each by what those before it changed.
 func (c *commit) decide(batch []*job) []result {
+	c.look(batch)
 	results := make([]result, len(batch))
 	var conditions []metav1.Condition
 	for i, j := range batch {
@@ -337,9 +346,98 @@ func (c *commit) decide(batch []*job) []result {
 	return results
 }
 
+// look reads pods live that are down as the cache has them, and may be evicted for that.
+func (c *commit) look(batch []*job) {
+	c.lively = map[types.UID]*corev1.Pod{}
+	var mu sync.Mutex
+	var reads sync.WaitGroup
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	slots := make(chan struct{}, mostReads)
+	for _, j := range batch {
+		if j.kind != jobAdmit || j.dryRun || !dependsOnPod(c.tally.Decide(string(j.uid))) {
+			continue
+		}
+		slots <- struct{}{}
+		reads.Go(func() {
+			defer func() { <-slots }()
+			if live, err := c.readLive(ctx, j.key); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				c.lively[j.uid] = live
+			}
+		})
+	}
+	reads.Wait()
+}
+
+// readLive is a pod as it is stored, nil if it is not.
+func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	live := &corev1.Pod{}
+	if err := c.queue.ledger.client.Get(ctx, key, live); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return live, nil
+}
+
+// dependsOnPod reports whether an eviction is allowed, whatever the numbers are, since the pod is
+// down itself. The cache may be late, and the pod ready by now: others would count it as healthy,
+// and have pods evicted for that. Once the pod was found down after the budget was read, none of
+// them did, or else the write fails.
+func dependsOnPod(d disruption.Decision) bool {
+	return d.Reserve && (d.Rule == disruption.RuleGone || d.Rule == disruption.RuleUnhealthy && d.Limits.AlwaysAllowUnhealthy)
+}
+
+// isDown reports whether a decision that depends on a pod being down, or on its unit being, is one
+// by what is stored.
+func (c *commit) isDown(j *job, d disruption.Decision) bool {
+	switch {
+	case dependsOnPod(d):
+		live, read := c.lively[j.uid]
+		return read && (live == nil || live.UID != j.uid || !isReady(live))
+	case d.Rule == disruption.RuleUnit:
+		return c.isUnitDown(string(j.uid))
+	}
+	return true
+}
+
+// isUnitDown reports whether a pod of the unit of a pod is down by what is stored. One with a
+// reservation is.
+func (c *commit) isUnitDown(uid string) bool {
+	pods := c.report.State.Pods
+	i := slices.IndexFunc(pods, func(p disruption.Pod) bool { return p.UID == uid })
+	if i < 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	reads := 0
+	for k := range pods {
+		p := &pods[k]
+		if p.Unit != pods[i].Unit || p.Finished {
+			continue
+		}
+		if _, reserved := reservationOf(c.next, types.UID(p.UID)); reserved && !c.unconfirmed[types.UID(p.UID)] {
+			return true
+		}
+		if p.Ready && !p.Terminating && !p.Pending || reads == mostConfirmed {
+			continue
+		}
+		reads++
+		live, err := c.readLive(ctx, types.NamespacedName{Namespace: c.queue.key.Namespace, Name: p.Name})
+		if err == nil && live != nil && string(live.UID) == p.UID && (isGoing(live) || !isReady(live)) {
+			return true
+		}
+	}
+	return false
+}
+
 // admit decides about an eviction.
 func (c *commit) admit(j *job) result {
 	d := c.tally.Decide(string(j.uid))
+	if !j.dryRun && !c.isDown(j, d) {
+		return result{err: errReadyByNow}
+	}
 	if d.Allowed && d.Rule != disruption.RuleReserved {
 		if denial := j.gate.refuses(c, j.uid); denial != nil {
 			return result{denial: denial}

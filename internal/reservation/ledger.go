@@ -11,7 +11,8 @@
 // A pod that the cache does not have is not known to have gone: a replica may be behind. So each
 // write names the version of pods that one has to have seen to understand it (podsObserved),
 // and a Ledger waits until it has. A reservation that expired is only given up once the pod was
-// read live: an old cache may have missed that it was evicted.
+// read live: an old cache may have missed that it was evicted. So is a pod that may be evicted
+// whatever the numbers are, because it is down: others may know that it no longer is.
 package reservation
 
 import (

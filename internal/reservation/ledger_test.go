@@ -457,6 +457,9 @@ func TestNativeBudgets(t *testing.T) {
 			if test.pod != nil {
 				test.pod(first)
 			}
+			if first.DeletionTimestamp == nil {
+				s.must(s.Update(t.Context(), first.DeepCopy()))
+			}
 			pdb := aNative("native")
 			test.pdb(pdb)
 			r.sees(first, pdb)
@@ -539,5 +542,67 @@ func TestRefresh(t *testing.T) {
 	}
 	if report, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "other"}, none); report != nil || err != nil {
 		t.Errorf("a budget that there is not: %+v, %v", report, err)
+	}
+}
+
+// A pod that is down in the cache may be ready by now, and counted on by others. So it is read
+// live before it is evicted for being down, and else the cache has to catch up first.
+func TestPodThatIsReadyByNow(t *testing.T) {
+	down := map[string]func(*corev1.Pod){
+		"pending": func(p *corev1.Pod) { p.Status.Phase, p.Status.Conditions = corev1.PodPending, nil },
+		"unready": func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse },
+	}
+	for name, change := range down {
+		for _, ready := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, and ready by now: %t", name, ready), func(t *testing.T) {
+				budget, first, second := objects()
+				budget.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow)
+				budget.Spec.MaxUnavailable.IntVal = 0
+				stored := first.DeepCopy()
+				if !ready {
+					change(stored)
+				}
+				s := newServer(t, budget, stored, second)
+				change(first)
+				r := s.replica().sees(s.budget("web"), first, second)
+				answer, err := r.ask(first, "x")
+				if ready && !errors.Is(err, errReadyByNow) || !ready && answer != "allowed" {
+					t.Fatalf("the answer is %q, %v", answer, err)
+				}
+				if ready {
+					s.wantReservations()
+					r.sees(stored)
+					r.want(stored, "x", false)
+				} else {
+					s.wantReservations("web-1 by x")
+				}
+			})
+		}
+	}
+}
+
+// So is a pod of a unit that is down.
+func TestUnitThatIsUpByNow(t *testing.T) {
+	for _, up := range []bool{false, true} {
+		t.Run(fmt.Sprintf("up by now: %t", up), func(t *testing.T) {
+			budget, first, second := objects()
+			budget.Spec.MaxUnavailable.IntVal = 0
+			for _, pod := range []*corev1.Pod{first, second} {
+				pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("training")}
+			}
+			stored := first.DeepCopy()
+			first.Status.Conditions[0].Status = corev1.ConditionFalse
+			if !up {
+				stored = first.DeepCopy()
+			}
+			s := newServer(t, budget, stored, second)
+			r := s.replica()
+			r.world.units.gather = func(string) map[string]string { return map[string]string{"training": "PodGroup/training"} }
+			r.sees(s.budget("web"), first, second)
+			answer, err := r.ask(second, "x")
+			if up && !errors.Is(err, errReadyByNow) || !up && answer != "allowed" {
+				t.Fatalf("the answer is %q, %v", answer, err)
+			}
+		})
 	}
 }

@@ -32,8 +32,9 @@ type job struct {
 	ctx  context.Context // of who waits
 	done chan result
 
+	key     types.NamespacedName // of the pod
 	uid     types.UID
-	version string // of the pod
+	version string
 	holder  string
 	dryRun  bool
 	gate    *gate
@@ -62,7 +63,7 @@ type result struct {
 
 func newJob(ctx context.Context, pod *corev1.Pod, request Request, gate *gate) *job {
 	return &job{
-		kind: jobAdmit, ctx: ctx, uid: pod.UID, version: pod.ResourceVersion, holder: request.Holder, dryRun: request.DryRun, gate: gate,
+		kind: jobAdmit, ctx: ctx, key: client.ObjectKeyFromObject(pod), uid: pod.UID, version: pod.ResourceVersion, holder: request.Holder, dryRun: request.DryRun, gate: gate,
 	}
 }
 
