@@ -449,7 +449,7 @@ func TestNativeBudgets(t *testing.T) {
 		"unready, and allowed": {unready, func(p *policyv1.PodDisruptionBudget) {
 			p.Status.DisruptionsAllowed, p.Status.CurrentHealthy, p.Spec.UnhealthyPodEvictionPolicy = 0, 0, &always
 		}, ""},
-		"pending":     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
+		"pending":     {func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
 		"terminating": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(start)) }, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
