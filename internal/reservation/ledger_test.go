@@ -453,13 +453,15 @@ func TestNativeBudgets(t *testing.T) {
 		"terminating": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(start)) }, func(p *policyv1.PodDisruptionBudget) { p.Status.DisruptionsAllowed = 0 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, r, first, _ := started(t)
+			budget, first, second := objects()
 			if test.pod != nil {
 				test.pod(first)
 			}
+			s := newServer(t, budget, second)
 			if first.DeletionTimestamp == nil {
-				s.must(s.Update(t.Context(), first.DeepCopy()))
+				s.must(s.Create(t.Context(), withoutVersion(first)))
 			}
+			r := s.replica().sees(s.budget("web"), second)
 			pdb := aNative("native")
 			test.pdb(pdb)
 			r.sees(first, pdb)
