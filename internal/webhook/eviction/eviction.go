@@ -48,7 +48,7 @@ const (
 
 // timeout is how long a review may take. The API server waits 3 s, and what it says then does not
 // tell people what is slow, nor clients to try again.
-const timeout = 2500 * time.Millisecond
+const timeout = 1500 * time.Millisecond
 
 // ledger is what the webhooks ask.
 type ledger interface {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
@@ -273,6 +274,8 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		for _, node := range f.Nodes(lost) {
 			failed = append(failed, s.cluster.StartNode(ctx, node))
 		}
+		// The agent registers the node that was deleted.
+		failed = append(failed, s.cluster.KillComponent(ctx, controlplane.Agent), s.cluster.StartComponent(ctx, controlplane.Agent))
 		return errors.Join(append(failed, s.vicinityWorks(ctx))...)
 	}
 	healed := false
@@ -303,15 +306,7 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		return "", err
 	}
 	frozen := time.Since(begun)
-	// Kubernetes deletes the pods of nodes that are lost; the budget does not keep it from that.
-	err = kube.Wait(ctx, "the pods of the zone to be deleted", func(ctx context.Context) (string, error) {
-		pod, err := f.CoreV1().Pods(f.Namespace).Get(ctx, inside[0].Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
-			return "", nil
-		}
-		return "they are there", err
-	})
-	if err != nil {
+	if err := s.deletedAllTheSame(ctx, f, inside); err != nil {
 		return "", err
 	}
 	if err := f.Evict(ctx, elsewhere[0].Name, dry); !apierrors.IsTooManyRequests(err) {
@@ -331,6 +326,30 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), its pods are deleted all the same, and evictions go on %.1f s after it is back",
+	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), its pods are deleted all the same, those of a deleted node too, and evictions go on %.1f s after it is back",
 		frozen.Seconds(), message, time.Since(begun).Seconds()), nil
+}
+
+// deletedAllTheSame deletes one of the lost nodes, and waits until the control plane has deleted
+// its pods, and those of another: no budget keeps it from that.
+func (s *scene) deletedAllTheSame(ctx context.Context, f *evictions.Field, pods []corev1.Pod) error {
+	node := pods[0].Spec.NodeName
+	if err := s.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, "the pods of lost nodes to be deleted", func(ctx context.Context) (string, error) {
+		for i := range pods {
+			pod, err := f.CoreV1().Pods(f.Namespace).Get(ctx, pods[i].Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return "", err
+			}
+			if pods[i].Spec.NodeName == node || pod.DeletionTimestamp == nil {
+				return pod.Name + " is there", nil
+			}
+		}
+		return "", nil
+	})
 }

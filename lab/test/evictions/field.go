@@ -179,12 +179,19 @@ func (f *Field) Drain(ctx context.Context, selector string, nodes []string, more
 			defer mu.Unlock()
 			printed.Write(output)
 			if err != nil {
-				failed = errors.Join(failed, fmt.Errorf("kubectl drain %s: %w: %s", node, err, output))
+				failed = errors.Join(failed, fmt.Errorf("kubectl drain %s: %w: %s", node, err, reason(output)))
 			}
 		})
 	}
 	wait.Wait()
 	return printed.String(), failed
+}
+
+// reason is what kubectl says at the end, in short.
+func reason(output []byte) string {
+	const most = 400
+	text := strings.TrimSpace(string(output))
+	return text[max(0, len(text)-most):]
 }
 
 // SetSchedulable has pods scheduled to nodes, or not.

@@ -140,6 +140,8 @@ type RecycleOptions struct {
 	Nodes int
 	// Within, if not zero, ends the drains early.
 	Within time.Duration
+	// Patient calls kubectl drain again where it gave up.
+	Patient bool
 }
 
 // RecycleFigures are what it took to move a service.
@@ -147,6 +149,8 @@ type RecycleFigures struct {
 	Took   time.Duration
 	Moved  int
 	Report Report
+	// GaveUp is how often kubectl drain gave up, and was called again.
+	GaveUp int
 }
 
 // Recycle moves a service that is spread over three zones from a half of each zone's nodes to the
@@ -189,8 +193,14 @@ func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleF
 	if o.Within > 0 {
 		limit = append(limit, "--timeout", o.Within.String())
 	}
-	if _, err := f.Drain(ctx, "app=service", first, limit...); err != nil && o.Within == 0 {
-		return figures, err
+	for {
+		_, err := f.Drain(ctx, "app=service", first, limit...)
+		if err == nil || o.Within > 0 {
+			break
+		}
+		if figures.GaveUp++; ctx.Err() != nil || !o.Patient {
+			return figures, err
+		}
 	}
 	if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
 		return figures, err

@@ -56,6 +56,7 @@ func (f *figures) String() string {
 		fmt.Sprintf("%.0f s", (time.Duration(f.pods)*f.startTime).Seconds()))
 	const zones = 3
 	row("  a zone at a time", fmt.Sprintf("%.0f s", f.byZone.Took.Seconds()), fmt.Sprintf("%.0f s", (zones*f.startTime).Seconds()))
+	row("  kubectl drain gave up, a zone at a time", fmt.Sprint(f.byZone.GaveUp), "0")
 	row("  zones down at a time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
 	refusals := float64(f.retry.Refused) / max(f.retry.Took.Seconds(), 1e-9)
 	perRefusal := f.retry.Calls / float64(max(1, f.retry.Refused))

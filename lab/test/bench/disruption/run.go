@@ -83,14 +83,14 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	say("%d pods move a zone at a time", o.pods)
 	f.byZone, err = service.Recycle(ctx, evictions.RecycleOptions{
-		Pods: o.pods, StartTime: o.startTime, Nodes: recycledNodes,
+		Pods: o.pods, StartTime: o.startTime, Nodes: recycledNodes, Patient: true,
 		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
 	})
 	if err != nil {
 		return err
 	}
 	say("they move a pod at a time")
-	f.native, err = service.Recycle(ctx, evictions.RecycleOptions{Pods: o.pods, StartTime: o.startTime, Nodes: recycledNodes, Within: o.native, Budget: evictions.OneAtATime("service")})
+	f.native, err = service.Recycle(ctx, evictions.RecycleOptions{Pods: o.pods, StartTime: o.startTime, Nodes: recycledNodes, Patient: true, Within: o.native, Budget: evictions.OneAtATime("service")})
 	if err != nil {
 		return err
 	}
