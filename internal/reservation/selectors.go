@@ -97,6 +97,22 @@ func (n *namespaceSelectors) rarest(selector *metav1.LabelSelector) (pairs []lab
 	return pairs
 }
 
+// pair is a value of a label that all pods have which a budget's selector matches, if there is
+// one that pods are indexed by.
+func (s *selectors) pair(budget *v1alpha1.TopologyDisruptionBudget) (labelPair, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := s.namespaces[budget.Namespace]
+	if n == nil {
+		n = &namespaceSelectors{}
+	}
+	pairs := n.rarest(budget.Spec.Selector)
+	if len(pairs) != 1 || isUnindexed(pairs[0].key) {
+		return labelPair{}, false
+	}
+	return pairs[0], true
+}
+
 // forget removes a budget.
 func (s *selectors) forget(namespace, name string) {
 	s.mu.Lock()

@@ -46,10 +46,15 @@ type syncing struct {
 func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world, error) {
 	w := &world{selectors: newSelectors(), scales: scales}
 	w.departures.init()
-	watch := func(object client.Object, handler toolscache.ResourceEventHandler) (toolscache.Indexer, error) {
+	watch := func(object client.Object, handler toolscache.ResourceEventHandler, indexers toolscache.Indexers) (toolscache.Indexer, error) {
 		informer, err := informerOf(ctx, mgr.GetCache(), object)
 		if err != nil {
 			return nil, err
+		}
+		if indexers != nil {
+			if err := informer.AddIndexers(indexers); err != nil {
+				return nil, fmt.Errorf("indexing %T: %w", object, err)
+			}
 		}
 		done := informer.HasSynced
 		if handler != nil {
@@ -63,18 +68,18 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world,
 		return informer.GetIndexer(), nil
 	}
 	var err error
-	if w.budgets, err = watch(&v1alpha1.TopologyDisruptionBudget{}, w.budgetHandler()); err != nil {
+	if w.budgets, err = watch(&v1alpha1.TopologyDisruptionBudget{}, w.budgetHandler(), nil); err != nil {
 		return nil, err
 	}
-	if w.pods, err = watch(&corev1.Pod{}, w.podHandler()); err != nil {
+	if w.pods, err = watch(&corev1.Pod{}, w.podHandler(), podIndexers()); err != nil {
 		return nil, err
 	}
-	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil); err != nil {
+	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
 		return nil, err
 	}
 	nodes, err := watch(&corev1.Node{}, changes(func(before, after client.Object) bool {
 		return maps.Equal(before.GetLabels(), after.GetLabels())
-	}, func(client.Object) { w.nodes.forget() }))
+	}, func(client.Object) { w.nodes.forget() }), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +95,7 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world,
 	}
 	var workloads []toolscache.Indexer
 	for _, kind := range workloadKinds() {
-		store, err := watch(kind, changes(sameWorkload, func(o client.Object) { w.workloads.forget(o.GetNamespace()) }))
+		store, err := watch(kind, changes(sameWorkload, func(o client.Object) { w.workloads.forget(o.GetNamespace()) }), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +108,7 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world,
 	}
 	var groups []toolscache.Indexer
 	for _, kind := range kinds {
-		store, err := watch(kind, changes(sameGeneration, func(o client.Object) { w.units.forget(o.GetNamespace()) }))
+		store, err := watch(kind, changes(sameGeneration, func(o client.Object) { w.units.forget(o.GetNamespace()) }), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -199,14 +204,6 @@ func ofAlpha(g *schedulingv1alpha3.PodGroup) schedulingv1beta1.PodGroup {
 	return group
 }
 
-func inNamespace(store toolscache.Indexer, namespace string) []any {
-	found, err := store.ByIndex(toolscache.NamespaceIndex, namespace)
-	if err != nil {
-		panic(fmt.Sprintf("caches have an index of namespaces: %v", err))
-	}
-	return found
-}
-
 func stored[T any](store toolscache.Store, key types.NamespacedName) (found T, ok bool) {
 	object, exists, err := store.GetByKey(key.String())
 	if err != nil || !exists {
@@ -221,13 +218,12 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 	return pod
 }
 
-// of is the world of a budget. Pods are read once the others are known, so that nothing that
-// takes a while makes them old.
+// of is the world of a budget. The pods are read after what takes a while.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
-		Budget: budget, Pods: w.podsOf(budget.Namespace), Nodes: w.nodes.get(),
-		Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
+		Budget: budget, Nodes: w.nodes.get(), Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
 	}
+	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)
 	if len(missing) == 0 {
 		return found, nil
@@ -240,19 +236,8 @@ func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudge
 		}
 		found.Workloads = append(found.Workloads, workload)
 	}
-	found.Pods = w.podsOf(budget.Namespace)
+	found.Pods = w.podsOf(budget, found.Workloads)
 	return found, nil
-}
-
-func (w *world) podsOf(namespace string) []*corev1.Pod {
-	objects := inNamespace(w.pods, namespace)
-	pods := make([]*corev1.Pod, 0, len(objects))
-	for _, object := range objects {
-		if pod, ok := object.(*corev1.Pod); ok {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
 }
 
 // podsVersion is how new the pods are that are read from now on.

@@ -126,7 +126,9 @@ type replica struct {
 
 func (s *server) replica() *replica {
 	indexer := func() toolscache.Indexer {
-		return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})
+		indexers := podIndexers()
+		indexers[toolscache.NamespaceIndex] = toolscache.MetaNamespaceIndexFunc
+		return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
 	}
 	w := &world{selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock)}
 	w.departures.init()

@@ -1,0 +1,101 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// instantServer stores statuses, and takes no time of this process for it.
+type instantServer struct {
+	client.Client
+	takes  time.Duration
+	writes atomic.Int64
+
+	mu     sync.Mutex
+	stored map[string]int // versions
+}
+
+func (s *instantServer) Status() client.SubResourceWriter { return instantStatus{server: s} }
+
+type instantStatus struct {
+	client.SubResourceWriter
+	server *instantServer
+}
+
+func (w instantStatus) Update(_ context.Context, object client.Object, _ ...client.SubResourceUpdateOption) error {
+	s := w.server
+	time.Sleep(s.takes)
+	s.writes.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	version := s.stored[object.GetName()]
+	if version > 0 && object.GetResourceVersion() != strconv.Itoa(version) {
+		return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), nil)
+	}
+	version = max(version, 1000) + 1
+	s.stored[object.GetName()] = version
+	object.SetResourceVersion(strconv.Itoa(version))
+	return nil
+}
+
+// BenchmarkAdmit has evictions of 10,000 pods of a namespace, 200 at a time, admitted under one
+// budget and under 100. Pods come back at once, and a write takes as long as at an API server.
+func BenchmarkAdmit(b *testing.B) {
+	const pods, together, writeTime = 10_000, 200, 2 * time.Millisecond
+	for _, budgets := range []int{1, 100} {
+		b.Run(fmt.Sprintf("budgets=%d", budgets), func(b *testing.B) {
+			s := newServer(b)
+			r := s.replica()
+			for i := range budgets {
+				budget := aBudget(fmt.Sprint(i), int32(together+pods))
+				budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(i)}}
+				budget.ResourceVersion = ""
+				if err := s.Create(b.Context(), budget); err != nil {
+					b.Fatal(err)
+				}
+				r.sees(s.budget(budget.Name))
+			}
+			fast := &instantServer{takes: writeTime, stored: map[string]int{}}
+			r.client = fast
+			var version atomic.Int64
+			version.Store(pods)
+			make := func(i int) {
+				v := int(version.Add(1))
+				pod := aPod(i, v)
+				pod.UID, pod.Labels["app"] = types.UID(strconv.Itoa(v)), fmt.Sprint(i%budgets)
+				r.sees(pod)
+			}
+			for i := range pods {
+				make(i)
+			}
+			var next atomic.Int64
+			var work sync.WaitGroup
+			b.ResetTimer()
+			for range together {
+				work.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						i := int(n) % pods
+						pod := r.CachedPod(types.NamespacedName{Namespace: shop, Name: fmt.Sprintf("web-%d", i)})
+						r.want(pod, fmt.Sprint(n), true)
+						r.misses(pod, int(version.Add(1)))
+						make(i)
+					}
+				})
+			}
+			work.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "evictions/s")
+			b.ReportMetric(float64(fast.writes.Load())/float64(b.N), "writes/eviction")
+		})
+	}
+}
