@@ -145,6 +145,10 @@ func (w *kernelWorld) answers(d door) map[string]int {
 	w.t.Helper()
 	answers := map[string]int{}
 	err := w.Do(func() error {
+		// A packet from a port of before would follow its connection, and ask no rule.
+		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+			return err
+		}
 		for range 10 {
 			text, err := d.ask(w.t.Context())
 			if err != nil {
