@@ -70,14 +70,14 @@ func BenchmarkAdmit(b *testing.B) {
 			r.client = fast
 			var version atomic.Int64
 			version.Store(pods)
-			make := func(i int) {
+			replace := func(i int) {
 				v := int(version.Add(1))
 				pod := aPod(i, v)
 				pod.UID, pod.Labels["app"] = types.UID(strconv.Itoa(v)), fmt.Sprint(i%budgets)
 				r.sees(pod)
 			}
 			for i := range pods {
-				make(i)
+				replace(i)
 			}
 			var next atomic.Int64
 			var work sync.WaitGroup
@@ -89,7 +89,7 @@ func BenchmarkAdmit(b *testing.B) {
 						pod := r.CachedPod(types.NamespacedName{Namespace: shop, Name: fmt.Sprintf("web-%d", i)})
 						r.want(pod, fmt.Sprint(n), true)
 						r.misses(pod, int(version.Add(1)))
-						make(i)
+						replace(i)
 					}
 				})
 			}
