@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -261,8 +262,8 @@ func TestRequestsAreReadWhole(t *testing.T) {
 	judge := &recording{}
 	b := newBench(t, func() Judge { return judge }, Options{})
 	response := b.answer(t, `{"kind":"AdmissionReview","request":{"uid":"7","kind":{"kind":"Pod"},"name":"a\"b","namespace":"shop","operation":"UPDATE",
-		"subResource":"eviction","userInfo":{"groups":["x"],"username":"me"},"object":{"a":1},"oldObject":null,"dryRun":false}}`)
-	if want := (Request{UID: "7", Operation: "UPDATE", Namespace: "shop", Name: `a"b`, SubResource: "eviction", User: "me"}); len(judge.requests) != 1 || judge.requests[0] != want {
+		"subResource":"eviction","userInfo":{"groups":["x"],"username":"me"},"object":{"a":1},"oldObject":null,"dryRun":true}}`)
+	if want := (Request{UID: "7", Operation: "UPDATE", Namespace: "shop", Name: `a"b`, SubResource: "eviction", User: "me", DryRun: true}); len(judge.requests) != 1 || judge.requests[0] != want {
 		t.Errorf("the request is %+v, want %+v", judge.requests, want)
 	}
 	if want := []string{`object {"a":1}`, "stored null"}; !slices.Equal(judge.read, want) {
@@ -277,5 +278,52 @@ func TestRequestsAreReadWhole(t *testing.T) {
 	}
 	if got, want := b.counted(t), "result=changed webhook=service"; got != want {
 		t.Errorf("counted %q, want %q", got, want)
+	}
+}
+
+// Who is denied for now is told what to do, and programs what for.
+func TestDenials(t *testing.T) {
+	create := review(t, admissionv1.Create, `{"metadata":{"name":"web"}}`, "")
+	full := TryAgain("the budget is used up")
+	full.Cause = "DisruptionBudget"
+	for _, test := range []struct {
+		name  string
+		judge func() Judge
+		want  metav1.Status
+		count string
+	}{
+		{"for now", says(Verdict{Denial: TryAgain("later")}, nil), metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests, Message: "later"}, "refused"},
+		{
+			"with a cause", says(Verdict{Denial: full, Patch: []byte("[]")}, nil),
+			metav1.Status{
+				Code: 429, Reason: metav1.StatusReasonTooManyRequests, Message: "the budget is used up",
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "DisruptionBudget", Message: "the budget is used up"}}},
+			},
+			"refused",
+		},
+		{
+			"for good", says(Verdict{Denial: &Denial{Code: 500, Reason: metav1.StatusReasonInternalError, Message: "never"}}, nil),
+			metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: "never"},
+			"refused",
+		},
+		{
+			"unjudged", says(Verdict{}, errors.New("no list")),
+			metav1.Status{
+				Code: 429, Reason: metav1.StatusReasonTooManyRequests, Message: "the request cannot be judged now: no list. See the runbook.",
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "DisruptionBudget", Message: "the request cannot be judged now: no list. See the runbook."}}},
+			},
+			"failed",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, test.judge, Options{OnFailure: FailClosed, Unjudged: Failed, Advice: "See the runbook", Cause: "DisruptionBudget"})
+			response := b.answer(t, create)
+			if response.Allowed || response.Patch != nil || response.Result == nil || !reflect.DeepEqual(*response.Result, test.want) {
+				t.Errorf("the answer is %+v, want %+v", response.Result, test.want)
+			}
+			if got, want := b.counted(t), "result="+test.count+" webhook=service"; got != want {
+				t.Errorf("counted %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -64,6 +64,7 @@ func TestReaderErrors(t *testing.T) {
 		{"no object", `[]`, members, "there is [ at byte 0 where an object should be"},
 		{"no array", ` {}`, func(r *Reader) error { return r.Items(nil) }, "there is { at byte 1 where an array should be"},
 		{"no string", ` 7`, func(r *Reader) error { return r.Text(new(string)) }, "there is number at byte 1 where a string should be"},
+		{"no truth", `"true"`, func(r *Reader) error { return r.Bool(new(bool)) }, "there is string at byte 0 where true or false should be"},
 		{"nothing", ` `, members, "EOF"},
 		{"half", `{"a":1`, members, "unexpected EOF"},
 		{"no JSON", `{"a":01}`, members, "invalid character '1'"},
@@ -74,6 +75,15 @@ func TestReaderErrors(t *testing.T) {
 	} {
 		if err := test.read(NewReader([]byte(test.text))); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.name, err, test.want)
+		}
+	}
+}
+
+func TestReaderOfTruths(t *testing.T) {
+	for text, want := range map[string]bool{"true": true, "false": false, "null": false} {
+		got := !want
+		if err := NewReader([]byte(text)).Bool(&got); err != nil || got != want {
+			t.Errorf("%s is %t, %v", text, got, err)
 		}
 	}
 }

@@ -1,0 +1,196 @@
+package eviction
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/internal/webhook/admission"
+)
+
+// books are a ledger that says what the test does.
+type books struct {
+	cached, live *corev1.Pod
+	answer       reservation.Answer
+	err          error
+	asked        []reservation.Request
+	reads        int
+}
+
+func (b *books) Admit(_ context.Context, r reservation.Request) (reservation.Answer, error) {
+	b.asked = append(b.asked, r)
+	return b.answer, b.err
+}
+
+func (b *books) ReadPod(context.Context, types.NamespacedName) (*corev1.Pod, error) {
+	b.reads++
+	return b.live, b.err
+}
+
+func (b *books) CachedPod(types.NamespacedName) *corev1.Pod { return b.cached }
+
+func aPod(uid types.UID) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: uid}}
+}
+
+// ask posts a review of an eviction to a webhook.
+func ask(t *testing.T, judge func(context.Context, *review) (admission.Verdict, error), object string, change ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+	t.Helper()
+	request := &admissionv1.AdmissionRequest{
+		UID: "r", Operation: admissionv1.Create, Namespace: "shop", Name: "web-0", SubResource: "eviction", Object: runtime.RawExtension{Raw: []byte(object)},
+	}
+	for _, f := range change {
+		f(request)
+	}
+	text, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := admission.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := httptest.NewRecorder()
+	admission.New(newJudge(judge), options("eviction", m)).ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(string(text))))
+	var got admissionv1.AdmissionReview
+	if err := json.Unmarshal(recorder.Body.Bytes(), &got); err != nil || got.Response == nil {
+		t.Fatalf("the answer is %s: %v", recorder.Body, err)
+	}
+	return got.Response
+}
+
+func TestPins(t *testing.T) {
+	for name, test := range map[string]struct {
+		object string
+		live   *corev1.Pod
+		patch  string
+	}{
+		"no options":         {`{}`, aPod("u"), `[{"op":"add","path":"/deleteOptions","value":{"preconditions":{"uid":"u"}}}]`},
+		"options":            {`{"deleteOptions":{"gracePeriodSeconds":5}}`, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}}]`},
+		"other conditions":   {`{"deleteOptions":{"preconditions":{"resourceVersion":"7"}}}`, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"}]`},
+		"an empty UID":       {`{"deleteOptions":{"preconditions":{"uid":""}}}`, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"}]`},
+		"a UID of one's own": {`{"deleteOptions":{"preconditions":{"uid":"v"}}}`, aPod("u"), ""},
+		"no pod":             {`{}`, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response := ask(t, pinner{&books{live: test.live}}.judge, test.object)
+			if !response.Allowed || string(response.Patch) != test.patch {
+				t.Errorf("allowed: %t, and the patch is %s, want %s", response.Allowed, response.Patch, test.patch)
+			}
+		})
+	}
+}
+
+const pinned = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
+
+// Which pod the Ledger is asked about, if it is.
+func TestPodThatIsMeant(t *testing.T) {
+	for name, test := range map[string]struct {
+		object       string
+		cached, live *corev1.Pod
+		asked        types.UID
+		reads        int
+		refused      string
+	}{
+		"as cached":               {pinned, aPod("u"), nil, "u", 0, ""},
+		"newer than the cache":    {pinned, aPod("t"), aPod("u"), "u", 1, ""},
+		"not in the cache":        {pinned, nil, aPod("u"), "u", 1, ""},
+		"gone":                    {pinned, nil, nil, "", 1, ""},
+		"replaced":                {pinned, nil, aPod("v"), "", 1, ""},
+		"not pinned, and no pod":  {`{}`, nil, nil, "", 1, ""},
+		"not pinned, and one now": {`{}`, aPod("u"), aPod("u"), "", 1, "pin.eviction.vicinity.dev"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &books{cached: test.cached, live: test.live}
+			response := ask(t, decider{b}.judge, test.object)
+			if response.Allowed != (test.refused == "") || test.refused != "" && !strings.Contains(response.Result.Message, test.refused) {
+				t.Errorf("the answer is %+v", response)
+			}
+			var asked types.UID
+			if len(b.asked) > 0 {
+				if asked = b.asked[0].Pod.UID; b.asked[0].Holder != "eviction/r" || b.asked[0].DryRun {
+					t.Errorf("asked is %+v", b.asked)
+				}
+			}
+			if asked != test.asked || b.reads != test.reads {
+				t.Errorf("asked about %q with %d reads, want %q with %d", asked, b.reads, test.asked, test.reads)
+			}
+		})
+	}
+}
+
+func TestDryRuns(t *testing.T) {
+	inQuery := func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }
+	for object, change := range map[string]func(*admissionv1.AdmissionRequest){
+		pinned: inQuery,
+		`{"deleteOptions":{"preconditions":{"uid":"u"},"dryRun":["All"]}}`: func(*admissionv1.AdmissionRequest) {},
+	} {
+		b := &books{cached: aPod("u")}
+		ask(t, decider{b}.judge, object, change)
+		if len(b.asked) != 1 || !b.asked[0].DryRun {
+			t.Errorf("%s: asked is %+v", object, b.asked)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer  reservation.Answer
+		err     error
+		code    int32
+		message string
+		cause   bool
+	}{
+		"admitted":    {reservation.Answer{Warnings: []string{"w"}}, nil, 0, "", false},
+		"denied":      {reservation.Answer{Denial: "zone a has no more to spare"}, nil, 429, "zone a has no more to spare", true},
+		"unsupported": {reservation.Answer{Denial: "two budgets", Unsupported: true}, nil, 500, "two budgets", false},
+		"not known":   {reservation.Answer{}, errors.New("the cache is behind"), 429, "the cache is behind. Drainers try again", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response := ask(t, decider{&books{cached: aPod("u"), answer: test.answer, err: test.err}}.judge, pinned)
+			if test.code == 0 {
+				if !response.Allowed || len(response.Warnings) != 1 {
+					t.Errorf("the answer is %+v", response)
+				}
+				return
+			}
+			status := response.Result
+			if response.Allowed || status.Code != test.code || !strings.Contains(status.Message, test.message) {
+				t.Fatalf("the answer is %+v", status)
+			}
+			if has := status.Details != nil && len(status.Details.Causes) == 1 && status.Details.Causes[0].Type == policyv1.DisruptionBudgetCause; has != test.cause ||
+				has && status.Details.RetryAfterSeconds != 0 {
+				t.Errorf("the details are %+v", status.Details)
+			}
+		})
+	}
+}
+
+// What cannot be read is refused, to be tried again, and what is no eviction is let through.
+func TestOtherRequests(t *testing.T) {
+	b := &books{err: errors.New("never")}
+	if response := ask(t, decider{b}.judge, `{"deleteOptions":7}`); response.Allowed || response.Result.Code != http.StatusTooManyRequests {
+		t.Errorf("the answer is %+v", response)
+	}
+	for _, change := range []func(*admissionv1.AdmissionRequest){
+		func(r *admissionv1.AdmissionRequest) { r.SubResource = "" },
+		func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete },
+	} {
+		if response := ask(t, decider{b}.judge, pinned, change); !response.Allowed {
+			t.Errorf("the answer is %+v", response)
+		}
+	}
+}
