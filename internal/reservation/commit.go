@@ -63,6 +63,7 @@ func (q *queue) do(batch []*job) {
 		}
 		c, err := q.gather(budget)
 		if err != nil {
+			q.letThrough(batch, budget)
 			q.fail(batch, err)
 			return
 		}
@@ -94,6 +95,22 @@ func (q *queue) do(batch []*job) {
 		}
 		q.readLive = true
 		batch = append(batch, q.take()...)
+	}
+}
+
+// letThrough admits evictions under a budget whose glass is broken, since not even what is wrong
+// with the budget need be known for that. All other jobs are left as they are.
+func (q *queue) letThrough(batch []*job, budget *v1alpha1.TopologyDisruptionBudget) {
+	glass, err := coverage.BreakGlassOf(budget.Annotations)
+	if err != nil || !q.ledger.clock.Now().Before(glass.Until) {
+		return
+	}
+	for _, j := range batch {
+		if j.kind == jobAdmit {
+			j.answer(result{decision: disruption.Decision{
+				Budget: q.key.String(), Allowed: true, Rule: disruption.RuleBreakGlass, Reason: glass.Reason, RetryAt: glass.Until,
+			}})
+		}
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -606,5 +609,59 @@ func TestUnitThatIsUpByNow(t *testing.T) {
 				t.Fatalf("the answer is %q, %v", answer, err)
 			}
 		})
+	}
+}
+
+// A broken glass lets evictions through also while the budget cannot be counted.
+func TestBrokenGlassWithoutNumbers(t *testing.T) {
+	budget, first, second := objects()
+	budget.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: start.Add(time.Hour).Format(time.RFC3339) + " the zone burns"}
+	first.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Cache", Name: "db", UID: "u", Controller: new(true)}}
+	s := newServer(t, budget, first, second)
+	r := s.replica().sees(s.budget("web"), first, second)
+	r.world.scales.client = &scaled{get: func(*autoscalingv1.Scale) error { return errLost }}
+	r.want(first, "x", true)
+	r.want(second, "y", true)
+	if s.written() != 0 {
+		t.Errorf("%d writes", s.written())
+	}
+	s.clock.SetTime(start.Add(time.Hour))
+	if answer, err := r.ask(first, "z"); !errors.Is(err, errLost) {
+		t.Errorf("after its end: %q, %v", answer, err)
+	}
+}
+
+// What decided is counted, and what became of writes.
+func TestMetrics(t *testing.T) {
+	s, r, first, second := started(t)
+	registry := prometheus.NewPedanticRegistry()
+	s.must(r.metrics.register(registry))
+	lost := true
+	s.onUpdate(func(write func() error) error {
+		if lost {
+			lost = false
+			return errLost
+		}
+		return write()
+	})
+	r.want(first, "x", true)
+	r.want(first, "x", true)
+	r.want(second, "y", false)
+	r.sees(s.budget("web"))
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP vicinity_eviction_decisions_total Decisions about evictions in namespaces with a TopologyDisruptionBudget, dry runs among them, by what decided.
+# TYPE vicinity_eviction_decisions_total counter
+vicinity_eviction_decisions_total{reason="Domain",result="denied"} 1
+vicinity_eviction_decisions_total{reason="Reserved",result="allowed"} 1
+vicinity_eviction_decisions_total{reason="Within",result="allowed"} 1
+# HELP vicinity_budget_writes_total Writes of the status of TopologyDisruptionBudgets by how they ended.
+# TYPE vicinity_budget_writes_total counter
+vicinity_budget_writes_total{result="done"} 1
+vicinity_budget_writes_total{result="unknown"} 1
+# HELP vicinity_eviction_reservations Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.
+# TYPE vicinity_eviction_reservations gauge
+vicinity_eviction_reservations 1
+`), "vicinity_eviction_decisions_total", "vicinity_budget_writes_total", "vicinity_eviction_reservations"); err != nil {
+		t.Error(err)
 	}
 }

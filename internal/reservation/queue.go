@@ -100,6 +100,7 @@ func (l *Ledger) queue(budget types.NamespacedName) *queue {
 	q := l.queues[budget]
 	if q == nil {
 		q = &queue{ledger: l, key: budget}
+		q.stage.Store("others were decided before")
 		l.queues[budget] = q
 	}
 	return q
