@@ -161,7 +161,9 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 		result, err := l.submit(budget, job)
 		if err == nil && result.decision.Allowed {
 			answer.Decisions = append(answer.Decisions, result.decision)
-			reason = string(result.decision.Rule)
+			if reason = string(result.decision.Rule); result.decision.Rule == disruption.RuleBreakGlass {
+				answer.Warnings = append(answer.Warnings, explain.DisruptionBrief(result.decision))
+			}
 			continue
 		}
 		if !request.DryRun {

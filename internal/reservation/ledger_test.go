@@ -620,8 +620,12 @@ func TestBrokenGlassWithoutNumbers(t *testing.T) {
 	s := newServer(t, budget, first, second)
 	r := s.replica().sees(s.budget("web"), first, second)
 	r.world.scales.client = &scaled{get: func(*autoscalingv1.Scale) error { return errLost }}
-	r.want(first, "x", true)
-	r.want(second, "y", true)
+	for _, pod := range []*corev1.Pod{first, second} {
+		answer, err := r.Admit(t.Context(), Request{Pod: pod, Holder: "x"})
+		if err != nil || !answer.Allowed() || len(answer.Warnings) != 1 || !strings.Contains(answer.Warnings[0], "the zone burns") {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	}
 	if s.written() != 0 {
 		t.Errorf("%d writes", s.written())
 	}
