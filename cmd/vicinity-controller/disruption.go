@@ -59,7 +59,11 @@ func (c *config) addDisruption(ctx context.Context, mgr manager.Manager, syncs *
 	if !c.disruption.enabled {
 		return nil, nil
 	}
-	ledger, err := reservation.New(ctx, mgr, reservation.Options{Registry: metrics.Registry})
+	counted, err := reservation.NewMetrics(metrics.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics of evictions: %w", err)
+	}
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{Metrics: counted})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,8 +42,8 @@ import (
 type Options struct {
 	// Clock is the real one if it is nil.
 	Clock clock.PassiveClock
-	// Registry, if it is not nil, has metrics.
-	Registry prometheus.Registerer
+	// Metrics have their numbers from this Ledger alone. They may be nil.
+	Metrics *Metrics
 }
 
 // Ledger admits evictions. The Ledgers of several processes act at once.
@@ -53,7 +52,7 @@ type Ledger struct {
 	client  client.Client
 	world   *world
 	clock   clock.PassiveClock
-	metrics *metrics
+	metrics *Metrics
 	log     logr.Logger
 
 	mu     sync.Mutex
@@ -77,18 +76,18 @@ func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLedger(live, w, o.Clock, mgr.GetLogger().WithName("reservations"))
-	w.gone = l.retire
-	if o.Registry != nil {
-		if err := l.metrics.register(o.Registry); err != nil {
-			return nil, fmt.Errorf("registering metrics of evictions: %w", err)
-		}
+	if o.Metrics == nil {
+		o.Metrics = newMetrics()
 	}
+	l := newLedger(live, w, o, mgr.GetLogger().WithName("reservations"))
+	w.gone = l.retire
 	return l, nil
 }
 
-func newLedger(c client.Client, w *world, now clock.PassiveClock, log logr.Logger) *Ledger {
-	return &Ledger{client: c, world: w, clock: now, metrics: newMetrics(w, now), log: log, queues: map[types.NamespacedName]*queue{}}
+func newLedger(c client.Client, w *world, o Options, log logr.Logger) *Ledger {
+	held := func() int { return w.reserved(o.Clock.Now()) }
+	o.Metrics.held.Store(&held)
+	return &Ledger{client: c, world: w, clock: o.Clock, metrics: o.Metrics, log: log, queues: map[types.NamespacedName]*queue{}}
 }
 
 // Request is an eviction to decide about.

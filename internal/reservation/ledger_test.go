@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -639,7 +640,9 @@ func TestBrokenGlassWithoutNumbers(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	s, r, first, second := started(t)
 	registry := prometheus.NewPedanticRegistry()
-	s.must(r.metrics.register(registry))
+	m, err := NewMetrics(registry)
+	s.must(err)
+	r.Ledger = newLedger(s.WithWatch, r.world, Options{Clock: s.clock, Metrics: m}, logr.Discard())
 	lost := true
 	s.onUpdate(func(write func() error) error {
 		if lost {
@@ -657,10 +660,13 @@ func TestMetrics(t *testing.T) {
 # TYPE vicinity_eviction_decisions_total counter
 vicinity_eviction_decisions_total{reason="Domain",result="denied"} 1
 vicinity_eviction_decisions_total{reason="Reserved",result="allowed"} 1
+vicinity_eviction_decisions_total{reason="Unknown",result="failed"} 0
 vicinity_eviction_decisions_total{reason="Within",result="allowed"} 1
 # HELP vicinity_budget_writes_total Writes of the status of TopologyDisruptionBudgets by how they ended.
 # TYPE vicinity_budget_writes_total counter
+vicinity_budget_writes_total{result="conflict"} 0
 vicinity_budget_writes_total{result="done"} 1
+vicinity_budget_writes_total{result="error"} 0
 vicinity_budget_writes_total{result="unknown"} 1
 # HELP vicinity_eviction_reservations Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.
 # TYPE vicinity_eviction_reservations gauge

@@ -1,13 +1,14 @@
 package reservation
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
 )
 
 // Results of decisions and of writes, as metrics have them.
@@ -22,16 +23,30 @@ const (
 	writeError    = "error"
 )
 
-type metrics struct {
+// Metrics are those of a Ledger.
+type Metrics struct {
 	decisions    *prometheus.CounterVec
 	duration     prometheus.Histogram
 	writes       *prometheus.CounterVec
 	batch        prometheus.Histogram
 	reservations prometheus.GaugeFunc
+
+	held atomic.Pointer[func() int] // reservations
 }
 
-func newMetrics(w *world, now clock.PassiveClock) *metrics {
-	return &metrics{
+// NewMetrics makes the metrics of a Ledger and registers them.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	m := newMetrics()
+	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.batch, m.reservations} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func newMetrics() *Metrics {
+	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_eviction_decisions_total",
 			Help: "Decisions about evictions in namespaces with a TopologyDisruptionBudget, dry runs among them, by what decided.",
@@ -50,23 +65,25 @@ func newMetrics(w *world, now clock.PassiveClock) *metrics {
 			Help:    "Decisions and other changes that one write of the status of a TopologyDisruptionBudget stores.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
 		}),
-		reservations: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "vicinity_eviction_reservations",
-			Help: "Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.",
-		}, func() float64 { return float64(w.reserved(now.Now())) }),
 	}
-}
-
-func (m *metrics) register(registry prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.batch, m.reservations} {
-		if err := registry.Register(c); err != nil {
-			return err
+	m.reservations = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "vicinity_eviction_reservations",
+		Help: "Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.",
+	}, func() float64 {
+		if held := m.held.Load(); held != nil {
+			return float64((*held)())
 		}
+		return 0
+	})
+	m.decisions.WithLabelValues(resultAllowed, string(disruption.RuleWithin))
+	m.decisions.WithLabelValues(resultFailed, reasonUnknown)
+	for _, result := range []string{writeDone, writeConflict, writeUnknown, writeError} {
+		m.writes.WithLabelValues(result)
 	}
-	return nil
+	return m
 }
 
-func (m *metrics) decided(allowed bool, err error, reason string, took time.Duration) {
+func (m *Metrics) decided(allowed bool, err error, reason string, took time.Duration) {
 	result := resultDenied
 	switch {
 	case err != nil:
@@ -78,7 +95,7 @@ func (m *metrics) decided(allowed bool, err error, reason string, took time.Dura
 	m.duration.Observe(took.Seconds())
 }
 
-func (m *metrics) wrote(err error, batch int) {
+func (m *Metrics) wrote(err error, batch int) {
 	result := writeUnknown
 	switch {
 	case err == nil:

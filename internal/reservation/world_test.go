@@ -141,7 +141,7 @@ func (s *server) replica() *replica {
 	}
 	w.workloads.gather = func(string) []coverage.Workload { return nil }
 	w.units.gather = func(string) map[string]string { return nil }
-	l := newLedger(s.WithWatch, w, s.clock, logr.Discard())
+	l := newLedger(s.WithWatch, w, Options{Clock: s.clock, Metrics: newMetrics()}, logr.Discard())
 	w.gone = l.retire
 	return &replica{l, s}
 }

@@ -177,6 +177,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := reservation.NewMetrics(own); err != nil {
+		t.Fatal(err)
+	}
 	answered.Observe("service", admission.Allowed, 0)
 	families, err := own.Gather()
 	if err != nil {
