@@ -94,6 +94,10 @@ const LabelBudgets = "vicinity.dev/disruption-budgets"
 // eviction through for a while: a time as in RFC 3339, a space, and the reason.
 const AnnotationBreakGlass = "vicinity.dev/break-glass"
 
+// AnnotationPinned is the annotation of an Eviction that is for the pod that there was when it
+// was asked for, and whose UID no client chose. It is stored nowhere.
+const AnnotationPinned = "vicinity.dev/pinned"
+
 // LabelEvictionRequests is the label of a namespace whose pods name EvictionResponder when
 // they are made. Its value must be "true".
 const LabelEvictionRequests = "vicinity.dev/eviction-requests"

@@ -2,9 +2,10 @@
 // TopologyDisruptionBudgets. What is decided, and what is stored for it, is the Ledger's.
 //
 // A review names a pod, and its name may be that of another pod a moment later. So the mutating
-// webhook reads the pod live, and has the eviction be for its UID by a precondition that the API
-// server keeps to; one that the client gave stays. The validating webhook decides about the pod
-// of that UID, and reserves its eviction.
+// webhook has the eviction be for the UID of the pod, by a precondition that the API server keeps
+// to; one that the client gave stays. The validating webhook decides about the pod of that UID,
+// and reserves its eviction. Only one that is admitted costs a request to read the pod live: if it
+// is another one than the cache had, the eviction is to be tried again.
 //
 // A pod that does not exist is let through, so that the API server says so. A denial has what one
 // by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
@@ -28,6 +29,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
@@ -151,9 +154,12 @@ func (p pinner) judge(ctx context.Context, r *review) (admission.Verdict, error)
 	if r.uid() != "" {
 		return admission.Verdict{Result: admission.Unchanged}, nil
 	}
-	pod, err := p.ledger.ReadPod(ctx, r.pod)
-	if err != nil {
-		return admission.Verdict{}, err
+	pod := p.ledger.CachedPod(r.pod)
+	if pod == nil {
+		var err error
+		if pod, err = p.ledger.ReadPod(ctx, r.pod); err != nil {
+			return admission.Verdict{}, err
+		}
 	}
 	if pod == nil {
 		return admission.Verdict{Result: admission.Unchanged}, nil
@@ -169,7 +175,7 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	add := operation{Op: "add"}
+	add, mark := operation{Op: "add"}, operation{Op: "add"}
 	switch o := eviction.DeleteOptions; {
 	case o == nil:
 		add.Path, add.Value = "/deleteOptions", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
@@ -178,16 +184,33 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	default:
 		add.Path, add.Value = "/deleteOptions/preconditions/uid", uid
 	}
-	return json.Marshal([]operation{add})
+	if eviction.Annotations == nil {
+		mark.Path, mark.Value = "/metadata/annotations", map[string]string{v1alpha1.AnnotationPinned: "true"}
+	} else {
+		mark.Path, mark.Value = "/metadata/annotations/"+strings.ReplaceAll(v1alpha1.AnnotationPinned, "/", "~1"), "true"
+	}
+	return json.Marshal([]operation{add, mark})
 }
 
 // decider says whether a pod may be evicted.
 type decider struct{ ledger ledger }
 
 func (d decider) judge(ctx context.Context, r *review) (admission.Verdict, error) {
-	pod, err := d.pod(ctx, r)
-	if err != nil || pod == nil {
-		return admission.Verdict{}, err
+	uid := r.uid()
+	pod := d.ledger.CachedPod(r.pod)
+	cached := pod != nil && pod.UID == uid
+	if !cached {
+		live, err := d.ledger.ReadPod(ctx, r.pod)
+		if err != nil || live == nil { // which the API server says by itself
+			return admission.Verdict{}, err
+		}
+		if uid == "" {
+			return admission.Verdict{}, errNotPinned
+		}
+		if live.UID != uid {
+			return replaced(r), nil
+		}
+		pod = live
 	}
 	answer, err := d.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: "eviction/" + string(r.request), DryRun: r.dryRun})
 	if err != nil {
@@ -198,29 +221,34 @@ func (d decider) judge(ctx context.Context, r *review) (admission.Verdict, error
 	case answer.Unsupported:
 		said.Denial = &admission.Denial{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: answer.Denial}
 	case !answer.Allowed():
-		said.Denial = admission.TryAgain(answer.Denial)
-		said.Denial.Cause = policyv1.DisruptionBudgetCause
+		said.Denial = tryAgain(answer.Denial)
+	case cached:
+		live, err := d.ledger.ReadPod(ctx, r.pod)
+		if err != nil {
+			return admission.Verdict{}, err
+		}
+		if live != nil && live.UID != uid {
+			return replaced(r), nil
+		}
 	}
 	return said, nil
 }
 
+func tryAgain(message string) *admission.Denial {
+	denial := admission.TryAgain(message)
+	denial.Cause = policyv1.DisruptionBudgetCause
+	return denial
+}
+
+// replaced is the verdict about the eviction of a pod that has gone, and whose name another one
+// has. What a client asked for the API server refuses, for good; what was chosen for it here is
+// chosen anew.
+func replaced(r *review) admission.Verdict {
+	if r.eviction.Annotations[v1alpha1.AnnotationPinned] == "" {
+		return admission.Verdict{}
+	}
+	return admission.Verdict{Denial: tryAgain(fmt.Sprintf("pod %s has just been replaced by another one of its name, which vicinity-controller does not know yet. Try again.", r.pod.Name))}
+}
+
 // errNotPinned says that the other webhook was not asked, or the pod was made after that.
 var errNotPinned = errors.New("the eviction is not for the UID of a pod, which the mutating webhook pin.eviction.vicinity.dev has it be")
-
-// pod is the pod to evict. It is nil if there is none, which the API server says by itself.
-func (d decider) pod(ctx context.Context, r *review) (*corev1.Pod, error) {
-	uid := r.uid()
-	if cached := d.ledger.CachedPod(r.pod); cached != nil && cached.UID == uid {
-		return cached, nil
-	}
-	live, err := d.ledger.ReadPod(ctx, r.pod)
-	switch {
-	case err != nil:
-		return nil, err
-	case live == nil || uid != "" && live.UID != uid:
-		return nil, nil
-	case uid == "":
-		return nil, errNotPinned
-	}
-	return live, nil
-}

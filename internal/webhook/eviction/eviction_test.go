@@ -73,50 +73,67 @@ func ask(t *testing.T, judge func(context.Context, *review) (admission.Verdict, 
 }
 
 func TestPins(t *testing.T) {
+	const mark = `{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/pinned":"true"}}`
 	for name, test := range map[string]struct {
-		object string
-		live   *corev1.Pod
-		patch  string
+		object       string
+		cached, live *corev1.Pod
+		patch        string
+		reads        int
 	}{
-		"no options":         {`{}`, aPod("u"), `[{"op":"add","path":"/deleteOptions","value":{"preconditions":{"uid":"u"}}}]`},
-		"options":            {`{"deleteOptions":{"gracePeriodSeconds":5}}`, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}}]`},
-		"other conditions":   {`{"deleteOptions":{"preconditions":{"resourceVersion":"7"}}}`, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"}]`},
-		"an empty UID":       {`{"deleteOptions":{"preconditions":{"uid":""}}}`, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"}]`},
-		"a UID of one's own": {`{"deleteOptions":{"preconditions":{"uid":"v"}}}`, aPod("u"), ""},
-		"no pod":             {`{}`, nil, ""},
+		"no options":       {`{}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions","value":{"preconditions":{"uid":"u"}}},` + mark + `]`, 0},
+		"options":          {`{"deleteOptions":{"gracePeriodSeconds":5}}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}},` + mark + `]`, 0},
+		"other conditions": {`{"deleteOptions":{"preconditions":{"resourceVersion":"7"}}}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"},` + mark + `]`, 0},
+		"an empty UID":     {`{"deleteOptions":{"preconditions":{"uid":""}}}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"},` + mark + `]`, 0},
+		"annotations": {
+			`{"metadata":{"annotations":{"a":"b"}},"deleteOptions":{}}`, aPod("u"), nil,
+			`[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}},{"op":"add","path":"/metadata/annotations/vicinity.dev~1pinned","value":"true"}]`, 0,
+		},
+		"a UID of one's own": {`{"deleteOptions":{"preconditions":{"uid":"v"}}}`, aPod("u"), nil, "", 0},
+		"not in the cache":   {`{"deleteOptions":{}}`, nil, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}},` + mark + `]`, 1},
+		"no pod":             {`{}`, nil, nil, "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response := ask(t, pinner{&books{live: test.live}}.judge, test.object)
-			if !response.Allowed || string(response.Patch) != test.patch {
-				t.Errorf("allowed: %t, and the patch is %s, want %s", response.Allowed, response.Patch, test.patch)
+			b := &books{cached: test.cached, live: test.live}
+			response := ask(t, pinner{b}.judge, test.object)
+			if !response.Allowed || string(response.Patch) != test.patch || b.reads != test.reads {
+				t.Errorf("allowed: %t, with %d reads, and the patch is %s, want %s", response.Allowed, b.reads, response.Patch, test.patch)
 			}
 		})
 	}
 }
 
-const pinned = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
+const (
+	pinned = `{"metadata":{"name":"web-0","annotations":{"vicinity.dev/pinned":"true"}},"deleteOptions":{"preconditions":{"uid":"u"}}}`
+	chosen = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
+)
 
-// Which pod the Ledger is asked about, if it is.
+// Which pod the Ledger is asked about, if it is. A denial costs no live read.
 func TestPodThatIsMeant(t *testing.T) {
 	for name, test := range map[string]struct {
 		object       string
 		cached, live *corev1.Pod
+		denial       string
 		asked        types.UID
 		reads        int
 		refused      string
 	}{
-		"as cached":               {pinned, aPod("u"), nil, "u", 0, ""},
-		"newer than the cache":    {pinned, aPod("t"), aPod("u"), "u", 1, ""},
-		"not in the cache":        {pinned, nil, aPod("u"), "u", 1, ""},
-		"gone":                    {pinned, nil, nil, "", 1, ""},
-		"replaced":                {pinned, nil, aPod("v"), "", 1, ""},
-		"not pinned, and no pod":  {`{}`, nil, nil, "", 1, ""},
-		"not pinned, and one now": {`{}`, aPod("u"), aPod("u"), "", 1, "pin.eviction.vicinity.dev"},
+		"as cached":                      {pinned, aPod("u"), aPod("u"), "", "u", 1, ""},
+		"as cached, and denied":          {pinned, aPod("u"), nil, "no", "u", 0, "no"},
+		"cached, and gone":               {pinned, aPod("u"), nil, "", "u", 1, ""},
+		"cached, and replaced":           {pinned, aPod("u"), aPod("v"), "", "u", 1, "replaced"},
+		"cached, replaced, and chosen":   {chosen, aPod("u"), aPod("v"), "", "u", 1, ""},
+		"newer than the cache":           {pinned, aPod("t"), aPod("u"), "", "u", 1, ""},
+		"not in the cache":               {pinned, nil, aPod("u"), "", "u", 1, ""},
+		"gone":                           {pinned, nil, nil, "", "", 1, ""},
+		"replaced":                       {pinned, nil, aPod("v"), "", "", 1, "replaced"},
+		"replaced, and chosen by a user": {chosen, nil, aPod("v"), "", "", 1, ""},
+		"not pinned, and no pod":         {`{}`, nil, nil, "", "", 1, ""},
+		"not pinned, and one now":        {`{}`, aPod("u"), aPod("u"), "", "", 1, "pin.eviction.vicinity.dev"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &books{cached: test.cached, live: test.live}
+			b := &books{cached: test.cached, live: test.live, answer: reservation.Answer{Denial: test.denial}}
 			response := ask(t, decider{b}.judge, test.object)
-			if response.Allowed != (test.refused == "") || test.refused != "" && !strings.Contains(response.Result.Message, test.refused) {
+			if response.Allowed != (test.refused == "") || test.refused != "" && (response.Result.Code != 429 || !strings.Contains(response.Result.Message, test.refused)) {
 				t.Errorf("the answer is %+v", response)
 			}
 			var asked types.UID
@@ -160,7 +177,7 @@ func TestAnswers(t *testing.T) {
 		"not known":   {reservation.Answer{}, errors.New("the cache is behind"), 429, "the cache is behind. Drainers try again", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response := ask(t, decider{&books{cached: aPod("u"), answer: test.answer, err: test.err}}.judge, pinned)
+			response := ask(t, decider{&books{cached: aPod("u"), live: aPod("u"), answer: test.answer, err: test.err}}.judge, pinned)
 			if test.code == 0 {
 				if !response.Allowed || len(response.Warnings) != 1 {
 					t.Errorf("the answer is %+v", response)

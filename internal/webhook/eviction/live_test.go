@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +65,8 @@ type cluster struct {
 	// between, if it is set, is called when the mutating webhooks have been asked about an
 	// eviction, and the validating ones have not.
 	between *atomic.Pointer[func()]
+	// after is called when the webhook has decided, and the API server does not know yet.
+	after *atomic.Pointer[func()]
 	// veto has another validating webhook deny evictions.
 	veto      *atomic.Bool
 	namespace string
@@ -86,7 +89,7 @@ func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
 		ControlPlane: rig.Start(t, rig.Shape{Name: "test-evictions", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}),
-		between:      &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
+		between:      &atomic.Pointer[func()]{}, after: &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
 	}
 	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -162,7 +165,13 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 		if f := c.between.Swap(nil); f != nil {
 			(*f)()
 		}
-		decide.ServeHTTP(w, r)
+		answer := httptest.NewRecorder()
+		decide.ServeHTTP(answer, r)
+		if f := c.after.Swap(nil); f != nil {
+			(*f)()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer.Body.Bytes())
 	}))
 	server.Register("/veto", admission.New(newJudge(func(context.Context, *review) (admission.Verdict, error) {
 		if c.veto.Load() {
@@ -518,12 +527,19 @@ func replacedPod(c *cluster) {
 		}
 	}
 	c.between.Store(&replace)
-	if err := c.evict("web-0"); !apierrors.IsConflict(err) {
-		c.Errorf("the eviction of a pod that was replaced meanwhile: %v", err)
+	if err := c.evict("web-0"); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "replaced") {
+		c.Errorf("the eviction of a pod that was replaced before it was decided about: %v", err)
 	}
-	c.awaitPod("web-0", func(pod *corev1.Pod) bool { return isReady(pod) && pod.DeletionTimestamp == nil })
+	kept := func(pod *corev1.Pod) bool { return isReady(pod) && pod.DeletionTimestamp == nil }
+	c.awaitPod("web-0", kept)
 
-	// So is one that a client chose by itself.
+	// The API server refuses it if the pod is replaced after that, and what a client chose by itself.
+	c.awaitAllowed("web-0")
+	c.after.Store(&replace)
+	if err := c.evict("web-0"); !apierrors.IsConflict(err) {
+		c.Errorf("the eviction of a pod that was replaced when it was decided about: %v", err)
+	}
+	c.awaitPod("web-0", kept)
 	other := types.UID("11111111-2222-3333-4444-555555555555")
 	if err := c.evict("web-0", func(e *policyv1.Eviction) {
 		e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}
