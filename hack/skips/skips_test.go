@@ -60,6 +60,8 @@ func TestSummarize(t *testing.T) {
     --- FAIL: TestOne/bad (0.00s)
 FAIL
 FAIL	x/a	0.002s
+failed x/a.TestOne/bad
+    a_test.go:8: bad
 1 passed, 2 failed, 0 skipped
 `,
 			err: "2 failed",
@@ -82,6 +84,8 @@ FAIL	x/a	0.002s
 			output: `    b_test.go:1: of b
 FAIL	x/b	0.001s
 ok  	x/a	0.001s
+failed x/b.TestSame
+    b_test.go:1: of b
 1 passed, 1 failed, 0 skipped
 `,
 			err: "1 failed",
@@ -145,6 +149,8 @@ skipped x/a.TestTwo/sub: no reason given
 {"Action":"output","Package":"x/a","Test":"TestOne","Output":"    a_test.go:6: last words\n"}
 {"Action":"run","Pack`,
 			output: `{"Action":"run","Pack    a_test.go:6: last words
+failed x/a.TestOne
+    a_test.go:6: last words
 0 passed, 0 failed, 0 skipped
 `,
 			err: "the run ended before these packages did: x/a",

@@ -24,6 +24,7 @@ type event struct {
 type summary struct {
 	packages, passed, failed int
 	skipped                  []skip
+	failures                 []failure
 	// unfinished are the packages that started and did not end.
 	unfinished []string
 }
@@ -32,6 +33,12 @@ type summary struct {
 type skip struct {
 	test   string // its package, a dot and its name, as in the list of allowed skips
 	reason string
+}
+
+// failure is a test that failed, or did not end.
+type failure struct {
+	test string   // its package, a dot and its name
+	said []string // the beginnings of the lines that it logged
 }
 
 // summarize reads a test run to its end and prints it to w as it goes on.
@@ -53,9 +60,11 @@ func summarize(r io.Reader, w io.Writer) (summary, error) {
 	}
 	for name, pkg := range running {
 		s.unfinished = append(s.unfinished, name)
+		s.failures = append(s.failures, pkg.failures(name)...)
 		pkg.printFailure(w)
 	}
 	slices.Sort(s.unfinished)
+	slices.SortFunc(s.failures, func(a, b failure) int { return strings.Compare(a.test, b.test) })
 	return s, nil
 }
 
@@ -93,6 +102,7 @@ func (s *summary) read(line string, running map[string]*testedPackage, w io.Writ
 			// It did not build, or ended in some other way than by a test.
 			s.failed++
 		}
+		s.failures = append(s.failures, pkg.failures(e.Package)...)
 		pkg.printFailure(w)
 	default:
 		return
@@ -125,8 +135,15 @@ func (s *summary) readTest(e event, pkg *testedPackage) {
 	test.output = nil
 }
 
-// print ends the output of a run: the counts, then the skipped tests.
+// print ends the output of a run: what failed, in short, since logs may have buried it; the counts;
+// then the skipped tests.
 func (s *summary) print(w io.Writer, allowed map[string]string) {
+	for _, failure := range s.failures {
+		fmt.Fprintf(w, "failed %s\n", failure.test)
+		for _, line := range failure.said {
+			fmt.Fprintln(w, line)
+		}
+	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, len(s.skipped))
 	for _, skip := range s.skipped {
 		fmt.Fprintf(w, "skipped %s: %s", skip.test, skip.reason)
@@ -171,6 +188,7 @@ type testedPackage struct {
 
 // tested is a test of a package.
 type tested struct {
+	name   string
 	output []string
 	good   bool // passed or skipped
 }
@@ -183,7 +201,7 @@ func (p *testedPackage) test(name string) *tested {
 	if p.byName == nil {
 		p.byName = make(map[string]*tested)
 	}
-	t := new(tested)
+	t := &tested{name: name}
 	p.byName[name] = t
 	p.tests = append(p.tests, t)
 	return t
@@ -215,6 +233,31 @@ func (p *testedPackage) printFailure(w io.Writer) {
 	for _, line := range p.output {
 		io.WriteString(w, line)
 	}
+}
+
+const (
+	mostSaid    = 10  // lines of a test that failed
+	longestSaid = 300 // characters of a line
+)
+
+// failures are the tests of the package that are not good and said something themselves.
+func (p *testedPackage) failures(name string) (all []failure) {
+	for _, t := range p.tests {
+		if t.good {
+			continue
+		}
+		f := failure{test: name + "." + t.name}
+		for _, line := range t.output {
+			if logged.MatchString(line) && len(f.said) < mostSaid {
+				line = strings.TrimRight(line, "\n")
+				f.said = append(f.said, line[:min(len(line), longestSaid)])
+			}
+		}
+		if len(f.said) > 0 {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // logged is a line that a test logs.

@@ -141,7 +141,7 @@ func (q *queue) dropEnded(batch []*job) (rest []*job) {
 			rest = append(rest, j)
 		}
 	}
-	q.finish(ended, func(i int) result { return result{err: context.Cause(ended[i].ctx)} })
+	q.finish(ended, func(i int) result { return result{err: q.slow(ended[i])} })
 	return rest
 }
 

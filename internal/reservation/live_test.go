@@ -16,6 +16,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -168,25 +169,24 @@ func (c *cluster) follow() *history {
 	if err != nil {
 		c.Fatal(err)
 	}
-	done, stopped := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var last runtime.Object
 		for event := range events.ResultChan() {
 			pod, ok := event.Object.(*corev1.Pod)
 			if !ok {
-				select {
-				case <-stopped:
-					return
-				default:
-				}
-				c.Errorf("the watch of pods ends with %+v", event.Object)
-				return
+				last = event.Object
+				break
 			}
 			h.take(event.Type, pod)
 		}
+		// The test's end cancels its context, and with it the watch, which may say so.
+		if c.Context().Err() == nil {
+			c.Errorf("the watch of pods ended before the test, with %+v", last)
+		}
 	}()
 	c.Cleanup(func() {
-		close(stopped)
 		events.Stop()
 		<-done
 	})
@@ -249,7 +249,7 @@ spec: {selector: {matchLabels: {app: web}}, nodeSelectorTerm: {matchExpressions:
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var done, denied, behind, requests atomic.Int64
+	var done, denied, unanswered, requests atomic.Int64
 	var work sync.WaitGroup
 	for range inFlight {
 		work.Go(func() {
@@ -264,8 +264,8 @@ spec: {selector: {matchLabels: {app: web}}, nodeSelectorTerm: {matchExpressions:
 					done.Add(1)
 				case err == nil:
 					denied.Add(1)
-				case isBehind(err):
-					behind.Add(1)
+				case isUnanswered(err):
+					unanswered.Add(1)
 				case ctx.Err() == nil:
 					t.Error(err)
 				}
@@ -289,14 +289,15 @@ spec: {selector: {matchLabels: {app: web}}, nodeSelectorTerm: {matchExpressions:
 		writes += testutil.ToFloat64(l.metrics.writes.WithLabelValues(writeDone))
 		conflicts += testutil.ToFloat64(l.metrics.writes.WithLabelValues(writeConflict))
 	}
-	t.Logf("%d evictions in %s, %d denied, %d while a cache was behind; %g writes and %g conflicts; at least healthy were %v of %d",
-		done.Load(), took.Round(time.Millisecond), denied.Load(), behind.Load(), writes, conflicts, h.least, perHall)
+	t.Logf("%d evictions in %s, %d denied, %d not answered; %g writes and %g conflicts; at least healthy were %v of %d",
+		done.Load(), took.Round(time.Millisecond), denied.Load(), unanswered.Load(), writes, conflicts, h.least, perHall)
 }
 
-func isBehind(err error) bool {
+// isUnanswered reports whether there was no answer since a cache was behind, or there was no time for
+// one. A slow machine has more of these, and they let nothing through.
+func isUnanswered(err error) bool {
 	var behind *behindError
-	var slow *slowError
-	return errors.As(err, &behind) || errors.As(err, &slow) || errors.Is(err, errReadyByNow)
+	return errors.As(err, &behind) || errors.Is(err, errReadyByNow) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // evict evicts a pod as the API server does: it asks first, and deletes the pod of that UID.

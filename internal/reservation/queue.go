@@ -166,11 +166,16 @@ func (l *Ledger) submit(budget types.NamespacedName, j *job) (result, error) {
 	case <-j.ctx.Done():
 	}
 	if j.outcome.CompareAndSwap(0, jobAbandoned) {
-		stage, _ := q.stage.Load().(string)
-		return result{}, &slowError{budget: budget, stage: stage, cause: context.Cause(j.ctx)}
+		return result{}, q.slow(j)
 	}
 	r := <-j.done
 	return r, r.err
+}
+
+// slow says what the queue is at when a job is not waited for any more.
+func (q *queue) slow(j *job) error {
+	stage, _ := q.stage.Load().(string)
+	return &slowError{budget: q.key, stage: stage, cause: context.Cause(j.ctx)}
 }
 
 // slowError says what took too long.
