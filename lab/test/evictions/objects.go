@@ -81,6 +81,10 @@ spec:
 }
 
 // OneAtATime is a PodDisruptionBudget that lets one pod of a workload go at a time.
-func OneAtATime(workload string) string {
-	return fmt.Sprintf("---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %[1]s}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: %[1]s}}}\n", workload)
+func OneAtATime(workload string) string { return native(workload, "app", workload, 1) }
+
+// native is a PodDisruptionBudget for the pods with a label.
+func native(name, key, value string, maxUnavailable int) string {
+	return fmt.Sprintf("---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s}\nspec: {maxUnavailable: %d, selector: {matchLabels: {%s: %q}}}\n",
+		name, maxUnavailable, key, value)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
 )
@@ -128,6 +129,48 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	figures.Webhook = figures.Webhook.Since(times)
 	figures.Report, err = f.Judge(ctx, h, expected)
 	return figures, err
+}
+
+// EvictNatively evicts pods of CrowdWorkloads as EvictCrowd does, under PodDisruptionBudgets that let
+// as many pods of the namespace go at a time: what clients, the API server and the controllers of
+// Kubernetes get done in the same lab without Vicinity.
+func (f *Field) EvictNatively(ctx context.Context, o BudgetsOptions) (figures Figures, err error) {
+	const zones = 3
+	var manifests strings.Builder
+	if o.Budgets == 0 {
+		manifests.WriteString(native("all", "crowd", "true", zones*(Crowd*CrowdPods/9)))
+	}
+	for i := range o.Budgets {
+		name := fmt.Sprintf("crowd-%d", i)
+		manifests.WriteString(native(name, "app", name, zones))
+	}
+	if err := f.Apply(ctx, f.Namespace, manifests.String()); err != nil {
+		return figures, err
+	}
+	defer func() {
+		err = errors.Join(err, f.Delete(context.WithoutCancel(ctx), f.Namespace, manifests.String()))
+	}()
+	err = kube.Wait(ctx, "the PodDisruptionBudgets to be at rest", func(ctx context.Context) (string, error) {
+		list, err := f.PolicyV1().PodDisruptionBudgets(f.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		for i := range list.Items {
+			if b := &list.Items[i]; b.Status.DisruptionsAllowed < b.Spec.MaxUnavailable.IntVal {
+				return fmt.Sprintf("%s allows %d", b.Name, b.Status.DisruptionsAllowed), nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return figures, err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return figures, err
+	}
+	defer h.Stop()
+	return (&Storm{API: f.Client, History: h, InFlight: o.InFlight, Evictions: o.Evictions, Died: o.Died}).Run(ctx)
 }
 
 // RecycleOptions describe how a service is moved to other nodes.

@@ -13,10 +13,12 @@ import (
 // figures are the measurements.
 type figures struct {
 	*options
-	machine        string
-	many, one      evictions.BudgetsFigures
-	byZone, native evictions.RecycleFigures
-	retry          evictions.RetryFigures
+	machine   string
+	many, one evictions.BudgetsFigures
+	// The same under PodDisruptionBudgets.
+	manyNative, oneNative evictions.Figures
+	byZone, native        evictions.RecycleFigures
+	retry                 evictions.RetryFigures
 }
 
 // overBudget is how many evictions were admitted that should not have been.
@@ -38,7 +40,8 @@ func (f *figures) String() string {
 	for _, part := range []struct {
 		name string
 		of   *evictions.BudgetsFigures
-	}{{fmt.Sprintf("over %d budgets", evictions.Crowd), &f.many}, {"over one budget", &f.one}} {
+		than *evictions.Figures
+	}{{fmt.Sprintf("over %d budgets", evictions.Crowd), &f.many, &f.manyNative}, {"over one budget", &f.one, &f.oneNative}} {
 		g := part.of
 		row(fmt.Sprintf("evictions %s, %d at a time", part.name, f.inFlight), fmt.Sprintf("%d, %d refused", g.Admitted, g.Refused), "")
 		row("  admitted beyond the budget", fmt.Sprint(g.OverBudget+g.Unreserved), "0")
@@ -46,6 +49,8 @@ func (f *figures) String() string {
 		row("  answered in a second", fmt.Sprintf("%.0f", float64(len(g.Times))/g.Took.Seconds()), "")
 		row("  until answered: p50, p99", milliseconds(meter.Quantile(g.Times, 0.5))+", "+milliseconds(meter.Quantile(g.Times, 0.99)), "")
 		row("  of that in the webhook, at most: p50, p99", milliseconds(g.Webhook.Quantile(0.5))+", "+milliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
+		row("  under PodDisruptionBudgets: admitted, answered in a second; p99", fmt.Sprintf("%.0f, %.0f; %s",
+			part.than.PerSecond(), float64(len(part.than.Times))/max(part.than.Took.Seconds(), 1e-9), milliseconds(meter.Quantile(part.than.Times, 0.99))), "")
 		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls/float64(max(1, g.Admitted)), g.Calls/float64(max(1, g.Admitted+g.Refused))), "at most 2")
 		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
 		row("  a death was not known for, at most", fmt.Sprintf("%.1f s", g.Unseen.Seconds()), "")
@@ -68,10 +73,10 @@ func (f *figures) String() string {
 	for line := range strings.Lines(table.String()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	all := f.many.Add(f.one.Figures)
-	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f\n",
+	all, native := f.many.Add(f.one.Figures), f.manyNative.Add(f.oneNative)
+	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f native_p99_ms=%.1f native_per_second=%.1f\n",
 		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted+all.Refused)),
-		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal)
+		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal, meter.Milliseconds(meter.Quantile(native.Times, 0.99)), native.PerSecond())
 	return b.String()
 }
 

@@ -32,17 +32,19 @@ func TestFlags(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	f := figures{
-		options: &options{pods: 420, inFlight: 200, startTime: 2 * time.Second, nodes: 500},
-		many:    evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: time.Second, Times: []time.Duration{time.Millisecond}}, Calls: 150},
-		one:     evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: 3 * time.Second, Times: []time.Duration{3 * time.Millisecond}}, Calls: 50},
-		native:  evictions.RecycleFigures{Moved: 42, Took: time.Minute},
-		byZone:  evictions.RecycleFigures{Moved: 420, Took: 12 * time.Second, Report: evictions.Report{Disturbed: 1}},
-		retry:   evictions.RetryFigures{Refused: 1000, Took: 2 * time.Second, Calls: 500, Times: []time.Duration{time.Millisecond}},
+		options:    &options{pods: 420, inFlight: 200, startTime: 2 * time.Second, nodes: 500},
+		many:       evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: time.Second, Times: []time.Duration{time.Millisecond}}, Calls: 150},
+		one:        evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: 3 * time.Second, Times: []time.Duration{3 * time.Millisecond}}, Calls: 50},
+		manyNative: evictions.Figures{Admitted: 30, Took: time.Second, Times: []time.Duration{2 * time.Millisecond}},
+		oneNative:  evictions.Figures{Admitted: 30, Took: 2 * time.Second, Times: []time.Duration{4 * time.Millisecond}},
+		native:     evictions.RecycleFigures{Moved: 42, Took: time.Minute},
+		byZone:     evictions.RecycleFigures{Moved: 420, Took: 12 * time.Second, Report: evictions.Report{Disturbed: 1}},
+		retry:      evictions.RetryFigures{Refused: 1000, Took: 2 * time.Second, Calls: 500, Times: []time.Duration{time.Millisecond}},
 	}
 	text := f.String()
 	for _, want := range []string{
 		"RESULT evictions=200 over_budget=0 p99_ms=3.0 per_second=50.0 api_calls_per_pod=1.00",
-		"recycle_native_s=600", "recycle_zones_s=12", "zones_down=1", "refusals_per_second=500", "api_calls_per_refusal=0.50",
+		"recycle_native_s=600", "recycle_zones_s=12", "zones_down=1", "refusals_per_second=500", "api_calls_per_refusal=0.50", "native_p99_ms=4.0 native_per_second=20.0",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)

@@ -74,6 +74,15 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if f.one, err = storm.EvictCrowd(ctx, options); err != nil {
 		return err
 	}
+	say("the same under PodDisruptionBudgets begins")
+	options.Midway = nil
+	if f.oneNative, err = storm.EvictNatively(ctx, options); err != nil {
+		return err
+	}
+	options.Budgets = evictions.Crowd
+	if f.manyNative, err = storm.EvictNatively(ctx, options); err != nil {
+		return err
+	}
 	if err := errors.Join(client.RemoveNamespace(ctx, storm.Namespace), client.WaitGone(ctx, storm.Namespace)); err != nil {
 		return err
 	}
