@@ -308,7 +308,7 @@ func span(d time.Duration) string {
 	return s
 }
 
-func clock(at time.Time) string { return at.UTC().Format("15:04:05 UTC") }
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // cut shortens a text, in whole letters.
 func cut(s string, most int) string {

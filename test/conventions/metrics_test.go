@@ -33,6 +33,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
+	"vicinity.dev/vicinity/internal/controller/responder"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/routing"
@@ -165,6 +166,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	if err := budget.Add(t.Context(), mgr, ledgerOfOne{}, budget.Options{Rate: 1, Top: budget.DefaultTop}); err != nil {
+		t.Fatal(err)
+	}
+	if err := responder.Add(mgr, nil, responder.Options{Reports: 1}); err != nil {
 		t.Fatal(err)
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}

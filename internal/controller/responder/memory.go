@@ -59,6 +59,16 @@ func (m *memory) waiting(namespace string) []target {
 	return targets
 }
 
+// count is how many pods wait.
+func (m *memory) count() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, targets := range m.denials {
+		n += len(targets)
+	}
+	return n
+}
+
 // holder is that of the reservations of a pod, if any were admitted.
 func (m *memory) holder(t target) (string, bool) {
 	m.mu.Lock()

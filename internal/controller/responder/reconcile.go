@@ -47,11 +47,12 @@ const (
 // reconciler answers the Evictions of a pod.
 type reconciler struct {
 	client    client.Client
-	evictions client.Reader
+	evictions client.Reader // a cache that is made once the API is served
 	ledger    ledger
 	clock     clock.PassiveClock
 	reports   *rate.Limiter
 	memory    *memory
+	metrics   *metrics
 	syncs     *shell.Syncs
 }
 
@@ -59,7 +60,8 @@ type reconciler struct {
 func (r *reconciler) Reconcile(ctx context.Context, t target) (reconcile.Result, error) {
 	defer r.syncs.Begin("the eviction of pod " + t.String())()
 	after, err := r.sync(ctx, t)
-	result, _, err := shell.Finish(after, err)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
 	return result, err
 }
 
@@ -128,6 +130,9 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	r.memory.decided(t)
 	if err := r.report(ctx, eviction, cut(admitted(answer)), true); err != nil {
 		return 0, fmt.Errorf("completing Eviction %s: %w", client.ObjectKeyFromObject(eviction), err)
+	}
+	if _, own, _ := ownOf(eviction); own.StartTime != nil {
+		r.metrics.admitted(r.clock.Since(own.StartTime.Time))
 	}
 	log.FromContext(ctx).Info("Eviction is admitted", "pod", t.NamespacedName, "eviction", eviction.Name)
 	return 0, nil

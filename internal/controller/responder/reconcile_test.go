@@ -65,8 +65,14 @@ func newBench(t *testing.T, eviction *lifecyclev1alpha1.Eviction) *bench {
 			return []string{string(object.(*lifecyclev1alpha1.Eviction).Spec.Target.Pod.UID)}
 		}).Build()
 	b := &bench{T: t, book: &book{holders: map[string]bool{}}, clock: clocktesting.NewFakeClock(begin.Add(2 * time.Minute)), objects: objects}
-	b.reconciler = newReconciler(objects, objects, b.book, b.clock, Options{Workers: 1, Reports: 1})
+	b.restart()
 	return b
+}
+
+// restart has the responder forget all that is in memory.
+func (b *bench) restart() {
+	b.reconciler = newReconciler(b.objects, b.book, b.clock, Options{Workers: 1, Reports: 1})
+	b.evictions = b.objects
 }
 
 // sync is one sync, and returns how long the responder then waits.
@@ -243,7 +249,7 @@ func TestReservationsAreHeld(t *testing.T) {
 		}
 		b.next()
 	}
-	b.reconciler = newReconciler(b.objects, b.objects, b.book, b.clock, Options{Workers: 1, Reports: 1})
+	b.restart()
 	b.next()
 	if b.renewed != 4 {
 		t.Errorf("a new controller has renewed %d times", b.renewed-3)

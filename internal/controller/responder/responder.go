@@ -93,14 +93,18 @@ func targetOf(eviction *lifecyclev1alpha1.Eviction) (target, bool) {
 
 // Add adds the responder to a manager, whose cache must have what the Ledger reads.
 func Add(mgr manager.Manager, l ledger, options Options) error {
-	return mgr.Add(&starter{mgr: mgr, ledger: l, options: options})
+	r := newReconciler(mgr.GetClient(), l, clock.RealClock{}, options)
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of EvictionRequests: %w", err)
+	}
+	return mgr.Add(&starter{mgr: mgr, reconciler: r, options: options})
 }
 
 // starter is a runnable of the leader: it begins to watch when the API is served.
 type starter struct {
-	mgr     manager.Manager
-	ledger  ledger
-	options Options
+	mgr        manager.Manager
+	reconciler *reconciler
+	options    Options
 }
 
 // detectEvery is how often to see whether the API is served by now.
@@ -158,7 +162,8 @@ func (s *starter) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := newReconciler(s.mgr.GetClient(), evictions, s.ledger, clock.RealClock{}, s.options)
+	r := s.reconciler
+	r.evictions = evictions
 	c, err := controller.NewTypedUnmanaged("responder", controller.TypedOptions[target]{
 		Reconciler: r, MaxConcurrentReconciles: s.options.Workers, Logger: s.mgr.GetLogger(),
 	})
@@ -183,11 +188,12 @@ func (s *starter) run(ctx context.Context) error {
 	return err
 }
 
-func newReconciler(c client.Client, evictions client.Reader, l ledger, now clock.PassiveClock, options Options) *reconciler {
+func newReconciler(c client.Client, l ledger, now clock.PassiveClock, options Options) *reconciler {
+	waiting := newMemory()
 	r := &reconciler{
-		client: c, evictions: evictions, ledger: l, clock: now,
+		client: c, ledger: l, clock: now,
 		reports: rate.NewLimiter(rate.Limit(options.Reports), max(1, int(options.Reports))),
-		memory:  newMemory(),
+		memory:  waiting, metrics: newMetrics(waiting),
 	}
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(now)
