@@ -32,7 +32,8 @@ func (r *Reservation) lastsFor(now time.Time) bool {
 
 // Release divides the reservations of a budget into those to keep, and those whose pods have
 // gone or are about to go, which may be dropped if the version of the pods is stored with the
-// same write. In neither are those that have expired.
+// same write. It does not matter whether the latter have expired: others may have seen less. In
+// neither are those that have expired and whose pods are there.
 func Release(s *State, now time.Time) (kept, gone []Reservation) {
 	if len(s.Reservations) == 0 {
 		return nil, nil
@@ -45,11 +46,10 @@ func Release(s *State, now time.Time) (kept, gone []Reservation) {
 	}
 	for _, r := range s.Reservations {
 		switch {
-		case !r.isActive(now):
-		case present[r.UID]:
-			kept = append(kept, r)
-		default:
+		case !present[r.UID]:
 			gone = append(gone, r)
+		case r.isActive(now):
+			kept = append(kept, r)
 		}
 	}
 	return kept, gone

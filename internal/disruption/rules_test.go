@@ -477,12 +477,14 @@ func TestRelease(t *testing.T) {
 	s.pod("a2").Terminating = true
 	s.pod("a3").Finished = true
 	s.Reservations[3].Expires = start
-	s.Reservations = append(s.Reservations, Reservation{UID: "of a pod that is not there", Expires: start.Add(time.Second)})
+	s.Reservations = append(s.Reservations,
+		Reservation{UID: "of a pod that is not there", Expires: start.Add(time.Second)},
+		Reservation{UID: "of one that is not there, and expired", Expires: start})
 	kept, gone := Release(s, start)
 	if !reflect.DeepEqual(kept, s.Reservations[:1]) {
 		t.Errorf("kept %+v", kept)
 	}
-	if want := []Reservation{s.Reservations[1], s.Reservations[2], s.Reservations[4]}; !reflect.DeepEqual(gone, want) {
+	if want := []Reservation{s.Reservations[1], s.Reservations[2], s.Reservations[4], s.Reservations[5]}; !reflect.DeepEqual(gone, want) {
 		t.Errorf("gone are %+v, want %+v", gone, want)
 	}
 }

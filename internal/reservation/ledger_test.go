@@ -275,6 +275,27 @@ func (s *server) must(err error) {
 	}
 }
 
+// A reservation that expires as its pod goes is dropped by one replica. Another one, which has
+// not seen that the pod has gone, does not take it for one that was never evicted.
+func TestReservationThatExpiredOfAPodThatIsGone(t *testing.T) {
+	s, a, first, second := started(t)
+	a.want(first, "x", true)
+	s.clock.SetTime(start.Add(disruption.ReservationTime))
+	s.must(s.Delete(t.Context(), first.DeepCopy()))
+	a.misses(first, 40)
+	if _, err := a.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none); err != nil {
+		t.Fatal(err)
+	}
+	s.wantReservations()
+	b := s.replica().sees(s.budget("web"), first, second)
+	var behind *behindError
+	if answer, err := b.ask(second, "y"); !errors.As(err, &behind) {
+		t.Fatalf("a replica that is behind: %q, %v", answer, err)
+	}
+	b.misses(first, 40)
+	b.want(second, "y", true)
+}
+
 // A retry is admitted by the reservation that there is while that lasts as long as an eviction
 // may take, and never makes it last longer. Then it waits until that has expired.
 func TestRetriesDoNotExtendReservations(t *testing.T) {
