@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,6 +31,9 @@ const (
 	// conflictWait is the shortest wait after a conflict; the longest is twice that. Ledgers
 	// that write the same budget wait differently long.
 	conflictWait = 5 * time.Millisecond
+	// unknownWait and unknownLongest are the first wait and the longest one, but for the same,
+	// after a write of which the outcome is not known: what is wrong may last.
+	unknownWait, unknownLongest = 10 * time.Millisecond, 300 * time.Millisecond
 	// mostConfirmed is how many pods are read live for one commit, since their reservations
 	// expired.
 	mostConfirmed = 10
@@ -44,7 +46,7 @@ var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-
 
 // do does jobs together. It makes decisions again until what they follow from is stored.
 func (q *queue) do(batch []*job) {
-	l := q.ledger
+	l, unknown := q.ledger, unknownWait
 	for {
 		if batch = q.dropEnded(batch); len(batch) == 0 {
 			return
@@ -92,6 +94,8 @@ func (q *queue) do(batch []*job) {
 			// It may be stored, or will be yet. What is read next says so, or else that write and
 			// the next one cannot both succeed.
 			l.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
+			time.Sleep(wait.Jitter(unknown, 1))
+			unknown = min(2*unknown, unknownLongest)
 		}
 		q.readLive = true
 		batch = append(batch, q.take()...)
@@ -225,7 +229,7 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 
 // await waits until pods are known as new as the budget says that they must be. If the API
 // server itself is not there yet, the budget was copied from another cluster with its status,
-// and its version means nothing.
+// and its version means nothing; nor does one that is no version.
 func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
 	wait, cancel := context.WithTimeout(ctx, behindTime)
 	defer cancel()
@@ -237,7 +241,7 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 	if err := q.ledger.client.List(ctx, &page, client.InNamespace(budget.Namespace), client.Limit(1)); err != nil {
 		return errors.Join(behind, err)
 	}
-	if order, err := resourceversion.CompareResourceVersion(page.ResourceVersion, budget.Status.PodsObserved); err != nil || order >= 0 {
+	if isVersion(budget.Status.PodsObserved) && isAtLeast(page.ResourceVersion, budget.Status.PodsObserved) {
 		return behind
 	}
 	budget.Status.PodsObserved = ""
@@ -304,21 +308,30 @@ func (c *commit) release() {
 	for _, r := range kept {
 		keep[r.UID] = true
 	}
-	c.next.Status.Reservations = slices.DeleteFunc(c.next.Status.Reservations, func(r v1alpha1.Reservation) bool { return !keep[string(r.UID)] })
 	for _, r := range gone {
-		c.observe(c.versionOf(r))
+		if version := c.versionOf(r); version != "" {
+			c.observe(version)
+		} else {
+			keep[r.UID] = true
+		}
 	}
+	c.next.Status.Reservations = slices.DeleteFunc(c.next.Status.Reservations, func(r v1alpha1.Reservation) bool { return !keep[string(r.UID)] })
 }
 
-// versionOf is a version of pods by which a pod had gone, the oldest that is known: those who
-// wait for a later one may wait for the next change of any pod.
+// versionOf is a version of pods by which a pod had gone; none if its reservation has to stay. When
+// a pod went that had gone before this process began is not known, and who waits for what is
+// known may wait for the next change of any pod: another process knows, or else the reservation,
+// which does not count any more, expires. A pod that is there and not matched can be matched again.
 func (c *commit) versionOf(r disruption.Reservation) string {
-	w := c.queue.ledger.world
+	w, active := c.queue.ledger.world, c.now.Before(r.Expires)
 	pod := w.pod(types.NamespacedName{Namespace: c.queue.key.Namespace, Name: r.Pod})
 	if pod != nil && string(pod.UID) == r.UID {
+		if active && !isGoing(pod) {
+			return ""
+		}
 		return pod.ResourceVersion
 	}
-	if version := w.departures.of(types.UID(r.UID)); version != "" {
+	if version := w.departures.of(types.UID(r.UID)); version != "" || active {
 		return version
 	}
 	return w.podsVersion()

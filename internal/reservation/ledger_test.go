@@ -108,6 +108,20 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
+// An API server that can read and not write is not asked as fast as it answers.
+func TestWritesThatFailForLong(t *testing.T) {
+	s, r, first, _ := started(t)
+	s.onUpdate(func(func() error) error { return errLost })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if answer, err := r.askIn(ctx, first, "x"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the answer is %q, %v", answer, err)
+	}
+	if wrote := s.written(); wrote > 20 {
+		t.Errorf("%d writes in a second", wrote)
+	}
+}
+
 // A write that arrives late stands in the way of the one after it.
 func TestLateWrites(t *testing.T) {
 	s, r, first, second := started(t)
@@ -233,16 +247,59 @@ func withoutVersion(pod *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// A status that was copied from another cluster names a version that means nothing here.
-func TestVersionOfAnotherCluster(t *testing.T) {
-	budget, first, second := objects()
-	budget.Status.PodsObserved = "999999999"
-	s := newServer(t, budget, first, second)
-	r := s.replica().sees(s.budget("web"), first, second)
-	r.want(first, "x", true)
-	if seen := s.budget("web").Status.PodsObserved; seen != "10" {
+// A status that was copied from another cluster names a version that means nothing here, and one
+// that was edited may name none.
+func TestVersionThatMeansNothing(t *testing.T) {
+	for _, version := range []string{"999999999", "yesterday"} {
+		budget, first, second := objects()
+		budget.Status.PodsObserved = version
+		s := newServer(t, budget, first, second)
+		r := s.replica().sees(s.budget("web"), first, second)
+		r.want(first, "x", true)
+		if seen := s.budget("web").Status.PodsObserved; seen != "10" {
+			t.Errorf("after %s the version to have seen is %q", version, seen)
+		}
+	}
+}
+
+// A replica that began after a pod had gone does not know when that was. It does not have the
+// others wait for as much as it knows, and leaves the reservation to those who know.
+func TestReplicaThatBeganLater(t *testing.T) {
+	s, a, first, second := started(t)
+	a.want(first, "x", true)
+	s.must(s.Delete(t.Context(), first.DeepCopy()))
+	a.misses(first, 40)
+	b := s.replica().sees(s.budget("web"), second)
+	b.world.pods.Bookmark("90")
+	b.refresh()
+	s.wantReservations("web-1 by x")
+	a.sees(s.budget("web"))
+	a.want(second, "y", true)
+	s.wantReservations("web-2 by y")
+	if seen := s.budget("web").Status.PodsObserved; seen != "40" {
 		t.Errorf("the version to have seen is %q", seen)
 	}
+}
+
+// A pod that is taken out of a budget and put back while its eviction is under way is still
+// about to go.
+func TestPodThatIsTakenOutAndPutBack(t *testing.T) {
+	s, r, first, second := started(t)
+	r.want(first, "x", true)
+	out := aPod(1, 40)
+	out.Labels = map[string]string{"app": "other"}
+	r.sees(out)
+	r.refresh()
+	r.sees(aPod(1, 50))
+	r.want(second, "y", false)
+	s.wantReservations("web-1 by x")
+}
+
+// refresh brings the status of the budget up to date.
+func (r *replica) refresh() {
+	r.Helper()
+	_, err := r.Refresh(r.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none)
+	r.must(err)
 }
 
 // A reservation that expired is over once the pod was read live, which an old cache may show as
@@ -283,9 +340,7 @@ func TestReservationThatExpiredOfAPodThatIsGone(t *testing.T) {
 	s.clock.SetTime(start.Add(disruption.ReservationTime))
 	s.must(s.Delete(t.Context(), first.DeepCopy()))
 	a.misses(first, 40)
-	if _, err := a.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none); err != nil {
-		t.Fatal(err)
-	}
+	a.refresh()
 	s.wantReservations()
 	b := s.replica().sees(s.budget("web"), first, second)
 	var behind *behindError

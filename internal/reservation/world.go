@@ -277,6 +277,12 @@ func isAtLeast(version, than string) bool {
 	return err == nil && order >= 0
 }
 
+// isVersion reports whether a text is a version.
+func isVersion(text string) bool {
+	_, err := resourceversion.CompareResourceVersion(text, text)
+	return err == nil
+}
+
 // later is the later of two versions of pods, of which either may be none.
 func later(a, b string) string {
 	if a == "" || b != "" && isAtLeast(b, a) {
