@@ -236,6 +236,11 @@ func (l *Ledger) undo(ctx context.Context, budget types.NamespacedName, pod type
 	return err
 }
 
+// GiveUp gives up the reservations of a pod that a holder has, without a wait.
+func (l *Ledger) GiveUp(pod types.NamespacedName, uid types.UID, holder string) {
+	l.giveUp(l.holding(pod.Namespace, uid), uid, holder)
+}
+
 // Undo gives up the reservations of a pod that a holder has.
 func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error {
 	var failed []error

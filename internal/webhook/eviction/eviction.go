@@ -56,6 +56,8 @@ const timeout = 1500 * time.Millisecond
 // ledger is what the webhooks ask.
 type ledger interface {
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
+	// GiveUp gives up what was reserved for an eviction that is refused after all, without a wait.
+	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
 	// ReadPod reads the name, UID and version of a pod live; nil if there is none.
 	ReadPod(context.Context, types.NamespacedName) (*corev1.Pod, error)
 	// CachedPod is a pod as the cache has it, nil if it does not.
@@ -212,7 +214,8 @@ func (d decider) judge(ctx context.Context, r *review) (admission.Verdict, error
 		}
 		pod = live
 	}
-	answer, err := d.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: "eviction/" + string(r.request), DryRun: r.dryRun})
+	holder := "eviction/" + string(r.request)
+	answer, err := d.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder, DryRun: r.dryRun})
 	if err != nil {
 		return admission.Verdict{}, err
 	}
@@ -225,6 +228,7 @@ func (d decider) judge(ctx context.Context, r *review) (admission.Verdict, error
 	case cached:
 		live, err := d.ledger.ReadPod(ctx, r.pod)
 		if err != nil {
+			d.ledger.GiveUp(r.pod, uid, holder)
 			return admission.Verdict{}, err
 		}
 		if live != nil && live.UID != uid {

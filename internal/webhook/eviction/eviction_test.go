@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,9 @@ type books struct {
 	answer       reservation.Answer
 	err          error
 	asked        []reservation.Request
+	readErr      error
 	reads        int
+	givenUp      []string // holders
 }
 
 func (b *books) Admit(_ context.Context, r reservation.Request) (reservation.Answer, error) {
@@ -37,7 +40,11 @@ func (b *books) Admit(_ context.Context, r reservation.Request) (reservation.Ans
 
 func (b *books) ReadPod(context.Context, types.NamespacedName) (*corev1.Pod, error) {
 	b.reads++
-	return b.live, b.err
+	return b.live, errors.Join(b.err, b.readErr)
+}
+
+func (b *books) GiveUp(_ types.NamespacedName, uid types.UID, holder string) {
+	b.givenUp = append(b.givenUp, string(uid)+" by "+holder)
 }
 
 func (b *books) CachedPod(types.NamespacedName) *corev1.Pod { return b.cached }
@@ -193,6 +200,18 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("the details are %+v", status.Details)
 			}
 		})
+	}
+}
+
+// An eviction that was admitted is refused if it is not known then which pod it would be, and its
+// reservation is given up.
+func TestReservationOfAnEvictionThatIsRefusedAfterAll(t *testing.T) {
+	b := &books{cached: aPod("u"), readErr: errors.New("the API server is slow")}
+	if response := ask(t, decider{b}.judge, pinned); response.Allowed || response.Result.Code != http.StatusTooManyRequests {
+		t.Errorf("the answer is %+v", response)
+	}
+	if want := []string{"u by eviction/r"}; !slices.Equal(b.givenUp, want) {
+		t.Errorf("given up are %q, want %q", b.givenUp, want)
 	}
 }
 
