@@ -178,6 +178,11 @@ func (p *places) reachOf(names []string, suits func(*corev1.Node) bool) reach {
 	return found
 }
 
+// SameNode reports whether a node is what it was, as far as budgets look at it.
+func SameNode(a, b *corev1.Node) bool {
+	return maps.Equal(a.Labels, b.Labels) && isControlPlane(a) == isControlPlane(b)
+}
+
 // isControlPlane reports whether a node is kept for the control plane.
 func isControlPlane(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {

@@ -524,3 +524,25 @@ func TestDomainsAreListed(t *testing.T) {
 		}
 	})
 }
+
+// A node that is taken for pods of users by and by, as that of a small cluster's control plane is,
+// can hold pods from then on.
+func TestSameNode(t *testing.T) {
+	control := corev1.Taint{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}
+	node := func(zoned string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{zone: zoned}}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	for name, test := range map[string]struct {
+		before, after *corev1.Node
+		same          bool
+	}{
+		"nothing":                   {node("a", control), node("a", control), true},
+		"its zone":                  {node("a"), node("b"), false},
+		"that of a drainer":         {node("a"), node("a", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}), true},
+		"that of the control plane": {node("a", control), node("a"), false},
+	} {
+		if got := SameNode(test.before, test.after); got != test.same {
+			t.Errorf("%s changes: the same is %t", name, got)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package reservation
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -77,9 +76,7 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world,
 	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
 		return nil, err
 	}
-	nodes, err := watch(&corev1.Node{}, changes(func(before, after client.Object) bool {
-		return maps.Equal(before.GetLabels(), after.GetLabels())
-	}, func(client.Object) { w.nodes.forget() }), nil)
+	nodes, err := watch(&corev1.Node{}, changes(sameNode, func(client.Object) { w.nodes.forget() }), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +141,12 @@ func deleted(object any) any {
 		return unknown.Obj
 	}
 	return object
+}
+
+func sameNode(a, b client.Object) bool {
+	before, ok := a.(*corev1.Node)
+	after, also := b.(*corev1.Node)
+	return ok && also && coverage.SameNode(before, after)
 }
 
 func sameGeneration(a, b client.Object) bool { return a.GetGeneration() == b.GetGeneration() }

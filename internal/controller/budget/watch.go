@@ -177,7 +177,7 @@ func readiness(pod *corev1.Pod) *corev1.PodCondition {
 	return &corev1.PodCondition{Status: pod.Status.Conditions[i].Status, LastTransitionTime: pod.Status.Conditions[i].LastTransitionTime}
 }
 
-// nodeHandler follows the labels of nodes.
+// nodeHandler follows what a budget depends on of nodes.
 func (r *reconciler) nodeHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
@@ -186,7 +186,9 @@ func (r *reconciler) nodeHandler() handler.EventHandler {
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
-			if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, also := e.ObjectNew.(*corev1.Node)
+			if ok && also && !coverage.SameNode(before, after) {
 				r.nodes.Notice()
 			}
 		},
