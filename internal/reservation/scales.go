@@ -9,8 +9,9 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +34,13 @@ type scales struct {
 	clock  clock.PassiveClock
 
 	mu    sync.Mutex
-	known map[types.UID]knownScale
+	known map[scaleKey]knownScale
+}
+
+// scaleKey is all that an owner is asked for by: who makes a pod says what its owner is.
+type scaleKey struct {
+	namespace string
+	coverage.Ref
 }
 
 type knownScale struct {
@@ -42,14 +49,14 @@ type knownScale struct {
 }
 
 func newScales(c client.SubResourceClientConstructor, now clock.PassiveClock) *scales {
-	return &scales{client: c, clock: now, known: map[types.UID]knownScale{}}
+	return &scales{client: c, clock: now, known: map[scaleKey]knownScale{}}
 }
 
 // of is an owner in a namespace, with the replicas that it asks for.
 func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
-	now := s.clock.Now()
+	now, key := s.clock.Now(), scaleKey{namespace, ref}
 	s.mu.Lock()
-	known, found := s.known[ref.UID]
+	known, found := s.known[key]
 	s.mu.Unlock()
 	if found && now.Before(known.until) {
 		return known.workload, nil
@@ -60,23 +67,32 @@ func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (co
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, other := range s.known {
-		if !now.Before(other.until) {
-			delete(s.known, uid)
+	for other, known := range s.known {
+		if !now.Before(known.until) {
+			delete(s.known, other)
 		}
 	}
-	s.known[ref.UID] = knownScale{workload, now.Add(scaleTrust)}
+	s.known[key] = knownScale{workload, now.Add(scaleTrust)}
 	return workload, nil
 }
 
 func (s *scales) read(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
+	if len(path.IsValidPathSegmentName(ref.Name)) > 0 {
+		return coverage.WithoutScale(ref), nil // no object has such a name, and none can be asked for
+	}
 	owner := &unstructured.Unstructured{}
 	owner.SetAPIVersion(ref.APIVersion)
 	owner.SetKind(ref.Kind)
 	owner.SetNamespace(namespace)
 	owner.SetName(ref.Name)
+	// The client takes no typed subresource of an object of any kind.
+	read := &unstructured.Unstructured{}
+	err := s.client.SubResource("scale").Get(ctx, owner, read)
 	var scale autoscalingv1.Scale
-	switch err := s.client.SubResource("scale").Get(ctx, owner, &scale); {
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(read.Object, &scale)
+	}
+	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), apierrors.IsMethodNotSupported(err):
 		// The owner has gone, or its kind has no such subresource.
 		return coverage.WithoutScale(ref), nil

@@ -3,6 +3,7 @@ package reservation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,7 +35,17 @@ func (s *scaled) Get(_ context.Context, owner client.Object, scale client.Object
 	if named := owner.(*unstructured.Unstructured); named.GetKind() != "Cache" || named.GetNamespace() != shop || named.GetName() != "db" {
 		return errors.New("another object")
 	}
-	return s.get(scale.(*autoscalingv1.Scale))
+	into, ok := scale.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("the client does not read a %T of an object of any kind", scale)
+	}
+	var known autoscalingv1.Scale
+	if err := s.get(&known); err != nil {
+		return err
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&known)
+	into.Object = object
+	return err
 }
 
 func TestScales(t *testing.T) {
@@ -70,6 +82,18 @@ func TestScales(t *testing.T) {
 				t.Errorf("the API server was asked %d times, want %d", of.asked, want)
 			}
 		})
+	}
+}
+
+// An owner of a name that no object has is none, and does not keep pods for ever.
+func TestOwnerOfNoName(t *testing.T) {
+	server := newServer(t)
+	s := newScales(&scaled{}, server.clock)
+	for _, name := range []string{"a/b", "..", "a%b"} {
+		ref := coverage.Ref{APIVersion: "example.com/v1", Kind: "Cache", Name: name, UID: "u"}
+		if got, err := s.of(t.Context(), shop, ref); !reflect.DeepEqual(got, coverage.WithoutScale(ref)) || err != nil {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -331,6 +332,7 @@ func TestAgainstKubernetes(t *testing.T) {
 		"denial": denial, "drain": drain, "dry_runs": dryRuns, "missing_pod": missingPod, "nothing_to_lose": nothingToLose,
 		"replaced_pod": replacedPod, "native_budget": nativeBudget, "two_native_budgets": twoNativeBudgets, "veto": vetoed,
 		"deletions": deletions, "budget_changes": budgetChanges, "thousand_budgets": thousandBudgets, "two_budgets": twoBudgets,
+		"owner_of_another_kind": ownerOfAnotherKind,
 	} {
 		t.Run(name, func(t *testing.T) { test(c.on(t)) })
 	}
@@ -473,6 +475,58 @@ func missingPod(c *cluster) {
 	if err := c.evict("none"); !apierrors.IsNotFound(err) {
 		c.Errorf("the eviction of a pod that does not exist: %v", err)
 	}
+}
+
+// An operator's object says by its subresource scale how many pods there are: one that it has not
+// made yet is missing.
+func ownerOfAnotherKind(c *cluster) {
+	c.Make("", `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: caches.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Cache, plural: caches, singular: cache, listKind: CacheList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, properties: {replicas: {type: integer}}}, status: {type: object, properties: {replicas: {type: integer}}}}}}
+    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+`)
+	owner := &unstructured.Unstructured{}
+	c.Await("the object of an operator", func(ctx context.Context) (string, error) {
+		owner.Object = map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Cache", "spec": map[string]any{"replicas": int64(3)},
+			"metadata": map[string]any{"name": "web", "namespace": c.namespace},
+		}
+		return "", c.objects.Create(ctx, owner)
+	})
+	for i := range 2 {
+		c.Make(c.namespace, fmt.Sprintf(`
+{apiVersion: v1, kind: Pod, metadata: {name: web-%d, labels: {app: web}, ownerReferences: [
+  {apiVersion: example.com/v1, kind: Cache, name: web, uid: %s, controller: true}]}, spec: {
+  nodeName: fake-%d, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, i, owner.GetUID(), i+1))
+	}
+	for i := range 2 {
+		c.awaitPod(fmt.Sprintf("web-%d", i), isReady)
+	}
+	c.Make(c.namespace, `
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: web}
+spec: {selector: {matchLabels: {app: web}}, maxUnavailable: 1}
+`)
+	c.awaitDenial("web-0", "1 pod is missing")
+	c.must(c.objects.Patch(c.Context(), owner, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
+	c.Await("the eviction of a pod of which there are as many as there should be", func(context.Context) (string, error) {
+		if err := c.evict("web-0"); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	})
 }
 
 // Pods that are pending, finished or terminating are let go by a budget that keeps all.
