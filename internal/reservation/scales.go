@@ -9,7 +9,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
@@ -77,7 +77,7 @@ func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (co
 }
 
 func (s *scales) read(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
-	if len(path.IsValidPathSegmentName(ref.Name)) > 0 {
+	if len(content.IsPathSegmentName(ref.Name)) > 0 {
 		return coverage.WithoutScale(ref), nil // no object has such a name, and none can be asked for
 	}
 	owner := &unstructured.Unstructured{}
