@@ -252,7 +252,7 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 // admitted ends long before that, and a live read says how. The others count.
 func (c *commit) confirm(ctx context.Context) {
 	q := c.queue
-	confirmed, reads := map[types.UID]bool{}, 0
+	confirmed, reads := map[types.UID]time.Time{}, 0
 	c.unconfirmed = map[types.UID]bool{}
 	for i := range c.next.Status.Reservations {
 		r := &c.next.Status.Reservations[i]
@@ -264,15 +264,15 @@ func (c *commit) confirm(ctx context.Context) {
 		if pod == nil || pod.UID != r.UID || isGoing(pod) {
 			continue // as the cache has it, it has gone
 		}
-		if q.confirmed[r.UID] {
-			confirmed[r.UID] = true
+		if expired, found := q.confirmed[r.UID]; found && expired.Equal(r.Expires.Time) {
+			confirmed[r.UID] = expired
 			continue
 		}
 		if reads < mostConfirmed {
 			reads++
 			live := &corev1.Pod{}
 			if err := q.ledger.client.Get(ctx, key, live); err == nil && live.UID == r.UID && !isGoing(live) {
-				confirmed[r.UID] = true
+				confirmed[r.UID] = r.Expires.Time
 				continue
 			}
 		}

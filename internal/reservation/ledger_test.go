@@ -325,6 +325,22 @@ func TestExpiredReservations(t *testing.T) {
 	}
 }
 
+// That a pod was there after one reservation expired says nothing about the next one.
+func TestReservationThatExpiredAgain(t *testing.T) {
+	s, a, first, second := started(t)
+	a.want(first, "x", true)
+	s.clock.SetTime(start.Add(disruption.ReservationTime))
+	if answer, err := a.Admit(t.Context(), Request{Pod: second, Holder: "y", DryRun: true}); err != nil || !answer.Allowed() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	b := s.replica().sees(s.budget("web"), first, second)
+	b.want(first, "z", true)
+	s.clock.SetTime(start.Add(2 * disruption.ReservationTime))
+	s.must(s.Delete(t.Context(), first.DeepCopy()))
+	a.sees(s.budget("web"))
+	a.want(second, "y", false)
+}
+
 func (s *server) must(err error) {
 	s.Helper()
 	if err != nil {

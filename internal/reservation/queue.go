@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,8 +90,9 @@ type queue struct {
 	stage atomic.Value // a string: what the goroutine is at
 
 	// Of the goroutine alone.
-	readLive  bool // what is known is not what is stored
-	confirmed map[types.UID]bool
+	readLive bool // what is known is not what is stored
+	// confirmed are pods that were there after their reservations had expired, and when these had.
+	confirmed map[types.UID]time.Time
 }
 
 // queue is that of a budget.
