@@ -302,7 +302,8 @@ const (
 	// PodDisruptionBudget. It has been since the last eviction that was admitted.
 	ConditionDisruptionAllowed = "DisruptionAllowed"
 	// ConditionDeletesDirectly is true while an owner of covered pods deletes pods
-	// without an eviction when it rolls out, so that the budget is not asked.
+	// without an eviction when it rolls out, before others are available, so that the
+	// budget is not asked.
 	ConditionDeletesDirectly = "DeletesDirectly"
 	// ConditionProjected says whether PodDisruptionBudgets are kept for the budget.
 	ConditionProjected = "Projected"

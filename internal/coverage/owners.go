@@ -205,7 +205,8 @@ func (o *owner) group(groupBy string) (group string, many bool) {
 }
 
 // DirectDeleters are the owners of pods that the budget selects which delete pods when their
-// template changes, without an eviction, in the order of ID.
+// template changes, without an eviction and before others are available, in the order of ID. An
+// owner whose template has other labels by now is one too: it is about to delete what the budget covers.
 func DirectDeleters(w World) []Ref {
 	owners := findOwners(w, Selector(w.Budget), "")
 	var refs []Ref
@@ -216,4 +217,12 @@ func DirectDeleters(w World) []Ref {
 	}
 	slices.SortFunc(refs, compareRefs)
 	return refs
+}
+
+// WayOut is what has a direct deleter of a kind keep to a budget.
+func WayOut(kind string) string {
+	if kind == "Deployment" {
+		return "strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once another one is available"
+	}
+	return "updateStrategy.type: OnDelete leaves the pods alone, and an eviction of each brings the new template"
 }

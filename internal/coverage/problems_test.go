@@ -1,11 +1,14 @@
 package coverage
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
@@ -122,7 +125,48 @@ func TestDirectDeleters(t *testing.T) {
 	w.statefulSet("db", 2)
 	w.statefulSet("careful", 2)
 	w.Workloads[3].DeletesDirectly = false
-	if got := DirectDeleters(w.World); len(got) != 2 || got[0].ID() != "Deployment/web" || got[1].ID() != "StatefulSet/db" {
-		t.Errorf("%v", got)
+	w.statefulSet("idle", 0)
+	w.pods(w.statefulSet("relabelled", 1, "app=new"), "a-1")
+	got := DirectDeleters(w.World)
+	names := make([]string, len(got))
+	for i, ref := range got {
+		names[i] = ref.ID()
+	}
+	if want := []string{"Deployment/web", "StatefulSet/db", "StatefulSet/relabelled"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+}
+
+// A rollout that has others available first takes nothing from a budget.
+func TestRolloutsThatGoBelow(t *testing.T) {
+	amounts := func(surge, unavailable string) (*intstr.IntOrString, *intstr.IntOrString) {
+		return new(intstr.Parse(surge)), new(intstr.Parse(unavailable))
+	}
+	for _, test := range []struct {
+		surge, unavailable    string
+		replicas              int32
+		deployment, daemonSet bool
+	}{
+		{"1", "0", 4, false, false},
+		{"25%", "0%", 4, false, false},
+		{"25%", "25%", 4, true, true},
+		{"25%", "25%", 3, false, true},
+		{"0", "25%", 3, true, true},
+		{"0", "1", 3, true, true},
+		{"0", "0", 3, true, true},
+	} {
+		deployment := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &test.replicas, Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{}}}}
+		rolling := deployment.Spec.Strategy.RollingUpdate
+		rolling.MaxSurge, rolling.MaxUnavailable = amounts(test.surge, test.unavailable)
+		set := &appsv1.DaemonSet{
+			Spec:   appsv1.DaemonSetSpec{UpdateStrategy: appsv1.DaemonSetUpdateStrategy{RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: rolling.MaxSurge, MaxUnavailable: rolling.MaxUnavailable}}},
+			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: test.replicas},
+		}
+		if a, b := OfDeployment(deployment).DeletesDirectly, OfDaemonSet(set).DeletesDirectly; a != test.deployment || b != test.daemonSet {
+			t.Errorf("%+v: the Deployment %v, the DaemonSet %v", test, a, b)
+		}
+	}
+	if !OfDeployment(&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}}}).DeletesDirectly {
+		t.Error("a Deployment that deletes all its pods first")
 	}
 }

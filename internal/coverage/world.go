@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
@@ -40,7 +41,8 @@ type Workload struct {
 	// Template is that of its pods, nil if it is not known. Its labels, node selector and node
 	// affinity count.
 	Template *corev1.PodTemplateSpec
-	// DeletesDirectly says that a new template has pods deleted without an eviction.
+	// DeletesDirectly says that a new template has pods deleted without an eviction, before others
+	// are available in their place.
 	DeletesDirectly bool
 }
 
@@ -91,6 +93,9 @@ func workload(object metav1.Object, apiVersion schema.GroupVersion, kind string,
 func OfDeployment(d *appsv1.Deployment) Workload {
 	w := workload(d, appsv1.SchemeGroupVersion, "Deployment", d.Spec.Replicas, &d.Spec.Template)
 	w.DeletesDirectly = true
+	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil {
+		w.DeletesDirectly = goesBelow(rolling.MaxSurge, rolling.MaxUnavailable, w.Replicas, false)
+	}
 	return w
 }
 
@@ -110,7 +115,24 @@ func OfStatefulSet(s *appsv1.StatefulSet) Workload {
 func OfDaemonSet(d *appsv1.DaemonSet) Workload {
 	w := workload(d, appsv1.SchemeGroupVersion, "DaemonSet", &d.Status.DesiredNumberScheduled, &d.Spec.Template)
 	w.DeletesDirectly = d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType
+	if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil && w.DeletesDirectly {
+		w.DeletesDirectly = goesBelow(rolling.MaxSurge, rolling.MaxUnavailable, w.Replicas, true)
+	}
 	return w
+}
+
+// goesBelow reports whether a rollout has fewer pods available than are asked for. Deployments round
+// a percentage of pods that may be unavailable down, DaemonSets up. Where both numbers come to zero,
+// either takes one pod at a time.
+func goesBelow(surge, unavailable *intstr.IntOrString, replicas int32, up bool) bool {
+	of := func(amount *intstr.IntOrString, up bool) int {
+		scaled, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(amount, intstr.FromInt32(0)), int(replicas), up)
+		if err != nil {
+			return 0 // the API server takes no such amount
+		}
+		return scaled
+	}
+	return of(unavailable, up) > 0 || of(surge, true) == 0
 }
 
 // OfScale is an object of any kind that has a subresource scale, which asks for so many replicas.

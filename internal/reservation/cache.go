@@ -45,12 +45,12 @@ func workloadKinds() []client.Object {
 	return []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}
 }
 
-// trimWorkload keeps of a workload how many pods it asks for, and which.
+// trimWorkload keeps of a workload how many pods it asks for, which, and how it replaces them.
 func trimWorkload(object any) (any, error) {
 	switch w := object.(type) {
 	case *appsv1.Deployment:
 		return &appsv1.Deployment{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.DeploymentSpec{
-			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
+			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template), Strategy: w.Spec.Strategy,
 		}}, nil
 	case *appsv1.ReplicaSet:
 		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.ReplicaSetSpec{
@@ -65,7 +65,7 @@ func trimWorkload(object any) (any, error) {
 		return &appsv1.DaemonSet{
 			ObjectMeta: trimMeta(&w.ObjectMeta),
 			Spec: appsv1.DaemonSetSpec{
-				Template: trimTemplate(&w.Spec.Template), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: w.Spec.UpdateStrategy.Type},
+				Template: trimTemplate(&w.Spec.Template), UpdateStrategy: w.Spec.UpdateStrategy,
 			},
 			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: w.Status.DesiredNumberScheduled},
 		}, nil

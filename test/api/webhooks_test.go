@@ -166,6 +166,7 @@ func (w *writer) prepareCluster(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "rolls"},
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}},
 		},
 	}, metav1.CreateOptions{}); err != nil {

@@ -44,7 +44,7 @@ const (
 // Reasons of the condition DeletesDirectly.
 const (
 	reasonRollingUpdate = "RollingUpdate"
-	reasonAsked         = "Asked"
+	reasonPodsKept      = "PodsKept"
 )
 
 // judge finds the conditions of a budget by what is known of it.
@@ -189,40 +189,29 @@ func (j *judge) shortage() string {
 	return "No pod of the budget is healthy."
 }
 
-// waysOut are what to do about workloads that delete pods directly, by their kind.
-var waysOut = map[string]string{
-	"Deployment":  "strategy.rollingUpdate.maxUnavailable: 0 deletes a pod only once another one is ready",
-	"StatefulSet": "updateStrategy.type: OnDelete leaves the pods alone, and an eviction of each brings the new template",
-	"DaemonSet":   "updateStrategy.type: OnDelete leaves the pods alone, and an eviction of each brings the new template",
-}
-
 // deletesDirectly is about workloads whose rollouts the budget is not asked about.
 func (j *judge) deletesDirectly() metav1.Condition {
 	const most = 5
-	selector := coverage.Selector(j.report.Budget)
-	var names []string
-	kinds := map[string]bool{}
-	for i := range j.report.World.Workloads {
-		w := &j.report.World.Workloads[i]
-		if w.DeletesDirectly && w.Template != nil && selector.Matches(labels.Set(w.Template.Labels)) {
-			names = append(names, w.ID())
-			kinds[w.Kind] = true
+	refs := coverage.DirectDeleters(j.report.World)
+	if len(refs) == 0 {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionDeletesDirectly, Status: metav1.ConditionFalse, Reason: reasonPodsKept,
+			Message: "No rollout of the pods' owners deletes a pod without an eviction before another one is available.",
 		}
 	}
-	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly, Status: metav1.ConditionFalse, Reason: reasonAsked, Message: "No rollout of the pods' owners deletes pods without an eviction."}
-	if len(names) == 0 {
-		return found
+	names, kinds := make([]string, len(refs)), map[string]bool{}
+	for i, ref := range refs {
+		names[i] = ref.ID()
+		kinds[ref.Kind] = true
 	}
-	slices.Sort(names)
 	if more := len(names) - most; more > 0 {
 		names = append(names[:most], fmt.Sprintf("%d more", more))
 	}
 	var ways []string
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		if way, known := waysOut[kind]; known {
-			ways = append(ways, fmt.Sprintf("for a %s %s", kind, way))
-		}
+		ways = append(ways, fmt.Sprintf("for a %s %s", kind, coverage.WayOut(kind)))
 	}
+	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly}
 	found.Status, found.Reason = metav1.ConditionTrue, reasonRollingUpdate
 	found.Message = fmt.Sprintf("A rollout of %s deletes pods without asking this budget, and so does a scale-down. To keep to it: %s; scale down in steps while disruptionsAllowed is above 0.",
 		strings.Join(names, ", "), strings.Join(ways, "; "))

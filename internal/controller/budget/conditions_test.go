@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
@@ -151,7 +152,7 @@ func TestBreakGlassIsTold(t *testing.T) {
 func TestOwnersThatDeleteDirectly(t *testing.T) {
 	set := func(name string, strategy appsv1.StatefulSetUpdateStrategyType, app string) *appsv1.StatefulSet {
 		return &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: "set"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name)},
 			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(1)), UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: strategy}, Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
 			}},
@@ -160,7 +161,7 @@ func TestOwnersThatDeleteDirectly(t *testing.T) {
 	w := newWorld(t, namespace(shop), node("a"), perZone("web", 1), set("other", appsv1.RollingUpdateStatefulSetStrategyType, "other"), set("calm", appsv1.OnDeleteStatefulSetStrategyType, "web"))
 	w.label(shop, marks)
 	w.sync("web", status)
-	w.says("web", v1alpha1.ConditionDeletesDirectly, metav1.ConditionFalse, reasonAsked)
+	w.says("web", v1alpha1.ConditionDeletesDirectly, metav1.ConditionFalse, reasonPodsKept)
 	w.told("Normal BudgetEnforced")
 	w.make(set("db", appsv1.RollingUpdateStatefulSetStrategyType, "web"))
 	w.sync("web", status)

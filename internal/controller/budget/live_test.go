@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -105,7 +106,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	c.awaitAllowedByPDBs(3)
 
 	// What a Deployment has that the budget does not see, and autoscalers do not like.
-	c.Make(shop, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: next}, spec: {replicas: 0, selector: {matchLabels: {app: web, next: "true"}}, template: {
+	c.Make(shop, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: next}, spec: {replicas: 1, strategy: {type: Recreate}, selector: {matchLabels: {app: web, next: "true"}}, template: {
   metadata: {labels: {app: web, next: "true"}}, spec: {containers: [{name: web, image: web}],
   topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]}}}}`)
 	c.awaitBudget("what is said of the Deployment", func(b *v1alpha1.TopologyDisruptionBudget) bool {
@@ -113,6 +114,10 @@ func TestAgainstKubernetes(t *testing.T) {
 		return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionDeletesDirectly) && projected != nil && projected.Reason == reasonSpreadConstraints
 	})
 	c.awaitEvents(eventEnforced, eventProjected, eventDeletesDirectly, eventProjectionHindering)
+	if err := c.objects.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "next"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitBudget("that no pod of the Deployment is missing", func(b *v1alpha1.TopologyDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 6 })
 
 	// Who takes the label off has it put back, and what a pod costs, both budgets see.
 	if err := c.objects.Patch(t.Context(), namespace(shop), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"vicinity.dev/disruption-budgets":null}}}`))); err != nil {

@@ -178,11 +178,7 @@ func rolloutWarnings(world coverage.World) (said []string) {
 	const most = 5
 	refs := coverage.DirectDeleters(world)
 	for _, ref := range refs[:min(len(refs), most)] {
-		way := "with updateStrategy.type: OnDelete it leaves its pods to evictions"
-		if ref.Kind == "Deployment" {
-			way = "with strategy.rollingUpdate.maxUnavailable: 0 it deletes one only once another is ready"
-		}
-		said = append(said, fmt.Sprintf("%s deletes pods without asking the budget when its template changes; %s", ref.ID(), way))
+		said = append(said, fmt.Sprintf("%s deletes pods without asking the budget when its template changes; %s", ref.ID(), coverage.WayOut(ref.Kind)))
 	}
 	if len(refs) > most {
 		said = append(said, fmt.Sprintf("%d more workloads delete pods without asking the budget when their templates change", len(refs)-most))

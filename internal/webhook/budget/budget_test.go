@@ -131,8 +131,8 @@ func TestJudge(t *testing.T) {
 		{
 			name: "rollouts", object: budget(), world: fixed{workloads: workloads(false)},
 			warnings: []string{
-				"DaemonSet/agent deletes pods without asking the budget when its template changes; with updateStrategy.type: OnDelete it leaves its pods to evictions",
-				"Deployment/web deletes pods without asking the budget when its template changes; with strategy.rollingUpdate.maxUnavailable: 0 it deletes one only once another is ready",
+				"DaemonSet/agent deletes pods without asking the budget when its template changes; updateStrategy.type: OnDelete leaves the pods alone",
+				"Deployment/web deletes pods without asking the budget when its template changes; strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once",
 				"StatefulSet/db deletes pods without asking",
 			},
 		},
