@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
@@ -389,6 +391,15 @@ func TestExplainPodRefuses(t *testing.T) {
 		code, stdout, stderr := newBudgeted().cluster(t).run(t.Context(), strings.Fields(test.args)...)
 		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: code %d, printed %q: %s", test.args, code, stdout, stderr)
+		}
+	}
+}
+
+// What a pod says of its owner may name no object, of which nothing can be asked.
+func TestScaleOfAnOwnerOfNoName(t *testing.T) {
+	for _, ref := range []coverage.Ref{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a/b"}, {APIVersion: "a/b/c", Kind: "Cache", Name: "web"}} {
+		if got, err := new(podReader).scaleOf(t.Context(), ref); !reflect.DeepEqual(got, coverage.WithoutScale(ref)) || err != nil {
+			t.Errorf("%+v: %+v, %v", ref, got, err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	names "k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -214,7 +215,7 @@ func (p *podReader) readBudget(ctx context.Context, budget *v1alpha1.TopologyDis
 // scaleOf asks an owner of any kind for its replicas.
 func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Workload, error) {
 	version, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil {
+	if err != nil || len(names.IsPathSegmentName(ref.Name)) > 0 { // no object is named so
 		return coverage.WithoutScale(ref), nil
 	}
 	resources, err := p.typed.Discovery().ServerResourcesForGroupVersion(ref.APIVersion)
