@@ -109,8 +109,28 @@ func (p *places) placeBy(node map[string]string, read *disruption.Pod) {
 	}
 }
 
-// placeLost places a pod whose node is not there: it was deleted, or it is newer than what is
-// known of nodes. Such a pod is not known to serve. Where the labels by which Kubernetes copies
+// LostNodes are the names of nodes that pods of the budget are on and the world does not have, if
+// nodes matter: they were deleted, or are newer than what is known. The caller asks for each, and
+// adds to Nodes what it finds. If one cannot be asked, the state of the budget is not known.
+func LostNodes(w World) []string {
+	selector := Selector(w.Budget)
+	names := map[string]bool{}
+	for _, pod := range w.Pods {
+		name := pod.Spec.NodeName
+		if name != "" && w.Nodes[name] == nil && !isFinished(pod) && selector.Matches(labels.Set(pod.Labels)) {
+			names[name] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if _, term := BudgetOf(w.Budget); term.All() {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// placeLost places a pod whose node was deleted. Such a pod is not known to serve. Where the labels by which Kubernetes copies
 // zone and region of a node to its pods do not tell its domain, it is as one without a node.
 func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
 	read.Ready = false

@@ -20,7 +20,7 @@ type World struct {
 	// Pods are all of the budget's namespace: those that the selector does not match count
 	// where their owner has pods of both kinds.
 	Pods []*corev1.Pod
-	// Nodes are all of the cluster by name.
+	// Nodes are all of the cluster by name, and what was found of LostNodes.
 	Nodes map[string]*corev1.Node
 	// Workloads are all Deployments, ReplicaSets, StatefulSets and DaemonSets of the
 	// namespace, and what was found of OwnerRefs.

@@ -196,8 +196,8 @@ type commit struct {
 	tally  *disruption.Tally
 	// unconfirmed are reservations that expired, of pods that may be about to go all the same.
 	unconfirmed map[types.UID]bool
-	// lively are pods as they were read since the budget was, nil for those that are not there.
-	lively  map[types.UID]*corev1.Pod
+	// down are pods that were read since the budget was, and are down.
+	down    map[types.UID]bool
 	refresh bool
 	changed bool
 }
@@ -378,7 +378,7 @@ func (c *commit) decide(batch []*job) []result {
 
 // look reads pods live that are down as the cache has them, and may be evicted for that.
 func (c *commit) look(batch []*job) {
-	c.lively = map[types.UID]*corev1.Pod{}
+	c.down = map[types.UID]bool{}
 	var mu sync.Mutex
 	var reads sync.WaitGroup
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
@@ -391,10 +391,11 @@ func (c *commit) look(batch []*job) {
 		slots <- struct{}{}
 		reads.Go(func() {
 			defer func() { <-slots }()
-			if live, err := c.readLive(ctx, j.key); err == nil {
+			live, err := c.readLive(ctx, j.key)
+			if err == nil && (live == nil || live.UID != j.uid || !c.serves(ctx, live)) {
 				mu.Lock()
 				defer mu.Unlock()
-				c.lively[j.uid] = live
+				c.down[j.uid] = true
 			}
 		})
 	}
@@ -410,6 +411,19 @@ func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev
 	return live, nil
 }
 
+// serves reports whether a pod that was read live does. On a node that was deleted none does,
+// whatever its conditions say.
+func (c *commit) serves(ctx context.Context, live *corev1.Pod) bool {
+	if !isReady(live) {
+		return false
+	}
+	if !slices.Contains(coverage.LostNodes(c.report.World), live.Spec.NodeName) {
+		return true
+	}
+	node, err := c.queue.ledger.world.lost.read(ctx, live.Spec.NodeName)
+	return err != nil || node != nil
+}
+
 // dependsOnPod reports whether an eviction is allowed, whatever the numbers are, since the pod is
 // down itself. The cache may be late, and the pod ready by now: others would count it as healthy,
 // and have pods evicted for that. Once the pod was found down after the budget was read, none of
@@ -423,8 +437,7 @@ func dependsOnPod(d disruption.Decision) bool {
 func (c *commit) isDown(j *job, d disruption.Decision) bool {
 	switch {
 	case dependsOnPod(d):
-		live, read := c.lively[j.uid]
-		return read && (live == nil || live.UID != j.uid || !isReady(live))
+		return c.down[j.uid]
 	case d.Rule == disruption.RuleUnit:
 		return c.isUnitDown(string(j.uid))
 	}
@@ -455,7 +468,7 @@ func (c *commit) isUnitDown(uid string) bool {
 		}
 		reads++
 		live, err := c.readLive(ctx, types.NamespacedName{Namespace: c.queue.key.Namespace, Name: p.Name})
-		if err == nil && live != nil && string(live.UID) == p.UID && (isGoing(live) || !isReady(live)) {
+		if err == nil && live != nil && string(live.UID) == p.UID && (isGoing(live) || !c.serves(ctx, live)) {
 			return true
 		}
 	}

@@ -72,7 +72,7 @@ func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	w, err := newWorld(ctx, mgr, newScales(live, o.Clock))
+	w, err := newWorld(ctx, mgr, newScales(live, o.Clock), newLostNodes(live, o.Clock))
 	if err != nil {
 		return nil, err
 	}

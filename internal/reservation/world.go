@@ -3,6 +3,7 @@ package reservation
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type world struct {
 	workloads           memos[[]coverage.Workload]
 	units               memos[map[string]string]
 	scales              *scales
+	lost                *lostNodes
 	synced              []syncing
 	gone                func(types.NamespacedName) // is called with budgets that are deleted
 }
@@ -42,8 +44,8 @@ type syncing struct {
 }
 
 // newWorld has a manager watch what the world is made of.
-func newWorld(ctx context.Context, mgr manager.Manager, scales *scales) (*world, error) {
-	w := &world{selectors: newSelectors(), scales: scales}
+func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lostNodes) (*world, error) {
+	w := &world{selectors: newSelectors(), scales: scales, lost: lost}
 	w.departures.init()
 	watch := func(object client.Object, handler toolscache.ResourceEventHandler, indexers toolscache.Indexers) (toolscache.Indexer, error) {
 		informer, err := informerOf(ctx, mgr.GetCache(), object)
@@ -229,7 +231,7 @@ func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudge
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)
 	if len(missing) == 0 {
-		return found, nil
+		return w.located(ctx, found)
 	}
 	found.Workloads = append([]coverage.Workload(nil), found.Workloads...)
 	for _, ref := range missing {
@@ -240,6 +242,23 @@ func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudge
 		found.Workloads = append(found.Workloads, workload)
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
+	return w.located(ctx, found)
+}
+
+// located is a world with the nodes of its pods that the cache does not have.
+func (w *world) located(ctx context.Context, found coverage.World) (coverage.World, error) {
+	names := coverage.LostNodes(found)
+	if len(names) == 0 {
+		return found, nil
+	}
+	read, err := w.lost.of(ctx, names)
+	if err != nil {
+		return found, err
+	}
+	if len(read) > 0 {
+		found.Nodes = maps.Clone(found.Nodes)
+		maps.Copy(found.Nodes, read)
+	}
 	return found, nil
 }
 

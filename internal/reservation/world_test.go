@@ -130,7 +130,7 @@ func (s *server) replica() *replica {
 		indexers[toolscache.NamespaceIndex] = toolscache.MetaNamespaceIndexFunc
 		return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
 	}
-	w := &world{selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock)}
+	w := &world{selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock)}
 	w.departures.init()
 	w.nodes.gather = func() map[string]*corev1.Node {
 		nodes := map[string]*corev1.Node{}

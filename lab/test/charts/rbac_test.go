@@ -189,6 +189,7 @@ func TestControllerMayKeepBudgets(t *testing.T) {
 		maps.Copy(may, map[string]string{
 			"namespaces":                                    "get list watch patch", // one label
 			"pods":                                          "get list watch",
+			"nodes":                                         "get list watch",
 			"*.*/scale":                                     "get", // the replicas of owners of any kind
 			"deployments.apps":                              "list watch",
 			"replicasets.apps":                              "list watch",

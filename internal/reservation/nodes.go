@@ -1,0 +1,94 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// nodeTrust is for how long a node that the cache does not have is taken for what it was.
+const nodeTrust = 5 * time.Second
+
+// lostNodes reads nodes that pods are on and the cache does not have. One that is newer than the
+// cache has healthy pods in a domain that only its labels tell. One that was deleted has none, and
+// its pods are not held until they are deleted, too.
+type lostNodes struct {
+	client client.Reader // live
+	clock  clock.PassiveClock
+
+	mu    sync.Mutex
+	known map[string]knownNode
+}
+
+type knownNode struct {
+	node  *corev1.Node // nil if there is none
+	until time.Time
+}
+
+func newLostNodes(c client.Reader, now clock.PassiveClock) *lostNodes {
+	return &lostNodes{client: c, clock: now, known: map[string]knownNode{}}
+}
+
+// of are those of some nodes that exist. It fails unless each is known to exist or not to.
+func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.Node, error) {
+	var mu sync.Mutex
+	var failed error
+	found := map[string]*corev1.Node{}
+	var reads sync.WaitGroup
+	slots := make(chan struct{}, mostReads)
+	for _, name := range names {
+		slots <- struct{}{}
+		reads.Go(func() {
+			defer func() { <-slots }()
+			node, err := l.trusted(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				failed = fmt.Errorf("node %s has pods of the budget, and is not known to vicinity-controller yet: %w", name, err)
+			case node != nil:
+				found[name] = node
+			}
+		})
+	}
+	reads.Wait()
+	return found, failed
+}
+
+func (l *lostNodes) trusted(ctx context.Context, name string) (*corev1.Node, error) {
+	now := l.clock.Now()
+	l.mu.Lock()
+	known, found := l.known[name]
+	l.mu.Unlock()
+	if found && now.Before(known.until) {
+		return known.node, nil
+	}
+	node, err := l.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for other, k := range l.known {
+		if !now.Before(k.until) {
+			delete(l.known, other)
+		}
+	}
+	l.known[name] = knownNode{node, now.Add(nodeTrust)}
+	return node, nil
+}
+
+// read is a node as it is stored, nil if it is not.
+func (l *lostNodes) read(ctx context.Context, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	if err := l.client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return node, nil
+}
