@@ -371,9 +371,18 @@ func (c *commit) decide(batch []*job) []result {
 		}
 	}
 	for _, condition := range conditions {
-		meta.SetStatusCondition(&c.next.Status.Conditions, condition)
+		c.setCondition(condition)
 	}
 	return results
+}
+
+// setCondition stores a condition with its time, which may change while the status does not.
+func (c *commit) setCondition(condition metav1.Condition) {
+	if known := meta.FindStatusCondition(c.next.Status.Conditions, condition.Type); known != nil {
+		*known = condition
+		return
+	}
+	c.next.Status.Conditions = append(c.next.Status.Conditions, condition)
 }
 
 // look reads pods live that are down as the cache has them, and may be evicted for that.

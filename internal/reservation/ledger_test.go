@@ -646,6 +646,23 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
+// A condition is stored with the time that it comes with, also if its status is the same: nothing
+// was allowed before, and again, and an eviction was admitted in between.
+func TestTimesOfConditions(t *testing.T) {
+	s, r, _, _ := started(t)
+	for _, at := range []time.Time{start, start.Add(time.Minute)} {
+		_, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, func(*Report) []metav1.Condition {
+			return []metav1.Condition{{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionFalse, Reason: "InsufficientPods", LastTransitionTime: metav1.NewTime(at)}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stored := s.budget("web").Status.Conditions; len(stored) != 1 || !stored[0].LastTransitionTime.Time.Equal(at) {
+			t.Errorf("stored is %v, want the time %v", stored, at)
+		}
+	}
+}
+
 // A pod that is down in the cache may be ready by now, and counted on by others. So it is read
 // live before it is evicted for being down, and else the cache has to catch up first.
 func TestPodThatIsReadyByNow(t *testing.T) {
