@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -18,6 +19,7 @@ const (
 	reasonNamespaceExcluded = "NamespaceExcluded"
 	reasonWebhooksOff       = "WebhooksOff"
 	reasonWebhooksMissing   = "WebhooksMissing"
+	reasonWebhooksChanged   = "WebhooksChanged"
 	reasonLabelMissing      = "LabelMissing"
 )
 
@@ -34,12 +36,14 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e enfor
 	if !r.options.Served {
 		return enforcement{reasonWebhooksOff, "evictions are not checked, since vicinity-controller runs without --webhook-evictions: set disruption.enabled in the chart"}, true, nil
 	}
-	missing, err := r.webhooks.missing(ctx)
+	asked, err := r.webhooks.read(ctx)
 	if err != nil {
 		return enforcement{}, false, err
 	}
-	if missing != "" {
-		return enforcement{reasonWebhooksMissing, fmt.Sprintf("evictions are not checked: no %s has the webhook of pods/eviction; \"helm upgrade\" puts it back", missing)}, true, nil
+	for _, kind := range asked {
+		if len(kind.hooks) == 0 {
+			return enforcement{reasonWebhooksMissing, fmt.Sprintf("evictions are not checked: no %s has the webhook of pods/eviction; \"helm upgrade\" puts it back", kind.name)}, true, nil
+		}
 	}
 	mark, known := r.namespaces.mark(namespace)
 	switch {
@@ -48,46 +52,111 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e enfor
 	case mark.failure != "":
 		return enforcement{reasonLabelMissing, fmt.Sprintf("evictions are not checked: the namespace does not have the label %s=true: %s", v1alpha1.LabelBudgets, mark.failure)}, true, nil
 	}
+	found := aNamespace()
+	if err := r.client.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
+		return enforcement{}, false, client.IgnoreNotFound(err)
+	}
+	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // was read back
+	for _, kind := range asked {
+		if gap := kind.gap(has); gap != "" {
+			return enforcement{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook of pods/eviction in a %s %s; \"helm upgrade\" puts it back", kind.name, gap)}, true, nil
+		}
+	}
 	return enforcement{reasonEnforced, "evictions of the pods are checked"}, true, nil
 }
 
-// webhooks says whether the API server asks about evictions. Who deletes a configuration, so that
+// webhooks says whether the API server asks about evictions. Who changes a configuration, so that
 // evictions go on, has to see that budgets do not hold meanwhile.
 type webhooks struct {
 	client  client.Reader
 	options Options
 }
 
-// missing is the kind of configuration that does not ask about evictions, empty if both do.
-func (w *webhooks) missing(ctx context.Context) (string, error) {
-	var mutating admissionv1.MutatingWebhookConfigurationList
-	if err := w.client.List(ctx, &mutating); err != nil {
-		return "", fmt.Errorf("reading MutatingWebhookConfigurations: %w", err)
-	}
-	var validating admissionv1.ValidatingWebhookConfigurationList
-	if err := w.client.List(ctx, &validating); err != nil {
-		return "", fmt.Errorf("reading ValidatingWebhookConfigurations: %w", err)
-	}
-	switch {
-	case !slices.ContainsFunc(validating.Items, func(c admissionv1.ValidatingWebhookConfiguration) bool {
-		return slices.ContainsFunc(c.Webhooks, func(h admissionv1.ValidatingWebhook) bool { return w.isAsked(&h.ClientConfig, h.Rules) })
-	}):
-		return "ValidatingWebhookConfiguration", nil
-	case !slices.ContainsFunc(mutating.Items, func(c admissionv1.MutatingWebhookConfiguration) bool {
-		return slices.ContainsFunc(c.Webhooks, func(h admissionv1.MutatingWebhook) bool { return w.isAsked(&h.ClientConfig, h.Rules) })
-	}):
-		return "MutatingWebhookConfiguration", nil
-	}
-	return "", nil
+// askers are the webhooks of one kind of configuration that ask about evictions.
+type askers struct {
+	name  string
+	hooks []hook
 }
 
-func (w *webhooks) isAsked(at *admissionv1.WebhookClientConfig, rules []admissionv1.RuleWithOperations) bool {
-	if at.Service == nil || at.Service.Namespace != w.options.Own || at.Service.Name != w.options.Service {
-		return false
+// hook is what decides whether a webhook is asked.
+type hook struct {
+	at            *admissionv1.WebhookClientConfig
+	rules         []admissionv1.RuleWithOperations
+	failure       *admissionv1.FailurePolicyType
+	in, of        *metav1.LabelSelector // namespaces, objects
+	hasConditions bool
+}
+
+// read finds the webhooks that ask this controller about evictions.
+func (w *webhooks) read(ctx context.Context) ([]askers, error) {
+	validating, mutating := askers{name: "ValidatingWebhookConfiguration"}, askers{name: "MutatingWebhookConfiguration"}
+	var checks admissionv1.ValidatingWebhookConfigurationList
+	if err := w.client.List(ctx, &checks); err != nil {
+		return nil, fmt.Errorf("reading ValidatingWebhookConfigurations: %w", err)
 	}
-	return slices.ContainsFunc(rules, func(rule admissionv1.RuleWithOperations) bool {
+	for i := range checks.Items {
+		for k := range checks.Items[i].Webhooks {
+			h := &checks.Items[i].Webhooks[k]
+			validating.add(w, hook{&h.ClientConfig, h.Rules, h.FailurePolicy, h.NamespaceSelector, h.ObjectSelector, len(h.MatchConditions) > 0})
+		}
+	}
+	var changes admissionv1.MutatingWebhookConfigurationList
+	if err := w.client.List(ctx, &changes); err != nil {
+		return nil, fmt.Errorf("reading MutatingWebhookConfigurations: %w", err)
+	}
+	for i := range changes.Items {
+		for k := range changes.Items[i].Webhooks {
+			h := &changes.Items[i].Webhooks[k]
+			mutating.add(w, hook{&h.ClientConfig, h.Rules, h.FailurePolicy, h.NamespaceSelector, h.ObjectSelector, len(h.MatchConditions) > 0})
+		}
+	}
+	return []askers{validating, mutating}, nil
+}
+
+func (a *askers) add(w *webhooks, h hook) {
+	if h.at.Service == nil || h.at.Service.Namespace != w.options.Own || h.at.Service.Name != w.options.Service {
+		return
+	}
+	if slices.ContainsFunc(h.rules, func(rule admissionv1.RuleWithOperations) bool {
 		return slices.Contains(rule.Resources, "pods/eviction") && slices.Contains(rule.Operations, admissionv1.Create)
-	})
+	}) {
+		a.hooks = append(a.hooks, h)
+	}
+}
+
+// gap is what lets evictions in a namespace with such labels past, empty if nothing does. One
+// webhook without a gap is enough.
+func (a *askers) gap(namespace labels.Set) string {
+	gap := ""
+	for i := range a.hooks {
+		if gap = a.hooks[i].gap(namespace); gap == "" {
+			return ""
+		}
+	}
+	return gap
+}
+
+func (h *hook) gap(namespace labels.Set) string {
+	switch {
+	case h.failure != nil && *h.failure != admissionv1.Fail:
+		return fmt.Sprintf("has the failurePolicy %s instead of %s, and lets them pass when there is no answer", *h.failure, admissionv1.Fail)
+	case !selects(h.in, namespace):
+		return "has a namespaceSelector that leaves the namespace out"
+	case h.of != nil && len(h.of.MatchLabels)+len(h.of.MatchExpressions) > 0:
+		return "has an objectSelector, and Evictions have no labels"
+	case h.hasConditions:
+		return "has matchConditions, and may not be asked about all"
+	}
+	return ""
+}
+
+// selects reports whether a selector matches labels. None matches all.
+func selects(selector *metav1.LabelSelector, has labels.Set) bool {
+	if selector == nil {
+		return true
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && parsed.Matches(has)
 }
 
 func (e enforcement) condition() metav1.Condition {

@@ -151,6 +151,15 @@ func TestCacheBehindTheLabel(t *testing.T) {
 	w.label(shop, marks)
 }
 
+// validating changes the validating webhook of evictions.
+func validating(f func(*admissionv1.ValidatingWebhook)) func(*world) {
+	return func(w *world) {
+		change(w, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}, func(c *admissionv1.ValidatingWebhookConfiguration) {
+			f(&c.Webhooks[0])
+		})
+	}
+}
+
 // The condition says whether evictions are checked, and else why not.
 func TestEnforcedSaysWhyNot(t *testing.T) {
 	off := testOptions()
@@ -177,6 +186,29 @@ func TestEnforcedSaysWhyNot(t *testing.T) {
 				c.Webhooks[0].Rules[0].Resources = []string{"services"}
 			})
 		}, reasonWebhooksMissing},
+		{"what gets no answer passes", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+			h.FailurePolicy = new(admissionv1.Ignore)
+		}), reasonWebhooksChanged},
+		{"what gets no answer is refused", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+			h.FailurePolicy = new(admissionv1.Fail)
+		}), reasonEnforced},
+		{"other namespaces are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+			h.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
+		}), reasonWebhooksChanged},
+		{"the label's namespaces are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+			h.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelBudgets: "true"}}
+		}), reasonEnforced},
+		{"evictions with labels are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+			h.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
+		}), reasonWebhooksChanged},
+		{"some evictions are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+			h.MatchConditions = []admissionv1.MatchCondition{{Name: "some", Expression: "false"}}
+		}), reasonWebhooksChanged},
+		{"the mutating webhook is changed", testOptions(), func(w *world) {
+			change(w, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}, func(c *admissionv1.MutatingWebhookConfiguration) {
+				c.Webhooks[0].FailurePolicy = new(admissionv1.Ignore)
+			})
+		}, reasonWebhooksChanged},
 	} {
 		w := newWorld(t, append(aShop(), perZone("web", 1))...)
 		test.change(w)
