@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,9 +23,11 @@ import (
 const (
 	withBudgets        = "disruption.enabled=true"
 	policyOfNamespaces = "vicinity-controller-namespaces"
+	policyOfPDBs       = "vicinity-controller-poddisruptionbudgets"
 )
 
-// The policy of namespaces is there wherever the controller may patch them.
+// The policies of namespaces and of PodDisruptionBudgets are there wherever the controller may
+// write these.
 func TestNamespacesAreGuarded(t *testing.T) {
 	for set, want := range map[string]bool{
 		"disruption.enabled=false":                   false,
@@ -35,8 +38,10 @@ func TestNamespacesAreGuarded(t *testing.T) {
 	} {
 		installed := names(t, set)
 		for _, kind := range []string{"ValidatingAdmissionPolicy ", "ValidatingAdmissionPolicyBinding "} {
-			if got := slices.Contains(installed, kind+policyOfNamespaces); got != want {
-				t.Errorf("%s: %s%s is there: %t, want %t", set, kind, policyOfNamespaces, got, want)
+			for _, policy := range []string{policyOfNamespaces, policyOfPDBs} {
+				if got := slices.Contains(installed, kind+policy); got != want {
+					t.Errorf("%s: %s%s is there: %t, want %t", set, kind, policy, got, want)
+				}
 			}
 		}
 	}
@@ -118,10 +123,10 @@ func TestControllerWritesItsOwnToNamespaces(t *testing.T) {
 }
 
 // TestRightsOnNamespaces has an API server judge what somebody with the controller's account
-// does to namespaces and budgets, and what users with the cluster's roles do to budgets.
+// does to namespaces and budgets of both kinds, and what users with the cluster's roles do to budgets.
 func TestRightsOnNamespaces(t *testing.T) {
 	c := rig.Start(t, rig.Shape{Name: "test-namespaces", Zones: []string{"a"}, SingleStack: true})
-	ctx, r := t.Context(), rendered(t, withBudgets)
+	ctx, r := t.Context(), rendered(t, withBudgets+",disruption.projectPDBs=true")
 	c.Define()
 	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {pod-security.kubernetes.io/enforce: restricted}}}\n")
 	rbac, admission := c.RbacV1(), c.AdmissionregistrationV1()
@@ -132,6 +137,8 @@ func TestRightsOnNamespaces(t *testing.T) {
 		second(rbac.ClusterRoles().Create(ctx, object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-edit"), metav1.CreateOptions{})),
 		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy "+policyOfNamespaces), metav1.CreateOptions{})),
 		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding "+policyOfNamespaces), metav1.CreateOptions{})),
+		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy "+policyOfPDBs), metav1.CreateOptions{})),
+		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding "+policyOfPDBs), metav1.CreateOptions{})),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -143,6 +150,8 @@ func TestRightsOnNamespaces(t *testing.T) {
 {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: views}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: viewer}]}
 ---
 {apiVersion: vicinity.dev/v1alpha1, kind: TopologyDisruptionBudget, metadata: {name: web}, spec: {selector: {}, maxUnavailable: 1}}
+---
+{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: theirs}, spec: {maxUnavailable: 1}}
 `)
 	const administrator = ""
 	as := func(user string) kubernetes.Interface {
@@ -174,11 +183,43 @@ func TestRightsOnNamespaces(t *testing.T) {
 			return as(user).CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").Do(ctx).Error()
 		}
 	}
+	var web metav1.PartialObjectMetadata
+	stored, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(stored, &web)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pdb := func(name, labels string) string {
+		return `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"` + name + `","labels":{` + labels + `},"ownerReferences":[
+{"apiVersion":"vicinity.dev/v1alpha1","kind":"TopologyDisruptionBudget","name":"web","uid":"` + string(web.UID) + `","controller":true}]},"spec":{"maxUnavailable":1}}`
+	}
+	pdbs := func(verb, name string) func(string) error {
+		path := "/apis/policy/v1/namespaces/shop/poddisruptionbudgets" + name
+		return func(body string) error {
+			return as(own).PolicyV1().RESTClient().Verb(verb).AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
+		}
+	}
+	relabel := func(name string) func(string) error {
+		return func(manager string) error {
+			there, err := c.PolicyV1().PodDisruptionBudgets("shop").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			there.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
+			return second(as(own).PolicyV1().PodDisruptionBudgets("shop").Update(ctx, there, metav1.UpdateOptions{}))
+		}
+	}
+	const managed = `"vicinity.dev/managed-by":"vicinity-controller"`
 	tries := 0
 	c.Await("the rights to be known", func(context.Context) (string, error) {
 		tries++
 		err := label(own, "shop")(fmt.Sprintf(`{"metadata":{"labels":{"try":"%d"}}}`, tries))
 		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policyOfNamespaces) {
+			err = pdbs("POST", "")(pdb("try", ""))
+		}
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policyOfPDBs) {
 			return "", onBudget("editor", "")(`{"spec":{"maxUnavailable":2}}`)
 		}
 		return fmt.Sprint(err), nil
@@ -197,6 +238,12 @@ func TestRightsOnNamespaces(t *testing.T) {
 		{"the label goes", "", label(own, "shop"), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":null}}}`},
 		{"the label of kube-system", policyOfNamespaces, label(own, "kube-system"), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":"true"}}}`},
 		{"the label of the own namespace", policyOfNamespaces, label(own, namespace), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":"true"}}}`},
+		{"a PodDisruptionBudget of its own", "", pdbs("POST", ""), pdb("own", managed)},
+		{"one without the label", policyOfPDBs, pdbs("POST", ""), pdb("other", "")},
+		{"one of somebody else becomes its own", policyOfPDBs, relabel("theirs"), "vicinity-controller"},
+		{"its own loses the label", policyOfPDBs, relabel("own"), "nobody"},
+		{"one of somebody else goes", policyOfPDBs, pdbs("DELETE", "/theirs"), "{}"},
+		{"its own goes", "", pdbs("DELETE", "/own"), "{}"},
 		{"an administrator's label", "", label(administrator, "shop"), `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`},
 		{"the controller writes a spec", role, onBudget(own, ""), `{"spec":{"maxUnavailable":9}}`},
 		{"an editor writes a spec", "", onBudget("editor", ""), `{"spec":{"maxUnavailable":3}}`},
